@@ -1,0 +1,218 @@
+//! The bytes of all segments, addressed by `Location`: segment `i` lies at `(i - 1) << shift`.
+//!
+//! Who may touch what: bytes at and after a segment's write offset belong to the holder of its stripe (or the merge or
+//! upload that owns it); bytes before it are published and never change, except the aligned word of a numeric item, which
+//! is atomic. A reader reaches published bytes only through a slot, under a pin. Loom builds keep every byte in a cell of
+//! its own, so that a breach of this rule is found.
+
+#[cfg(loom)]
+pub use modelled::Arena;
+#[cfg(not(loom))]
+pub use real::{Arena, prefetch_line};
+
+#[cfg(not(loom))]
+mod real {
+    use crate::error::Error;
+    use crate::mapping::Mapping;
+    use crate::segment::{Location, SegmentId};
+    use crate::sync::AtomicU64;
+
+    pub struct Arena {
+        mapping: Mapping,
+        shift: u32,
+    }
+
+    impl Arena {
+        pub fn new(segments: u32, segment_bytes: u32) -> Result<Self, Error> {
+            assert!(segment_bytes.is_power_of_two());
+            let mapping = Mapping::reserve(segments as usize * segment_bytes as usize)?;
+            Ok(Self { mapping, shift: segment_bytes.trailing_zeros() })
+        }
+
+        #[inline(always)]
+        fn address(&self, at: Location) -> *mut u8 {
+            let offset = ((at.segment().index()) << self.shift) + at.offset() as usize;
+            // Wrapping, because a prefetch may name a place that is not there.
+            self.mapping.base().wrapping_add(offset)
+        }
+
+        /// The bytes of a published item, or of a part of it.
+        ///
+        /// # Safety
+        /// The range must be published and stay so for `'a`: its segment pinned, or protected by a bucket lock that holds
+        /// the slot pointing at it, or owned.
+        #[inline(always)]
+        pub unsafe fn slice<'a>(&self, at: Location, length: usize) -> &'a [u8] {
+            debug_assert!(at.offset() as usize + length <= 1 << self.shift, "a range within its segment");
+            // SAFETY: in bounds by the check above; unchanging by the caller's word.
+            unsafe { std::slice::from_raw_parts(self.address(at), length) }
+        }
+
+        /// # Safety
+        /// As `slice`.
+        #[inline(always)]
+        pub unsafe fn equals(&self, at: Location, bytes: &[u8]) -> bool {
+            // SAFETY: the caller's.
+            unsafe { self.slice(at, bytes.len()) == bytes }
+        }
+
+        /// The four and the fifth byte of an item: its header.
+        ///
+        /// # Safety
+        /// As `slice`.
+        #[inline(always)]
+        pub unsafe fn header_words(&self, at: Location) -> (u32, u8) {
+            // SAFETY: the caller's; items are packed, so the read is unaligned.
+            unsafe { (self.address(at).cast::<u32>().read_unaligned(), *self.address(at).add(4)) }
+        }
+
+        /// # Safety
+        /// The caller must own the unpublished range.
+        #[inline(always)]
+        pub unsafe fn write(&self, at: Location, bytes: &[u8]) {
+            debug_assert!(at.offset() as usize + bytes.len() <= 1 << self.shift, "a range within its segment");
+            // SAFETY: in bounds by the check above, exclusive by the caller's word, and `bytes` cannot lie in it.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.address(at), bytes.len()) }
+        }
+
+        /// # Safety
+        /// `from` must be readable as in `slice`, `to` owned as in `write`.
+        pub unsafe fn copy(&self, from: Location, to: Location, length: usize) {
+            debug_assert!(
+                from.segment() != to.segment() || from.offset().abs_diff(to.offset()) as usize >= length,
+                "items do not overlap"
+            );
+            // SAFETY: two items, so no overlap; the rest is the caller's.
+            unsafe { std::ptr::copy_nonoverlapping(self.address(from), self.address(to), length) }
+        }
+
+        /// The word of a numeric item.
+        ///
+        /// # Safety
+        /// `at` must be the aligned word of a numeric item, alive as in `slice`.
+        pub unsafe fn word(&self, at: Location) -> &AtomicU64 {
+            debug_assert!(at.offset().is_multiple_of(8), "aligned words");
+            // SAFETY: aligned by the check above; from its publication on every access to the word is atomic.
+            unsafe { &*self.address(at).cast::<AtomicU64>() }
+        }
+
+        #[inline(always)]
+        pub fn prefetch(&self, at: Location) {
+            prefetch_line(self.address(at));
+        }
+
+        /// Gives the memory of `top`, which was the last segment in use, back to the system: at once with that of those
+        /// after it, when they make up a huge page.
+        ///
+        /// # Safety
+        /// It and all segments after it must be absent: nobody reads or writes them.
+        pub unsafe fn release(&self, top: SegmentId) {
+            // SAFETY: the caller's.
+            unsafe { self.mapping.release(top.index() << self.shift, (top.index() + 1) << self.shift) }
+        }
+    }
+
+    #[inline(always)]
+    pub fn prefetch_line(address: *const u8) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch has no effect on memory and faults on no address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(address.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
+    }
+}
+
+#[cfg(loom)]
+mod modelled {
+    use crate::error::Error;
+    use crate::segment::{Location, SegmentId};
+    use crate::sync::AtomicU64;
+    use loom::cell::UnsafeCell;
+
+    pub struct Arena {
+        cells: Vec<UnsafeCell<u8>>,
+        words: Vec<AtomicU64>,
+        shift: u32,
+    }
+
+    // SAFETY: loom checks every access to a cell.
+    unsafe impl Send for Arena {}
+    // SAFETY: as above.
+    unsafe impl Sync for Arena {}
+
+    impl Arena {
+        pub fn new(segments: u32, segment_bytes: u32) -> Result<Self, Error> {
+            let bytes = segments as usize * segment_bytes as usize;
+            Ok(Self {
+                cells: (0..bytes).map(|_| UnsafeCell::new(0)).collect(),
+                words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect(),
+                shift: segment_bytes.trailing_zeros(),
+            })
+        }
+
+        fn start(&self, at: Location) -> usize {
+            (at.segment().index() << self.shift) + at.offset() as usize
+        }
+
+        fn byte(&self, index: usize) -> u8 {
+            // SAFETY: loom reports a concurrent write.
+            self.cells[index].with(|cell| unsafe { *cell })
+        }
+
+        /// A leaked copy of the range (the real arena borrows it).
+        ///
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn slice<'a>(&self, at: Location, length: usize) -> &'a [u8] {
+            let start = self.start(at);
+            (start..start + length).map(|index| self.byte(index)).collect::<Vec<_>>().leak()
+        }
+
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn equals(&self, at: Location, bytes: &[u8]) -> bool {
+            let start = self.start(at);
+            bytes.iter().enumerate().all(|(i, byte)| self.byte(start + i) == *byte)
+        }
+
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn header_words(&self, at: Location) -> (u32, u8) {
+            let start = self.start(at);
+            let bytes = [0, 1, 2, 3].map(|i| self.byte(start + i));
+            (u32::from_le_bytes(bytes), self.byte(start + 4))
+        }
+
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn write(&self, at: Location, bytes: &[u8]) {
+            let start = self.start(at);
+            for (i, byte) in bytes.iter().enumerate() {
+                // SAFETY: loom reports a concurrent access.
+                self.cells[start + i].with_mut(|cell| unsafe { *cell = *byte });
+            }
+        }
+
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn copy(&self, from: Location, to: Location, length: usize) {
+            // SAFETY: the caller's.
+            unsafe { self.write(to, self.slice(from, length)) }
+        }
+
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn word(&self, at: Location) -> &AtomicU64 {
+            &self.words[self.start(at) / 8]
+        }
+
+        pub fn prefetch(&self, _at: Location) {}
+
+        /// # Safety
+        /// As the real arena's.
+        pub unsafe fn release(&self, _top: SegmentId) {}
+    }
+}

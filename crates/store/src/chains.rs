@@ -1,0 +1,453 @@
+//! TTL buckets at work: the chain of segments of each, and the open segments that writers append to.
+//!
+//! A chain is sorted by the time at which its segments were opened; a merge's destination takes the place, and the time,
+//! of its oldest source. All segments of a chain share the expiry unit. Lock order: a stripe before the chain lock of its
+//! bucket; neither is held while a segment is waited for.
+
+use crate::error::Error;
+use crate::segment::{Header, Purpose, SegmentId, Segments, State};
+use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Padded, lock, try_lock};
+use crate::time::Moment;
+use crate::ttl::{TtlBucket, TtlScale};
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+
+/// All TTL buckets of a store.
+pub struct Chains {
+    pub scale: TtlScale,
+    buckets: Vec<Chain>,
+    stripes_when_hot: usize,
+    open_limit: u32,
+    open_count: AtomicU32,
+    /// Open segments in the order of their opening, to seal the oldest when there are too many.
+    opened: Mutex<Openings>,
+}
+
+/// The openings that may still be open.
+#[derive(Default)]
+struct Openings {
+    notes: VecDeque<OpeningNote>,
+    last_serial: u64,
+}
+
+#[derive(Clone, Copy)]
+struct OpeningNote {
+    bucket: TtlBucket,
+    stripe: usize,
+    serial: u64,
+}
+
+struct Chain {
+    links: Mutex<Links>,
+    /// No segment of the chain can have expired wholly before this.
+    next_check_seconds: AtomicU64,
+    stripes_in_use: AtomicUsize,
+    first_stripe: Stripe,
+    more_stripes: OnceLock<Box<[Stripe]>>,
+}
+
+type Stripe = Padded<Mutex<Option<OpenSegment>>>;
+
+#[derive(Default)]
+struct Links {
+    head: Option<SegmentId>,
+    tail: Option<SegmentId>,
+}
+
+/// A segment that a stripe appends to.
+pub struct OpenSegment {
+    pub segment: SegmentId,
+    offset: u32,
+    seal_at_ms: u64,
+    /// Tells this opening from earlier ones of the same segment.
+    serial: u64,
+}
+
+/// What a writer needs space for.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    pub bucket: TtlBucket,
+    /// Bytes of the item.
+    pub size: u32,
+    pub expiry_seconds: Option<u64>,
+    /// A small number of the calling thread, to spread threads over stripes.
+    pub writer: usize,
+    /// The current flush generation.
+    pub generation: u32,
+}
+
+/// Which open segments to seal.
+#[derive(Clone, Copy, Debug)]
+pub enum Seal {
+    All,
+    /// Those that have been open long enough.
+    Due(Moment),
+    Segment(SegmentId),
+}
+
+/// Space for one item at the end of an open segment. Holds the stripe until it is dropped; `commit` keeps the item.
+pub struct Reservation<'c> {
+    stripe: MutexGuard<'c, Option<OpenSegment>>,
+    pub segment: SegmentId,
+    pub offset: u32,
+    pub expiry_byte: u8,
+    size: u32,
+}
+
+impl Reservation<'_> {
+    /// The item is published: the space is used. Without this, dropping the reservation gives the space back.
+    pub fn commit(mut self, segments: &Segments) {
+        let open = self.stripe.as_mut().expect("a reservation holds its stripe's open segment");
+        open.offset = self.offset + self.size;
+        let header = segments.header(self.segment);
+        header.append(open.offset, header.expiry_seconds(self.expiry_byte));
+    }
+}
+
+impl Chains {
+    pub fn new(scale: TtlScale, stripes_when_hot: usize, open_limit: u32) -> Self {
+        let chain = || Chain {
+            links: Mutex::new(Links::default()),
+            next_check_seconds: AtomicU64::new(u64::MAX),
+            stripes_in_use: AtomicUsize::new(1),
+            first_stripe: Padded(Mutex::new(None)),
+            more_stripes: OnceLock::new(),
+        };
+        Self {
+            scale,
+            buckets: (0..scale.buckets()).map(|_| chain()).collect(),
+            stripes_when_hot,
+            open_limit,
+            open_count: AtomicU32::new(0),
+            opened: Mutex::default(),
+        }
+    }
+
+    /// Bytes of the tables themselves, when every bucket is hot.
+    pub fn bytes(scale: TtlScale, stripes_when_hot: usize) -> u64 {
+        (scale.buckets() * (size_of::<Chain>() + stripes_when_hot * size_of::<Stripe>())) as u64
+    }
+
+    pub fn open_count(&self) -> u32 {
+        self.open_count.load(Ordering::Relaxed)
+    }
+
+    fn chain(&self, bucket: TtlBucket) -> &Chain {
+        &self.buckets[bucket.index()]
+    }
+
+    fn stripe(&self, bucket: TtlBucket, number: usize) -> &Stripe {
+        let chain = self.chain(bucket);
+        match number {
+            0 => &chain.first_stripe,
+            _ => {
+                let more = chain.more_stripes.get_or_init(|| {
+                    (1..self.stripes_when_hot).map(|_| Padded(Mutex::new(None))).collect::<Vec<_>>().into_boxed_slice()
+                });
+                &more[number - 1]
+            }
+        }
+    }
+
+    /// Locks the caller's stripe of a bucket. A bucket whose one stripe is contended gets one per core, as long as open
+    /// segments are few.
+    fn lock_stripe(&self, bucket: TtlBucket, writer: usize) -> (usize, MutexGuard<'_, Option<OpenSegment>>) {
+        let in_use = &self.chain(bucket).stripes_in_use;
+        let number = writer % in_use.load(Ordering::Relaxed);
+        if let Some(guard) = try_lock(self.stripe(bucket, number)) {
+            return (number, guard);
+        }
+        if number == 0 && self.open_count() + self.stripes_when_hot as u32 <= self.open_limit / 2 {
+            in_use.store(self.stripes_when_hot, Ordering::Relaxed);
+        }
+        let number = writer % in_use.load(Ordering::Relaxed);
+        (number, lock(self.stripe(bucket, number)))
+    }
+
+    /// Reserves space in an open segment.
+    pub fn reserve(&self, segments: &Segments, need: &Need, moment: Moment) -> Result<Reservation<'_>, Error> {
+        let &Need { bucket, size, expiry_seconds, writer, generation } = need;
+        let (number, mut stripe) = self.lock_stripe(bucket, writer);
+        if let Some(open) = &*stripe {
+            let header = segments.header(open.segment);
+            let expiry_byte = header.expiry_byte(expiry_seconds).filter(|_| {
+                open.offset + size <= segments.segment_bytes()
+                    && moment.ms < open.seal_at_ms
+                    && header.generation.load(Ordering::Relaxed) == generation
+            });
+            if let Some(expiry_byte) = expiry_byte {
+                let (segment, offset) = (open.segment, open.offset);
+                return Ok(Reservation { stripe, segment, offset, expiry_byte, size });
+            }
+            self.seal(segments, &mut stripe);
+        }
+        let segment = segments.take(Purpose::Write).ok_or(Error::NeedSegment)?;
+        let header = segments.header(segment);
+        self.start(header, bucket, moment, generation);
+        self.push(segments, bucket, segment, moment);
+        let serial = self.count_opened(segments, bucket, number);
+        let seal_at_ms = moment.ms.saturating_add(self.scale.open_ms(bucket));
+        *stripe = Some(OpenSegment { segment, offset: 0, seal_at_ms, serial });
+        let expiry_byte = header.expiry_byte(expiry_seconds).expect("a fresh segment spans every TTL of its bucket");
+        Ok(Reservation { stripe, segment, offset: 0, expiry_byte, size })
+    }
+
+    /// Gives an open segment its place in time.
+    pub fn start(&self, header: &Header, bucket: TtlBucket, moment: Moment, generation: u32) {
+        let shift = self.scale.shift(bucket);
+        let origin = moment.seconds().checked_shr(shift.into()).map_or(0, |units| units << shift);
+        header.shift.store(shift, Ordering::Relaxed);
+        header.origin_seconds.store(origin, Ordering::Relaxed);
+        header.ttl_bucket.store(bucket.index() as u16, Ordering::Relaxed);
+        header.generation.store(generation, Ordering::Relaxed);
+        header.opened_ms.store(moment.ms, Ordering::Relaxed);
+        header.stamp_ms.store(moment.ms, Ordering::Relaxed);
+    }
+
+    fn seal(&self, segments: &Segments, stripe: &mut MutexGuard<'_, Option<OpenSegment>>) {
+        if let Some(open) = stripe.take() {
+            segments.header(open.segment).pass_to(State::Sealed);
+            self.open_count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a new open segment, and seals the oldest other one when there are too many. Called under a stripe's lock:
+    /// other stripes are only tried. Answers the serial number of this opening.
+    fn count_opened(&self, segments: &Segments, bucket: TtlBucket, number: usize) -> u64 {
+        let count = self.open_count.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut opened = lock(&self.opened);
+        let mut surplus = count.saturating_sub(self.open_limit);
+        for _ in 0..opened.notes.len() {
+            let stale = opened.notes.len() >= 2 * self.open_limit as usize;
+            if surplus == 0 && !stale {
+                break;
+            }
+            let Some(oldest) = opened.notes.pop_front() else { break };
+            if (oldest.bucket, oldest.stripe) == (bucket, number) {
+                // The caller's own stripe: what it held before is sealed.
+                continue;
+            }
+            match try_lock(self.stripe(oldest.bucket, oldest.stripe)) {
+                Some(mut stripe) if stripe.as_ref().is_some_and(|open| open.serial == oldest.serial) => {
+                    if surplus > 0 {
+                        self.seal(segments, &mut stripe);
+                        self.chain(oldest.bucket).stripes_in_use.store(1, Ordering::Relaxed);
+                        surplus -= 1;
+                    } else {
+                        opened.notes.push_back(oldest);
+                    }
+                }
+                Some(_) => {}
+                None => opened.notes.push_back(oldest),
+            }
+        }
+        opened.last_serial += 1;
+        let serial = opened.last_serial;
+        opened.notes.push_back(OpeningNote { bucket, stripe: number, serial });
+        serial
+    }
+
+    /// Seals open segments. Answers how many.
+    pub fn seal_open(&self, segments: &Segments, which: Seal) -> u32 {
+        let mut sealed = 0;
+        for index in 0..self.buckets.len() {
+            let bucket = TtlBucket::from_index(index);
+            let more = self.chain(bucket).more_stripes.get().map_or(0, |stripes| stripes.len());
+            for number in 0..=more {
+                // A writer that holds the stripe sees to the segment itself.
+                let Some(mut stripe) = try_lock(self.stripe(bucket, number)) else { continue };
+                let chosen = |open: &OpenSegment| match which {
+                    Seal::All => true,
+                    Seal::Due(moment) => moment.ms >= open.seal_at_ms,
+                    Seal::Segment(segment) => open.segment == segment,
+                };
+                if stripe.as_ref().is_some_and(chosen) {
+                    self.seal(segments, &mut stripe);
+                    sealed += 1;
+                }
+            }
+        }
+        sealed
+    }
+
+    fn push(&self, segments: &Segments, bucket: TtlBucket, segment: SegmentId, moment: Moment) {
+        let chain = self.chain(bucket);
+        let mut links = lock(&chain.links);
+        let header = segments.header(segment);
+        header.previous.store(links.tail.map_or(0, SegmentId::number), Ordering::Relaxed);
+        header.next.store(0, Ordering::Relaxed);
+        match links.tail {
+            Some(tail) => {
+                let tail = segments.header(tail);
+                tail.next.store(segment.number(), Ordering::Relaxed);
+                header.opened_ms.fetch_max(tail.opened_ms.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            None => links.head = Some(segment),
+        }
+        links.tail = Some(segment);
+        let first_possible = self.first_possible_expiry(bucket, moment.ms);
+        chain.next_check_seconds.fetch_min(first_possible, Ordering::Relaxed);
+    }
+
+    /// The earliest second at which a segment of the bucket, opened at `opened_ms`, can have expired wholly by its TTL.
+    fn first_possible_expiry(&self, bucket: TtlBucket, opened_ms: u64) -> u64 {
+        match self.scale.shortest_seconds(bucket) {
+            None => u64::MAX,
+            Some(shortest) => (opened_ms / 1000 + u64::from(shortest)).saturating_sub(1 << self.scale.shift(bucket)),
+        }
+    }
+
+    /// Takes a segment out of its chain.
+    pub fn remove(&self, segments: &Segments, segment: SegmentId) {
+        let header = segments.header(segment);
+        let bucket = TtlBucket::from_index(header.ttl_bucket.load(Ordering::Relaxed).into());
+        let mut links = lock(&self.chain(bucket).links);
+        let previous = SegmentId::from_link(header.previous.load(Ordering::Relaxed));
+        let next = SegmentId::from_link(header.next.load(Ordering::Relaxed));
+        match previous {
+            Some(previous) => {
+                segments.header(previous).next.store(next.map_or(0, SegmentId::number), Ordering::Relaxed);
+            }
+            None => links.head = next,
+        }
+        match next {
+            Some(next) => {
+                segments.header(next).previous.store(previous.map_or(0, SegmentId::number), Ordering::Relaxed);
+            }
+            None => links.tail = previous,
+        }
+        header.previous.store(0, Ordering::Relaxed);
+        header.next.store(0, Ordering::Relaxed);
+    }
+
+    /// Puts `segment` into the chain in front of `before`, with the opening time of `before`.
+    pub fn insert_before(&self, segments: &Segments, before: SegmentId, segment: SegmentId) {
+        let (header, after) = (segments.header(segment), segments.header(before));
+        let bucket = TtlBucket::from_index(after.ttl_bucket.load(Ordering::Relaxed).into());
+        let mut links = lock(&self.chain(bucket).links);
+        header.opened_ms.store(after.opened_ms.load(Ordering::Relaxed), Ordering::Relaxed);
+        let previous = after.previous.load(Ordering::Relaxed);
+        header.previous.store(previous, Ordering::Relaxed);
+        header.next.store(before.number(), Ordering::Relaxed);
+        after.previous.store(segment.number(), Ordering::Relaxed);
+        match SegmentId::from_link(previous) {
+            Some(previous) => segments.header(previous).next.store(segment.number(), Ordering::Relaxed),
+            None => links.head = Some(segment),
+        }
+        // What lived longest in the sources may not have been kept.
+        self.chain(bucket).next_check_seconds.fetch_min(header.latest_expiry_seconds(), Ordering::Relaxed);
+    }
+
+    /// Up to `count` sealed segments of one chain, from `first` on, for which `wanted` holds.
+    pub fn run(
+        &self,
+        segments: &Segments,
+        first: SegmentId,
+        count: usize,
+        mut wanted: impl FnMut(SegmentId) -> bool,
+    ) -> Vec<SegmentId> {
+        let bucket = TtlBucket::from_index(segments.header(first).ttl_bucket.load(Ordering::Relaxed).into());
+        let _links = lock(&self.chain(bucket).links);
+        std::iter::successors(Some(first), |segment| {
+            SegmentId::from_link(segments.header(*segment).next.load(Ordering::Relaxed))
+        })
+        .take(count)
+        .take_while(|segment| segments.header(*segment).state() == State::Sealed && wanted(*segment))
+        .collect()
+    }
+
+    /// Buckets in which something may have expired wholly by `seconds`.
+    pub fn due(&self, seconds: u64) -> impl Iterator<Item = TtlBucket> + '_ {
+        let due = move |chain: &Chain| chain.next_check_seconds.load(Ordering::Relaxed) <= seconds;
+        self.buckets.iter().enumerate().filter(move |(_, chain)| due(chain)).map(|(i, _)| TtlBucket::from_index(i))
+    }
+
+    /// The first sealed segment of a bucket of which every item has expired by `seconds`; notes when to look again. Looks
+    /// only at segments old enough for their TTL.
+    pub fn expired(&self, segments: &Segments, bucket: TtlBucket, seconds: u64) -> Option<SegmentId> {
+        let chain = self.chain(bucket);
+        let links = lock(&chain.links);
+        let mut expired = None;
+        let mut next_check = u64::MAX;
+        let mut at = links.head;
+        while let Some(segment) = at {
+            let header = segments.header(segment);
+            let possible = self.first_possible_expiry(bucket, header.opened_ms.load(Ordering::Relaxed));
+            if possible > seconds {
+                next_check = next_check.min(possible);
+                break;
+            }
+            let latest = header.latest_expiry_seconds();
+            if latest <= seconds {
+                next_check = seconds;
+                if header.state() == State::Sealed {
+                    expired = Some(segment);
+                    break;
+                }
+            } else {
+                next_check = next_check.min(latest);
+            }
+            at = SegmentId::from_link(header.next.load(Ordering::Relaxed));
+        }
+        chain.next_check_seconds.store(next_check, Ordering::Relaxed);
+        expired
+    }
+
+    /// Every chain, front to back, for `verify`.
+    pub fn each_chain(&self, segments: &Segments, mut visit: impl FnMut(TtlBucket, &[SegmentId])) {
+        for (index, chain) in self.buckets.iter().enumerate() {
+            let links = lock(&chain.links);
+            let all: Vec<_> = std::iter::successors(links.head, |segment| {
+                SegmentId::from_link(segments.header(*segment).next.load(Ordering::Relaxed))
+            })
+            .collect();
+            assert_eq!(all.last().copied(), links.tail, "a chain ends at its tail");
+            visit(TtlBucket::from_index(index), &all);
+        }
+    }
+
+    /// Every open segment that a stripe holds, for `verify`.
+    pub fn each_open(&self, mut visit: impl FnMut(SegmentId, u32)) {
+        let noted = lock(&self.opened).notes.len();
+        assert!(noted <= 3 * self.open_limit as usize + 64, "{noted} notes of open segments are kept");
+        for chain in &self.buckets {
+            let more = chain.more_stripes.get().into_iter().flat_map(|stripes| stripes.iter());
+            for stripe in std::iter::once(&chain.first_stripe).chain(more) {
+                if let Some(open) = lock(stripe).as_ref() {
+                    visit(open.segment, open.offset);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::epoch::Domain;
+
+    #[test]
+    fn a_destination_that_expires_before_its_sources_is_found() {
+        let chains = Chains::new(TtlScale::for_open_segments(33), 1, 4);
+        let segments = Segments::new(8, 8, 4096, Domain::new()).unwrap();
+        let bucket = chains.scale.bucket(100);
+        let moment = Moment { ms: 1000, quantum: 0 };
+        let segment = |latest| {
+            let segment = segments.take(Purpose::Merge).unwrap();
+            chains.start(segments.header(segment), bucket, moment, 0);
+            segments.header(segment).append(100, Some(latest));
+            segment
+        };
+        let source = segment(120);
+        chains.push(&segments, bucket, source, moment);
+        segments.header(source).pass_to(State::Sealed);
+        assert_eq!(chains.expired(&segments, bucket, 90), None);
+        assert_eq!(chains.due(110).count(), 0, "nothing expires before 120");
+        let destination = segment(100);
+        chains.insert_before(&segments, source, destination);
+        segments.header(destination).pass_to(State::Sealed);
+        chains.remove(&segments, source);
+        assert_eq!(chains.due(100).collect::<Vec<_>>(), [bucket]);
+        assert_eq!(chains.expired(&segments, bucket, 100), Some(destination));
+    }
+}

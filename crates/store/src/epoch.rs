@@ -1,0 +1,264 @@
+//! Epoch protection: readers pin, and what they may look at is not reused until a grace period is over.
+//!
+//! A reader pins by writing the current epoch into a cell of its own, and unpins by writing zero. Whoever has unlinked
+//! something takes a ticket (the epoch, which then moves on) and may reuse it once no cell holds an epoch at or below the
+//! ticket. The race that matters is store-buffering: the reader writes its cell and then reads the index, the retirer
+//! writes the index and then reads the cells; at least one must see the other. It takes a full fence on both sides. The
+//! expensive half is moved to the rare side: the reader has a compiler fence only, the retirer makes every thread of the
+//! process pass a barrier (membarrier, private expedited). Where the system refuses membarrier, the reader pays a fence.
+//!
+//! A reader that wrote an epoch older than the one it could have read only delays reuse. A pin must not be held across a
+//! system call that can block, nor while waiting for a free segment.
+
+use crate::sync::{AtomicU64, Mutex, Ordering, Padded, fence, lock};
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// The cell of a thread that is not pinned.
+const UNPINNED: u64 = 0;
+
+/// The readers of one store, and its epoch.
+pub struct Domain {
+    epoch: AtomicU64,
+    cells: Mutex<Vec<Arc<ReaderCell>>>,
+    /// Whether readers leave the fence to the retirer.
+    asymmetric: bool,
+    #[cfg(loom)]
+    fences: AtomicU64,
+}
+
+/// What the retirer looks at for each reader.
+#[derive(Default)]
+struct ReaderCell {
+    epoch: Padded<AtomicU64>,
+}
+
+/// Marks the instant of an unlinking; what was unlinked is free when every pin is younger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Ticket(u64);
+
+impl Domain {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            epoch: AtomicU64::new(UNPINNED + 1),
+            cells: Mutex::new(Vec::new()),
+            asymmetric: barrier::register(),
+            #[cfg(loom)]
+            fences: AtomicU64::new(0),
+        })
+    }
+
+    /// Enrols the calling thread as a reader.
+    pub fn participate(self: &Arc<Self>) -> Participant {
+        let cell = Arc::new(ReaderCell::default());
+        let mut cells = lock(&self.cells);
+        cells.push(Arc::clone(&cell));
+        let number = cells.len();
+        drop(cells);
+        Participant(Rc::new(Reader {
+            domain: Arc::clone(self),
+            cell,
+            number,
+            depth: Cell::new(0),
+            random: Cell::new(0x5851_F42D_4C95_7F2D_u64.wrapping_mul(2 * number as u64 + 1)),
+        }))
+    }
+
+    /// A ticket for what has been unlinked before this call.
+    pub fn retire(&self) -> Ticket {
+        // Release pairs with the Acquire in `pin`: a reader that pins a later epoch sees the unlinking, as its pin does not
+        // hold the ticket back. The barrier in `oldest_pin` is for readers that pin this epoch or an older one.
+        Ticket(self.epoch.fetch_add(1, Ordering::Release))
+    }
+
+    fn fence(&self) {
+        // Loom tries all orders of accesses to a word, but not of fences: it gets a word to order them by.
+        #[cfg(loom)]
+        self.fences.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The oldest epoch that is pinned; what holds an older ticket is free.
+    pub fn oldest_pin(&self) -> Ticket {
+        if !self.asymmetric {
+            self.fence();
+        } else if !barrier::all_threads() {
+            return Ticket(UNPINNED);
+        }
+        let cells = lock(&self.cells);
+        // Acquire pairs with the Release of the unpin: the reader's last look is over.
+        let pinned = cells.iter().map(|cell| cell.epoch.load(Ordering::Acquire)).filter(|epoch| *epoch != UNPINNED);
+        Ticket(pinned.min().unwrap_or(u64::MAX))
+    }
+}
+
+/// A thread's membership in a domain: cheap to clone, and bound to the thread.
+#[derive(Clone)]
+pub struct Participant(Rc<Reader>);
+
+struct Reader {
+    domain: Arc<Domain>,
+    cell: Arc<ReaderCell>,
+    number: usize,
+    depth: Cell<u32>,
+    random: Cell<u64>,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        lock(&self.domain.cells).retain(|cell| !Arc::ptr_eq(cell, &self.cell));
+    }
+}
+
+impl Participant {
+    /// Protects what the thread reads until the pin is dropped. Pins nest.
+    #[inline(always)]
+    pub fn pin(&self) -> Pin {
+        let reader = &*self.0;
+        let depth = reader.depth.get();
+        if depth == 0 {
+            // Pairs with the Release in `retire`.
+            let epoch = reader.domain.epoch.load(Ordering::Acquire);
+            // Release pairs with the Acquire in `oldest_pin`, as this store hides that of the unpin before it.
+            reader.cell.epoch.store(epoch, Ordering::Release);
+            // Pairs with the barrier in `oldest_pin`.
+            if reader.domain.asymmetric {
+                barrier::this_thread();
+            } else {
+                reader.domain.fence();
+            }
+        }
+        reader.depth.set(depth + 1);
+        Pin(self.clone())
+    }
+
+    /// Whether this thread holds a pin.
+    pub fn is_pinned(&self) -> bool {
+        self.0.depth.get() > 0
+    }
+
+    /// A small number of its own, to spread threads over stripes.
+    #[inline(always)]
+    pub fn number(&self) -> usize {
+        self.0.number
+    }
+
+    /// A uniform random number: the high half of a linear congruential generator modulo 2^64 (Knuth's MMIX), whose low
+    /// bits are poor.
+    #[inline(always)]
+    pub fn random(&self) -> u32 {
+        let next = self.0.random.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0.random.set(next);
+        (next >> 32) as u32
+    }
+}
+
+/// While it lives, nothing that its thread can reach is reused.
+pub struct Pin(Participant);
+
+impl Clone for Pin {
+    fn clone(&self) -> Self {
+        self.0.pin()
+    }
+}
+
+impl Drop for Pin {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let reader = &*self.0.0;
+        let depth = reader.depth.get() - 1;
+        reader.depth.set(depth);
+        if depth == 0 {
+            // Pairs with the Acquire in `oldest_pin`.
+            reader.cell.epoch.store(UNPINNED, Ordering::Release);
+        }
+    }
+}
+
+#[cfg(all(target_os = "linux", not(loom)))]
+mod barrier {
+    use std::sync::atomic::{Ordering, compiler_fence};
+
+    /// Announces to the system that this process will use private expedited barriers. False if it refuses.
+    pub fn register() -> bool {
+        membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && all_threads()
+    }
+
+    /// Makes every running thread of the process pass a full barrier.
+    pub fn all_threads() -> bool {
+        membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
+    }
+
+    #[inline(always)]
+    pub fn this_thread() {
+        compiler_fence(Ordering::SeqCst);
+    }
+
+    fn membarrier(command: libc::c_int) -> bool {
+        // SAFETY: membarrier takes numbers only.
+        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
+    }
+}
+
+#[cfg(any(not(target_os = "linux"), loom))]
+mod barrier {
+    pub fn register() -> bool {
+        false
+    }
+
+    pub fn all_threads() -> bool {
+        false
+    }
+
+    pub fn this_thread() {
+        unreachable!("without barriers of all threads, a reader fences itself");
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pin_holds_back_what_was_retired_after_it() {
+        let domain = Domain::new();
+        let participant = domain.participate();
+        let before = domain.retire();
+        let pin = participant.pin();
+        let nested = participant.pin();
+        let after = domain.retire();
+        assert!(before < domain.oldest_pin(), "retired before the pin");
+        assert!(after >= domain.oldest_pin(), "retired under the pin");
+        drop(pin);
+        assert!(after >= domain.oldest_pin() && participant.is_pinned(), "pins nest");
+        drop(nested);
+        assert!(after < domain.oldest_pin() && !participant.is_pinned());
+    }
+
+    #[test]
+    fn a_reader_that_leaves_holds_nothing_back() {
+        let domain = Domain::new();
+        let participant = domain.participate();
+        let pin = participant.pin();
+        drop(participant);
+        let ticket = domain.retire();
+        assert!(ticket >= domain.oldest_pin());
+        drop(pin);
+        assert!(ticket < domain.oldest_pin());
+        assert!(lock(&domain.cells).is_empty());
+    }
+
+    #[test]
+    fn random_numbers_are_spread_over_all_bits() {
+        let participant = Domain::new().participate();
+        let mut ones = [0u32; 32];
+        for _ in 0..4096 {
+            let draw = participant.random();
+            for (bit, count) in ones.iter_mut().enumerate() {
+                *count += draw >> bit & 1;
+            }
+        }
+        assert!(ones.iter().all(|count| (1800..2300).contains(count)), "{ones:?}");
+    }
+}

@@ -1,0 +1,33 @@
+//! What the store refuses, by what the caller does next.
+
+/// Why an operation of the store was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// No segment is free for a writer: run `Store::evict`, then try again.
+    #[error("no free segment")]
+    NeedSegment,
+    /// Not enough segments are free at once for a value that is written as a whole: run `Store::evict_for`, then try again.
+    #[error("fewer than {count} free segments")]
+    NeedSegments { count: u32 },
+    /// The entry can never fit.
+    #[error("the entry has {bytes} bytes, the limit is {limit}")]
+    TooLarge { bytes: u64, limit: u64 },
+    /// The key has no byte or too many.
+    #[error("the key has {length} bytes; keys have 1 to 255")]
+    KeyLength { length: usize },
+    /// The value of an increment or decrement is not a decimal number of at most 64 bits.
+    #[error("the value is not a decimal number")]
+    NotNumeric,
+    /// Handles hold as much memory as they may.
+    #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
+    PinnedLimit { pinned_bytes: u64, limit: u64 },
+    /// Uploads hold as much memory as they may.
+    #[error("unfinished uploads hold {held_bytes} bytes, the limit is {limit}")]
+    UploadLimit { held_bytes: u64, limit: u64 },
+    /// The options contradict each other or the machine.
+    #[error("{option} = {value}: {reason}")]
+    Options { option: &'static str, value: String, reason: String },
+    /// The system gave no address space.
+    #[error("cannot map {bytes} bytes: {reason}")]
+    Mapping { bytes: usize, reason: String },
+}

@@ -1,0 +1,202 @@
+//! Which run of segments goes next: first what costs nothing, then what the policy says.
+
+use super::job::Job;
+use super::policy::{Aging, Choice, Keep, View, choose};
+use crate::chains::Seal;
+use crate::epoch::Participant;
+use crate::segment::{Header, SegmentId, State};
+use crate::store::Store;
+use crate::sync::{Ordering, lock};
+use crate::time::Moment;
+
+/// Segments that one choice looks at; larger stores are looked at piece by piece.
+const SAMPLE: usize = 4096;
+/// The most neighbours that are compacted at once.
+const COMPACT_RUN: usize = 16;
+/// Neighbours are worth a compaction when the first is at most this full.
+const COMPACT_BELOW: f64 = 0.6;
+
+/// What a choice needs besides the store, kept between choices.
+#[derive(Default)]
+pub(super) struct Scratch {
+    views: Vec<View>,
+    /// Where the next sample begins.
+    cursor: u32,
+}
+
+impl Store {
+    /// Claims the next run.
+    pub(super) fn choose(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
+        let mut scratch = lock(&self.maintenance.choosing);
+        let scratch = &mut *scratch;
+        for _ in 0..2 {
+            let free_win = self.look_around(scratch, moment);
+            if let Some(job) = free_win.and_then(|choice| self.claim(choice, moment)) {
+                return Some(job);
+            }
+            if !may_evict {
+                return None;
+            }
+            if !scratch.views.is_empty() {
+                let policy = self.options.policy;
+                let choice = choose(policy, &scratch.views, self.options.merge_run, participant.random());
+                return self.claim(choice, moment);
+            }
+            // Only open segments are left to take from.
+            if self.chains.seal_open(&self.segments, Seal::All) == 0 {
+                return None;
+            }
+        }
+        None
+    }
+
+    /// Fills the views, and stops at a segment that can be had without loss.
+    fn look_around(&self, scratch: &mut Scratch, moment: Moment) -> Option<Choice> {
+        scratch.views.clear();
+        let limit = self.segments.limit();
+        let generation = self.generation.load(Ordering::Acquire);
+        let mut compact = None;
+        for step in 0..limit {
+            if scratch.views.len() >= SAMPLE {
+                scratch.cursor = (scratch.cursor + step) % limit;
+                break;
+            }
+            let segment = SegmentId::new((scratch.cursor + step) % limit + 1);
+            let header = self.segments.header(segment);
+            if !holds_sealed_items(header) || header.pins() > 0 {
+                continue;
+            }
+            if is_dead(header, generation, moment) {
+                return Some(Choice { first: segment, count: 1, keep: Keep::Nothing, aging: Aging::None });
+            }
+            let live = f64::from(header.live_bytes());
+            if compact.is_none() && live < COMPACT_BELOW * f64::from(self.segments.segment_bytes()) {
+                compact = self.compactable(segment, generation);
+            }
+            scratch.views.push(View {
+                segment,
+                stamp_ms: header.stamp_ms.load(Ordering::Relaxed),
+                live_bytes: u64::from(header.live_bytes()) + header.body_bytes(),
+                latest_expiry_seconds: header.latest_expiry_seconds(),
+                rounds: header.rounds.load(Ordering::Relaxed),
+            });
+        }
+        compact
+    }
+
+    /// A run from this segment on whose live items fit one segment.
+    fn compactable(&self, first: SegmentId, generation: u32) -> Option<Choice> {
+        let mut room = self.segments.segment_bytes();
+        let run = self.chains.run(&self.segments, first, COMPACT_RUN, |segment| {
+            let header = self.segments.header(segment);
+            let fits = header.live_bytes() <= room && header.generation.load(Ordering::Relaxed) == generation;
+            room -= if fits { header.live_bytes() } else { 0 };
+            fits && header.pins() == 0
+        });
+        let count = run.len() as u32;
+        (count >= 2).then_some(Choice { first, count, keep: Keep::All, aging: Aging::None })
+    }
+
+    /// Claims the run of a choice: its segments drain from here on. Called with the choosing lock held.
+    fn claim(&self, choice: Choice, moment: Moment) -> Option<Job> {
+        let first = self.segments.header(choice.first);
+        let generation = first.generation.load(Ordering::Relaxed);
+        let young = first.rounds.load(Ordering::Relaxed) == 0;
+        // Long values free their bodies one by one: such a segment is evicted on its own, a little at a time.
+        let alone = choice.keep != Keep::All && first.body_bytes() > u64::from(self.segments.segment_bytes());
+        let count = if alone { 1 } else { choice.count as usize };
+        let run = self.chains.run(&self.segments, choice.first, count, |segment| {
+            let header = self.segments.header(segment);
+            header.generation.load(Ordering::Relaxed) == generation
+                && header.pins() == 0
+                && (choice.keep == Keep::All || (header.rounds.load(Ordering::Relaxed) == 0) == young)
+        });
+        if run.is_empty() || choice.keep == Keep::All && run.len() < 2 {
+            return None;
+        }
+        if choice.keep == Keep::All {
+            return Job::lossless(self, run, moment);
+        }
+        for segment in &run {
+            self.segments.header(*segment).pass_to(State::Draining);
+        }
+        let stamp = first.stamp_ms.load(Ordering::Relaxed);
+        self.clock.set_eviction_age(moment.ms.saturating_sub(stamp));
+        Some(Job::new(self, run, choice.keep, choice.aging))
+    }
+
+    /// Claims a segment in which nothing is alive. `None` if it is not there to be claimed: someone else may have emptied
+    /// it since it was found, and it may hold other items by now.
+    pub(super) fn claim_dead(&self, segment: SegmentId, moment: Moment) -> Option<Job> {
+        let _choosing = lock(&self.maintenance.choosing);
+        let header = self.segments.header(segment);
+        if !holds_sealed_items(header) || !is_dead(header, self.generation.load(Ordering::Acquire), moment) {
+            return None;
+        }
+        header.pass_to(State::Draining);
+        Some(Job::new(self, vec![segment], Keep::Nothing, Aging::None))
+    }
+}
+
+/// Whether a segment of items is sealed. It stays so while the choosing lock is held.
+pub(super) fn holds_sealed_items(header: &Header) -> bool {
+    // The state first: a segment that is seen sealed is a body or not from before on.
+    header.state() == State::Sealed && header.is_body.load(Ordering::Relaxed) == 0
+}
+
+/// Whether nothing in a sealed segment can be alive.
+fn is_dead(header: &Header, generation: u32, moment: Moment) -> bool {
+    header.live_items() == 0
+        || header.latest_expiry_seconds() <= moment.seconds()
+        || header.generation.load(Ordering::Relaxed) != generation
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::evict::Progress;
+    use crate::ops::{Mode, Write};
+    use crate::options::Options;
+    use crate::segment::Purpose;
+    use crate::ttl::Ttl;
+
+    #[test]
+    fn only_what_is_dead_is_claimed_as_dead() {
+        let store =
+            Store::new(Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..Options::default() }).unwrap();
+        let participant = store.participate();
+        let hash = store.hash(b"key");
+        let write = Write { key: b"key", hash, value: b"value", flags: 0, ttl: Ttl::seconds(100), mode: Mode::Set };
+        store.write(&participant, &write, 1000).unwrap();
+        let segment = store.get(&participant, b"key", hash, 1000).unwrap().item_at().at.segment();
+        let moment = store.moment(2000);
+        assert!(store.claim_dead(segment, moment).is_none(), "it is open");
+        store.chains.seal_open(&store.segments, Seal::All);
+        assert!(store.claim_dead(segment, moment).is_none(), "it holds a live item");
+        let mut job = store.claim_dead(segment, store.moment(101_000)).expect("it has expired");
+        while !job.run(&store, &participant, moment, 1) {}
+        drop(job);
+        store.verify(&participant, 101_000);
+    }
+
+    #[test]
+    fn a_compaction_without_a_destination_does_not_begin() {
+        let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, evicts: false, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        for key in [&b"one"[..], b"two"] {
+            let hash = store.hash(key);
+            let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set };
+            store.write(&participant, &write, 1000).unwrap();
+            store.chains.seal_open(&store.segments, Seal::All);
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        while store.evict(&participant, 1000) == Progress::Working {}
+        taken.into_iter().for_each(|segment| store.segments.retire(segment));
+        assert_eq!(store.stats().items, 2);
+        store.segments.reclaim();
+        assert!(store.work(&participant, store.moment(1000), false), "with a free segment they are compacted");
+        assert_eq!((store.stats().items, store.stats().segments_compacted), (2, 2));
+        store.verify(&participant, 1000);
+    }
+}

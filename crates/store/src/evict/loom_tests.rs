@@ -1,0 +1,255 @@
+//! Models of maintenance against operations: moves, unlinking, expiry, and which segments a choice may claim. See
+//! `crate::loom_tests`.
+
+use super::job::Job;
+use crate::chains::Seal;
+use crate::epoch::Participant;
+use crate::loom_tests::{Client, Did, History, model, store};
+use crate::store::Store;
+use crate::time::Moment;
+use crate::ttl::Ttl;
+use crate::{Mode, Stored, Write};
+use loom::thread;
+use std::sync::Arc;
+
+const KEY: &[u8] = b"k";
+const OTHER: &[u8] = b"o";
+
+impl Store {
+    /// Chooses a run and empties it. False if there is none.
+    pub(crate) fn drop_one(&self, participant: &Participant, moment: Moment) -> bool {
+        let Some(mut job) = self.choose(participant, moment, true) else { return false };
+        while !job.run(self, participant, moment, u32::MAX) {}
+        true
+    }
+}
+
+impl Client<'_> {
+    fn moment(&self) -> Moment {
+        self.store.moment(self.now_ms)
+    }
+
+    fn seal(&self) {
+        self.store.chains.seal_open(&self.store.segments, Seal::All);
+    }
+
+    /// Two neighbours of which the first holds `KEY`; their items fit one segment.
+    fn with_two_neighbours(self, value: u64) -> Self {
+        self.set(KEY, value);
+        self.seal();
+        self.set(OTHER, 0);
+        self.seal();
+        self
+    }
+
+    /// The job that compacts two neighbours.
+    fn compaction(&self) -> Job {
+        let job = self.store.choose(&self.participant, self.moment(), true).expect("two neighbours fit one segment");
+        assert_eq!(job.sources().len(), 2);
+        job
+    }
+
+    fn expire(&self) {
+        while self.store.expire_due(&self.participant, self.moment()) {}
+    }
+
+    fn run(&self, mut job: Job) {
+        while !job.run(self.store, &self.participant, self.moment(), u32::MAX) {}
+    }
+}
+
+/// Runs `operations` on the key while a compaction moves it, then asserts that its answers and the outcome fit together.
+fn against_a_move(
+    preemptions: usize,
+    start: u64,
+    operations: impl Fn(&Client<'_>, &History) + Send + Sync + Clone + 'static,
+) {
+    model(preemptions, move || {
+        let store = store(5, 0);
+        let history = History::default();
+        let client = Client::new(&store).with_two_neighbours(start);
+        let job = client.compaction();
+        let operator = {
+            let (store, history, operations) = (Arc::clone(&store), history.clone(), operations.clone());
+            thread::spawn(move || operations(&Client::new(&store), &history))
+        };
+        client.run(job);
+        operator.join().unwrap();
+        history.explain(Some(start), client.get(KEY));
+        assert_eq!(client.get(OTHER), Some(0), "nothing is lost in a compaction");
+        client.verify();
+    });
+}
+
+#[test]
+fn a_moved_key_is_never_missed() {
+    against_a_move(1, 1, |client, history| {
+        history.note(0, Did::Get(client.get(KEY)));
+        history.note(0, Did::Get(client.get(KEY)));
+    });
+}
+
+#[test]
+fn a_move_loses_no_overwrite() {
+    against_a_move(1, 1, |client, history| {
+        client.set(KEY, 2);
+        history.note(0, Did::Set(2));
+        history.note(0, Did::Get(client.get(KEY)));
+    });
+}
+
+#[test]
+fn a_move_resurrects_nothing() {
+    against_a_move(1, 1, |client, history| {
+        history.note(0, Did::Delete(client.delete(KEY)));
+        history.note(0, Did::Get(client.get(KEY)));
+    });
+}
+
+/// A move is no change of the value, but may look like one.
+#[test]
+fn a_cas_succeeds_or_fails_across_a_move() {
+    against_a_move(1, 1, |client, history| {
+        let (seen, token) = client.gets(KEY).expect("the key is always there");
+        assert_eq!(seen, 1);
+        match client.write(KEY, 2, Mode::Cas(token)) {
+            Stored::Stored => history.note(0, Did::Set(2)),
+            answer => assert_eq!(answer, Stored::Exists),
+        }
+    });
+}
+
+#[test]
+fn a_move_loses_no_increment() {
+    model(2, || {
+        let store = store(5, 0);
+        let history = History::default();
+        let client = Client::new(&store);
+        client.set(KEY, 1);
+        assert_eq!(client.add_to(KEY, 1), Some(2), "the item is numeric now");
+        client.seal();
+        client.set(OTHER, 0);
+        client.seal();
+        let job = client.compaction();
+        let adder = {
+            let (store, history) = (Arc::clone(&store), history.clone());
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                history.note(0, Did::Add(3, client.add_to(KEY, 3)));
+            })
+        };
+        client.run(job);
+        history.note(1, Did::Add(1, client.add_to(KEY, 1)));
+        adder.join().unwrap();
+        history.explain(Some(2), client.get(KEY));
+        assert_eq!(client.get(KEY), Some(6));
+        client.verify();
+    });
+}
+
+/// An overwrite leaves a segment, which is then emptied, freed and written again: the counts of its next life are right.
+#[test]
+fn counts_belong_to_one_life_of_a_segment() {
+    model(2, || {
+        let store = store(3, 0);
+        let client = Client::new(&store);
+        client.set(KEY, 1);
+        client.seal();
+        let overwriter = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || Client::new(&store).delete(KEY))
+        };
+        store.drop_one(&client.participant, client.moment());
+        store.segments.reclaim();
+        client.set(OTHER, 2);
+        overwriter.join().unwrap();
+        assert_eq!(client.get(KEY), None);
+        assert_eq!(client.get(OTHER), Some(2));
+        client.verify();
+    });
+}
+
+/// The body of a value is not taken for a segment of dead items, whatever the segment was before.
+#[test]
+fn a_choice_claims_no_body() {
+    model(2, || {
+        let store = store(4, 0);
+        let uploader = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                let write = Write {
+                    key: KEY,
+                    hash: store.hash(KEY),
+                    value: &[b'7'; 70],
+                    flags: 0,
+                    ttl: Ttl::Never,
+                    mode: Mode::Set,
+                };
+                assert_eq!(store.write(&client.participant, &write, client.now_ms), Ok(Stored::Stored));
+            })
+        };
+        let client = Client::new(&store);
+        store.drop_one(&client.participant, client.moment());
+        uploader.join().unwrap();
+        if let Some(item) = store.get(&client.participant, KEY, store.hash(KEY), client.now_ms) {
+            let mut value = Vec::new();
+            item.copy_to(&mut value);
+            assert_eq!(value, [b'7'; 70]);
+        }
+        client.verify();
+    });
+}
+
+/// A segment that was seen expired may have a new life when it is claimed.
+#[test]
+fn expiry_takes_nothing_from_a_new_life() {
+    model(2, || {
+        let store = store(3, 0);
+        let mut client = Client::new(&store);
+        let write =
+            Write { key: KEY, hash: store.hash(KEY), value: b"1", flags: 0, ttl: Ttl::Seconds(1), mode: Mode::Set };
+        assert_eq!(store.write(&client.participant, &write, client.now_ms), Ok(Stored::Stored));
+        client.seal();
+        client.now_ms = 10_000;
+        let expirer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client { now_ms: 10_000, ..Client::new(&store) };
+                client.expire();
+            })
+        };
+        client.expire();
+        store.segments.reclaim();
+        client.set(OTHER, 2);
+        client.seal();
+        expirer.join().unwrap();
+        assert_eq!(client.get(OTHER), Some(2), "it was written after the expiry");
+        client.verify();
+    });
+}
+
+/// What a flush made absent stays so, though an eviction is moving it.
+#[test]
+fn a_move_carries_nothing_over_a_flush() {
+    model(2, || {
+        let store = store(4, 0);
+        let client = Client::new(&store);
+        client.set(KEY, 1);
+        client.set(OTHER, 1);
+        client.seal();
+        assert_eq!(client.get(KEY), Some(1), "it is used more than the other");
+        let job = store.choose(&client.participant, client.moment(), true).expect("a segment is sealed");
+        assert_eq!(job.sources().len(), 1);
+        let flusher = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || store.flush(1000, 0))
+        };
+        client.run(job);
+        flusher.join().unwrap();
+        assert_eq!(client.get(KEY), None);
+        client.set(OTHER, 3);
+        assert_eq!(client.get(KEY), None);
+        client.verify();
+    });
+}

@@ -1,0 +1,277 @@
+//! Making room: expiry, eviction, compaction, and the way of segments back to the free list.
+//!
+//! Work is cut into slices, so that no thread is long away: a `Job` empties a run of segments and can be put down at any
+//! item. Any thread can take up a job that another put down. Only the choice of a run is under a lock; it claims the run by
+//! making its segments `Draining`.
+//!
+//! Before anything alive is evicted, dead segments are dropped and neighbours that fit one segment are compacted.
+
+mod choose;
+mod history;
+mod job;
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod policy;
+mod shed;
+
+pub use history::History;
+pub use policy::{HistoryUse, Policy, UnknownPolicy};
+
+use crate::chains::Seal;
+use crate::epoch::Participant;
+use crate::segment::SegmentId;
+use crate::store::Store;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
+use crate::time::Moment;
+use job::Job;
+use std::sync::Arc;
+
+/// Items that a slice works through: at 50 to 100 ns each it takes about 100 to 200 us.
+const SLICE_ITEMS: u32 = 1500;
+
+/// Free segments that maintenance keeps ready for writers: this share of all, at least two.
+const READY_SHARE: u32 = 200;
+
+/// The state of evictions between slices.
+pub(crate) struct Maintenance {
+    /// Jobs that were put down.
+    jobs: Mutex<Vec<Job>>,
+    /// Jobs that exist, put down or at work.
+    running: Arc<AtomicU32>,
+    choosing: Mutex<choose::Scratch>,
+    history: Option<History>,
+    history_use: HistoryUse,
+    /// Where to look on for segments that a flush has made worthless: the generation in the upper half, the number of the
+    /// next segment in the lower; 0 if all have been found.
+    stale_from: AtomicU64,
+    next_maintenance_ms: AtomicU64,
+}
+
+/// What a call to `evict` or `maintain` came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// A segment is free for writers.
+    Ready,
+    /// Something was done; more is needed.
+    Working,
+    /// Nothing can be evicted now: what is not free is being written, pinned or held by handles.
+    Stuck,
+}
+
+impl Maintenance {
+    pub fn new(policy: Policy, history_bytes: u64) -> Self {
+        let history_use = policy.history();
+        Self {
+            jobs: Mutex::default(),
+            running: Arc::default(),
+            choosing: Mutex::default(),
+            history: (history_use != HistoryUse::None).then(|| History::new(history_bytes)),
+            history_use,
+            stale_from: AtomicU64::new(0),
+            next_maintenance_ms: AtomicU64::new(0),
+        }
+    }
+
+    /// Has the segments of generations before this one looked for.
+    pub fn note_flush(&self, generation: u32) {
+        self.stale_from.store(u64::from(generation) << u32::BITS | 1, Ordering::Relaxed);
+    }
+
+    /// The frequency with which a new key begins.
+    pub fn first_frequency(&self, hash: u64) -> u8 {
+        match (&self.history, self.history_use) {
+            (Some(history), HistoryUse::Ghosts) => history.take(hash).into(),
+            (Some(history), HistoryUse::Frequencies) => {
+                history.add(hash);
+                0
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl Store {
+    /// Makes room for a writer that got `NeedSegment`. The caller must not be pinned. Works until a segment is free, or a
+    /// slice is over, or nothing can be done.
+    pub fn evict(&self, participant: &Participant, now_ms: u64) -> Progress {
+        self.evict_for(participant, now_ms, 1)
+    }
+
+    /// The same for a writer that got `NeedSegments`: `Ready` when that many segments are free at once.
+    pub fn evict_for(&self, participant: &Participant, now_ms: u64, count: u32) -> Progress {
+        assert!(!participant.is_pinned(), "a pinned thread would wait for itself");
+        let moment = self.moment(now_ms);
+        let waiting = self.segments.reclaim().waiting;
+        if self.segments.free_for_writers() >= count {
+            return Progress::Ready;
+        }
+        let may_work = count < self.segments.limit() && waiting < self.waiting_limit();
+        let shed = self.sheds() && self.shed_top(participant, moment);
+        let worked = may_work
+            && (shed
+                || self.resume(participant, moment)
+                || self.expire_due(participant, moment)
+                || self.work(participant, moment, self.options.evicts));
+        self.segments.reclaim();
+        match (self.segments.free_for_writers() >= count, worked) {
+            (true, _) => Progress::Ready,
+            (false, true) => Progress::Working,
+            (false, false) => Progress::Stuck,
+        }
+    }
+
+    /// Whether writers will soon run out of free segments: maintenance should look.
+    pub fn is_low(&self) -> bool {
+        self.options.evicts && self.segments.free_for_writers() < self.ready_target() / 2 + 1
+    }
+
+    /// Retired segments that may wait for readers before evictions stop: a reader that stays pinned must not empty the
+    /// store.
+    fn waiting_limit(&self) -> u32 {
+        4 * self.options.merge_run + self.ready_target()
+    }
+
+    /// One slice of the work that is due: seals what has been open long enough, removes what has expired, evicts ahead of
+    /// need, finds memory for the index, gives memory back. To be called every 100 ms, again at once while it answers `Working`.
+    pub fn maintain(&self, participant: &Participant, now_ms: u64) -> Progress {
+        let moment = self.moment(now_ms);
+        if moment.ms >= self.maintenance.next_maintenance_ms.load(Ordering::Relaxed) {
+            self.maintenance.next_maintenance_ms.store(moment.ms + 100, Ordering::Relaxed);
+            self.chains.seal_open(&self.segments, Seal::Due(moment));
+        }
+        self.prepare_index();
+        let worked = self.resume(participant, moment)
+            || self.expire_due(participant, moment)
+            || self.sheds() && self.shed_top(participant, moment);
+        let reclaimed = self.segments.reclaim();
+        let evicts = !worked
+            && self.options.evicts
+            && self.segments.free_for_writers() < self.ready_target()
+            && reclaimed.waiting < self.waiting_limit();
+        let worked = worked || evicts && self.work(participant, moment, true);
+        let freed = reclaimed.freed > 0;
+        if worked || freed { Progress::Working } else { Progress::Ready }
+    }
+
+    /// Free segments that maintenance aims at.
+    fn ready_target(&self) -> u32 {
+        (self.segments.limit() / READY_SHARE).max(2)
+    }
+
+    /// A slice of a job that waits or of a new one. `may_evict`: whether live items may be lost by it. False if there was
+    /// nothing to do.
+    fn work(&self, participant: &Participant, moment: Moment, may_evict: bool) -> bool {
+        if self.resume(participant, moment) {
+            return true;
+        }
+        let others = self.maintenance.running.load(Ordering::Relaxed);
+        if others > 0 && self.segments.free_count() == 0 {
+            // The reserve is another job's destination: what that job frees is awaited rather than lost here.
+            yield_now();
+            return true;
+        }
+        let Some(job) = self.choose(participant, moment, may_evict) else {
+            return false;
+        };
+        self.run_slice(participant, moment, job);
+        true
+    }
+
+    /// A slice of a job that was put down. False if there is none.
+    fn resume(&self, participant: &Participant, moment: Moment) -> bool {
+        let waiting = lock(&self.maintenance.jobs).pop();
+        waiting.map(|job| self.run_slice(participant, moment, job)).is_some()
+    }
+
+    fn run_slice(&self, participant: &Participant, moment: Moment, mut job: Job) {
+        if !job.run(self, participant, moment, SLICE_ITEMS) {
+            lock(&self.maintenance.jobs).push(job);
+        }
+    }
+
+    /// A slice of the removal of what is dead: of one segment that was flushed or whose last item has expired. False if
+    /// there is none.
+    fn expire_due(&self, participant: &Participant, moment: Moment) -> bool {
+        if self.drop_stale(participant, moment) {
+            return true;
+        }
+        let due: Vec<_> = self.chains.due(moment.seconds()).collect();
+        due.into_iter().any(|bucket| {
+            let expired = self.chains.expired(&self.segments, bucket, moment.seconds());
+            expired.is_some_and(|segment| self.drop_segment(participant, segment, moment))
+        })
+    }
+
+    fn drop_stale(&self, participant: &Participant, moment: Moment) -> bool {
+        let word = self.maintenance.stale_from.load(Ordering::Relaxed);
+        if word == 0 {
+            return false;
+        }
+        let (generation, from) = ((word >> u32::BITS) as u32, word as u32);
+        if from == 1 {
+            self.chains.seal_open(&self.segments, Seal::All);
+        }
+        let dropped = (from..=self.segments.limit()).find(|number| {
+            let segment = SegmentId::new(*number);
+            let header = self.segments.header(segment);
+            header.generation.load(Ordering::Relaxed) < generation
+                && choose::holds_sealed_items(header)
+                && self.drop_segment(participant, segment, moment)
+        });
+        // It fails if a flush came meanwhile, or another thread has gone on: then there is no harm in looking twice.
+        let next = dropped.map_or(0, |number| u64::from(generation) << u32::BITS | u64::from(number + 1));
+        let _ = self.maintenance.stale_from.compare_exchange(word, next, Ordering::Relaxed, Ordering::Relaxed);
+        dropped.is_some()
+    }
+
+    /// Claims a segment of dead items and begins to empty it. False if it is not there to be claimed.
+    fn drop_segment(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
+        let job = self.claim_dead(segment, moment);
+        job.map(|job| self.run_slice(participant, moment, job)).is_some()
+    }
+
+    /// Finishes the jobs that were put down.
+    pub fn finish_jobs(&self, participant: &Participant, now_ms: u64) {
+        let moment = self.moment(now_ms);
+        while self.maintenance.running.load(Ordering::Relaxed) > 0 {
+            self.work(participant, moment, false);
+        }
+        self.segments.reclaim();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::ops::{Mode, Write};
+    use crate::options::Options;
+    use crate::ttl::Ttl;
+
+    #[test]
+    fn dead_segments_go_slice_by_slice() {
+        let store = Store::new(Options { segment_bytes: Some(256 << 10), ..Options::default() }).unwrap();
+        let participant = store.participate();
+        let fill = |now_ms| {
+            for key in 0..50_000u32 {
+                let (key, ttl) = (key.to_le_bytes(), Ttl::seconds(10));
+                let write = Write { key: &key, hash: store.hash(&key), value: b"", flags: 0, ttl, mode: Mode::Set };
+                store.write(&participant, &write, now_ms).unwrap();
+            }
+        };
+        let removed = |now_ms| {
+            let mut before = store.stats();
+            while store.maintain(&participant, now_ms) == Progress::Working {
+                let stats = store.stats();
+                assert!(stats.expired - before.expired <= SLICE_ITEMS.into(), "{stats:?}");
+                before = stats;
+            }
+            assert_eq!((before.items, before.segments_free), (0, before.segments_total));
+            store.verify(&participant, now_ms);
+        };
+        fill(1000);
+        store.flush(1000, 0);
+        removed(1000);
+        fill(2000);
+        removed(12_000);
+    }
+}

@@ -1,0 +1,210 @@
+//! Eviction policies: pure choosers. Each looks at the sealed segments and says which run of a chain to evict and what to
+//! keep of it; `evict::job` carries it out.
+//!
+//! | policy | evicts | keeps |
+//! |---|---|---|
+//! | `merge` | the run that was written or merged longest ago | the most used per byte, in one segment (Segcache, 3.6) |
+//! | `fifo` | the oldest segment | nothing |
+//! | `random` | any segment | nothing |
+//! | `cte` | the segment closest to expiry | nothing |
+//! | `utilization` | the segment with the fewest live bytes | nothing |
+//! | `lru` | the run that was passed longest ago | what was used since (a clock over segments) |
+//! | `s3fifo` | young segments while they hold over a tenth, else old ones | what was used (S3-FIFO, SOSP'23) |
+//! | `2q` | young segments while they hold over a quarter, else old ones | what was used (2Q, VLDB'94) |
+//! | `tinylfu` | the run that was passed longest ago | the most used per byte, evicted history included (TinyLFU) |
+
+use crate::segment::SegmentId;
+use std::str::FromStr;
+
+/// Which objects an eviction keeps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    #[default]
+    Merge,
+    Fifo,
+    Random,
+    Cte,
+    Utilization,
+    S3Fifo,
+    Lru,
+    TwoQ,
+    TinyLfu,
+}
+
+impl Policy {
+    pub const ALL: [Self; 9] = [
+        Self::Merge,
+        Self::Fifo,
+        Self::Random,
+        Self::Cte,
+        Self::Utilization,
+        Self::S3Fifo,
+        Self::Lru,
+        Self::TwoQ,
+        Self::TinyLfu,
+    ];
+
+    /// The name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Merge => "merge",
+            Self::Fifo => "fifo",
+            Self::Random => "random",
+            Self::Cte => "cte",
+            Self::Utilization => "utilization",
+            Self::S3Fifo => "s3fifo",
+            Self::Lru => "lru",
+            Self::TwoQ => "2q",
+            Self::TinyLfu => "tinylfu",
+        }
+    }
+
+    /// Whether it remembers keys that it has evicted, or all that were written.
+    pub fn history(self) -> HistoryUse {
+        match self {
+            Self::S3Fifo | Self::TwoQ => HistoryUse::Ghosts,
+            Self::TinyLfu => HistoryUse::Frequencies,
+            _ => HistoryUse::None,
+        }
+    }
+}
+
+/// A name that no policy has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no policy {name:?}; choose one of {}", Policy::ALL.map(Policy::name).join(", "))]
+pub struct UnknownPolicy {
+    name: String,
+}
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPolicy> {
+        let named = Self::ALL.into_iter().find(|policy| policy.name() == name);
+        named.ok_or_else(|| UnknownPolicy { name: name.into() })
+    }
+}
+
+/// What a policy remembers of keys that are not in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HistoryUse {
+    None,
+    /// That they were evicted lately: coming back, they count as used.
+    Ghosts,
+    /// How often they were written, and used before an eviction.
+    Frequencies,
+}
+
+/// A sealed segment of items, as a policy sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct View {
+    pub segment: SegmentId,
+    /// When its items were written or last given another round.
+    pub stamp_ms: u64,
+    /// Bytes of its live items, the bodies of long values included.
+    pub live_bytes: u64,
+    pub latest_expiry_seconds: u64,
+    /// Evictions that its items have survived.
+    pub rounds: u8,
+}
+
+/// What to keep of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    Nothing,
+    /// Everything alive: it fits one segment.
+    All,
+    /// The items that score best, as many as fit the run's share.
+    Best,
+    /// Items counted at least once, as many as fit.
+    Used,
+}
+
+/// What becomes of the frequency of an item that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aging {
+    Reset,
+    Halve,
+    Decrement,
+    None,
+}
+
+/// A decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The run begins here and goes along the chain.
+    pub first: SegmentId,
+    /// Segments in the run, at most.
+    pub count: u32,
+    pub keep: Keep,
+    pub aging: Aging,
+}
+
+/// The share of segments that may be young, in the policies that tell young from old.
+const S3FIFO_YOUNG_SHARE: f64 = 0.10;
+const TWO_Q_YOUNG_SHARE: f64 = 0.25;
+
+/// Chooses among `views`, which are not empty. `random` is uniform.
+pub fn choose(policy: Policy, views: &[View], merge_run: u32, random: u32) -> Choice {
+    let oldest = || views.iter().min_by_key(|view| view.stamp_ms).expect("there is a segment to choose");
+    let drop = |view: &View| Choice { first: view.segment, count: 1, keep: Keep::Nothing, aging: Aging::None };
+    let run = |view: &View, keep, aging| Choice { first: view.segment, count: merge_run, keep, aging };
+    match policy {
+        Policy::Merge => run(oldest(), Keep::Best, Aging::Halve),
+        Policy::TinyLfu => run(oldest(), Keep::Best, Aging::Reset),
+        Policy::Lru => run(oldest(), Keep::Used, Aging::Reset),
+        Policy::Fifo => drop(oldest()),
+        Policy::Random => drop(&views[((u64::from(random) * views.len() as u64) >> 32) as usize]),
+        Policy::Cte => drop(views.iter().min_by_key(|view| view.latest_expiry_seconds).expect("not empty")),
+        Policy::Utilization => drop(views.iter().min_by_key(|view| view.live_bytes).expect("not empty")),
+        Policy::S3Fifo => run(by_age(views, S3FIFO_YOUNG_SHARE), Keep::Used, Aging::Decrement),
+        Policy::TwoQ => run(by_age(views, TWO_Q_YOUNG_SHARE), Keep::Used, Aging::Reset),
+    }
+}
+
+/// The oldest young segment while young ones hold more than `share` of the bytes, else the oldest old one.
+fn by_age(views: &[View], share: f64) -> &View {
+    let total: u64 = views.iter().map(|view| view.live_bytes).sum();
+    let young: u64 = views.iter().filter(|view| view.rounds == 0).map(|view| view.live_bytes).sum();
+    let from_young = young as f64 > share * total as f64;
+    let oldest = |young: bool| views.iter().filter(|view| (view.rounds == 0) == young).min_by_key(|view| view.stamp_ms);
+    oldest(from_young).or_else(|| oldest(!from_young)).expect("there is a segment to choose")
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn view(number: u32, stamp_ms: u64, live_bytes: u64, latest_expiry_seconds: u64, rounds: u8) -> View {
+        View { segment: SegmentId::new(number), stamp_ms, live_bytes, latest_expiry_seconds, rounds }
+    }
+
+    fn first(policy: Policy, views: &[View]) -> u32 {
+        choose(policy, views, 4, u32::MAX).first.number()
+    }
+
+    #[test]
+    fn every_policy_has_its_own_criterion() {
+        let views = [view(1, 10, 500, 100, 0), view(2, 5, 900, 90, 1), view(3, 20, 100, 95, 0), view(4, 8, 700, 80, 1)];
+        assert_eq!(first(Policy::Merge, &views), 2);
+        assert_eq!(first(Policy::Fifo, &views), 2);
+        assert_eq!(first(Policy::Lru, &views), 2);
+        assert_eq!(first(Policy::TinyLfu, &views), 2);
+        assert_eq!(first(Policy::Cte, &views), 4);
+        assert_eq!(first(Policy::Utilization, &views), 3);
+        assert_eq!(first(Policy::Random, &views), 4);
+        assert_eq!(first(Policy::S3Fifo, &views), 1, "27 % young is more than a tenth");
+        assert_eq!(first(Policy::TwoQ, &views), 1, "and more than a quarter");
+        let fewer_young = [view(1, 10, 300, 100, 0), view(2, 5, 900, 90, 1), view(4, 8, 700, 80, 1)];
+        assert_eq!(first(Policy::S3Fifo, &fewer_young), 1);
+        assert_eq!(first(Policy::TwoQ, &fewer_young), 2, "16 % young is less than a quarter");
+    }
+
+    #[test]
+    fn names_lead_back_to_policies() {
+        for policy in Policy::ALL {
+            assert_eq!(policy.name().parse(), Ok(policy));
+        }
+        assert!("lirs".parse::<Policy>().unwrap_err().to_string().contains("s3fifo"));
+    }
+}

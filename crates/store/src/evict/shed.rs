@@ -1,0 +1,140 @@
+//! Giving up the topmost segment, for a smaller memory or a larger index: its items move down to a free segment. Long
+//! values do not move: when a body is in the way, the value goes.
+
+use super::choose::holds_sealed_items;
+use super::job::Job;
+use crate::chains::Seal;
+use crate::epoch::Participant;
+use crate::item::Kind;
+use crate::segment::{SegmentId, State};
+use crate::store::Store;
+use crate::sync::{Ordering, lock};
+use crate::time::Moment;
+
+impl Store {
+    /// One step towards a smaller store. False if the topmost segment cannot be emptied now.
+    pub(super) fn shed_top(&self, participant: &Participant, moment: Moment) -> bool {
+        if self.shed_free_top() {
+            return true;
+        }
+        let limit = self.segments.limit();
+        if limit == 0 {
+            return false;
+        }
+        let top = SegmentId::new(limit);
+        let header = self.segments.header(top);
+        match header.state() {
+            State::Open => {
+                self.chains.seal_open(&self.segments, Seal::Segment(top)) > 0 || self.resume(participant, moment)
+            }
+            State::Sealed if header.is_body.load(Ordering::Relaxed) == 1 => {
+                self.drop_owner(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
+            }
+            State::Sealed => self.move_down(participant, top, moment),
+            State::Draining => self.work(participant, moment, false),
+            State::Absent | State::Free | State::Retired => false,
+        }
+    }
+
+    /// Moves what lives in a segment to a free one. False if there is none: an eviction must come first.
+    fn move_down(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
+        let job = {
+            let _choosing = lock(&self.maintenance.choosing);
+            let header = self.segments.header(segment);
+            if !holds_sealed_items(header) {
+                return false;
+            }
+            let Some(job) = Job::lossless(self, vec![segment], moment) else { return false };
+            job
+        };
+        lock(&self.maintenance.jobs).push(job);
+        self.work(participant, moment, false)
+    }
+
+    /// Drops the value to which a body belongs. False if it is not there, or alive in a store that does not evict.
+    fn drop_owner(&self, participant: &Participant, body: SegmentId, hash: u64, moment: Moment) -> bool {
+        let owns = |slot| {
+            let item = self.item(slot);
+            if item.header.kind != Kind::Chained {
+                return false;
+            }
+            // SAFETY: the slot's bucket is locked by the caller of this.
+            let chained = unsafe { item.chained(&self.segments.arena) };
+            let mut owns = false;
+            self.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| owns |= segment == body);
+            owns
+        };
+        let mut pair = self.index.lock_pair(hash);
+        let Some(place) = pair.find(owns) else {
+            return false;
+        };
+        let unlinked = self.describe(place.slot);
+        let is_live = self.is_live(&self.item(place.slot), moment);
+        if is_live && !self.options.evicts {
+            return false;
+        }
+        pair.remove(&place);
+        self.account_unlinked(&unlinked);
+        drop(pair);
+        self.retire_body(&unlinked);
+        self.count_unlinked(participant, is_live);
+        true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::ops::{Mode, Write};
+    use crate::options::Options;
+    use crate::segment::Purpose;
+    use crate::ttl::Ttl;
+    use std::sync::Arc;
+
+    /// A store with few free segments, the topmost first, and the segments that are held.
+    fn store_with_its_top_first(evicts: bool) -> (Arc<Store>, Participant, Vec<SegmentId>) {
+        let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 18, evicts, ..Options::default() };
+        let store = Arc::new(Store::new(options).unwrap());
+        let participant = store.participate();
+        let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        taken.split_off(taken.len() - 8).into_iter().for_each(|segment| store.segments.retire(segment));
+        store.segments.reclaim();
+        (store, participant, taken)
+    }
+
+    #[test]
+    fn a_long_value_in_the_way_goes_only_where_values_may_be_evicted() {
+        for evicts in [true, false] {
+            let (store, participant, _held) = store_with_its_top_first(evicts);
+            let hash = store.hash(b"long");
+            let mut upload = store.upload(b"long", hash, 0, 10_000).unwrap();
+            upload.write(&mut &[1; 10_000][..]).unwrap();
+            upload.finish(&participant, Ttl::Never, Mode::Set, 1000).unwrap();
+            drop(upload);
+            store.resize((1 << 20) - 10_000).unwrap();
+            while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+            let is_there = store.get(&participant, b"long", hash, 1000).is_some();
+            assert_eq!((is_there, store.resize_done()), (!evicts, evicts));
+        }
+    }
+
+    #[test]
+    fn an_upload_in_the_way_seals_nothing() {
+        let (store, participant, held) = store_with_its_top_first(true);
+        let mut upload = store.upload(b"long", store.hash(b"long"), 0, 10_000).unwrap();
+        upload.write(&mut &[1; 100][..]).unwrap();
+        let key = b"short";
+        let write = Write { key, hash: store.hash(key), value: b"", flags: 0, ttl: Ttl::Never, mode: Mode::Set };
+        store.write(&participant, &write, 1000).unwrap();
+        assert_eq!(store.segments.header(SegmentId::new(store.segments.limit())).is_body.load(Ordering::Relaxed), 1);
+        store.resize((1 << 20) - 10_000).unwrap();
+        while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+        assert!(!store.resize_done());
+        assert_eq!(store.stats().segments_open, 1, "the segment of the short one");
+        drop(upload);
+        held.iter().for_each(|segment| store.segments.retire(*segment));
+        while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+        assert!(store.resize_done());
+        store.verify(&participant, 1000);
+    }
+}

@@ -1,0 +1,54 @@
+//! The DRAM engine of Ebbtide: items in TTL-indexed segments, their index, expiry and eviction.
+//!
+//! It maps its own memory and does no other I/O, starts no thread and reads no clock: time comes in as an argument, and
+//! maintenance is called. Objects that will expire together are written to the same segment; they expire together and are
+//! evicted together by merging (Segcache, NSDI'21).
+//!
+//! | where | what |
+//! |---|---|
+//! | `store` | the `Store`, and publication: the one way in which a key changes |
+//! | `ops` | the operations: get, set, delete, touch, incr, append, uploads, handles |
+//! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
+//! | `chains`, `ttl` | TTL buckets, open segments, chains |
+//! | `evict` | expiry, eviction, compaction; policies |
+//! | `epoch` | how readers are protected without locks |
+//! | `memory` | the budget |
+//! | `verify` | every invariant, asserted |
+
+// Loom builds leave out what lends bytes of the arena, and so the only users of some functions.
+#![cfg_attr(loom, allow(dead_code))]
+
+mod arena;
+mod chains;
+mod epoch;
+mod error;
+mod evict;
+mod gauges;
+mod hash;
+mod index;
+mod item;
+#[cfg(all(test, loom))]
+mod loom_tests;
+mod mapping;
+mod memory;
+mod ops;
+mod options;
+mod segment;
+mod stats;
+mod store;
+mod sync;
+mod time;
+mod ttl;
+mod verify;
+
+pub use epoch::{Participant, Pin};
+pub use error::Error;
+pub use evict::{Policy, Progress, UnknownPolicy};
+pub use item::KEY_LIMIT;
+#[cfg(not(loom))]
+pub use ops::Handle;
+pub use ops::{BATCH, Change, Item, Mode, Stored, Upload, Write};
+pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
+pub use stats::Stats;
+pub use store::Store;
+pub use ttl::Ttl;

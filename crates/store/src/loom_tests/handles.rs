@@ -1,0 +1,57 @@
+//! A hit becomes a handle, which outlives its pin.
+
+use super::model;
+use super::readers::OneSlot;
+use loom::thread;
+use std::sync::Arc;
+
+/// `Handle` itself borrows bytes, which loom's arena cannot lend; this is what it does to the segments.
+#[test]
+fn what_a_handle_holds_is_not_reused() {
+    model(5, || {
+        let shared = OneSlot::new();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let participant = shared.domain.participate();
+                let pin = participant.pin();
+                let (at, byte) = shared.look();
+                shared.segments.pin(at.segment(), 64, u64::MAX).expect("no limit");
+                drop(pin);
+                // SAFETY: the handle protects the segment; the cells check it.
+                let again = unsafe { shared.segments.arena.slice(at, 1) }[0];
+                assert_eq!(byte, again);
+                shared.segments.unpin(at.segment(), 64);
+            })
+        };
+        shared.replace_and_reuse();
+        reader.join().unwrap();
+        shared.segments.reclaim();
+        assert_eq!((shared.segments.pinned_bytes(), shared.segments.retired_count()), (0, 0));
+    });
+}
+
+/// Two handles on a segment and a limit that one of them breaks: what is counted in is counted out.
+#[test]
+fn pinned_bytes_end_at_zero() {
+    model(3, || {
+        let shared = OneSlot::new();
+        let holder = |limit| {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let participant = shared.domain.participate();
+                let pin = participant.pin();
+                let (at, _) = shared.look();
+                let held = shared.segments.pin(at.segment(), 64, limit).is_ok();
+                drop(pin);
+                if held {
+                    shared.segments.unpin(at.segment(), 64);
+                }
+            })
+        };
+        let (one, two) = (holder(10), holder(100));
+        one.join().unwrap();
+        two.join().unwrap();
+        assert_eq!(shared.segments.pinned_bytes(), 0);
+    });
+}

@@ -1,0 +1,273 @@
+//! The index against itself: lookups, displacements and splits, with hashes chosen so that buckets collide.
+
+use super::{hash_for, model};
+use crate::index::{Grown, Index, Placed, Slot, Split, Tag};
+use crate::segment::{Location, SegmentId};
+use loom::thread;
+use std::sync::Arc;
+
+/// Keys without items: the key numbered `n` has its item at segment n + 1, and this hash.
+pub(super) struct Keys {
+    pub index: Index,
+    hashes: Vec<u64>,
+}
+
+impl Keys {
+    /// An index of four buckets that may grow to eight, and keys with these candidates.
+    pub fn new(candidates: &[(usize, usize)]) -> Self {
+        let split = Split::new(2, 0);
+        let hashes = candidates.iter().zip(1..).map(|(pair, tag)| hash_for(split, *pair, None, tag)).collect();
+        Self::with_hashes(hashes)
+    }
+
+    pub fn with_hashes(hashes: Vec<u64>) -> Self {
+        let index = Index::new(2, 8).expect("a model needs no mapping");
+        index.pay_for(4);
+        Self { index, hashes }
+    }
+
+    pub fn at(number: usize, offset: u32) -> Location {
+        Location::new(SegmentId::new(number as u32 + 1), offset)
+    }
+
+    pub fn hash(&self, number: usize) -> u64 {
+        self.hashes[number]
+    }
+
+    fn hash_at(&self, at: Location) -> u64 {
+        self.hashes[at.segment().index()]
+    }
+
+    /// Puts a key in, or another item of it in its place, as a publication does.
+    pub fn put(&self, number: usize, offset: u32) -> Placed {
+        let hash = self.hash(number);
+        let at = Self::at(number, offset);
+        let mut pair = self.index.lock_pair(hash);
+        match pair.find(|slot| slot.segment() == at.segment()) {
+            Some(place) => {
+                pair.replace(&place, place.slot.moved(at, 0));
+                Placed::Free
+            }
+            None => pair.place(Slot::new(Tag::of(hash), 0, at), |at| self.hash_at(at)),
+        }
+    }
+
+    /// Puts keys in while others, which then leave, fill a bucket.
+    pub fn put_beside(&self, blockers: &[usize], numbers: &[usize]) {
+        for &number in blockers.iter().chain(numbers) {
+            assert_eq!(self.put(number, 0), Placed::Free);
+        }
+        for &number in blockers {
+            self.remove(number);
+        }
+    }
+
+    pub fn remove(&self, number: usize) {
+        let mut pair = self.index.lock_pair(self.hash(number));
+        let place = pair.find(|slot| slot.segment() == Self::at(number, 0).segment());
+        pair.remove(&place.expect("the key is there"));
+    }
+
+    /// Where a lookup finds the key: the bucket and the item's offset, with the token.
+    pub fn find(&self, number: usize) -> Option<(usize, u32, u64)> {
+        let segment = Self::at(number, 0).segment();
+        let found = self.index.find(self.hash(number), |slot| slot.segment() == segment)?;
+        Some((found.bucket, found.slot.location().offset(), found.control.sequence()))
+    }
+
+    /// The offset of the key's item and its token, under its locks.
+    pub fn held_if_there(&self, number: usize) -> Option<(u32, u64)> {
+        let pair = self.index.lock_pair(self.hash(number));
+        let place = pair.find(|slot| slot.segment() == Self::at(number, 0).segment())?;
+        Some((place.slot.location().offset(), pair.token(&place)))
+    }
+
+    pub fn held(&self, number: usize) -> (u32, u64) {
+        self.held_if_there(number).expect("the key is there")
+    }
+
+    pub fn grow(&self) -> Grown {
+        self.index.split_one(|at| self.hash_at(at))
+    }
+
+    /// Asserts that each of these keys is in exactly one slot, in a bucket of its own, and that nothing else is there.
+    pub fn verify(&self, present: &[usize]) {
+        let mut seen = Vec::new();
+        let split = self.index.split();
+        self.index.each_slot(|bucket, slot| {
+            let number = slot.segment().index();
+            let candidates = split.candidates(self.hash(number));
+            assert!(bucket == candidates.first || bucket == candidates.second, "key {number} in bucket {bucket}");
+            seen.push(number);
+        });
+        seen.sort_unstable();
+        assert_eq!(seen, present);
+        for &number in present {
+            assert!(self.find(number).is_some(), "key {number} is found");
+        }
+    }
+}
+
+/// A full pair of buckets (0, 1) of which key 0 has room in bucket 2: key 4 displaces it there.
+pub(super) fn full_pair(leaver: (usize, usize)) -> Keys {
+    let keys = Keys::new(&[leaver, (0, 0), (1, 1), (1, 1), (0, 1), (2, 2), (2, 2)]);
+    keys.put_beside(&[5, 6], &[0, 1, 2, 3]);
+    assert_eq!(keys.find(0).map(|found| found.0), Some(0));
+    keys
+}
+
+/// The key leaves for its second candidate, or for its first, which a lookup has looked at already.
+#[test]
+fn a_displaced_key_is_never_missed() {
+    for leaver in [(0, 2), (2, 0)] {
+        model(2, move || {
+            let keys = Arc::new(full_pair(leaver));
+            let writer = {
+                let keys = Arc::clone(&keys);
+                thread::spawn(move || assert_eq!(keys.put(4, 0), Placed::Displaced))
+            };
+            assert!(keys.find(0).is_some(), "key 0 is always there");
+            writer.join().unwrap();
+            assert_eq!(keys.find(0).map(|found| found.0), Some(2));
+            keys.verify(&[0, 1, 2, 3, 4]);
+        });
+    }
+}
+
+/// Two writers displace into one bucket that has room for one key: nothing is lost unaccounted, nothing is there twice.
+#[test]
+fn two_displacements_lose_and_double_nothing() {
+    model(2, || {
+        let keys = Keys::new(&[(0, 2), (0, 2), (1, 2), (1, 2), (0, 0), (1, 1), (2, 2), (2, 2)]);
+        keys.put_beside(&[6, 7], &[0, 1, 2, 3]);
+        keys.put(6, 0);
+        let keys = Arc::new(keys);
+        let writer = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.put(4, 0))
+        };
+        let mine = keys.put(5, 0);
+        let theirs = writer.join().unwrap();
+        let mut present: Vec<usize> = (0..7).collect();
+        for placed in [mine, theirs] {
+            if let Placed::Replaced(slot) = placed {
+                present.retain(|number| *number != slot.segment().index());
+            }
+        }
+        assert!(present.len() < 7, "there is room for one");
+        keys.verify(&present);
+    });
+}
+
+/// A displacement makes its room by another one.
+#[test]
+fn a_chain_of_displacements_hides_no_key() {
+    model(1, || {
+        // Bucket 0 is full of keys whose other bucket 1 is full of keys whose other bucket 2 has room.
+        let keys = Keys::new(&[(1, 2), (1, 2), (0, 1), (0, 1), (0, 0), (2, 2), (2, 2)]);
+        keys.put_beside(&[5, 6], &[0, 1, 2, 3]);
+        let keys = Arc::new(keys);
+        let writer = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || assert_eq!(keys.put(4, 0), Placed::Displaced))
+        };
+        for number in [0, 2] {
+            assert!(keys.find(number).is_some(), "key {number} is always there");
+        }
+        writer.join().unwrap();
+        keys.verify(&[0, 1, 2, 3, 4]);
+    });
+}
+
+/// Candidates of two keys that the split of bucket 0 tells apart: one goes to bucket 4, one stays.
+pub(super) fn splitting_hashes(second: usize) -> Vec<u64> {
+    let (now, next) = (Split::new(2, 0), Split::new(2, 1));
+    vec![
+        hash_for(now, (0, second), Some((next, (4, second))), 1),
+        hash_for(now, (0, second), Some((next, (0, second))), 2),
+        hash_for(now, (second, 0), Some((next, (second, 4))), 3),
+    ]
+}
+
+#[test]
+fn a_split_hides_no_key() {
+    model(2, || {
+        let keys = Arc::new(Keys::with_hashes(splitting_hashes(1)));
+        keys.put(0, 0);
+        let splitter = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || assert_eq!(keys.grow(), Grown::Split))
+        };
+        assert!(keys.find(0).is_some(), "the key that moves");
+        assert!(keys.find(1).is_none(), "a key that is not there");
+        splitter.join().unwrap();
+        keys.verify(&[0]);
+    });
+}
+
+/// The writer recomputes its addresses after locking: else it would put the key where nobody looks for it, or twice.
+#[test]
+fn a_key_is_put_where_a_split_has_it() {
+    model(3, || {
+        let keys = Arc::new(Keys::with_hashes(splitting_hashes(1)));
+        keys.put(0, 0);
+        let splitter = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || assert_eq!(keys.grow(), Grown::Split))
+        };
+        keys.put(0, 8);
+        keys.put(2, 0);
+        assert_eq!(keys.find(0).map(|found| found.1), Some(8));
+        splitter.join().unwrap();
+        keys.verify(&[0, 2]);
+    });
+}
+
+/// A displacement into a bucket that is split meanwhile.
+#[test]
+fn a_split_and_a_displacement_agree() {
+    model(3, || {
+        let (now, next) = (Split::new(2, 0), Split::new(2, 1));
+        // Key 0 lives in bucket 1; its other bucket is 0, or 4 after the split.
+        let hashes = vec![
+            hash_for(now, (1, 0), Some((next, (1, 4))), 1),
+            hash_for(now, (1, 1), None, 2),
+            hash_for(now, (1, 1), None, 3),
+        ];
+        let keys = Arc::new(Keys::with_hashes(hashes));
+        keys.put(0, 0);
+        keys.put(1, 0);
+        assert_eq!(keys.find(0).map(|found| found.0), Some(1));
+        let splitter = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || assert_eq!(keys.grow(), Grown::Split))
+        };
+        let placed = keys.put(2, 0);
+        splitter.join().unwrap();
+        match placed {
+            Placed::Replaced(slot) => {
+                let gone = slot.segment().index();
+                let present: Vec<usize> = (0..3).filter(|number| *number != gone).collect();
+                keys.verify(&present);
+            }
+            _ => keys.verify(&[0, 1, 2]),
+        }
+    });
+}
+
+/// Two threads that want to grow: each bucket is split once.
+#[test]
+fn two_splitters_split_two_buckets_or_one() {
+    model(3, || {
+        let keys = Arc::new(Keys::with_hashes(splitting_hashes(1)));
+        keys.put(0, 0);
+        let splitter = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.grow())
+        };
+        let grown = [keys.grow(), splitter.join().unwrap()];
+        let splits = grown.iter().filter(|grown| **grown == Grown::Split).count();
+        assert!(splits >= 1 && keys.index.length() == 4 + splits, "{grown:?}");
+        keys.verify(&[0]);
+    });
+}

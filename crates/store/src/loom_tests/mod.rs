@@ -1,0 +1,114 @@
+//! Models of the concurrent protocols, which loom runs through all interleavings (up to a bound of preemptions) and all
+//! stale values that the orderings allow. `docs/concurrency.md` says what they cover.
+//!
+//! A model's store has segments of 64 bytes and buckets of two slots. What threads did is kept in a `History`, outside of
+//! loom, and judged at the end: some order of the operations must explain every answer.
+
+mod handles;
+mod history;
+mod index;
+mod ops;
+mod readers;
+mod segments;
+mod tokens;
+
+pub(crate) use history::{Did, History};
+
+use crate::epoch::Participant;
+use crate::evict::Policy;
+use crate::index::Split;
+use crate::memory::Layout;
+use crate::options::Options;
+use crate::store::Store;
+use crate::ttl::Ttl;
+use crate::{Change, Mode, Stored, Write};
+use std::sync::Arc;
+
+/// Runs a model with at most `preemptions` preemptions in an execution.
+pub(crate) fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = builder.preemption_bound.or(Some(preemptions));
+    builder.max_branches = 20_000;
+    builder.check(run);
+}
+
+/// A store of `segments` segments of 64 bytes, and of `2^level` buckets that can become twice as many.
+pub(crate) fn store(segments: u32, level: u32) -> Arc<Store> {
+    let options = Options {
+        memory_bytes: 1 << 20,
+        value_bytes_max: 256,
+        policy: Policy::Merge,
+        merge_run: 2,
+        writers: 1,
+        ..Options::default()
+    };
+    let layout = Layout::tiny(segments, level, 2 << level);
+    Arc::new(Store::with_layout(options, layout, 0).expect("a model needs no mapping"))
+}
+
+/// The calling thread's way into a store: operations on one key at one time.
+pub(crate) struct Client<'s> {
+    pub store: &'s Store,
+    pub participant: Participant,
+    pub now_ms: u64,
+}
+
+impl<'s> Client<'s> {
+    pub fn new(store: &'s Store) -> Self {
+        Self { store, participant: store.participate(), now_ms: 1000 }
+    }
+
+    pub fn write(&self, key: &[u8], value: u64, mode: Mode) -> Stored {
+        self.write_wide(key, value, 0, mode)
+    }
+
+    /// The same with zeros in front, to this width: a segment has 64 bytes.
+    pub fn write_wide(&self, key: &[u8], value: u64, width: usize, mode: Mode) -> Stored {
+        let value = format!("{value:0width$}");
+        let write = Write { key, hash: self.store.hash(key), value: value.as_bytes(), flags: 0, ttl: Ttl::Never, mode };
+        self.store.write(&self.participant, &write, self.now_ms).expect("the model has room")
+    }
+
+    pub fn set(&self, key: &[u8], value: u64) {
+        assert_eq!(self.write(key, value, Mode::Set), Stored::Stored);
+    }
+
+    pub fn gets(&self, key: &[u8]) -> Option<(u64, u64)> {
+        let item = self.store.get(&self.participant, key, self.store.hash(key), self.now_ms)?;
+        let mut value = Vec::new();
+        item.copy_to(&mut value);
+        let text = String::from_utf8(value).expect("digits");
+        Some((text.trim_end().parse().unwrap_or_else(|_| panic!("a torn value: {text:?}")), item.token()))
+    }
+
+    pub fn get(&self, key: &[u8]) -> Option<u64> {
+        self.gets(key).map(|(value, _)| value)
+    }
+
+    pub fn delete(&self, key: &[u8]) -> bool {
+        self.store.delete(&self.participant, key, self.store.hash(key), self.now_ms)
+    }
+
+    pub fn add_to(&self, key: &[u8], delta: u64) -> Option<u64> {
+        let hash = self.store.hash(key);
+        self.store
+            .change_number(&self.participant, key, hash, Change::Add(delta), self.now_ms)
+            .expect("the model has room and numbers")
+    }
+
+    pub fn verify(&self) {
+        self.store.verify(&self.participant, self.now_ms);
+    }
+}
+
+/// A hash with these candidates at `split`, and at `later` if that is given, and this tag.
+pub(crate) fn hash_for(split: Split, buckets: (usize, usize), later: Option<(Split, (usize, usize))>, tag: u64) -> u64 {
+    let fits = |split: Split, buckets: (usize, usize), hash| {
+        let candidates = split.candidates(hash);
+        (candidates.first, candidates.second) == buckets
+    };
+    (0..1 << 20)
+        .map(|low| tag << 52 | low)
+        .find(|hash| fits(split, buckets, *hash) && later.is_none_or(|(split, buckets)| fits(split, buckets, *hash)))
+        .expect("hashes reach all pairs of buckets")
+}

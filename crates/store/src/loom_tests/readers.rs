@@ -1,0 +1,153 @@
+//! Epoch protection: what a pinned reader looks at is not overwritten. A cell per byte notices.
+
+use super::{Client, model, store};
+use crate::chains::Seal;
+use crate::epoch::Domain;
+use crate::segment::{Location, Purpose, SegmentId, Segments};
+use crate::sync::{AtomicU64, Ordering};
+use loom::thread;
+use std::sync::Arc;
+
+/// Three segments and one slot, which points at a byte in the first.
+pub(super) struct OneSlot {
+    pub domain: Arc<Domain>,
+    pub segments: Segments,
+    pub slot: AtomicU64,
+}
+
+impl OneSlot {
+    pub fn new() -> Arc<Self> {
+        let domain = Domain::new();
+        let segments = Segments::new(3, 3, 64, Arc::clone(&domain)).expect("a model needs no mapping");
+        let this = Self { domain, segments, slot: AtomicU64::new(0) };
+        this.turn_to_new(1);
+        Arc::new(this)
+    }
+
+    /// Takes a segment, writes a byte, and points the slot at it. Answers where it pointed before.
+    pub fn turn_to_new(&self, byte: u8) -> Option<SegmentId> {
+        let segment = self.segments.take(Purpose::Merge).expect("the model has room");
+        let at = Location::new(segment, 0);
+        // SAFETY: the segment was just taken.
+        unsafe { self.segments.arena.write(at, &[byte]) };
+        let before = self.slot.swap(at.bits(), Ordering::Release);
+        (before != 0).then(|| Location::from_bits(before).segment())
+    }
+
+    /// Puts two new bytes after the one that is there, each in the first segment that is free then.
+    pub fn replace_and_reuse(&self) {
+        for byte in [2, 3] {
+            let old = self.turn_to_new(byte).expect("the slot is never empty");
+            self.segments.retire(old);
+            self.segments.reclaim();
+        }
+    }
+
+    pub fn look(&self) -> (Location, u8) {
+        let at = Location::from_bits(self.slot.load(Ordering::Acquire));
+        // SAFETY: the caller is pinned; the cells check it.
+        (at, unsafe { self.segments.arena.slice(at, 1) }[0])
+    }
+}
+
+#[test]
+fn what_a_pin_protects_is_not_reused() {
+    model(5, || {
+        let shared = OneSlot::new();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let participant = shared.domain.participate();
+                let _pin = participant.pin();
+                let (at, byte) = shared.look();
+                // SAFETY: still pinned.
+                let again = unsafe { shared.segments.arena.slice(at, 1) }[0];
+                assert_eq!(byte, again);
+            })
+        };
+        shared.replace_and_reuse();
+        reader.join().unwrap();
+        assert_eq!(shared.look().1, 3);
+    });
+}
+
+/// A pin also says that the thread's last one is over.
+#[test]
+fn a_second_pin_does_not_hide_that_the_first_still_read() {
+    model(3, || {
+        let shared = OneSlot::new();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let participant = shared.domain.participate();
+                for _ in 0..2 {
+                    let _pin = participant.pin();
+                    shared.look();
+                }
+            })
+        };
+        shared.replace_and_reuse();
+        reader.join().unwrap();
+    });
+}
+
+/// One thread retires and another reclaims, so that a reader may come between the ticket and the look at the cells.
+#[test]
+fn a_reader_between_a_retirement_and_a_reclaim() {
+    model(2, || {
+        let shared = OneSlot::new();
+        let reader = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let participant = shared.domain.participate();
+                let _pin = participant.pin();
+                shared.look();
+            })
+        };
+        let reclaimer = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                shared.segments.reclaim();
+            })
+        };
+        let old = shared.turn_to_new(2).expect("the slot is never empty");
+        shared.segments.retire(old);
+        if let Some(segment) = shared.segments.take(Purpose::Write) {
+            // SAFETY: the segment was just taken.
+            unsafe { shared.segments.arena.write(Location::new(segment, 0), &[9]) };
+        }
+        reader.join().unwrap();
+        reclaimer.join().unwrap();
+        shared.segments.reclaim();
+        assert_eq!(shared.segments.retired_count(), 0);
+    });
+}
+
+/// The same through the store: a get while its key is overwritten, its segment emptied, freed and written again.
+#[test]
+fn a_hit_outlives_the_reuse_of_its_segment() {
+    model(2, || {
+        let store = store(3, 0);
+        let client = Client::new(&store);
+        client.set(b"k", 1);
+        let moment = store.moment(client.now_ms);
+        store.chains.seal_open(&store.segments, Seal::All);
+        let reader = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let seen = Client::new(&store).get(b"k");
+                assert!(matches!(seen, Some(1 | 2)), "{seen:?}");
+            })
+        };
+        client.set(b"k", 2);
+        store.drop_one(&client.participant, moment);
+        store.segments.reclaim();
+        client.set(b"other", 3);
+        store.chains.seal_open(&store.segments, Seal::All);
+        if store.segments.free_for_writers() > 0 {
+            client.set(b"other", 4);
+        }
+        reader.join().unwrap();
+        client.verify();
+    });
+}

@@ -1,0 +1,83 @@
+//! append and prepend: the old value and new bytes become a new value; flags and expiry stay.
+
+use super::write::{Mode, Stored, Write};
+use crate::epoch::Participant;
+use crate::error::Error;
+use crate::item::Kind;
+use crate::ops::read::Item;
+use crate::segment::Location;
+use crate::stats::Counter;
+use crate::store::{Condition, Head, NewItem, Outcome, Store};
+use crate::time::Moment;
+
+impl Store {
+    pub(super) fn extend(&self, participant: &Participant, write: &Write<'_>, now_ms: u64) -> Result<Stored, Error> {
+        let moment = self.moment(now_ms);
+        loop {
+            let Some(item) = self.get(participant, write.key, write.hash, now_ms) else {
+                return Ok(Stored::NotStored);
+            };
+            let length = (item.len() + write.value.len()) as u64;
+            if length > self.options.value_bytes_max {
+                return Err(Error::TooLarge { bytes: length, limit: self.options.value_bytes_max });
+            }
+            let kind = Kind::Plain;
+            let value_length = u32::try_from(length).expect("values have at most 2^30 bytes");
+            let head = Head { key: write.key, flags: item.flags(), kind, value_length };
+            let outcome = if head.size() > u64::from(self.segments.segment_bytes()) {
+                self.extend_chained(participant, write, item, now_ms)?
+            } else {
+                self.extend_plain(participant, write, item, &head, moment)?
+            };
+            match outcome {
+                Outcome::Done => {
+                    self.counters.add(participant.number(), Counter::Stored, 1);
+                    return Ok(Stored::Stored);
+                }
+                Outcome::Absent => return Ok(Stored::NotStored),
+                Outcome::Present | Outcome::Flushed => {}
+            }
+        }
+    }
+
+    fn extend_plain(
+        &self,
+        participant: &Participant,
+        write: &Write<'_>,
+        item: Item<'_>,
+        head: &Head<'_>,
+        moment: Moment,
+    ) -> Result<Outcome, Error> {
+        let expiry = item.expiry_seconds();
+        let size = head.size() as u32;
+        let reserved = self.reserve(participant, size, (self.bucket_until(expiry, moment), expiry), moment)?;
+        let mut value_at = self.write_head(&reserved, head);
+        let mut put = |bytes: &[u8]| {
+            // SAFETY: the reservation owns the range; the old value lies elsewhere.
+            unsafe { self.segments.arena.write(value_at, bytes) };
+            value_at = value_at.plus(bytes.len() as u32);
+        };
+        if write.mode == Mode::Prepend {
+            put(write.value);
+        }
+        item.each_slice(&mut put);
+        if write.mode == Mode::Append {
+            put(write.value);
+        }
+        let at = Location::new(reserved.segment, reserved.offset);
+        let new = NewItem { at, size, body_bytes: 0, inherits_body: false };
+        let condition = item.unchanged();
+        let outcome = self.publish(participant, (write.key, write.hash), condition, Some(new), moment);
+        if outcome == Outcome::Done {
+            reserved.commit(&self.segments);
+        }
+        Ok(outcome)
+    }
+}
+
+impl Item<'_> {
+    /// That the item is still the one of its key, unchanged.
+    pub(super) fn unchanged(&self) -> Condition {
+        Condition::Unchanged { at: self.at(), token: self.sequence() }
+    }
+}

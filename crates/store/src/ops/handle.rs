@@ -1,0 +1,137 @@
+//! Handles: hits that outlive the pin, without a copy if they are large.
+//!
+//! A handle counts in the header of its segment, and of the first body if the value is chained; retired segments are not
+//! freed while the count is not zero. The count is raised under the epoch pin of the hit, and the retirer looks at it after
+//! the grace period, so a handle is always seen.
+
+use super::read::Item;
+use crate::error::Error;
+use crate::item::{Chained, ItemAt, Kind};
+use crate::segment::Location;
+use crate::store::Store;
+use std::sync::Arc;
+
+/// Values shorter than this are copied into their handles: that is cheaper than holding a segment.
+const COPY_BELOW: usize = 4096;
+/// The share of the memory that handles may hold, unless the largest value needs more.
+const PINNED_SHARE: u64 = 4;
+
+/// A hit that may be kept, and sent to other threads.
+pub struct Handle {
+    flags: u32,
+    value: Held,
+}
+
+enum Held {
+    Copy(Box<[u8]>),
+    Pinned(Pinned),
+}
+
+/// What a handle holds in place. Dropping it lets go.
+struct Pinned {
+    store: Arc<Store>,
+    item: ItemAt,
+    chained: Option<Chained>,
+}
+
+impl Item<'_> {
+    /// A handle on this hit.
+    ///
+    /// # Errors
+    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes.
+    pub fn to_handle(&self, store: &Arc<Store>) -> Result<Handle, Error> {
+        assert!(std::ptr::eq(self.store(), &**store), "the item is one of this store");
+        let flags = self.flags();
+        let item = self.item_at();
+        if self.len() < COPY_BELOW || item.header.kind == Kind::Numeric {
+            let mut copy = Vec::with_capacity(self.len());
+            self.copy_to(&mut copy);
+            return Ok(Handle { flags, value: Held::Copy(copy.into()) });
+        }
+        let segment_bytes = u64::from(store.segments.segment_bytes());
+        // One value of any size can always be held.
+        let one = store.options.value_bytes_max + 2 * segment_bytes;
+        let limit = one.max(store.budget.memory_bytes() / PINNED_SHARE);
+        store.segments.pin(item.at.segment(), segment_bytes, limit)?;
+        let mut pinned = Pinned { store: Arc::clone(store), item, chained: None };
+        if item.header.kind == Kind::Chained {
+            // SAFETY: the pin of this hit protects the item.
+            let chained = unsafe { item.chained(&store.segments.arena) };
+            store.segments.pin(chained.first_body, pinned.body_bytes(&chained), limit)?;
+            pinned.chained = Some(chained);
+        }
+        Ok(Handle { flags, value: Held::Pinned(pinned) })
+    }
+}
+
+impl Pinned {
+    fn body_bytes(&self, chained: &Chained) -> u64 {
+        self.store.body_bytes(chained.total - self.item.tail().1)
+    }
+
+    fn slice_at(&self, offset: usize) -> &[u8] {
+        let arena = &self.store.segments.arena;
+        let Some(chained) = &self.chained else {
+            // SAFETY: the counts in the headers keep the segments in place as long as self.
+            let value = unsafe { arena.slice(self.item.value_at(), self.item.header.value_length as usize) };
+            return &value[offset..];
+        };
+        let (tail_at, tail) = self.item.tail();
+        let in_bodies = (chained.total - tail) as usize;
+        if offset >= in_bodies {
+            // SAFETY: as above.
+            let tail = unsafe { arena.slice(tail_at, tail as usize) };
+            return &tail[offset - in_bodies..];
+        }
+        let segment_bytes = self.store.segments.segment_bytes() as usize;
+        let mut body = chained.first_body;
+        for _ in 0..offset / segment_bytes {
+            body = self.store.next_body(body).expect("the bodies of a value hold its bytes");
+        }
+        let start = offset / segment_bytes * segment_bytes;
+        let length = (in_bodies - start).min(segment_bytes);
+        // SAFETY: as above; the count of the first body holds all of them.
+        let body = unsafe { arena.slice(Location::new(body, 0), length) };
+        &body[offset - start..]
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let segments = &self.store.segments;
+        segments.unpin(self.item.at.segment(), segments.segment_bytes().into());
+        if let Some(chained) = self.chained {
+            segments.unpin(chained.first_body, self.body_bytes(&chained));
+        }
+    }
+}
+
+impl Handle {
+    /// Bytes of the value.
+    pub fn len(&self) -> usize {
+        match &self.value {
+            Held::Copy(copy) => copy.len(),
+            Held::Pinned(pinned) => match &pinned.chained {
+                Some(chained) => chained.total as usize,
+                None => pinned.item.header.value_length as usize,
+            },
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Client flags.
+    pub fn flags(&self) -> u32 {
+        self.flags
+    }
+
+    /// The bytes from `offset` to the end of the piece that they lie in; empty only at the end of the value.
+    pub fn slice_at(&self, offset: usize) -> &[u8] {
+        match &self.value {
+            Held::Copy(copy) => &copy[offset..],
+            Held::Pinned(pinned) => pinned.slice_at(offset),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The operations on entries, each linearizable per key at the moment in which its slot changes or is seen.
+
+mod delete;
+mod extend;
+#[cfg(not(loom))]
+mod handle;
+mod number;
+mod read;
+mod upload;
+mod write;
+
+#[cfg(not(loom))]
+pub use handle::Handle;
+pub use number::Change;
+pub use read::{BATCH, Item};
+pub use upload::Upload;
+pub use write::{Mode, Stored, Write};

@@ -1,0 +1,222 @@
+//! get: one key or a batch.
+//!
+//! A get is two or three dependent cache misses: the bucket, the item, and the segment's header. A batch overlaps them: it
+//! hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags point at, then answers.
+
+use crate::epoch::{Participant, Pin};
+use crate::index::Found;
+use crate::item::{ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
+use crate::segment::{Location, SegmentId};
+use crate::store::Store;
+use crate::sync::Ordering;
+use crate::time::Moment;
+
+/// Keys that are looked up together.
+pub const BATCH: usize = 16;
+
+/// A borrowed hit. While it lives, its thread is pinned: no evicted segment is reused, so keep it short.
+pub struct Item<'s> {
+    store: &'s Store,
+    item: ItemAt,
+    sequence: u64,
+    number: Option<([u8; NUMBER_TEXT_BYTES], u8)>,
+    _pin: Pin,
+}
+
+impl Store {
+    /// Looks a key up.
+    #[inline]
+    pub fn get(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
+        let moment = self.moment(now_ms);
+        let pin = participant.pin();
+        self.look_up(participant, pin, key, hash, moment)
+    }
+
+    #[inline(always)]
+    fn look_up(&self, participant: &Participant, pin: Pin, key: &[u8], hash: u64, moment: Moment) -> Option<Item<'_>> {
+        let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
+        let item = self.item(found.slot);
+        if !self.is_live(&item, moment) {
+            return None;
+        }
+        self.index.count_access(&found, moment.quantum, || participant.random());
+        Some(self.hit(item, &found, pin))
+    }
+
+    #[inline(always)]
+    fn hit(&self, item: ItemAt, found: &Found, pin: Pin) -> Item<'_> {
+        let number = (item.header.kind == Kind::Numeric).then(|| {
+            // SAFETY: the pin protects the item.
+            let (number, width) = unsafe { item.number(&self.segments.arena) };
+            let mut text = [0; NUMBER_TEXT_BYTES];
+            let length = print_number(number, width, &mut text) as u8;
+            (text, length)
+        });
+        Item { store: self, item, sequence: found.control.sequence(), number, _pin: pin }
+    }
+
+    /// Looks a run of keys up and calls `answer` once for each, in order.
+    pub fn get_batch<'s>(
+        &'s self,
+        participant: &Participant,
+        keys: &[&[u8]],
+        now_ms: u64,
+        mut answer: impl FnMut(usize, Option<Item<'s>>),
+    ) {
+        let moment = self.moment(now_ms);
+        let mut first = 0;
+        for run in keys.chunks(BATCH) {
+            let pin = participant.pin();
+            let mut hashes = [0; BATCH];
+            let candidates: [_; BATCH] = std::array::from_fn(|i| {
+                let hash = run.get(i).map_or(0, |key| self.hash(key));
+                hashes[i] = hash;
+                self.index.prefetch(hash)
+            });
+            for i in 0..run.len() {
+                self.index.each_match(candidates[i], hashes[i], |slot| {
+                    self.segments.arena.prefetch(slot.location());
+                    self.segments.prefetch_header(slot.segment());
+                });
+            }
+            for (i, key) in run.iter().enumerate() {
+                answer(first + i, self.look_up(participant, pin.clone(), key, hashes[i], moment));
+            }
+            first += run.len();
+        }
+    }
+}
+
+impl Item<'_> {
+    /// Bytes of the value.
+    pub fn len(&self) -> usize {
+        match (self.item.header.kind, &self.number) {
+            (Kind::Plain, _) => self.item.header.value_length as usize,
+            (_, Some((_, length))) => (*length).into(),
+            // SAFETY: the pin protects the item.
+            _ => unsafe { self.item.chained(&self.store.segments.arena) }.total as usize,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Client flags.
+    pub fn flags(&self) -> u32 {
+        // SAFETY: the pin protects the item.
+        unsafe { self.item.flags(&self.store.segments.arena) }
+    }
+
+    /// The CAS token: a write with it fails once the value has changed.
+    pub fn token(&self) -> u64 {
+        self.store.token_base.wrapping_add(self.sequence)
+    }
+
+    /// When it expires, in seconds of the store's time; `None` for never.
+    pub fn expiry_seconds(&self) -> Option<u64> {
+        self.store.segments.header(self.item.at.segment()).expiry_seconds(self.item.header.expiry)
+    }
+
+    /// The bucket's sequence, from which the token is made.
+    pub(super) fn sequence(&self) -> u64 {
+        self.sequence
+    }
+
+    pub(super) fn at(&self) -> Location {
+        self.item.at
+    }
+
+    pub(crate) fn item_at(&self) -> ItemAt {
+        self.item
+    }
+
+    pub(super) fn store(&self) -> &Store {
+        self.store
+    }
+
+    /// Calls `visit` with the value, piece by piece.
+    pub fn each_slice(&self, mut visit: impl FnMut(&[u8])) {
+        let arena = &self.store.segments.arena;
+        let header = &self.item.header;
+        let mut visit_at = |at: Location, length: u32| {
+            // SAFETY: the pin protects the item and, through it, its bodies.
+            let bytes = unsafe { arena.slice(at, length as usize) };
+            visit(bytes);
+        };
+        match (header.kind, &self.number) {
+            (Kind::Plain, _) => visit_at(self.item.value_at(), header.value_length),
+            (_, Some((text, length))) => visit(&text[..usize::from(*length)]),
+            _ => {
+                // SAFETY: the pin protects the item.
+                let chained = unsafe { self.item.chained(arena) };
+                let (tail_at, tail) = self.item.tail();
+                self.store.each_body(chained.first_body, chained.total - tail, |segment, length| {
+                    visit_at(Location::new(segment, 0), length);
+                });
+                visit_at(tail_at, tail);
+            }
+        }
+    }
+
+    /// Appends the value to `out`.
+    pub fn copy_to(&self, out: &mut Vec<u8>) {
+        self.each_slice(|slice| out.extend_from_slice(slice));
+    }
+}
+
+#[cfg(not(loom))]
+impl Item<'_> {
+    pub fn key(&self) -> &[u8] {
+        // SAFETY: the pin protects the item as long as the borrow of self.
+        unsafe { self.store.segments.arena.slice(self.item.key_at(), self.item.header.key_length.into()) }
+    }
+
+    /// The value in pieces: one for all but values longer than a segment.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        let arena = &self.store.segments.arena;
+        let header = &self.item.header;
+        let slice = |at: Location, length: u32| {
+            // SAFETY: the pin protects the item and its bodies as long as the borrow of self.
+            unsafe { arena.slice(at, length as usize) }
+        };
+        let (bodies, last): (Option<(SegmentId, u32)>, &[u8]) = match (header.kind, &self.number) {
+            (Kind::Plain, _) => (None, slice(self.item.value_at(), header.value_length)),
+            (_, Some((text, length))) => (None, &text[..usize::from(*length)]),
+            _ => {
+                // SAFETY: the pin protects the item.
+                let chained = unsafe { self.item.chained(arena) };
+                let (tail_at, tail) = self.item.tail();
+                (Some((chained.first_body, chained.total - tail)), slice(tail_at, tail))
+            }
+        };
+        let body = move |&(segment, left): &(SegmentId, u32)| {
+            let next = self.store.next_body(segment)?;
+            Some((next, left - left.min(self.store.segments.segment_bytes())))
+        };
+        let bodies = std::iter::successors(bodies, body).map(move |(segment, left)| {
+            slice(Location::new(segment, 0), left.min(self.store.segments.segment_bytes()))
+        });
+        bodies.chain(std::iter::once(last))
+    }
+}
+
+impl Store {
+    /// The body after this one.
+    pub(super) fn next_body(&self, body: SegmentId) -> Option<SegmentId> {
+        SegmentId::from_link(self.segments.header(body).next.load(Ordering::Relaxed))
+    }
+
+    /// Calls `visit` with each body segment of a value of which `bytes` lie in bodies, and the bytes in it.
+    pub(crate) fn each_body(&self, first: SegmentId, bytes: u32, mut visit: impl FnMut(SegmentId, u32)) {
+        let mut left = bytes;
+        let mut at = Some(first);
+        while let Some(segment) = at {
+            let length = left.min(self.segments.segment_bytes());
+            visit(segment, length);
+            left -= length;
+            at = self.next_body(segment);
+        }
+        assert_eq!(left, 0, "the bodies of a value hold its bytes");
+    }
+}

@@ -1,0 +1,264 @@
+//! Values longer than a segment: they arrive in pieces, fill body segments that nobody sees yet, and appear as a whole.
+//!
+//! The bodies take the first bytes of the value; the last bytes, if they fit there, are the tail in the head item, in a
+//! segment shared with others. The head carries the key; the bodies carry its hash, so that they can be traced back.
+
+use super::write::{Mode, Stored, Write, check_key};
+use crate::epoch::Participant;
+use crate::error::Error;
+use crate::item::{CHAINED_PREFIX_BYTES, Kind};
+use crate::ops::read::Item;
+use crate::segment::{Location, Purpose, SegmentId, State};
+use crate::stats::Counter;
+use crate::store::{Condition, Head, NewItem, Outcome, Store};
+use crate::sync::Ordering;
+use crate::ttl::{Ttl, TtlBucket};
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// The share of the memory that unfinished uploads may hold.
+const UPLOAD_SHARE: u64 = 2;
+
+/// A value under way. Dropping it gives its memory back. It borrows the store or shares it, as the caller likes.
+pub struct Upload<S: Deref<Target = Store>> {
+    store: S,
+    key: Box<[u8]>,
+    hash: u64,
+    flags: u32,
+    /// Bytes that go to bodies, and to the tail.
+    in_bodies: u64,
+    in_tail: u32,
+    received: u64,
+    first: Option<SegmentId>,
+    last: Option<SegmentId>,
+    tail: Vec<u8>,
+}
+
+impl Store {
+    /// Begins a value of exactly `length` bytes.
+    pub fn upload(
+        self: &Arc<Self>,
+        key: &[u8],
+        hash: u64,
+        flags: u32,
+        length: u64,
+    ) -> Result<Upload<Arc<Self>>, Error> {
+        Upload::begin(Arc::clone(self), key, hash, flags, length)
+    }
+
+    /// Stores a value that does not fit a segment.
+    pub(super) fn write_chained(
+        &self,
+        participant: &Participant,
+        write: &Write<'_>,
+        now_ms: u64,
+    ) -> Result<Stored, Error> {
+        let mut upload = Upload::begin(self, write.key, write.hash, write.flags, write.value.len() as u64)?;
+        let need = upload.need()?;
+        let mut whole = || {
+            upload.write(&mut &*write.value)?;
+            upload.finish(participant, write.ttl, write.mode, now_ms)
+        };
+        whole().map_err(|error| at_once(error, need))
+    }
+
+    /// append and prepend whose outcome does not fit a segment.
+    pub(super) fn extend_chained(
+        &self,
+        participant: &Participant,
+        write: &Write<'_>,
+        item: Item<'_>,
+        now_ms: u64,
+    ) -> Result<Outcome, Error> {
+        let length = (item.len() + write.value.len()) as u64;
+        let mut upload = Upload::begin(self, write.key, write.hash, item.flags(), length)?;
+        let need = upload.need()?;
+        let mut whole = || {
+            if write.mode == Mode::Prepend {
+                upload.write(&mut &*write.value)?;
+            }
+            let mut copied = Ok(());
+            item.each_slice(|mut slice| {
+                if copied.is_ok() {
+                    copied = upload.write(&mut slice);
+                }
+            });
+            copied?;
+            if write.mode == Mode::Append {
+                upload.write(&mut &*write.value)?;
+            }
+            let expiry = item.expiry_seconds();
+            let moment = self.moment(now_ms);
+            upload.publish(participant, (self.bucket_until(expiry, moment), expiry), item.unchanged(), now_ms)
+        };
+        whole().map_err(|error| at_once(error, need))
+    }
+}
+
+/// What a value lacks that is given up when a segment is missing: all that it needs, or the next attempt gives up as well.
+fn at_once(error: Error, count: u32) -> Error {
+    if error == Error::NeedSegment { Error::NeedSegments { count } } else { error }
+}
+
+impl<S: Deref<Target = Store>> Upload<S> {
+    fn begin(store: S, key: &[u8], hash: u64, flags: u32, length: u64) -> Result<Self, Error> {
+        check_key(key)?;
+        if length > store.options.value_bytes_max {
+            return Err(Error::TooLarge { bytes: length, limit: store.options.value_bytes_max });
+        }
+        let segment_bytes = u64::from(store.segments.segment_bytes());
+        let rest = length % segment_bytes;
+        let head = Head { key, flags, kind: Kind::Chained, value_length: CHAINED_PREFIX_BYTES + rest as u32 };
+        let in_tail = if length > segment_bytes && head.size() <= segment_bytes { rest } else { 0 };
+        let in_bodies = length - in_tail;
+        let held = store.body_bytes(in_bodies as u32);
+        let limit = store.budget.memory_bytes() / UPLOAD_SHARE;
+        let held_bytes = store.upload_bytes.fetch_add(held, Ordering::Relaxed) + held;
+        let upload = Self {
+            store,
+            key: key.into(),
+            hash,
+            flags,
+            in_bodies,
+            in_tail: in_tail as u32,
+            received: 0,
+            first: None,
+            last: None,
+            tail: Vec::with_capacity(in_tail as usize),
+        };
+        // The drop of a refused upload takes its share back. The first one always goes through.
+        if held_bytes > limit.max(held) { Err(Error::UploadLimit { held_bytes, limit }) } else { Ok(upload) }
+    }
+
+    /// The segments that it takes as a whole, its head's included, if that many are free.
+    fn need(&self) -> Result<u32, Error> {
+        let bodies = self.in_bodies.div_ceil(self.store.segments.segment_bytes().into());
+        let count = bodies as u32 + 1;
+        if self.store.segments.free_for_writers() < count { Err(Error::NeedSegments { count }) } else { Ok(count) }
+    }
+
+    /// Bytes that are still to come.
+    pub fn missing(&self) -> u64 {
+        self.in_bodies + u64::from(self.in_tail) - self.received
+    }
+
+    /// Takes bytes from the front of `bytes`, all of them unless it fails.
+    ///
+    /// # Errors
+    /// `NeedSegment`: run `Store::evict` and go on with the rest.
+    pub fn write(&mut self, bytes: &mut &[u8]) -> Result<(), Error> {
+        assert!(bytes.len() as u64 <= self.missing(), "more bytes than were announced");
+        let segment_bytes = u64::from(self.store.segments.segment_bytes());
+        while !bytes.is_empty() {
+            let taken = if self.received < self.in_bodies {
+                let offset = self.received % segment_bytes;
+                if offset == 0 {
+                    self.add_body()?;
+                }
+                let room = (segment_bytes - offset).min(self.in_bodies - self.received) as usize;
+                let taken = room.min(bytes.len());
+                let body = self.last.expect("a body was added");
+                // SAFETY: the upload owns its bodies until it is published.
+                unsafe { self.store.segments.arena.write(Location::new(body, offset as u32), &bytes[..taken]) };
+                taken
+            } else {
+                self.tail.extend_from_slice(bytes);
+                bytes.len()
+            };
+            self.received += taken as u64;
+            *bytes = &bytes[taken..];
+        }
+        Ok(())
+    }
+
+    fn add_body(&mut self) -> Result<(), Error> {
+        let segments = &self.store.segments;
+        let body = segments.take(Purpose::Write).ok_or(Error::NeedSegment)?;
+        let header = segments.header(body);
+        header.is_body.store(1, Ordering::Relaxed);
+        header.owner_hash.store(self.hash, Ordering::Relaxed);
+        match self.last {
+            Some(last) => segments.header(last).next.store(body.number(), Ordering::Relaxed),
+            None => self.first = Some(body),
+        }
+        self.last = Some(body);
+        Ok(())
+    }
+
+    /// Publishes the value. Its life begins now. The upload is over, unless the answer is `NeedSegment`.
+    pub fn finish(&mut self, participant: &Participant, ttl: Ttl, mode: Mode, now_ms: u64) -> Result<Stored, Error> {
+        assert_eq!(self.missing(), 0, "the announced bytes have come");
+        let moment = self.store.moment(now_ms);
+        let condition = mode.condition();
+        let target = (&*self.key, self.hash);
+        let outcome = match self.store.life(ttl, moment) {
+            Some(life) => self.publish(participant, life, condition, now_ms)?,
+            None => match self.store.publish(participant, target, condition, None, moment) {
+                Outcome::Absent if condition == Condition::Absent => Outcome::Done,
+                outcome => outcome,
+            },
+        };
+        let stored = mode.answer(outcome);
+        if stored == Stored::Stored {
+            self.store.counters.add(participant.number(), Counter::Stored, 1);
+        }
+        Ok(stored)
+    }
+
+    fn publish(
+        &mut self,
+        participant: &Participant,
+        life: (TtlBucket, Option<u64>),
+        condition: Condition,
+        now_ms: u64,
+    ) -> Result<Outcome, Error> {
+        let store = &*self.store;
+        let moment = store.moment(now_ms);
+        let first = self.first.expect("a value longer than a segment has a body");
+        let value_length = CHAINED_PREFIX_BYTES + self.in_tail;
+        let head = Head { key: &self.key, flags: self.flags, kind: Kind::Chained, value_length };
+        let size = head.size() as u32;
+        loop {
+            let reserved = store.reserve(participant, size, life, moment)?;
+            let value_at = store.write_head(&reserved, &head);
+            let total = self.in_bodies as u32 + self.in_tail;
+            // SAFETY: the reservation owns the range.
+            unsafe {
+                let arena = &store.segments.arena;
+                arena.write(value_at, &total.to_le_bytes());
+                arena.write(value_at.plus(4), &first.number().to_le_bytes());
+                arena.write(value_at.plus(CHAINED_PREFIX_BYTES), &self.tail);
+            }
+            for body in self.bodies().into_iter().map(|body| store.segments.header(body)) {
+                if body.state() == State::Open {
+                    body.pass_to(State::Sealed);
+                }
+            }
+            let body_bytes = store.body_bytes(self.in_bodies as u32);
+            let at = Location::new(reserved.segment, reserved.offset);
+            let new = NewItem { at, size, body_bytes, inherits_body: false };
+            let outcome = store.publish(participant, (&self.key, self.hash), condition, Some(new), moment);
+            if outcome == Outcome::Flushed {
+                continue;
+            }
+            if outcome == Outcome::Done {
+                reserved.commit(&store.segments);
+                self.first = None;
+            }
+            return Ok(outcome);
+        }
+    }
+
+    fn bodies(&self) -> Vec<SegmentId> {
+        std::iter::successors(self.first, |body| self.store.next_body(*body)).collect()
+    }
+}
+
+impl<S: Deref<Target = Store>> Drop for Upload<S> {
+    fn drop(&mut self) {
+        self.store.upload_bytes.fetch_sub(self.store.body_bytes(self.in_bodies as u32), Ordering::Relaxed);
+        if let Some(first) = self.first {
+            self.store.segments.retire(first);
+        }
+    }
+}

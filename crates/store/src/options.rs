@@ -1,0 +1,140 @@
+//! How a store is set up.
+
+use crate::error::Error;
+use crate::evict::Policy;
+use crate::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+
+/// What a store is made of. Every number has a default that fits most uses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// All the memory that the store may use: items, index, headers, spares. Default 64 MiB, as memcached.
+    pub memory_bytes: u64,
+    /// How far `resize` may raise the memory: address space for it is reserved at the start, which costs nothing.
+    /// Default: four times the memory, or the machine's if that is more.
+    pub memory_bytes_max: Option<u64>,
+    /// Bytes of a segment, a power of two from 4 KiB to 1 MiB. Default: memory / 2048, so that a merge of four segments
+    /// is a fine step; at most 1 MiB, because slots hold offsets of 20 bits.
+    pub segment_bytes: Option<u32>,
+    /// The largest value. Default 1 MiB, as memcached.
+    pub value_bytes_max: u64,
+    /// Which objects an eviction keeps.
+    pub policy: Policy,
+    /// Segments that one eviction merges into one. Default 4, which the Segcache paper found best (section 4.4).
+    pub merge_run: u32,
+    /// Whether a full store evicts. Without it, writes fail when the memory is full.
+    pub evicts: bool,
+    /// Seed of the key hash. Must be hard to guess where keys come from strangers.
+    pub seed: u64,
+    /// Threads that will write at once: a hot TTL bucket gets as many open segments. Default: the machine's cores.
+    pub writers: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            memory_bytes_max: None,
+            segment_bytes: None,
+            value_bytes_max: 1 << 20,
+            policy: Policy::default(),
+            merge_run: 4,
+            evicts: true,
+            seed: 0,
+            writers: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+}
+
+/// Less than this cannot hold an index, a segment per TTL bucket in use and spares.
+pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
+/// The largest value that any store takes.
+pub const VALUE_BYTES_LIMIT: u64 = 1 << 30;
+/// The most segments that a merge takes.
+pub const MERGE_RUN_MAX: u32 = 64;
+
+impl Options {
+    /// Refuses what cannot work, naming the option.
+    pub fn validate(&self) -> Result<(), Error> {
+        let refuse =
+            |option, value: u64, reason: String| Err(Error::Options { option, value: value.to_string(), reason });
+        if self.memory_bytes < MEMORY_BYTES_MIN {
+            return refuse("memory", self.memory_bytes, format!("at least {MEMORY_BYTES_MIN} bytes are needed"));
+        }
+        if let Some(most) = self.memory_bytes_max
+            && most < self.memory_bytes
+        {
+            return refuse("memory_ceiling", most, format!("less than the memory, {} bytes", self.memory_bytes));
+        }
+        if self.writers == 0 {
+            return refuse("writers", 0, "at least one thread writes".into());
+        }
+        if self.value_bytes_max > VALUE_BYTES_LIMIT {
+            return refuse("max_value", self.value_bytes_max, format!("values have at most {VALUE_BYTES_LIMIT} bytes"));
+        }
+        if self.value_bytes_max > self.memory_bytes / 2 {
+            let half = self.memory_bytes / 2;
+            let reason =
+                format!("a value may take at most half of the memory, {half} bytes: raise memory or lower max_value");
+            return refuse("max_value", self.value_bytes_max, reason);
+        }
+        if let Some(bytes) = self.segment_bytes
+            && !(bytes.is_power_of_two() && (SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&bytes))
+        {
+            let reason = format!("a power of two from {SEGMENT_BYTES_MIN} to {SEGMENT_BYTES_MAX} is needed");
+            return refuse("segment_size", bytes.into(), reason);
+        }
+        if let Some(bytes) = self.segment_bytes
+            && u64::from(bytes) * 32 > self.memory_bytes
+        {
+            let reason = "the memory must hold at least 32 segments".into();
+            return refuse("segment_size", bytes.into(), reason);
+        }
+        if !(2..=MERGE_RUN_MAX).contains(&self.merge_run) {
+            return refuse("merge_run", self.merge_run.into(), format!("from 2 to {MERGE_RUN_MAX} segments"));
+        }
+        Ok(())
+    }
+
+    /// The segment size in force.
+    pub fn effective_segment_bytes(&self) -> u32 {
+        self.segment_bytes.unwrap_or_else(|| {
+            let ideal = (self.memory_bytes / 2048).max(1);
+            let rounded = 1u64 << ideal.ilog2();
+            rounded.clamp(SEGMENT_BYTES_MIN.into(), SEGMENT_BYTES_MAX.into()) as u32
+        })
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn refused(options: Options) -> &'static str {
+        match options.validate() {
+            Err(Error::Options { option, .. }) => option,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn impossible_options_are_refused_by_name() {
+        let base = Options::default();
+        assert_eq!(base.validate(), Ok(()));
+        assert_eq!(refused(Options { memory_bytes: 1000, ..base.clone() }), "memory");
+        assert_eq!(refused(Options { value_bytes_max: 33 << 20, ..base.clone() }), "max_value");
+        assert_eq!(refused(Options { segment_bytes: Some(5000), ..base.clone() }), "segment_size");
+        assert_eq!(refused(Options { segment_bytes: Some(2 << 20), ..base.clone() }), "segment_size");
+        assert_eq!(refused(Options { memory_bytes_max: Some(32 << 20), ..base.clone() }), "memory_ceiling");
+        assert_eq!(refused(Options { writers: 0, ..base.clone() }), "writers");
+        assert_eq!(refused(Options { merge_run: 1, ..base }), "merge_run");
+    }
+
+    #[test]
+    fn segments_are_a_2048th_of_the_memory() {
+        let bytes = |memory_bytes| Options { memory_bytes, ..Options::default() }.effective_segment_bytes();
+        assert_eq!(bytes(1 << 20), 4 << 10);
+        assert_eq!(bytes(64 << 20), 32 << 10);
+        assert_eq!(bytes(100 << 20), 32 << 10);
+        assert_eq!(bytes(1 << 40), 1 << 20);
+    }
+}

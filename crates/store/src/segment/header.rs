@@ -1,0 +1,227 @@
+//! The header of a segment: two cache lines in a table of their own.
+//!
+//! ```text
+//! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u32 |
+//!                                previous, next u32 | opened ms u64 | age stamp ms u64 | owner hash u64
+//! line 1, dirtied by writes      live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
+//!                                body bytes u64 | written items u32
+//! ```
+//! An item's expiry is `origin + (byte << shift)` seconds. The shift belongs to the TTL bucket, origins are multiples of
+//! the unit `1 << shift`, so a move to another segment of the bucket, or to a finer one, changes no expiry.
+
+use super::state::State;
+use crate::mapping::Zeroed;
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+
+/// The expiry shift of segments whose items do not expire.
+pub const NO_EXPIRY: u8 = u8::MAX;
+
+/// See the drawing above. Fields are written by the segment's owner (see `State`) or as said.
+#[cfg_attr(not(loom), repr(C, align(128)))]
+pub struct Header {
+    /// Expiry bytes count from here.
+    pub origin_seconds: AtomicU64,
+    /// log2 of the expiry unit in seconds, or `NO_EXPIRY`.
+    pub shift: AtomicU8,
+    state: AtomicU8,
+    /// 1 in a body segment of a chained value, 0 where items lie.
+    pub is_body: AtomicU8,
+    /// How many evictions its items have survived.
+    pub rounds: AtomicU8,
+    /// The TTL bucket in whose chain it is.
+    pub ttl_bucket: AtomicU16,
+    /// The flush generation in which it was opened.
+    pub generation: AtomicU32,
+    /// Chain links, guarded by the TTL bucket's chain lock; `next` also links free lists and the bodies of a value.
+    pub previous: AtomicU32,
+    pub next: AtomicU32,
+    /// When it was opened; of a merge's destination: when the oldest of its sources was. Chains are sorted by it.
+    pub opened_ms: AtomicU64,
+    /// The age by which evictions choose: when it was opened for writing, or for what a merge kept.
+    pub stamp_ms: AtomicU64,
+    /// Of a body: the hash of its value's key.
+    pub owner_hash: AtomicU64,
+
+    counters: Counters,
+}
+
+#[cfg_attr(not(loom), repr(C, align(64)))]
+struct Counters {
+    live_bytes: AtomicU32,
+    live_items: AtomicU32,
+    write_offset: AtomicU32,
+    pins: AtomicU32,
+    latest_expiry_seconds: AtomicU64,
+    body_bytes: AtomicU64,
+    written_items: AtomicU32,
+}
+
+// SAFETY: atomics of zero are all-zero bytes and need no drop; state 0 is Absent.
+unsafe impl Zeroed for Header {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self {
+            origin_seconds: AtomicU64::new(0),
+            shift: AtomicU8::new(0),
+            state: AtomicU8::new(State::Absent as u8),
+            is_body: AtomicU8::new(0),
+            rounds: AtomicU8::new(0),
+            ttl_bucket: AtomicU16::new(0),
+            generation: AtomicU32::new(0),
+            previous: AtomicU32::new(0),
+            next: AtomicU32::new(0),
+            opened_ms: AtomicU64::new(0),
+            stamp_ms: AtomicU64::new(0),
+            owner_hash: AtomicU64::new(0),
+            counters: Counters {
+                live_bytes: AtomicU32::new(0),
+                live_items: AtomicU32::new(0),
+                write_offset: AtomicU32::new(0),
+                pins: AtomicU32::new(0),
+                latest_expiry_seconds: AtomicU64::new(0),
+                body_bytes: AtomicU64::new(0),
+                written_items: AtomicU32::new(0),
+            },
+        }
+    }
+}
+
+#[cfg(not(loom))]
+const _: () = assert!(size_of::<Header>() == 128 && std::mem::offset_of!(Header, counters) == 64);
+
+impl Header {
+    #[inline(always)]
+    pub fn state(&self) -> State {
+        // Pairs with the Release of `pass_to`: what the previous owner wrote is seen.
+        State::from_word(self.state.load(Ordering::Acquire))
+    }
+
+    /// The owner passes the segment on to its next state.
+    pub fn pass_to(&self, next: State) {
+        // Release pairs with the Acquire in `state`. A swap, so that two who pass it on at once are found out.
+        let state = State::from_word(self.state.swap(next as u8, Ordering::AcqRel));
+        assert!(state.may_become(next), "a segment went from {state:?} to {next:?}");
+    }
+
+    /// Clears the header for a new life as an open segment.
+    pub fn reset(&self) {
+        for word in [&self.previous, &self.next, &self.generation] {
+            word.store(0, Ordering::Relaxed);
+        }
+        let counters = &self.counters;
+        for word in [&counters.live_bytes, &counters.live_items, &counters.write_offset, &counters.written_items] {
+            word.store(0, Ordering::Relaxed);
+        }
+        for word in [
+            &self.origin_seconds,
+            &self.opened_ms,
+            &self.stamp_ms,
+            &self.owner_hash,
+            &counters.latest_expiry_seconds,
+            &counters.body_bytes,
+        ] {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.is_body.store(0, Ordering::Relaxed);
+        self.rounds.store(0, Ordering::Relaxed);
+        self.shift.store(0, Ordering::Relaxed);
+        self.ttl_bucket.store(0, Ordering::Relaxed);
+    }
+
+    /// When an item with this expiry byte expires; `None` for never.
+    #[inline(always)]
+    pub fn expiry_seconds(&self, byte: u8) -> Option<u64> {
+        let shift = self.shift.load(Ordering::Relaxed);
+        (shift != NO_EXPIRY).then(|| self.origin_seconds.load(Ordering::Relaxed) + (u64::from(byte) << shift))
+    }
+
+    /// The expiry byte for an expiry in seconds, rounded down; `None` if it lies too far from the origin.
+    pub fn expiry_byte(&self, expiry_seconds: Option<u64>) -> Option<u8> {
+        let shift = self.shift.load(Ordering::Relaxed);
+        match expiry_seconds {
+            None => Some(0).filter(|_| shift == NO_EXPIRY),
+            Some(seconds) => {
+                let units = seconds.checked_sub(self.origin_seconds.load(Ordering::Relaxed))? >> shift;
+                u8::try_from(units).ok()
+            }
+        }
+    }
+
+    /// Accounts an item that was published in this segment. `body_bytes`: of its body segments, if it is chained.
+    pub fn add_live(&self, bytes: u32, body_bytes: u64) {
+        self.counters.live_items.fetch_add(1, Ordering::Relaxed);
+        self.counters.live_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if body_bytes > 0 {
+            self.counters.body_bytes.fetch_add(body_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Accounts an item that was unlinked.
+    pub fn remove_live(&self, bytes: u32, body_bytes: u64) {
+        self.counters.live_items.fetch_sub(1, Ordering::Relaxed);
+        self.counters.live_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        if body_bytes > 0 {
+            self.counters.body_bytes.fetch_sub(body_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes of the items that slots point at. Between publication and accounting it lags; it may wrap below zero then,
+    /// which this reads as zero.
+    pub fn live_bytes(&self) -> u32 {
+        (self.counters.live_bytes.load(Ordering::Relaxed) as i32).max(0) as u32
+    }
+
+    pub fn live_items(&self) -> u32 {
+        (self.counters.live_items.load(Ordering::Relaxed) as i32).max(0) as u32
+    }
+
+    /// Bytes of the body segments of its live chained values.
+    pub fn body_bytes(&self) -> u64 {
+        (self.counters.body_bytes.load(Ordering::Relaxed) as i64).max(0) as u64
+    }
+
+    /// Items ever written into it, live or not.
+    pub fn written_items(&self) -> u32 {
+        self.counters.written_items.load(Ordering::Relaxed)
+    }
+
+    /// Bytes written: items lie from 0 to here.
+    pub fn write_offset(&self) -> u32 {
+        // Pairs with the Release in `append`.
+        self.counters.write_offset.load(Ordering::Acquire)
+    }
+
+    /// The owner has appended an item that ends at `end`.
+    pub fn append(&self, end: u32, expiry_seconds: Option<u64>) {
+        let latest = &self.counters.latest_expiry_seconds;
+        let expiry = expiry_seconds.unwrap_or(u64::MAX);
+        if expiry > latest.load(Ordering::Relaxed) {
+            latest.store(expiry, Ordering::Relaxed);
+        }
+        let items = &self.counters.written_items;
+        items.store(items.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.counters.write_offset.store(end, Ordering::Release);
+    }
+
+    /// When the last of its items has expired; 0 if it has none, `u64::MAX` if one never does.
+    pub fn latest_expiry_seconds(&self) -> u64 {
+        self.counters.latest_expiry_seconds.load(Ordering::Relaxed)
+    }
+
+    pub fn pins(&self) -> u32 {
+        // Pairs with the Release in `unpin`: the handle's last read is over.
+        self.counters.pins.load(Ordering::Acquire)
+    }
+
+    /// A handle holds the segment, made under an epoch pin. Answers how many held it before.
+    pub fn pin(&self) -> u32 {
+        self.counters.pins.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A handle lets go. Answers how many held it before.
+    pub fn unpin(&self) -> u32 {
+        let before = self.counters.pins.fetch_sub(1, Ordering::Release);
+        assert!(before > 0, "a handle was dropped twice");
+        before
+    }
+}

@@ -1,0 +1,337 @@
+//! The segments of a store: their memory, their headers, and who may take one.
+//!
+//! Segments are numbered from 1; those up to `limit` are in the memory budget. The free ones form a stack, lowest numbers
+//! first at the start, so that memory that was never needed is never touched and the top can be given back. A retired
+//! segment becomes free when its ticket is older than every pin and no handle holds it (see `epoch`).
+
+use super::{Header, SegmentId, State};
+use crate::arena::Arena;
+use crate::epoch::{Domain, Ticket};
+use crate::error::Error;
+use crate::mapping::Table;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use std::sync::Arc;
+
+/// Segments that only evictions may take, so that a merge always has a destination.
+const MERGE_RESERVE: u32 = 1;
+
+/// What a free segment is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// New data; leaves the reserve alone.
+    Write,
+    /// The destination of an eviction.
+    Merge,
+}
+
+/// All segments of a store.
+pub struct Segments {
+    pub arena: Arena,
+    headers: Table<Header>,
+    segment_bytes: u32,
+    free: Mutex<FreeStack>,
+    free_count: AtomicU32,
+    limit: AtomicU32,
+    retired: Mutex<Vec<RetiredRun>>,
+    domain: Arc<Domain>,
+    pinned_bytes: AtomicU64,
+}
+
+#[derive(Default)]
+struct FreeStack {
+    top: u32,
+    length: u32,
+}
+
+/// A retired segment, with the bodies that follow it if it is one.
+struct RetiredRun {
+    ticket: Ticket,
+    first: SegmentId,
+}
+
+/// What `Segments::reclaim` came to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Reclaimed {
+    pub freed: u32,
+    /// Retired segments, or whole values, whose grace period lasts.
+    pub waiting: u32,
+}
+
+impl Segments {
+    /// `limit` segments of address space for `most`.
+    pub fn new(most: u32, limit: u32, segment_bytes: u32, domain: Arc<Domain>) -> Result<Self, Error> {
+        let segments = Self {
+            arena: Arena::new(most, segment_bytes)?,
+            headers: Table::new(most as usize)?,
+            segment_bytes,
+            free: Mutex::default(),
+            free_count: AtomicU32::new(0),
+            limit: AtomicU32::new(0),
+            retired: Mutex::default(),
+            domain,
+            pinned_bytes: AtomicU64::new(0),
+        };
+        segments.admit(limit);
+        Ok(segments)
+    }
+
+    pub fn segment_bytes(&self) -> u32 {
+        self.segment_bytes
+    }
+
+    /// The most segments there is address space for.
+    pub fn most(&self) -> u32 {
+        u32::try_from(self.headers.length()).expect("segments are numbered by 24 bits")
+    }
+
+    /// Segments in the budget: those numbered up to this.
+    pub fn limit(&self) -> u32 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub fn header(&self, segment: SegmentId) -> &Header {
+        self.headers.at(segment.index())
+    }
+
+    #[inline(always)]
+    pub fn prefetch_header(&self, segment: SegmentId) {
+        self.headers.prefetch(segment.index());
+    }
+
+    /// The segments in the budget.
+    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + use<> {
+        (1..=self.limit()).map(SegmentId::new)
+    }
+
+    /// Segments that a writer could take now.
+    pub fn free_for_writers(&self) -> u32 {
+        self.free_count.load(Ordering::Relaxed).saturating_sub(MERGE_RESERVE)
+    }
+
+    /// Free segments, the reserve included.
+    pub fn free_count(&self) -> u32 {
+        self.free_count.load(Ordering::Relaxed)
+    }
+
+    /// Segments that wait for the end of their grace period or for a handle.
+    pub fn retired_count(&self) -> u32 {
+        let retired = lock(&self.retired);
+        retired.iter().map(|run| self.run(run.first).count() as u32).sum()
+    }
+
+    /// A free segment, now open, with a cleared header. The caller is its owner.
+    pub fn take(&self, purpose: Purpose) -> Option<SegmentId> {
+        let mut free = lock(&self.free);
+        let kept = if purpose == Purpose::Write { MERGE_RESERVE } else { 0 };
+        if free.length <= kept {
+            return None;
+        }
+        let segment = SegmentId::new(free.top);
+        let header = self.header(segment);
+        free.top = header.next.load(Ordering::Relaxed);
+        free.length -= 1;
+        self.free_count.store(free.length, Ordering::Relaxed);
+        header.reset();
+        // Under the lock: `dismiss_top` looks for a free segment in the stack.
+        header.pass_to(State::Open);
+        Some(segment)
+    }
+
+    fn put(&self, free: &mut FreeStack, segment: SegmentId) {
+        let header = self.header(segment);
+        header.next.store(free.top, Ordering::Relaxed);
+        header.pass_to(State::Free);
+        free.top = segment.number();
+        free.length += 1;
+        self.free_count.store(free.length, Ordering::Relaxed);
+    }
+
+    /// The owner lets go of a segment into which no slot points any more. Of a body, all bodies that follow go with it;
+    /// whoever is left to read them has pinned the first.
+    pub fn retire(&self, first: SegmentId) {
+        for segment in self.run(first) {
+            self.header(segment).pass_to(State::Retired);
+        }
+        lock(&self.retired).push(RetiredRun { ticket: self.domain.retire(), first });
+    }
+
+    /// A retired segment and, if it is a body, those after it.
+    fn run(&self, first: SegmentId) -> impl Iterator<Item = SegmentId> + '_ {
+        std::iter::successors(Some(first), |segment| {
+            let header = self.header(*segment);
+            let is_body = header.is_body.load(Ordering::Relaxed) == 1;
+            is_body.then(|| SegmentId::from_link(header.next.load(Ordering::Relaxed))).flatten()
+        })
+    }
+
+    /// Frees retired segments whose grace period is over.
+    pub fn reclaim(&self) -> Reclaimed {
+        let mut retired = lock(&self.retired);
+        if retired.is_empty() {
+            return Reclaimed::default();
+        }
+        let oldest_pin = self.domain.oldest_pin();
+        let mut free = lock(&self.free);
+        let before = free.length;
+        let mut waiting = 0;
+        retired.retain(|run| {
+            waiting += u32::from(run.ticket >= oldest_pin);
+            // The handle count is looked at after the grace period: a handle made under a pin is seen.
+            let over = run.ticket < oldest_pin && self.header(run.first).pins() == 0;
+            if over {
+                let mut next = Some(run.first);
+                while let Some(segment) = next {
+                    let header = self.header(segment);
+                    let is_body = header.is_body.load(Ordering::Relaxed) == 1;
+                    next = if is_body { SegmentId::from_link(header.next.load(Ordering::Relaxed)) } else { None };
+                    self.put(&mut free, segment);
+                }
+            }
+            !over
+        });
+        Reclaimed { freed: free.length - before, waiting }
+    }
+
+    /// Takes `count` more segments into the budget. Answers how many there was address space for.
+    pub fn admit(&self, count: u32) -> u32 {
+        let mut free = lock(&self.free);
+        let limit = self.limit();
+        let count = count.min(self.most() - limit);
+        for number in (limit + 1..=limit + count).rev() {
+            self.put(&mut free, SegmentId::new(number));
+        }
+        self.limit.store(limit + count, Ordering::Relaxed);
+        count
+    }
+
+    /// Puts the topmost segment outside the budget, if it is free.
+    pub fn dismiss_top(&self) -> bool {
+        let mut free = lock(&self.free);
+        let limit = self.limit();
+        if limit == 0 || free.length <= MERGE_RESERVE {
+            return false;
+        }
+        let top = SegmentId::new(limit);
+        if self.header(top).state() != State::Free {
+            return false;
+        }
+        self.unlink_free(&mut free, top);
+        self.header(top).pass_to(State::Absent);
+        self.limit.store(limit - 1, Ordering::Relaxed);
+        drop(free);
+        // SAFETY: segments above the limit are absent, and only `admit`, which runs under the same budget lock as this,
+        // brings them back.
+        unsafe { self.arena.release(top) };
+        true
+    }
+
+    fn unlink_free(&self, free: &mut FreeStack, segment: SegmentId) {
+        let after = self.header(segment).next.load(Ordering::Relaxed);
+        if free.top == segment.number() {
+            free.top = after;
+        } else {
+            let mut at = SegmentId::new(free.top);
+            while self.header(at).next.load(Ordering::Relaxed) != segment.number() {
+                at = SegmentId::new(self.header(at).next.load(Ordering::Relaxed));
+            }
+            self.header(at).next.store(after, Ordering::Relaxed);
+        }
+        free.length -= 1;
+        self.free_count.store(free.length, Ordering::Relaxed);
+    }
+
+    /// Bytes of segments that handles hold.
+    pub fn pinned_bytes(&self) -> u64 {
+        self.pinned_bytes.load(Ordering::Relaxed)
+    }
+
+    /// A handle holds the segment; to be called under an epoch pin that protects it.
+    pub fn pin(&self, segment: SegmentId, bytes: u64, limit: u64) -> Result<(), Error> {
+        if self.header(segment).pin() == 0 {
+            let pinned_bytes = self.pinned_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            if pinned_bytes > limit {
+                self.unpin(segment, bytes);
+                return Err(Error::PinnedLimit { pinned_bytes, limit });
+            }
+        }
+        Ok(())
+    }
+
+    /// The handle lets go.
+    pub fn unpin(&self, segment: SegmentId, bytes: u64) {
+        if self.header(segment).unpin() == 1 {
+            self.pinned_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// The numbers of the free segments, for `verify`.
+    pub fn free_list(&self) -> Vec<SegmentId> {
+        let free = lock(&self.free);
+        let all: Vec<_> = std::iter::successors(SegmentId::from_link(free.top), |segment| {
+            SegmentId::from_link(self.header(*segment).next.load(Ordering::Relaxed))
+        })
+        .collect();
+        assert_eq!(all.len(), free.length as usize, "the free stack has its length");
+        all
+    }
+
+    /// The retired segments, for `verify`.
+    pub fn retired_list(&self) -> Vec<SegmentId> {
+        let retired = lock(&self.retired);
+        retired.iter().flat_map(|run| self.run(run.first).collect::<Vec<_>>()).collect()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::mapping::HUGE_PAGE_BYTES;
+    use crate::segment::Location;
+
+    #[test]
+    fn a_segment_is_taken_or_dismissed_never_both() {
+        let segments = Segments::new(8, 8, 4096, Domain::new()).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..200_000 {
+                        if let Some(segment) = segments.take(Purpose::Write) {
+                            segments.retire(segment);
+                        }
+                        segments.reclaim();
+                    }
+                });
+            }
+            for _ in 0..1_000_000 {
+                if segments.dismiss_top() {
+                    segments.admit(1);
+                }
+            }
+        });
+        assert_eq!(segments.free_list().len(), 8);
+    }
+
+    #[test]
+    fn dismissed_memory_goes_back_in_whole_huge_pages() {
+        const KIB: usize = 1024;
+        let segments = Segments::new(512, 512, 32 << 10, Domain::new()).unwrap();
+        let bytes = [7; 32 * KIB];
+        let start = |segment| Location::new(segment, 0);
+        for segment in segments.ids() {
+            // SAFETY: nobody else knows the store.
+            unsafe { segments.arena.write(start(segment), &bytes) };
+        }
+        let kept = 2 * HUGE_PAGE_BYTES / (32 * KIB) + 1;
+        while segments.limit() as usize > kept {
+            assert!(segments.dismiss_top());
+        }
+        segments.admit(512);
+        let is_kept = |segment| {
+            // SAFETY: as above.
+            unsafe { segments.arena.slice(start(segment), 32 * KIB).iter().all(|byte| *byte == 7) }
+        };
+        let still_there = segments.ids().filter(|segment| is_kept(*segment)).count();
+        assert_eq!(still_there, 3 * HUGE_PAGE_BYTES / (32 * KIB), "the page of the topmost segment stays whole");
+    }
+}

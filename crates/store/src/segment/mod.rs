@@ -1,0 +1,95 @@
+//! Segments: fixed blocks of memory in which items are written one after the other and live and die together.
+
+mod header;
+mod life;
+mod state;
+
+pub use header::{Header, NO_EXPIRY};
+pub use life::{Purpose, Segments};
+pub use state::State;
+
+use std::num::NonZeroU32;
+
+/// Bits of a segment's number in a slot.
+const SEGMENT_BITS: u32 = 24;
+/// Bits of an offset within a segment.
+const OFFSET_BITS: u32 = 20;
+/// The largest segment: its offsets are byte addresses of 20 bits.
+pub const SEGMENT_BYTES_MAX: u32 = 1 << OFFSET_BITS;
+/// The smallest segment.
+pub const SEGMENT_BYTES_MIN: u32 = 4 << 10;
+/// The most segments.
+pub const SEGMENTS_MAX: u32 = (1 << SEGMENT_BITS) - 1;
+
+/// The number of a segment, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(NonZeroU32);
+
+impl SegmentId {
+    #[inline(always)]
+    pub fn new(number: u32) -> Self {
+        Self(NonZeroU32::new(number).expect("segments are numbered from 1"))
+    }
+
+    /// As links are kept: 0 is none.
+    pub fn from_link(link: u32) -> Option<Self> {
+        NonZeroU32::new(link).map(Self)
+    }
+
+    #[inline(always)]
+    pub fn number(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Its place in a table.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        self.number() as usize - 1
+    }
+}
+
+/// The address of an item: a segment and the offset of a byte in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location(u64);
+
+impl std::fmt::Debug for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}+{}", self.0 >> OFFSET_BITS, self.offset())
+    }
+}
+
+impl Location {
+    #[inline(always)]
+    pub fn new(segment: SegmentId, offset: u32) -> Self {
+        debug_assert!(offset < SEGMENT_BYTES_MAX);
+        Self(u64::from(segment.number()) << OFFSET_BITS | u64::from(offset))
+    }
+
+    #[inline(always)]
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    #[inline(always)]
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub fn segment(self) -> SegmentId {
+        SegmentId::new((self.0 >> OFFSET_BITS) as u32)
+    }
+
+    #[inline(always)]
+    pub fn offset(self) -> u32 {
+        (self.0 & u64::from(SEGMENT_BYTES_MAX - 1)) as u32
+    }
+
+    /// The byte `bytes` further on in the same segment. The end of a full segment has no address of its own, so that a
+    /// part of no bytes there is named by the segment's last byte.
+    #[inline(always)]
+    pub fn plus(self, bytes: u32) -> Self {
+        let offset = (self.offset() + bytes).min(SEGMENT_BYTES_MAX - 1);
+        Self::new(self.segment(), offset)
+    }
+}

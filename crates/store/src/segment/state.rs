@@ -1,0 +1,77 @@
+//! The life of a segment.
+//!
+//! ```text
+//!            take                seal              drain               unlinked             grace period over,
+//!   Absent <------> Free ------> Open ------> Sealed ------> Draining ------> Retired ------> no handle  ----> Free
+//!          give back             |  \            |                               ^
+//!                                |   \           +------ body of a value --------+
+//!                                |    +----------------- dropped upload ---------+
+//! ```
+//! - **Absent**: outside the memory budget; its pages are given back to the system.
+//! - **Free**: empty, nobody looks at it.
+//! - **Open**: written by exactly one owner: the holder of a stripe, a merge, or an upload.
+//! - **Sealed**: full or old enough; only deletions touch its counters.
+//! - **Draining**: an eviction or expiry owns it and unlinks its items; readers still read them.
+//! - **Retired**: no slot points into it. Readers that pinned before that may still look; handles too.
+
+/// Where in its life a segment is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum State {
+    Absent = 0,
+    Free = 1,
+    Open = 2,
+    Sealed = 3,
+    Draining = 4,
+    Retired = 5,
+}
+
+impl State {
+    pub fn from_word(word: u8) -> Self {
+        match word {
+            0 => Self::Absent,
+            1 => Self::Free,
+            2 => Self::Open,
+            3 => Self::Sealed,
+            4 => Self::Draining,
+            5 => Self::Retired,
+            other => panic!("a segment in state {other}"),
+        }
+    }
+
+    /// Whether a segment may pass from this state to `next`.
+    pub fn may_become(self, next: Self) -> bool {
+        use State::{Absent, Draining, Free, Open, Retired, Sealed};
+        matches!(
+            (self, next),
+            (Absent, Free)
+                | (Free, Absent | Open)
+                | (Open, Sealed | Retired)
+                | (Sealed, Draining | Retired)
+                | (Draining, Retired)
+                | (Retired, Free)
+        )
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::State;
+
+    const ALL: [State; 6] = [State::Absent, State::Free, State::Open, State::Sealed, State::Draining, State::Retired];
+
+    #[test]
+    fn words_and_states_correspond() {
+        for state in ALL {
+            assert_eq!(State::from_word(state as u8), state);
+        }
+    }
+
+    #[test]
+    fn a_segment_that_readers_may_see_is_never_reused_without_retiring() {
+        for state in [State::Open, State::Sealed, State::Draining] {
+            assert!(!state.may_become(State::Free) && !state.may_become(State::Absent));
+        }
+        assert_eq!(ALL.into_iter().filter(|s| s.may_become(State::Free)).count(), 2);
+    }
+}

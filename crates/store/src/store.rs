@@ -1,0 +1,461 @@
+//! The store itself: what its operations share.
+
+use crate::chains::{Chains, Need, Reservation};
+use crate::epoch::{Domain, Participant};
+use crate::error::Error;
+use crate::evict::{History, HistoryUse, Maintenance};
+use crate::hash::KeyHash;
+use crate::index::{Grown, Index, LockedPair, Placed, Slot, Tag};
+use crate::item::{ItemAt, ItemHeader, Kind};
+use crate::memory::{Budget, Layout};
+use crate::options::Options;
+use crate::segment::{Location, SegmentId, Segments};
+use crate::stats::{Counter, Counters};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::time::{Clock, Moment};
+use crate::ttl::{Ttl, TtlBucket};
+use std::sync::Arc;
+
+/// A cache of TTL-indexed segments in memory. All operations may be called from any thread, with that thread's own
+/// `Participant`, the hash of the key by this store's `hash`, and the time in milliseconds since an origin that the caller
+/// keeps to.
+pub struct Store {
+    pub(crate) options: Options,
+    pub(crate) hash: KeyHash,
+    pub(crate) clock: Clock,
+    /// Objects of another generation were flushed.
+    pub(crate) generation: AtomicU32,
+    flushing: Mutex<()>,
+    /// Added to a bucket's sequence to make a token: a number that a client made up is no token.
+    pub(crate) token_base: u64,
+    pub(crate) index: Index,
+    pub(crate) segments: Segments,
+    pub(crate) chains: Chains,
+    pub(crate) counters: Counters,
+    pub(crate) domain: Arc<Domain>,
+    pub(crate) budget: Budget,
+    pub(crate) maintenance: Maintenance,
+    pub(crate) upload_bytes: AtomicU64,
+}
+
+/// The load above which the index grows when a key finds no free slot.
+const GROWTH_LOAD: f64 = 0.88;
+/// The load from which on it is given memory to grow into.
+const PREPARE_LOAD: f64 = 0.85;
+/// How much: this part of its length.
+const PREPARE_SHARE: u64 = 32;
+
+/// The share of the memory that the history of evicted keys takes, in policies that keep one.
+const HISTORY_SHARE: u64 = 256;
+
+/// What a write must find under the locks of its key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Condition {
+    Always,
+    Absent,
+    Present,
+    Token(u64),
+    /// The very item that was read, unchanged since.
+    Unchanged {
+        at: Location,
+        token: u64,
+    },
+}
+
+/// How a condition was met or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done,
+    /// Nothing alive is there.
+    Absent,
+    /// Something alive is there, or another version than the condition names.
+    Present,
+    /// A flush since the reservation has made the new item worthless: reserve and write it again.
+    Flushed,
+}
+
+/// An item that is written and about to be published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewItem {
+    pub at: Location,
+    pub size: u32,
+    pub body_bytes: u64,
+    /// Whether it takes over the bodies of the item that it replaces.
+    pub inherits_body: bool,
+}
+
+/// An item that has left the index, with what it leaves behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unlinked {
+    pub segment: SegmentId,
+    pub size: u32,
+    pub body_bytes: u64,
+    /// The first of the body segments that go with it.
+    pub body: Option<SegmentId>,
+}
+
+impl Store {
+    /// An empty store.
+    ///
+    /// # Errors
+    /// `Options` names what cannot work; `Mapping` if the system gives no address space.
+    pub fn new(options: Options) -> Result<Self, Error> {
+        let history_bytes = match options.policy.history() {
+            HistoryUse::None => 0,
+            _ => options.memory_bytes / HISTORY_SHARE,
+        };
+        let counted = if history_bytes == 0 { 0 } else { History::bytes(history_bytes) };
+        let layout = Layout::plan(&options, counted)?;
+        Self::with_layout(options, layout, history_bytes)
+    }
+
+    pub(crate) fn with_layout(options: Options, layout: Layout, history_bytes: u64) -> Result<Self, Error> {
+        let domain = Domain::new();
+        let segments =
+            Segments::new(layout.segments_most, layout.segments, layout.segment_bytes, std::sync::Arc::clone(&domain))?;
+        Ok(Self {
+            hash: KeyHash::new(options.seed),
+            clock: Clock::new(),
+            generation: AtomicU32::new(0),
+            flushing: Mutex::new(()),
+            token_base: KeyHash::new(options.seed).hash(b"token") >> 8,
+            index: Index::new(layout.index_level, layout.index_buckets_most)?,
+            segments,
+            chains: Chains::new(layout.scale, options.writers, layout.open_limit),
+            counters: Counters::new(options.writers),
+            domain,
+            maintenance: Maintenance::new(options.policy, history_bytes),
+            upload_bytes: AtomicU64::new(0),
+            budget: Budget::new(layout, options.memory_bytes),
+            options,
+        })
+    }
+
+    /// A participant for the calling thread.
+    pub fn participate(&self) -> Participant {
+        self.domain.participate()
+    }
+
+    /// The hash of a key, as all operations want it.
+    #[inline(always)]
+    pub fn hash(&self, key: &[u8]) -> u64 {
+        self.hash.hash(key)
+    }
+
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The moment of an operation; takes a delayed flush into effect whose time has come.
+    #[inline(always)]
+    pub(crate) fn moment(&self, now_ms: u64) -> Moment {
+        let moment = self.clock.observe(now_ms);
+        // Acquire pairs with the Release in `raise_generation`.
+        if moment.ms >= self.clock.flush_at_ms().load(Ordering::Acquire) {
+            self.flush_due(moment.ms);
+        }
+        moment
+    }
+
+    #[cold]
+    fn flush_due(&self, now_ms: u64) {
+        let _flushing = lock(&self.flushing);
+        if now_ms >= self.clock.flush_at_ms().load(Ordering::Relaxed) {
+            self.raise_generation();
+        }
+    }
+
+    /// Everything that is stored now counts as absent from here on.
+    fn raise_generation(&self) {
+        // Release pairs with the Acquire in `is_live` and `reserve`.
+        let generation = self.generation.fetch_add(1, Ordering::Release) + 1;
+        // Release pairs with the Acquire in `moment`: who sees the flush done sees the new generation.
+        self.clock.flush_at_ms().store(u64::MAX, Ordering::Release);
+        self.maintenance.note_flush(generation);
+    }
+
+    /// Whether an item counts as present at `moment`.
+    #[inline(always)]
+    pub(crate) fn is_live(&self, item: &ItemAt, moment: Moment) -> bool {
+        // Acquire pairs with the Release in `raise_generation`.
+        self.is_live_in(self.generation.load(Ordering::Acquire), item, moment)
+    }
+
+    /// Whether an item counts as present at `moment` in a generation.
+    #[inline(always)]
+    fn is_live_in(&self, generation: u32, item: &ItemAt, moment: Moment) -> bool {
+        let header = self.segments.header(item.at.segment());
+        header.generation.load(Ordering::Relaxed) == generation
+            && header.expiry_seconds(item.header.expiry).is_none_or(|seconds| moment.ms < seconds * 1000)
+    }
+
+    /// Reads the item that a slot names. The slot must be protected: seen under a pin, or under its bucket's lock.
+    #[inline(always)]
+    pub(crate) fn item(&self, slot: Slot) -> ItemAt {
+        // SAFETY: slots name published items, which the protection keeps in place.
+        unsafe { ItemAt::read(&self.segments.arena, slot.location()) }
+    }
+
+    /// Whether a slot names the item of this key. Protection as in `item`.
+    #[inline(always)]
+    pub(crate) fn is_key(&self, slot: Slot, key: &[u8]) -> bool {
+        // SAFETY: as in `item`.
+        unsafe { self.item(slot).has_key(&self.segments.arena, key) }
+    }
+
+    /// The hash of the key of an item under the same protection.
+    pub(crate) fn hash_at(&self, at: Location) -> u64 {
+        // SAFETY: as in `item`.
+        unsafe {
+            let item = ItemAt::read(&self.segments.arena, at);
+            let key = self.segments.arena.slice(item.key_at(), item.header.key_length.into());
+            self.hash.hash(key)
+        }
+    }
+
+    /// The bucket and expiry of a life that begins now; `None` if it is over already.
+    pub(crate) fn life(&self, ttl: Ttl, moment: Moment) -> Option<(TtlBucket, Option<u64>)> {
+        match ttl {
+            Ttl::Never => Some((TtlBucket::NEVER, None)),
+            Ttl::Past | Ttl::Seconds(0) => None,
+            Ttl::Seconds(seconds) => {
+                Some((self.chains.scale.bucket(seconds), Some(moment.seconds() + u64::from(seconds))))
+            }
+        }
+    }
+
+    /// The bucket for an item that keeps its expiry: that of the life that it has left.
+    pub(crate) fn bucket_until(&self, expiry_seconds: Option<u64>, moment: Moment) -> TtlBucket {
+        expiry_seconds.map_or(TtlBucket::NEVER, |seconds| {
+            let left = seconds.saturating_sub(moment.seconds()).clamp(1, u32::MAX.into());
+            self.chains.scale.bucket(left as u32)
+        })
+    }
+
+    pub(crate) fn reserve(
+        &self,
+        participant: &Participant,
+        size: u32,
+        life: (TtlBucket, Option<u64>),
+        moment: Moment,
+    ) -> Result<Reservation<'_>, Error> {
+        let need = Need {
+            bucket: life.0,
+            size,
+            expiry_seconds: life.1,
+            writer: participant.number(),
+            generation: self.generation.load(Ordering::Acquire),
+        };
+        self.chains.reserve(&self.segments, &need, moment)
+    }
+
+    /// Writes an item's header, client flags and key into reserved space. Answers where its value part begins.
+    pub(crate) fn write_head(&self, reserved: &Reservation<'_>, head: &Head<'_>) -> Location {
+        let at = Location::new(reserved.segment, reserved.offset);
+        let header = ItemHeader {
+            key_length: u8::try_from(head.key.len()).expect("keys have at most 255 bytes"),
+            value_length: head.value_length,
+            has_flags: head.flags != 0,
+            kind: head.kind,
+            expiry: reserved.expiry_byte,
+        };
+        let arena = &self.segments.arena;
+        // SAFETY: the reservation owns the range and nobody can reach it before its publication.
+        unsafe {
+            arena.write(at, &header.encode());
+            if header.has_flags {
+                arena.write(at.plus(crate::item::ITEM_HEADER_BYTES), &head.flags.to_le_bytes());
+            }
+            arena.write(at.plus(header.key_offset()), head.key);
+        }
+        at.plus(header.value_offset())
+    }
+
+    /// Makes `new` the item of the key if the condition holds, or removes the key if `new` is none.
+    pub(crate) fn publish(
+        &self,
+        participant: &Participant,
+        (key, hash): (&[u8], u64),
+        condition: Condition,
+        new: Option<NewItem>,
+        moment: Moment,
+    ) -> Outcome {
+        let mut pair = self.index.lock_pair(hash);
+        // One look for all that follows. An item of an older generation would take the place of what was written after the
+        // flush; if the flush comes after this look, what is written after it waits for the locks.
+        let generation = self.generation.load(Ordering::Acquire);
+        let is_current =
+            |new: NewItem| self.segments.header(new.at.segment()).generation.load(Ordering::Relaxed) == generation;
+        if !new.is_none_or(is_current) {
+            return Outcome::Flushed;
+        }
+        let place = pair.find(|slot| self.is_key(slot, key));
+        let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
+        let refused = match (condition, &live) {
+            (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
+            (Condition::Absent, Some(_)) => Some(Outcome::Present),
+            (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
+            (Condition::Token(token), Some(place)) => {
+                let matches = self.token_base.wrapping_add(pair.token(place)) == token;
+                (!matches).then_some(Outcome::Present)
+            }
+            (Condition::Unchanged { at, token }, Some(place)) => {
+                let same = place.slot.location() == at && pair.token(place) == token;
+                (!same).then_some(Outcome::Present)
+            }
+        };
+        if let Some(outcome) = refused {
+            return outcome;
+        }
+        let mut old = place.map(|place| self.describe(place.slot));
+        if let (Some(old), Some(NewItem { inherits_body: true, .. })) = (&mut old, new) {
+            old.body = None;
+        }
+        let placed = match (&place, new) {
+            (Some(place), Some(new)) => {
+                let frequency = pair.reread(place).frequency();
+                pair.replace(place, place.slot.moved(new.at, frequency));
+                Placed::Free
+            }
+            (Some(place), None) => {
+                pair.remove(place);
+                Placed::Free
+            }
+            (None, Some(new)) => {
+                let frequency = self.maintenance.first_frequency(hash);
+                pair.place(Slot::new(Tag::of(hash), frequency, new.at), |at| self.hash_at(at))
+            }
+            (None, None) => Placed::Free,
+        };
+        self.settle(participant, pair, placed, old, new);
+        if live.is_none() && new.is_none() { Outcome::Absent } else { Outcome::Done }
+    }
+
+    /// Accounts what a publication changed, and unlocks. What has left the index is accounted before: once its bucket is
+    /// free, its segment may be emptied, retired and taken for something else.
+    fn settle(
+        &self,
+        participant: &Participant,
+        pair: LockedPair<'_>,
+        placed: Placed,
+        old: Option<Unlinked>,
+        new: Option<NewItem>,
+    ) {
+        let replaced = match placed {
+            Placed::Replaced(slot) => Some(self.describe(slot)),
+            Placed::Free | Placed::Displaced => None,
+        };
+        for unlinked in old.iter().chain(&replaced) {
+            self.account_unlinked(unlinked);
+        }
+        drop(pair);
+        let thread = participant.number();
+        if let Some(new) = new {
+            // Its segment is open and stays so: the caller holds the stripe.
+            self.segments.header(new.at.segment()).add_live(new.size, new.body_bytes);
+        }
+        match (old, new) {
+            (None, Some(_)) => self.counters.add(thread, Counter::Linked, 1),
+            (Some(_), None) => self.counters.add(thread, Counter::Unlinked, 1),
+            _ => {}
+        }
+        for unlinked in old.iter().chain(&replaced) {
+            self.retire_body(unlinked);
+        }
+        if replaced.is_some() {
+            for counter in [Counter::Unlinked, Counter::Evicted, Counter::IndexReplaced] {
+                self.counters.add(thread, counter, 1);
+            }
+        }
+        if placed != Placed::Free && self.index_load() >= GROWTH_LOAD {
+            self.grow_index();
+        }
+    }
+
+    /// What an item leaves behind when it goes; to be read before its slot is unlocked.
+    pub(crate) fn describe(&self, slot: Slot) -> Unlinked {
+        let item = self.item(slot);
+        let mut unlinked = Unlinked { segment: slot.segment(), size: item.header.size(), body_bytes: 0, body: None };
+        if item.header.kind == Kind::Chained {
+            // SAFETY: as in `item`.
+            let chained = unsafe { item.chained(&self.segments.arena) };
+            unlinked.body_bytes = self.body_bytes(chained.total - item.tail().1);
+            unlinked.body = Some(chained.first_body);
+        }
+        unlinked
+    }
+
+    /// Bytes of the body segments that hold `bytes` of a value.
+    pub(crate) fn body_bytes(&self, bytes: u32) -> u64 {
+        u64::from(bytes).next_multiple_of(self.segments.segment_bytes().into())
+    }
+
+    /// Accounts an item that has left the index. To be called before its bucket is unlocked, or by the owner of its
+    /// segment.
+    pub(crate) fn account_unlinked(&self, unlinked: &Unlinked) {
+        self.segments.header(unlinked.segment).remove_live(unlinked.size, unlinked.body_bytes);
+    }
+
+    /// Lets go of the bodies of an item that has left the index.
+    pub(crate) fn retire_body(&self, unlinked: &Unlinked) {
+        if let Some(first) = unlinked.body {
+            self.segments.retire(first);
+        }
+    }
+
+    /// Slots in use over slots.
+    pub(crate) fn index_load(&self) -> f64 {
+        self.counters.items() as f64 / self.index.capacity() as f64
+    }
+
+    /// Sees to it that an index that will soon grow has memory to grow into.
+    pub(crate) fn prepare_index(&self) {
+        let length = self.index.length() as u64;
+        let has_room = self.index.paid_buckets() > length + length / PREPARE_SHARE;
+        if !has_room && self.index_load() >= PREPARE_LOAD {
+            self.pay_for_index();
+        }
+    }
+
+    /// Splits one bucket, if the budget has the memory; else asks the next eviction for it.
+    pub(crate) fn grow_index(&self) {
+        for _ in 0..2 {
+            match self.index.split_one(|at| self.hash_at(at)) {
+                Grown::Split | Grown::Busy => return,
+                Grown::Unpaid => {
+                    if !self.pay_for_index() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has everything stored before `now_ms + delay_ms` gone from then on. A flush with a delay replaces one that waits.
+    pub fn flush(&self, now_ms: u64, delay_ms: u64) {
+        let moment = self.moment(now_ms);
+        let _flushing = lock(&self.flushing);
+        if delay_ms > 0 {
+            self.clock.flush_at_ms().store(moment.ms.saturating_add(delay_ms), Ordering::Relaxed);
+        } else {
+            self.raise_generation();
+        }
+    }
+}
+
+/// The first part of an item.
+pub(crate) struct Head<'a> {
+    pub key: &'a [u8],
+    pub flags: u32,
+    pub kind: Kind,
+    /// Bytes of the value part.
+    pub value_length: u32,
+}
+
+impl Head<'_> {
+    /// Bytes of the whole item.
+    pub fn size(&self) -> u64 {
+        let flags = if self.flags == 0 { 0 } else { 4 };
+        u64::from(crate::item::ITEM_HEADER_BYTES) + flags + self.key.len() as u64 + u64::from(self.value_length)
+    }
+}

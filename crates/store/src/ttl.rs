@@ -1,0 +1,149 @@
+//! TTL buckets: which lives belong together.
+//!
+//! Log-linear over all TTLs of a u32: every octave is divided into the same number of buckets, a power of two from 1 to
+//! 32. Bucket 0 holds what never expires. A bucket groups; it does not decide when an item expires: that is written in the
+//! item, in units of 2^max(0, floor(log2 TTL) - 6) seconds. All TTLs of a bucket share the octave, and so the unit.
+
+use crate::segment::NO_EXPIRY;
+
+/// Models know TTLs of one second only, as each bucket costs every execution.
+const OCTAVES: u32 = if cfg!(loom) { 1 } else { u32::BITS };
+/// The finest division of an octave.
+const DIVISION_MAX: u32 = 32;
+
+/// How long an entry lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ttl {
+    /// Never expires.
+    Never,
+    /// Expires this many seconds from now. Zero is `Past`.
+    Seconds(u32),
+    /// Already past: the entry replaces what was there and is gone at once.
+    Past,
+}
+
+impl Ttl {
+    /// A life of `seconds`; none at all if that is zero.
+    pub const fn seconds(seconds: u32) -> Self {
+        if seconds == 0 { Self::Past } else { Self::Seconds(seconds) }
+    }
+}
+
+/// The number of a TTL bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TtlBucket(u16);
+
+impl TtlBucket {
+    pub const NEVER: Self = Self(0);
+
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+
+    pub fn from_index(index: usize) -> Self {
+        Self(u16::try_from(index).expect("at most 1025 buckets"))
+    }
+}
+
+/// The division of all TTLs into buckets.
+#[derive(Clone, Copy, Debug)]
+pub struct TtlScale {
+    division_log2: u32,
+}
+
+impl TtlScale {
+    /// The finest scale on which every bucket can have an open segment within `open_segments`.
+    pub fn for_open_segments(open_segments: u32) -> Self {
+        let mut division_log2 = DIVISION_MAX.ilog2();
+        while division_log2 > 0 && (OCTAVES << division_log2) + 1 > open_segments {
+            division_log2 -= 1;
+        }
+        Self { division_log2 }
+    }
+
+    /// How many buckets there are.
+    pub fn buckets(self) -> usize {
+        (OCTAVES as usize) * (1 << self.division_log2) + 1
+    }
+
+    /// The bucket of a TTL; a leading-zero count and shifts.
+    #[inline(always)]
+    pub fn bucket(self, ttl_seconds: u32) -> TtlBucket {
+        debug_assert!(ttl_seconds > 0);
+        let octave = ttl_seconds.ilog2();
+        let part = match octave.checked_sub(self.division_log2) {
+            Some(down) => ttl_seconds >> down,
+            None => ttl_seconds << (self.division_log2 - octave),
+        };
+        let part = part & ((1 << self.division_log2) - 1);
+        TtlBucket((1 + (octave << self.division_log2) + part) as u16)
+    }
+
+    fn octave(self, bucket: TtlBucket) -> Option<(u32, u32)> {
+        let index = u32::from(bucket.0.checked_sub(1)?);
+        Some((index >> self.division_log2, index & ((1 << self.division_log2) - 1)))
+    }
+
+    /// The shortest TTL of a bucket in seconds; `None` for the one that does not expire.
+    pub fn shortest_seconds(self, bucket: TtlBucket) -> Option<u32> {
+        let (octave, part) = self.octave(bucket)?;
+        let whole = (1 << self.division_log2) + part;
+        Some(match octave.checked_sub(self.division_log2) {
+            Some(up) => whole << up,
+            None => (whole >> (self.division_log2 - octave)).max(1),
+        })
+    }
+
+    /// log2 of the expiry unit of a bucket in seconds: 1 s below a TTL of 128 s, then 1/64 to 1/128 of the TTL.
+    pub fn shift(self, bucket: TtlBucket) -> u8 {
+        self.octave(bucket).map_or(NO_EXPIRY, |(octave, _)| octave.saturating_sub(6) as u8)
+    }
+
+    /// How long a segment of a bucket may stay open, in milliseconds: max(1 s, TTL / 32).
+    pub fn open_ms(self, bucket: TtlBucket) -> u64 {
+        self.shortest_seconds(bucket).map_or(u64::MAX, |seconds| (u64::from(seconds) * 1000 / 32).max(1000))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn scales() -> impl Iterator<Item = TtlScale> {
+        (0..=5).map(|division_log2| TtlScale { division_log2 })
+    }
+
+    #[test]
+    fn buckets_are_in_order_and_know_their_shortest_ttl() {
+        for scale in scales() {
+            let mut last = TtlBucket::NEVER;
+            let samples = (1..5000u32).chain((12..32).flat_map(|o| (0..97).map(move |i| (1u32 << o) + (i << (o - 7)))));
+            for ttl in samples.chain([u32::MAX]) {
+                let bucket = scale.bucket(ttl);
+                assert!(bucket.index() < scale.buckets());
+                assert!(bucket.index() >= last.index() || ttl < 8192, "{ttl}");
+                assert!(scale.shortest_seconds(bucket).unwrap() <= ttl);
+                assert_eq!(scale.bucket(scale.shortest_seconds(bucket).unwrap()), bucket);
+                last = bucket;
+            }
+        }
+    }
+
+    #[test]
+    fn the_unit_is_a_second_or_at_most_a_64th_of_the_ttl_and_a_ttl_is_fewer_than_128_units() {
+        for scale in scales() {
+            for ttl in [1, 2, 63, 64, 127, 128, 129, 255, 3600, 86_400, 2_592_000, u32::MAX] {
+                let unit = 1u64 << scale.shift(scale.bucket(ttl));
+                assert!(unit == 1 || unit * 64 <= u64::from(ttl));
+                assert!(u64::from(ttl) / unit < 128);
+            }
+        }
+    }
+
+    #[test]
+    fn more_segments_make_finer_buckets() {
+        assert_eq!(TtlScale::for_open_segments(10).buckets(), 33);
+        assert_eq!(TtlScale::for_open_segments(65).buckets(), 65);
+        assert_eq!(TtlScale::for_open_segments(5000).buckets(), 1025);
+    }
+}

@@ -1,0 +1,137 @@
+//! Walks the whole store and asserts every invariant. For tests: nobody else may use the store meanwhile.
+
+use crate::epoch::Participant;
+use crate::item::{ItemAt, Kind};
+use crate::segment::{Location, SegmentId, State};
+use crate::store::Store;
+use crate::sync::Ordering;
+use std::collections::{HashMap, HashSet};
+
+/// What the slots say about a segment.
+#[derive(Default)]
+struct Pointed {
+    items: u32,
+    bytes: u32,
+    body_bytes: u64,
+    places: HashSet<Location>,
+}
+
+impl Store {
+    /// Asserts that every slot points at an item with its tag and key, in a bucket of that key, that no key is there
+    /// twice; that live counts and bytes match; that chains are sorted by time; that every segment is in exactly one place
+    /// and every body belongs to exactly one value; and that the memory is within its budget.
+    pub fn verify(&self, participant: &Participant, now_ms: u64) {
+        self.finish_jobs(participant, now_ms);
+        let (pointed, bodies) = self.verify_slots();
+        let mut placed: HashMap<SegmentId, &str> = HashMap::new();
+        let mut place = |segment: SegmentId, what, state| {
+            assert_eq!(self.segments.header(segment).state(), state, "{what} segment {segment:?}");
+            assert_eq!(placed.insert(segment, what), None, "segment {segment:?} is in two places");
+        };
+        for segment in self.segments.free_list() {
+            place(segment, "free", State::Free);
+        }
+        for segment in self.segments.retired_list() {
+            place(segment, "retired", State::Retired);
+        }
+        for segment in bodies {
+            place(segment, "body", State::Sealed);
+        }
+        self.chains.each_chain(&self.segments, |bucket, chain| {
+            let mut opened = 0;
+            for &segment in chain {
+                let header = self.segments.header(segment);
+                place(segment, "chained", if header.state() == State::Open { State::Open } else { State::Sealed });
+                let at = header.opened_ms.load(Ordering::Relaxed);
+                assert!(at >= opened, "chain {bucket:?} is sorted by time");
+                opened = at;
+                assert_eq!(usize::from(header.ttl_bucket.load(Ordering::Relaxed)), bucket.index());
+                self.verify_segment(segment, pointed.get(&segment));
+            }
+        });
+        let mut open = 0;
+        self.chains.each_open(|segment, offset| {
+            let header = self.segments.header(segment);
+            assert_eq!((header.state(), header.write_offset()), (State::Open, offset), "the open segment of a stripe");
+            open += 1;
+        });
+        assert_eq!(open, self.chains.open_count(), "the count of open segments");
+        let uploading = self.upload_bytes.load(Ordering::Relaxed);
+        if uploading == 0 {
+            for segment in self.segments.ids() {
+                assert!(
+                    placed.contains_key(&segment),
+                    "segment {segment:?} is nowhere, {:?}",
+                    self.segments.header(segment).state()
+                );
+            }
+        }
+        assert!(pointed.keys().all(|segment| placed.get(segment) == Some(&"chained")), "slots point into chains");
+        let items: u64 = pointed.values().map(|pointed| u64::from(pointed.items)).sum();
+        assert_eq!(self.counters.items(), items, "the count of objects");
+        if self.resize_done() {
+            let stats = self.stats();
+            assert!(stats.memory_used_bytes <= stats.memory_limit_bytes, "{stats:?}");
+        }
+    }
+
+    fn verify_slots(&self) -> (HashMap<SegmentId, Pointed>, Vec<SegmentId>) {
+        let mut pointed: HashMap<SegmentId, Pointed> = HashMap::new();
+        let mut keys: HashSet<Vec<u8>> = HashSet::new();
+        let mut bodies = Vec::new();
+        let split = self.index.split();
+        self.index.each_slot(|bucket, slot| {
+            let item = self.item(slot);
+            // SAFETY: the store is quiet, and slots point at published items.
+            let key = unsafe { self.segments.arena.slice(item.key_at(), item.header.key_length.into()) }.to_vec();
+            let hash = self.hash(&key);
+            assert_eq!(slot.tag(), crate::index::Tag::of(hash), "{slot:?} has its key's tag");
+            let candidates = split.candidates(hash);
+            assert!(candidates.first == bucket || candidates.second == bucket, "{slot:?} is in a bucket of its key");
+            assert!(keys.insert(key), "a key is in the index twice: {slot:?}");
+            let unlinked = self.describe(slot);
+            let entry = pointed.entry(slot.segment()).or_default();
+            entry.items += 1;
+            entry.bytes += unlinked.size;
+            entry.body_bytes += unlinked.body_bytes;
+            assert!(entry.places.insert(item.at), "two slots point at {slot:?}");
+            if item.header.kind == Kind::Chained {
+                // SAFETY: as above.
+                let chained = unsafe { item.chained(&self.segments.arena) };
+                self.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| {
+                    let header = self.segments.header(segment);
+                    assert_eq!(header.is_body.load(Ordering::Relaxed), 1);
+                    assert_eq!(header.owner_hash.load(Ordering::Relaxed), hash, "a body knows its owner");
+                    bodies.push(segment);
+                });
+            }
+        });
+        (pointed, bodies)
+    }
+
+    /// The counters of a segment match the slots, and its bytes are whole items, of which the latest expiry is known.
+    fn verify_segment(&self, segment: SegmentId, pointed: Option<&Pointed>) {
+        let header = self.segments.header(segment);
+        let none = Pointed::default();
+        let pointed = pointed.unwrap_or(&none);
+        assert_eq!(header.live_items(), pointed.items, "live items of {segment:?}");
+        assert_eq!(header.live_bytes(), pointed.bytes, "live bytes of {segment:?}");
+        assert_eq!(header.body_bytes(), pointed.body_bytes, "body bytes of {segment:?}");
+        let end = header.write_offset();
+        assert!(end <= self.segments.segment_bytes());
+        let (mut offset, mut items, mut found) = (0, 0, 0);
+        while offset < end {
+            let at = Location::new(segment, offset);
+            // SAFETY: the store is quiet, and items lie one after the other up to the write offset.
+            let item = unsafe { ItemAt::read(&self.segments.arena, at) };
+            let expiry = header.expiry_seconds(item.header.expiry).unwrap_or(u64::MAX);
+            assert!(expiry <= header.latest_expiry_seconds(), "{at:?} expires after its segment");
+            found += u32::from(pointed.places.contains(&at));
+            items += 1;
+            offset += item.header.size();
+        }
+        assert_eq!(offset, end, "{segment:?} ends with an item");
+        assert_eq!(items, header.written_items(), "items written to {segment:?}");
+        assert_eq!(found, pointed.items, "slots point at items of {segment:?}");
+    }
+}

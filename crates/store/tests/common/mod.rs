@@ -1,0 +1,207 @@
+//! A store as the subject of a random run: time is handed in, and room is made by hand.
+
+use ebbtide_store::{Change, Error, Handle, Item, Mode, Options, Participant, Progress, Store, Stored, Ttl};
+use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
+use std::sync::Arc;
+
+/// How often nothing may move before a write counts as refused.
+const STUCK_TRIES: u32 = 3;
+
+/// The store, the thread's part in it, and the handles that are held on it.
+pub struct StoreSubject {
+    pub store: Arc<Store>,
+    pub participant: Participant,
+    held: Vec<(Handle, Vec<u8>)>,
+}
+
+impl StoreSubject {
+    pub fn new(options: Options) -> Self {
+        let store = Arc::new(Store::new(options).expect("the options can work"));
+        let participant = store.participate();
+        Self { store, participant, held: Vec::new() }
+    }
+
+    /// Tries until there is room.
+    pub fn with_room<T>(&self, now_ms: u64, mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+        let mut stuck = 0;
+        loop {
+            let count = match write() {
+                Err(Error::NeedSegment) => 1,
+                Err(Error::NeedSegments { count }) => count,
+                done => return done,
+            };
+            match self.store.evict_for(&self.participant, now_ms, count) {
+                Progress::Ready | Progress::Working => stuck = 0,
+                Progress::Stuck => stuck += 1,
+            }
+            if stuck > STUCK_TRIES {
+                return Err(Error::NeedSegment);
+            }
+        }
+    }
+
+    pub fn get(&self, key: &[u8], now_ms: u64) -> Option<Hit> {
+        self.store.get(&self.participant, key, self.store.hash(key), now_ms).map(|item| hit(&item))
+    }
+
+    fn hold(&mut self, key: &[u8], now_ms: u64) -> Answer {
+        let Some(item) = self.store.get(&self.participant, key, self.store.hash(key), now_ms) else {
+            return Answer::Lookup(None);
+        };
+        let hit = hit(&item);
+        match item.to_handle(&self.store) {
+            Ok(handle) => self.held.push((handle, hit.value.clone())),
+            Err(Error::PinnedLimit { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        Answer::Lookup(Some(hit))
+    }
+
+    /// A write; after a set that fails no old value stays behind.
+    pub fn write(&self, write: &Write, now_ms: u64) -> Result<Stored, Error> {
+        let (store, participant) = (&self.store, &self.participant);
+        let (key, hash) = (&*write.key, store.hash(&write.key));
+        let (flags, ttl, mode) = (write.flags, ttl(write.life), mode(write.mode));
+        let in_pieces = write.pieces.filter(|_| {
+            !matches!(mode, Mode::Append | Mode::Prepend)
+                && write.value.len() > store.contiguous_value_bytes(write.key.len())
+        });
+        let outcome = match in_pieces {
+            None => self.with_room(now_ms, || {
+                store.write(
+                    participant,
+                    &ebbtide_store::Write { key, hash, value: &write.value, flags, ttl, mode },
+                    now_ms,
+                )
+            }),
+            Some(bytes) => store.upload(key, hash, flags, write.value.len() as u64).and_then(|mut upload| {
+                for mut piece in write.value.chunks(bytes) {
+                    self.with_room(now_ms, || upload.write(&mut piece))?;
+                }
+                self.with_room(now_ms, || upload.finish(participant, ttl, mode, now_ms))
+            }),
+        };
+        if outcome.is_err() && mode == Mode::Set {
+            store.delete(participant, key, hash, now_ms);
+        }
+        outcome
+    }
+
+    fn change(&self, key: &[u8], change: Change, now_ms: u64) -> Result<Answer, Error> {
+        let hash = self.store.hash(key);
+        let change = || self.store.change_number(&self.participant, key, hash, change, now_ms);
+        self.with_room(now_ms, change).map(Answer::Number)
+    }
+
+    fn touch(&self, key: &[u8], life: Life, now_ms: u64) -> Result<bool, Error> {
+        let hash = self.store.hash(key);
+        self.with_room(now_ms, || self.store.touch(&self.participant, key, hash, ttl(life), now_ms))
+    }
+
+    fn try_apply(&mut self, operation: &Operation, now_ms: u64) -> Result<Answer, Error> {
+        let (store, participant) = (&self.store, &self.participant);
+        Ok(match operation {
+            Operation::Get(key) => Answer::Lookup(self.get(key, now_ms)),
+            Operation::GetBatch(keys) => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let mut hits = Vec::new();
+                store.get_batch(participant, &keys, now_ms, |_, item| hits.push(item.map(|item| hit(&item))));
+                Answer::Lookups(hits)
+            }
+            Operation::Hold(key) => self.hold(key, now_ms),
+            Operation::Release => {
+                self.look_at_held();
+                self.held.clear();
+                Answer::Done
+            }
+            Operation::Write(write) => match self.write(write, now_ms)? {
+                Stored::Stored => Answer::Stored,
+                Stored::NotStored => Answer::NotStored,
+                Stored::Exists => Answer::Exists,
+                Stored::NotFound => Answer::NotFound,
+            },
+            Operation::Abandon { key, length, written } => {
+                let mut upload = store.upload(key, store.hash(key), 0, (*length).max(1) as u64)?;
+                let bytes = vec![1; *written];
+                let mut rest = &*bytes;
+                self.with_room(now_ms, || upload.write(&mut rest))?;
+                Answer::Done
+            }
+            Operation::Delete(key) => Answer::Was(store.delete(participant, key, store.hash(key), now_ms)),
+            Operation::Touch(key, life) => Answer::Was(self.touch(key, *life, now_ms)?),
+            Operation::GetAndTouch(key, life) => {
+                let before = self.get(key, now_ms);
+                let was = self.touch(key, *life, now_ms)?;
+                assert_eq!(was, before.is_some(), "get and touch agree");
+                Answer::Lookup(if *life == Life::Past { before } else { self.get(key, now_ms) })
+            }
+            Operation::Increment(key, delta) => self.change(key, Change::Add(*delta), now_ms)?,
+            Operation::Decrement(key, delta) => self.change(key, Change::Subtract(*delta), now_ms)?,
+            Operation::Flush { delay_ms } => {
+                store.flush(now_ms, *delay_ms);
+                Answer::Done
+            }
+            Operation::Maintain => {
+                while store.maintain(participant, now_ms) == Progress::Working {}
+                Answer::Done
+            }
+        })
+    }
+
+    fn look_at_held(&self) {
+        for (handle, value) in &self.held {
+            let mut at = 0;
+            while at < handle.len() {
+                let slice = handle.slice_at(at);
+                assert_eq!(slice, &value[at..at + slice.len()], "a handle keeps its value");
+                at += slice.len();
+            }
+        }
+    }
+}
+
+fn hit(item: &Item<'_>) -> Hit {
+    let mut value = Vec::new();
+    item.copy_to(&mut value);
+    let expiry_ms = item.expiry_seconds().map(|seconds| seconds * 1000);
+    Hit { value, flags: item.flags(), token: item.token(), expiry_ms }
+}
+
+impl Subject for StoreSubject {
+    fn apply(&mut self, operation: &Operation, now_ms: u64) -> Answer {
+        // Handles and uploads know no time: a get hands it in for them.
+        self.get(b"no such key", now_ms);
+        match self.try_apply(operation, now_ms) {
+            Ok(answer) => answer,
+            Err(Error::TooLarge { .. }) => Answer::TooLarge,
+            Err(Error::NeedSegment | Error::UploadLimit { .. }) => Answer::Full,
+            Err(Error::NotNumeric) => Answer::NotNumeric,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn verify(&mut self, now_ms: u64) {
+        self.look_at_held();
+        self.store.verify(&self.participant, now_ms);
+    }
+}
+
+fn ttl(life: Life) -> Ttl {
+    match life {
+        Life::Never => Ttl::Never,
+        Life::Past => Ttl::Past,
+        Life::Seconds(seconds) => Ttl::seconds(seconds),
+    }
+}
+
+fn mode(mode: ebbtide_testkit::Mode) -> Mode {
+    use ebbtide_testkit::Mode as Asked;
+    match mode {
+        Asked::Set => Mode::Set,
+        Asked::Add => Mode::Add,
+        Asked::Replace => Mode::Replace,
+        Asked::Append => Mode::Append,
+        Asked::Prepend => Mode::Prepend,
+        Asked::Cas(token) => Mode::Cas(token),
+    }
+}
