@@ -1,0 +1,56 @@
+//! All threads of a cache: one, which refreshes the coarse time and does the maintenance.
+//!
+//! It wakes every few milliseconds, and at once when a writer sees that free segments run low. Between slices of work it
+//! gives its core away, so that no request waits for a merge. It holds the cache weakly: it ends when the cache does.
+
+use crate::cache::Shared;
+use ebbtide_store::Progress;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// How often the coarse time is refreshed and maintenance looks whether something is due.
+const TICK: Duration = Duration::from_millis(5);
+
+/// How writers reach the background thread.
+#[derive(Default)]
+pub(crate) struct Bell {
+    thread: OnceLock<Thread>,
+    rung: AtomicBool,
+}
+
+impl Bell {
+    /// Wakes the background thread, if there is one and it is not awake already.
+    pub fn ring(&self) {
+        if let Some(thread) = self.thread.get()
+            && !self.rung.swap(true, Ordering::Relaxed)
+        {
+            thread.unpark();
+        }
+    }
+}
+
+/// Starts the background thread of a cache.
+pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let weak = Arc::downgrade(shared);
+    let handle = thread::Builder::new().name("ebbtide-maintain".into()).spawn(move || maintain(&weak))?;
+    let _ = shared.bell.thread.set(handle.thread().clone());
+    Ok(())
+}
+
+fn maintain(weak: &Weak<Shared>) {
+    let Some(shared) = weak.upgrade() else { return };
+    let participant = shared.store.participate();
+    drop(shared);
+    loop {
+        {
+            let Some(shared) = weak.upgrade() else { return };
+            shared.bell.rung.store(false, Ordering::Relaxed);
+            while shared.store.maintain(&participant, shared.time.tick()) == Progress::Working {
+                thread::yield_now();
+            }
+        }
+        thread::park_timeout(TICK);
+    }
+}

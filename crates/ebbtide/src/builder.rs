@@ -1,0 +1,93 @@
+//! How a cache is set up.
+
+use crate::background;
+use crate::byte_size::ByteSize;
+use crate::cache::{Cache, Shared};
+use crate::error::Error;
+use crate::time::Clock;
+use ebbtide_store::{Options, Policy, Store};
+use std::hash::{BuildHasher, RandomState};
+
+/// Options of a [`Cache`]; see `Cache::builder`.
+#[derive(Clone, Debug, Default)]
+pub struct CacheBuilder {
+    options: Options,
+    max_value: Option<u64>,
+    clock: Clock,
+    seed: Option<u64>,
+}
+
+impl CacheBuilder {
+    /// All the memory that the cache may use: items, index, headers and spares. Default 64 MiB.
+    pub fn memory(mut self, memory: ByteSize) -> Self {
+        self.options.memory_bytes = memory.as_bytes();
+        self
+    }
+
+    /// How far `Cache::resize` may raise the memory. Default: four times the memory, or the machine's if that is more.
+    pub fn memory_ceiling(mut self, memory: ByteSize) -> Self {
+        self.options.memory_bytes_max = Some(memory.as_bytes());
+        self
+    }
+
+    /// The largest value: up to half of the memory and 1 GiB. Default 1 MiB, or half of the memory if that is less.
+    pub fn max_value(mut self, value: ByteSize) -> Self {
+        self.max_value = Some(value.as_bytes());
+        self
+    }
+
+    /// Which objects an eviction keeps. Default `merge`.
+    pub fn policy(mut self, policy: Policy) -> Self {
+        self.options.policy = policy;
+        self
+    }
+
+    /// Segments that an eviction merges into one. Default 4.
+    pub fn merge_run(mut self, segments: u32) -> Self {
+        self.options.merge_run = segments;
+        self
+    }
+
+    /// Default: memory / 2048, a power of two from 4 KiB to 1 MiB.
+    pub fn segment_size(mut self, size: ByteSize) -> Self {
+        self.options.segment_bytes = Some(u32::try_from(size.as_bytes()).unwrap_or(u32::MAX));
+        self
+    }
+
+    /// Whether a full cache evicts (the default) or refuses writes.
+    pub fn evict(mut self, evicts: bool) -> Self {
+        self.options.evicts = evicts;
+        self
+    }
+
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Seed of the key hash. Random by default, so that strangers cannot choose keys that collide; set it to repeat a run.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// Builds the cache, and with the system's clock starts its background thread.
+    ///
+    /// # Errors
+    /// `Configuration` names the option that cannot work, and why.
+    pub fn build(self) -> Result<Cache, Error> {
+        let Self { mut options, max_value, clock, seed } = self;
+        options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
+        options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
+        let store = Store::new(options).map_err(Error::from_store)?;
+        let shared = Shared::new(store, clock);
+        if clock == Clock::System {
+            background::start(&shared).map_err(|error| Error::Configuration {
+                option: "clock",
+                value: "system".into(),
+                reason: format!("the background thread does not start: {error}"),
+            })?;
+        }
+        Ok(Cache { shared })
+    }
+}

@@ -1,0 +1,277 @@
+//! The cache.
+
+use crate::background::Bell;
+use crate::builder::CacheBuilder;
+use crate::byte_size::ByteSize;
+use crate::error::Error;
+use crate::item::{Item, Lookup};
+use crate::time::{Clock, Time};
+use ebbtide_store::{Change, KEY_LIMIT, Mode, Participant, Progress, Stats, Store, Stored, Ttl, Write};
+use std::cell::RefCell;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// A cheap clone; all clones are the same cache.
+#[derive(Clone)]
+pub struct Cache {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// What all clones share.
+pub(crate) struct Shared {
+    pub store: Arc<Store>,
+    pub time: Time,
+    pub bell: Bell,
+    pub clock: Clock,
+    this: Weak<Shared>,
+}
+
+thread_local! {
+    /// The caches that this thread has used, with its part in each.
+    static PARTS: RefCell<Vec<(Weak<Shared>, Participant)>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Shared {
+    pub fn new(store: Store, clock: Clock) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            store: Arc::new(store),
+            time: Time::new(clock),
+            bell: Bell::default(),
+            clock,
+            this: this.clone(),
+        })
+    }
+
+    /// The calling thread's part.
+    #[inline]
+    pub fn participant(&self) -> Participant {
+        let part = PARTS.try_with(|parts| {
+            let parts = &mut *parts.borrow_mut();
+            let mine = parts.iter().find(|(cache, _)| Weak::ptr_eq(cache, &self.this));
+            mine.map(|(_, participant)| participant.clone()).unwrap_or_else(|| self.take_part(parts))
+        });
+        // A thread that ends may use the cache in the destructor of another thread-local.
+        part.unwrap_or_else(|_| self.store.participate())
+    }
+
+    #[cold]
+    fn take_part(&self, parts: &mut Vec<(Weak<Shared>, Participant)>) -> Participant {
+        parts.retain(|(cache, _)| cache.strong_count() > 0);
+        let participant = self.store.participate();
+        parts.push((self.this.clone(), participant.clone()));
+        participant
+    }
+}
+
+impl Cache {
+    pub fn builder() -> CacheBuilder {
+        CacheBuilder::default()
+    }
+
+    /// Looks a key up.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Lookup<'_> {
+        let shared = &*self.shared;
+        let now_ms = shared.time.coarse_ms();
+        let item = shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms);
+        self.lookup(item, now_ms)
+    }
+
+    #[inline(always)]
+    fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>, now_ms: u64) -> Lookup<'a> {
+        match item {
+            Some(item) if !self.shared.time.has_expired(item.expiry_seconds()) => {
+                Lookup::Hit(Item { item, store: &self.shared.store, now_ms })
+            }
+            _ => Lookup::Miss,
+        }
+    }
+
+    /// Looks a run of keys up as one batch, which overlaps their cache misses, and calls `answer` once per key, in order.
+    pub fn get_batch<'a>(&'a self, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>)) {
+        let shared = &*self.shared;
+        let now_ms = shared.time.coarse_ms();
+        let participant = shared.participant();
+        shared.store.get_batch(&participant, keys, now_ms, |i, item| answer(i, self.lookup(item, now_ms)));
+    }
+
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.get(key).is_hit()
+    }
+
+    /// A write of `value`; a set that never expires unless the builder methods of [`Insert`] say otherwise.
+    pub fn insert<'a>(&'a self, key: &'a [u8], value: &'a [u8]) -> Insert<'a> {
+        Insert { cache: self, key, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set }
+    }
+
+    /// Removes a key. False if it was absent.
+    pub fn delete(&self, key: &[u8]) -> bool {
+        let shared = &*self.shared;
+        !key.is_empty()
+            && key.len() <= KEY_LIMIT
+            && shared.store.delete(&shared.participant(), key, shared.store.hash(key), shared.time.now_ms())
+    }
+
+    /// Adds to the decimal number in an entry, modulo 2^64. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// `NotNumeric`; `OutOfMemory`.
+    pub fn increment(&self, key: &[u8], delta: u64) -> Result<Option<u64>, Error> {
+        self.change_number(key, Change::Add(delta))
+    }
+
+    /// Subtracts from the decimal number in an entry, not below 0. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// As `increment`.
+    pub fn decrement(&self, key: &[u8], delta: u64) -> Result<Option<u64>, Error> {
+        self.change_number(key, Change::Subtract(delta))
+    }
+
+    fn change_number(&self, key: &[u8], change: Change) -> Result<Option<u64>, Error> {
+        let shared = &*self.shared;
+        let participant = shared.participant();
+        let hash = shared.store.hash(key);
+        shared.with_room(&participant, |now_ms| shared.store.change_number(&participant, key, hash, change, now_ms))
+    }
+
+    /// Gives an entry a new life. False if it is absent.
+    ///
+    /// # Errors
+    /// `OutOfMemory`.
+    pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
+        let shared = &*self.shared;
+        let participant = shared.participant();
+        let hash = shared.store.hash(key);
+        shared.with_room(&participant, |now_ms| shared.store.touch(&participant, key, hash, ttl, now_ms))
+    }
+
+    /// The value, with a new life, as one operation; a life that is over already removes the entry.
+    ///
+    /// # Errors
+    /// As `touch`.
+    pub fn get_and_touch(&self, key: &[u8], ttl: Ttl) -> Result<Lookup<'_>, Error> {
+        let shared = &*self.shared;
+        let participant = shared.participant();
+        let hash = shared.store.hash(key);
+        let (item, now_ms) = shared.with_room(&participant, |now_ms| {
+            Ok((shared.store.get_and_touch(&participant, key, hash, ttl, now_ms)?, now_ms))
+        })?;
+        Ok(self.lookup(item, now_ms))
+    }
+
+    /// Everything that is stored before now + `delay` is gone from then on. A delayed flush replaces one that waits.
+    pub fn flush(&self, delay: Duration) {
+        self.shared.store.flush(self.shared.time.now_ms(), delay.as_millis() as u64);
+        self.shared.bell.ring();
+    }
+
+    /// The longest value that lies in one piece, for keys of up to 250 bytes; longer ones better arrive by
+    /// [`Cache::upload`].
+    pub fn contiguous_limit(&self) -> usize {
+        self.shared.store.contiguous_value_bytes(250)
+    }
+
+    /// The largest value.
+    pub fn max_value(&self) -> ByteSize {
+        ByteSize::bytes(self.shared.store.options().value_bytes_max)
+    }
+
+    /// Whether a full cache evicts; else it refuses writes.
+    pub fn evicts(&self) -> bool {
+        self.shared.store.options().evicts
+    }
+
+    /// Counters and gauges.
+    pub fn stats(&self) -> Stats {
+        self.shared.store.stats()
+    }
+
+    /// Changes the memory limit. Shrinking evicts, and gives memory back to the system; with the system's clock it goes on
+    /// in the background, with a manual one it is done before the answer.
+    ///
+    /// # Errors
+    /// `Configuration` if the new limit cannot hold what the cache is set up for.
+    pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
+        let shared = &*self.shared;
+        shared.store.resize(memory.as_bytes()).map_err(Error::from_store)?;
+        match shared.clock {
+            Clock::System => shared.bell.ring(),
+            Clock::Manual => self.run_maintenance(shared.time.now_ms()),
+        }
+        Ok(())
+    }
+
+    /// With `Clock::Manual`: moves time on to this long after the cache was built (it never goes back) and does all
+    /// maintenance that is due.
+    ///
+    /// # Panics
+    /// If the cache goes by the system's clock.
+    pub fn maintain(&self, since_start: Duration) {
+        assert_eq!(self.shared.clock, Clock::Manual, "maintain is for caches with a manual clock");
+        let now_ms = self.shared.time.set(since_start);
+        self.run_maintenance(now_ms);
+    }
+
+    fn run_maintenance(&self, now_ms: u64) {
+        let participant = self.shared.participant();
+        while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}
+    }
+
+    /// Walks everything and asserts every invariant of the engine. For tests: slow, and other threads must be quiet.
+    pub fn verify(&self) {
+        self.shared.store.verify(&self.shared.participant(), self.shared.time.now_ms());
+    }
+}
+
+/// A write that is being described.
+#[must_use = "a write does nothing before apply"]
+pub struct Insert<'a> {
+    cache: &'a Cache,
+    key: &'a [u8],
+    value: &'a [u8],
+    flags: u32,
+    ttl: Ttl,
+    mode: Mode,
+}
+
+impl Insert<'_> {
+    pub fn ttl(mut self, ttl: Ttl) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Client flags.
+    pub fn flags(mut self, flags: u32) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Carries the write out.
+    ///
+    /// # Errors
+    /// `KeyLength`, `ValueTooLarge`, `OutOfMemory`. After a set that failed no old value stays behind; other modes leave
+    /// it as it was.
+    pub fn apply(self) -> Result<Stored, Error> {
+        let Self { cache, key, value, flags, ttl, mode } = self;
+        let extends = matches!(mode, Mode::Append | Mode::Prepend);
+        if value.len() > cache.shared.store.contiguous_value_bytes(key.len()) && !extends {
+            let mut upload = cache.upload(key, value.len() as u64, flags, ttl, mode)?;
+            upload.write(value)?;
+            return upload.finish();
+        }
+        let shared = &*cache.shared;
+        let participant = shared.participant();
+        let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode };
+        let stored = shared.with_room(&participant, |now_ms| shared.store.write(&participant, &write, now_ms));
+        if stored.is_err() && mode == Mode::Set {
+            cache.delete(key);
+        }
+        stored
+    }
+}

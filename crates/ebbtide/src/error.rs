@@ -1,0 +1,45 @@
+//! What a cache refuses.
+
+/// Why an operation of a cache was not done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The key has no byte or too many.
+    #[error("the key has {length} bytes; keys have 1 to {limit}")]
+    KeyLength { length: usize, limit: usize },
+    /// The value is longer than any may be.
+    #[error("the value has {length} bytes, more than the limit of {limit}; raise max_value (-I)")]
+    ValueTooLarge { length: u64, limit: u64 },
+    /// No memory could be freed for it now.
+    #[error("no memory is free and nothing can be evicted now: {reason}")]
+    OutOfMemory { reason: &'static str },
+    /// The value of an increment or decrement is not a decimal number.
+    #[error("the value is not a decimal number")]
+    NotNumeric,
+    /// Handles hold as much memory as they may.
+    #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
+    PinnedLimit { pinned_bytes: u64, limit: u64 },
+    /// The options contradict each other or the machine.
+    #[error("{option} = {value}: {reason}")]
+    Configuration { option: &'static str, value: String, reason: String },
+}
+
+impl Error {
+    /// Translates what is left of the store's errors once `NeedSegment` is dealt with.
+    pub(crate) fn from_store(error: ebbtide_store::Error) -> Self {
+        use ebbtide_store::Error as Store;
+        match error {
+            Store::NeedSegment | Store::NeedSegments { .. } => Self::OutOfMemory { reason: "every segment is in use" },
+            Store::TooLarge { bytes, limit } => Self::ValueTooLarge { length: bytes, limit },
+            Store::KeyLength { length } => Self::KeyLength { length, limit: ebbtide_store::KEY_LIMIT },
+            Store::NotNumeric => Self::NotNumeric,
+            Store::PinnedLimit { pinned_bytes, limit } => Self::PinnedLimit { pinned_bytes, limit },
+            Store::UploadLimit { .. } => Self::OutOfMemory { reason: "unfinished uploads hold half of the memory" },
+            Store::Options { option, value, reason } => Self::Configuration { option, value, reason },
+            Store::Mapping { bytes, reason } => Self::Configuration {
+                option: "memory",
+                value: bytes.to_string(),
+                reason: format!("cannot map it: {reason}"),
+            },
+        }
+    }
+}

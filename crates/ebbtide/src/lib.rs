@@ -1,0 +1,37 @@
+//! Ebbtide is a cache that keeps objects in TTL-indexed segments: objects that will expire together are written
+//! together, expire together and are evicted together.
+//!
+//! ```
+//! use ebbtide::{ByteSize, Cache, Lookup, Ttl};
+//!
+//! let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+//! cache.insert(b"k", b"v").ttl(Ttl::seconds(60)).apply()?;
+//! match cache.get(b"k") {
+//!     Lookup::Hit(item) => assert_eq!(item.to_vec(), b"v"),
+//!     Lookup::Miss => unreachable!("nothing has removed it"),
+//! }
+//! # Ok::<(), ebbtide::Error>(())
+//! ```
+//!
+//! A [`Cache`] is a cheap clone and may be used from any thread. A hit borrows the value where it lies; keep it short, or
+//! make a [`Handle`] of it. The one memory number of the builder holds everything: items, index, headers and spares.
+#![forbid(unsafe_code)]
+
+mod background;
+mod builder;
+mod byte_size;
+mod cache;
+mod error;
+mod item;
+mod room;
+mod time;
+mod upload;
+
+pub use builder::CacheBuilder;
+pub use byte_size::ByteSize;
+pub use cache::{Cache, Insert};
+pub use ebbtide_store::{Mode, Policy, Stats, Stored, Ttl, UnknownPolicy};
+pub use error::Error;
+pub use item::{Handle, Item, Lookup};
+pub use time::Clock;
+pub use upload::Upload;

@@ -1,0 +1,66 @@
+//! Making room for a write: the retries between a store that is full and one that has evicted.
+
+use crate::cache::Shared;
+use crate::error::Error;
+use crate::time::Clock;
+use ebbtide_store::{Error as StoreError, Participant, Progress};
+use std::time::Duration;
+
+/// Slices of eviction that one write may pay for. Far more than any needs: a value of a gigabyte takes about a thousand.
+const TRIES: u32 = 100_000;
+/// How often nothing may move in a row, and how long a write waits each time: readers and uploads get about 100 ms.
+const STUCK_TRIES: u32 = 200;
+const STUCK_WAIT: Duration = Duration::from_micros(500);
+
+impl Shared {
+    /// Runs a write until it has found room.
+    pub(crate) fn with_room<T>(
+        &self,
+        participant: &Participant,
+        mut write: impl FnMut(u64) -> Result<T, StoreError>,
+    ) -> Result<T, Error> {
+        let mut stuck = 0;
+        for _ in 0..TRIES {
+            let now_ms = self.time.now_ms();
+            let wanted = match write(now_ms) {
+                Ok(done) => {
+                    self.after_write(participant, now_ms);
+                    return Ok(done);
+                }
+                Err(StoreError::NeedSegment) => 1,
+                Err(StoreError::NeedSegments { count }) => count,
+                Err(other) => return Err(Error::from_store(other)),
+            };
+            if participant.is_pinned() {
+                return Err(Error::OutOfMemory { reason: "this thread holds a borrowed item: drop it first" });
+            }
+            match self.store.evict_for(participant, now_ms, wanted) {
+                Progress::Ready | Progress::Working => stuck = 0,
+                // Without evictions only a grace period can be worth a wait.
+                Progress::Stuck if !self.store.options().evicts && stuck > 2 => break,
+                Progress::Stuck => {
+                    stuck += 1;
+                    if stuck > STUCK_TRIES {
+                        return Err(Error::OutOfMemory {
+                            reason: "borrowed items, handles or uploads hold the memory",
+                        });
+                    }
+                    std::thread::sleep(STUCK_WAIT);
+                }
+            }
+        }
+        Err(Error::OutOfMemory { reason: "the memory is full" })
+    }
+
+    /// Has maintenance looked to when free segments run low or the index waits for memory: by the background thread, or,
+    /// under a manual clock, by a slice here, so that a flood of small objects does not outrun the index.
+    fn after_write(&self, participant: &Participant, now_ms: u64) {
+        match self.clock {
+            Clock::System if self.store.is_low() || self.store.sheds() => self.bell.ring(),
+            Clock::Manual if self.store.sheds() && !participant.is_pinned() => {
+                self.store.maintain(participant, now_ms);
+            }
+            _ => {}
+        }
+    }
+}

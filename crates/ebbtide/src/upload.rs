@@ -1,0 +1,106 @@
+//! Values that arrive in pieces.
+
+use crate::cache::{Cache, Shared};
+use crate::error::Error;
+use ebbtide_store::{Mode, Store, Stored, Ttl};
+use std::sync::Arc;
+
+/// A value under way, straight into segments that nobody sees before [`Upload::finish`]. Dropping it undoes it.
+pub struct Upload {
+    shared: Arc<Shared>,
+    key: Box<[u8]>,
+    hash: u64,
+    ttl: Ttl,
+    mode: Mode,
+    flags: u32,
+    value: Pieces,
+}
+
+enum Pieces {
+    /// It fits a segment: collected here.
+    Short {
+        value: Vec<u8>,
+        length: usize,
+    },
+    Long(ebbtide_store::Upload<Arc<Store>>),
+}
+
+impl Cache {
+    /// Starts a value of exactly `length` bytes that arrives in pieces.
+    ///
+    /// # Errors
+    /// As `Insert::apply`.
+    pub fn upload(&self, key: &[u8], length: u64, flags: u32, ttl: Ttl, mode: Mode) -> Result<Upload, Error> {
+        let shared = &self.shared;
+        let hash = shared.store.hash(key);
+        let extends = matches!(mode, Mode::Append | Mode::Prepend);
+        let short = length <= shared.store.contiguous_value_bytes(key.len()) as u64 || extends;
+        let value = if short && length <= shared.store.options().value_bytes_max {
+            Ok(Pieces::Short { value: Vec::new(), length: length as usize })
+        } else {
+            shared.store.upload(key, hash, flags, length).map(Pieces::Long)
+        };
+        match value {
+            Ok(value) => Ok(Upload { shared: Arc::clone(shared), key: key.into(), hash, ttl, mode, flags, value }),
+            Err(error) => {
+                if mode == Mode::Set {
+                    self.delete(key);
+                }
+                Err(Error::from_store(error))
+            }
+        }
+    }
+}
+
+impl Upload {
+    /// Appends the next bytes.
+    ///
+    /// # Errors
+    /// As `Insert::apply`; after one the upload is dead, and if it was a set no old value stays behind.
+    ///
+    /// # Panics
+    /// If more bytes come than were announced.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        let written = match &mut self.value {
+            Pieces::Short { value, length } => {
+                assert!(value.len() + bytes.len() <= *length, "more bytes than were announced");
+                value.extend_from_slice(bytes);
+                Ok(())
+            }
+            Pieces::Long(upload) => {
+                let mut rest = bytes;
+                self.shared.with_room(&self.shared.participant(), |_| upload.write(&mut rest))
+            }
+        };
+        self.forget_on_error(written)
+    }
+
+    /// Publishes the value; all announced bytes must have been written. Its life begins now.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn finish(mut self) -> Result<Stored, Error> {
+        let participant = self.shared.participant();
+        let (ttl, mode) = (self.ttl, self.mode);
+        let finished = match &mut self.value {
+            Pieces::Short { value, length } => {
+                assert_eq!(value.len(), *length, "the announced bytes have come");
+                let (hash, flags) = (self.hash, self.flags);
+                let write = ebbtide_store::Write { key: &self.key, hash, value, flags, ttl, mode };
+                self.shared.with_room(&participant, |now_ms| self.shared.store.write(&participant, &write, now_ms))
+            }
+            Pieces::Long(upload) => {
+                self.shared.with_room(&participant, |now_ms| upload.finish(&participant, ttl, mode, now_ms))
+            }
+        };
+        self.forget_on_error(finished)
+    }
+
+    fn forget_on_error<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
+        if outcome.is_err() && self.mode == Mode::Set {
+            let shared = &self.shared;
+            shared.store.delete(&shared.participant(), &self.key, self.hash, shared.time.now_ms());
+        }
+        outcome
+    }
+}

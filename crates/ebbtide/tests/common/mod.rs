@@ -1,0 +1,164 @@
+//! A cache with a manual clock as the subject of a random run.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use ebbtide::{Cache, Error, Handle, Item, Lookup, Mode, Stored, Ttl};
+use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
+use std::time::Duration;
+
+/// Where a manual clock begins.
+pub const ORIGIN_MS: u64 = 1000;
+
+/// The cache, and the handles that are held on it.
+pub struct CacheSubject {
+    pub cache: Cache,
+    now_ms: u64,
+    held: Vec<(Handle, Vec<u8>)>,
+}
+
+impl CacheSubject {
+    pub fn new(cache: Cache) -> Self {
+        Self { cache, now_ms: ORIGIN_MS, held: Vec::new() }
+    }
+
+    fn hit(&self, item: &Item<'_>) -> Hit {
+        let slices: Vec<u8> = item.slices().flatten().copied().collect();
+        assert_eq!(slices, item.to_vec(), "slices and copies are the same bytes");
+        assert_eq!(slices.len(), item.len());
+        let expiry_ms = item.ttl().map(|ttl| self.now_ms + ttl.as_millis() as u64);
+        Hit { value: slices, flags: item.flags(), token: item.cas(), expiry_ms }
+    }
+
+    fn hold(&mut self, key: &[u8]) -> Answer {
+        let cache = self.cache.clone();
+        let Lookup::Hit(item) = cache.get(key) else { return Answer::Lookup(None) };
+        assert_eq!(item.key(), key);
+        let hit = self.hit(&item);
+        match item.to_handle() {
+            Ok(handle) => self.held.push((handle, hit.value.clone())),
+            Err(Error::PinnedLimit { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        Answer::Lookup(Some(hit))
+    }
+
+    fn write(&self, write: &Write) -> Result<Stored, Error> {
+        let (ttl, mode) = (ttl(write.life), mode(write.mode));
+        let Some(bytes) = write.pieces else {
+            return self.cache.insert(&write.key, &write.value).flags(write.flags).ttl(ttl).mode(mode).apply();
+        };
+        let mut upload = self.cache.upload(&write.key, write.value.len() as u64, write.flags, ttl, mode)?;
+        write.value.chunks(bytes).try_for_each(|piece| upload.write(piece))?;
+        upload.finish()
+    }
+
+    fn abandon(&self, key: &[u8], length: usize, written: usize) -> Result<Answer, Error> {
+        let mut upload = self.cache.upload(key, length as u64, 7, Ttl::Never, Mode::Add)?;
+        upload.write(&vec![1; written])?;
+        Ok(Answer::Done)
+    }
+
+    fn try_apply(&mut self, operation: &Operation, now_ms: u64) -> Result<Answer, Error> {
+        let cache = &self.cache;
+        Ok(match operation {
+            Operation::Get(key) => Answer::Lookup(cache.get(key).hit().map(|item| self.hit(&item))),
+            Operation::GetBatch(keys) => {
+                let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+                let mut hits = Vec::new();
+                cache.get_batch(&keys, |number, lookup| {
+                    assert_eq!(number, hits.len(), "answers come in order");
+                    hits.push(lookup.hit().map(|item| self.hit(&item)));
+                });
+                Answer::Lookups(hits)
+            }
+            Operation::Hold(key) => self.hold(key),
+            Operation::Release => {
+                self.look_at_held();
+                self.held.clear();
+                Answer::Done
+            }
+            Operation::Write(write) => match self.write(write)? {
+                Stored::Stored => Answer::Stored,
+                Stored::NotStored => Answer::NotStored,
+                Stored::Exists => Answer::Exists,
+                Stored::NotFound => Answer::NotFound,
+            },
+            Operation::Abandon { key, length, written } => self.abandon(key, *length, *written)?,
+            Operation::Delete(key) => Answer::Was(cache.delete(key)),
+            Operation::Touch(key, life) => Answer::Was(cache.touch(key, ttl(*life))?),
+            Operation::GetAndTouch(key, life) => {
+                let lookup = cache.get_and_touch(key, ttl(*life))?;
+                Answer::Lookup(lookup.hit().map(|item| self.hit(&item)))
+            }
+            Operation::Increment(key, delta) => Answer::Number(cache.increment(key, *delta)?),
+            Operation::Decrement(key, delta) => Answer::Number(cache.decrement(key, *delta)?),
+            Operation::Flush { delay_ms } => {
+                cache.flush(Duration::from_millis(*delay_ms));
+                Answer::Done
+            }
+            Operation::Maintain => {
+                self.now_ms = self.now_ms.max(now_ms);
+                cache.maintain(Duration::from_millis(self.now_ms - ORIGIN_MS));
+                Answer::Done
+            }
+        })
+    }
+
+    fn look_at_held(&self) {
+        for (handle, value) in &self.held {
+            assert_eq!(read(handle), *value, "a handle keeps its value");
+        }
+    }
+}
+
+/// All bytes of a handle, piece by piece.
+pub fn read(handle: &Handle) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while bytes.len() < handle.len() {
+        let slice = handle.slice_at(bytes.len());
+        assert!(!slice.is_empty(), "a slice within the value has bytes");
+        bytes.extend_from_slice(slice);
+    }
+    bytes
+}
+
+impl Subject for CacheSubject {
+    fn apply(&mut self, operation: &Operation, now_ms: u64) -> Answer {
+        match self.try_apply(operation, now_ms) {
+            Ok(answer) => answer,
+            Err(Error::ValueTooLarge { .. }) => Answer::TooLarge,
+            Err(Error::OutOfMemory { .. }) => Answer::Full,
+            Err(Error::NotNumeric) => Answer::NotNumeric,
+            Err(other) => panic!("{other}"),
+        }
+    }
+
+    fn verify(&mut self, _now_ms: u64) {
+        self.look_at_held();
+        self.cache.verify();
+    }
+}
+
+fn ttl(life: Life) -> Ttl {
+    match life {
+        Life::Never => Ttl::Never,
+        Life::Past => Ttl::Past,
+        Life::Seconds(seconds) => Ttl::seconds(seconds),
+    }
+}
+
+fn mode(mode: ebbtide_testkit::Mode) -> Mode {
+    use ebbtide_testkit::Mode as Asked;
+    match mode {
+        Asked::Set => Mode::Set,
+        Asked::Add => Mode::Add,
+        Asked::Replace => Mode::Replace,
+        Asked::Append => Mode::Append,
+        Asked::Prepend => Mode::Prepend,
+        Asked::Cas(token) => Mode::Cas(token),
+    }
+}
+
+/// Moves the time of a cache with a manual clock to `ms` after its start, with the maintenance that is due.
+pub fn at(cache: &Cache, ms: u64) {
+    cache.maintain(Duration::from_millis(ms));
+}
