@@ -1,0 +1,127 @@
+//! The client's side of memcached's classic text protocol, as far as the load needs it: it writes `get` and `set`, and
+//! cuts what the server sends into answers.
+
+use std::io::Write;
+
+/// The longest line of an answer: a VALUE line with the longest key, or an error.
+const MAX_LINE: usize = 2048;
+
+/// One line of an answer.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Reply<'a> {
+    /// The value's bytes and a line end follow.
+    Value {
+        key: &'a [u8],
+        length: u64,
+    },
+    /// The end of the values of a get.
+    End,
+    Stored,
+    /// Any other answer to a set, and every error.
+    Refused(&'a [u8]),
+}
+
+/// Reads the first line in `input`: the reply and how many bytes it takes. `None` if the line is not complete; an
+/// error if this is not the protocol.
+pub fn parse(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
+    let window = &input[..input.len().min(MAX_LINE)];
+    let Some(end) = window.iter().position(|&byte| byte == b'\n') else {
+        return match window.len() {
+            MAX_LINE => Err("a line without an end".into()),
+            _ => Ok(None),
+        };
+    };
+    let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
+    let reply = match line {
+        b"END" => Reply::End,
+        b"STORED" => Reply::Stored,
+        b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" | b"ERROR" => Reply::Refused(line),
+        _ if line.starts_with(b"SERVER_ERROR") || line.starts_with(b"CLIENT_ERROR") => Reply::Refused(line),
+        _ => parse_value(line).ok_or_else(|| format!("`{}`", line[..line.len().min(80)].escape_ascii()))?,
+    };
+    Ok(Some((reply, end + 1)))
+}
+
+/// `VALUE <key> <flags> <bytes>`
+fn parse_value(line: &[u8]) -> Option<Reply<'_>> {
+    let mut words = line.strip_prefix(b"VALUE ")?.split(|&byte| byte == b' ');
+    let key = words.next().filter(|key| !key.is_empty())?;
+    let _flags: u32 = number(words.next()?)?;
+    let length = number(words.next()?)?;
+    match words.next() {
+        None => Some(Reply::Value { key, length }),
+        Some(_) => None,
+    }
+}
+
+fn number<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
+    std::str::from_utf8(word).ok()?.parse().ok()
+}
+
+/// Begins a get; its keys follow, and then [`end_line`].
+pub fn begin_get(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"get");
+}
+
+pub fn add_key(out: &mut Vec<u8>, key: &[u8]) {
+    out.push(b' ');
+    out.extend_from_slice(key);
+}
+
+pub fn end_line(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\r\n");
+}
+
+/// A set of `length` bytes that do not matter.
+pub fn set(out: &mut Vec<u8>, key: &[u8], ttl_seconds: u32, length: usize) {
+    out.extend_from_slice(b"set ");
+    out.extend_from_slice(key);
+    write!(out, " 0 {ttl_seconds} {length}\r\n").expect("a Vec takes all bytes");
+    out.resize(out.len() + length, b'.');
+    end_line(out);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_cut_at_their_line_ends() {
+        let input = b"VALUE abc 7 1000000\r\nrest";
+        let (reply, taken) = parse(input).unwrap().unwrap();
+        assert_eq!(reply, Reply::Value { key: b"abc", length: 1_000_000 });
+        assert_eq!(&input[taken..], b"rest");
+        for cut in 0..21 {
+            assert_eq!(parse(&input[..cut]), Ok(None));
+        }
+        assert_eq!(parse(b"END\r\n"), Ok(Some((Reply::End, 5))));
+        assert_eq!(parse(b"STORED\r\n"), Ok(Some((Reply::Stored, 8))));
+        let refused = Reply::Refused(b"SERVER_ERROR out of memory");
+        assert_eq!(parse(b"SERVER_ERROR out of memory\r\n"), Ok(Some((refused, 28))));
+    }
+
+    #[test]
+    fn what_is_not_the_protocol_is_an_error() {
+        for line in [
+            &b"HTTP/1.1 400 Bad Request\r\n"[..],
+            b"VALUE abc 7\r\n",
+            b"VALUE abc 7 -1\r\n",
+            b"VALUE abc 7 1 2 3\r\n",
+            b"\r\n",
+        ] {
+            assert!(parse(line).is_err(), "{}", line.escape_ascii());
+        }
+        assert!(parse(&[b'x'; MAX_LINE + 1]).is_err());
+    }
+
+    #[test]
+    fn commands_are_written_as_the_protocol_says() {
+        let mut out = Vec::new();
+        begin_get(&mut out);
+        add_key(&mut out, b"a");
+        add_key(&mut out, b"b");
+        end_line(&mut out);
+        set(&mut out, b"k", 60, 3);
+        assert_eq!(out, b"get a b\r\nset k 0 60 3\r\n...\r\n");
+    }
+}

@@ -1,0 +1,24 @@
+//! The memcached classic text protocol, sans-IO: bytes in, requests or answers out, without an allocation per command.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `parser` | the incremental request parser: where lines and data blocks begin and end, long multigets |
+//! | `command` | one command line: its tokens, its arguments, the error line memcached gives for a bad one |
+//! | `request` | what a command asks for, borrowed from the read buffer |
+//! | `number` | decimal arguments with the C library's rules |
+//! | `reply` | every line a server answers, and the writers that format them |
+//! | `client` | the other side: request writers and a response parser for load generators and tests |
+#![forbid(unsafe_code)]
+
+pub mod client;
+mod command;
+mod number;
+mod parser;
+pub mod reply;
+mod request;
+
+pub use parser::{LINE_LIMIT, Parser, Step};
+pub use request::{Get, Keys, Rejection, Request, Store, StoreMode};
+
+/// The longest key, in bytes.
+pub const MAX_KEY: usize = 250;

@@ -1,0 +1,200 @@
+//! The incremental request parser.
+//!
+//! It is given all bytes that have arrived and were not consumed yet, and says what stands at their front and how many
+//! of them that took. It keeps no bytes itself, so one read buffer serves any number of connections.
+//!
+//! ```text
+//!            line ends here                 "get " + 2 KiB without an end
+//!   Line ----------------------> Line ---------------------------------------> Keys ---> Line at the end of the line
+//!     \--- 2 KiB without an end, and not a get: Close                           \--- key too long: SkipLine ---> Line
+//! ```
+//!
+//! Lines end in `\n`, with or without a `\r` before it; a NUL ends the command early, and the rest of its line is
+//! ignored. The data block of a storage command is returned with it if it is all there; a block of more than
+//! `inline_limit` bytes that is not, is left to the caller, so that the bytes waiting for a command to be complete stay
+//! below [`LINE_LIMIT`] + `inline_limit` + 2. A get of any length is handed on in parts, as memcached sets no limit to it.
+
+use crate::command::{self, Line, has_long_key};
+use crate::request::{Get, Keys, Rejection, Request};
+
+/// A line that is not a get and has no end after this many bytes closes the connection.
+pub const LINE_LIMIT: usize = 2048;
+/// The same for a line that has an end and came in one read: memcached's read buffer holds no more.
+const WHOLE_LINE_LIMIT: usize = 16 << 10;
+/// Spaces that memcached tolerates before a long get.
+const LEADING_SPACES: usize = 100;
+
+/// What stands at the front of the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    Request(Request<'a>),
+    /// Answer [`Rejection::line`] unless `noreply`, and go on.
+    Reject {
+        rejection: Rejection,
+        noreply: bool,
+    },
+    /// Nothing more can be said before more bytes arrive; what was consumed was of no meaning.
+    NeedMore,
+    /// The connection does not speak this protocol.
+    Close,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Line,
+    /// Inside a get whose first keys have been returned.
+    Keys {
+        with_cas: bool,
+        touch: Option<i32>,
+    },
+    SkipLine,
+}
+
+/// The state of one connection's input.
+#[derive(Clone, Debug)]
+pub struct Parser {
+    state: State,
+    inline_limit: usize,
+}
+
+impl Parser {
+    /// `inline_limit`: the longest value that is waited for; a longer one is returned without its data as soon as its
+    /// command line is complete.
+    pub fn new(inline_limit: usize) -> Self {
+        Self { state: State::Line, inline_limit }
+    }
+
+    /// What stands at the front of `input`, and how many bytes of it that took. With [`Step::NeedMore`] call again once
+    /// there are more bytes behind those that were not consumed.
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, usize) {
+        match self.state {
+            State::Line => self.line(input),
+            State::Keys { with_cas, touch } => self.keys(input, with_cas, touch),
+            State::SkipLine => match memchr::memchr(b'\n', input) {
+                Some(end) => {
+                    self.state = State::Line;
+                    let (step, used) = self.line(&input[end + 1..]);
+                    (step, end + 1 + used)
+                }
+                None => (Step::NeedMore, input.len()),
+            },
+        }
+    }
+
+    /// Makes the next input be read as further keys of `get`, for a caller that answers only some of its keys now and
+    /// gives the rest again, from the first byte of the first key not answered.
+    pub fn resume_keys(&mut self, with_cas: bool, touch: Option<i32>) {
+        self.state = State::Keys { with_cas, touch };
+    }
+
+    fn line<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, usize) {
+        let Some(end) = memchr::memchr(b'\n', input) else {
+            return self.unended_line(input);
+        };
+        let consumed = end + 1;
+        if consumed > WHOLE_LINE_LIMIT && long_get(input).is_none() {
+            return (Step::Close, consumed);
+        }
+        match command::parse(content(&input[..end])) {
+            Line::Request(Request::Store(mut store)) => {
+                let length = store.length as usize;
+                let block = &input[consumed..];
+                if block.len() >= length + 2 {
+                    let consumed = consumed + length + 2;
+                    if &block[length..length + 2] != b"\r\n" {
+                        return (Step::Reject { rejection: Rejection::BadDataChunk, noreply: store.noreply }, consumed);
+                    }
+                    store.value = Some(&block[..length]);
+                    return (Step::Request(Request::Store(store)), consumed);
+                }
+                if length <= self.inline_limit && consumed <= LINE_LIMIT {
+                    return (Step::NeedMore, 0);
+                }
+                (Step::Request(Request::Store(store)), consumed)
+            }
+            Line::Request(request) => (Step::Request(request), consumed),
+            Line::Reject { rejection, noreply } => (Step::Reject { rejection, noreply }, consumed),
+            Line::Close => (Step::Close, consumed),
+        }
+    }
+
+    fn unended_line<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, usize) {
+        if input.len() <= LINE_LIMIT {
+            return (Step::NeedMore, 0);
+        }
+        let Some((start, with_cas)) = long_get(input) else {
+            return (Step::Close, input.len());
+        };
+        let (step, used) = self.keys(&input[start..], with_cas, None);
+        match step {
+            // Only spaces so far, or one key that is not complete.
+            Step::NeedMore => (Step::NeedMore, 0),
+            step => (step, start + used),
+        }
+    }
+
+    fn keys<'a>(&mut self, input: &'a [u8], with_cas: bool, touch: Option<i32>) -> (Step<'a>, usize) {
+        let (keys, consumed, mut last) = match memchr::memchr(b'\n', input) {
+            Some(end) => (&input[..end], end + 1, true),
+            None => match memchr::memrchr(b' ', input) {
+                Some(space) => (&input[..space], space + 1, false),
+                None if has_long_key(input) => {
+                    self.state = State::SkipLine;
+                    return (bad_format(), input.len());
+                }
+                None => return (Step::NeedMore, 0),
+            },
+        };
+        self.state = match last {
+            true => State::Line,
+            false => State::Keys { with_cas, touch },
+        };
+        let mut keys = match keys.split_last() {
+            Some((b'\r', rest)) if last => rest,
+            _ => keys,
+        };
+        if let Some(nul) = memchr::memchr(0, keys) {
+            keys = &keys[..nul];
+            if !last {
+                self.state = State::SkipLine;
+                last = true;
+            }
+        }
+        if has_long_key(keys) {
+            if !last {
+                self.state = State::SkipLine;
+            }
+            return (bad_format(), consumed);
+        }
+        let get = Get { keys: Keys::new(keys), with_cas, touch, last };
+        (Step::Request(Request::Get(get)), consumed)
+    }
+}
+
+/// Where the keys of a get or gets begin, and whether it is a gets, if `input` is one of the two that may be long.
+fn long_get(input: &[u8]) -> Option<(usize, bool)> {
+    let spaces = input.iter().take_while(|&&b| b == b' ').count();
+    let (word, with_cas) = match &input[spaces..] {
+        [b'g', b'e', b't', b' ', ..] => (4, false),
+        [b'g', b'e', b't', b's', b' ', ..] => (5, true),
+        _ => return None,
+    };
+    (spaces <= LEADING_SPACES).then_some((spaces + word, with_cas))
+}
+
+fn bad_format<'a>() -> Step<'a> {
+    Step::Reject { rejection: Rejection::BadFormat, noreply: false }
+}
+
+/// A line without its `\r`, and without what stands behind a NUL.
+fn content(line: &[u8]) -> &[u8] {
+    let line = match line.split_last() {
+        // A lone "\r" stays: it is a command, if an unknown one.
+        Some((b'\r', rest)) if !rest.is_empty() => rest,
+        _ => line,
+    };
+    match memchr::memchr(0, line) {
+        Some(nul) => &line[..nul],
+        None => line,
+    }
+}

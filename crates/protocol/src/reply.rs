@@ -1,0 +1,107 @@
+//! What a server answers: the fixed lines, and writers for those that carry data.
+
+pub const LINE_END: &[u8] = b"\r\n";
+pub const END: &[u8] = b"END\r\n";
+pub const STORED: &[u8] = b"STORED\r\n";
+pub const NOT_STORED: &[u8] = b"NOT_STORED\r\n";
+pub const EXISTS: &[u8] = b"EXISTS\r\n";
+pub const NOT_FOUND: &[u8] = b"NOT_FOUND\r\n";
+pub const DELETED: &[u8] = b"DELETED\r\n";
+pub const TOUCHED: &[u8] = b"TOUCHED\r\n";
+pub const OK: &[u8] = b"OK\r\n";
+pub const RESET: &[u8] = b"RESET\r\n";
+
+pub const ERROR: &[u8] = b"ERROR\r\n";
+pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
+pub const BAD_DATA_CHUNK: &[u8] = b"CLIENT_ERROR bad data chunk\r\n";
+pub const INVALID_EXPTIME: &[u8] = b"CLIENT_ERROR invalid exptime argument\r\n";
+pub const INVALID_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
+pub const DELETE_USAGE: &[u8] = b"CLIENT_ERROR bad command line format.  Usage: delete <key> [noreply]\r\n";
+pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
+pub const INVALID_SHUTDOWN_MODE: &[u8] = b"CLIENT_ERROR invalid shutdown mode\r\n";
+pub const SHUTDOWN_NOT_ENABLED: &[u8] = b"ERROR: shutdown not enabled\r\n";
+pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
+
+pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
+pub const OUT_OF_MEMORY_STORING: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+pub const OUT_OF_MEMORY_READING: &[u8] = b"SERVER_ERROR Out of memory during read\r\n";
+pub const OUT_OF_MEMORY_WRITING: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
+
+pub const MEMORY_LIMIT_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
+pub const MEMORY_LIMIT_NOT_MEGABYTES: &[u8] = b"MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\n";
+pub const MEMORY_LIMIT_OUT_OF_BOUNDS: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
+
+/// `VALUE key flags length[ cas]` and its line end; the data and [`LINE_END`] follow.
+#[inline]
+pub fn value_header(out: &mut Vec<u8>, key: &[u8], flags: u32, length: usize, cas: Option<u64>) {
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    number(out, u64::from(flags));
+    out.push(b' ');
+    number(out, length as u64);
+    if let Some(cas) = cas {
+        out.push(b' ');
+        number(out, cas);
+    }
+    out.extend_from_slice(LINE_END);
+}
+
+/// The new value after incr or decr.
+pub fn number_line(out: &mut Vec<u8>, value: u64) {
+    number(out, value);
+    out.extend_from_slice(LINE_END);
+}
+
+/// `VERSION x.y.z`.
+pub fn version(out: &mut Vec<u8>, version: &str) {
+    out.extend_from_slice(b"VERSION ");
+    out.extend_from_slice(version.as_bytes());
+    out.extend_from_slice(LINE_END);
+}
+
+/// `STAT name value`.
+pub fn stat(out: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
+    use std::io::Write;
+    write!(out, "STAT {name} {value}\r\n").expect("a Vec takes all that is written to it");
+}
+
+/// A decimal number.
+#[inline]
+pub fn number(out: &mut Vec<u8>, mut value: u64) {
+    if value < 10 {
+        out.push(b'0' + value as u8);
+        return;
+    }
+    let mut digits = [0; 20];
+    let mut start = digits.len();
+    while value > 0 {
+        start -= 1;
+        digits[start] = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+    out.extend_from_slice(&digits[start..]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_plain_decimal() {
+        for value in [0, 1, 9, 10, 99, 100, 4096, u64::from(u32::MAX), u64::MAX] {
+            let mut out = Vec::new();
+            number(&mut out, value);
+            assert_eq!(out, value.to_string().into_bytes());
+        }
+    }
+
+    #[test]
+    fn value_headers_carry_the_token_only_when_asked() {
+        let mut out = Vec::new();
+        value_header(&mut out, b"k", 7, 12, None);
+        value_header(&mut out, b"k", 0, 0, Some(42));
+        assert_eq!(out, b"VALUE k 7 12\r\nVALUE k 0 0 42\r\n");
+    }
+}

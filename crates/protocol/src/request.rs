@@ -1,0 +1,139 @@
+use crate::reply;
+
+/// One parsed command; keys and data are borrowed from the read buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request<'a> {
+    Get(Get<'a>),
+    Store(Store<'a>),
+    Delete {
+        key: &'a [u8],
+        noreply: bool,
+    },
+    /// incr and decr.
+    Arithmetic {
+        key: &'a [u8],
+        delta: u64,
+        increment: bool,
+        noreply: bool,
+    },
+    Touch {
+        key: &'a [u8],
+        exptime: i32,
+        noreply: bool,
+    },
+    FlushAll {
+        /// As given: 0 or less is now, up to 30 days is seconds from now, more is a Unix time.
+        exptime: i32,
+        noreply: bool,
+    },
+    Version,
+    Verbosity {
+        level: u32,
+        noreply: bool,
+    },
+    Stats {
+        topic: Option<&'a [u8]>,
+    },
+    /// cache_memlimit.
+    MemoryLimit {
+        megabytes: u32,
+        noreply: bool,
+    },
+    Shutdown {
+        /// False if the argument is something else than `graceful`.
+        mode_known: bool,
+    },
+    Quit,
+}
+
+/// get, gets, gat and gats, or a part of one: a multiget longer than the read buffer comes as several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Get<'a> {
+    pub keys: Keys<'a>,
+    /// gets and gats: each value is answered with its CAS token.
+    pub with_cas: bool,
+    /// gat and gats: the exptime each key gets.
+    pub touch: Option<i32>,
+    /// The command ends here: `END` follows its values.
+    pub last: bool,
+}
+
+/// The keys of a get, none longer than [`MAX_KEY`](crate::MAX_KEY).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keys<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Keys<'a> {
+    pub(crate) fn new(rest: &'a [u8]) -> Self {
+        Self { rest }
+    }
+}
+
+impl<'a> Iterator for Keys<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut start = 0;
+        while *self.rest.get(start)? == b' ' {
+            start += 1;
+        }
+        let rest = &self.rest[start..];
+        let end = memchr::memchr(b' ', rest).unwrap_or(rest.len());
+        self.rest = &rest[end..];
+        Some(&rest[..end])
+    }
+}
+
+/// set, add, replace, append, prepend and cas.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Store<'a> {
+    pub mode: StoreMode,
+    pub key: &'a [u8],
+    pub flags: u32,
+    /// As given: 0 is never, negative is past, up to 30 days is seconds from now, more is a Unix time.
+    pub exptime: i32,
+    /// Announced bytes of the value.
+    pub length: u32,
+    pub noreply: bool,
+    /// The value, if it was all in the buffer. Otherwise `length` + 2 bytes follow, which are not the parser's to read:
+    /// whoever drives it takes them off the stream, and checks that they end in [`reply::LINE_END`].
+    pub value: Option<&'a [u8]>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    Set,
+    Add,
+    Replace,
+    Append,
+    Prepend,
+    Cas(u64),
+}
+
+/// Why a command was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    /// Unknown command or wrong number of arguments.
+    Error,
+    BadFormat,
+    BadDataChunk,
+    InvalidExptime,
+    InvalidDelta,
+    DeleteUsage,
+}
+
+impl Rejection {
+    /// The line that memcached answers.
+    pub fn line(self) -> &'static [u8] {
+        match self {
+            Self::Error => reply::ERROR,
+            Self::BadFormat => reply::BAD_FORMAT,
+            Self::BadDataChunk => reply::BAD_DATA_CHUNK,
+            Self::InvalidExptime => reply::INVALID_EXPTIME,
+            Self::InvalidDelta => reply::INVALID_DELTA,
+            Self::DeleteUsage => reply::DELETE_USAGE,
+        }
+    }
+}
