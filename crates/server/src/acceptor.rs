@@ -1,0 +1,110 @@
+//! Accepts connections and deals them out to the workers in turn.
+//!
+//! Above the connection limit a connection is told so and closed at once. When the process has no file left for
+//! another connection, accepting is suspended for a moment, and those who come wait in the backlog.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use ebbtide_protocol::reply;
+use mio::{Events, Poll, Token};
+
+use crate::listen::{Listener, Stream};
+use crate::shared::{Arrival, ConnectionInfo, ConnectionState, Inbox, Shared, lock};
+
+/// The token of the waker. Listeners have their index.
+pub const WAKER: Token = Token(usize::MAX);
+/// How long accepting is suspended when there are no files left.
+const SUSPENSION: Duration = Duration::from_millis(10);
+
+pub struct Acceptor {
+    pub poll: Poll,
+    pub listeners: Vec<Listener>,
+    pub shared: Arc<Shared>,
+    pub inboxes: Vec<Arc<Inbox>>,
+    /// The worker that gets the next connection.
+    pub next: usize,
+}
+
+impl Acceptor {
+    /// Accepts until the server stops; then the listeners are closed, and the workers told.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(64);
+        // Listeners that may have connections waiting: all that could not be emptied before a suspension.
+        let mut waiting: Vec<usize> = Vec::new();
+        while !self.shared.is_stopping() {
+            let timeout = match waiting.is_empty() {
+                true => None,
+                false => Some(SUSPENSION),
+            };
+            if let Err(error) = self.poll.poll(&mut events, timeout) {
+                assert!(
+                    error.kind() == io::ErrorKind::Interrupted,
+                    "waiting for events cannot fail otherwise: {error}"
+                );
+                continue;
+            }
+            let ready = events.iter().map(|event| event.token());
+            waiting.extend(ready.filter(|&token| token != WAKER).map(|token| token.0));
+            waiting.sort_unstable();
+            waiting.dedup();
+            waiting.retain(|&listener| !self.accept_all(listener));
+            let accepting = waiting.is_empty();
+            self.shared.accepting.store(accepting, Ordering::Relaxed);
+        }
+        drop(self.listeners);
+        for inbox in &self.inboxes {
+            inbox.waker.wake().expect("an event counter takes one more event");
+        }
+    }
+
+    /// Accepts all who wait at a listener. False if that had to be broken off.
+    fn accept_all(&mut self, listener: usize) -> bool {
+        loop {
+            match self.listeners[listener].accept() {
+                Ok((stream, peer)) => self.admit(stream, peer, listener),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::WouldBlock => return true,
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted => {}
+                    _ => {
+                        if self.shared.logs(1) {
+                            eprintln!("failed to accept a connection: {error}");
+                        }
+                        self.shared.listen_disabled.fetch_add(1, Ordering::Relaxed);
+                        return false;
+                    }
+                },
+            }
+        }
+    }
+
+    fn admit(&mut self, mut stream: Stream, peer: String, listener: usize) {
+        let shared = &self.shared;
+        let mut connections = lock(&shared.connections);
+        if connections.len() >= shared.options.max_connections {
+            drop(connections);
+            shared.rejected.fetch_add(1, Ordering::Relaxed);
+            // A fresh socket has room for a line; if the peer is gone there is nobody to tell.
+            let _ = stream.write(reply::TOO_MANY_CONNECTIONS);
+            return;
+        }
+        if shared.logs(2) {
+            eprintln!("<{peer} new connection");
+        }
+        let info = Arc::new(ConnectionInfo {
+            peer,
+            listener,
+            active_ms: AtomicU64::new(shared.uptime().as_millis() as u64),
+            state: AtomicU8::new(ConnectionState::Command as u8),
+        });
+        let id = connections.insert(Arc::clone(&info));
+        drop(connections);
+        shared.accepted.fetch_add(1, Ordering::Relaxed);
+        let inbox = &self.inboxes[self.next];
+        self.next = (self.next + 1) % self.inboxes.len();
+        lock(&inbox.arrivals).push_back(Arrival { stream, id, info });
+        inbox.waker.wake().expect("an event counter takes one more event");
+    }
+}

@@ -1,0 +1,207 @@
+//! One connection on its worker: reads, has the session answer, writes.
+//!
+//! ```text
+//! drive:  send what is pending -> (read -> process -> send)* until the socket is empty, or takes no more, or it is the
+//!         turn of others
+//! ```
+//! The read buffer and the output buffer are the worker's and serve one connection at a time. A connection owns
+//! memory only for what is unfinished: the bytes of an incomplete command, a value that is being received, and output
+//! that its client does not take. While there is such output nothing is read or executed for it.
+
+use std::io::{self, Read};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::execute::Executor;
+use crate::listen::Stream;
+use crate::output::Output;
+use crate::session::{Session, Stopped};
+use crate::shared::{Arrival, ConnectionInfo, ConnectionState};
+
+/// Bytes per read.
+pub const READ_BYTES: usize = 32 << 10;
+
+/// The buffers of a worker.
+pub struct Buffers {
+    input: Box<[u8]>,
+    output: Output,
+}
+
+impl Buffers {
+    pub fn new() -> Self {
+        Self { input: vec![0; READ_BYTES].into(), output: Output::default() }
+    }
+}
+
+pub struct Connection {
+    pub stream: Stream,
+    pub id: usize,
+    pub info: Arc<ConnectionInfo>,
+    session: Session,
+    /// What has arrived and was not consumed.
+    pending: Vec<u8>,
+    /// `pending` may hold complete commands.
+    unprocessed: bool,
+    output: Option<Box<Output>>,
+    /// The socket may have bytes for us; false from when it has said no until the next event.
+    readable: bool,
+    /// The peer has sent its last byte, so that a short read does not mean that the next event will tell more.
+    read_closed: bool,
+    closing: bool,
+    /// It is in the worker's list of connections to drive.
+    pub queued: bool,
+}
+
+/// What is to become of a connection after it was driven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driven {
+    /// Nothing to do until the next event.
+    Wait,
+    /// There is more to do, after others had their turn.
+    Yield,
+    Close,
+}
+
+impl Connection {
+    pub fn new(arrival: Arrival) -> Self {
+        Self {
+            stream: arrival.stream,
+            id: arrival.id,
+            info: arrival.info,
+            session: Session::new(arrival.id),
+            pending: Vec::new(),
+            unprocessed: false,
+            output: None,
+            readable: true,
+            read_closed: false,
+            closing: false,
+            queued: false,
+        }
+    }
+
+    pub fn set_readable(&mut self, read_closed: bool) {
+        self.readable = true;
+        self.read_closed |= read_closed;
+    }
+
+    /// Sends what is pending and takes no further commands. True if all is sent.
+    pub fn drain(&mut self, executor: &Executor) -> io::Result<bool> {
+        self.closing = true;
+        self.send_pending(executor)
+    }
+
+    /// Does what can be done now. An error closes the connection, as `Close` does.
+    pub fn drive(
+        &mut self,
+        executor: &Executor,
+        buffers: &mut Buffers,
+        requests_per_event: usize,
+    ) -> io::Result<Driven> {
+        if !self.send_pending(executor)? {
+            return Ok(Driven::Wait);
+        }
+        if self.closing {
+            return Ok(Driven::Close);
+        }
+        let mut have = self.pending.len();
+        buffers.input[..have].copy_from_slice(&self.pending);
+        self.pending = Vec::new();
+        let mut requests = 0;
+        loop {
+            if !std::mem::take(&mut self.unprocessed) {
+                if !self.readable {
+                    break self.park(buffers, have, Driven::Wait);
+                }
+                match self.read(executor, &mut buffers.input[have..])? {
+                    None => break self.park(buffers, have, Driven::Wait),
+                    Some(0) => break Ok(Driven::Close),
+                    Some(count) => have += count,
+                }
+            }
+            let input = &buffers.input[..have];
+            let progress = self.session.process(executor, input, &mut buffers.output);
+            buffers.input.copy_within(progress.consumed..have, 0);
+            have -= progress.consumed;
+            self.closing = progress.stopped == Stopped::Close;
+            self.unprocessed = progress.stopped == Stopped::Full;
+            if !self.send(executor, &mut buffers.output)? {
+                break self.park(buffers, have, Driven::Wait);
+            }
+            if self.closing {
+                break Ok(Driven::Close);
+            }
+            // A read without a complete request, as of a large value, counts as well.
+            requests += progress.requests.max(1);
+            if requests >= requests_per_event && (self.unprocessed || self.readable) {
+                executor.counters().yields.add(1);
+                break self.park(buffers, have, Driven::Yield);
+            }
+        }
+    }
+
+    /// Reads once: `None` if there is nothing to read now, 0 at the end of the stream.
+    fn read(&mut self, executor: &Executor, space: &mut [u8]) -> io::Result<Option<usize>> {
+        loop {
+            match self.stream.read(space) {
+                Ok(count) => {
+                    // Less than was asked for means that the socket is empty: the next bytes bring an event.
+                    if count < space.len() && !self.read_closed {
+                        self.readable = false;
+                    }
+                    executor.counters().bytes_read.add(count as u64);
+                    return Ok(Some(count));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.readable = false;
+                    return Ok(None);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends `output`; what the socket does not take becomes the connection's own. True if all is sent.
+    fn send(&mut self, executor: &Executor, output: &mut Output) -> io::Result<bool> {
+        if output.is_empty() {
+            return Ok(true);
+        }
+        let sent = output.send(&mut self.stream);
+        if sent.is_err() {
+            *output = Output::default();
+        }
+        executor.counters().bytes_written.add(sent?);
+        if output.is_empty() {
+            return Ok(true);
+        }
+        self.output = Some(Box::new(output.take_rest()));
+        Ok(false)
+    }
+
+    fn send_pending(&mut self, executor: &Executor) -> io::Result<bool> {
+        let Some(output) = &mut self.output else {
+            return Ok(true);
+        };
+        let sent = output.send(&mut self.stream)?;
+        executor.counters().bytes_written.add(sent);
+        if !output.is_empty() {
+            return Ok(false);
+        }
+        self.output = None;
+        Ok(true)
+    }
+
+    /// Keeps what was not consumed, and says what the connection waits for.
+    fn park(&mut self, buffers: &Buffers, have: usize, driven: Driven) -> io::Result<Driven> {
+        if have > 0 {
+            self.pending = buffers.input[..have].to_vec();
+        }
+        let state = match () {
+            () if self.output.is_some() => ConnectionState::Drain,
+            () if self.session.is_receiving() => ConnectionState::Value,
+            () => ConnectionState::Command,
+        };
+        self.info.state.store(state as u8, Ordering::Relaxed);
+        Ok(driven)
+    }
+}

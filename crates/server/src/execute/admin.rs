@@ -1,0 +1,55 @@
+//! flush_all, verbosity, cache_memlimit and shutdown.
+
+use std::sync::atomic::Ordering;
+
+use ebbtide::ByteSize;
+use ebbtide_protocol::reply;
+
+use super::expiry::{flush_delay, unix_now};
+use super::{Executor, Next, Reply};
+use crate::output::Output;
+
+/// memcached's highest verbosity.
+const VERBOSITY_LIMIT: u32 = 2;
+/// memcached's smallest memory limit, and the number from which on it takes a limit for a count of bytes.
+const MEGABYTES_MIN: u32 = 8;
+const MEGABYTES_MAX: u32 = 1_000_000_000;
+
+impl Executor {
+    pub(super) fn flush_all(&self, exptime: i32, reply: Reply<'_>) {
+        self.counters().flush_commands.add(1);
+        self.cache.flush(flush_delay(exptime, unix_now));
+        reply.line(reply::OK);
+    }
+
+    pub(super) fn verbosity(&self, level: u32, reply: Reply<'_>) {
+        let level = level.min(VERBOSITY_LIMIT);
+        self.shared.verbosity.store(level, Ordering::Relaxed);
+        reply.line(reply::OK);
+    }
+
+    pub(super) fn memory_limit(&self, megabytes: u32, reply: Reply<'_>) {
+        let line = match megabytes {
+            ..MEGABYTES_MIN => reply::MEMORY_LIMIT_TOO_SMALL,
+            MEGABYTES_MIN..=MEGABYTES_MAX => match self.cache.resize(ByteSize::mib(u64::from(megabytes))) {
+                Ok(()) => reply::OK,
+                Err(_) => reply::MEMORY_LIMIT_OUT_OF_BOUNDS,
+            },
+            _ => reply::MEMORY_LIMIT_NOT_MEGABYTES,
+        };
+        reply.line(line);
+    }
+
+    pub(super) fn shutdown(&self, mode_known: bool, output: &mut Output) -> Next {
+        if !self.shared.options.allow_shutdown {
+            output.bytes().extend_from_slice(reply::SHUTDOWN_NOT_ENABLED);
+            return Next::Continue;
+        }
+        if !mode_known {
+            output.bytes().extend_from_slice(reply::INVALID_SHUTDOWN_MODE);
+            return Next::Continue;
+        }
+        self.shared.stop();
+        Next::Close
+    }
+}

@@ -1,0 +1,71 @@
+//! memcached's exptime: 0 is never, negative is past, up to 30 days is seconds from now, and more is a Unix time.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use ebbtide::Ttl;
+
+/// The longest relative exptime, in seconds.
+const RELATIVE_LIMIT: i32 = 60 * 60 * 24 * 30;
+
+/// The time since the Unix epoch.
+pub fn unix_now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// The life that an exptime gives. `now` is the Unix time; it is asked for only if it matters.
+pub fn ttl(exptime: i32, now: impl FnOnce() -> Duration) -> Ttl {
+    match exptime {
+        0 => Ttl::Never,
+        ..0 => Ttl::Past,
+        1..=RELATIVE_LIMIT => Ttl::Seconds(exptime as u32),
+        _ => {
+            // Rounded up, so that nothing outlives the second it was given.
+            let now = now() + Duration::from_nanos(999_999_999);
+            Ttl::seconds((exptime as u64).saturating_sub(now.as_secs()) as u32)
+        }
+    }
+}
+
+/// The delay that an exptime means for flush_all.
+pub fn flush_delay(exptime: i32, now: impl FnOnce() -> Duration) -> Duration {
+    match exptime {
+        ..=0 => Duration::ZERO,
+        1..=RELATIVE_LIMIT => Duration::from_secs(exptime as u64),
+        _ => Duration::from_secs(exptime as u64).saturating_sub(now()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: fn() -> Duration = || Duration::from_millis(1_800_000_000_500);
+
+    #[test]
+    fn exptimes_are_never_past_relative_or_absolute() {
+        assert_eq!(ttl(0, NOW), Ttl::Never);
+        assert_eq!(ttl(-1, NOW), Ttl::Past);
+        assert_eq!(ttl(i32::MIN, NOW), Ttl::Past);
+        assert_eq!(ttl(1, NOW), Ttl::Seconds(1));
+        assert_eq!(ttl(2_592_000, NOW), Ttl::Seconds(2_592_000));
+        assert_eq!(ttl(2_592_001, NOW), Ttl::Past);
+        assert_eq!(ttl(1_800_000_000, NOW), Ttl::Past);
+        assert_eq!(ttl(1_800_000_001, NOW), Ttl::Past);
+        assert_eq!(ttl(1_800_000_002, NOW), Ttl::Seconds(1));
+        assert_eq!(ttl(i32::MAX, NOW), Ttl::Seconds(347_483_646));
+    }
+
+    #[test]
+    fn an_absolute_time_on_the_second_is_not_rounded() {
+        assert_eq!(ttl(1_800_000_001, || Duration::from_secs(1_800_000_000)), Ttl::Seconds(1));
+    }
+
+    #[test]
+    fn flushes_are_now_or_later() {
+        assert_eq!(flush_delay(-5, NOW), Duration::ZERO);
+        assert_eq!(flush_delay(0, NOW), Duration::ZERO);
+        assert_eq!(flush_delay(7, NOW), Duration::from_secs(7));
+        assert_eq!(flush_delay(2_592_001, NOW), Duration::ZERO);
+        assert_eq!(flush_delay(1_800_000_002, NOW), Duration::from_millis(1_500));
+    }
+}

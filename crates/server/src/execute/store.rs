@@ -1,0 +1,107 @@
+//! set, add, replace, append, prepend and cas.
+
+use ebbtide::{Error, Mode, Stored};
+use ebbtide_protocol::{Store, StoreMode, reply};
+
+use super::body::Body;
+use super::expiry::{ttl, unix_now};
+use super::{Executor, Next, reply_to};
+use crate::output::Output;
+
+/// The engine's name for a storage command.
+pub fn mode(mode: StoreMode) -> Mode {
+    match mode {
+        StoreMode::Set => Mode::Set,
+        StoreMode::Add => Mode::Add,
+        StoreMode::Replace => Mode::Replace,
+        StoreMode::Append => Mode::Append,
+        StoreMode::Prepend => Mode::Prepend,
+        StoreMode::Cas(token) => Mode::Cas(token),
+    }
+}
+
+impl Executor {
+    pub(super) fn store(&self, store: &Store<'_>, output: &mut Output) -> Next {
+        let length = u64::from(store.length);
+        if length > self.cache.max_value().as_bytes() {
+            if store.mode == StoreMode::Set {
+                // A client that could not write the new value must not go on reading the old one.
+                self.cache.delete(store.key);
+            }
+            self.counters().store_too_large.add(1);
+            reply_to(output, store.noreply).line(reply::TOO_LARGE);
+            return match store.value {
+                Some(_) => Next::Continue,
+                None => Next::Receive(Body::discard(length)),
+            };
+        }
+        match store.value {
+            Some(value) if value.len() <= self.cache.contiguous_limit() => {
+                let stored = self
+                    .cache
+                    .insert(store.key, value)
+                    .flags(store.flags)
+                    .ttl(ttl(store.exptime, unix_now))
+                    .mode(mode(store.mode))
+                    .apply();
+                reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
+                Next::Continue
+            }
+            Some(value) => {
+                let mut body = self.receive(store, output);
+                let (_, finished) = body.feed(value);
+                debug_assert!(!finished, "the line end is missing");
+                body.feed(reply::LINE_END);
+                self.finish(body, output);
+                Next::Continue
+            }
+            None => Next::Receive(self.receive(store, output)),
+        }
+    }
+
+    /// What is answered to a storage command; counts it.
+    pub(super) fn stored_line(&self, mode: StoreMode, stored: Result<Stored, Error>) -> &'static [u8] {
+        let counters = self.counters();
+        counters.set_commands.add(1);
+        match stored {
+            Ok(Stored::Stored) => {
+                let is_cas = matches!(mode, StoreMode::Cas(_));
+                counters.cas_hits.add(u64::from(is_cas));
+            }
+            Ok(Stored::NotStored) => {}
+            Ok(Stored::Exists) => counters.cas_badval.add(1),
+            Ok(Stored::NotFound) => counters.cas_misses.add(1),
+            Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),
+            Err(_) => counters.store_no_memory.add(1),
+        }
+        line_of(mode, &stored)
+    }
+}
+
+fn line_of(mode: StoreMode, stored: &Result<Stored, Error>) -> &'static [u8] {
+    match stored {
+        Ok(Stored::Stored) => reply::STORED,
+        Ok(Stored::NotStored) => reply::NOT_STORED,
+        Ok(Stored::Exists) => reply::EXISTS,
+        Ok(Stored::NotFound) => reply::NOT_FOUND,
+        // The value itself is not too large, so it is the one it was to be joined with.
+        Err(Error::ValueTooLarge { .. }) if matches!(mode, StoreMode::Append | StoreMode::Prepend) => reply::NOT_STORED,
+        Err(Error::ValueTooLarge { .. }) => reply::TOO_LARGE,
+        Err(_) => reply::OUT_OF_MEMORY_STORING,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_memcacheds_lines() {
+        let too_large = Err(Error::ValueTooLarge { length: 2, limit: 1 });
+        assert_eq!(line_of(StoreMode::Set, &too_large), reply::TOO_LARGE);
+        assert_eq!(line_of(StoreMode::Append, &too_large), reply::NOT_STORED);
+        assert_eq!(line_of(StoreMode::Prepend, &too_large), reply::NOT_STORED);
+        let full = Err(Error::OutOfMemory { reason: "" });
+        assert_eq!(line_of(StoreMode::Append, &full), reply::OUT_OF_MEMORY_STORING);
+    }
+}

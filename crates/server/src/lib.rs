@@ -1,0 +1,45 @@
+//! A memcached-compatible server in front of an Ebbtide cache.
+//!
+//! ```no_run
+//! use ebbtide::{ByteSize, Cache};
+//! use ebbtide_server::{Server, ServerOptions};
+//!
+//! let cache = Cache::builder().memory(ByteSize::gib(1)).build()?;
+//! let server = Server::bind(ServerOptions::default(), cache)?;
+//! println!("listening on {:?}", server.local_addrs());
+//! server.run()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | module | holds |
+//! |---|---|
+//! | `server` | starting, stopping, joining |
+//! | `listen`, `acceptor` | sockets, the connection limit, dealing connections out to workers |
+//! | `worker` | the event loop of one thread |
+//! | `connection` | reading, writing and backpressure of one connection |
+//! | `session` | its protocol state: commands in, answers out |
+//! | `execute` | the commands, by family |
+//! | `output` | answers on their way out, large values among them |
+//! | `counters`, `shared` | what is counted, and what threads share |
+#![forbid(unsafe_code)]
+
+mod acceptor;
+mod connection;
+mod counters;
+mod error;
+mod execute;
+mod listen;
+mod options;
+mod output;
+mod server;
+mod session;
+mod shared;
+mod worker;
+
+pub use ebbtide;
+pub use error::Error;
+pub use options::{Listen, ServerOptions};
+pub use server::{Running, Server, StopHandle};
+
+/// What `version` answers: clients parse three plain numbers, and tell memcached's abilities from them.
+pub const VERSION: &str = "1.6.18";

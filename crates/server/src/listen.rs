@@ -1,0 +1,167 @@
+//! Listening sockets, and the streams that come out of them: TCP and Unix behind one type each.
+
+use std::io::{self, IoSlice, Read, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use mio::event::Source;
+use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+use crate::{Error, Listen};
+
+/// An open listener. Dropping it closes it, and removes the file of a Unix socket.
+pub enum Listener {
+    Tcp(TcpListener, SocketAddr),
+    Unix(UnixListener, SocketFile),
+}
+
+impl Listener {
+    /// Binds and listens.
+    pub fn open(listen: &Listen, backlog: u32) -> Result<Self, Error> {
+        let failed = |source| Error::Listen { address: listen.to_string(), source };
+        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+        match listen {
+            Listen::Tcp(address) => open_tcp(*address, backlog).map_err(failed),
+            Listen::Unix { path, mode } => {
+                if let Ok(metadata) = std::fs::symlink_metadata(path) {
+                    if !metadata.file_type().is_socket() {
+                        return Err(Error::NotASocket { path: listen.to_string() });
+                    }
+                    std::fs::remove_file(path).map_err(failed)?;
+                }
+                open_unix(path, *mode, backlog).map_err(failed)
+            }
+        }
+    }
+
+    /// The TCP address, with the port that was really taken.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(_, address) => Some(*address),
+            Self::Unix(..) => None,
+        }
+    }
+
+    /// The address as `stats conns` shows it.
+    pub fn name(&self) -> String {
+        match self {
+            Self::Tcp(_, address) => tcp_name(*address),
+            Self::Unix(_, file) => format!("unix:{}", file.path.display()),
+        }
+    }
+
+    pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        let source: &mut dyn Source = match self {
+            Self::Tcp(listener, _) => listener,
+            Self::Unix(listener, _) => listener,
+        };
+        registry.register(source, token, Interest::READABLE)
+    }
+
+    /// The next waiting connection and its peer's name.
+    pub fn accept(&self) -> io::Result<(Stream, String)> {
+        match self {
+            Self::Tcp(listener, _) => {
+                let (stream, peer) = listener.accept()?;
+                // Failing here means that the peer is gone already, which the first read finds out.
+                let _ = stream.set_nodelay(true);
+                let _ = socket2::SockRef::from(&stream).set_keepalive(true);
+                Ok((Stream::Tcp(stream), tcp_name(peer)))
+            }
+            Self::Unix(listener, file) => {
+                let (stream, _) = listener.accept()?;
+                Ok((Stream::Unix(stream), format!("unix:{}", file.path.display())))
+            }
+        }
+    }
+}
+
+fn tcp_name(address: SocketAddr) -> String {
+    match address {
+        SocketAddr::V4(_) => format!("tcp:{address}"),
+        SocketAddr::V6(_) => format!("tcp6:{address}"),
+    }
+}
+
+fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<Listener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
+    if address.is_ipv6() {
+        // So that the same port can be bound for IPv4 as well.
+        socket.set_only_v6(true)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(backlog)?;
+    let listener = std::net::TcpListener::from(socket);
+    let address = listener.local_addr()?;
+    Ok(Listener::Tcp(TcpListener::from_std(listener), address))
+}
+
+fn open_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    let file = SocketFile { path: path.to_owned() };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))?;
+    socket.listen(backlog)?;
+    let listener = std::os::unix::net::UnixListener::from(socket);
+    Ok(Listener::Unix(UnixListener::from_std(listener), file))
+}
+
+/// The file of a Unix socket, which outlives the socket unless it is removed.
+pub struct SocketFile {
+    path: PathBuf,
+}
+
+impl Drop for SocketFile {
+    fn drop(&mut self) {
+        // It may have been removed or replaced by others, which is theirs to do.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// A connected socket.
+pub enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    pub fn source(&mut self) -> &mut dyn Source {
+        match self {
+            Self::Tcp(stream) => stream,
+            Self::Unix(stream) => stream,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(buffer),
+            Self::Unix(stream) => stream.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write(bytes),
+            Self::Unix(stream) => stream.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.write_vectored(slices),
+            Self::Unix(stream) => stream.write_vectored(slices),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

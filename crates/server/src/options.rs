@@ -1,0 +1,89 @@
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Error;
+
+/// Where a server listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Port 0 takes a free one; [`Server::local_addrs`](crate::Server::local_addrs) tells which. An IPv6 address takes no
+    /// IPv4 connections.
+    Tcp(SocketAddr),
+    /// A socket file, made with these permissions (`-s`, `-a`) and removed when the server stops. A socket file that is
+    /// there already is replaced.
+    Unix { path: PathBuf, mode: u32 },
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Unix { path, .. } => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// How a server behaves; all of it is memcached's, with its flag in parentheses.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// (`-l`, `-p`, `-s`) Default: port 11211 on the loopback interface, because there is no authentication.
+    pub listeners: Vec<Listen>,
+    /// (`-t`) Worker threads. Default: one per core, as a worker never blocks.
+    pub threads: usize,
+    /// (`-c`) Connections open at once; more are told so and closed. Default: 1024, as memcached.
+    pub max_connections: usize,
+    /// (`-R`) After this many requests from one connection its worker turns to the other connections before it reads
+    /// from that one again; what one read brought is always answered whole. Default: 20, as memcached.
+    pub requests_per_event: usize,
+    /// (`-b`) Connections that wait to be accepted. Default: 1024, as memcached.
+    pub backlog: u32,
+    /// (`-o idle_timeout`) A connection without traffic for so long is closed. Default: none, because clients pool
+    /// connections.
+    pub idle_timeout: Option<Duration>,
+    /// How long a graceful stop waits for clients to read the answers that are pending. Default: 2 s: short enough for
+    /// any supervisor's patience.
+    pub stop_timeout: Duration,
+    /// (`-v`) 1 logs failures to accept, 2 also connections, on stderr. Default: 0.
+    pub verbosity: u32,
+    /// (`-A`) Whether clients may stop the server. Default: no.
+    pub allow_shutdown: bool,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            listeners: vec![Listen::Tcp((Ipv4Addr::LOCALHOST, 11211).into())],
+            threads: std::thread::available_parallelism().map_or(4, usize::from),
+            max_connections: 1024,
+            requests_per_event: 20,
+            backlog: 1024,
+            idle_timeout: None,
+            stop_timeout: Duration::from_secs(2),
+            verbosity: 0,
+            allow_shutdown: false,
+        }
+    }
+}
+
+impl ServerOptions {
+    pub(crate) fn validate(&self) -> Result<(), Error> {
+        let at_least_one = |option, value: usize| match value {
+            0 => Err(Error::Option { option, value: value.to_string(), reason: "must be at least 1" }),
+            _ => Ok(()),
+        };
+        at_least_one("listeners (-l)", self.listeners.len())?;
+        at_least_one("threads (-t)", self.threads)?;
+        at_least_one("max_connections (-c)", self.max_connections)?;
+        at_least_one("requests_per_event (-R)", self.requests_per_event)?;
+        match self.idle_timeout {
+            Some(Duration::ZERO) => Err(Error::Option {
+                option: "idle_timeout (-o idle_timeout)",
+                value: "0".to_string(),
+                reason: "would close every connection at once",
+            }),
+            _ => Ok(()),
+        }
+    }
+}

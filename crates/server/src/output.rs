@@ -1,0 +1,220 @@
+//! What a connection has still to send: bytes, and between them large values that stay in the cache until the socket
+//! takes them.
+//!
+//! ```text
+//! bytes   VALUE a 0 90000\r\n | \r\nVALUE b 0 3\r\nxyz\r\nEND\r\n
+//! values                      ^ at 17: handle of a
+//! ```
+//!
+//! Whoever fills it stops when [`Output::is_full`], sends, and goes on when all is sent; so a client that does not read
+//! holds [`FULL_BYTES`] and what the last item added, and nothing more is executed for it.
+
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Write};
+
+use ebbtide::Handle;
+
+/// Bytes, values included, from which on nothing more is added before something is sent: enough for the answers to a
+/// whole read of small gets to go out at once.
+pub const FULL_BYTES: usize = 256 << 10;
+/// Slices per system call.
+const SLICES: usize = 16;
+/// Largest buffer that is kept for reuse.
+const KEPT_CAPACITY: usize = 2 * FULL_BYTES;
+
+#[derive(Default)]
+pub struct Output {
+    bytes: Vec<u8>,
+    /// How many of `bytes` are sent.
+    sent: usize,
+    values: VecDeque<QueuedValue>,
+    /// Bytes of all `values`, sent or not.
+    value_bytes: usize,
+}
+
+struct QueuedValue {
+    /// The value goes before this byte of `bytes`.
+    at: usize,
+    handle: Handle,
+    sent: usize,
+}
+
+impl Output {
+    /// Where answers are appended.
+    pub fn bytes(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Appends a value without copying it.
+    pub fn push_value(&mut self, handle: Handle) {
+        self.value_bytes += handle.len();
+        self.values.push_back(QueuedValue { at: self.bytes.len(), handle, sent: 0 });
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sent == self.bytes.len() && self.values.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.bytes.len() + self.value_bytes >= FULL_BYTES
+    }
+
+    /// Sends as much as the socket takes. Returns the bytes sent, and leaves the output empty if that was all.
+    pub fn send(&mut self, stream: &mut impl Write) -> io::Result<u64> {
+        let mut total = 0;
+        while !self.is_empty() {
+            let result = match self.values.is_empty() {
+                true => stream.write(&self.bytes[self.sent..]),
+                false => self.send_slices(stream),
+            };
+            match result {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => {
+                    total += count as u64;
+                    self.advance(count);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(total),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        self.bytes.clear();
+        self.bytes.shrink_to(KEPT_CAPACITY);
+        self.sent = 0;
+        self.value_bytes = 0;
+        Ok(total)
+    }
+
+    /// What is still to be sent, as an output of its own that owns no more memory than that needs, unless most of
+    /// the buffer is needed anyway. `self` is left empty.
+    pub fn take_rest(&mut self) -> Output {
+        let rest = self.bytes.len() - self.sent;
+        if self.values.is_empty() && rest < self.bytes.capacity() / 4 {
+            let bytes = self.bytes[self.sent..].to_vec();
+            self.bytes.clear();
+            self.sent = 0;
+            self.value_bytes = 0;
+            return Output { bytes, ..Output::default() };
+        }
+        std::mem::take(self)
+    }
+
+    fn send_slices(&self, stream: &mut impl Write) -> io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES];
+        let mut count = 0;
+        let mut position = self.sent;
+        'full: for value in &self.values {
+            if position < value.at {
+                if count == SLICES {
+                    break;
+                }
+                slices[count] = IoSlice::new(&self.bytes[position..value.at]);
+                count += 1;
+                position = value.at;
+            }
+            let mut offset = value.sent;
+            while offset < value.handle.len() {
+                if count == SLICES {
+                    break 'full;
+                }
+                let slice = value.handle.slice_at(offset);
+                slices[count] = IoSlice::new(slice);
+                count += 1;
+                offset += slice.len();
+            }
+        }
+        if count < SLICES && position < self.bytes.len() {
+            slices[count] = IoSlice::new(&self.bytes[position..]);
+            count += 1;
+        }
+        stream.write_vectored(&slices[..count])
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        while let Some(value) = self.values.front_mut() {
+            let before = (value.at - self.sent).min(count);
+            self.sent += before;
+            count -= before;
+            let taken = (value.handle.len() - value.sent).min(count);
+            value.sent += taken;
+            count -= taken;
+            if self.sent < value.at || value.sent < value.handle.len() {
+                return;
+            }
+            self.values.pop_front();
+        }
+        self.sent += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide::{ByteSize, Cache, Lookup};
+
+    /// Takes a limited number of bytes per call, and blocks after every other call.
+    struct Trickle {
+        taken: Vec<u8>,
+        step: usize,
+        blocked: bool,
+    }
+
+    impl Write for Trickle {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.blocked = !self.blocked;
+            if self.blocked {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let count = bytes.len().min(self.step);
+            self.taken.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+
+        fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+            self.blocked = !self.blocked;
+            if self.blocked {
+                return Err(io::ErrorKind::WouldBlock.into());
+            }
+            let before = self.taken.len();
+            let bytes = slices.iter().flat_map(|slice| slice.iter().copied());
+            self.taken.extend(bytes.take(self.step));
+            Ok(self.taken.len() - before)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn bytes_and_values_leave_in_order_whatever_the_socket_takes() {
+        let cache = Cache::builder().memory(ByteSize::mib(64)).build().unwrap();
+        for step in [7, 100, 10_000, 1 << 20] {
+            let mut output = Output::default();
+            let mut expected = Vec::new();
+            for round in 0..40u8 {
+                let value = vec![round; 4096 + usize::from(round)];
+                cache.insert(b"k", &value).apply().unwrap();
+                let Lookup::Hit(item) = cache.get(b"k") else {
+                    panic!("just stored");
+                };
+                let line = vec![b'a' + round % 26; usize::from(round % 3)];
+                output.bytes().extend_from_slice(&line);
+                expected.extend_from_slice(&line);
+                output.push_value(item.to_handle().unwrap());
+                expected.extend_from_slice(&value);
+            }
+            output.bytes().extend_from_slice(b"end");
+            expected.extend_from_slice(b"end");
+            let mut stream = Trickle { taken: Vec::new(), step, blocked: false };
+            let mut sent = 0;
+            while !output.is_empty() {
+                sent += output.send(&mut stream).unwrap();
+                output = output.take_rest();
+            }
+            assert_eq!(sent, expected.len() as u64);
+            assert!(stream.taken == expected, "step {step}");
+        }
+        cache.verify();
+    }
+}

@@ -1,0 +1,167 @@
+//! The protocol state of one connection, and the loop that turns what has arrived into answers. It knows no socket.
+
+use ebbtide_protocol::{Get, Parser, Request, Step};
+
+use crate::execute::{Body, Executor, GetRun, Next, Unanswered, end_get, position_in};
+use crate::output::Output;
+
+/// A value up to this size is waited for in the read buffer; a larger one that is not all there gets a buffer, or
+/// segments, of its own.
+pub const INLINE_VALUE_BYTES: usize = 8 << 10;
+
+pub struct Session {
+    parser: Parser,
+    /// The value that is being received.
+    body: Option<Box<Body>>,
+    /// An error has taken the place of the rest of a get's answer.
+    get_failed: bool,
+    /// The connection's number in `stats conns`.
+    id: usize,
+}
+
+/// Why processing stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// All is done that can be done before more bytes arrive.
+    Starved,
+    /// The output has to be sent first.
+    Full,
+    /// The connection is to be closed once the output is sent.
+    Close,
+}
+
+/// What one call of `process` did.
+pub struct Progress {
+    pub consumed: usize,
+    pub requests: usize,
+    pub stopped: Stopped,
+}
+
+impl Session {
+    pub fn new(id: usize) -> Self {
+        Self { parser: Parser::new(INLINE_VALUE_BYTES), body: None, get_failed: false, id }
+    }
+
+    /// True while the value of a storage command is being received.
+    pub fn is_receiving(&self) -> bool {
+        self.body.is_some()
+    }
+
+    /// Executes what is in `input`, until it has no complete command any more or the output is full. What was not
+    /// consumed must be given again, followed by what has arrived since.
+    pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
+        let mut run = GetRun::new();
+        let mut consumed = 0;
+        let mut requests = 0;
+        let stopped = loop {
+            if let Some(body) = &mut self.body {
+                let (count, complete) = body.feed(&input[consumed..]);
+                consumed += count;
+                if !complete {
+                    break Stopped::Starved;
+                }
+                if let Some(body) = self.body.take() {
+                    executor.finish(*body, output);
+                }
+                requests += 1;
+            }
+            if output.is_full() {
+                break Stopped::Full;
+            }
+            let (step, used) = self.parser.next(&input[consumed..]);
+            consumed += used;
+            let step = match step {
+                Step::Request(Request::Get(get)) if get.touch.is_none() => {
+                    requests += 1;
+                    match self.get(executor, &get, &mut run, input, output) {
+                        Ok(()) => continue,
+                        Err(unanswered) => {
+                            consumed = self.resume(unanswered);
+                            break Stopped::Full;
+                        }
+                    }
+                }
+                step => step,
+            };
+            if let Err(unanswered) = executor.get_run(&mut run, &mut self.get_failed, output) {
+                consumed = self.resume(unanswered);
+                break Stopped::Full;
+            }
+            match self.step(executor, step, input, output) {
+                Ok(None) => requests += 1,
+                Ok(Some(stopped)) => break stopped,
+                Err(unanswered) => {
+                    consumed = self.resume(unanswered);
+                    break Stopped::Full;
+                }
+            }
+        };
+        Progress { consumed, requests, stopped }
+    }
+
+    /// Adds a get to the run, which is answered whenever it is full.
+    fn get<'a>(
+        &mut self,
+        executor: &Executor,
+        get: &Get<'a>,
+        run: &mut GetRun<'a>,
+        input: &'a [u8],
+        output: &mut Output,
+    ) -> Result<(), Unanswered> {
+        for key in get.keys.clone() {
+            if run.is_full() {
+                // A key that is pushed later is not answered either, so none is skipped: the first one tells.
+                executor.get_run(run, &mut self.get_failed, output)?;
+                if output.is_full() {
+                    return Err(Unanswered { position: position_in(input, key), with_cas: get.with_cas, touch: None });
+                }
+            }
+            run.push(key, position_in(input, key), get.with_cas);
+        }
+        if !get.last {
+            return Ok(());
+        }
+        // The last part of a long get may have no key of its own: what is in the run is of other commands then.
+        match get.keys.clone().next() {
+            Some(_) => run.end_command(),
+            None => {
+                executor.get_run(run, &mut self.get_failed, output)?;
+                end_get(&mut self.get_failed, output);
+            }
+        }
+        Ok(())
+    }
+
+    /// Executes anything but a get or gets.
+    fn step(
+        &mut self,
+        executor: &Executor,
+        step: Step<'_>,
+        input: &[u8],
+        output: &mut Output,
+    ) -> Result<Option<Stopped>, Unanswered> {
+        match step {
+            Step::Request(Request::Get(get)) => {
+                let exptime = get.touch.unwrap_or_default();
+                executor.get_and_touch(&get, exptime, input, &mut self.get_failed, output)?;
+            }
+            Step::Request(request) => match executor.execute(request, self.id, output) {
+                Next::Continue => {}
+                Next::Receive(body) => self.body = Some(Box::new(body)),
+                Next::Close => return Ok(Some(Stopped::Close)),
+            },
+            Step::Reject { rejection, noreply } => {
+                self.get_failed = false;
+                executor.reject(rejection, noreply, output);
+            }
+            Step::NeedMore => return Ok(Some(Stopped::Starved)),
+            Step::Close => return Ok(Some(Stopped::Close)),
+        }
+        Ok(None)
+    }
+
+    fn resume(&mut self, unanswered: Unanswered) -> usize {
+        self.parser.resume_keys(unanswered.with_cas, unanswered.touch);
+        unanswered.position
+    }
+}

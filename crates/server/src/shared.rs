@@ -1,0 +1,130 @@
+//! What all threads of a server share. Nothing here is written per command.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ebbtide::Cache;
+use slab::Slab;
+
+use crate::ServerOptions;
+use crate::counters::{Counters, Totals};
+use crate::listen::Stream;
+
+pub struct Shared {
+    pub cache: Cache,
+    pub options: ServerOptions,
+    pub counters: Vec<Counters>,
+    pub started: Instant,
+    pub verbosity: AtomicU32,
+    pub stopping: AtomicBool,
+    /// Wakes the acceptor, which stops the workers.
+    pub acceptor: mio::Waker,
+    /// Names of the listeners.
+    pub listeners: Vec<String>,
+    pub accepted: AtomicU64,
+    pub rejected: AtomicU64,
+    /// Times that accepting was suspended because there were no files left.
+    pub listen_disabled: AtomicU64,
+    pub accepting: AtomicBool,
+    pub baseline: Mutex<Baseline>,
+    pub connections: Mutex<Slab<Arc<ConnectionInfo>>>,
+}
+
+/// What `stats reset` remembers.
+#[derive(Default)]
+pub struct Baseline {
+    pub totals: Totals,
+    pub cache: ebbtide::Stats,
+    pub accepted: u64,
+    pub rejected: u64,
+    pub listen_disabled: u64,
+}
+
+impl Shared {
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+        self.acceptor.wake().expect("an event counter takes one more event");
+    }
+
+    /// Pairs with the release in `stop`, though nothing but the flag itself hangs on it.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    pub fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub fn totals(&self) -> Totals {
+        Totals::sum(self.counters.iter())
+    }
+
+    pub fn reset_stats(&self) {
+        *lock(&self.baseline) = Baseline {
+            totals: self.totals(),
+            cache: self.cache.stats(),
+            accepted: self.accepted.load(Ordering::Relaxed),
+            rejected: self.rejected.load(Ordering::Relaxed),
+            listen_disabled: self.listen_disabled.load(Ordering::Relaxed),
+        };
+    }
+
+    pub fn logs(&self, level: u32) -> bool {
+        self.verbosity.load(Ordering::Relaxed) >= level
+    }
+}
+
+/// A panic of another thread stops the server; what it left behind these locks is counts and lists, whole at any time.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What others may know of a connection.
+pub struct ConnectionInfo {
+    pub peer: String,
+    /// Which of `Shared::listeners` it came through.
+    pub listener: usize,
+    /// When it last sent or took something, in milliseconds since the server started.
+    pub active_ms: AtomicU64,
+    pub state: AtomicU8,
+}
+
+/// What a connection waits for, as memcached names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ConnectionState {
+    Command,
+    Value,
+    Drain,
+}
+
+impl ConnectionInfo {
+    pub fn state_name(&self) -> &'static str {
+        match self.state.load(Ordering::Relaxed) {
+            state if state == ConnectionState::Value as u8 => "conn_nread",
+            state if state == ConnectionState::Drain as u8 => "conn_mwrite",
+            _ => "conn_read",
+        }
+    }
+}
+
+/// A connection on its way from the acceptor to its worker.
+pub struct Arrival {
+    pub stream: Stream,
+    pub id: usize,
+    pub info: Arc<ConnectionInfo>,
+}
+
+/// How the acceptor talks to a worker.
+pub struct Inbox {
+    pub arrivals: Mutex<VecDeque<Arrival>>,
+    pub waker: mio::Waker,
+}
+
+impl Inbox {
+    pub fn new(waker: mio::Waker) -> Self {
+        Self { arrivals: Mutex::default(), waker }
+    }
+}

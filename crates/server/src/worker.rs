@@ -1,0 +1,228 @@
+//! A worker: an event loop on one thread with the connections that were given to it.
+//!
+//! Events are edge-triggered. Each round takes the events that are there, marks their connections, and drives every
+//! marked connection once; one that has more to do is marked again for the next round, which then does not wait.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use mio::{Events, Interest, Poll, Token};
+use slab::Slab;
+
+use crate::connection::{Buffers, Connection, Driven};
+use crate::execute::Executor;
+use crate::shared::{Inbox, Shared, lock};
+
+/// The token of the waker. Connections have their slab index.
+pub const WAKER: Token = Token(usize::MAX);
+const EVENTS: usize = 1024;
+/// How often idle connections are looked for, unless the timeout is shorter than a few of these.
+const IDLE_SCAN: Duration = Duration::from_secs(1);
+
+pub struct Worker {
+    poll: Poll,
+    shared: Arc<Shared>,
+    inbox: Arc<Inbox>,
+    executor: Executor,
+    connections: Slab<Connection>,
+    /// Connections to drive.
+    queue: Vec<usize>,
+    buffers: Buffers,
+    next_idle_scan: Instant,
+}
+
+impl Worker {
+    /// `poll` has the inbox's waker registered as [`WAKER`].
+    pub fn new(poll: Poll, shared: Arc<Shared>, inbox: Arc<Inbox>, index: usize) -> Self {
+        Self {
+            poll,
+            executor: Executor::new(Arc::clone(&shared), index),
+            shared,
+            inbox,
+            connections: Slab::new(),
+            queue: Vec::new(),
+            buffers: Buffers::new(),
+            next_idle_scan: Instant::now(),
+        }
+    }
+
+    /// Serves until the server stops, then sends what is pending.
+    pub fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        let mut queue = Vec::new();
+        while !self.shared.is_stopping() {
+            let timeout = match self.queue.is_empty() {
+                true => self.until_idle_scan(),
+                false => Some(Duration::ZERO),
+            };
+            self.wait(&mut events, timeout);
+            std::mem::swap(&mut queue, &mut self.queue);
+            for index in queue.drain(..) {
+                self.drive(index);
+            }
+            self.close_idle();
+        }
+        self.drain(&mut events);
+    }
+
+    /// Waits for events and queues the connections they are about.
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
+        if let Err(error) = self.poll.poll(events, timeout) {
+            assert!(error.kind() == io::ErrorKind::Interrupted, "waiting for events cannot fail otherwise: {error}");
+            return;
+        }
+        let now_ms = self.now_ms();
+        let mut woken = false;
+        for event in events.iter() {
+            if event.token() == WAKER {
+                woken = true;
+                continue;
+            }
+            let index = event.token().0;
+            // A connection closed in this round may still have events in it.
+            let Some(connection) = self.connections.get_mut(index) else {
+                continue;
+            };
+            if event.is_readable() || event.is_error() {
+                connection.set_readable(event.is_read_closed() || event.is_error());
+            }
+            connection.info.active_ms.store(now_ms, Ordering::Relaxed);
+            if !connection.queued {
+                connection.queued = true;
+                self.queue.push(index);
+            }
+        }
+        if woken {
+            self.take_arrivals();
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.shared.uptime().as_millis() as u64
+    }
+
+    fn take_arrivals(&mut self) {
+        loop {
+            // The lock is not held while the connection is set up.
+            let Some(mut arrival) = lock(&self.inbox.arrivals).pop_front() else {
+                return;
+            };
+            let entry = self.connections.vacant_entry();
+            let registered = self.poll.registry().register(
+                arrival.stream.source(),
+                Token(entry.key()),
+                Interest::READABLE | Interest::WRITABLE,
+            );
+            match registered {
+                // What has arrived already brings an event, too.
+                Ok(()) => {
+                    entry.insert(Connection::new(arrival));
+                }
+                Err(error) => {
+                    if self.shared.logs(1) {
+                        eprintln!("failed to serve {}: {error}", arrival.info.peer);
+                    }
+                    self.forget(arrival.id);
+                }
+            }
+        }
+    }
+
+    fn drive(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
+        connection.queued = false;
+        let limit = self.shared.options.requests_per_event;
+        match connection.drive(&self.executor, &mut self.buffers, limit) {
+            Ok(Driven::Wait) => {}
+            Ok(Driven::Yield) => {
+                connection.queued = true;
+                self.queue.push(index);
+            }
+            // The peer is gone: there is nobody to tell.
+            Ok(Driven::Close) | Err(_) => self.close(index),
+        }
+    }
+
+    fn close(&mut self, index: usize) {
+        let mut connection = self.connections.remove(index);
+        // Closing the socket would do this as well; it fails only if it was never registered.
+        let _ = self.poll.registry().deregister(connection.stream.source());
+        if self.shared.logs(2) {
+            eprintln!("<{} connection closed", connection.info.peer);
+        }
+        self.forget(connection.id);
+    }
+
+    fn forget(&self, id: usize) {
+        lock(&self.shared.connections).remove(id);
+    }
+
+    fn idle_scan_interval(&self, timeout: Duration) -> Duration {
+        IDLE_SCAN.min(timeout / 4)
+    }
+
+    fn until_idle_scan(&self) -> Option<Duration> {
+        self.shared.options.idle_timeout?;
+        Some(self.next_idle_scan.saturating_duration_since(Instant::now()))
+    }
+
+    fn close_idle(&mut self) {
+        let Some(timeout) = self.shared.options.idle_timeout else {
+            return;
+        };
+        let now = Instant::now();
+        if now < self.next_idle_scan {
+            return;
+        }
+        self.next_idle_scan = now + self.idle_scan_interval(timeout);
+        let now_ms = self.now_ms();
+        let limit_ms = timeout.as_millis() as u64;
+        let idle: Vec<usize> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| {
+                let active_ms = connection.info.active_ms.load(Ordering::Relaxed);
+                now_ms.saturating_sub(active_ms) > limit_ms
+            })
+            .map(|(index, _)| index)
+            .collect();
+        for index in idle {
+            self.executor.counters().idle_kicks.add(1);
+            self.close(index);
+        }
+    }
+
+    /// Closes the connections, those with pending output when it is sent or the time for it is over.
+    fn drain(&mut self, events: &mut Events) {
+        let deadline = Instant::now() + self.shared.options.stop_timeout;
+        let all: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
+        for index in all {
+            self.drain_one(index);
+        }
+        while !self.connections.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.wait(events, Some(left));
+            for index in std::mem::take(&mut self.queue) {
+                self.drain_one(index);
+            }
+        }
+    }
+
+    fn drain_one(&mut self, index: usize) {
+        let Some(connection) = self.connections.get_mut(index) else {
+            return;
+        };
+        connection.queued = false;
+        match connection.drain(&self.executor) {
+            Ok(false) => {}
+            Ok(true) | Err(_) => self.close(index),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The stats commands: names, shapes and counts.
+
+mod common;
+
+use common::{TestServer, options, stat};
+use ebbtide_server::ServerOptions;
+
+fn names(stats: &[u8]) -> Vec<String> {
+    let text = String::from_utf8(stats.to_vec()).expect("text");
+    let (lines, end) = text.rsplit_once("END\r\n").expect("an end");
+    assert_eq!(end, "");
+    lines
+        .split_terminator("\r\n")
+        .map(|line| {
+            let fields: Vec<&str> = line.split(' ').collect();
+            assert_eq!((fields.len(), fields[0]), (3, "STAT"), "{line}");
+            fields[1].to_string()
+        })
+        .collect()
+}
+
+#[test]
+fn general_stats_are_small_and_plain() {
+    let server = TestServer::new();
+    let stats = server.talk(b"stats\r\n");
+    assert!(stats.len() < 4096);
+    let names = names(&stats);
+    for name in [
+        "pid",
+        "uptime",
+        "time",
+        "version",
+        "pointer_size",
+        "rusage_user",
+        "rusage_system",
+        "max_connections",
+        "curr_connections",
+        "total_connections",
+        "rejected_connections",
+        "cmd_get",
+        "cmd_set",
+        "cmd_flush",
+        "cmd_touch",
+        "get_hits",
+        "get_misses",
+        "get_expired",
+        "get_flushed",
+        "delete_misses",
+        "delete_hits",
+        "incr_misses",
+        "incr_hits",
+        "decr_misses",
+        "decr_hits",
+        "cas_misses",
+        "cas_hits",
+        "cas_badval",
+        "touch_hits",
+        "touch_misses",
+        "bytes_read",
+        "bytes_written",
+        "limit_maxbytes",
+        "accepting_conns",
+        "listen_disabled_num",
+        "threads",
+        "curr_items",
+        "total_items",
+        "bytes",
+        "evictions",
+        "reclaimed",
+    ] {
+        assert!(names.iter().any(|n| n == name), "{name}");
+    }
+    assert!(names.iter().all(|name| !name.contains(':')));
+    let text = String::from_utf8(stats).expect("text");
+    for usage in ["rusage_user", "rusage_system"] {
+        let line = text.lines().find(|line| line.contains(usage)).expect("a line");
+        assert_eq!(line.rsplit_once('.').expect("a point").1.len(), 6, "{line}");
+    }
+}
+
+#[test]
+fn commands_are_counted_and_reset() {
+    let server = TestServer::new();
+    server.talk(b"set n 0 0 1\r\n1\r\nget n n none\r\ngat 0 n none\r\ntouch none 0\r\nincr n 1\r\nincr x 1\r\n");
+    server.talk(b"decr n 1\r\ndecr x 1\r\ndelete n\r\ndelete n\r\nflush_all\r\n");
+    let stats = server.talk(b"stats\r\n");
+    for (name, count) in [
+        ("cmd_get", 3),
+        ("get_hits", 2),
+        ("get_misses", 1),
+        ("cmd_touch", 3),
+        ("touch_hits", 1),
+        ("touch_misses", 2),
+        ("cmd_set", 1),
+        ("incr_hits", 1),
+        ("incr_misses", 1),
+        ("decr_hits", 1),
+        ("decr_misses", 1),
+        ("delete_hits", 1),
+        ("delete_misses", 1),
+        ("cmd_flush", 1),
+        ("curr_connections", 1),
+        ("total_connections", 3),
+    ] {
+        assert_eq!(stat(&stats, name), count, "{name}");
+    }
+    assert!(stat(&stats, "bytes_read") > 100 && stat(&stats, "bytes_written") > 50);
+    assert_eq!(server.talk(b"stats reset\r\n"), b"RESET\r\n");
+    let stats = server.talk(b"stats\r\n");
+    for name in ["cmd_get", "get_hits", "cmd_set", "touch_misses", "delete_hits", "cmd_flush"] {
+        assert_eq!(stat(&stats, name), 0, "{name}");
+    }
+    assert_eq!(stat(&stats, "total_connections"), 1);
+}
+
+#[test]
+fn settings_show_the_options() {
+    let server = TestServer::with(ServerOptions {
+        threads: 3,
+        max_connections: 77,
+        requests_per_event: 5,
+        backlog: 99,
+        verbosity: 1,
+        ..options()
+    });
+    let stats = server.talk(b"stats settings\r\n");
+    names(&stats);
+    for (name, number) in [
+        ("maxconns", 77),
+        ("num_threads", 3),
+        ("reqs_per_event", 5),
+        ("tcp_backlog", 99),
+        ("verbosity", 1),
+        ("item_size_max", 16 << 20),
+        ("maxbytes", 256 << 20),
+    ] {
+        assert_eq!(stat(&stats, name), number, "{name}");
+    }
+    server.talk(b"verbosity 0\r\n");
+    assert_eq!(stat(&server.talk(b"stats settings\r\n"), "verbosity"), 0);
+}
+
+#[test]
+fn the_pool_is_slab_class_one() {
+    let server = TestServer::new();
+    assert_eq!(server.talk(b"stats items\r\n"), b"END\r\n");
+    server.talk(b"set k 0 0 1\r\nx\r\nget k\r\n");
+    let items = server.talk(b"stats items\r\n");
+    assert!(names(&items).iter().all(|name| name.starts_with("items:1:")));
+    assert_eq!(stat(&items, "items:1:number"), 1);
+    let slabs = server.talk(b"stats slabs\r\n");
+    names(&slabs);
+    assert_eq!(stat(&slabs, "1:get_hits"), 1);
+    assert_eq!(stat(&slabs, "active_slabs"), 1);
+}
+
+#[test]
+fn connections_are_listed() {
+    let server = TestServer::new();
+    let other = server.connect();
+    let peer = other.local_addr().expect("an address");
+    server.wait_for("the other connection", || {
+        let text = String::from_utf8(server.talk(b"stats conns\r\n")).expect("text");
+        names(text.as_bytes());
+        assert!(text.contains(&format!("STAT 0:addr tcp:{}\r\nSTAT 0:state conn_listening\r\n", server.address)));
+        assert!(text.contains("state conn_parse_cmd\r\n"));
+        text.contains(&format!(":addr tcp:{peer}\r\n")) && text.contains("state conn_read\r\n")
+    });
+}
+
+#[test]
+fn other_topics() {
+    let server = TestServer::new();
+    assert_eq!(server.talk(b"stats sizes\r\n"), b"STAT sizes_status disabled\r\nEND\r\n");
+    assert_eq!(server.talk(b"stats nonsense\r\n"), b"ERROR\r\n");
+    let own = server.talk(b"stats ebbtide\r\n");
+    assert!(names(&own).iter().all(|name| !name.contains(':')));
+    assert!(own.starts_with(concat!("STAT version ", env!("CARGO_PKG_VERSION"), "\r\n").as_bytes()));
+}
