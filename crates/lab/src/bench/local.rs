@@ -1,0 +1,183 @@
+//! The engine in process. A chunk of requests is drawn, with its keys written out side by side, and then executed
+//! under the clock.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use ebbtide::{Cache, Item, Lookup, Mode};
+
+use super::BenchArgs;
+use super::drive::{End, Meter, drive};
+use super::load::{Kind, Load};
+use super::report::{BenchReport, Tally, record};
+use crate::Error;
+use crate::keys::KeyBuffer;
+use crate::store::{ValueWriter, ttl_of};
+
+/// Requests of a chunk: enough that starting the clock does not count, few enough that the keys stay in the cache of
+/// the processor.
+const CHUNK: usize = 512;
+
+/// One request in so many has its latency taken: two readings of the clock cost as much as a get.
+const SAMPLED: usize = 32;
+
+/// The most keys of a batch, as `--batch` allows.
+const MAX_BATCH: usize = 256;
+
+pub(super) fn bench(args: &BenchArgs) -> Result<BenchReport, Error> {
+    let largest = u64::from(args.value_size.largest());
+    let mut builder = Cache::builder().memory(args.memory).policy(args.policy).seed(args.seed);
+    if largest > 1 << 20 {
+        builder = builder.max_value(ebbtide::ByteSize::bytes(largest));
+    }
+    let cache = builder.build()?;
+    let worker = |load| Worker {
+        cache: cache.clone(),
+        args: args.clone(),
+        load,
+        chunk: Chunk::default(),
+        values: ValueWriter::default(),
+        tally: Tally::default(),
+        busy: Duration::ZERO,
+    };
+    if args.prefill {
+        let workers = (0..args.threads).map(|thread| worker(Load::prefill(args, thread)));
+        drive("prefill", workers.collect(), End::Requests(args.keys), Worker::work)?;
+    }
+    let workers = (0..args.threads).map(|thread| worker(Load::mixed(args, thread)));
+    let (workers, elapsed) = drive("bench", workers.collect(), args.end(), Worker::work)?;
+    let mut total = Tally::default();
+    let mut ops_per_second = 0.0;
+    for worker in workers {
+        ops_per_second += worker.tally.requests() as f64 / worker.busy.as_secs_f64().max(1e-9);
+        total.add(worker.tally);
+    }
+    Ok(total.report(args, elapsed, ops_per_second))
+}
+
+struct Worker {
+    cache: Cache,
+    args: BenchArgs,
+    load: Load,
+    chunk: Chunk,
+    values: ValueWriter,
+    tally: Tally,
+    /// Time spent in executing chunks.
+    busy: Duration,
+}
+
+/// Requests drawn ahead.
+#[derive(Default)]
+struct Chunk {
+    requests: Vec<(Kind, u16)>,
+    keys: Vec<Key>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy)]
+struct Key {
+    number: u64,
+    start: u32,
+    length: u16,
+}
+
+impl Chunk {
+    fn key(&self, key: Key) -> &[u8] {
+        &self.bytes[key.start as usize..][..usize::from(key.length)]
+    }
+
+    fn draw(&mut self, load: &mut Load, args: &BenchArgs, meter: &Meter<'_>) {
+        self.requests.clear();
+        self.keys.clear();
+        self.bytes.clear();
+        let mut buffer = KeyBuffer::default();
+        while self.requests.len() < CHUNK {
+            let Some((kind, keys)) = load.next(meter.stop) else {
+                return;
+            };
+            self.requests.push((kind, keys));
+            for _ in 0..keys {
+                let number = load.number();
+                let key = buffer.write(number, args.key_size.size_of(args.seed, number));
+                self.keys.push(Key { number, start: self.bytes.len() as u32, length: key.len() as u16 });
+                self.bytes.extend_from_slice(key);
+            }
+        }
+    }
+}
+
+impl Worker {
+    fn work(&mut self, meter: &Meter<'_>) -> Result<(), Error> {
+        loop {
+            self.chunk.draw(&mut self.load, &self.args, meter);
+            if self.chunk.requests.is_empty() {
+                return Ok(());
+            }
+            let start = Instant::now();
+            self.execute();
+            self.busy += start.elapsed();
+            meter.set(self.tally.requests());
+        }
+    }
+
+    fn execute(&mut self) {
+        let Self { cache, args, chunk, values, tally, .. } = self;
+        let mut names: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
+        let mut missed = [0u16; MAX_BATCH];
+        let mut set = |key: Key, tally: &mut Tally| {
+            let size = args.value_size.size_of(args.seed, key.number) as usize;
+            let ttl = ttl_of(args.ttl);
+            let stored = values.store(cache, chunk.key(key), &[], size, ttl, Mode::Set);
+            if let Err(error) = stored {
+                tally.error(|| error.to_string());
+            }
+        };
+        let mut rest = &chunk.keys[..];
+        for (index, &(kind, count)) in chunk.requests.iter().enumerate() {
+            let (keys, later) = rest.split_at(usize::from(count));
+            rest = later;
+            let start = index.is_multiple_of(SAMPLED).then(Instant::now);
+            if kind == Kind::Set {
+                set(keys[0], tally);
+                tally.sets += 1;
+                if let Some(start) = start {
+                    record(&mut tally.set_latency, start.elapsed());
+                }
+                continue;
+            }
+            let mut misses = 0;
+            let mut answer = |position: usize, lookup: Lookup<'_>| match lookup {
+                Lookup::Hit(item) => read(&item),
+                Lookup::Miss => {
+                    missed[misses] = position as u16;
+                    misses += 1;
+                }
+            };
+            if let [key] = keys {
+                answer(0, cache.get(chunk.key(*key)));
+            } else {
+                for (name, key) in names.iter_mut().zip(keys) {
+                    *name = chunk.key(*key);
+                }
+                cache.get_batch(&names[..keys.len()], answer);
+            }
+            if let Some(start) = start {
+                record(&mut tally.get_latency, start.elapsed());
+            }
+            tally.gets += u64::from(count);
+            tally.hits += u64::from(count) - misses as u64;
+            if args.fill {
+                for &position in &missed[..misses] {
+                    set(keys[usize::from(position)], tally);
+                    tally.fills += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Touches the value, as its reader would.
+fn read(item: &Item<'_>) {
+    let first = item.slices().next().and_then(<[u8]>::first);
+    black_box(first);
+}

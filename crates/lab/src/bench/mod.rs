@@ -1,0 +1,158 @@
+//! `ebbtide bench`: synthetic load on the engine in process, or on any memcached server.
+//!
+//! Every thread draws requests by its own stream of the seed: a get of `--batch` keys, or a set, as `--get-ratio`
+//! says. With `--fill` each key that misses is set next, as a look-aside client does.
+//!
+//! In process, requests are drawn ahead in chunks and only their execution is timed, for drawing a Zipf rank costs
+//! about as much as a get; one request in 32 has its latency taken. Against a server, every connection keeps
+//! `--pipeline` requests in flight and the latency is from the write of a request to the arrival of its whole answer:
+//! a closed loop, which does not see what waits before a client that would send at its own pace.
+
+mod connection;
+mod drive;
+mod load;
+mod local;
+mod remote;
+mod report;
+
+pub use report::{BenchReport, Latency};
+
+use std::io::stdout;
+use std::time::Duration;
+
+use ebbtide::{ByteSize, Policy};
+
+use self::drive::End;
+use crate::Error;
+use crate::workload::{Popularity, SizeDistribution};
+
+/// The arguments of `ebbtide bench`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct BenchArgs {
+    /// A memcached server to drive [default: the engine in process]
+    #[arg(long, value_name = "HOST:PORT")]
+    pub target: Option<String>,
+    /// How often each key is asked for
+    #[arg(long, value_enum, default_value_t)]
+    pub popularity: Popularity,
+    /// Exponent of the Zipf distribution
+    #[arg(long, default_value_t = 0.99)]
+    pub exponent: f64,
+    /// Distinct keys
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub keys: u64,
+    /// Bytes of a key: SIZE, LOW-HIGH or lognormal:MEDIAN:SIGMA[:MAX]
+    #[arg(long, value_name = "SIZES", default_value = "20")]
+    pub key_size: SizeDistribution,
+    /// Bytes of a value: SIZE, LOW-HIGH or lognormal:MEDIAN:SIGMA[:MAX]
+    #[arg(long, value_name = "SIZES", default_value = "100")]
+    pub value_size: SizeDistribution,
+    /// Gets among all requests, 0 to 1; the rest are sets
+    #[arg(long, default_value_t = 0.9)]
+    pub get_ratio: f64,
+    /// Seconds that an object lives; 0 is for ever
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub ttl: u32,
+    /// Threads that send requests
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: u16,
+    /// How long to measure
+    #[arg(long, default_value_t = 10.0, conflicts_with = "requests")]
+    pub seconds: f64,
+    /// Gets (each key counts) and sets to send, instead of a time
+    #[arg(long)]
+    pub requests: Option<u64>,
+    /// Keys of one get: a batch in process, a multiget on the network
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub batch: u16,
+    /// Requests in flight on a connection
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub pipeline: u16,
+    /// Connections of all threads together [default: one per thread]
+    #[arg(long)]
+    pub connections: Option<usize>,
+    /// Set every key once before the measurement
+    #[arg(long)]
+    pub prefill: bool,
+    /// Set each key that a get misses
+    #[arg(long)]
+    pub fill: bool,
+    /// Memory of the engine in process
+    #[arg(long, value_name = "SIZE", default_value = "256m")]
+    pub memory: ByteSize,
+    /// Eviction policy of the engine in process
+    #[arg(long, default_value = "merge")]
+    pub policy: Policy,
+    /// Seed of keys, sizes and order
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl BenchArgs {
+    fn end(&self) -> End {
+        match self.requests {
+            Some(requests) => End::Requests(requests),
+            None => End::After(Duration::from_secs_f64(self.seconds)),
+        }
+    }
+
+    fn connections(&self) -> usize {
+        match self.target {
+            Some(_) => self.connections.unwrap_or(self.threads.into()),
+            None => 0,
+        }
+    }
+}
+
+/// TTLs above this are absolute times in the memcached protocol.
+const LONGEST_RELATIVE_TTL: u32 = 30 * 24 * 3600;
+
+/// `ebbtide bench`: prints the report.
+pub fn run(args: BenchArgs) -> Result<(), Error> {
+    let report = bench(&args)?;
+    crate::report::print(&report, args.json, &mut stdout().lock())?;
+    Ok(())
+}
+
+/// Runs the load.
+pub fn bench(args: &BenchArgs) -> Result<BenchReport, Error> {
+    check(args)?;
+    match &args.target {
+        Some(target) => remote::bench(args, target),
+        None => local::bench(args),
+    }
+}
+
+fn check(args: &BenchArgs) -> Result<(), Error> {
+    let refuse =
+        |option, value: String, reason: &str| Err(Error::Configuration { option, value, reason: reason.into() });
+    if !(0.0..=1.0).contains(&args.get_ratio) {
+        return refuse("--get-ratio", args.get_ratio.to_string(), "it is from 0 to 1");
+    }
+    if !(args.exponent >= 0.0 && args.exponent.is_finite()) {
+        return refuse("--exponent", args.exponent.to_string(), "it is at least 0");
+    }
+    if !(args.seconds > 0.0 && args.seconds < 1e9) {
+        return refuse("--seconds", args.seconds.to_string(), "it is more than 0");
+    }
+    if args.target.is_none() {
+        return match args.connections {
+            Some(n) => refuse("--connections", n.to_string(), "it needs --target"),
+            None if args.pipeline > 1 => refuse("--pipeline", args.pipeline.to_string(), "it needs --target"),
+            None => Ok(()),
+        };
+    }
+    if args.ttl > LONGEST_RELATIVE_TTL {
+        let reason = "servers read TTLs of more than 2592000 s as absolute times";
+        return refuse("--ttl", args.ttl.to_string(), reason);
+    }
+    match args.connections {
+        Some(n) if n < usize::from(args.threads) => {
+            refuse("--connections", n.to_string(), "every thread needs one connection at least")
+        }
+        _ => Ok(()),
+    }
+}

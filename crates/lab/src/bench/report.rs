@@ -1,0 +1,169 @@
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use super::BenchArgs;
+
+/// The longest latency that is told apart, in nanoseconds.
+const LONGEST: u64 = 60_000_000_000;
+
+/// What a load brought; the names of the fields are the names in the JSON object.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchReport {
+    /// `in-process`, or the address of the server.
+    pub target: String,
+    /// Keys that were asked for or set, fills included.
+    pub requests: u64,
+    /// From the start of the measurement to the end of the last thread.
+    pub seconds: f64,
+    /// In process: the sum over the threads of requests per time spent in the cache. Server: requests / seconds.
+    pub ops_per_second: f64,
+    pub gets: u64,
+    pub hits: u64,
+    /// hits / gets; 0 without gets.
+    pub hit_ratio: f64,
+    pub sets: u64,
+    /// Sets that followed a miss; not among `sets`.
+    pub fills: u64,
+    /// Requests that were refused.
+    pub errors: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_error: Option<String>,
+    /// Of whole gets: all keys of a batch.
+    pub get_latency: Option<Latency>,
+    pub set_latency: Option<Latency>,
+    pub popularity: &'static str,
+    pub exponent: f64,
+    pub keys: u64,
+    pub key_size: String,
+    pub value_size: String,
+    pub get_ratio: f64,
+    pub ttl: u32,
+    pub threads: u16,
+    pub batch: u16,
+    pub pipeline: u16,
+    pub connections: usize,
+    pub seed: u64,
+}
+
+/// Latencies in microseconds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// How many requests had their latency taken.
+    pub samples: u64,
+    pub mean_us: f64,
+    pub p50_us: f64,
+    pub p90_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    pub p9999_us: f64,
+    pub max_us: f64,
+}
+
+/// What one thread counts.
+pub(super) struct Tally {
+    pub(super) gets: u64,
+    pub(super) hits: u64,
+    pub(super) sets: u64,
+    pub(super) fills: u64,
+    pub(super) errors: u64,
+    pub(super) first_error: Option<String>,
+    pub(super) get_latency: Histogram<u64>,
+    pub(super) set_latency: Histogram<u64>,
+}
+
+impl Default for Tally {
+    fn default() -> Self {
+        Self {
+            gets: 0,
+            hits: 0,
+            sets: 0,
+            fills: 0,
+            errors: 0,
+            first_error: None,
+            get_latency: histogram(),
+            set_latency: histogram(),
+        }
+    }
+}
+
+impl Tally {
+    pub(super) fn requests(&self) -> u64 {
+        self.gets + self.sets + self.fills
+    }
+
+    /// `reason` is asked for only once.
+    pub(super) fn error(&mut self, reason: impl FnOnce() -> String) {
+        self.errors += 1;
+        self.first_error.get_or_insert_with(reason);
+    }
+
+    pub(super) fn add(&mut self, other: Tally) {
+        self.gets += other.gets;
+        self.hits += other.hits;
+        self.sets += other.sets;
+        self.fills += other.fills;
+        self.errors += other.errors;
+        self.first_error = self.first_error.take().or(other.first_error);
+        self.get_latency += other.get_latency;
+        self.set_latency += other.set_latency;
+    }
+
+    /// The report of all threads together.
+    pub(super) fn report(self, args: &BenchArgs, elapsed: Duration, ops_per_second: f64) -> BenchReport {
+        BenchReport {
+            target: args.target.clone().unwrap_or("in-process".into()),
+            requests: self.requests(),
+            seconds: elapsed.as_secs_f64(),
+            ops_per_second,
+            gets: self.gets,
+            hits: self.hits,
+            hit_ratio: match self.gets {
+                0 => 0.0,
+                gets => self.hits as f64 / gets as f64,
+            },
+            sets: self.sets,
+            fills: self.fills,
+            errors: self.errors,
+            first_error: self.first_error,
+            get_latency: latency(&self.get_latency),
+            set_latency: latency(&self.set_latency),
+            popularity: args.popularity.name(),
+            exponent: args.exponent,
+            keys: args.keys,
+            key_size: args.key_size.to_string(),
+            value_size: args.value_size.to_string(),
+            get_ratio: args.get_ratio,
+            ttl: args.ttl,
+            threads: args.threads,
+            batch: args.batch,
+            pipeline: args.pipeline,
+            connections: args.connections(),
+            seed: args.seed,
+        }
+    }
+}
+
+/// Takes down a latency.
+pub(super) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
+    histogram.saturating_record(latency.as_nanos().min(u128::from(LONGEST)) as u64);
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid")
+}
+
+fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
+    let microseconds = |quantile| histogram.value_at_quantile(quantile) as f64 / 1000.0;
+    (!histogram.is_empty()).then(|| Latency {
+        samples: histogram.len(),
+        mean_us: histogram.mean() / 1000.0,
+        p50_us: microseconds(0.5),
+        p90_us: microseconds(0.9),
+        p99_us: microseconds(0.99),
+        p999_us: microseconds(0.999),
+        p9999_us: microseconds(0.9999),
+        max_us: histogram.max() as f64 / 1000.0,
+    })
+}

@@ -1,0 +1,40 @@
+use std::io;
+
+/// Why a command of the laboratory failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The trace cannot be opened or read on.
+    #[error("{trace}: {source}")]
+    Read { trace: String, source: io::Error },
+    /// One line or record is not what the format says. The reader can go on with the next one.
+    #[error("{trace}: line {line}: {reason}")]
+    Malformed {
+        trace: String,
+        /// Counted from 1; for binary traces the number of the record.
+        line: u64,
+        reason: String,
+    },
+    /// The trace is in none of the known formats.
+    #[error("{trace}: the format cannot be told from the content ({reason}); name it with --format")]
+    UnknownFormat { trace: String, reason: String },
+    /// An option that cannot be met.
+    #[error("{option} {value}: {reason}")]
+    Configuration { option: &'static str, value: String, reason: String },
+    /// The cache cannot be built as asked.
+    #[error(transparent)]
+    Cache(#[from] ebbtide::Error),
+    /// The replay was audited and the cache broke a promise.
+    #[error(
+        "the audit failed: {late_hits} hits past the expiry, {wrong_values} wrong values, {lost} objects lost before their time"
+    )]
+    Audit { late_hits: u64, wrong_values: u64, lost: u64 },
+    /// The server cannot be reached, or closed a connection.
+    #[error("{target}: {source}")]
+    Connection { target: String, source: io::Error },
+    /// The server answered what the protocol does not allow here.
+    #[error("{target}: unexpected answer: {reason}")]
+    Protocol { target: String, reason: String },
+    /// The report cannot be written.
+    #[error("cannot write the report: {0}")]
+    Output(#[from] io::Error),
+}

@@ -1,0 +1,22 @@
+//! The laboratory of Ebbtide: it reads traces of real caches, replays them through the engine, and drives the engine
+//! or any memcached server with synthetic load.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`trace`] | streaming readers of the trace formats |
+//! | [`replay`] | `ebbtide replay`: a trace through the engine, in the trace's own time |
+//! | [`workload`] | popularity and size distributions, by seed |
+//! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
+//! | [`keys`] | keys of a given length from numbers |
+#![forbid(unsafe_code)]
+
+pub mod bench;
+mod error;
+pub mod keys;
+pub mod replay;
+mod report;
+mod store;
+pub mod trace;
+pub mod workload;
+
+pub use error::Error;

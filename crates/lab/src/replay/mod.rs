@@ -1,0 +1,71 @@
+//! `ebbtide replay`: a trace through the engine, look-aside, in the trace's own time.
+//!
+//! What each operation does (the trace carries no data, only sizes):
+//!
+//! | operation | effect |
+//! |---|---|
+//! | get, gets | counts a hit or a miss; a miss is followed by a set with the row's sizes and TTL |
+//! | set, add, replace, append, prepend | as memcached: add only if absent, the last three only if present |
+//! | cas | as a client that has just read: fails only if the key is absent |
+//! | delete | removes the key |
+//! | incr, decr | by 1; if the key is absent or holds no number, a counter of the row's value size is stored |
+//!
+//! Only gets count in hits, misses and the miss ratios. Time starts at the first request and moves in steps: to the
+//! next second of the trace, and within a second after every 1024 requests, spread evenly as the second before it was
+//! (see `batches`). With each step the cache does the maintenance that a thread does in a server, so a replay depends
+//! on the trace and the seed alone, not on the speed of the machine.
+
+mod audit;
+mod batches;
+mod player;
+mod report;
+mod run;
+
+pub use report::{AuditReport, Report};
+pub use run::{replay, run};
+
+use std::path::PathBuf;
+
+use ebbtide::{ByteSize, Policy};
+
+use crate::trace::Format;
+
+/// The arguments of `ebbtide replay`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ReplayArgs {
+    /// Trace file, plain or compressed with zstd
+    pub trace: PathBuf,
+    /// All the memory the cache may use, index and headers included (for example 64m)
+    #[arg(long, value_name = "SIZE")]
+    pub memory: ByteSize,
+    /// Eviction policy: merge, fifo, random, cte, utilization, s3fifo, lru, 2q or tinylfu
+    #[arg(long, default_value = "merge")]
+    pub policy: Policy,
+    /// Threads that share the cache; keys are divided among them
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub threads: u16,
+    /// Format of the trace [default: told from the content]
+    #[arg(long)]
+    pub format: Option<Format>,
+    /// Refuse a trace with a malformed line instead of skipping the line
+    #[arg(long)]
+    pub strict: bool,
+    /// Check every answer against an exact model of each key; takes about 100 bytes of memory per key of the trace
+    #[arg(long)]
+    pub audit: bool,
+    /// Bytes of a segment [default: memory / 2048, between 4k and 1m]
+    #[arg(long, value_name = "SIZE")]
+    pub segment_size: Option<ByteSize>,
+    /// Segments that one eviction merges [default: 4]
+    #[arg(long, value_name = "N")]
+    pub merge_run: Option<u32>,
+    /// Largest value that is cached [default: 1m]
+    #[arg(long, value_name = "SIZE")]
+    pub max_value: Option<ByteSize>,
+    /// Seed of the key hash and of the policies' random numbers
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,83 @@
+use serde::Serialize;
+
+use super::audit::Findings;
+use crate::Error;
+
+/// What a replay found; the names of the fields are the names in the JSON object.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// All requests, of every operation.
+    pub requests: u64,
+    /// Gets only, as are misses and both ratios.
+    pub hits: u64,
+    pub misses: u64,
+    /// misses / gets; 0 without gets.
+    pub miss_ratio: f64,
+    /// Bytes of keys and values that missed / that were asked for.
+    pub byte_miss_ratio: f64,
+    /// Requests per second of time spent in the cache; reading the trace is not counted.
+    pub ops_per_second: f64,
+    pub memory_used_bytes: u64,
+    pub objects: u64,
+    pub evictions: u64,
+    pub expired: u64,
+    pub memory_limit_bytes: u64,
+    pub trace: String,
+    pub format: &'static str,
+    pub policy: &'static str,
+    pub threads: u16,
+    pub gets: u64,
+    pub deletes: u64,
+    /// Writes that the cache accepted, fills after a miss included.
+    pub stored: u64,
+    /// Writes that the cache refused: the value too large, or no memory.
+    pub store_failures: u64,
+    /// Lines of the trace that were skipped.
+    pub malformed_lines: u64,
+    /// Requests whose key has another length than the trace says: 1 to 250, and enough to tell keys apart.
+    pub keys_resized: u64,
+    /// Requests with an earlier time than the one before.
+    pub time_steps_back: u64,
+    /// How much of the trace's time the replay covers.
+    pub trace_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub audit: Option<AuditReport>,
+}
+
+/// What `--audit` found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AuditReport {
+    /// Hits at or past the expiry.
+    pub late_hits: u64,
+    /// Hits with the value of another key or version.
+    pub wrong_values: u64,
+    /// Misses of objects with life left. These three are known only if nothing was evicted.
+    pub early_misses: Option<u64>,
+    /// The longest life that such an object had left, in seconds.
+    pub early_seconds_max: Option<f64>,
+    /// Misses of objects with more life left than 1 s or 1.6 % of their TTL.
+    pub lost: Option<u64>,
+}
+
+impl AuditReport {
+    /// With evictions, a miss of an object with life left says nothing.
+    pub(super) fn new(findings: &Findings, evictions: u64) -> Self {
+        let known = |number: u64| (evictions == 0).then_some(number);
+        Self {
+            late_hits: findings.late_hits,
+            wrong_values: findings.wrong_values,
+            early_misses: known(findings.early_misses),
+            early_seconds_max: known(findings.early_milliseconds).map(|ms| ms as f64 / 1000.0),
+            lost: known(findings.lost),
+        }
+    }
+
+    /// An error if the cache broke a promise.
+    pub fn verdict(&self) -> Result<(), Error> {
+        let lost = self.lost.unwrap_or(0);
+        if self.late_hits + self.wrong_values + lost == 0 {
+            return Ok(());
+        }
+        Err(Error::Audit { late_hits: self.late_hits, wrong_values: self.wrong_values, lost })
+    }
+}

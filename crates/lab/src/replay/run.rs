@@ -1,0 +1,200 @@
+//! Drives the players. With several threads each has its own keys, and all threads have played a batch before any
+//! plays the next: the reading thread moves the time, deals each player its share, and waits until all shares are
+//! played.
+
+use std::mem;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ebbtide::{Cache, Clock};
+
+use super::ReplayArgs;
+use super::audit::Findings;
+use super::batches::{BATCH, Batches};
+use super::player::{Counts, Player};
+use super::report::{AuditReport, Report};
+use crate::Error;
+use crate::report;
+use crate::trace::{Request, TraceReader};
+use crate::workload::mix;
+
+/// `ebbtide replay`: prints the report, and fails if the audit does.
+pub fn run(args: ReplayArgs) -> Result<(), Error> {
+    let report = replay(&args)?;
+    report::print(&report, args.json, &mut std::io::stdout().lock())?;
+    report.audit.as_ref().map_or(Ok(()), AuditReport::verdict)
+}
+
+/// Replays the trace. What the audit finds is in the report.
+pub fn replay(args: &ReplayArgs) -> Result<Report, Error> {
+    let reader = TraceReader::open(&args.trace, args.format)?;
+    let format = reader.format();
+    let cache = build(args)?;
+    let mut batches = Batches::new(reader, args.strict)?;
+    let players: Vec<Player> = (0..args.threads).map(|_| Player::new(cache.clone(), args.audit)).collect();
+    let played = match <[Player; 1]>::try_from(players) {
+        Ok([player]) => play_alone(&cache, &mut batches, player)?,
+        Err(players) => play_together(&cache, &mut batches, players)?,
+    };
+    let stats = cache.stats();
+    let counts = played.counts;
+    let gets = counts.hits + counts.misses;
+    Ok(Report {
+        requests: counts.requests,
+        hits: counts.hits,
+        misses: counts.misses,
+        miss_ratio: ratio(counts.misses as f64, gets as f64),
+        byte_miss_ratio: ratio(counts.missed_bytes as f64, counts.get_bytes as f64),
+        ops_per_second: ratio(counts.requests as f64, played.busy.as_secs_f64()),
+        memory_used_bytes: stats.memory_used_bytes,
+        objects: stats.items,
+        evictions: stats.evictions,
+        expired: stats.expired,
+        memory_limit_bytes: stats.memory_limit_bytes,
+        trace: args.trace.display().to_string(),
+        format: format.name(),
+        policy: args.policy.name(),
+        threads: args.threads,
+        gets,
+        deletes: counts.deletes,
+        stored: counts.stored,
+        store_failures: counts.store_failures,
+        malformed_lines: batches.malformed,
+        keys_resized: counts.keys_resized,
+        time_steps_back: batches.time_steps_back,
+        trace_seconds: played.end.as_secs_f64(),
+        audit: played.findings.map(|findings| AuditReport::new(&findings, stats.evictions)),
+    })
+}
+
+fn build(args: &ReplayArgs) -> Result<Cache, ebbtide::Error> {
+    let mut builder = Cache::builder().memory(args.memory).policy(args.policy).seed(args.seed).clock(Clock::Manual);
+    if let Some(size) = args.segment_size {
+        builder = builder.segment_size(size);
+    }
+    if let Some(run) = args.merge_run {
+        builder = builder.merge_run(run);
+    }
+    if let Some(limit) = args.max_value {
+        builder = builder.max_value(limit);
+    }
+    builder.build()
+}
+
+fn ratio(part: f64, whole: f64) -> f64 {
+    if whole > 0.0 { part / whole } else { 0.0 }
+}
+
+/// The sum over the threads.
+#[derive(Default)]
+struct Played {
+    counts: Counts,
+    findings: Option<Findings>,
+    /// Time spent in the cache, not in reading the trace.
+    busy: Duration,
+    /// Time of the trace at the last batch.
+    end: Duration,
+}
+
+impl Played {
+    fn add(&mut self, player: &Player) {
+        self.counts.add(&player.counts);
+        if let Some(audit) = &player.audit {
+            self.findings.get_or_insert_default().add(&audit.findings);
+        }
+    }
+}
+
+fn play_alone(cache: &Cache, batches: &mut Batches, mut player: Player) -> Result<Played, Error> {
+    let mut played = Played::default();
+    let mut requests = Vec::with_capacity(BATCH);
+    while let Some(now) = batches.next_batch(|request| requests.push(request))? {
+        let start = Instant::now();
+        cache.maintain(now);
+        for request in requests.drain(..) {
+            player.play(&request, now.as_millis() as u64);
+        }
+        played.busy += start.elapsed();
+        played.end = now;
+    }
+    played.add(&player);
+    Ok(played)
+}
+
+/// One of several players, seen from the reading thread.
+struct Seat {
+    hand: Vec<Request>,
+    dealt: mpsc::SyncSender<(u64, Vec<Request>)>,
+    returned: mpsc::Receiver<Vec<Request>>,
+    playing: bool,
+}
+
+fn play_together(cache: &Cache, batches: &mut Batches, players: Vec<Player>) -> Result<Played, Error> {
+    thread::scope(|scope| {
+        let (mut seats, mut threads) = (Vec::new(), Vec::new());
+        for player in players {
+            let (dealt, hands) = mpsc::sync_channel(1);
+            let (back, returned) = mpsc::sync_channel(1);
+            threads.push(scope.spawn(move || play_hands(player, &hands, &back)));
+            seats.push(Seat { hand: Vec::new(), dealt, returned, playing: false });
+        }
+        let dealt = deal(cache, batches, &mut seats);
+        drop(seats);
+        let mut played = dealt?;
+        for thread in threads {
+            match thread.join() {
+                Ok(player) => played.add(&player),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(played)
+    })
+}
+
+/// Deals until the trace ends, or until a player has panicked (which `join` finds).
+fn deal(cache: &Cache, batches: &mut Batches, seats: &mut [Seat]) -> Result<Played, Error> {
+    let mut played = Played::default();
+    let count = seats.len() as u64;
+    while let Some(now) = batches.next_batch(|request| {
+        let seat = (mix(request.key) % count) as usize;
+        seats[seat].hand.push(request);
+    })? {
+        let start = Instant::now();
+        cache.maintain(now);
+        let milliseconds = now.as_millis() as u64;
+        for seat in seats.iter_mut().filter(|seat| !seat.hand.is_empty()) {
+            let hand = mem::take(&mut seat.hand);
+            if seat.dealt.send((milliseconds, hand)).is_err() {
+                return Ok(played);
+            }
+            seat.playing = true;
+        }
+        for seat in seats.iter_mut().filter(|seat| seat.playing) {
+            match seat.returned.recv() {
+                Ok(hand) => seat.hand = hand,
+                Err(_) => return Ok(played),
+            }
+            seat.playing = false;
+        }
+        played.busy += start.elapsed();
+        played.end = now;
+    }
+    Ok(played)
+}
+
+fn play_hands(
+    mut player: Player,
+    hands: &mpsc::Receiver<(u64, Vec<Request>)>,
+    back: &mpsc::SyncSender<Vec<Request>>,
+) -> Player {
+    while let Ok((now, mut hand)) = hands.recv() {
+        for request in hand.drain(..) {
+            player.play(&request, now);
+        }
+        if back.send(hand).is_err() {
+            break;
+        }
+    }
+    player
+}

@@ -1,0 +1,83 @@
+use std::io::{self, BufRead, Read};
+
+/// Longer lines are no trace lines; they are passed over without being held in memory.
+pub(super) const MAX_LINE: usize = 64 << 10;
+
+/// One line, or what stands in its place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Line<'a> {
+    /// Without its line end (`\n` or `\r\n`).
+    Text(&'a [u8]),
+    TooLong,
+    End,
+}
+
+/// Cuts a stream into lines of bounded length.
+pub(super) struct Lines<R> {
+    input: R,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl<R: BufRead> Lines<R> {
+    pub(super) fn new(input: R) -> Self {
+        Self { input, line: Vec::new(), number: 0 }
+    }
+
+    /// The number of the line returned last, counted from 1.
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(super) fn next(&mut self) -> io::Result<Line<'_>> {
+        self.line.clear();
+        let limit = MAX_LINE as u64 + 2;
+        let read = self.input.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
+        if read == 0 {
+            return Ok(Line::End);
+        }
+        self.number += 1;
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+        } else if self.line.len() > MAX_LINE {
+            self.input.skip_until(b'\n')?;
+        }
+        if self.line.last() == Some(&b'\r') {
+            self.line.pop();
+        }
+        if self.line.len() > MAX_LINE {
+            return Ok(Line::TooLong);
+        }
+        Ok(Line::Text(&self.line))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_end_with_either_line_end_or_with_the_file() {
+        let mut lines = Lines::new(&b"a\r\nb\n\nc"[..]);
+        for expected in ["a", "b", "", "c"] {
+            assert_eq!(lines.next().unwrap(), Line::Text(expected.as_bytes()));
+        }
+        assert_eq!(lines.number(), 4);
+        assert_eq!(lines.next().unwrap(), Line::End);
+    }
+
+    #[test]
+    fn a_line_too_long_is_passed_over() {
+        for extra in [1, 2, 3, 10, 1 << 20] {
+            let mut text = vec![b'x'; MAX_LINE + extra];
+            text.extend_from_slice(b"\nnext\n");
+            let mut lines = Lines::new(&text[..]);
+            assert_eq!(lines.next().unwrap(), Line::TooLong);
+            assert_eq!(lines.next().unwrap(), Line::Text(b"next"));
+            assert!(lines.line.capacity() < 4 * MAX_LINE);
+        }
+        let exact = [&vec![b'x'; MAX_LINE][..], b"\r\n"].concat();
+        let mut lines = Lines::new(&exact[..]);
+        assert!(matches!(lines.next().unwrap(), Line::Text(t) if t.len() == MAX_LINE));
+    }
+}

@@ -1,0 +1,73 @@
+//! Readers of cache traces, streaming and in constant memory.
+//!
+//! | format | one record |
+//! |---|---|
+//! | `csv` | header `timestamp_s,key_id,key_size,value_size,op,ttl_s`, then such lines |
+//! | `twitter` | `timestamp,anonymized key,key size,value size,client id,operation,TTL`, no header |
+//! | `kvcache` | CacheLib's traces: a header that names the columns, in one of several orders |
+//! | `oracle-general` | libCacheSim's oracleGeneral: 24 bytes, no header |
+//!
+//! Files may be compressed with zstd. Both that and the format are told from the content. A malformed line is an
+//! error that does not end the stream: the next call reads the next line, so the caller decides what it is worth.
+
+mod format;
+mod kvcache;
+mod lines;
+mod oracle;
+mod reader;
+mod text;
+
+pub use format::Format;
+pub use reader::TraceReader;
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    Get,
+    Gets,
+    Set,
+    Add,
+    Replace,
+    Cas,
+    Append,
+    Prepend,
+    Delete,
+    Incr,
+    Decr,
+}
+
+impl Op {
+    /// The operation by its memcached name, in any case; `None` if there is none of that name.
+    pub fn from_name(name: &[u8]) -> Option<Self> {
+        const NAMES: [(&[u8], Op); 11] = [
+            (b"get", Op::Get),
+            (b"gets", Op::Gets),
+            (b"set", Op::Set),
+            (b"add", Op::Add),
+            (b"replace", Op::Replace),
+            (b"cas", Op::Cas),
+            (b"append", Op::Append),
+            (b"prepend", Op::Prepend),
+            (b"delete", Op::Delete),
+            (b"incr", Op::Incr),
+            (b"decr", Op::Decr),
+        ];
+        NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|&(_, op)| op)
+    }
+}
+
+/// One request of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// As the trace has it; the origin differs from format to format.
+    pub time_seconds: u64,
+    /// Names the key; string keys are hashed to 64 bits.
+    pub key: u64,
+    /// Bytes of the key.
+    pub key_size: u32,
+    /// Bytes of the value; the trace carries no data.
+    pub value_size: u32,
+    pub op: Op,
+    /// 0 is no expiry.
+    pub ttl_seconds: u32,
+}

@@ -1,0 +1,157 @@
+//! The two text formats with fixed columns, and the numbers in all of them.
+
+use rapidhash::v3::rapidhash_v3;
+
+use super::{Op, Request};
+
+pub(super) const CSV_HEADER: &[u8] = b"timestamp_s,key_id,key_size,value_size,op,ttl_s";
+
+/// What is wrong with a line.
+pub(super) type Fault = String;
+
+/// A line of the `csv` format.
+pub(super) fn parse_csv(line: &[u8]) -> Result<Request, Fault> {
+    let [time, key, key_size, value_size, op, ttl] = columns(line)?;
+    Ok(Request {
+        time_seconds: number(time, "timestamp_s")?,
+        key: number(key, "key_id")?,
+        key_size: size(key_size, "key_size")?,
+        value_size: size(value_size, "value_size")?,
+        op: operation(op)?,
+        ttl_seconds: ttl_seconds(ttl)?,
+    })
+}
+
+/// A line of Twitter's traces. Keys may hold commas, so the columns behind the key are counted from the end. Only
+/// writes carry a TTL there, and gets that missed carry a value size of 0; both are taken as they are.
+pub(super) fn parse_twitter(line: &[u8]) -> Result<Request, Fault> {
+    let mut from_end = line.rsplitn(6, |&byte| byte == b',');
+    let mut column = || from_end.next().unwrap_or_default();
+    let (ttl, op, _client, value_size, key_size) = (column(), column(), column(), column(), column());
+    let mut front = column().splitn(2, |&byte| byte == b',');
+    let (Some(time), Some(key)) = (front.next(), front.next()) else {
+        return Err("fewer than 7 columns".into());
+    };
+    Ok(Request {
+        time_seconds: number(time, "timestamp")?,
+        key: hash_key(key)?,
+        key_size: size(key_size, "key size")?,
+        value_size: size(value_size, "value size")?,
+        op: operation(op)?,
+        ttl_seconds: ttl_seconds(ttl)?,
+    })
+}
+
+/// The id of a key that is a string.
+pub(super) fn hash_key(key: &[u8]) -> Result<u64, Fault> {
+    if key.is_empty() {
+        return Err("the key is empty".into());
+    }
+    Ok(rapidhash_v3(key))
+}
+
+pub(super) fn operation(name: &[u8]) -> Result<Op, Fault> {
+    Op::from_name(name).ok_or_else(|| format!("unknown operation `{}`", excerpt(name)))
+}
+
+/// A TTL; those beyond 2^32 s (136 years) count as that.
+pub(super) fn ttl_seconds(text: &[u8]) -> Result<u32, Fault> {
+    let seconds = number(text, "TTL")?;
+    Ok(u32::try_from(seconds).unwrap_or(u32::MAX))
+}
+
+pub(super) fn size(text: &[u8], column: &str) -> Result<u32, Fault> {
+    let bytes = number(text, column)?;
+    u32::try_from(bytes).map_err(|_| format!("{column} `{bytes}` is more than 2^32"))
+}
+
+pub(super) fn number(text: &[u8], column: &str) -> Result<u64, Fault> {
+    let digits = text.trim_ascii();
+    let value = digits.iter().try_fold(0u64, |value, &digit| {
+        let digit = digit.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    });
+    match value {
+        Some(value) if !digits.is_empty() => Ok(value),
+        _ => Err(format!("{column} `{}` is not a number", excerpt(text))),
+    }
+}
+
+fn columns<const N: usize>(line: &[u8]) -> Result<[&[u8]; N], Fault> {
+    let mut columns = [&line[..0]; N];
+    let mut found = 0;
+    for text in line.split(|&byte| byte == b',') {
+        if let Some(column) = columns.get_mut(found) {
+            *column = text;
+        }
+        found += 1;
+    }
+    if found != N {
+        return Err(format!("{found} columns instead of {N}"));
+    }
+    Ok(columns)
+}
+
+fn excerpt(text: &[u8]) -> String {
+    text[..text.len().min(40)].escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_csv_line() {
+        let request = parse_csv(b"3,17,16,4096,delete,60").unwrap();
+        assert_eq!(
+            request,
+            Request { time_seconds: 3, key: 17, key_size: 16, value_size: 4096, op: Op::Delete, ttl_seconds: 60 }
+        );
+    }
+
+    #[test]
+    fn malformed_csv_lines_say_what_is_wrong() {
+        for (line, reason) in [
+            (&b""[..], "1 columns instead of 6"),
+            (b"1,2,3,4,get", "5 columns instead of 6"),
+            (b"1,2,3,4,get,0,9", "7 columns instead of 6"),
+            (b"x,2,3,4,get,0", "timestamp_s `x` is not a number"),
+            (b"1,-2,3,4,get,0", "key_id `-2` is not a number"),
+            (b"1,2,3,4294967296,get,0", "more than 2^32"),
+            (b"1,2,3,4,fetch,0", "unknown operation `fetch`"),
+            (b"1,2,3,4,get,", "TTL `` is not a number"),
+            (b"18446744073709551616,2,3,4,get,0", "is not a number"),
+        ] {
+            let error = parse_csv(line).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_twitter_key_may_hold_commas() {
+        let plain = parse_twitter(b"5,a.b,20,300,7,gets,0").unwrap();
+        let commas = parse_twitter(b"5,a,b,c,20,300,7,gets,0").unwrap();
+        assert_eq!(plain.key, rapidhash_v3(b"a.b"));
+        assert_eq!(commas.key, rapidhash_v3(b"a,b,c"));
+        for request in [plain, commas] {
+            assert_eq!(request.time_seconds, 5);
+            assert_eq!((request.key_size, request.value_size), (20, 300));
+            assert_eq!(request.op, Op::Gets);
+        }
+    }
+
+    #[test]
+    fn malformed_twitter_lines_are_refused() {
+        for line in [&b"5,20,300,7,get,0"[..], b"5,,20,300,7,get,0", b"5,k,20,300,7,fetch,0", b""] {
+            assert!(parse_twitter(line).is_err());
+        }
+    }
+
+    #[test]
+    fn a_ttl_beyond_the_range_is_the_longest() {
+        assert_eq!(ttl_seconds(b"9999999999"), Ok(u32::MAX));
+    }
+}

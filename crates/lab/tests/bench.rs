@@ -1,0 +1,199 @@
+//! The load, in process and against a server that answers in odd pieces.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use clap::Parser;
+use ebbtide_lab::Error;
+use ebbtide_lab::bench::{BenchArgs, BenchReport, bench};
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: BenchArgs,
+}
+
+fn run(flags: &str) -> Result<BenchReport, Error> {
+    bench(&Line::parse_from(std::iter::once("bench").chain(flags.split_whitespace())).args)
+}
+
+#[test]
+fn a_prefilled_cache_answers_every_get() {
+    let report = run("--keys 1000 --requests 20000 --prefill --threads 2 --value-size 10-200").unwrap();
+    assert_eq!(report.requests, 20_000);
+    assert_eq!(report.hits, report.gets);
+    assert_eq!(report.hit_ratio, 1.0);
+    assert_eq!((report.fills, report.errors), (0, 0));
+    assert!(report.get_latency.unwrap().samples > 100);
+    assert!(report.ops_per_second > 0.0 && report.seconds > 0.0);
+}
+
+#[test]
+fn fills_follow_the_misses_of_a_batch() {
+    let flags = "--keys 100 --requests 4000 --popularity scan --get-ratio 1 --fill --batch 16";
+    let report = run(flags).unwrap();
+    assert_eq!(report.gets, 4000);
+    assert_eq!((report.fills, report.hits), (100, 3900));
+    let report = run(&flags.replace("--fill", "")).unwrap();
+    assert_eq!((report.fills, report.hits), (0, 0));
+}
+
+#[test]
+fn a_time_bounds_the_run() {
+    let report = run("--keys 100 --seconds 0.05").unwrap();
+    assert!(report.requests > 0);
+    assert!((0.05..10.0).contains(&report.seconds), "{}", report.seconds);
+}
+
+#[test]
+fn options_that_cannot_be_met_are_refused() {
+    for (flags, option) in [
+        ("--get-ratio 1.5", "--get-ratio"),
+        ("--exponent NaN", "--exponent"),
+        ("--seconds 0", "--seconds"),
+        ("--pipeline 2", "--pipeline"),
+        ("--connections 2", "--connections"),
+        ("--target 127.0.0.1:1 --ttl 2592001", "--ttl"),
+        ("--target 127.0.0.1:1 --threads 3 --connections 2", "--connections"),
+    ] {
+        match run(flags) {
+            Err(Error::Configuration { option: named, .. }) => assert_eq!(named, option),
+            other => panic!("{flags}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let outcome = run(&format!("--target 127.0.0.1:{port} --requests 1"));
+    assert!(matches!(outcome, Err(Error::Connection { .. })), "{outcome:?}");
+}
+
+/// How the server answers.
+#[derive(Clone, Copy)]
+enum Manner {
+    Properly,
+    /// In pieces of this many bytes.
+    InPieces(usize),
+    /// Every set is refused.
+    Full,
+    /// Every get is answered with another key's value.
+    WrongKey,
+    /// Closes after the first command.
+    HangUp,
+}
+
+/// A server for `get` and `set` on a port of its own. Its threads end with the connections.
+fn serve(manner: Manner) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let values = Arc::new(Mutex::new(HashMap::new()));
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let values = Arc::clone(&values);
+            thread::spawn(move || converse(&stream, manner, &values));
+        }
+    });
+    address
+}
+
+type Values = Mutex<HashMap<String, Vec<u8>>>;
+
+fn converse(stream: &TcpStream, manner: Manner, values: &Values) -> Option<()> {
+    stream.set_nodelay(true).ok()?;
+    let mut input = BufReader::new(stream);
+    let mut line = String::new();
+    while input.read_line(&mut line).ok()? > 0 {
+        let answer = obey(&line, &mut input, manner, values)?;
+        let mut output = stream;
+        match manner {
+            Manner::InPieces(size) => {
+                for piece in answer.chunks(size) {
+                    output.write_all(piece).ok()?;
+                }
+            }
+            Manner::HangUp => return None,
+            _ => output.write_all(&answer).ok()?,
+        }
+        line.clear();
+    }
+    None
+}
+
+fn obey(line: &str, input: &mut impl Read, manner: Manner, values: &Values) -> Option<Vec<u8>> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let mut values = values.lock().ok()?;
+    if let ["set", key, _flags, _ttl, length] = words[..] {
+        let mut body = vec![0; length.parse::<usize>().ok()? + 2];
+        input.read_exact(&mut body).ok()?;
+        assert!(body.ends_with(b"\r\n"), "the length of {line} is wrong");
+        body.truncate(body.len() - 2);
+        if let Manner::Full = manner {
+            return Some(b"SERVER_ERROR out of memory storing object\r\n".to_vec());
+        }
+        values.insert(key.to_string(), body);
+        return Some(b"STORED\r\n".to_vec());
+    }
+    assert_eq!(words[0], "get", "{line}");
+    let mut answer = Vec::new();
+    for key in &words[1..] {
+        let shown = match manner {
+            Manner::WrongKey => "another",
+            _ => key,
+        };
+        if let Some(value) = values.get(*key) {
+            write!(answer, "VALUE {shown} 0 {}\r\n", value.len()).ok()?;
+            answer.extend_from_slice(value);
+            answer.extend_from_slice(b"\r\n");
+        }
+    }
+    answer.extend_from_slice(b"END\r\n");
+    Some(answer)
+}
+
+#[test]
+fn a_server_gets_the_same_load_as_the_engine() {
+    let flags = "--keys 100 --requests 2000 --fill --batch 5 --value-size 1-300";
+    let local = run(flags).unwrap();
+    for manner in [Manner::Properly, Manner::InPieces(7)] {
+        let target = serve(manner);
+        let remote = run(&format!("{flags} --target {target}")).unwrap();
+        assert_eq!(remote.gets, local.gets);
+        assert_eq!((remote.hits, remote.sets), (local.hits, local.sets));
+        assert_eq!((remote.fills, remote.errors), (local.fills, 0));
+        assert_eq!(remote.get_latency.unwrap().samples, remote.gets.div_ceil(5));
+    }
+}
+
+#[test]
+fn pipelines_and_connections_lose_no_answer() {
+    let target = serve(Manner::Properly);
+    let flags = "--keys 500 --requests 20000 --prefill --pipeline 16 --connections 5 --threads 2 --batch 3";
+    let report = run(&format!("{flags} --target {target}")).unwrap();
+    assert_eq!(report.requests, 20_000);
+    assert_eq!(report.hits, report.gets);
+    assert_eq!(report.errors, 0);
+    assert_eq!(report.connections, 5);
+}
+
+#[test]
+fn refusals_are_counted() {
+    let target = serve(Manner::Full);
+    let report = run(&format!("--keys 10 --requests 100 --get-ratio 0 --target {target}")).unwrap();
+    assert_eq!((report.sets, report.errors), (100, 100));
+    assert!(report.first_error.unwrap().starts_with("SERVER_ERROR out of memory"));
+}
+
+#[test]
+fn a_server_that_breaks_the_protocol_is_an_error() {
+    let target = serve(Manner::WrongKey);
+    let outcome = run(&format!("--keys 10 --requests 1000 --prefill --target {target}"));
+    assert!(matches!(outcome, Err(Error::Protocol { .. })), "{outcome:?}");
+    let target = serve(Manner::HangUp);
+    let outcome = run(&format!("--keys 10 --requests 1000 --target {target}"));
+    assert!(matches!(outcome, Err(Error::Connection { .. })), "{outcome:?}");
+}

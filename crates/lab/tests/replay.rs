@@ -1,0 +1,206 @@
+//! Replays of small traces through the real cache, with memory for all of them: hits and misses are known exactly.
+
+use std::io::Write;
+
+use clap::Parser;
+use ebbtide_lab::Error;
+use ebbtide_lab::replay::{ReplayArgs, Report, replay};
+use tempfile::NamedTempFile;
+
+#[derive(Parser)]
+struct Line {
+    #[command(flatten)]
+    args: ReplayArgs,
+}
+
+fn file(bytes: &[u8]) -> NamedTempFile {
+    let mut file = NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    file
+}
+
+fn try_replay(bytes: &[u8], flags: &str) -> Result<Report, Error> {
+    let file = file(bytes);
+    let line = ["replay", file.path().to_str().unwrap(), "--memory", "64m"];
+    let flags = flags.split_whitespace();
+    replay(&Line::parse_from(line.into_iter().chain(flags)).args)
+}
+
+/// Replays rows of the csv format.
+fn csv(rows: &str, flags: &str) -> Report {
+    let text = format!("timestamp_s,key_id,key_size,value_size,op,ttl_s\n{rows}");
+    try_replay(text.as_bytes(), flags).unwrap()
+}
+
+/// Requests, hits and misses.
+fn outcome(report: &Report) -> (u64, u64, u64) {
+    (report.requests, report.hits, report.misses)
+}
+
+fn audited(report: &Report) -> &ebbtide_lab::replay::AuditReport {
+    report.audit.as_ref().expect("the replay was audited")
+}
+
+#[test]
+fn a_get_that_misses_is_followed_by_a_set() {
+    let report = csv("0,1,16,100,get,0\n0,2,16,300,get,0\n1,1,16,100,get,0\n2,1,16,100,get,0\n", "");
+    assert_eq!(outcome(&report), (4, 2, 2));
+    assert_eq!(report.miss_ratio, 0.5);
+    assert_eq!(report.byte_miss_ratio, (116 + 316) as f64 / (3 * 116 + 316) as f64);
+    assert_eq!((report.objects, report.stored), (2, 2));
+    assert_eq!(report.trace_seconds, 2.0);
+}
+
+#[test]
+fn only_gets_count_in_the_miss_ratio() {
+    let report = csv(
+        "0,1,16,100,set,0\n0,1,16,100,get,0\n1,1,16,100,delete,0\n1,1,16,100,gets,0\n1,9,16,100,delete,0\n",
+        "--audit",
+    );
+    assert_eq!(outcome(&report), (5, 1, 1));
+    assert_eq!((report.gets, report.deletes), (2, 2));
+    audited(&report).verdict().unwrap();
+}
+
+#[test]
+fn objects_expire_in_the_time_of_the_trace() {
+    // Filled at 100 with 10 s to live; the trace's clock starts at its first request.
+    let rows =
+        "100,1,16,100,get,10\n108,1,16,100,get,10\n110,1,16,100,get,10\n118,1,16,100,get,10\n121,1,16,100,get,10\n";
+    let report = csv(rows, "--audit");
+    assert_eq!(outcome(&report), (5, 2, 3));
+    let audit = audited(&report);
+    assert_eq!((audit.late_hits, audit.wrong_values, audit.lost), (0, 0, Some(0)));
+    audit.verdict().unwrap();
+}
+
+#[test]
+fn writes_do_as_memcached_does() {
+    // Keys 1 to 5 are absent: only add and set store. Key 1 is then present.
+    let rows = "0,1,16,100,replace,0\n0,2,16,100,append,0\n0,3,16,100,prepend,0\n0,4,16,100,cas,0\n0,5,16,100,add,0\n\
+                1,1,16,100,set,0\n1,1,16,50,append,0\n1,1,16,50,prepend,0\n1,1,16,200,get,0\n1,1,16,90,cas,0\n1,1,16,80,replace,0\n1,1,16,70,add,0\n";
+    let report = csv(&format!("{rows}2,1,16,80,get,0\n2,5,16,100,get,0\n"), "--audit");
+    assert_eq!(outcome(&report), (14, 3, 0));
+    assert_eq!((report.objects, report.stored), (2, 6));
+    audited(&report).verdict().unwrap();
+    let report = csv(&format!("{rows}2,2,16,80,get,0\n2,3,16,80,get,0\n2,4,16,80,get,0\n"), "--audit");
+    assert_eq!(outcome(&report), (15, 1, 3));
+}
+
+#[test]
+fn counters_replace_values_that_are_no_numbers() {
+    let rows = "0,1,16,8,incr,5\n1,1,16,8,incr,5\n1,1,16,8,decr,5\n2,1,16,8,get,5\n3,2,16,8,set,0\n3,2,16,8,incr,0\n4,2,16,8,get,0\n7,1,16,8,get,5\n";
+    let report = csv(rows, "--audit");
+    assert_eq!(outcome(&report), (8, 2, 1));
+    audited(&report).verdict().unwrap();
+}
+
+#[test]
+fn malformed_lines_are_skipped_or_refused() {
+    let text = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,16,100,get,0\nrubbish\n0,1,16,100,get,0\n";
+    let report = try_replay(text.as_bytes(), "").unwrap();
+    assert_eq!(outcome(&report), (2, 1, 1));
+    assert_eq!(report.malformed_lines, 1);
+    let error = try_replay(text.as_bytes(), "--strict").unwrap_err();
+    assert!(matches!(error, Error::Malformed { line: 3, .. }), "{error}");
+    let error = try_replay(text.as_bytes(), "--strict --threads 2").unwrap_err();
+    assert!(matches!(error, Error::Malformed { line: 3, .. }), "{error}");
+}
+
+#[test]
+fn keys_that_cannot_have_their_length_are_counted() {
+    let report = csv("0,1,0,5,get,0\n0,1,300,5,get,0\n0,64,1,5,get,0\n0,1,1,5,get,0\n", "--audit");
+    // Lengths 1, 250, 2 and 1: the first and the last request are for the same key.
+    assert_eq!(outcome(&report), (4, 1, 3));
+    assert_eq!(report.keys_resized, 3);
+    audited(&report).verdict().unwrap();
+}
+
+#[test]
+fn values_too_large_are_counted_and_not_stored() {
+    let report = csv("0,1,16,1000,get,0\n0,1,16,2000000,set,0\n0,1,16,1000,get,0\n", "--audit --max-value 1m");
+    assert_eq!(outcome(&report), (3, 0, 2));
+    assert_eq!(report.store_failures, 1);
+    audited(&report).verdict().unwrap();
+}
+
+#[test]
+fn values_longer_than_a_segment_pass_the_audit() {
+    let rows = "0,1,16,3000000,set,0\n0,1,16,3000000,get,0\n1,1,16,10,append,0\n2,1,16,3000010,get,0\n";
+    let report = csv(rows, "--audit --max-value 8m");
+    assert_eq!(outcome(&report), (4, 2, 0));
+    audited(&report).verdict().unwrap();
+}
+
+#[test]
+fn threads_share_the_cache_and_give_the_same_counts() {
+    let mut rows = String::new();
+    let mut state = 1u64;
+    for request in 0..20_000u64 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let key = (state >> 33) % 500;
+        let op = ["get", "get", "get", "get", "get", "set", "delete", "append"][(state >> 60) as usize % 8];
+        let ttl = [0, 3, 60][(key % 3) as usize];
+        rows.push_str(&format!("{},{key},16,{},{op},{ttl}\n", request / 400, 20 + key % 50));
+    }
+    let alone = csv(&rows, "--audit");
+    let together = csv(&rows, "--audit --threads 3");
+    assert_eq!(alone.requests, 20_000);
+    assert!(alone.hits > 1000 && alone.misses > 1000, "{alone:?}");
+    assert_eq!(outcome(&alone), outcome(&together));
+    for report in [alone, together] {
+        audited(&report).verdict().unwrap();
+    }
+}
+
+#[test]
+fn every_format_replays_compressed_too() {
+    let twitter = "0,a,12,300,7,get,0\n1,a,12,300,7,get,0\n1,b,12,300,7,set,5\n3,b,12,300,7,get,0\n";
+    let kvcache = "key,op,size,op_count,key_size\n7,GET,100,3,40\n8,SET,100,1,40\n8,GET,100,1,40\n";
+    let mut oracle = Vec::new();
+    for (time, id) in [(9u32, 1u64), (9, 2), (10, 1)] {
+        oracle.extend(time.to_le_bytes());
+        oracle.extend(id.to_le_bytes());
+        oracle.extend(500u32.to_le_bytes());
+        oracle.extend((-1i64).to_le_bytes());
+    }
+    for (name, bytes, expected) in [
+        ("twitter", twitter.as_bytes(), (4, 2, 1)),
+        ("kvcache", kvcache.as_bytes(), (5, 3, 1)),
+        ("oracle-general", &oracle, (3, 1, 2)),
+    ] {
+        for bytes in [bytes, &zstd::encode_all(bytes, 1).unwrap()] {
+            let report = try_replay(bytes, "--audit").unwrap();
+            assert_eq!(report.format, name);
+            assert_eq!(outcome(&report), expected, "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_report_has_the_names_of_the_contract() {
+    let report = csv("0,1,16,100,get,0\n", "");
+    let json = serde_json::to_value(&report).unwrap();
+    for name in [
+        "requests",
+        "hits",
+        "misses",
+        "miss_ratio",
+        "byte_miss_ratio",
+        "ops_per_second",
+        "memory_used_bytes",
+        "objects",
+        "evictions",
+        "expired",
+    ] {
+        assert!(json[name].is_number(), "{name}");
+    }
+    assert!(json.get("audit").is_none());
+}
+
+#[test]
+fn an_empty_trace_has_no_requests() {
+    let report = csv("", "");
+    assert_eq!(outcome(&report), (0, 0, 0));
+    assert_eq!(report.miss_ratio, 0.0);
+}
