@@ -1,0 +1,31 @@
+//! Why the server did not start, with the exit code that memcached uses for it.
+
+use std::process::ExitCode;
+
+/// The message names the flag, the limit, and what to change.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A flag that does not exist, lacks its value, or has one that cannot be: exit code 1.
+    #[error("{0}")]
+    Illegal(String),
+    /// A value outside of its limits: exit code 64 (EX_USAGE).
+    #[error("{0}")]
+    Limit(String),
+    /// `-u` names nobody: exit code 67 (EX_NOUSER).
+    #[error("-u {0}: can't find the user {0} to switch to; name one that `getent passwd` lists")]
+    NoUser(String),
+    /// The operating system refused: exit code 71 (EX_OSERR).
+    #[error("{0}")]
+    System(String),
+}
+
+impl Error {
+    pub fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Illegal(_) => 1,
+            Self::Limit(_) => 64,
+            Self::NoUser(_) => 67,
+            Self::System(_) => 71,
+        })
+    }
+}

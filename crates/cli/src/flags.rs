@@ -1,0 +1,346 @@
+//! The command line of the server, as memcached 1.6 spells it: clusters (`-vvd`), attached values (`-m64`), long names
+//! (`--memory-limit=64`, or as much of one as is clear), flags in any order.
+
+mod extended;
+mod table;
+mod values;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lexopt::Arg;
+
+use self::table::{Flag, Meaning};
+use crate::error::Error;
+
+pub use self::table::FLAGS;
+
+const MIB: u64 = 1 << 20;
+/// memcached's bounds of `-I`.
+const MAX_VALUE_LEAST: u64 = 1024;
+const MAX_VALUE_MOST: u64 = 1 << 30;
+/// From here on memcached thinks that the number of threads is a mistake.
+const MANY_THREADS: usize = 64;
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Request {
+    Serve(Box<Settings>),
+    Help,
+    Version,
+    License,
+}
+
+/// What the flags set, in the units of the engine; the defaults are memcached's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    pub port: u16,
+    /// Then no TCP.
+    pub unix_socket: Option<PathBuf>,
+    pub unix_mode: u32,
+    /// The lists of all `-l`, split; empty for all addresses.
+    pub listen: Vec<String>,
+    pub backlog: u32,
+    pub requests_per_event: usize,
+    pub connections: usize,
+    pub threads: usize,
+    pub memory_bytes: u64,
+    pub max_value_bytes: u64,
+    pub idle_timeout: Option<Duration>,
+    pub verbosity: u8,
+    pub allow_shutdown: bool,
+    pub daemon: bool,
+    pub pid_file: Option<PathBuf>,
+    pub user: Option<String>,
+    pub core_dumps: bool,
+    pub lock_memory: bool,
+    pub policy: Option<String>,
+    /// Whether a full cache evicts.
+    pub evicts: bool,
+    pub merge_run: Option<u32>,
+    pub segment_bytes: Option<u64>,
+    /// One line for each flag that changes nothing here.
+    pub warnings: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            port: 11211,
+            unix_socket: None,
+            unix_mode: 0o700,
+            listen: Vec::new(),
+            backlog: 1024,
+            requests_per_event: 20,
+            connections: 1024,
+            // More workers than cores only take time from each other.
+            threads: std::thread::available_parallelism().map_or(4, |cores| cores.get().min(4)),
+            memory_bytes: 64 * MIB,
+            max_value_bytes: MIB,
+            idle_timeout: None,
+            verbosity: 0,
+            allow_shutdown: false,
+            daemon: false,
+            pid_file: None,
+            user: None,
+            core_dumps: false,
+            lock_memory: false,
+            policy: None,
+            evicts: true,
+            merge_run: None,
+            segment_bytes: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// Reads the arguments, without the name of the program.
+pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> {
+    let mut settings = Settings::default();
+    let mut parser = lexopt::Parser::from_args(args);
+    while let Some(arg) = parser.next().map_err(malformed)? {
+        let (flag, given) = match arg {
+            Arg::Short(short) => (Flag::by_short(short), format!("-{short}")),
+            Arg::Long(long) => (Flag::by_long(long), format!("--{long}")),
+            Arg::Value(value) => {
+                return Err(Error::Illegal(format!(
+                    "{}: not a flag; `ebbtide -h` lists the flags, and the commands are serve, replay and bench",
+                    value.display()
+                )));
+            }
+        };
+        let Some(flag) = flag else {
+            return Err(Error::Illegal(format!("{given}: unknown flag; `ebbtide -h` lists the flags")));
+        };
+        let value = match flag.value {
+            None => String::new(),
+            Some(what) => value(&mut parser, &given, what)?,
+        };
+        match flag.long {
+            "help" => return Ok(Request::Help),
+            "version" => return Ok(Request::Version),
+            "license" => return Ok(Request::License),
+            _ => settings.apply(flag, &value)?,
+        }
+    }
+    settings.check()?;
+    Ok(Request::Serve(Box::new(settings)))
+}
+
+fn value(parser: &mut lexopt::Parser, given: &str, what: &str) -> Result<String, Error> {
+    let missing = || Error::Illegal(format!("{given}: needs a value: {given} <{what}>"));
+    let value = parser.value().map_err(|_| missing())?;
+    let value =
+        value.into_string().map_err(|value| Error::Illegal(format!("{given} {}: not UTF-8", value.display())))?;
+    let value = value.trim();
+    if value.is_empty() {
+        return Err(missing());
+    }
+    Ok(value.to_owned())
+}
+
+fn malformed(error: lexopt::Error) -> Error {
+    Error::Illegal(format!("{error}; `ebbtide -h` lists the flags"))
+}
+
+/// A count that must not be 0, with memcached's words and exit code.
+fn positive(flag: &str, text: &str, what: &str) -> Result<usize, Error> {
+    match text.parse() {
+        Ok(count) if count > 0 => Ok(count),
+        _ => Err(Error::Illegal(format!("{flag} {text}: {what} must be greater than 0; give a number from 1"))),
+    }
+}
+
+impl Settings {
+    fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), Error> {
+        let name = &flag.name();
+        match flag.meaning {
+            Meaning::Refused(reason) => {
+                return Err(Error::Limit(format!(
+                    "{name}: {reason}; start without {name} only if that is what you want"
+                )));
+            }
+            Meaning::Ignored(reason) => {
+                self.warnings.push(format!("{name} is ignored: {reason}"));
+            }
+            Meaning::Given => {}
+            Meaning::Used => self.set(flag, name, value)?,
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, flag: &Flag, name: &str, value: &str) -> Result<(), Error> {
+        match flag.long {
+            "port" => self.port = port(name, value)?,
+            "udp-port" => {
+                if port(name, value)? != 0 {
+                    self.warnings.push(format!("{name} {value} is ignored: UDP is not served"));
+                }
+            }
+            "unix-socket" => self.unix_socket = Some(value.into()),
+            "unix-mask" => self.unix_mode = values::octal(name, value)?,
+            "listen" => {
+                let hosts = value.split([',', ';']).map(str::trim);
+                self.listen.extend(hosts.filter(|host| !host.is_empty()).map(str::to_owned));
+            }
+            "listen-backlog" => {
+                self.backlog = values::number(name, value, 1..=i32::MAX as u64)? as u32;
+            }
+            "conn-limit" => self.connections = positive(name, value, "Maximum connections")?,
+            "max-reqs-per-event" => {
+                self.requests_per_event = positive(name, value, "Number of requests per event")?;
+            }
+            "threads" => {
+                self.threads = positive(name, value, "Number of threads")?;
+                if self.threads > MANY_THREADS {
+                    self.warnings.push(format!("{name} {value}: more threads than cores take time from each other"));
+                }
+            }
+            "memory-limit" => self.memory_bytes = values::megabytes(name, value)?,
+            "max-item-size" => self.max_value_bytes = values::size(name, value)?,
+            "protocol" => protocol(name, value)?,
+            "extended" => extended::parse(value, self)?,
+            "verbose" => self.verbosity = self.verbosity.saturating_add(1),
+            "enable-shutdown" => self.allow_shutdown = true,
+            "disable-evictions" => self.evicts = false,
+            "daemon" => self.daemon = true,
+            "pidfile" => self.pid_file = Some(value.into()),
+            "user" => self.user = Some(value.to_owned()),
+            "enable-coredumps" => self.core_dumps = true,
+            "lock-memory" => self.lock_memory = true,
+            "policy" => self.policy = Some(value.to_owned()),
+            "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
+            "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
+            other => unreachable!("{other} is in the table as used"),
+        }
+        Ok(())
+    }
+
+    /// What no flag can decide alone.
+    fn check(&self) -> Result<(), Error> {
+        let (memory, most) = (self.memory_bytes, self.max_value_bytes);
+        let advice = if most < MAX_VALUE_LEAST {
+            "Item max size cannot be less than 1024 bytes. Raise -I to 1k or more."
+        } else if most > MAX_VALUE_MOST {
+            "Cannot set item size limit higher than a gigabyte. Lower -I to 1024m or less."
+        } else if most > memory / 2 {
+            "Cannot set item size limit higher than 1/2 of memory max. Raise -m or lower -I."
+        } else {
+            return self.check_port();
+        };
+        Err(Error::Limit(format!("-m {} -I {most}: {advice}", memory / MIB)))
+    }
+
+    fn check_port(&self) -> Result<(), Error> {
+        if self.port == 0 && self.unix_socket.is_none() && self.listen.is_empty() {
+            return Err(Error::Limit(
+                "-p 0: nothing to listen on; give a port from 1 to 65535, or -s <file>".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn port(name: &str, value: &str) -> Result<u16, Error> {
+    value.parse().map_err(|_| Error::Limit(format!("{name} {value}: Invalid port number; give one from 0 to 65535")))
+}
+
+fn protocol(name: &str, value: &str) -> Result<(), Error> {
+    match value {
+        "auto" | "ascii" => Ok(()),
+        "binary" => Err(Error::Limit(format!("{name} binary: the binary protocol is not spoken; use auto or ascii"))),
+        _ => Err(Error::Limit(format!(
+            "{name} {value}: Invalid value for binding protocol: {value}; should be one of auto or ascii"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(line: &[&str]) -> Result<Settings, Error> {
+        match parse(line.iter().map(OsString::from))? {
+            Request::Serve(settings) => Ok(*settings),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn every_spelling_is_read() {
+        for line in [
+            &["-p", "1234", "-m", "100", "-vv"][..],
+            &["-p1234", "-vm100", "-v"],
+            &["--port=1234", "--memory-limit", "100", "--verbose", "-v"],
+            &["--por=1234", "-m 100", "-vv"],
+        ] {
+            let settings = read(line).unwrap();
+            assert_eq!((settings.port, settings.memory_bytes, settings.verbosity), (1234, 100 * MIB, 2), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn every_used_flag_of_the_table_sets_something() {
+        for flag in FLAGS.iter().filter(|flag| flag.meaning == Meaning::Used) {
+            if matches!(flag.long, "help" | "version" | "license" | "protocol") {
+                continue;
+            }
+            let value = match flag.long {
+                "unix-mask" => "7",
+                "max-item-size" => "2k",
+                "extended" => "idle_timeout=9",
+                _ => "63",
+            };
+            let mut settings = Settings::default();
+            settings.apply(flag, value).unwrap();
+            assert_ne!(settings, Settings::default(), "{}", flag.long);
+        }
+    }
+
+    #[test]
+    fn listeners_add_up() {
+        let settings = read(&["-l", "127.0.0.1,[::1]:12", "--listen=localhost:99"]).unwrap();
+        assert_eq!(settings.listen, ["127.0.0.1", "[::1]:12", "localhost:99"]);
+    }
+
+    #[test]
+    fn flags_without_a_meaning_warn() {
+        let settings = read(&["-f", "1.5", "-U", "11211", "-n20"]).unwrap();
+        assert_eq!(settings.warnings.len(), 3);
+        assert_eq!(read(&["-U", "0", "-L", "-X", "-W"]).unwrap().warnings, [""; 0]);
+    }
+
+    #[test]
+    fn unknown_flags_and_missing_values_are_illegal() {
+        for line in
+            [&["-Q"][..], &["--frob"], &["-p"], &["-m", ""], &["-c", "0"], &["-t", "abc"], &["stray"], &["--daemon=1"]]
+        {
+            assert!(matches!(read(line), Err(Error::Illegal(_))), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn values_outside_of_their_limits_are_refused() {
+        for (line, part) in [
+            (&["-m", "0"][..], "1/2 of memory"),
+            (&["-m", "1"], "1/2 of memory"),
+            (&["-I", "10"], "less than 1024"),
+            (&["-I", "2g", "-m", "9000"], "a gigabyte"),
+            (&["-I", "33m"], "1/2 of memory"),
+            (&["-p", "70000"], "-p 70000"),
+            (&["-p", "0"], "nothing to listen on"),
+            (&["-B", "binary"], "not spoken"),
+            (&["-a", "9"], "octal"),
+            (&["-Z"], "TLS"),
+            (&["-Y", "f"], "authentication"),
+            (&["-S"], "SASL"),
+        ] {
+            match read(line) {
+                Err(Error::Limit(message)) => assert!(message.contains(part), "{message}"),
+                other => panic!("{line:?}: {other:?}"),
+            }
+        }
+        assert!(read(&["-I", "32m"]).is_ok());
+    }
+}

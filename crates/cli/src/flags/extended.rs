@@ -1,0 +1,112 @@
+//! The options of `-o`: `name` or `name=value`, separated by commas.
+
+use super::table::Meaning::{self, Given, Ignored, Used};
+use super::{Settings, values};
+use crate::error::Error;
+use std::time::Duration;
+
+const SLABS: &str = "segments take the place of slab classes";
+const LRU: &str = "segments take the place of the LRU lists and their crawler";
+const INDEX: &str = "the index sizes itself";
+const BUFFERS: &str = "buffers are bounded without it";
+const FLASH: &str = "all data stays in memory";
+const TLS: &str = "TLS is not spoken";
+const WATCH: &str = "watch commands are not taken";
+
+/// Name, whether it needs a value, what it means here.
+#[rustfmt::skip]
+const OPTIONS: &[(&str, bool, Meaning)] = &[
+    ("idle_timeout", true, Used),
+    ("maxconns_fast", false, Given), ("modern", false, Given),
+    ("no_maxconns_fast", false, Ignored("connections over -c are answered and closed at once")),
+    ("no_modern", false, Ignored("there is one set of defaults")),
+    ("hashpower", true, Ignored(INDEX)), ("no_hashexpand", false, Ignored(INDEX)),
+    ("hash_algorithm", true, Ignored(INDEX)),
+    ("tail_repair_time", true, Ignored(LRU)), ("temporary_ttl", true, Ignored(LRU)),
+    ("lru_crawler", false, Ignored(LRU)), ("no_lru_crawler", false, Ignored(LRU)),
+    ("lru_crawler_sleep", true, Ignored(LRU)), ("lru_crawler_tocrawl", true, Ignored(LRU)),
+    ("lru_maintainer", false, Ignored(LRU)), ("no_lru_maintainer", false, Ignored(LRU)),
+    ("hot_lru_pct", true, Ignored(LRU)), ("warm_lru_pct", true, Ignored(LRU)),
+    ("hot_max_factor", true, Ignored(LRU)), ("warm_max_factor", true, Ignored(LRU)),
+    ("slab_reassign", false, Ignored(SLABS)), ("no_slab_reassign", false, Ignored(SLABS)),
+    ("slab_automove", false, Ignored(SLABS)), ("no_slab_automove", false, Ignored(SLABS)),
+    ("slab_automove_ratio", true, Ignored(SLABS)), ("slab_automove_window", true, Ignored(SLABS)),
+    ("slab_automove_freeratio", true, Ignored(SLABS)), ("slab_chunk_max", true, Ignored(SLABS)),
+    ("slab_sizes", true, Ignored(SLABS)), ("no_chunked_items", false, Ignored(SLABS)),
+    ("read_buf_mem_limit", true, Ignored(BUFFERS)), ("resp_obj_mem_limit", true, Ignored(BUFFERS)),
+    ("watcher_logbuf_size", true, Ignored(WATCH)), ("worker_logbuf_size", true, Ignored(WATCH)),
+    ("track_sizes", false, Ignored("stats sizes is not kept")),
+    ("inline_ascii_resp", false, Ignored("how answers are written is not a choice")),
+    ("no_inline_ascii_resp", false, Ignored("how answers are written is not a choice")),
+    ("drop_privileges", false, Ignored("system calls are not filtered")),
+    ("no_drop_privileges", false, Given),
+    ("sock_cookie_id", true, Ignored("sockets carry no cookie")),
+    ("ext_path", true, Ignored(FLASH)), ("ext_page_size", true, Ignored(FLASH)),
+    ("ext_wbuf_size", true, Ignored(FLASH)), ("ext_threads", true, Ignored(FLASH)),
+    ("ext_io_depth", true, Ignored(FLASH)), ("ext_item_size", true, Ignored(FLASH)),
+    ("ext_item_age", true, Ignored(FLASH)), ("ext_low_ttl", true, Ignored(FLASH)),
+    ("ext_recache_rate", true, Ignored(FLASH)), ("ext_compact_under", true, Ignored(FLASH)),
+    ("ext_drop_under", true, Ignored(FLASH)), ("ext_max_sleep", true, Ignored(FLASH)),
+    ("ext_max_frag", true, Ignored(FLASH)), ("ext_drop_unread", false, Ignored(FLASH)),
+    ("ssl_chain_cert", true, Ignored(TLS)), ("ssl_key", true, Ignored(TLS)),
+    ("ssl_verify_mode", true, Ignored(TLS)), ("ssl_keyformat", true, Ignored(TLS)),
+    ("ssl_ciphers", true, Ignored(TLS)), ("ssl_ca_cert", true, Ignored(TLS)),
+    ("ssl_wbuf_size", true, Ignored(TLS)), ("ssl_session_cache", false, Ignored(TLS)),
+    ("ssl_kernel_tls", false, Ignored(TLS)), ("ssl_min_version", true, Ignored(TLS)),
+];
+
+/// Reads one list into `settings`.
+pub fn parse(list: &str, settings: &mut Settings) -> Result<(), Error> {
+    for option in list.split(',').map(str::trim).filter(|o| !o.is_empty()) {
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        let Some((_, needs_value, meaning)) = OPTIONS.iter().find(|o| o.0 == name) else {
+            return Err(Error::Illegal(format!(
+                "-o {option}: Illegal suboption \"{option}\"; `ebbtide -h` tells which there are"
+            )));
+        };
+        if *needs_value && value.is_none() {
+            return Err(Error::Illegal(format!(
+                "-o {name}: Missing numeric argument for {name}; write {name}=<value>"
+            )));
+        }
+        match meaning {
+            Meaning::Ignored(reason) => settings.warnings.push(format!("-o {name} is ignored: {reason}")),
+            Meaning::Used => {
+                let seconds = values::number("-o idle_timeout", value.unwrap_or_default(), 0..=u32::MAX.into())?;
+                settings.idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
+            }
+            Meaning::Given | Meaning::Refused(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(list: &str) -> Result<Settings, Error> {
+        let mut settings = Settings::default();
+        parse(list, &mut settings).map(|()| settings)
+    }
+
+    #[test]
+    fn the_idle_timeout_is_read_and_the_rest_warned_about() {
+        let settings = read("modern,maxconns_fast,idle_timeout=30,hashpower=20").unwrap();
+        assert_eq!(settings.idle_timeout, Some(Duration::from_secs(30)));
+        assert_eq!(settings.warnings.len(), 1);
+        assert!(settings.warnings[0].contains("hashpower"));
+        assert_eq!(read("idle_timeout=0").unwrap().idle_timeout, None);
+    }
+
+    #[test]
+    fn unknown_and_incomplete_options_are_refused() {
+        for bad in ["frob", "modern,frob=1", "idle_timeout", "hashpower"] {
+            assert!(matches!(read(bad), Err(Error::Illegal(_))), "{bad}");
+        }
+        assert!(matches!(read("idle_timeout=x"), Err(Error::Limit(_))));
+    }
+}

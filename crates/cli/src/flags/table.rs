@@ -1,0 +1,132 @@
+//! Every flag that memcached 1.6 knows, as it spells them, and what it means here.
+
+/// What a flag does here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// It sets something.
+    Used,
+    /// It asks for what is so anyway.
+    Given,
+    /// Accepted, and one line on stderr says why nothing follows from it.
+    Ignored(&'static str),
+    /// Starting without what it asks for would be unsafe or useless.
+    Refused(&'static str),
+}
+
+#[derive(Debug)]
+pub struct Flag {
+    /// `None` for our own flags, which have only a long form.
+    pub short: Option<char>,
+    pub long: &'static str,
+    /// What the value is called in the help; `None` if there is none.
+    pub value: Option<&'static str>,
+    pub meaning: Meaning,
+    pub help: &'static str,
+}
+
+use Meaning::{Given, Ignored, Refused, Used};
+
+const SLABS: &str = "segments take the place of slab classes";
+const RESTART: &str = "the cache starts empty";
+
+#[rustfmt::skip]
+pub const FLAGS: &[Flag] = &[
+    flag('p', "port", Some("num"), Used, "TCP port to listen on (default: 11211)"),
+    flag('U', "udp-port", Some("num"), Used, "UDP is not served; anything but 0 gives a warning"),
+    flag('s', "unix-socket", Some("file"), Used, "unix socket to listen on (then no TCP)"),
+    flag('a', "unix-mask", Some("mask"), Used, "access mode of the unix socket, octal (default: 700)"),
+    flag('A', "enable-shutdown", None, Used, "allow the command \"shutdown\""),
+    flag('l', "listen", Some("addr"), Used, "address to listen on: host, host:port, [v6]:port, a list\nwith commas, or the flag several times (default: all)"),
+    flag('d', "daemon", None, Used, "run in the background once the port is open"),
+    flag('r', "enable-coredumps", None, Used, "raise the limit on core files"),
+    flag('u', "user", Some("user"), Used, "run as this user (only when started as root)"),
+    flag('m', "memory-limit", Some("num"), Used, "all memory of the cache, in megabytes (default: 64)"),
+    flag('M', "disable-evictions", None, Used, "a full cache refuses writes instead of evicting"),
+    flag('c', "conn-limit", Some("num"), Used, "connections at a time (default: 1024)"),
+    flag('k', "lock-memory", None, Used, "lock all memory"),
+    flag('v', "verbose", None, Used, "say what goes wrong; -vv: connections too"),
+    flag('h', "help", None, Used, "print this help"),
+    flag('i', "license", None, Used, "print the licence"),
+    flag('V', "version", None, Used, "print the version"),
+    flag('P', "pidfile", Some("file"), Used, "write the process id into this file"),
+    flag('f', "slab-growth-factor", Some("num"), Ignored(SLABS), ""),
+    flag('n', "slab-min-size", Some("bytes"), Ignored(SLABS), ""),
+    flag('L', "enable-largepages", None, Given, "huge pages are always asked for"),
+    flag('D', "stats-delimiter", Some("char"), Ignored("statistics are not kept by prefix"), ""),
+    flag('t', "threads", Some("num"), Used, "worker threads (default: 4, or the cores if fewer)"),
+    flag('R', "max-reqs-per-event", Some("num"), Used, "requests of one connection before the others have their turn\n(default: 20)"),
+    flag('C', "disable-cas", None, Ignored("cas tokens cost no memory here"), ""),
+    flag('b', "listen-backlog", Some("num"), Used, "connections that wait to be accepted (default: 1024)"),
+    flag('B', "protocol", Some("name"), Used, "ascii or auto; binary is not spoken"),
+    flag('I', "max-item-size", Some("num"), Used, "largest value, with k or m (default: 1m, min: 1k, max: 1024m,\nat most half of -m)"),
+    flag('S', "enable-sasl", None, Refused("SASL is not spoken, and the server would be open to everyone"), ""),
+    flag('F', "disable-flush-all", None, Ignored("flush_all stays allowed"), ""),
+    flag('X', "disable-dumping", None, Given, "dumps of the keys are never given"),
+    flag('W', "disable-watch", None, Given, "watch commands are never taken"),
+    flag('Y', "auth-file", Some("file"), Refused("authentication is not there, and the server would be open to everyone"), ""),
+    flag('e', "memory-file", Some("file"), Ignored(RESTART), ""),
+    flag('Z', "enable-ssl", None, Refused("TLS is not spoken, and data would travel in the clear"), ""),
+    flag('o', "extended", Some("list"), Used, "options with commas; idle_timeout=<seconds> has a meaning,\nthe others of memcached 1.6 give a warning"),
+    flag('N', "napi-ids", Some("num"), Ignored("connections are dealt to the workers in turn"), ""),
+    own("policy", "name", "eviction policy (default: merge)"),
+    own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
+    own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
+];
+
+const fn flag(
+    short: char,
+    long: &'static str,
+    value: Option<&'static str>,
+    meaning: Meaning,
+    help: &'static str,
+) -> Flag {
+    Flag { short: Some(short), long, value, meaning, help }
+}
+
+const fn own(long: &'static str, value: &'static str, help: &'static str) -> Flag {
+    Flag { short: None, long, value: Some(value), meaning: Used, help }
+}
+
+impl Flag {
+    pub fn by_short(short: char) -> Option<&'static Self> {
+        FLAGS.iter().find(|flag| flag.short == Some(short))
+    }
+
+    /// The flag of this long name, or the only one that begins with it.
+    pub fn by_long(name: &str) -> Option<&'static Self> {
+        let mut fits = FLAGS.iter().filter(|flag| flag.long.starts_with(name));
+        let exact = FLAGS.iter().find(|flag| flag.long == name);
+        exact.or_else(|| fits.next().filter(|_| fits.next().is_none()))
+    }
+
+    /// How messages name it: `-p`, or `--policy`.
+    pub fn name(&self) -> String {
+        match self.short {
+            Some(short) => format!("-{short}"),
+            None => format!("--{}", self.long),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_may_be_cut_short_where_only_one_fits() {
+        assert_eq!(Flag::by_long("port").unwrap().short, Some('p'));
+        assert_eq!(Flag::by_long("memory-l").unwrap().short, Some('m'));
+        assert!(Flag::by_long("disable").is_none());
+        assert!(Flag::by_long("frob").is_none());
+    }
+
+    #[test]
+    fn every_flag_is_named_once() {
+        for (at, flag) in FLAGS.iter().enumerate() {
+            for other in &FLAGS[at + 1..] {
+                assert_ne!(flag.long, other.long);
+                assert!(flag.short.is_none() || flag.short != other.short);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The commands of the lab, whose arguments are the lab's own.
+
+use std::ffi::OsString;
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use clap::Parser;
+use ebbtide_lab::{Error, bench, replay};
+
+#[derive(Parser)]
+#[command(name = "ebbtide", disable_help_subcommand = true)]
+enum Command {
+    /// Replay a trace look-aside, in the trace's own time, and report its miss ratio
+    Replay(replay::ReplayArgs),
+    /// Load the engine, or any memcached server, with a synthetic workload and report throughput and latency
+    Bench(bench::BenchArgs),
+}
+
+/// Whether `word` is a command of the lab.
+pub fn knows(word: &OsString) -> bool {
+    word == "replay" || word == "bench"
+}
+
+/// Runs the command that `args` begins with.
+pub fn run(args: &[OsString]) -> ExitCode {
+    let program = OsString::from("ebbtide");
+    let command = match Command::try_parse_from(std::iter::once(&program).chain(args)) {
+        Ok(command) => command,
+        Err(refusal) => refusal.exit(),
+    };
+    let result = match command {
+        Command::Replay(args) => replay::run(args),
+        Command::Bench(args) => bench::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader, `head` for one, has seen enough.
+        Err(Error::Output(error)) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ebbtide: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_hold_together() {
+        use clap::CommandFactory;
+        Command::command().debug_assert();
+        for name in Command::command().get_subcommands().map(|c| c.get_name()) {
+            assert!(knows(&name.into()), "{name}");
+        }
+    }
+}

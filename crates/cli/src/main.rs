@@ -1,0 +1,53 @@
+//! The binary `ebbtide`: reads the command line and hands over to the server or, for `replay` and `bench`, to the lab.
+#![forbid(unsafe_code)]
+
+mod daemon;
+mod error;
+mod flags;
+mod help;
+mod lab;
+mod listeners;
+mod process;
+mod serve;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::process::ExitCode;
+
+use error::Error;
+use flags::Request;
+
+fn main() -> ExitCode {
+    let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if args.first().is_some_and(lab::knows) {
+        return lab::run(&args);
+    }
+    if args.first().is_some_and(|first| first == "serve") {
+        args.remove(0);
+    }
+    match server(&args) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("ebbtide: {error}");
+            error.exit_code()
+        }
+    }
+}
+
+fn server(args: &[OsString]) -> Result<ExitCode, Error> {
+    match flags::parse(args.iter().cloned())? {
+        Request::Help => show(&help::usage()),
+        Request::Version => show(&help::version()),
+        Request::License => show(&help::license()),
+        Request::Serve(settings) if settings.daemon && !daemon::is_copy() => {
+            return daemon::start(args);
+        }
+        Request::Serve(settings) => serve::run(*settings)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Unlike `print!`, does not mind a reader that has seen enough.
+fn show(text: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+}

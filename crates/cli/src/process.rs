@@ -1,0 +1,82 @@
+//! What the server asks of the operating system for itself: limits, locked memory, another user, a pid file.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::mman::{MlockAllFlags, mlockall};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Pid, User, geteuid, setgid, setgroups, setuid};
+
+use crate::error::Error;
+
+/// Open files beside the connections: listeners, wakers, epoll and the standard streams.
+const FILES_BESIDE: u64 = 64;
+
+/// Raises the limit on open files so that `-c` connections fit.
+pub fn allow_files(connections: usize, threads: usize) -> Result<(), Error> {
+    let wanted = connections as u64 + 4 * threads as u64 + FILES_BESIDE;
+    let failed = |error: Errno| {
+        Error::System(format!(
+            "-c {connections}: failed to set rlimit for open files to {wanted} ({error}). Try starting as root or \
+             requesting smaller maxconns value."
+        ))
+    };
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).map_err(failed)?;
+    if soft < wanted {
+        setrlimit(Resource::RLIMIT_NOFILE, wanted, hard.max(wanted)).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Raises the limit on core files as far as it goes.
+pub fn allow_core_dumps() -> Result<(), Error> {
+    getrlimit(Resource::RLIMIT_CORE)
+        .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_CORE, hard, hard))
+        .map_err(|error| Error::System(format!("-r: failed to ensure corefile creation: {error}")))
+}
+
+/// Locks all memory, now and later; a refusal is only worth a warning, as it is to memcached.
+pub fn lock_memory() -> Result<(), String> {
+    mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)
+        .map_err(|error| format!("-k invalid, mlockall() failed: {error}"))
+}
+
+pub fn is_root() -> bool {
+    geteuid().is_root()
+}
+
+/// Gives up root for the user `name` and its group.
+pub fn become_user(name: &str) -> Result<(), Error> {
+    let failed = |error: Errno| Error::System(format!("-u {name}: failed to assume identity: {error}"));
+    let user = User::from_name(name).map_err(failed)?.ok_or_else(|| Error::NoUser(name.to_owned()))?;
+    setgroups(&[]).map_err(failed)?;
+    setgid(user.gid).map_err(failed)?;
+    setuid(user.uid).map_err(failed)
+}
+
+/// The file with our process id; removed when dropped.
+#[derive(Debug)]
+pub struct PidFile {
+    path: PathBuf,
+}
+
+impl PidFile {
+    /// Written beside and renamed, so that nobody reads half a number.
+    pub fn write(path: &Path) -> io::Result<Self> {
+        let path = std::path::absolute(path)?;
+        let mut beside = path.clone().into_os_string();
+        beside.push(".tmp");
+        fs::write(&beside, format!("{}\n", Pid::this()))?;
+        fs::rename(&beside, &path)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for PidFile {
+    fn drop(&mut self) {
+        // Already gone is as good; there is nobody to tell of anything else.
+        let _ = fs::remove_file(&self.path);
+    }
+}

@@ -1,0 +1,137 @@
+//! Starts the server, in memcached's order: limits, then the other user, then the sockets; and stops it on a signal.
+
+use std::thread;
+
+use ebbtide_server::ebbtide::{ByteSize, Cache, Policy};
+use ebbtide_server::{Server, ServerOptions, StopHandle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::error::Error;
+use crate::flags::Settings;
+use crate::process::{self, PidFile};
+use crate::{daemon, listeners};
+
+/// Serves until a signal or a client that may ends it.
+pub fn run(settings: Settings) -> Result<(), Error> {
+    for warning in &settings.warnings {
+        eprintln!("ebbtide: warning: {warning}");
+    }
+    if daemon::is_copy() {
+        daemon::detach()?;
+    }
+    prepare(&settings)?;
+    let cache = cache(&settings)?;
+    let options = options(&settings)?;
+    let server = Server::bind(options, cache).map_err(|error| not_bound(&settings, error))?;
+    let pid_file = settings.pid_file.as_deref().and_then(|path| {
+        PidFile::write(path)
+            .inspect_err(|error| {
+                eprintln!("ebbtide: warning: -P {}: Could not write the pid file: {error}", path.display());
+            })
+            .ok()
+    });
+    stop_on_signals(server.stop_handle())?;
+    if daemon::is_copy() {
+        daemon::ready(settings.verbosity > 0)?;
+    }
+    let result = server.run();
+    drop(pid_file);
+    result.map_err(|error| Error::System(error.to_string()))
+}
+
+fn prepare(settings: &Settings) -> Result<(), Error> {
+    if settings.core_dumps {
+        process::allow_core_dumps()?;
+    }
+    process::allow_files(settings.connections, settings.threads)?;
+    if process::is_root() {
+        match &settings.user {
+            Some(user) => process::become_user(user)?,
+            None => eprintln!("ebbtide: warning: running as root; -u <user> gives that up once the limits are set"),
+        }
+    }
+    if settings.lock_memory
+        && let Err(refusal) = process::lock_memory()
+    {
+        eprintln!("ebbtide: warning: {refusal}");
+    }
+    Ok(())
+}
+
+fn cache(settings: &Settings) -> Result<Cache, Error> {
+    let mut builder = Cache::builder()
+        .memory(ByteSize::bytes(settings.memory_bytes))
+        .max_value(ByteSize::bytes(settings.max_value_bytes))
+        .evict(settings.evicts);
+    if let Some(name) = &settings.policy {
+        let policy = name.parse::<Policy>().map_err(|error| Error::Limit(format!("--policy {name}: {error}")))?;
+        builder = builder.policy(policy);
+    }
+    if let Some(segments) = settings.merge_run {
+        builder = builder.merge_run(segments);
+    }
+    if let Some(bytes) = settings.segment_bytes {
+        builder = builder.segment_size(ByteSize::bytes(bytes));
+    }
+    builder.build().map_err(|error| Error::Limit(format!("the cache cannot be made with these flags: {error}")))
+}
+
+fn options(settings: &Settings) -> Result<ServerOptions, Error> {
+    Ok(ServerOptions {
+        listeners: listeners::resolve(settings)?,
+        threads: settings.threads,
+        max_connections: settings.connections,
+        requests_per_event: settings.requests_per_event,
+        backlog: settings.backlog,
+        idle_timeout: settings.idle_timeout,
+        verbosity: settings.verbosity.into(),
+        allow_shutdown: settings.allow_shutdown,
+        ..ServerOptions::default()
+    })
+}
+
+/// Names the flag that the address came from, with memcached's words.
+fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
+    use ebbtide_server::Error as E;
+    Error::System(match error {
+        E::Listen { address, source } => {
+            if let Some(path) = &settings.unix_socket {
+                format!(
+                    "-s {0}: failed to listen on UNIX socket: {0}: {source}; give a path in a folder that can be written",
+                    path.display()
+                )
+            } else if settings.listen.is_empty() {
+                format!(
+                    "-p {0}: failed to listen on TCP port {0}: {source}; stop what listens there, or give another port",
+                    settings.port
+                )
+            } else {
+                format!(
+                    "-l {address}: failed to listen on one of interface(s) {}: {source}; give another address or port",
+                    settings.listen.join(",")
+                )
+            }
+        }
+        E::NotASocket { path } => {
+            format!("-s {path}: the file is there and is no socket; give another path")
+        }
+        other => other.to_string(),
+    })
+}
+
+/// SIGTERM and SIGINT stop the server; SIGHUP, which makes memcached read its password file again, does nothing.
+fn stop_on_signals(stop: StopHandle) -> Result<(), Error> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+        .map_err(|error| Error::System(format!("cannot wait for signals: {error}")))?;
+    thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever().filter(|signal| *signal != SIGHUP) {
+                eprintln!("Signal handled: {}.", signal_hook::low_level::signal_name(signal).unwrap_or("unknown"));
+                stop.stop();
+            }
+        })
+        .map(drop)
+        .map_err(|error| Error::System(format!("cannot start a thread: {error}")))
+}
