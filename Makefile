@@ -1,0 +1,77 @@
+# make run: build the server and start it on port 11211.  make test: install what the tests need, then run them all.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Debian packages that the tests use: the server to compare with, its conformance tool, and what builds the clients.
+DEBIAN := memcached libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc libc6-dev
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+# Started by root, the server gives root up.
+RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
+FLAGS :=
+
+.PHONY: help build run test tools check unit loom conformance clean
+
+help:
+	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
+	@echo "make test         install what the tests need, then run them all"
+	@echo "make check        formatting, lints, tidy"
+	@echo "make unit         the Rust tests"
+	@echo "make loom         the concurrency models"
+	@echo "make conformance  the server against memcached and its clients"
+
+build:
+	cargo build --release --locked --package ebbtide-cli
+
+run: build
+	exec ./target/release/ebbtide $(RUN_USER) $(FLAGS)
+
+test: tools
+	$(MAKE) check
+	$(MAKE) unit
+	$(MAKE) loom
+	$(MAKE) conformance
+
+# Debian's packages where one is missing, the Rust components, and the Python clients in a venv of their own.
+tools: $(VENV)/ready
+	cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+	cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+
+.PHONY: debian
+debian:
+	missing=""; \
+	for package in $(DEBIAN); do \
+	    dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null | grep -q 'install ok installed' || missing="$$missing $$package"; \
+	done; \
+	if [ -n "$$missing" ]; then \
+	    export DEBIAN_FRONTEND=noninteractive; \
+	    $(SUDO) apt-get update -q </dev/null; \
+	    $(SUDO) apt-get install -qy --no-install-recommends $$missing </dev/null; \
+	fi
+
+$(VENV)/ready: tests/requirements.txt | debian
+	python3 -m venv $(VENV)
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --requirement tests/requirements.txt
+	touch $@
+
+check:
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo xtask tidy
+
+unit:
+	cargo test --workspace --locked
+
+# Loom rebuilds everything with its own atomics, hence the target directory of its own.
+loom:
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release --package ebbtide-store --lib
+
+conformance: build
+	$(PYTHON) -m pytest tests
+
+clean:
+	cargo clean
+	rm -rf $(VENV)

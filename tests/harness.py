@@ -1,0 +1,174 @@
+"""Servers on free ports, and raw connections to them."""
+
+import getpass
+import os
+import pathlib
+import select
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MEMCACHED = "/usr/bin/memcached"
+# Another server may stand in, for instance memcached itself, to see that the tests are fair.
+EBBTIDE = os.environ.get("EBBTIDE_BINARY", str(ROOT / "target/release/ebbtide"))
+START_SECONDS = 20
+# memcached refuses to run as root without being told to.
+USER = ["-u", getpass.getuser()]
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """A running server; `with` stops it. Without `-s` or `-l` in `flags` it listens on a free port of 127.0.0.1."""
+
+    def __init__(self, binary, *flags):
+        self.binary = binary
+        self.flags = [str(flag) for flag in flags]
+        self.unix = self.flags[self.flags.index("-s") + 1] if "-s" in self.flags else None
+        self.port = None
+        self.process = None
+        # A file, because nobody reads while the server runs, and a full pipe would stop it.
+        self.log = tempfile.TemporaryFile()
+
+    def __enter__(self):
+        # The port may be taken between the look and the start: then once more.
+        for _ in range(5):
+            self.port = free_port()
+            where = [] if self.unix else ["-p", str(self.port)]
+            if not self.unix and "-l" not in self.flags:
+                where += ["-l", "127.0.0.1"]
+            self.process = subprocess.Popen(
+                [self.binary, *USER, *where, *self.flags],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self.log,
+            )
+            if self._listens():
+                return self
+        raise RuntimeError(f"{self.binary} {self.flags} did not start: {self.messages()}")
+
+    def _listens(self):
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self.process.poll() is None:
+            try:
+                self.connect().close()
+                return True
+            except OSError:
+                time.sleep(0.01)
+        if self.process.poll() is None:
+            self.__exit__()
+        return False
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait(10)
+
+    def messages(self):
+        self.log.seek(0)
+        return self.log.read().decode()
+
+    def connect(self):
+        return Connection(self.unix or ("127.0.0.1", self.port))
+
+    def stat(self, name, of="stats"):
+        with self.connect() as connection:
+            answer = connection.ask(f"{of}\r\n".encode(), b"END\r\n")
+        for line in answer.decode().splitlines():
+            words = line.split(" ", 2)
+            if len(words) == 3 and words[1] == name:
+                return words[2]
+        raise KeyError(name)
+
+    def rss_bytes(self):
+        status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        return int(line.split()[1]) * 1024
+
+
+class Connection:
+    """A socket that keeps what it has received."""
+
+    def __init__(self, where, timeout=10):
+        family = socket.AF_UNIX if isinstance(where, str) else socket.AF_INET
+        self.socket = socket.socket(family)
+        self.socket.settimeout(timeout)
+        try:
+            self.socket.connect(where)
+        except OSError:
+            self.socket.close()
+            raise
+        if family == socket.AF_INET:
+            self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.received = bytearray()
+        self.closed = False
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        self.socket.close()
+
+    def send(self, data):
+        """Sends, and takes in answers meanwhile, so that neither side waits for the other."""
+        view = memoryview(data)
+        poll = select.poll()
+        poll.register(self.socket, select.POLLIN | select.POLLOUT)
+        deadline = time.monotonic() + self.socket.gettimeout()
+        while view and not self.closed:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the server takes no more")
+            events = sum(event for _, event in poll.poll(left * 1000))
+            if events & ~select.POLLOUT:
+                self.take()
+            if events & select.POLLOUT and not self.closed:
+                try:
+                    view = view[self.socket.send(view[: 1 << 18]) :]
+                except (BrokenPipeError, ConnectionResetError):
+                    self.closed = True
+
+    def take(self):
+        """One receive; notes the end of the connection."""
+        try:
+            data = self.socket.recv(1 << 20)
+        except ConnectionResetError:
+            data = b""
+        self.received += data
+        self.closed = self.closed or not data
+
+    def read_until(self, end):
+        """Everything up to and including `end`, or what came before the connection closed."""
+        searched = 0
+        while (at := self.received.find(end, searched)) < 0:
+            if self.closed:
+                return self.read_all()
+            searched = max(0, len(self.received) - len(end))
+            self.take()
+        at += len(end)
+        answer = bytes(self.received[:at])
+        del self.received[:at]
+        return answer
+
+    def read_all(self):
+        answer = bytes(self.received)
+        self.received.clear()
+        return answer
+
+    def ask(self, data, end=b"\r\n"):
+        self.send(data)
+        return self.read_until(end)

@@ -1,0 +1,157 @@
+"""The same random commands to memcached and to Ebbtide: the same answers, byte for byte.
+
+Left out of the comparison are the cas tokens and the text after VERSION. Ebbtide's tokens may name a change that was
+not one of the key (a false conflict, which clients answer by reading again): the test does as a client would, counts
+these, and takes more than 1 % of the cas commands for a failure. EBBTIDE_SEED repeats a run, EBBTIDE_COMMANDS sets its
+length.
+"""
+
+import os
+import random
+import time
+
+from harness import EBBTIDE, MEMCACHED, Server
+from stream import Stream, cas_command
+
+COMMANDS = int(os.environ.get("EBBTIDE_COMMANDS", "120000"))
+SEED = int(os.environ.get("EBBTIDE_SEED", random.SystemRandom().getrandbits(32)))
+# So many differences are shown, then the test gives up.
+SHOWN = 5
+UNMARKED = b"<the mark behind it was not answered>"
+
+
+# memcached without the threads that hold items for a moment, in which decr does not pad.
+FLAGS = ["-m", "64", "-o", "no_lru_maintainer,no_lru_crawler,no_slab_reassign"]
+
+
+class Side:
+    """One server, its connection, and the tokens it has given."""
+
+    def __init__(self, server):
+        self.server = server
+        self.connection = server.connect()
+        self.tokens = {}
+
+    def token(self, key):
+        return self.tokens[key.encode()]
+
+    def ask(self, data, mark):
+        """The answers to `data`, without those to the mark that is sent behind it."""
+        end = f"STORED\r\nVALUE ~mark {mark} 0\r\n\r\nEND\r\n".encode()
+        self.connection.send(data + f"set ~mark {mark} 0 0\r\n\r\nget ~mark\r\n".encode())
+        try:
+            answer = self.connection.read_until(end)
+        except TimeoutError:
+            answer = self.connection.read_all() + b"<no more for 10 seconds>"
+        if answer.endswith(end):
+            return answer[: -len(end)]
+        # What follows would be compared askew.
+        self.connection.close()
+        self.connection = self.server.connect()
+        return answer + b"\r\n" + UNMARKED
+
+
+def answers(data):
+    """The answers in `data` one by one, tokens blanked, and the tokens by key."""
+    found, tokens, at = [], {}, 0
+    while at < len(data):
+        end = data.find(b"\r\n", at)
+        end = len(data) if end < 0 else end + 2
+        line = data[at:end]
+        if line.startswith(b"VALUE "):
+            words = line[:-2].split(b" ")
+            value = data[end : end + int(words[3]) + 2]
+            end += len(value)
+            if len(words) == 5:
+                tokens[words[1]] = words[4].decode()
+                line = b" ".join(words[:4]) + b" <cas>\r\n"
+            line += value
+        elif line.startswith(b"VERSION 1.6."):
+            line = b"VERSION 1.6\r\n"
+        found.append(line)
+        at = end
+    return found, tokens
+
+
+def short(data, limit=80):
+    return repr(data) if len(data) <= limit else f"{data[:limit]!r}... ({len(data)} bytes)"
+
+
+def first_difference(ours, theirs):
+    for at, (left, right) in enumerate(zip(ours + [b"<nothing>"], theirs + [b"<nothing>"])):
+        if left != right:
+            return f"answer {at}: memcached {short(right)}, ebbtide {short(left)}"
+    return "one has more answers"
+
+
+class Comparison:
+    def __init__(self, ebbtide, memcached, seed):
+        self.ebbtide, self.memcached = Side(ebbtide), Side(memcached)
+        self.stream = Stream(seed, single="EBBTIDE_SINGLE" in os.environ)
+        self.commands = self.cas = self.conflicts = self.mark = self.late = 0
+        self.differences = []
+
+    def step(self):
+        batch = self.stream.batch()
+        self.mark += 1
+        self.commands += len(batch.commands) + (batch.cas is not None)
+        before = time.monotonic()
+        data = batch.data(self.ebbtide.token)
+        ours, our_tokens = answers(self.ebbtide.ask(data, self.mark))
+        theirs, their_tokens = answers(self.memcached.ask(batch.data(self.memcached.token), self.mark))
+        after = time.monotonic()
+        assert UNMARKED not in theirs[-1:], f"memcached swallows the mark after {short(data, 500)}"
+        if not self.stream.in_time(batch, after):
+            self.late += 1
+            self.forget(batch)
+        else:
+            if batch.cas:
+                self.cas += 1
+                if (ours[-1:], theirs[-1:]) == ([b"EXISTS\r\n"], [b"STORED\r\n"]) and ours[:-1] == theirs[:-1]:
+                    self.conflicts += 1
+                    ours[-1] = self.cas_again(*batch.cas)
+            if ours != theirs:
+                commands = "\n    ".join(short(command) for command in batch.commands)
+                self.differences.append(f"{first_difference(ours, theirs)}, after\n    {commands}")
+                self.forget(batch)
+        self.stream.done(batch, before, after)
+        for key in our_tokens.keys() & their_tokens.keys():
+            self.ebbtide.tokens[key] = our_tokens[key]
+            self.memcached.tokens[key] = their_tokens[key]
+            self.stream.learn(key.decode())
+
+    def cas_again(self, key, head, value):
+        """What a client does about a conflict: reads the token again and tries again."""
+        for _ in range(10):
+            self.mark += 1
+            _, tokens = answers(self.ebbtide.ask(f"gets {key}\r\n".encode(), self.mark))
+            if key.encode() not in tokens:
+                return b"<lost>"
+            answer = self.ebbtide.ask(cas_command(key, head, value, tokens[key.encode()]), self.mark)
+            if answer != b"EXISTS\r\n":
+                return answer
+        return b"<ten conflicts>"
+
+    def forget(self, batch):
+        """Makes the two equal again: what the batch may have touched is deleted on both."""
+        named = {word for command in batch.commands for word in command.split()[:200] if len(word) <= 250}
+        named.update(key.encode() for key in [*batch.lives, *batch.alive, *(batch.cas or ())[:1]])
+        data = b"".join(b"delete " + key + b" noreply\r\n" for key in named)
+        for side in (self.ebbtide, self.memcached):
+            self.mark += 1
+            side.ask(data, self.mark)
+
+
+def test_the_same_commands_get_the_same_answers():
+    print(f"EBBTIDE_SEED={SEED}")
+    with Server(EBBTIDE, *FLAGS) as ebbtide, Server(MEMCACHED, *FLAGS) as memcached:
+        run = Comparison(ebbtide, memcached, SEED)
+        while run.commands < COMMANDS and len(run.differences) < SHOWN:
+            run.step()
+        # Objects that memcached had to evict would be differences of the test's own making.
+        assert memcached.stat("evictions") == "0"
+    print(f"{run.commands} commands, {run.cas} cas, {run.conflicts} false conflicts, {run.late} batches out of time")
+    assert run.differences == [], "\n".join(run.differences)
+    assert run.cas > COMMANDS / 100
+    assert run.conflicts <= run.cas / 100
+    assert run.late <= run.mark / 100

@@ -1,0 +1,293 @@
+"""The command line: what starts, what is refused with which exit code, and how the server stops."""
+
+import os
+import pathlib
+import resource
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from harness import EBBTIDE, USER, Connection, Server, free_port
+
+HAS_IPV6 = pathlib.Path("/proc/net/if_inet6").exists() and "lo" in pathlib.Path("/proc/net/if_inet6").read_text()
+
+
+def run(*flags, user=USER):
+    """Runs a server that is expected to end by itself."""
+    return subprocess.run(
+        [EBBTIDE, *user, *map(str, flags)], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL
+    )
+
+
+def wait_for(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.02)
+
+
+# Flags, exit code (memcached's for the same mistake), and what stderr must name.
+REFUSED = [
+    (["-Q"], 1, ["-Q"]),
+    (["--frob"], 1, ["--frob"]),
+    (["stray"], 1, ["stray"]),
+    (["-p"], 1, ["-p"]),
+    (["-p", "70000"], 64, ["-p 70000", "65535"]),
+    (["-p", "12x"], 64, ["-p 12x"]),
+    (["-m", "0"], 64, ["-m 0", "1/2 of memory max"]),
+    (["-m", "1"], 64, ["-m 1", "1/2 of memory max"]),
+    (["-m", "many"], 64, ["-m many"]),
+    (["-I", "10"], 64, ["-I 10", "less than 1024 bytes"]),
+    (["-I", "40m"], 64, ["-I", "1/2 of memory max"]),
+    (["-I", "2g", "-m", "8000"], 64, ["-I", "gigabyte"]),
+    (["-c", "0"], 1, ["-c 0", "greater than 0"]),
+    (["-t", "0"], 1, ["-t 0", "greater than 0"]),
+    (["-R", "0"], 1, ["-R 0", "greater than 0"]),
+    (["-a", "999"], 64, ["-a 999", "octal"]),
+    (["-B", "frob"], 64, ["-B frob"]),
+    (["-o", "frob"], 1, ['Illegal suboption "frob"']),
+    (["-o", "idle_timeout"], 1, ["idle_timeout"]),
+    (["-l", "999.1.1.1"], 71, ["-l 999.1.1.1", "failed to listen"]),
+    (["-l", "192.0.2.1"], 71, ["-l 192.0.2.1", "failed to listen"]),
+    (["-s", "/nonexistent/socket"], 71, ["-s /nonexistent/socket", "failed to listen"]),
+    (["-Z"], 64, ["-Z", "TLS"]),
+    (["-Y", "/etc/hostname"], 64, ["-Y"]),
+    (["-S"], 64, ["-S"]),
+    (["--policy", "frob"], 64, ["--policy frob", "merge"]),
+]
+
+
+@pytest.mark.parametrize("flags, code, named", REFUSED, ids=lambda value: " ".join(map(str, value)) if isinstance(value, list) else "")
+def test_mistakes_are_refused(flags, code, named):
+    # Behind the mistake stands a free port, so that a server that does start disturbs nobody.
+    result = run("-p", free_port(), *flags)
+    assert result.returncode == code, result.stderr
+    for name in named:
+        assert name in result.stderr
+    assert result.stdout == ""
+    assert len(result.stderr.strip().splitlines()) <= 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_an_unknown_user_is_refused():
+    result = run("-p", free_port(), user=["-u", "nosuchuser"])
+    assert result.returncode == 67
+    assert "can't find the user nosuchuser" in result.stderr
+
+
+def test_a_port_in_use_is_refused():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for flags in (["-p", port], ["-l", f"127.0.0.1:{port}"], ["-d", "-p", port]):
+            result = run(*flags)
+            assert result.returncode == 71, (flags, result.stderr)
+            assert str(port) in result.stderr and "in use" in result.stderr
+
+
+def test_help_and_version():
+    for flag in ("-h", "--help"):
+        result = run(flag)
+        assert result.returncode == 0
+        assert "--memory-limit" in result.stdout and "-o" in result.stdout
+    result = run("-V")
+    assert result.returncode == 0
+    assert result.stdout.startswith("memcached 1.6.")
+    assert "ebbtide 0." in result.stdout
+
+
+def test_flags_as_charts_pass_them():
+    with Server(EBBTIDE, "-m 100", "-I 2m", "-t 2", "-c 500", "-o", "modern,idle_timeout=0", "-vU0") as server:
+        assert server.stat("limit_maxbytes") == str(100 << 20)
+        assert server.stat("item_size_max", "stats settings") == str(2 << 20)
+        assert server.stat("maxconns", "stats settings") == "500"
+        assert server.stat("num_threads", "stats settings") == "2"
+
+
+def test_each_flag_without_a_meaning_gives_one_warning():
+    with Server(EBBTIDE, "-f", "1.5", "-o", "hashpower=20,modern", "-U", "11211") as server:
+        pass
+    lines = [line for line in server.messages().splitlines() if "warning" in line]
+    assert len(lines) == 3
+    for line, name in zip(lines, ("-f", "-o hashpower", "-U")):
+        assert name in line
+
+
+def test_several_addresses():
+    port, other = free_port(), free_port()
+    hosts = [f"127.0.0.1:{port},127.0.0.2:{port}", f"127.0.0.3:{other}"] + ([f"[::1]:{port}"] if HAS_IPV6 else [])
+    flags = [word for host in hosts for word in ("-l", host)]
+    with subprocess.Popen([EBBTIDE, *USER, *flags], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            for where in [("127.0.0.1", port), ("127.0.0.2", port), ("127.0.0.3", other)]:
+                wait_for(lambda: reachable(where))
+            assert not reachable(("127.0.0.2", other))
+            if HAS_IPV6:
+                socket.create_connection(("::1", port), 5).close()
+        finally:
+            process.terminate()
+            assert process.wait(10) == 0
+
+
+def reachable(where):
+    try:
+        with Connection(where) as connection:
+            return connection.ask(b"version\r\n").startswith(b"VERSION 1.6.")
+    except OSError:
+        return False
+
+
+def test_a_unix_socket_has_its_mode_and_goes_away(tmp_path):
+    path = tmp_path / "socket"
+    with Server(EBBTIDE, "-s", path, "-a", "0766") as server:
+        assert path.stat().st_mode & 0o777 == 0o766
+        with server.connect() as connection:
+            assert connection.ask(b"set k 0 0 1\r\nv\r\n") == b"STORED\r\n"
+    assert not path.exists()
+    with Server(EBBTIDE, "-s", path):
+        assert path.stat().st_mode & 0o777 == 0o700
+
+
+def test_more_connections_than_allowed_are_turned_away():
+    with Server(EBBTIDE, "-c", "10") as server:
+        held = []
+        try:
+            while len(held) < 10:
+                connection = server.connect()
+                # The look whether the server listens may still count as a connection.
+                if connection.ask(b"get k\r\n") == b"END\r\n":
+                    held.append(connection)
+                else:
+                    connection.close()
+            for _ in range(5):
+                with server.connect() as extra:
+                    start = time.monotonic()
+                    answer = extra.read_until(b"never")
+                    assert extra.closed
+                    assert time.monotonic() - start < 2, "turning away takes too long"
+                    assert answer == b"ERROR Too many open connections\r\n"
+            held.pop().close()
+            wait_for(lambda: reachable(("127.0.0.1", server.port)))
+            wait_for(lambda: turned_away(server) >= 5)
+        finally:
+            for connection in held:
+                connection.close()
+
+
+def turned_away(server):
+    try:
+        return int(server.stat("rejected_connections"))
+    except KeyError:
+        # Turned away itself: the connection before is not quite gone.
+        return 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_gracefully(number):
+    with Server(EBBTIDE) as server, server.connect() as connection:
+        assert connection.ask(b"set k 0 0 1\r\nv\r\n") == b"STORED\r\n"
+        server.process.send_signal(number)
+        assert server.process.wait(5) == 0
+        connection.read_until(b"never")
+        assert connection.closed
+
+
+def test_hangups_and_broken_pipes_do_not_stop_it():
+    with Server(EBBTIDE) as server:
+        server.process.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGPIPE)
+        for _ in range(20):
+            connection = server.connect()
+            connection.send(b"stats\r\n" * 1000)
+            connection.close()
+        assert reachable(("127.0.0.1", server.port))
+
+
+def test_shutdown_is_allowed_by_a_flag():
+    with Server(EBBTIDE, "-A") as server:
+        with server.connect() as connection:
+            connection.send(b"shutdown\r\n")
+        assert server.process.wait(5) == 0
+
+
+def test_idle_connections_are_closed():
+    with Server(EBBTIDE, "-o", "idle_timeout=1") as server, server.connect() as connection:
+        assert connection.ask(b"get k\r\n") == b"END\r\n"
+        start = time.monotonic()
+        connection.read_until(b"never")
+        assert connection.closed
+        assert 0.5 < time.monotonic() - start < 8
+
+
+def test_pid_file(tmp_path):
+    path = tmp_path / "pid"
+    with Server(EBBTIDE, "-P", path) as server:
+        wait_for(path.exists)
+        assert int(path.read_text()) == server.process.pid
+    assert not path.exists()
+
+
+def test_daemon(tmp_path):
+    path, port = tmp_path / "pid", free_port()
+    result = run("-d", "-P", path, "-p", port, "-l", "127.0.0.1")
+    assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
+    # The starter leaves when the port is open, so nothing has to be waited for.
+    assert reachable(("127.0.0.1", port))
+    pid = int(path.read_text())
+    try:
+        assert os.getsid(pid) == pid
+        assert os.readlink(f"/proc/{pid}/cwd") == "/"
+        assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
+    finally:
+        os.kill(pid, signal.SIGTERM)
+    wait_for(lambda: not path.exists())
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_root_is_given_up():
+    port = free_port()
+    command = [EBBTIDE, "-u", "nobody", "-p", str(port), "-l", "127.0.0.1"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: reachable(("127.0.0.1", port)))
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text().splitlines()
+            fields = dict(line.split(":", 1) for line in status)
+            assert fields["Uid"].split() == ["65534"] * 4
+            assert fields["Gid"].split() == ["65534"] * 4
+            assert fields["Groups"].split() == []
+        finally:
+            process.terminate()
+            process.wait(10)
+
+
+def test_ten_thousand_idle_connections_cost_little_memory():
+    megabytes, wanted = 64, 10_000
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted + 200:
+        wanted = hard - 200
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted + 100), hard))
+    connections = []
+    try:
+        with Server(EBBTIDE, "-m", megabytes, "-c", wanted + 10) as server:
+            with server.connect() as connection:
+                value = b"v" * 1000
+                for batch in range(110):
+                    keys = range(batch * 1000, batch * 1000 + 1000)
+                    connection.send(b"".join(b"set key%d 0 0 1000 noreply\r\n%s\r\n" % (key, value) for key in keys))
+                assert connection.ask(b"get key109999\r\n", b"END\r\n").startswith(b"VALUE")
+            for at in range(wanted):
+                connection = server.connect()
+                connections.append(connection.socket)
+                # Each has spoken once, so that whatever it needs has been taken.
+                connection.send(b"get absent\r\n")
+                assert connection.read_until(b"END\r\n") == b"END\r\n", at
+            assert int(server.stat("curr_connections")) >= wanted
+            assert server.rss_bytes() <= 1.05 * megabytes * 2**20 + 32 * 2**20
+    finally:
+        for connection in connections:
+            connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
