@@ -2,28 +2,22 @@
 
 use super::model;
 use super::readers::OneSlot;
-use loom::thread;
-use std::sync::Arc;
 
 /// `Handle` itself borrows bytes, which loom's arena cannot lend; this is what it does to the segments.
 #[test]
 fn what_a_handle_holds_is_not_reused() {
     model(5, || {
         let shared = OneSlot::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let participant = shared.domain.participate();
-                let pin = participant.pin();
-                let (at, byte) = shared.look();
-                shared.segments.pin(at.segment(), 64, u64::MAX).expect("no limit");
-                drop(pin);
-                // SAFETY: the handle protects the segment; the cells check it.
-                let again = unsafe { shared.segments.arena.slice(at, 1) }[0];
-                assert_eq!(byte, again);
-                shared.segments.unpin(at.segment(), 64);
-            })
-        };
+        let reader = shared.spawn(|shared, participant| {
+            let pin = participant.pin();
+            let (at, byte) = shared.look();
+            shared.segments.pin(at.segment(), 64, u64::MAX).expect("no limit");
+            drop(pin);
+            // SAFETY: the handle protects the segment; the cells check it.
+            let again = unsafe { shared.segments.arena.slice(at, 1) }[0];
+            assert_eq!(byte, again);
+            shared.segments.unpin(at.segment(), 64);
+        });
         shared.replace_and_reuse();
         reader.join().unwrap();
         shared.segments.reclaim();
@@ -37,9 +31,7 @@ fn pinned_bytes_end_at_zero() {
     model(3, || {
         let shared = OneSlot::new();
         let holder = |limit| {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let participant = shared.domain.participate();
+            shared.spawn(move |shared, participant| {
                 let pin = participant.pin();
                 let (at, _) = shared.look();
                 let held = shared.segments.pin(at.segment(), 64, limit).is_ok();

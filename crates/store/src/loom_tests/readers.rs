@@ -2,10 +2,10 @@
 
 use super::{Client, model, store};
 use crate::chains::Seal;
-use crate::epoch::Domain;
+use crate::epoch::{Domain, Participant};
 use crate::segment::{Location, Purpose, SegmentId, Segments};
 use crate::sync::{AtomicU64, Ordering};
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 
 /// Three segments and one slot, which points at a byte in the first.
@@ -22,6 +22,12 @@ impl OneSlot {
         let this = Self { domain, segments, slot: AtomicU64::new(0) };
         this.turn_to_new(1);
         Arc::new(this)
+    }
+
+    /// Runs `part` on a thread with a part of its own in the epochs.
+    pub fn spawn(self: &Arc<Self>, part: impl FnOnce(&Self, &Participant) + 'static) -> JoinHandle<()> {
+        let shared = Arc::clone(self);
+        thread::spawn(move || part(&shared, &shared.domain.participate()))
     }
 
     /// Takes a segment, writes a byte, and points the slot at it. Answers where it pointed before.
@@ -54,17 +60,13 @@ impl OneSlot {
 fn what_a_pin_protects_is_not_reused() {
     model(5, || {
         let shared = OneSlot::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let participant = shared.domain.participate();
-                let _pin = participant.pin();
-                let (at, byte) = shared.look();
-                // SAFETY: still pinned.
-                let again = unsafe { shared.segments.arena.slice(at, 1) }[0];
-                assert_eq!(byte, again);
-            })
-        };
+        let reader = shared.spawn(|shared, participant| {
+            let _pin = participant.pin();
+            let (at, byte) = shared.look();
+            // SAFETY: still pinned.
+            let again = unsafe { shared.segments.arena.slice(at, 1) }[0];
+            assert_eq!(byte, again);
+        });
         shared.replace_and_reuse();
         reader.join().unwrap();
         assert_eq!(shared.look().1, 3);
@@ -76,16 +78,12 @@ fn what_a_pin_protects_is_not_reused() {
 fn a_second_pin_does_not_hide_that_the_first_still_read() {
     model(3, || {
         let shared = OneSlot::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let participant = shared.domain.participate();
-                for _ in 0..2 {
-                    let _pin = participant.pin();
-                    shared.look();
-                }
-            })
-        };
+        let reader = shared.spawn(|shared, participant| {
+            for _ in 0..2 {
+                let _pin = participant.pin();
+                shared.look();
+            }
+        });
         shared.replace_and_reuse();
         reader.join().unwrap();
     });
@@ -96,20 +94,13 @@ fn a_second_pin_does_not_hide_that_the_first_still_read() {
 fn a_reader_between_a_retirement_and_a_reclaim() {
     model(2, || {
         let shared = OneSlot::new();
-        let reader = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                let participant = shared.domain.participate();
-                let _pin = participant.pin();
-                shared.look();
-            })
-        };
-        let reclaimer = {
-            let shared = Arc::clone(&shared);
-            thread::spawn(move || {
-                shared.segments.reclaim();
-            })
-        };
+        let reader = shared.spawn(|shared, participant| {
+            let _pin = participant.pin();
+            shared.look();
+        });
+        let reclaimer = shared.spawn(|shared, _| {
+            shared.segments.reclaim();
+        });
         let old = shared.turn_to_new(2).expect("the slot is never empty");
         shared.segments.retire(old);
         if let Some(segment) = shared.segments.take(Purpose::Write) {

@@ -3,11 +3,25 @@
 use super::index::{Keys, full_pair, splitting_hashes};
 use super::{Client, model, store};
 use crate::index::{Grown, Placed};
+use crate::store::Store;
 use crate::{Mode, Stored};
-use loom::thread;
+use loom::thread::{self, JoinHandle};
 use std::sync::Arc;
 
 const KEY: &[u8] = b"k";
+
+/// Runs `part` on a thread that shares `shared`.
+fn spawn<S: 'static, T: 'static>(shared: &Arc<S>, part: impl FnOnce(&S) -> T + 'static) -> JoinHandle<T> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || part(&shared))
+}
+
+/// A store whose key has the value 1.
+fn store_with_one() -> Arc<Store> {
+    let store = store(3, 0);
+    Client::new(&store).set(KEY, 1);
+    store
+}
 
 /// What a cas does: compares the token that `gets` handed out under the locks. Equal tokens mean the same item.
 fn assert_token_holds(keys: &Keys, number: usize) {
@@ -24,13 +38,10 @@ fn a_token_does_not_fit_after_a_displacement() {
         // The token is one above the sequence of bucket 2 now: counting on from that alone would make it again.
         keys.put(0, 0);
         let keys = Arc::new(keys);
-        let writer = {
-            let keys = Arc::clone(&keys);
-            thread::spawn(move || {
-                keys.put(0, 8);
-                assert_eq!(keys.put(4, 0), Placed::Displaced);
-            })
-        };
+        let writer = spawn(&keys, move |keys| {
+            keys.put(0, 8);
+            assert_eq!(keys.put(4, 0), Placed::Displaced);
+        });
         assert_token_holds(&keys, 0);
         writer.join().unwrap();
     });
@@ -43,13 +54,10 @@ fn a_token_does_not_fit_after_a_split() {
         let keys = Keys::with_hashes(splitting_hashes(1));
         keys.put(0, 0);
         let keys = Arc::new(keys);
-        let writer = {
-            let keys = Arc::clone(&keys);
-            thread::spawn(move || {
-                keys.put(0, 8);
-                assert_eq!(keys.grow(), Grown::Split);
-            })
-        };
+        let writer = spawn(&keys, move |keys| {
+            keys.put(0, 8);
+            assert_eq!(keys.grow(), Grown::Split);
+        });
         assert_token_holds(&keys, 0);
         writer.join().unwrap();
     });
@@ -63,14 +71,11 @@ fn a_token_does_not_fit_a_second_life() {
         keys.put(0, 0);
         let (_, offset, token) = keys.find(0).expect("it was put");
         let keys = Arc::new(keys);
-        let writer = {
-            let keys = Arc::clone(&keys);
-            thread::spawn(move || {
-                keys.remove(0);
-                keys.put(1, 0);
-                keys.put(0, 8);
-            })
-        };
+        let writer = spawn(&keys, move |keys| {
+            keys.remove(0);
+            keys.put(1, 0);
+            keys.put(0, 8);
+        });
         if let Some((now, token_now)) = keys.held_if_there(0) {
             assert!(token != token_now || offset == now, "token {token} of item {offset} fits item {now}");
         }
@@ -82,14 +87,10 @@ fn a_token_does_not_fit_a_second_life() {
 #[test]
 fn a_token_is_good_for_one_write() {
     model(2, || {
-        let store = store(3, 0);
+        let store = store_with_one();
         let client = Client::new(&store);
-        client.set(KEY, 1);
         let (_, token) = client.gets(KEY).expect("it was set");
-        let other = {
-            let store = Arc::clone(&store);
-            thread::spawn(move || Client::new(&store).write(KEY, 2, Mode::Cas(token)))
-        };
+        let other = spawn(&store, move |store| Client::new(store).write(KEY, 2, Mode::Cas(token)));
         let mine = client.write(KEY, 3, Mode::Cas(token));
         let theirs = other.join().unwrap();
         match client.get(KEY) {
@@ -105,13 +106,9 @@ fn a_token_is_good_for_one_write() {
 #[test]
 fn a_cas_overwrites_no_set() {
     model(2, || {
-        let store = store(3, 0);
+        let store = store_with_one();
         let client = Client::new(&store);
-        client.set(KEY, 1);
-        let setter = {
-            let store = Arc::clone(&store);
-            thread::spawn(move || Client::new(&store).set(KEY, 10))
-        };
+        let setter = spawn(&store, move |store| Client::new(store).set(KEY, 10));
         let (seen, token) = client.gets(KEY).expect("the key is always there");
         let stored = client.write(KEY, seen + 1, Mode::Cas(token));
         setter.join().unwrap();
@@ -125,14 +122,10 @@ fn a_cas_overwrites_no_set() {
 #[test]
 fn a_cas_overwrites_no_increment() {
     model(2, || {
-        let store = store(3, 0);
+        let store = store_with_one();
         let client = Client::new(&store);
-        client.set(KEY, 1);
         assert_eq!(client.add_to(KEY, 1), Some(2), "the item is numeric now");
-        let adder = {
-            let store = Arc::clone(&store);
-            thread::spawn(move || Client::new(&store).add_to(KEY, 3))
-        };
+        let adder = spawn(&store, move |store| Client::new(store).add_to(KEY, 3));
         let (seen, token) = client.gets(KEY).expect("the key is always there");
         let stored = client.write(KEY, seen + 100, Mode::Cas(token)) == Stored::Stored;
         assert_eq!(adder.join().unwrap(), Some(if stored && seen == 2 { 105 } else { 5 }));
