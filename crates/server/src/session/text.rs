@@ -1,15 +1,12 @@
-//! The protocol state of one connection, and the loop that turns what has arrived into answers. It knows no socket.
+//! The text protocol: consecutive gets form runs, everything else is executed command by command.
 
 use ebbtide_protocol::{Get, Parser, Request, Step};
 
 use crate::execute::{Body, Executor, GetRun, Next, Unanswered, end_get, position_in};
 use crate::output::Output;
+use crate::session::{INLINE_VALUE_BYTES, Progress, Stopped};
 
-/// A value up to this size is waited for in the read buffer; a larger one that is not all there gets a buffer, or
-/// segments, of its own.
-pub const INLINE_VALUE_BYTES: usize = 8 << 10;
-
-pub struct Session {
+pub struct TextSession {
     parser: Parser,
     /// The value that is being received.
     body: Option<Box<Body>>,
@@ -19,25 +16,7 @@ pub struct Session {
     id: usize,
 }
 
-/// Why processing stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
-    /// All is done that can be done before more bytes arrive.
-    Starved,
-    /// The output has to be sent first.
-    Full,
-    /// The connection is to be closed once the output is sent.
-    Close,
-}
-
-/// What one call of `process` did.
-pub struct Progress {
-    pub consumed: usize,
-    pub requests: usize,
-    pub stopped: Stopped,
-}
-
-impl Session {
+impl TextSession {
     pub fn new(id: usize) -> Self {
         Self { parser: Parser::new(INLINE_VALUE_BYTES), body: None, get_failed: false, id }
     }
