@@ -6,7 +6,9 @@ use crate::byte_size::ByteSize;
 use crate::error::Error;
 use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
-use ebbtide_store::{Change, KEY_LIMIT, Mode, Participant, Progress, Stats, Store, Stored, Ttl, Write};
+use ebbtide_store::{
+    Change, Changed, KEY_LIMIT, Mode, Number, Participant, Progress, Stats, Store, Stored, Ttl, Write, Written,
+};
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -112,6 +114,15 @@ impl Cache {
             && shared.store.delete(&shared.participant(), key, shared.store.hash(key), shared.time.now_ms())
     }
 
+    /// Removes a key if its value still has this CAS token.
+    pub fn delete_if(&self, key: &[u8], token: u64) -> Changed<()> {
+        if key.is_empty() || key.len() > KEY_LIMIT {
+            return Changed::Absent;
+        }
+        let store = &self.shared.store;
+        store.delete_if(&self.shared.participant(), key, store.hash(key), token, self.shared.time.now_ms())
+    }
+
     /// Adds to the decimal number in an entry, modulo 2^64. `None` if the key is absent.
     ///
     /// # Errors
@@ -129,10 +140,24 @@ impl Cache {
     }
 
     fn change_number(&self, key: &[u8], change: Change) -> Result<Option<u64>, Error> {
+        match self.change(key, change, None)? {
+            Changed::Done(number) => Ok(Some(number.value)),
+            Changed::Absent | Changed::Exists => Ok(None),
+        }
+    }
+
+    /// As `increment` or `decrement`; with a CAS token, only while the entry still has it. Answers the entry's new token,
+    /// too.
+    ///
+    /// # Errors
+    /// As `increment`.
+    pub fn change(&self, key: &[u8], change: Change, expected: Option<u64>) -> Result<Changed<Number>, Error> {
         let shared = &*self.shared;
         let participant = shared.participant();
-        let hash = shared.store.hash(key);
-        shared.with_room(&participant, |now_ms| shared.store.change_number(&participant, key, hash, change, now_ms))
+        let target = (key, shared.store.hash(key));
+        shared.with_room(&participant, |now_ms| {
+            shared.store.change_number(&participant, target, change, expected, now_ms)
+        })
     }
 
     /// Gives an entry a new life. False if it is absent.
@@ -258,20 +283,27 @@ impl Insert<'_> {
     /// `KeyLength`, `ValueTooLarge`, `OutOfMemory`. After a set that failed no old value stays behind; other modes leave
     /// it as it was.
     pub fn apply(self) -> Result<Stored, Error> {
+        self.apply_with_token().map(|written| written.stored)
+    }
+
+    /// Carries the write out and answers the CAS token of what it stored.
+    ///
+    /// # Errors
+    /// As `apply`.
+    pub fn apply_with_token(self) -> Result<Written, Error> {
         let Self { cache, key, value, flags, ttl, mode } = self;
-        let extends = matches!(mode, Mode::Append | Mode::Prepend);
-        if value.len() > cache.shared.store.contiguous_value_bytes(key.len()) && !extends {
+        if value.len() > cache.shared.store.contiguous_value_bytes(key.len()) && !mode.extends() {
             let mut upload = cache.upload(key, value.len() as u64, flags, ttl, mode)?;
             upload.write(value)?;
-            return upload.finish();
+            return upload.finish_with_token();
         }
         let shared = &*cache.shared;
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode };
-        let stored = shared.with_room(&participant, |now_ms| shared.store.write(&participant, &write, now_ms));
-        if stored.is_err() && mode == Mode::Set {
+        let written = shared.with_room(&participant, |now_ms| shared.store.write(&participant, &write, now_ms));
+        if written.is_err() && mode == Mode::Set {
             cache.delete(key);
         }
-        stored
+        written
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
-use ebbtide_store::{Mode, Store, Stored, Ttl};
+use ebbtide_store::{Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
 
 /// A value under way, straight into segments that nobody sees before [`Upload::finish`]. Dropping it undoes it.
@@ -33,8 +33,7 @@ impl Cache {
     pub fn upload(&self, key: &[u8], length: u64, flags: u32, ttl: Ttl, mode: Mode) -> Result<Upload, Error> {
         let shared = &self.shared;
         let hash = shared.store.hash(key);
-        let extends = matches!(mode, Mode::Append | Mode::Prepend);
-        let short = length <= shared.store.contiguous_value_bytes(key.len()) as u64 || extends;
+        let short = length <= shared.store.contiguous_value_bytes(key.len()) as u64 || mode.extends();
         let value = if short && length <= shared.store.options().value_bytes_max {
             Ok(Pieces::Short { value: Vec::new(), length: length as usize })
         } else {
@@ -79,7 +78,15 @@ impl Upload {
     ///
     /// # Errors
     /// As `write`.
-    pub fn finish(mut self) -> Result<Stored, Error> {
+    pub fn finish(self) -> Result<Stored, Error> {
+        self.finish_with_token().map(|written| written.stored)
+    }
+
+    /// As `finish`, and answers the CAS token of the value.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn finish_with_token(mut self) -> Result<Written, Error> {
         let participant = self.shared.participant();
         let (ttl, mode) = (self.ttl, self.mode);
         let finished = match &mut self.value {

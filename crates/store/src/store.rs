@@ -27,7 +27,7 @@ pub struct Store {
     pub(crate) generation: AtomicU32,
     flushing: Mutex<()>,
     /// Added to a bucket's sequence to make a token: a number that a client made up is no token.
-    pub(crate) token_base: u64,
+    token_base: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
     pub(crate) chains: Chains,
@@ -65,7 +65,10 @@ pub(crate) enum Condition {
 /// How a condition was met or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    Done,
+    Done {
+        /// What a `gets` would answer from here on.
+        token: u64,
+    },
     /// Nothing alive is there.
     Absent,
     /// Something alive is there, or another version than the condition names.
@@ -296,7 +299,7 @@ impl Store {
             (Condition::Absent, Some(_)) => Some(Outcome::Present),
             (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
             (Condition::Token(token), Some(place)) => {
-                let matches = self.token_base.wrapping_add(pair.token(place)) == token;
+                let matches = self.token(pair.token(place)) == token;
                 (!matches).then_some(Outcome::Present)
             }
             (Condition::Unchanged { at, token }, Some(place)) => {
@@ -327,8 +330,14 @@ impl Store {
             }
             (None, None) => Placed::Free,
         };
+        let token = self.token(pair.next_sequence());
         self.settle(participant, pair, placed, old, new);
-        if live.is_none() && new.is_none() { Outcome::Absent } else { Outcome::Done }
+        if live.is_none() && new.is_none() { Outcome::Absent } else { Outcome::Done { token } }
+    }
+
+    /// The token that stands for a bucket's sequence.
+    pub(crate) fn token(&self, sequence: u64) -> u64 {
+        self.token_base.wrapping_add(sequence)
     }
 
     /// Accounts what a publication changed, and unlocks. What has left the index is accounted before: once its bucket is

@@ -3,7 +3,7 @@
 mod common;
 
 use common::StoreSubject;
-use ebbtide_store::{Mode, Options, Progress, Stored, Ttl, Write};
+use ebbtide_store::{Changed, Mode, Options, Progress, Stored, Ttl, Write};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 
@@ -96,7 +96,7 @@ fn a_token_never_passes_for_a_changed_value() {
                 let new = random.number().to_le_bytes();
                 let write = Write { key: &key, hash, value: &new, flags: 0, ttl: Ttl::Never, mode: Mode::Cas(token) };
                 let stored = subject.with_room(now_ms, || store.write(participant, &write, now_ms)).unwrap();
-                match stored {
+                match stored.stored {
                     Stored::Stored => {
                         assert_eq!(before, Some(value), "step {step}: a cas passed on another value");
                         passed += 1;
@@ -126,15 +126,15 @@ fn numbers_survive_merges_in_place() {
         let key = vec![b'a' + (number % 26) as u8; 1 + number as usize];
         let change = ebbtide_store::Change::Add(number + 1);
         let hash = store.hash(&key);
-        let changed = subject.with_room(now_ms, || store.change_number(participant, &key, hash, change, now_ms));
-        match changed.unwrap() {
-            Some(count) => {
+        let changed = || store.change_number(participant, (&key, hash), change, None, now_ms);
+        match subject.with_room(now_ms, changed).unwrap() {
+            Changed::Done(number_after) => {
                 let counted = counts.get_mut(&number).expect("it was set");
                 *counted += number + 1;
-                assert_eq!(count, *counted, "step {step}");
+                assert_eq!(number_after.value, *counted, "step {step}");
                 grown += 1;
             }
-            None => {
+            Changed::Absent | Changed::Exists => {
                 set(&subject, &key, b"0", now_ms);
                 counts.insert(number, 0);
             }

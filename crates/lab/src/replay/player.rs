@@ -135,9 +135,9 @@ impl Player {
             (Ok(Stored::Stored), Mode::Append) => audit.joined(id, request, Joined::Behind),
             (Ok(Stored::Stored), Mode::Prepend) => audit.joined(id, request, Joined::Before),
             (Ok(Stored::Stored), _) => audit.written(id, request, now),
-            (Err(_), Mode::Set | Mode::Add | Mode::Replace | Mode::Cas(_)) => audit.removed(id),
+            (Err(_), mode) if !mode.extends() => audit.removed(id),
             // An add that finds the key, a join that fails: the key holds what it held.
-            (Ok(_), _) | (Err(_), Mode::Append | Mode::Prepend) => {}
+            (Ok(_) | Err(_), _) => {}
         }
     }
 

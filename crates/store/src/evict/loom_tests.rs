@@ -186,7 +186,8 @@ fn a_choice_claims_no_body() {
                     ttl: Ttl::Never,
                     mode: Mode::Set,
                 };
-                assert_eq!(store.write(&client.participant, &write, client.now_ms), Ok(Stored::Stored));
+                let written = store.write(&client.participant, &write, client.now_ms);
+                assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
             })
         };
         let client = Client::new(&store);
@@ -209,7 +210,8 @@ fn expiry_takes_nothing_from_a_new_life() {
         let mut client = Client::new(&store);
         let write =
             Write { key: KEY, hash: store.hash(KEY), value: b"1", flags: 0, ttl: Ttl::Seconds(1), mode: Mode::Set };
-        assert_eq!(store.write(&client.participant, &write, client.now_ms), Ok(Stored::Stored));
+        let written = store.write(&client.participant, &write, client.now_ms);
+        assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
         client.seal();
         client.now_ms = 10_000;
         let expirer = {

@@ -113,6 +113,11 @@ impl LockedPair<'_> {
         self.held(place.bucket).control.sequence()
     }
 
+    /// The sequence that the changed buckets get when the pair is unlocked.
+    pub fn next_sequence(&self) -> u64 {
+        self.top_sequence() + 1
+    }
+
     fn held(&self, bucket: usize) -> &Held {
         if bucket == self.buckets.first {
             &self.first
@@ -249,7 +254,7 @@ impl LockedPair<'_> {
 
 impl Drop for LockedPair<'_> {
     fn drop(&mut self) {
-        let next = self.top_sequence() + 1;
+        let next = self.next_sequence();
         let release = |bucket: usize, held: &Held| {
             let sequence = if held.changed { next } else { held.control.sequence() };
             self.index.unlock_bucket(bucket, held.control, sequence);

@@ -21,7 +21,7 @@ use crate::memory::Layout;
 use crate::options::Options;
 use crate::store::Store;
 use crate::ttl::Ttl;
-use crate::{Change, Mode, Stored, Write};
+use crate::{Change, Changed, Mode, Stored, Write};
 use std::sync::Arc;
 
 /// Runs a model with at most `preemptions` preemptions in an execution.
@@ -66,7 +66,7 @@ impl<'s> Client<'s> {
     pub fn write_wide(&self, key: &[u8], value: u64, width: usize, mode: Mode) -> Stored {
         let value = format!("{value:0width$}");
         let write = Write { key, hash: self.store.hash(key), value: value.as_bytes(), flags: 0, ttl: Ttl::Never, mode };
-        self.store.write(&self.participant, &write, self.now_ms).expect("the model has room")
+        self.store.write(&self.participant, &write, self.now_ms).expect("the model has room").stored
     }
 
     pub fn set(&self, key: &[u8], value: u64) {
@@ -90,10 +90,13 @@ impl<'s> Client<'s> {
     }
 
     pub fn add_to(&self, key: &[u8], delta: u64) -> Option<u64> {
-        let hash = self.store.hash(key);
-        self.store
-            .change_number(&self.participant, key, hash, Change::Add(delta), self.now_ms)
-            .expect("the model has room and numbers")
+        let target = (key, self.store.hash(key));
+        let changed = self.store.change_number(&self.participant, target, Change::Add(delta), None, self.now_ms);
+        match changed.expect("the model has room and numbers") {
+            Changed::Done(number) => Some(number.value),
+            Changed::Absent => None,
+            Changed::Exists => unreachable!("no token was given"),
+        }
     }
 
     pub fn verify(&self) {

@@ -1,7 +1,7 @@
 //! delete, touch, get-and-touch: an entry goes, or lives on for another time.
 
 use super::read::Item;
-use super::write::check_key;
+use super::write::{Changed, check_key};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{ItemAt, Kind, NUMERIC_BYTES};
@@ -14,7 +14,17 @@ impl Store {
     /// Removes a key. False if nothing alive was there.
     pub fn delete(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> bool {
         let moment = self.moment(now_ms);
-        self.publish(participant, (key, hash), Condition::Always, None, moment) == Outcome::Done
+        matches!(self.publish(participant, (key, hash), Condition::Always, None, moment), Outcome::Done { .. })
+    }
+
+    /// Removes a key if its value still has this token.
+    pub fn delete_if(&self, participant: &Participant, key: &[u8], hash: u64, token: u64, now_ms: u64) -> Changed<()> {
+        let moment = self.moment(now_ms);
+        match self.publish(participant, (key, hash), Condition::Token(token), None, moment) {
+            Outcome::Done { .. } => Changed::Done(()),
+            Outcome::Present => Changed::Exists,
+            Outcome::Absent | Outcome::Flushed => Changed::Absent,
+        }
     }
 
     /// Gives an entry a new life: copies it into a segment of that life. False if it is absent.
@@ -29,7 +39,8 @@ impl Store {
         check_key(key)?;
         let moment = self.moment(now_ms);
         let Some(life) = self.life(ttl, moment) else {
-            return Ok(self.publish(participant, (key, hash), Condition::Present, None, moment) == Outcome::Done);
+            let outcome = self.publish(participant, (key, hash), Condition::Present, None, moment);
+            return Ok(outcome != Outcome::Absent);
         };
         loop {
             let pin = participant.pin();
@@ -47,7 +58,7 @@ impl Store {
             let outcome = self.copy_with_life(participant, (key, hash), &item, life, condition, moment)?;
             drop(pin);
             match outcome {
-                Outcome::Done => return Ok(true),
+                Outcome::Done { .. } => return Ok(true),
                 Outcome::Absent => return Ok(false),
                 Outcome::Present | Outcome::Flushed => {}
             }
@@ -74,7 +85,7 @@ impl Store {
             let (item, condition) = (hit.item_at(), hit.unchanged());
             match life {
                 None => match self.publish(participant, (key, hash), condition, None, moment) {
-                    Outcome::Done => return Ok(Some(hit)),
+                    Outcome::Done { .. } => return Ok(Some(hit)),
                     Outcome::Absent => return Ok(None),
                     Outcome::Present | Outcome::Flushed => {}
                 },
@@ -130,7 +141,7 @@ impl Store {
         }
         let new = NewItem { at, size, body_bytes, inherits_body: item.header.kind == Kind::Chained };
         let outcome = self.publish(participant, target, condition, Some(new), moment);
-        if outcome == Outcome::Done {
+        if let Outcome::Done { .. } = outcome {
             reserved.commit(&self.segments);
         }
         Ok(outcome)

@@ -1,22 +1,26 @@
 //! append and prepend: the old value and new bytes become a new value; flags and expiry stay.
 
-use super::write::{Mode, Stored, Write};
+use super::write::{Mode, Stored, Write, Written};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::Kind;
 use crate::ops::read::Item;
 use crate::segment::Location;
-use crate::stats::Counter;
 use crate::store::{Condition, Head, NewItem, Outcome, Store};
 use crate::time::Moment;
 
 impl Store {
-    pub(super) fn extend(&self, participant: &Participant, write: &Write<'_>, now_ms: u64) -> Result<Stored, Error> {
+    pub(super) fn extend(&self, participant: &Participant, write: &Write<'_>, now_ms: u64) -> Result<Written, Error> {
         let moment = self.moment(now_ms);
         loop {
             let Some(item) = self.get(participant, write.key, write.hash, now_ms) else {
-                return Ok(Stored::NotStored);
+                return Ok(Stored::NotStored.into());
             };
+            if let Mode::AppendIf(token) | Mode::PrependIf(token) = write.mode
+                && item.token() != token
+            {
+                return Ok(Stored::Exists.into());
+            }
             let length = (item.len() + write.value.len()) as u64;
             if length > self.options.value_bytes_max {
                 return Err(Error::TooLarge { bytes: length, limit: self.options.value_bytes_max });
@@ -30,11 +34,9 @@ impl Store {
                 self.extend_plain(participant, write, item, &head, moment)?
             };
             match outcome {
-                Outcome::Done => {
-                    self.counters.add(participant.number(), Counter::Stored, 1);
-                    return Ok(Stored::Stored);
+                Outcome::Done { .. } | Outcome::Absent => {
+                    return Ok(self.written(participant, write.mode, outcome));
                 }
-                Outcome::Absent => return Ok(Stored::NotStored),
                 Outcome::Present | Outcome::Flushed => {}
             }
         }
@@ -57,18 +59,18 @@ impl Store {
             unsafe { self.segments.arena.write(value_at, bytes) };
             value_at = value_at.plus(bytes.len() as u32);
         };
-        if write.mode == Mode::Prepend {
+        if !write.mode.puts_behind() {
             put(write.value);
         }
         item.each_slice(&mut put);
-        if write.mode == Mode::Append {
+        if write.mode.puts_behind() {
             put(write.value);
         }
         let at = Location::new(reserved.segment, reserved.offset);
         let new = NewItem { at, size, body_bytes: 0, inherits_body: false };
         let condition = item.unchanged();
         let outcome = self.publish(participant, (write.key, write.hash), condition, Some(new), moment);
-        if outcome == Outcome::Done {
+        if let Outcome::Done { .. } = outcome {
             reserved.commit(&self.segments);
         }
         Ok(outcome)

@@ -11,7 +11,7 @@ mod write;
 
 #[cfg(not(loom))]
 pub use handle::Handle;
-pub use number::Change;
+pub use number::{Change, Number};
 pub use read::{BATCH, Item};
 pub use upload::Upload;
-pub use write::{Mode, Stored, Write};
+pub use write::{Changed, Mode, Stored, Write, Written};

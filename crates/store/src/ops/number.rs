@@ -3,7 +3,7 @@
 //! As memcached does, a value never gets shorter: a smaller number is printed with spaces after it. A number that outgrows
 //! its width gets a new item. Values longer than any number (digits followed by other text) stay plain.
 
-use super::write::check_key;
+use super::write::{Changed, check_key};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{
@@ -23,6 +23,14 @@ pub enum Change {
     Subtract(u64),
 }
 
+/// A number after its change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    pub value: u64,
+    /// The CAS token that the entry has now.
+    pub token: u64,
+}
+
 impl Change {
     fn apply(self, number: u64) -> u64 {
         match self {
@@ -33,28 +41,31 @@ impl Change {
 }
 
 impl Store {
-    /// Changes the number in an entry. Answers the new one, or `None` if the entry is absent.
+    /// Changes the number in an entry, if a token is given only while the entry still has it.
     pub fn change_number(
         &self,
         participant: &Participant,
-        key: &[u8],
-        hash: u64,
+        (key, hash): (&[u8], u64),
         change: Change,
+        expected: Option<u64>,
         now_ms: u64,
-    ) -> Result<Option<u64>, Error> {
+    ) -> Result<Changed<Number>, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);
         loop {
-            if let Some(number) = self.change_in_place(key, hash, change, moment) {
-                return Ok(Some(number));
+            if let Some(changed) = self.change_in_place((key, hash), change, expected, moment) {
+                return Ok(changed);
             }
             let pin = participant.pin();
             let Some(found) = self.index.find(hash, |slot| self.is_key(slot, key)) else {
-                return Ok(None);
+                return Ok(Changed::Absent);
             };
             let item = self.item(found.slot);
             if !self.is_live(&item, moment) {
-                return Ok(None);
+                return Ok(Changed::Absent);
+            }
+            if expected.is_some_and(|token| token != self.token(found.control.sequence())) {
+                return Ok(Changed::Exists);
             }
             let condition = Condition::Unchanged { at: item.at, token: found.control.sequence() };
             let (number, width) = self.number_of(&item)?;
@@ -63,20 +74,29 @@ impl Store {
             let outcome = self.replace_number(participant, (key, hash), &item, number, width, condition, moment)?;
             drop(pin);
             match outcome {
-                Outcome::Done => return Ok(Some(number)),
-                Outcome::Absent => return Ok(None),
+                Outcome::Done { token } => return Ok(Changed::Done(Number { value: number, token })),
+                Outcome::Absent => return Ok(Changed::Absent),
                 Outcome::Present | Outcome::Flushed => {}
             }
         }
     }
 
     /// Changes a numeric item whose width has room. `None`: nothing was changed.
-    fn change_in_place(&self, key: &[u8], hash: u64, change: Change, moment: Moment) -> Option<u64> {
+    fn change_in_place(
+        &self,
+        (key, hash): (&[u8], u64),
+        change: Change,
+        expected: Option<u64>,
+        moment: Moment,
+    ) -> Option<Changed<Number>> {
         let mut pair = self.index.lock_pair(hash);
         let place = pair.find(|slot| self.is_key(slot, key))?;
         let item = self.item(place.slot);
         if item.header.kind != Kind::Numeric || !self.is_live(&item, moment) {
             return None;
+        }
+        if expected.is_some_and(|token| token != self.token(pair.token(&place))) {
+            return Some(Changed::Exists);
         }
         // SAFETY: the item's bucket is locked.
         let (number, width) = unsafe { item.number(&self.segments.arena) };
@@ -87,7 +107,7 @@ impl Store {
         // SAFETY: as above.
         unsafe { item.set_number(&self.segments.arena, number) };
         pair.mark_changed(&place);
-        Some(number)
+        Some(Changed::Done(Number { value: number, token: self.token(pair.next_sequence()) }))
     }
 
     /// The number in an item that the caller has pinned, and the bytes that its value takes as text.
@@ -140,7 +160,7 @@ impl Store {
         let at = Location::new(reserved.segment, reserved.offset);
         let new = NewItem { at, size, body_bytes: 0, inherits_body: false };
         let outcome = self.publish(participant, target, condition, Some(new), moment);
-        if outcome == Outcome::Done {
+        if let Outcome::Done { .. } = outcome {
             reserved.commit(&self.segments);
         }
         Ok(outcome)

@@ -110,7 +110,7 @@ impl Item<'_> {
 
     /// The CAS token: a write with it fails once the value has changed.
     pub fn token(&self) -> u64 {
-        self.store.token_base.wrapping_add(self.sequence)
+        self.store.token(self.sequence)
     }
 
     /// When it expires, in seconds of the store's time; `None` for never.

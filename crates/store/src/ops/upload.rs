@@ -3,13 +3,12 @@
 //! The bodies take the first bytes of the value; the last bytes, if they fit there, are the tail in the head item, in a
 //! segment shared with others. The head carries the key; the bodies carry its hash, so that they can be traced back.
 
-use super::write::{Mode, Stored, Write, check_key};
+use super::write::{Mode, Write, Written, check_key};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{CHAINED_PREFIX_BYTES, Kind};
 use crate::ops::read::Item;
 use crate::segment::{Location, Purpose, SegmentId, State};
-use crate::stats::Counter;
 use crate::store::{Condition, Head, NewItem, Outcome, Store};
 use crate::sync::Ordering;
 use crate::ttl::{Ttl, TtlBucket};
@@ -52,7 +51,7 @@ impl Store {
         participant: &Participant,
         write: &Write<'_>,
         now_ms: u64,
-    ) -> Result<Stored, Error> {
+    ) -> Result<Written, Error> {
         let mut upload = Upload::begin(self, write.key, write.hash, write.flags, write.value.len() as u64)?;
         let need = upload.need()?;
         let mut whole = || {
@@ -74,7 +73,7 @@ impl Store {
         let mut upload = Upload::begin(self, write.key, write.hash, item.flags(), length)?;
         let need = upload.need()?;
         let mut whole = || {
-            if write.mode == Mode::Prepend {
+            if !write.mode.puts_behind() {
                 upload.write(&mut &*write.value)?;
             }
             let mut copied = Ok(());
@@ -84,7 +83,7 @@ impl Store {
                 }
             });
             copied?;
-            if write.mode == Mode::Append {
+            if write.mode.puts_behind() {
                 upload.write(&mut &*write.value)?;
             }
             let expiry = item.expiry_seconds();
@@ -186,23 +185,21 @@ impl<S: Deref<Target = Store>> Upload<S> {
     }
 
     /// Publishes the value. Its life begins now. The upload is over, unless the answer is `NeedSegment`.
-    pub fn finish(&mut self, participant: &Participant, ttl: Ttl, mode: Mode, now_ms: u64) -> Result<Stored, Error> {
+    pub fn finish(&mut self, participant: &Participant, ttl: Ttl, mode: Mode, now_ms: u64) -> Result<Written, Error> {
         assert_eq!(self.missing(), 0, "the announced bytes have come");
         let moment = self.store.moment(now_ms);
         let condition = mode.condition();
         let target = (&*self.key, self.hash);
-        let outcome = match self.store.life(ttl, moment) {
-            Some(life) => self.publish(participant, life, condition, now_ms)?,
-            None => match self.store.publish(participant, target, condition, None, moment) {
-                Outcome::Absent if condition == Condition::Absent => Outcome::Done,
-                outcome => outcome,
-            },
-        };
-        let stored = mode.answer(outcome);
-        if stored == Stored::Stored {
-            self.store.counters.add(participant.number(), Counter::Stored, 1);
+        match self.store.life(ttl, moment) {
+            Some(life) => {
+                let outcome = self.publish(participant, life, condition, now_ms)?;
+                Ok(self.store.written(participant, mode, outcome))
+            }
+            None => {
+                let outcome = self.store.publish(participant, target, condition, None, moment);
+                Ok(self.store.over_at_once(participant, mode, outcome))
+            }
         }
-        Ok(stored)
     }
 
     fn publish(
@@ -241,7 +238,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
             if outcome == Outcome::Flushed {
                 continue;
             }
-            if outcome == Outcome::Done {
+            if let Outcome::Done { .. } = outcome {
                 reserved.commit(&store.segments);
                 self.first = None;
             }

@@ -24,6 +24,10 @@ pub enum Mode {
     Prepend,
     /// Store only if the present value still has this token.
     Cas(u64),
+    /// As `Append`, but only if the present value still has this token.
+    AppendIf(u64),
+    /// As `Prepend`, but only if the present value still has this token.
+    PrependIf(u64),
 }
 
 /// What came of a write.
@@ -36,6 +40,30 @@ pub enum Stored {
     Exists,
     /// There is no value for the token to be about.
     NotFound,
+}
+
+/// What came of a write, and the token of what it stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    pub stored: Stored,
+    /// 0 if nothing was stored.
+    pub token: u64,
+}
+
+impl From<Stored> for Written {
+    fn from(stored: Stored) -> Self {
+        Self { stored, token: 0 }
+    }
+}
+
+/// What came of a change to an entry that may be bound to a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Changed<T> {
+    Done(T),
+    /// There is no such entry.
+    Absent,
+    /// The entry has changed since the token was handed out, or its bucket has: read it again.
+    Exists,
 }
 
 /// A write.
@@ -57,17 +85,27 @@ impl Mode {
             Self::Set => Condition::Always,
             Self::Add => Condition::Absent,
             Self::Replace | Self::Append | Self::Prepend => Condition::Present,
-            Self::Cas(token) => Condition::Token(token),
+            Self::Cas(token) | Self::AppendIf(token) | Self::PrependIf(token) => Condition::Token(token),
         }
     }
 
-    pub(crate) fn answer(self, outcome: Outcome) -> Stored {
-        match (self, outcome) {
-            (Self::Set, _) | (_, Outcome::Done) => Stored::Stored,
+    /// Whether the value is put to the present one.
+    pub fn extends(self) -> bool {
+        matches!(self, Self::Append | Self::Prepend | Self::AppendIf(_) | Self::PrependIf(_))
+    }
+
+    pub(crate) fn puts_behind(self) -> bool {
+        matches!(self, Self::Append | Self::AppendIf(_))
+    }
+
+    pub(crate) fn answer(self, outcome: Outcome) -> Written {
+        let stored = match (self, outcome) {
+            (_, Outcome::Done { token }) => return Written { stored: Stored::Stored, token },
             (Self::Cas(_), Outcome::Absent) => Stored::NotFound,
             (Self::Cas(_), Outcome::Present) => Stored::Exists,
             _ => Stored::NotStored,
-        }
+        };
+        stored.into()
     }
 }
 
@@ -77,9 +115,9 @@ impl Store {
     /// # Errors
     /// `NeedSegment`: run `evict` and try again. `TooLarge`, `KeyLength`: it can never be stored. In no case is anything
     /// changed: where no old value may stay behind, the caller deletes it.
-    pub fn write(&self, participant: &Participant, write: &Write<'_>, now_ms: u64) -> Result<Stored, Error> {
+    pub fn write(&self, participant: &Participant, write: &Write<'_>, now_ms: u64) -> Result<Written, Error> {
         check_key(write.key)?;
-        if let Mode::Append | Mode::Prepend = write.mode {
+        if write.mode.extends() {
             return self.extend(participant, write, now_ms);
         }
         let moment = self.moment(now_ms);
@@ -87,9 +125,7 @@ impl Store {
         let target = (write.key, write.hash);
         let Some(life) = self.life(write.ttl, moment) else {
             let outcome = self.publish(participant, target, condition, None, moment);
-            let outcome =
-                if condition == Condition::Absent && outcome == Outcome::Absent { Outcome::Done } else { outcome };
-            return Ok(self.stored(participant, write.mode, outcome));
+            return Ok(self.over_at_once(participant, write.mode, outcome));
         };
         let length = write.value.len() as u64;
         if length > self.options.value_bytes_max {
@@ -115,10 +151,22 @@ impl Store {
             if outcome == Outcome::Flushed {
                 continue;
             }
-            if outcome == Outcome::Done {
+            if let Outcome::Done { .. } = outcome {
                 reserved.commit(&self.segments);
             }
-            return Ok(self.stored(participant, write.mode, outcome));
+            return Ok(self.written(participant, write.mode, outcome));
+        }
+    }
+
+    /// The answer to a write whose life is over already, from the outcome of the removal of the key.
+    pub(super) fn over_at_once(&self, participant: &Participant, mode: Mode, outcome: Outcome) -> Written {
+        match (mode, outcome) {
+            // There was nothing to remove, which is as well. No entry ever has the token of a bucket's beginning.
+            (Mode::Set | Mode::Add, Outcome::Absent) => {
+                let token = self.token(0);
+                self.written(participant, mode, Outcome::Done { token })
+            }
+            _ => self.written(participant, mode, outcome),
         }
     }
 
@@ -130,12 +178,12 @@ impl Store {
         live == (condition == Condition::Absent)
     }
 
-    fn stored(&self, participant: &Participant, mode: Mode, outcome: Outcome) -> Stored {
-        let stored = mode.answer(outcome);
-        if stored == Stored::Stored {
+    pub(super) fn written(&self, participant: &Participant, mode: Mode, outcome: Outcome) -> Written {
+        let written = mode.answer(outcome);
+        if written.stored == Stored::Stored {
             self.counters.add(participant.number(), Counter::Stored, 1);
         }
-        stored
+        written
     }
 }
 

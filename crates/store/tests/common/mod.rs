@@ -1,6 +1,6 @@
 //! A store as the subject of a random run: time is handed in, and room is made by hand.
 
-use ebbtide_store::{Change, Error, Handle, Item, Mode, Options, Participant, Progress, Store, Stored, Ttl};
+use ebbtide_store::{Change, Changed, Error, Handle, Item, Mode, Options, Participant, Progress, Store, Stored, Ttl};
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::sync::Arc;
 
@@ -62,10 +62,9 @@ impl StoreSubject {
         let (store, participant) = (&self.store, &self.participant);
         let (key, hash) = (&*write.key, store.hash(&write.key));
         let (flags, ttl, mode) = (write.flags, ttl(write.life), mode(write.mode));
-        let in_pieces = write.pieces.filter(|_| {
-            !matches!(mode, Mode::Append | Mode::Prepend)
-                && write.value.len() > store.contiguous_value_bytes(write.key.len())
-        });
+        let in_pieces = write
+            .pieces
+            .filter(|_| !mode.extends() && write.value.len() > store.contiguous_value_bytes(write.key.len()));
         let outcome = match in_pieces {
             None => self.with_room(now_ms, || {
                 store.write(
@@ -84,13 +83,17 @@ impl StoreSubject {
         if outcome.is_err() && mode == Mode::Set {
             store.delete(participant, key, hash, now_ms);
         }
-        outcome
+        outcome.map(|written| written.stored)
     }
 
     fn change(&self, key: &[u8], change: Change, now_ms: u64) -> Result<Answer, Error> {
-        let hash = self.store.hash(key);
-        let change = || self.store.change_number(&self.participant, key, hash, change, now_ms);
-        self.with_room(now_ms, change).map(Answer::Number)
+        let target = (key, self.store.hash(key));
+        let change = || self.store.change_number(&self.participant, target, change, None, now_ms);
+        Ok(Answer::Number(match self.with_room(now_ms, change)? {
+            Changed::Done(number) => Some(number.value),
+            Changed::Absent => None,
+            Changed::Exists => panic!("no token was given"),
+        }))
     }
 
     fn touch(&self, key: &[u8], life: Life, now_ms: u64) -> Result<bool, Error> {
