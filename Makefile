@@ -5,7 +5,11 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that the tests use: the server to compare with, its conformance tool, and what builds the clients.
-DEBIAN := memcached libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc libc6-dev
+DEBIAN := memcached libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev
+# The fuzz targets, how long each runs, and the fuzzer's version.
+FUZZ := text
+FUZZ_SECONDS := 60
+CARGO_FUZZ := 0.13.2
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
@@ -13,7 +17,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
-.PHONY: help build run test tools check unit loom conformance clean
+.PHONY: help build run test tools check unit loom conformance fuzz clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -22,6 +26,7 @@ help:
 	@echo "make unit         the Rust tests"
 	@echo "make loom         the concurrency models"
 	@echo "make conformance  the server against memcached and its clients"
+	@echo "make fuzz         the parsers against random bytes (FUZZ_SECONDS=60 each)"
 
 build:
 	cargo build --release --locked --package ebbtide-cli
@@ -34,11 +39,13 @@ test: tools
 	$(MAKE) unit
 	$(MAKE) loom
 	$(MAKE) conformance
+	$(MAKE) fuzz
 
 # Debian's packages where one is missing, the Rust components, and the Python clients in a venv of their own.
 tools: $(VENV)/ready
 	cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+	cargo fuzz --version >/dev/null 2>&1 || cargo install --quiet --locked --version $(CARGO_FUZZ) cargo-fuzz
 
 .PHONY: debian
 debian:
@@ -71,6 +78,12 @@ loom:
 
 conformance: build
 	$(PYTHON) -m pytest tests
+
+# The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
+fuzz:
+	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; cargo fuzz build --sanitizer none "$$target"; done
+	printf '%s\n' $(FUZZ) | xargs -P 2 -I TARGET timeout 600 cargo fuzz run --sanitizer none TARGET \
+	    target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 clean:
 	cargo clean

@@ -5,7 +5,7 @@
 //! floor 2   server   lab
 //! floor 1   ebbtide
 //! floor 0   store  flash  control  protocol
-//! beside    testkit (only as a dev-dependency), xtask
+//! beside    testkit (only as a dev-dependency), fuzz, xtask
 //! ```
 
 use super::Problem;
@@ -15,7 +15,7 @@ const RULE: &str = "arrow";
 const TESTKIT: &str = "ebbtide-testkit";
 
 /// Every package of the workspace, with what it may import of ours.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     // The server takes the cache that the flags describe.
     ("ebbtide-cli", &["ebbtide-server", "ebbtide-lab"]),
     ("ebbtide-server", &["ebbtide", "ebbtide-protocol"]),
@@ -26,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("ebbtide-control", &[]),
     ("ebbtide-protocol", &[]),
     (TESTKIT, &["ebbtide", "ebbtide-store"]),
+    ("ebbtide-fuzz", &["ebbtide-lab", "ebbtide-protocol"]),
     ("xtask", &[]),
 ];
 

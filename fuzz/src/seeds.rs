@@ -1,0 +1,20 @@
+//! The seeds of the fuzz targets hold on every run of the tests.
+
+use std::path::Path;
+
+/// Gives each seed of a target to `check`.
+fn each(target: &str, check: impl Fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds").join(target);
+    let mut seeds = 0;
+    for entry in std::fs::read_dir(&folder).expect("a folder of seeds") {
+        let path = entry.expect("a readable folder").path();
+        check(&std::fs::read(&path).expect("a readable seed"));
+        seeds += 1;
+    }
+    assert!(seeds > 0, "no seeds in {}", folder.display());
+}
+
+#[test]
+fn text() {
+    each("text", crate::text::check);
+}
