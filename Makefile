@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that the tests use: the server to compare with, its conformance tool, and what builds the clients.
-DEBIAN := memcached libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev
+DEBIAN := memcached openssl libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev
 # The fuzz targets, how long each runs, and the fuzzer's version.
 FUZZ := text
 FUZZ_SECONDS := 60

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness import EBBTIDE, USER, Connection, Server, free_port
+from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port
 
 HAS_IPV6 = pathlib.Path("/proc/net/if_inet6").exists() and "lo" in pathlib.Path("/proc/net/if_inet6").read_text()
 
@@ -53,7 +53,7 @@ REFUSED = [
     (["-l", "999.1.1.1"], 71, ["-l 999.1.1.1", "failed to listen"]),
     (["-l", "192.0.2.1"], 71, ["-l 192.0.2.1", "failed to listen"]),
     (["-s", "/nonexistent/socket"], 71, ["-s /nonexistent/socket", "failed to listen"]),
-    (["-Z"], 64, ["-Z", "TLS"]),
+    (["-o", "proxy_config=/etc/hostname"], 64, ["proxy_config", "no proxy"]),
     (["-Y", "/etc/hostname"], 64, ["-Y"]),
     (["-S"], 64, ["-S"]),
     (["--policy", "frob"], 64, ["--policy frob", "merge"]),
@@ -212,6 +212,17 @@ def test_shutdown_is_allowed_by_a_flag():
         with server.connect() as connection:
             connection.send(b"shutdown\r\n")
         assert server.process.wait(5) == 0
+
+
+def test_flush_all_can_be_refused():
+    for binary in (MEMCACHED, EBBTIDE):
+        with Server(binary, "-F", "-X") as server, server.connect() as connection:
+            assert connection.ask(b"set k 0 0 1\r\nv\r\n") == b"STORED\r\n"
+            for command in (b"flush_all\r\n", b"flush_all 10\r\n"):
+                assert connection.ask(command) == b"CLIENT_ERROR flush_all not allowed\r\n"
+            assert connection.ask(b"flush_all noreply\r\nget k\r\n", b"END\r\n") == b"VALUE k 0 1\r\nv\r\nEND\r\n"
+            settings = connection.ask(b"stats settings\r\n", b"END\r\n")
+            assert b"STAT flush_enabled no\r\n" in settings and b"STAT dump_enabled no\r\n" in settings
 
 
 def test_idle_connections_are_closed():

@@ -3,6 +3,7 @@
 
 mod extended;
 mod table;
+mod tls;
 mod values;
 
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use self::table::{Flag, Meaning};
 use crate::error::Error;
 
 pub use self::table::FLAGS;
+pub use self::tls::Tls;
 
 const MIB: u64 = 1 << 20;
 /// memcached's bounds of `-I`.
@@ -50,6 +52,10 @@ pub struct Settings {
     pub idle_timeout: Option<Duration>,
     pub verbosity: u8,
     pub allow_shutdown: bool,
+    pub allow_flush: bool,
+    pub allow_dump: bool,
+    pub allow_watch: bool,
+    pub tls: Tls,
     pub daemon: bool,
     pub pid_file: Option<PathBuf>,
     pub user: Option<String>,
@@ -81,6 +87,10 @@ impl Default for Settings {
             idle_timeout: None,
             verbosity: 0,
             allow_shutdown: false,
+            allow_flush: true,
+            allow_dump: true,
+            allow_watch: true,
+            tls: Tls::default(),
             daemon: false,
             pid_file: None,
             user: None,
@@ -125,6 +135,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error>
         }
     }
     settings.check()?;
+    settings.warnings.extend(settings.tls.warning());
     Ok(Request::Serve(Box::new(settings)))
 }
 
@@ -162,12 +173,19 @@ impl Settings {
                 )));
             }
             Meaning::Ignored(reason) => {
-                self.warnings.push(format!("{name} is ignored: {reason}"));
+                self.warn(format!("{name} is ignored: {reason}"));
             }
             Meaning::Given => {}
             Meaning::Used => self.set(flag, name, value)?,
         }
         Ok(())
+    }
+
+    /// Once, however often the reason comes up.
+    fn warn(&mut self, warning: String) {
+        if !self.warnings.contains(&warning) {
+            self.warnings.push(warning);
+        }
     }
 
     fn set(&mut self, flag: &Flag, name: &str, value: &str) -> Result<(), Error> {
@@ -203,6 +221,10 @@ impl Settings {
             "extended" => extended::parse(value, self)?,
             "verbose" => self.verbosity = self.verbosity.saturating_add(1),
             "enable-shutdown" => self.allow_shutdown = true,
+            "disable-flush-all" => self.allow_flush = false,
+            "disable-dumping" => self.allow_dump = false,
+            "disable-watch" => self.allow_watch = false,
+            "enable-ssl" => self.tls.enabled = true,
             "disable-evictions" => self.evicts = false,
             "daemon" => self.daemon = true,
             "pidfile" => self.pid_file = Some(value.into()),
@@ -308,7 +330,7 @@ mod tests {
     fn flags_without_a_meaning_warn() {
         let settings = read(&["-f", "1.5", "-U", "11211", "-n20"]).unwrap();
         assert_eq!(settings.warnings.len(), 3);
-        assert_eq!(read(&["-U", "0", "-L", "-X", "-W"]).unwrap().warnings, [""; 0]);
+        assert_eq!(read(&["-U", "0", "-L"]).unwrap().warnings, [""; 0]);
     }
 
     #[test]
@@ -332,7 +354,7 @@ mod tests {
             (&["-p", "0"], "nothing to listen on"),
             (&["-B", "binary"], "not spoken"),
             (&["-a", "9"], "octal"),
-            (&["-Z"], "TLS"),
+            (&["-o", "proxy_config=f"], "proxy"),
             (&["-Y", "f"], "authentication"),
             (&["-S"], "SASL"),
         ] {

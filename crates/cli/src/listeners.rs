@@ -14,25 +14,27 @@ pub fn resolve(settings: &Settings) -> Result<Vec<Listen>, Error> {
             std::path::absolute(path).map_err(|error| Error::System(format!("-s {}: {error}", path.display())))?;
         return Ok(vec![Listen::Unix { path, mode: settings.unix_mode }]);
     }
-    let mut found: Vec<SocketAddr> = Vec::new();
+    // A name may lead to one address several times.
+    let mut listeners: Vec<Listen> = Vec::new();
+    let mut add = |addresses: Vec<SocketAddr>, tls: bool| {
+        for address in addresses {
+            let listen = if tls { Listen::Tls(address) } else { Listen::Tcp(address) };
+            if !listeners.contains(&listen) {
+                listeners.push(listen);
+            }
+        }
+    };
     if settings.listen.is_empty() {
-        found.extend(everywhere(settings.port));
+        add(everywhere(settings.port), settings.tls.enabled);
     }
     for given in &settings.listen {
-        let (host, port) = split(given, settings.port)?;
-        if host == "*" {
-            found.extend(everywhere(port));
-            continue;
-        }
-        let addresses = (host, port).to_socket_addrs().map_err(|error| unusable(given, &error.to_string()))?;
-        found.extend(addresses);
-    }
-    // A name may lead to one address several times.
-    let mut listeners = Vec::new();
-    for address in found.into_iter().map(Listen::Tcp) {
-        if !listeners.contains(&address) {
-            listeners.push(address);
-        }
+        let plain = given.strip_prefix("notls:");
+        let (host, port) = split(given, plain.unwrap_or(given), settings.port)?;
+        let addresses = match host {
+            "*" => everywhere(port),
+            _ => (host, port).to_socket_addrs().map_err(|error| unusable(given, &error.to_string()))?.collect(),
+        };
+        add(addresses, settings.tls.enabled && plain.is_none());
     }
     Ok(listeners)
 }
@@ -47,9 +49,7 @@ fn everywhere(port: u16) -> Vec<SocketAddr> {
 }
 
 /// Host and port of `host`, `host:port`, `v6`, `[v6]` or `[v6]:port`.
-fn split(given: &str, default: u16) -> Result<(&str, u16), Error> {
-    // memcached lets listeners opt out of TLS, which here none has.
-    let text = given.strip_prefix("notls:").unwrap_or(given);
+fn split<'a>(given: &str, text: &'a str, default: u16) -> Result<(&'a str, u16), Error> {
     let (host, port) = if let Some(rest) = text.strip_prefix('[') {
         let (host, rest) = rest.split_once(']').ok_or_else(|| unusable(given, "Invalid IPV6 address"))?;
         match rest.strip_prefix(':') {
@@ -95,6 +95,17 @@ mod tests {
             ["127.0.0.1:11211", "127.0.0.1:12", "[::1]:13", "[::1]:11211", "127.0.0.2:11211"]
         );
         assert!(listeners(&["*"]).unwrap().contains(&"0.0.0.0:11211".to_owned()));
+    }
+
+    #[test]
+    fn with_tls_a_listener_can_opt_out() {
+        let mut settings =
+            Settings { listen: vec!["127.0.0.1".into(), "notls:127.0.0.1:12".into()], ..Settings::default() };
+        settings.tls.enabled = true;
+        let found = resolve(&settings).unwrap();
+        assert!(matches!(found[..], [Listen::Tls(_), Listen::Tcp(_)]), "{found:?}");
+        settings.listen.clear();
+        assert!(resolve(&settings).unwrap().iter().all(|listen| matches!(listen, Listen::Tls(_))));
     }
 
     #[test]

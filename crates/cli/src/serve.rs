@@ -3,7 +3,7 @@
 use std::thread;
 
 use ebbtide_server::ebbtide::{ByteSize, Cache, Policy};
-use ebbtide_server::{Server, ServerOptions, StopHandle};
+use ebbtide_server::{ReloadHandle, Server, ServerOptions, StopHandle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -31,7 +31,7 @@ pub fn run(settings: Settings) -> Result<(), Error> {
             })
             .ok()
     });
-    stop_on_signals(server.stop_handle())?;
+    obey_signals(server.stop_handle(), server.reload_handle())?;
     if daemon::is_copy() {
         daemon::ready(settings.verbosity > 0)?;
     }
@@ -87,6 +87,10 @@ fn options(settings: &Settings) -> Result<ServerOptions, Error> {
         idle_timeout: settings.idle_timeout,
         verbosity: settings.verbosity.into(),
         allow_shutdown: settings.allow_shutdown,
+        allow_flush: settings.allow_flush,
+        allow_dump: settings.allow_dump,
+        allow_watch: settings.allow_watch,
+        tls: settings.tls.options()?,
         ..ServerOptions::default()
     })
 }
@@ -113,6 +117,7 @@ fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
                 )
             }
         }
+        E::Certificate { .. } | E::Ciphers { .. } | E::NoCaCertificate => return Error::Limit(format!("-Z: {error}")),
         E::NotASocket { path } => {
             format!("-s {path}: the file is there and is no socket; give another path")
         }
@@ -120,14 +125,20 @@ fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
     })
 }
 
-/// SIGTERM and SIGINT stop the server; SIGHUP, which makes memcached read its password file again, does nothing.
-fn stop_on_signals(stop: StopHandle) -> Result<(), Error> {
+/// SIGTERM and SIGINT stop the server; SIGHUP has it read its files again.
+fn obey_signals(stop: StopHandle, reload: ReloadHandle) -> Result<(), Error> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Error::System(format!("cannot wait for signals: {error}")))?;
     thread::Builder::new()
         .name("signals".to_owned())
         .spawn(move || {
-            for signal in signals.forever().filter(|signal| *signal != SIGHUP) {
+            for signal in signals.forever() {
+                if signal == SIGHUP {
+                    if let Err(error) = reload.reload() {
+                        eprintln!("ebbtide: SIGHUP: what is in use stays: {error}");
+                    }
+                    continue;
+                }
                 eprintln!("Signal handled: {}.", signal_hook::low_level::signal_name(signal).unwrap_or("unknown"));
                 stop.stop();
             }

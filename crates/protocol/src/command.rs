@@ -159,6 +159,7 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
             }
         }
         (b"version", _) => Line::Request(Request::Version),
+        (b"refresh_certs", _) => Line::Request(Request::RefreshCerts),
         (b"quit", _) => Line::Request(Request::Quit),
         (b"stats", count) => Line::Request(Request::Stats { topic: (count > 1).then_some(tokens.kept[1]) }),
         (b"shutdown", count) => {

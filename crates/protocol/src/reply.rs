@@ -20,6 +20,8 @@ pub const DELETE_USAGE: &[u8] = b"CLIENT_ERROR bad command line format.  Usage: 
 pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 pub const INVALID_SHUTDOWN_MODE: &[u8] = b"CLIENT_ERROR invalid shutdown mode\r\n";
 pub const SHUTDOWN_NOT_ENABLED: &[u8] = b"ERROR: shutdown not enabled\r\n";
+pub const FLUSH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR flush_all not allowed\r\n";
+pub const TLS_NOT_ENABLED: &[u8] = b"Error TLS not enabled\r\n";
 pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";

@@ -43,6 +43,8 @@ pub enum Request<'a> {
         /// False if the argument is something else than `graceful`.
         mode_known: bool,
     },
+    /// refresh_certs.
+    RefreshCerts,
     Quit,
 }
 

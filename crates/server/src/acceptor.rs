@@ -93,6 +93,15 @@ impl Acceptor {
         if shared.logs(2) {
             eprintln!("<{peer} new connection");
         }
+        let stream = match self.protect(stream, listener) {
+            Ok(stream) => stream,
+            Err(error) => {
+                if shared.logs(1) {
+                    eprintln!("failed to begin TLS with {peer}: {error}");
+                }
+                return;
+            }
+        };
         let info = Arc::new(ConnectionInfo {
             peer,
             listener,
@@ -106,5 +115,15 @@ impl Acceptor {
         self.next = (self.next + 1) % self.inboxes.len();
         lock(&inbox.arrivals).push_back(Arrival { stream, id, info });
         inbox.waker.wake().expect("an event counter takes one more event");
+    }
+
+    /// Begins TLS where the listener asks for it.
+    fn protect(&self, stream: Stream, listener: usize) -> Result<Stream, rustls::Error> {
+        match (stream, &self.listeners[listener], &self.shared.certificates) {
+            (Stream::Tcp(socket), Listener::Tls(..), Some(certificates)) => {
+                certificates.protect(socket).map(|stream| Stream::Tls(Box::new(stream)))
+            }
+            (stream, ..) => Ok(stream),
+        }
     }
 }

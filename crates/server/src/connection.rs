@@ -113,6 +113,7 @@ impl Connection {
                     break self.park(buffers, have, Driven::Wait);
                 }
                 match self.read(executor, &mut buffers.input[have..])? {
+                    None if self.readable => break self.park(buffers, have, Driven::Yield),
                     None => break self.park(buffers, have, Driven::Wait),
                     Some(0) => break Ok(Driven::Close),
                     Some(count) => have += count,
@@ -139,24 +140,25 @@ impl Connection {
         }
     }
 
-    /// Reads once: `None` if there is nothing to read now, 0 at the end of the stream.
+    /// Reads once: `None` if there is nothing to read now, or others have their turn first; 0 at the end of the stream.
     fn read(&mut self, executor: &Executor, space: &mut [u8]) -> io::Result<Option<usize>> {
-        loop {
-            match self.stream.read(space) {
-                Ok(count) => {
-                    // Less than was asked for means that the socket is empty: the next bytes bring an event.
-                    if count < space.len() && !self.read_closed {
-                        self.readable = false;
-                    }
-                    executor.counters().bytes_read.add(count as u64);
-                    return Ok(Some(count));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+        let result = self.stream.read(space);
+        if self.stream.is_handshaking() && matches!(&result, Ok(0)) | matches!(&result, Err(e) if is_final(e)) {
+            executor.counters().tls_handshake_errors.add(1);
+        }
+        match result {
+            Ok(count) => {
+                // Less than was asked for means that a socket is empty: the next bytes bring an event.
+                if count < space.len() && !self.read_closed && self.stream.empties_in_one_read() {
                     self.readable = false;
-                    return Ok(None);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                executor.counters().bytes_read.add(count as u64);
+                Ok(Some(count))
+            }
+            Err(error) if is_final(&error) => Err(error),
+            Err(error) => {
+                self.readable = error.kind() == io::ErrorKind::Interrupted;
+                Ok(None)
             }
         }
     }
@@ -172,7 +174,7 @@ impl Connection {
         }
         executor.counters().bytes_written.add(sent?);
         if output.is_empty() {
-            return Ok(true);
+            return self.stream.is_flushed();
         }
         self.output = Some(Box::new(output.take_rest()));
         Ok(false)
@@ -180,7 +182,7 @@ impl Connection {
 
     fn send_pending(&mut self, executor: &Executor) -> io::Result<bool> {
         let Some(output) = &mut self.output else {
-            return Ok(true);
+            return self.stream.is_flushed();
         };
         let sent = output.send(&mut self.stream)?;
         executor.counters().bytes_written.add(sent);
@@ -188,7 +190,7 @@ impl Connection {
             return Ok(false);
         }
         self.output = None;
-        Ok(true)
+        self.stream.is_flushed()
     }
 
     /// Keeps what was not consumed, and says what the connection waits for.
@@ -204,4 +206,9 @@ impl Connection {
         self.info.state.store(state as u8, Ordering::Relaxed);
         Ok(driven)
     }
+}
+
+/// Whether a failed read is the end of the connection.
+fn is_final(error: &io::Error) -> bool {
+    !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -58,6 +58,8 @@ counters! {
     bytes_written,
     /// Connections closed because they were idle.
     idle_kicks,
+    /// Handshakes that failed, of clients that broke them off as well.
+    tls_handshake_errors,
     /// Times that a connection with more to do gave way to others.
     yields,
 }

@@ -13,6 +13,16 @@ pub enum Error {
         "{needed} open files are needed for max_connections (-c), and the limit is {allowed}; raise it (ulimit -n) or ask for fewer connections"
     )]
     FileLimit { needed: u64, allowed: u64 },
+    #[error("Error loading the {what}: {path} : {reason}")]
+    Certificate { what: &'static str, path: String, reason: String },
+    #[error(
+        "Error setting the provided cipher(s): {list} : none of them is spoken; choose from {known}, or leave ssl_ciphers out for all"
+    )]
+    Ciphers { list: String, known: String },
+    #[error(
+        "certificates of clients are asked for (ssl_verify_mode), and nothing says who signs them; give ssl_ca_cert=<file>"
+    )]
+    NoCaCertificate,
     #[error("failed to set up event polling: {0}")]
     Poll(io::Error),
     #[error("failed to start a thread: {0}")]

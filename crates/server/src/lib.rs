@@ -16,6 +16,7 @@
 //! | `server` | starting, stopping, joining |
 //! | `listen`, `acceptor` | sockets, the connection limit, dealing connections out to workers |
 //! | `worker` | the event loop of one thread |
+//! | `tls` | certificates, and streams that they protect |
 //! | `connection` | reading, writing and backpressure of one connection |
 //! | `session` | its protocol state: commands in, answers out |
 //! | `execute` | the commands, by family |
@@ -34,12 +35,14 @@ mod output;
 mod server;
 mod session;
 mod shared;
+mod tls;
 mod worker;
 
 pub use ebbtide;
 pub use error::Error;
 pub use options::{Listen, ServerOptions};
-pub use server::{Running, Server, StopHandle};
+pub use server::{ReloadHandle, Running, Server, StopHandle};
+pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 
 /// What `version` answers: clients parse three plain numbers, and tell memcached's abilities from them.
 pub const VERSION: &str = "1.6.18";

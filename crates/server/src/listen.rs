@@ -1,4 +1,4 @@
-//! Listening sockets, and the streams that come out of them: TCP and Unix behind one type each.
+//! Listening sockets, and the streams that come out of them: TCP, with TLS or without, and Unix behind one type each.
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
@@ -10,11 +10,14 @@ use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
+use crate::tls::TlsStream;
 use crate::{Error, Listen};
 
 /// An open listener. Dropping it closes it, and removes the file of a Unix socket.
 pub enum Listener {
     Tcp(TcpListener, SocketAddr),
+    /// As `Tcp`; connections have still to be protected when they are accepted.
+    Tls(TcpListener, SocketAddr),
     Unix(UnixListener, SocketFile),
 }
 
@@ -24,7 +27,14 @@ impl Listener {
         let failed = |source| Error::Listen { address: listen.to_string(), source };
         let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         match listen {
-            Listen::Tcp(address) => open_tcp(*address, backlog).map_err(failed),
+            Listen::Tcp(address) => {
+                let (listener, address) = open_tcp(*address, backlog).map_err(failed)?;
+                Ok(Self::Tcp(listener, address))
+            }
+            Listen::Tls(address) => {
+                let (listener, address) = open_tcp(*address, backlog).map_err(failed)?;
+                Ok(Self::Tls(listener, address))
+            }
             Listen::Unix { path, mode } => {
                 if let Ok(metadata) = std::fs::symlink_metadata(path) {
                     if !metadata.file_type().is_socket() {
@@ -40,7 +50,7 @@ impl Listener {
     /// The TCP address, with the port that was really taken.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         match self {
-            Self::Tcp(_, address) => Some(*address),
+            Self::Tcp(_, address) | Self::Tls(_, address) => Some(*address),
             Self::Unix(..) => None,
         }
     }
@@ -48,14 +58,14 @@ impl Listener {
     /// The address as `stats conns` shows it.
     pub fn name(&self) -> String {
         match self {
-            Self::Tcp(_, address) => tcp_name(*address),
+            Self::Tcp(_, address) | Self::Tls(_, address) => tcp_name(*address),
             Self::Unix(_, file) => format!("unix:{}", file.path.display()),
         }
     }
 
     pub fn register(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
         let source: &mut dyn Source = match self {
-            Self::Tcp(listener, _) => listener,
+            Self::Tcp(listener, _) | Self::Tls(listener, _) => listener,
             Self::Unix(listener, _) => listener,
         };
         registry.register(source, token, Interest::READABLE)
@@ -64,7 +74,7 @@ impl Listener {
     /// The next waiting connection and its peer's name.
     pub fn accept(&self) -> io::Result<(Stream, String)> {
         match self {
-            Self::Tcp(listener, _) => {
+            Self::Tcp(listener, _) | Self::Tls(listener, _) => {
                 let (stream, peer) = listener.accept()?;
                 // Failing here means that the peer is gone already, which the first read finds out.
                 let _ = stream.set_nodelay(true);
@@ -86,7 +96,7 @@ fn tcp_name(address: SocketAddr) -> String {
     }
 }
 
-fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<Listener> {
+fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<(TcpListener, SocketAddr)> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // So that the same port can be bound for IPv4 as well.
@@ -97,7 +107,7 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<Listener> {
     socket.listen(backlog)?;
     let listener = std::net::TcpListener::from(socket);
     let address = listener.local_addr()?;
-    Ok(Listener::Tcp(TcpListener::from_std(listener), address))
+    Ok((TcpListener::from_std(listener), address))
 }
 
 fn open_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
@@ -125,6 +135,8 @@ impl Drop for SocketFile {
 /// A connected socket.
 pub enum Stream {
     Tcp(TcpStream),
+    /// Boxed, because a session is far larger than a socket.
+    Tls(Box<TlsStream>),
     Unix(UnixStream),
 }
 
@@ -132,7 +144,33 @@ impl Stream {
     pub fn source(&mut self) -> &mut dyn Source {
         match self {
             Self::Tcp(stream) => stream,
+            Self::Tls(stream) => stream.socket(),
             Self::Unix(stream) => stream,
+        }
+    }
+
+    /// Whether a read that fills less than its buffer has taken all that had arrived.
+    pub fn empties_in_one_read(&self) -> bool {
+        !matches!(self, Self::Tls(_))
+    }
+
+    /// True while commands cannot come yet.
+    pub fn is_handshaking(&self) -> bool {
+        matches!(self, Self::Tls(stream) if stream.is_handshaking())
+    }
+
+    /// Tries to send what was written and lies here; true if nothing does any more.
+    pub fn is_flushed(&mut self) -> io::Result<bool> {
+        match self.flush() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+            outcome => outcome.map(|()| true),
+        }
+    }
+
+    /// Says goodbye where the protocol has a word for it.
+    pub fn close(&mut self) {
+        if let Self::Tls(stream) = self {
+            stream.close();
         }
     }
 }
@@ -141,6 +179,7 @@ impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.read(buffer),
+            Self::Tls(stream) => stream.read(buffer),
             Self::Unix(stream) => stream.read(buffer),
         }
     }
@@ -150,6 +189,7 @@ impl Write for Stream {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write(bytes),
+            Self::Tls(stream) => stream.write(bytes),
             Self::Unix(stream) => stream.write(bytes),
         }
     }
@@ -157,11 +197,15 @@ impl Write for Stream {
     fn write_vectored(&mut self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.write_vectored(slices),
+            Self::Tls(stream) => stream.write_vectored(slices),
             Self::Unix(stream) => stream.write_vectored(slices),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        match self {
+            Self::Tls(stream) => stream.flush(),
+            Self::Tcp(_) | Self::Unix(_) => Ok(()),
+        }
     }
 }

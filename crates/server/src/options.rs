@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Error;
+use crate::{Error, TlsOptions};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub enum Listen {
     /// Port 0 takes a free one; [`Server::local_addrs`](crate::Server::local_addrs) tells which. An IPv6 address takes no
     /// IPv4 connections.
     Tcp(SocketAddr),
+    /// As `Tcp`, with TLS as [`ServerOptions::tls`] says.
+    Tls(SocketAddr),
     /// A socket file, made with these permissions (`-s`, `-a`) and removed when the server stops. A socket file that is
     /// there already is replaced.
     Unix { path: PathBuf, mode: u32 },
@@ -19,7 +21,7 @@ pub enum Listen {
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) => write!(f, "{address}"),
+            Self::Tcp(address) | Self::Tls(address) => write!(f, "{address}"),
             Self::Unix { path, .. } => write!(f, "{}", path.display()),
         }
     }
@@ -49,6 +51,14 @@ pub struct ServerOptions {
     pub verbosity: u32,
     /// (`-A`) Whether clients may stop the server. Default: no.
     pub allow_shutdown: bool,
+    /// (`-F`) Whether clients may empty the cache with `flush_all`. Default: yes, as memcached.
+    pub allow_flush: bool,
+    /// (`-X`) Whether clients may list the keys. Default: yes, as memcached.
+    pub allow_dump: bool,
+    /// (`-W`) Whether clients may watch what others do. Default: yes, as memcached.
+    pub allow_watch: bool,
+    /// (`-Z`) What [`Listen::Tls`] listeners need. Default: none.
+    pub tls: Option<TlsOptions>,
 }
 
 impl Default for ServerOptions {
@@ -63,6 +73,10 @@ impl Default for ServerOptions {
             stop_timeout: Duration::from_secs(2),
             verbosity: 0,
             allow_shutdown: false,
+            allow_flush: true,
+            allow_dump: true,
+            allow_watch: true,
+            tls: None,
         }
     }
 }
@@ -77,6 +91,19 @@ impl ServerOptions {
         at_least_one("threads (-t)", self.threads)?;
         at_least_one("max_connections (-c)", self.max_connections)?;
         at_least_one("requests_per_event (-R)", self.requests_per_event)?;
+        if self.tls.is_none()
+            && let Some(listen) = self.listeners.iter().find(|listen| matches!(listen, Listen::Tls(_)))
+        {
+            let value = listen.to_string();
+            return Err(Error::Option {
+                option: "listeners (-l)",
+                value,
+                reason: "asks for TLS, and tls (-Z) is not set",
+            });
+        }
+        if let Some(tls) = &self.tls {
+            at_least_one("tls.write_buffer_bytes (-o ssl_wbuf_size)", tls.write_buffer_bytes)?;
+        }
         match self.idle_timeout {
             Some(Duration::ZERO) => Err(Error::Option {
                 option: "idle_timeout (-o idle_timeout)",

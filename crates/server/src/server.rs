@@ -15,6 +15,7 @@ use crate::acceptor::{self, Acceptor};
 use crate::counters::Counters;
 use crate::listen::Listener;
 use crate::shared::{Inbox, Shared};
+use crate::tls::Certificates;
 use crate::worker::{self, Worker};
 use crate::{Error, ServerOptions};
 
@@ -32,6 +33,7 @@ impl Server {
     /// Binds the listeners, so that a bad or taken address is known before anything runs.
     pub fn bind(options: ServerOptions, cache: Cache) -> Result<Self, Error> {
         options.validate()?;
+        let certificates = options.tls.as_ref().map(Certificates::load).transpose()?;
         allow_files(options.max_connections as u64 + OTHER_FILES)?;
         let poll = Poll::new().map_err(Error::Poll)?;
         let waker = Waker::new(poll.registry(), acceptor::WAKER).map_err(Error::Poll)?;
@@ -52,6 +54,7 @@ impl Server {
         let shared = Arc::new(Shared {
             cache,
             counters: (0..options.threads).map(|_| Counters::default()).collect(),
+            certificates,
             started: Instant::now(),
             verbosity: AtomicU32::new(options.verbosity),
             stopping: AtomicBool::new(false),
@@ -80,6 +83,11 @@ impl Server {
     /// What stops the server; to be taken before it runs.
     pub fn stop_handle(&self) -> StopHandle {
         StopHandle { shared: Arc::clone(&self.acceptor.shared) }
+    }
+
+    /// What has the server read its files again; to be taken before it runs.
+    pub fn reload_handle(&self) -> ReloadHandle {
+        ReloadHandle { shared: Arc::clone(&self.acceptor.shared) }
     }
 
     /// Serves on this thread and its workers, until the server is stopped by a handle or by a client that may.
@@ -164,6 +172,22 @@ impl StopHandle {
     /// Returns at once; the server's `run`, or `join`, returns when it has stopped. Any number of calls does.
     pub fn stop(&self) {
         self.shared.stop();
+    }
+}
+
+/// Has a server read again what may change while it runs.
+#[derive(Clone)]
+pub struct ReloadHandle {
+    shared: Arc<Shared>,
+}
+
+impl ReloadHandle {
+    /// Reads the certificates again, for connections that come from now on. If they are bad the old ones stay in use.
+    pub fn reload(&self) -> Result<(), Error> {
+        match &self.shared.certificates {
+            Some(certificates) => certificates.refresh(),
+            None => Ok(()),
+        }
     }
 }
 

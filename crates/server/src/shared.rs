@@ -11,11 +11,14 @@ use slab::Slab;
 use crate::ServerOptions;
 use crate::counters::{Counters, Totals};
 use crate::listen::Stream;
+use crate::tls::Certificates;
 
 pub struct Shared {
     pub cache: Cache,
     pub options: ServerOptions,
     pub counters: Vec<Counters>,
+    /// There if any listener speaks TLS.
+    pub certificates: Option<Certificates>,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,

@@ -149,6 +149,7 @@ impl Worker {
 
     fn close(&mut self, index: usize) {
         let mut connection = self.connections.remove(index);
+        connection.stream.close();
         // Closing the socket would do this as well; it fails only if it was never registered.
         let _ = self.poll.registry().deregister(connection.stream.source());
         if self.shared.logs(2) {

@@ -1,6 +1,6 @@
 //! The options of `-o`: `name` or `name=value`, separated by commas.
 
-use super::table::Meaning::{self, Given, Ignored, Used};
+use super::table::Meaning::{self, Given, Ignored, Refused, Used};
 use super::{Settings, values};
 use crate::error::Error;
 use std::time::Duration;
@@ -10,7 +10,7 @@ const LRU: &str = "segments take the place of the LRU lists and their crawler";
 const INDEX: &str = "the index sizes itself";
 const BUFFERS: &str = "buffers are bounded without it";
 const FLASH: &str = "all data stays in memory";
-const TLS: &str = "TLS is not spoken";
+const PROXY: &str = "this is no proxy; run memcached or twemproxy as one, in front of it";
 const WATCH: &str = "watch commands are not taken";
 
 /// Name, whether it needs a value, what it means here.
@@ -40,6 +40,7 @@ const OPTIONS: &[(&str, bool, Meaning)] = &[
     ("no_inline_ascii_resp", false, Ignored("how answers are written is not a choice")),
     ("drop_privileges", false, Ignored("system calls are not filtered")),
     ("no_drop_privileges", false, Given),
+    ("meta_response_old", false, Ignored("only HD is answered")),
     ("sock_cookie_id", true, Ignored("sockets carry no cookie")),
     ("ext_path", true, Ignored(FLASH)), ("ext_page_size", true, Ignored(FLASH)),
     ("ext_wbuf_size", true, Ignored(FLASH)), ("ext_threads", true, Ignored(FLASH)),
@@ -48,11 +49,11 @@ const OPTIONS: &[(&str, bool, Meaning)] = &[
     ("ext_recache_rate", true, Ignored(FLASH)), ("ext_compact_under", true, Ignored(FLASH)),
     ("ext_drop_under", true, Ignored(FLASH)), ("ext_max_sleep", true, Ignored(FLASH)),
     ("ext_max_frag", true, Ignored(FLASH)), ("ext_drop_unread", false, Ignored(FLASH)),
-    ("ssl_chain_cert", true, Ignored(TLS)), ("ssl_key", true, Ignored(TLS)),
-    ("ssl_verify_mode", true, Ignored(TLS)), ("ssl_keyformat", true, Ignored(TLS)),
-    ("ssl_ciphers", true, Ignored(TLS)), ("ssl_ca_cert", true, Ignored(TLS)),
-    ("ssl_wbuf_size", true, Ignored(TLS)), ("ssl_session_cache", false, Ignored(TLS)),
-    ("ssl_kernel_tls", false, Ignored(TLS)), ("ssl_min_version", true, Ignored(TLS)),
+    ("proxy_config", true, Refused(PROXY)), ("proxy_arg", true, Refused(PROXY)), ("proxy_uring", false, Refused(PROXY)),
+    ("ssl_chain_cert", true, Used), ("ssl_key", true, Used), ("ssl_keyformat", true, Used),
+    ("ssl_verify_mode", true, Used), ("ssl_ca_cert", true, Used), ("ssl_ciphers", true, Used),
+    ("ssl_wbuf_size", true, Used), ("ssl_session_cache", false, Used), ("ssl_min_version", true, Used),
+    ("ssl_kernel_tls", false, Ignored("the kernel is not asked to encrypt")),
 ];
 
 /// Reads one list into `settings`.
@@ -72,13 +73,18 @@ pub fn parse(list: &str, settings: &mut Settings) -> Result<(), Error> {
                 "-o {name}: Missing numeric argument for {name}; write {name}=<value>"
             )));
         }
+        let value = value.unwrap_or_default();
         match meaning {
-            Meaning::Ignored(reason) => settings.warnings.push(format!("-o {name} is ignored: {reason}")),
+            Meaning::Refused(reason) => return Err(Error::Limit(format!("-o {name}: {reason}"))),
+            Meaning::Ignored(reason) => settings.warn(format!("-o {name} is ignored: {reason}")),
+            Meaning::Used if name.starts_with("ssl_") => {
+                settings.tls.set(name, value)?.into_iter().for_each(|warning| settings.warn(warning));
+            }
             Meaning::Used => {
-                let seconds = values::number("-o idle_timeout", value.unwrap_or_default(), 0..=u32::MAX.into())?;
+                let seconds = values::number("-o idle_timeout", value, 0..=u32::MAX.into())?;
                 settings.idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
             }
-            Meaning::Given | Meaning::Refused(_) => {}
+            Meaning::Given => {}
         }
     }
     Ok(())

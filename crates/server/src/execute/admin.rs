@@ -17,6 +17,9 @@ const MEGABYTES_MAX: u32 = 1_000_000_000;
 
 impl Executor {
     pub(super) fn flush_all(&self, exptime: i32, reply: Reply<'_>) {
+        if !self.shared.options.allow_flush {
+            return reply.line(reply::FLUSH_NOT_ALLOWED);
+        }
         self.counters().flush_commands.add(1);
         self.cache.flush(flush_delay(exptime, unix_now));
         reply.line(reply::OK);

@@ -7,6 +7,7 @@ mod get;
 mod keyed;
 mod stats;
 mod store;
+mod tls;
 
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ impl Executor {
             Request::Version => ebbtide_protocol::reply::version(output.bytes(), crate::VERSION),
             Request::Stats { topic } => self.stats(topic, connection, output.bytes()),
             Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
+            Request::RefreshCerts => self.refresh_certificates(output),
             Request::Quit => return Next::Close,
         }
         Next::Continue

@@ -10,8 +10,8 @@ use ebbtide_protocol::reply::{self, stat};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-use super::Executor;
 use super::expiry::unix_now;
+use super::{Executor, tls};
 use crate::counters::Totals;
 use crate::shared::lock;
 use crate::{Listen, VERSION};
@@ -94,6 +94,10 @@ impl Executor {
         stat(out, "listen_disabled_num", counts.listen_disabled);
         stat(out, "threads", shared.options.threads);
         stat(out, "conn_yields", counts.totals.yields);
+        if let Some(certificates) = &shared.certificates {
+            stat(out, "ssl_handshake_errors", counts.totals.tls_handshake_errors);
+            stat(out, "time_since_server_cert_refresh", certificates.age().as_secs());
+        }
         stat(out, "hash_bytes", cache.index_bytes);
         stat(out, "bytes", cache.live_bytes);
         stat(out, "curr_items", cache.items);
@@ -105,12 +109,12 @@ impl Executor {
     fn settings(&self, out: &mut Vec<u8>) {
         let options = &self.shared.options;
         let tcp = options.listeners.iter().find_map(|listen| match listen {
-            Listen::Tcp(address) => Some(address),
+            Listen::Tcp(address) | Listen::Tls(address) => Some(address),
             Listen::Unix { .. } => None,
         });
         let unix = options.listeners.iter().find_map(|listen| match listen {
             Listen::Unix { path, mode } => Some((path, *mode)),
-            Listen::Tcp(_) => None,
+            Listen::Tcp(_) | Listen::Tls(_) => None,
         });
         stat(out, "maxbytes", self.cache.stats().memory_limit_bytes);
         stat(out, "maxconns", options.max_connections);
@@ -140,11 +144,12 @@ impl Executor {
         stat(out, "auth_enabled_ascii", "no");
         stat(out, "item_size_max", self.cache.max_value().as_bytes());
         stat(out, "maxconns_fast", "yes");
-        stat(out, "flush_enabled", "yes");
-        stat(out, "dump_enabled", "no");
+        stat(out, "flush_enabled", yes_no(options.allow_flush));
+        stat(out, "dump_enabled", yes_no(options.allow_dump));
         let idle = options.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         stat(out, "idle_timeout", idle);
         stat(out, "track_sizes", "no");
+        tls::settings(options.tls.as_ref(), out);
     }
 
     fn items(&self, out: &mut Vec<u8>) {
@@ -259,6 +264,6 @@ fn seconds(time: TimeVal) -> String {
     format!("{}.{:06}", time.tv_sec(), time.tv_usec())
 }
 
-fn yes_no(value: bool) -> &'static str {
+pub(super) fn yes_no(value: bool) -> &'static str {
     if value { "yes" } else { "no" }
 }
