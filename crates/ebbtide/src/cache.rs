@@ -7,7 +7,8 @@ use crate::error::Error;
 use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
 use ebbtide_store::{
-    Change, Changed, KEY_LIMIT, Mode, Number, Participant, Progress, Stats, Store, Stored, Ttl, Write, Written,
+    Census, Change, Changed, KEY_LIMIT, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl, Write,
+    Written,
 };
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -85,8 +86,15 @@ impl Cache {
             Some(item) if !self.shared.time.has_expired(item.expiry_seconds()) => {
                 Lookup::Hit(Item { item, store: &self.shared.store, now_ms })
             }
-            _ => Lookup::Miss,
+            Some(_) => self.expired(),
+            None => Lookup::Miss,
         }
+    }
+
+    #[cold]
+    fn expired(&self) -> Lookup<'_> {
+        self.shared.store.count_expired(&self.shared.participant());
+        Lookup::Miss
     }
 
     /// Looks a run of keys up as one batch, which overlaps their cache misses, and calls `answer` once per key, in order.
@@ -210,6 +218,16 @@ impl Cache {
     /// Counters and gauges.
     pub fn stats(&self) -> Stats {
         self.shared.store.stats()
+    }
+
+    /// The few of them that are cheap to ask for often.
+    pub fn pulse(&self) -> Pulse {
+        self.shared.store.pulse()
+    }
+
+    /// Where the memory is. Walks the headers of all segments, 128 bytes each; approximate while others write.
+    pub fn census(&self) -> Census {
+        self.shared.store.census(self.shared.time.now_ms())
     }
 
     /// Changes the memory limit. Shrinking evicts, and gives memory back to the system; with the system's clock it goes on

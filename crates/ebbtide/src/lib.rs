@@ -30,7 +30,9 @@ mod upload;
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};
-pub use ebbtide_store::{Change, Changed, Mode, Number, Policy, Stats, Stored, Ttl, UnknownPolicy, Written};
+pub use ebbtide_store::{
+    Census, Change, Changed, Mode, Number, Policy, Pulse, Stats, Stored, Ttl, TtlBucketCensus, UnknownPolicy, Written,
+};
 pub use error::Error;
 pub use item::{Handle, Item, Lookup};
 pub use time::Clock;

@@ -1,10 +1,11 @@
 //! A look at a store from outside.
 
 use crate::index::Bucket;
-use crate::segment::Header;
-use crate::stats::{Counter, Stats};
+use crate::segment::{Header, State};
+use crate::stats::{Census, Counter, Pulse, Stats, TtlBucketCensus};
 use crate::store::Store;
 use crate::sync::Ordering;
+use crate::ttl::TtlBucket;
 
 impl Store {
     /// Bytes that the largest item in one piece may take, for a key of `key_length` bytes: longer values are uploads.
@@ -16,17 +17,14 @@ impl Store {
     pub fn stats(&self) -> Stats {
         let segments = &self.segments;
         let sum = |counter| self.counters.sum(counter);
-        let each = u64::from(segments.segment_bytes()) + size_of::<Header>() as u64;
-        let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
-        let used_segments = u64::from(segments.limit() - segments.free_count().min(segments.limit()));
         let live_bytes =
             segments.ids().map(|id| segments.header(id)).map(|h| u64::from(h.live_bytes()) + h.body_bytes());
         Stats {
             items: self.counters.items(),
             memory_limit_bytes: self.budget.memory_bytes(),
-            memory_used_bytes: self.budget.fixed_bytes() + index_bytes + used_segments * each,
+            memory_used_bytes: self.memory_used_bytes(),
             live_bytes: live_bytes.sum(),
-            index_bytes,
+            index_bytes: self.index_bytes(),
             index_load: self.index_load(),
             segment_bytes: segments.segment_bytes().into(),
             segments_total: segments.limit().into(),
@@ -39,10 +37,145 @@ impl Store {
             evictions: sum(Counter::Evicted),
             index_replaced: sum(Counter::IndexReplaced),
             expired: sum(Counter::Expired),
+            flushed: sum(Counter::Flushed),
+            expired_found: sum(Counter::ExpiredFound),
+            flushed_found: sum(Counter::FlushedFound),
             survived: sum(Counter::Survived),
             segments_expired: sum(Counter::SegmentsExpired),
             segments_evicted: sum(Counter::SegmentsEvicted),
             segments_compacted: sum(Counter::SegmentsCompacted),
         }
+    }
+
+    fn index_bytes(&self) -> u64 {
+        self.index.paid_buckets() * size_of::<Bucket>() as u64
+    }
+
+    fn memory_used_bytes(&self) -> u64 {
+        let segments = &self.segments;
+        let each = u64::from(segments.segment_bytes()) + size_of::<Header>() as u64;
+        let used_segments = u64::from(segments.limit().saturating_sub(segments.free_count()));
+        self.budget.fixed_bytes() + self.index_bytes() + used_segments * each
+    }
+
+    /// The counters and gauges that need no walk.
+    pub fn pulse(&self) -> Pulse {
+        let sum = |counter| self.counters.sum(counter);
+        Pulse {
+            items: self.counters.items(),
+            memory_limit_bytes: self.budget.memory_bytes(),
+            memory_used_bytes: self.memory_used_bytes(),
+            stored_total: sum(Counter::Stored),
+            evictions: sum(Counter::Evicted),
+            index_replaced: sum(Counter::IndexReplaced),
+            expired: sum(Counter::Expired),
+            flushed: sum(Counter::Flushed),
+        }
+    }
+
+    /// Where the memory is at `now_ms`, from the headers of all segments. It takes no lock and may run beside anything.
+    pub fn census(&self, now_ms: u64) -> Census {
+        let segments = &self.segments;
+        let segment_bytes = u64::from(segments.segment_bytes());
+        let generation = self.generation.load(Ordering::Relaxed);
+        let mut census = Census::default();
+        let mut buckets: Vec<Option<TtlBucketCensus>> = vec![None; self.chains.scale.buckets()];
+        for header in segments.ids().map(|segment| segments.header(segment)) {
+            match header.state() {
+                State::Absent | State::Free => {
+                    census.segments_free += 1;
+                    continue;
+                }
+                State::Retired => {
+                    census.segments_retired += 1;
+                    continue;
+                }
+                State::Open => census.segments_open += 1,
+                State::Sealed | State::Draining => census.segments_sealed += 1,
+            }
+            if header.is_body.load(Ordering::Relaxed) == 1 {
+                continue;
+            }
+            let body_bytes = header.body_bytes();
+            let object_bytes = u64::from(header.live_bytes()) + body_bytes;
+            let is_dead = header.generation.load(Ordering::Relaxed) != generation
+                || header.latest_expiry_seconds().saturating_mul(1000) <= now_ms;
+            let (live_bytes, expired_bytes) = if is_dead { (0, object_bytes) } else { (object_bytes, 0) };
+            let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));
+            let bucket = buckets[index].get_or_insert(TtlBucketCensus {
+                ttl_seconds: self.chains.scale.range_seconds(TtlBucket::from_index(index)),
+                segments: 0,
+                segment_bytes: 0,
+                live_bytes: 0,
+                expired_bytes: 0,
+                items: 0,
+            });
+            bucket.segments += 1 + body_bytes / segment_bytes;
+            bucket.segment_bytes += segment_bytes + body_bytes;
+            bucket.live_bytes += live_bytes;
+            bucket.expired_bytes += expired_bytes;
+            bucket.items += u64::from(header.live_items());
+            census.live_bytes += live_bytes;
+            census.expired_bytes += expired_bytes;
+        }
+        let used = census.segments_open + census.segments_sealed + census.segments_retired;
+        census.index_bytes = self.index_bytes();
+        census.metadata_bytes = self.budget.fixed_bytes() + u64::from(segments.limit()) * size_of::<Header>() as u64;
+        census.dead_bytes = (used * segment_bytes).saturating_sub(census.live_bytes + census.expired_bytes);
+        let spent = used * segment_bytes + census.index_bytes + census.metadata_bytes;
+        census.free_bytes = self.budget.memory_bytes().saturating_sub(spent);
+        // The bucket of what does not expire is the first.
+        buckets.rotate_left(1);
+        census.ttl_buckets = buckets.into_iter().flatten().collect();
+        census
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use crate::evict::Progress;
+    use crate::ops::{Mode, Write};
+    use crate::options::Options;
+    use crate::store::Store;
+    use crate::ttl::Ttl;
+
+    #[test]
+    fn the_census_follows_objects_through_their_lives() {
+        let store = Store::new(Options::default()).unwrap();
+        let participant = store.participate();
+        let write = |key: &[u8], ttl, now_ms| {
+            let write = Write { key, hash: store.hash(key), value: &[7; 91], flags: 0, ttl, mode: Mode::Set };
+            store.write(&participant, &write, now_ms).unwrap();
+        };
+        write(b"1234", Ttl::Never, 1000);
+        write(b"5678", Ttl::seconds(10), 1000);
+        write(b"9012", Ttl::seconds(10), 1000);
+        let census = store.census(2000);
+        assert_eq!((census.live_bytes, census.expired_bytes, census.segments_open), (300, 0, 2));
+        let ranges: Vec<_> = census.ttl_buckets.iter().map(|bucket| (bucket.ttl_seconds, bucket.items)).collect();
+        assert_eq!(ranges.len(), 2);
+        assert!(ranges[0].0.is_some_and(|(least, most)| (least..=most).contains(&10)) && ranges[0].1 == 2);
+        assert_eq!(ranges[1], (None, 1));
+        let census = store.census(12_000);
+        assert_eq!((census.live_bytes, census.expired_bytes), (100, 200));
+        assert!(store.get(&participant, b"5678", store.hash(b"5678"), 12_000).is_none());
+        assert!(store.get(&participant, b"none", store.hash(b"none"), 12_000).is_none());
+        while store.maintain(&participant, 12_000) == Progress::Working {}
+        let census = store.census(12_000);
+        assert_eq!((census.live_bytes, census.expired_bytes, census.ttl_buckets.len()), (100, 0, 1));
+        store.flush(12_000, 0);
+        assert_eq!(store.census(12_000).expired_bytes, 100);
+        assert!(store.get(&participant, b"1234", store.hash(b"1234"), 12_000).is_none());
+        while store.maintain(&participant, 12_000) == Progress::Working {}
+        let stats = store.stats();
+        assert_eq!((stats.expired, stats.flushed), (3, 1));
+        assert_eq!((stats.expired_found, stats.flushed_found), (1, 1));
+        let pulse = store.pulse();
+        assert_eq!((pulse.items, pulse.stored_total, pulse.expired, pulse.flushed), (0, 3, 3, 1));
+        assert_eq!(
+            (pulse.memory_used_bytes, pulse.memory_limit_bytes),
+            (stats.memory_used_bytes, stats.memory_limit_bytes)
+        );
+        store.verify(&participant, 12_000);
     }
 }

@@ -49,6 +49,6 @@ pub use item::KEY_LIMIT;
 pub use ops::Handle;
 pub use ops::{BATCH, Change, Changed, Item, Mode, Number, Stored, Upload, Write, Written};
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
-pub use stats::Stats;
+pub use stats::{Census, Pulse, Stats, TtlBucketCensus};
 pub use store::Store;
 pub use ttl::Ttl;

@@ -15,8 +15,13 @@ pub enum Counter {
     Evicted,
     /// Objects of those that the full index had no place for.
     IndexReplaced,
-    /// Objects removed because they had expired.
+    /// Dead objects removed: expired or flushed.
     Expired,
+    /// Objects of those that a flush had made worthless.
+    Flushed,
+    /// Lookups that found an object that had expired, or that was flushed.
+    ExpiredFound,
+    FlushedFound,
     /// Objects that evictions kept.
     Survived,
     /// Segments given back by expiry, by eviction, and by compaction without loss.
@@ -82,9 +87,69 @@ pub struct Stats {
     pub stored_total: u64,
     pub evictions: u64,
     pub index_replaced: u64,
+    /// Dead objects that maintenance removed: expired or flushed.
     pub expired: u64,
+    /// Those of them that were flushed.
+    pub flushed: u64,
+    /// Lookups that missed because the object had expired, or was flushed, and was still there to be found.
+    pub expired_found: u64,
+    pub flushed_found: u64,
     pub survived: u64,
     pub segments_expired: u64,
     pub segments_evicted: u64,
     pub segments_compacted: u64,
+}
+
+/// What changes from moment to moment, cheap to ask for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pulse {
+    pub items: u64,
+    pub memory_limit_bytes: u64,
+    pub memory_used_bytes: u64,
+    pub stored_total: u64,
+    pub evictions: u64,
+    pub index_replaced: u64,
+    pub expired: u64,
+    pub flushed: u64,
+}
+
+/// Where the memory is, as the headers of the segments say. Headers are read one after the other while writers go on:
+/// it is exact only when nobody writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Bytes of objects that are alive, with the segments of long values. An object that has expired in a segment where
+    /// others have not counts as alive.
+    pub live_bytes: u64,
+    /// Bytes of objects in segments where everything has expired or was flushed.
+    pub expired_bytes: u64,
+    /// The rest of the segments in use: overwritten, deleted, not yet filled, or waiting for readers.
+    pub dead_bytes: u64,
+    pub index_bytes: u64,
+    /// Headers and other fixed tables.
+    pub metadata_bytes: u64,
+    /// What is left of the limit: free segments, and what is too little for one.
+    pub free_bytes: u64,
+    pub segments_free: u64,
+    pub segments_open: u64,
+    /// Full or closed, those that are being emptied included.
+    pub segments_sealed: u64,
+    pub segments_retired: u64,
+    /// The TTL buckets that have segments, shortest lives first, then the one that does not expire.
+    pub ttl_buckets: Vec<TtlBucketCensus>,
+}
+
+/// The segments of one TTL bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TtlBucketCensus {
+    /// The range of the TTLs that its objects were stored with, or have left after an eviction moved them; none if they do
+    /// not expire.
+    pub ttl_seconds: Option<(u32, u32)>,
+    /// Segments, those of long values included.
+    pub segments: u64,
+    pub segment_bytes: u64,
+    /// See `Census`.
+    pub live_bytes: u64,
+    pub expired_bytes: u64,
+    /// Objects, alive or not.
+    pub items: u64,
 }

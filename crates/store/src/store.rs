@@ -192,6 +192,12 @@ impl Store {
             && header.expiry_seconds(item.header.expiry).is_none_or(|seconds| moment.ms < seconds * 1000)
     }
 
+    /// Whether an item belongs to a generation that a flush has ended.
+    pub(crate) fn was_flushed(&self, item: &ItemAt) -> bool {
+        let generation = self.segments.header(item.at.segment()).generation.load(Ordering::Relaxed);
+        generation != self.generation.load(Ordering::Acquire)
+    }
+
     /// Reads the item that a slot names. The slot must be protected: seen under a pin, or under its bucket's lock.
     #[inline(always)]
     pub(crate) fn item(&self, slot: Slot) -> ItemAt {

@@ -94,6 +94,14 @@ impl TtlScale {
         })
     }
 
+    /// The TTLs of a bucket in seconds, from the shortest to the longest; `None` for the one that does not expire.
+    pub fn range_seconds(self, bucket: TtlBucket) -> Option<(u32, u32)> {
+        let shortest = self.shortest_seconds(bucket)?;
+        let last = bucket.index() + 1 == self.buckets();
+        let next = if last { None } else { self.shortest_seconds(TtlBucket(bucket.0 + 1)) };
+        Some((shortest, next.map_or(u32::MAX, |next| (next - 1).max(shortest))))
+    }
+
     /// log2 of the expiry unit of a bucket in seconds: 1 s below a TTL of 128 s, then 1/64 to 1/128 of the TTL.
     pub fn shift(self, bucket: TtlBucket) -> u8 {
         self.octave(bucket).map_or(NO_EXPIRY, |(octave, _)| octave.saturating_sub(6) as u8)
@@ -124,6 +132,8 @@ mod tests {
                 assert!(bucket.index() >= last.index() || ttl < 8192, "{ttl}");
                 assert!(scale.shortest_seconds(bucket).unwrap() <= ttl);
                 assert_eq!(scale.bucket(scale.shortest_seconds(bucket).unwrap()), bucket);
+                let (shortest, longest) = scale.range_seconds(bucket).unwrap();
+                assert!((shortest..=longest).contains(&ttl) && scale.bucket(longest) == bucket, "{ttl}");
                 last = bucket;
             }
         }

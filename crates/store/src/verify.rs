@@ -3,6 +3,7 @@
 use crate::epoch::Participant;
 use crate::item::{ItemAt, Kind};
 use crate::segment::{Location, SegmentId, State};
+use crate::stats::TtlBucketCensus;
 use crate::store::Store;
 use crate::sync::Ordering;
 use std::collections::{HashMap, HashSet};
@@ -69,9 +70,27 @@ impl Store {
         assert!(pointed.keys().all(|segment| placed.get(segment) == Some(&"chained")), "slots point into chains");
         let items: u64 = pointed.values().map(|pointed| u64::from(pointed.items)).sum();
         assert_eq!(self.counters.items(), items, "the count of objects");
+        self.verify_census(&pointed, now_ms);
         if self.resize_done() {
             let stats = self.stats();
             assert!(stats.memory_used_bytes <= stats.memory_limit_bytes, "{stats:?}");
+        }
+    }
+
+    /// The census, exact in a quiet store, adds up to what the slots say and to the budget.
+    fn verify_census(&self, pointed: &HashMap<SegmentId, Pointed>, now_ms: u64) {
+        let census = self.census(now_ms);
+        let bytes: u64 = pointed.values().map(|pointed| u64::from(pointed.bytes) + pointed.body_bytes).sum();
+        assert_eq!(census.live_bytes + census.expired_bytes, bytes, "bytes of objects");
+        let sum = |field: fn(&TtlBucketCensus) -> u64| census.ttl_buckets.iter().map(field).sum::<u64>();
+        assert_eq!(sum(|bucket| bucket.items), self.counters.items(), "objects by TTL bucket");
+        assert_eq!(sum(|bucket| bucket.live_bytes), census.live_bytes, "live bytes by TTL bucket");
+        assert_eq!(sum(|bucket| bucket.expired_bytes), census.expired_bytes, "expired bytes by TTL bucket");
+        let used = census.segments_open + census.segments_sealed + census.segments_retired;
+        assert_eq!(used + census.segments_free, u64::from(self.segments.limit()), "every segment is counted once");
+        let spent = census.index_bytes + census.metadata_bytes + census.dead_bytes + bytes;
+        if self.resize_done() {
+            assert_eq!(spent + census.free_bytes, self.budget.memory_bytes(), "the memory is somewhere: {census:?}");
         }
     }
 

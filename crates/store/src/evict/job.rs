@@ -458,10 +458,13 @@ impl Store {
     }
 
     /// Counts an item that maintenance took out of the index.
-    pub(super) fn count_unlinked(&self, participant: &Participant, was_live: bool) {
+    pub(super) fn count_unlinked(&self, participant: &Participant, item: &ItemAt, was_live: bool) {
         let thread = participant.number();
         self.counters.add(thread, Counter::Unlinked, 1);
         self.counters.add(thread, if was_live { Counter::Evicted } else { Counter::Expired }, 1);
+        if !was_live && self.was_flushed(item) {
+            self.counters.add(thread, Counter::Flushed, 1);
+        }
     }
 
     /// Takes an item of a draining segment out of the index, if it is still there, and answers whether it was alive.
@@ -474,7 +477,7 @@ impl Store {
         drop(pair);
         self.account_unlinked(&unlinked);
         self.retire_body(&unlinked);
-        self.count_unlinked(participant, is_live);
+        self.count_unlinked(participant, item, is_live);
         if let (Some(history), HistoryUse::Ghosts, true) =
             (&self.maintenance.history, self.maintenance.history_use, is_live)
         {

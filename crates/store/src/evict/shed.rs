@@ -69,7 +69,8 @@ impl Store {
             return false;
         };
         let unlinked = self.describe(place.slot);
-        let is_live = self.is_live(&self.item(place.slot), moment);
+        let item = self.item(place.slot);
+        let is_live = self.is_live(&item, moment);
         if is_live && !self.options.evicts {
             return false;
         }
@@ -77,7 +78,7 @@ impl Store {
         self.account_unlinked(&unlinked);
         drop(pair);
         self.retire_body(&unlinked);
-        self.count_unlinked(participant, is_live);
+        self.count_unlinked(participant, &item, is_live);
         true
     }
 }

@@ -7,6 +7,7 @@ use crate::epoch::{Participant, Pin};
 use crate::index::Found;
 use crate::item::{ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
 use crate::segment::{Location, SegmentId};
+use crate::stats::Counter;
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
@@ -37,10 +38,22 @@ impl Store {
         let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
         let item = self.item(found.slot);
         if !self.is_live(&item, moment) {
+            self.count_dead(participant, &item);
             return None;
         }
         self.index.count_access(&found, moment.quantum, || participant.random());
         Some(self.hit(item, &found, pin))
+    }
+
+    #[cold]
+    fn count_dead(&self, participant: &Participant, item: &ItemAt) {
+        let counter = if self.was_flushed(item) { Counter::FlushedFound } else { Counter::ExpiredFound };
+        self.counters.add(participant.number(), counter, 1);
+    }
+
+    /// Counts a lookup of the caller's that found something alive, which by a later clock has expired.
+    pub fn count_expired(&self, participant: &Participant) {
+        self.counters.add(participant.number(), Counter::ExpiredFound, 1);
     }
 
     #[inline(always)]
