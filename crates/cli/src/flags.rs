@@ -1,6 +1,7 @@
 //! The command line of the server, as memcached 1.6 spells it: clusters (`-vvd`), attached values (`-m64`), long names
 //! (`--memory-limit=64`, or as much of one as is clear), flags in any order.
 
+mod admin;
 mod extended;
 mod table;
 mod tls;
@@ -12,9 +13,11 @@ use std::time::Duration;
 
 use lexopt::Arg;
 
+use self::admin::AdminFlag;
 use self::table::{Flag, Meaning};
 use crate::error::Error;
 
+pub use self::admin::DEFAULT_PORT;
 pub use self::table::FLAGS;
 pub use self::tls::Tls;
 
@@ -56,6 +59,7 @@ pub struct Settings {
     pub allow_dump: bool,
     pub allow_watch: bool,
     pub tls: Tls,
+    pub admin: AdminFlag,
     pub daemon: bool,
     pub pid_file: Option<PathBuf>,
     pub user: Option<String>,
@@ -91,6 +95,7 @@ impl Default for Settings {
             allow_dump: true,
             allow_watch: true,
             tls: Tls::default(),
+            admin: AdminFlag::default(),
             daemon: false,
             pid_file: None,
             user: None,
@@ -231,6 +236,7 @@ impl Settings {
             "user" => self.user = Some(value.to_owned()),
             "enable-coredumps" => self.core_dumps = true,
             "lock-memory" => self.lock_memory = true,
+            "admin" => self.admin = AdminFlag::parse(name, value)?,
             "policy" => self.policy = Some(value.to_owned()),
             "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
             "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
@@ -312,6 +318,7 @@ mod tests {
                 "unix-mask" => "7",
                 "max-item-size" => "2k",
                 "extended" => "idle_timeout=9",
+                "admin" => "off",
                 _ => "63",
             };
             let mut settings = Settings::default();

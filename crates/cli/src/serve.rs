@@ -8,7 +8,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::Error;
-use crate::flags::Settings;
+use crate::flags::{DEFAULT_PORT, Settings};
 use crate::process::{self, PidFile};
 use crate::{daemon, listeners};
 
@@ -78,8 +78,10 @@ fn cache(settings: &Settings) -> Result<Cache, Error> {
 }
 
 fn options(settings: &Settings) -> Result<ServerOptions, Error> {
+    let listeners = listeners::resolve(settings)?;
     Ok(ServerOptions {
-        listeners: listeners::resolve(settings)?,
+        admin: settings.admin.resolve(&listeners),
+        listeners,
         threads: settings.threads,
         max_connections: settings.connections,
         requests_per_event: settings.requests_per_event,
@@ -106,8 +108,13 @@ fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
                     path.display()
                 )
             } else if settings.listen.is_empty() {
+                let holder = match settings.port {
+                    DEFAULT_PORT => " (the admin HTTP of a server on port 11211 does, unless --admin moves it)",
+                    _ => "",
+                };
                 format!(
-                    "-p {0}: failed to listen on TCP port {0}: {source}; stop what listens there, or give another port",
+                    "-p {0}: failed to listen on TCP port {0}: {source}; stop what listens there{holder}, or give another \
+                     port",
                     settings.port
                 )
             } else {
@@ -118,6 +125,9 @@ fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
             }
         }
         E::Certificate { .. } | E::Ciphers { .. } | E::NoCaCertificate => return Error::Limit(format!("-Z: {error}")),
+        E::Admin { address, source } => {
+            format!("--admin {address}: failed to listen: {source}; give another address or port, or off")
+        }
         E::NotASocket { path } => {
             format!("-s {path}: the file is there and is no socket; give another path")
         }

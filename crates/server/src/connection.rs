@@ -153,6 +153,7 @@ impl Connection {
                     self.readable = false;
                 }
                 executor.counters().bytes_read.add(count as u64);
+                executor.probe().after_read();
                 Ok(Some(count))
             }
             Err(error) if is_final(&error) => Err(error),

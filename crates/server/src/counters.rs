@@ -39,6 +39,8 @@ counters! {
     get_hits,
     get_misses,
     set_commands,
+    /// Storage commands whose condition did not hold.
+    not_stored,
     flush_commands,
     touch_hits,
     touch_misses,

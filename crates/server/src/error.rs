@@ -1,10 +1,13 @@
 use std::io;
+use std::net::SocketAddr;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to listen on {address}: {source}")]
     Listen { address: String, source: io::Error },
+    #[error("failed to listen for admin HTTP on {address}: {source}")]
+    Admin { address: SocketAddr, source: io::Error },
     #[error("{path} exists and is not a socket")]
     NotASocket { path: String },
     #[error("{option} = {value}: {reason}")]

@@ -22,14 +22,18 @@
 //! | `execute` | the commands, by family |
 //! | `output` | answers on their way out, large values among them |
 //! | `counters`, `shared` | what is counted, and what threads share |
+//! | `observe` | samples, events, history |
+//! | `admin` | HTTP for those who look on |
 #![forbid(unsafe_code)]
 
 mod acceptor;
+mod admin;
 mod connection;
 mod counters;
 mod error;
 mod execute;
 mod listen;
+mod observe;
 mod options;
 mod output;
 mod server;
@@ -38,6 +42,7 @@ mod shared;
 mod tls;
 mod worker;
 
+pub use admin::Admin;
 pub use ebbtide;
 pub use error::Error;
 pub use options::{Listen, ServerOptions};

@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Error, TlsOptions};
+use crate::{Admin, Error, TlsOptions};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl fmt::Display for Listen {
     }
 }
 
-/// How a server behaves; all of it is memcached's, with its flag in parentheses.
+/// How a server behaves; with the flag in parentheses.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// (`-l`, `-p`, `-s`) Default: port 11211 on the loopback interface, because there is no authentication.
@@ -49,6 +49,8 @@ pub struct ServerOptions {
     pub stop_timeout: Duration,
     /// (`-v`) 1 logs failures to accept, 2 also connections, on stderr. Default: 0.
     pub verbosity: u32,
+    /// (`--admin`) The admin HTTP. Default: none, and then commands are not sampled either.
+    pub admin: Option<Admin>,
     /// (`-A`) Whether clients may stop the server. Default: no.
     pub allow_shutdown: bool,
     /// (`-F`) Whether clients may empty the cache with `flush_all`. Default: yes, as memcached.
@@ -72,6 +74,7 @@ impl Default for ServerOptions {
             idle_timeout: None,
             stop_timeout: Duration::from_secs(2),
             verbosity: 0,
+            admin: None,
             allow_shutdown: false,
             allow_flush: true,
             allow_dump: true,

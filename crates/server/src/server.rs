@@ -12,8 +12,10 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use slab::Slab;
 
 use crate::acceptor::{self, Acceptor};
+use crate::admin;
 use crate::counters::Counters;
 use crate::listen::Listener;
+use crate::observe::Samples;
 use crate::shared::{Inbox, Shared};
 use crate::tls::Certificates;
 use crate::worker::{self, Worker};
@@ -27,6 +29,7 @@ pub struct Server {
     acceptor: Acceptor,
     polls: Vec<Poll>,
     addresses: Vec<SocketAddr>,
+    admin: Option<admin::Bound>,
 }
 
 impl Server {
@@ -43,6 +46,8 @@ impl Server {
             listener.register(poll.registry(), mio::Token(index)).map_err(Error::Poll)?;
             listeners.push(listener);
         }
+        // After the listeners, whose ports are not to be taken by it.
+        let admin = options.admin.as_ref().map(admin::Bound::open).transpose()?.flatten();
         let mut polls = Vec::new();
         let mut inboxes = Vec::new();
         for _ in 0..options.threads {
@@ -55,6 +60,7 @@ impl Server {
             cache,
             counters: (0..options.threads).map(|_| Counters::default()).collect(),
             certificates,
+            samples: (0..options.threads).map(|_| Samples::default()).collect(),
             started: Instant::now(),
             verbosity: AtomicU32::new(options.verbosity),
             stopping: AtomicBool::new(false),
@@ -72,12 +78,18 @@ impl Server {
             addresses: listeners.iter().filter_map(Listener::tcp_address).collect(),
             acceptor: Acceptor { poll, listeners, shared, inboxes, next: 0 },
             polls,
+            admin,
         })
     }
 
     /// The TCP addresses, in the order of the listeners, with the ports that were really taken.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The address of the admin HTTP, if there is one, with the port that was really taken.
+    pub fn admin_addr(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(admin::Bound::address)
     }
 
     /// What stops the server; to be taken before it runs.
@@ -93,10 +105,18 @@ impl Server {
     /// Serves on this thread and its workers, until the server is stopped by a handle or by a client that may.
     pub fn run(self) -> Result<(), Error> {
         let stop = self.stop_handle();
+        let shared = Arc::clone(&self.acceptor.shared);
+        // It answers until the workers have ended, so that a probe hears that the server stops.
+        let admin = self.admin.map(|bound| bound.start(Arc::clone(&shared))).transpose()?;
         let mut workers = Vec::new();
         for (index, poll) in self.polls.into_iter().enumerate() {
-            let worker =
-                Worker::new(poll, Arc::clone(&self.acceptor.shared), Arc::clone(&self.acceptor.inboxes[index]), index);
+            let worker = Worker::new(
+                poll,
+                Arc::clone(&shared),
+                Arc::clone(&self.acceptor.inboxes[index]),
+                index,
+                admin.is_some(),
+            );
             let guard = StopOnPanic(stop.clone());
             let spawned = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
                 let _guard = guard;

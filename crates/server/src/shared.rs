@@ -11,6 +11,7 @@ use slab::Slab;
 use crate::ServerOptions;
 use crate::counters::{Counters, Totals};
 use crate::listen::Stream;
+use crate::observe::Samples;
 use crate::tls::Certificates;
 
 pub struct Shared {
@@ -19,6 +20,8 @@ pub struct Shared {
     pub counters: Vec<Counters>,
     /// There if any listener speaks TLS.
     pub certificates: Option<Certificates>,
+    /// By worker, as the counters.
+    pub samples: Vec<Samples>,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,

@@ -34,11 +34,11 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// `poll` has the inbox's waker registered as [`WAKER`].
-    pub fn new(poll: Poll, shared: Arc<Shared>, inbox: Arc<Inbox>, index: usize) -> Self {
+    /// `poll` has the inbox's waker registered as [`WAKER`]. `samples`: whether commands are sampled.
+    pub fn new(poll: Poll, shared: Arc<Shared>, inbox: Arc<Inbox>, index: usize, samples: bool) -> Self {
         Self {
             poll,
-            executor: Executor::new(Arc::clone(&shared), index),
+            executor: Executor::new(Arc::clone(&shared), index, samples),
             shared,
             inbox,
             connections: Slab::new(),
@@ -73,7 +73,9 @@ impl Worker {
             assert!(error.kind() == io::ErrorKind::Interrupted, "waiting for events cannot fail otherwise: {error}");
             return;
         }
-        let now_ms = self.now_ms();
+        let now = Instant::now();
+        self.executor.probe().begin_round(now);
+        let now_ms = self.ms_at(now);
         let mut woken = false;
         for event in events.iter() {
             if event.token() == WAKER {
@@ -99,8 +101,9 @@ impl Worker {
         }
     }
 
-    fn now_ms(&self) -> u64 {
-        self.shared.uptime().as_millis() as u64
+    /// Milliseconds since the server started.
+    fn ms_at(&self, now: Instant) -> u64 {
+        now.saturating_duration_since(self.shared.started).as_millis() as u64
     }
 
     fn take_arrivals(&mut self) {
@@ -180,7 +183,7 @@ impl Worker {
             return;
         }
         self.next_idle_scan = now + self.idle_scan_interval(timeout);
-        let now_ms = self.now_ms();
+        let now_ms = self.ms_at(now);
         let limit_ms = timeout.as_millis() as u64;
         let idle: Vec<usize> = self
             .connections

@@ -68,6 +68,7 @@ pub const FLAGS: &[Flag] = &[
     flag('Z', "enable-ssl", None, Used, "TLS on all TCP addresses but those of -l that begin with notls:;\nneeds -o ssl_chain_cert=<file>,ssl_key=<file>"),
     flag('o', "extended", Some("list"), Used, "options with commas; idle_timeout=<seconds> and ssl_... have a\nmeaning, most others of memcached 1.6 give a warning"),
     flag('N', "napi-ids", Some("num"), Ignored("connections are dealt to the workers in turn"), ""),
+    own("admin", "addr:port|off", "HTTP with metrics and the dashboard (default:\n127.0.0.1:11212 for a server on port 11211, else off)"),
     own("policy", "name", "eviction policy (default: merge)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),

@@ -10,6 +10,7 @@ use ebbtide_protocol::{Store, StoreMode, reply};
 use super::expiry::{ttl, unix_now};
 use super::store::mode;
 use super::{Executor, reply_to};
+use crate::observe::Command;
 use crate::output::Output;
 
 pub struct Body {
@@ -143,5 +144,6 @@ impl Executor {
             }
         };
         reply_to(output, target.noreply).line(self.stored_line(target.mode, stored));
+        self.probe.note(self.samples(), Command::Set, Some(&target.key));
     }
 }

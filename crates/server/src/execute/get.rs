@@ -11,6 +11,7 @@ use ebbtide_protocol::{Get, reply};
 
 use super::Executor;
 use super::expiry::{ttl, unix_now};
+use crate::observe::Command;
 use crate::output::Output;
 
 /// Keys per batch: enough to overlap all the memory accesses a core can have in flight several times over.
@@ -98,6 +99,10 @@ impl Executor {
                 end_get(failed, output);
             }
         });
+        if self.probe.is_sampling() && unanswered.is_none() {
+            let commands = marks.iter().filter(|mark| mark.last).count();
+            self.probe.note_gets(self.samples(), keys, commands);
+        }
         run.length = 0;
         self.counters().get_hits.add(hits);
         self.counters().get_misses.add(misses);
@@ -139,6 +144,7 @@ impl Executor {
         }
         if get.last {
             end_get(failed, output);
+            self.probe.note(self.samples(), Command::GetAndTouch, get.keys.clone().next());
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ use ebbtide::Cache;
 use ebbtide_protocol::{Rejection, Request};
 
 use crate::counters::Counters;
+use crate::observe::{Command, Probe, Samples};
 use crate::output::Output;
 use crate::shared::Shared;
 
@@ -26,6 +27,7 @@ pub struct Executor {
     cache: Cache,
     shared: Arc<Shared>,
     worker: usize,
+    probe: Probe,
 }
 
 /// What a connection does after a command.
@@ -38,16 +40,37 @@ pub enum Next {
 }
 
 impl Executor {
-    pub fn new(shared: Arc<Shared>, worker: usize) -> Self {
-        Self { cache: shared.cache.clone(), shared, worker }
+    pub fn new(shared: Arc<Shared>, worker: usize, samples: bool) -> Self {
+        Self { cache: shared.cache.clone(), shared, worker, probe: Probe::new(samples, worker) }
     }
 
     pub fn counters(&self) -> &Counters {
         &self.shared.counters[self.worker]
     }
 
-    /// Executes anything but a get. `connection` is the number that `stats conns` gives the one who asks.
+    pub fn probe(&self) -> &Probe {
+        &self.probe
+    }
+
+    pub fn samples(&self) -> &Samples {
+        &self.shared.samples[self.worker]
+    }
+
+    /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives the one who asks.
     pub fn execute(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
+        if !self.probe.is_sampling() {
+            return self.carry_out(request, connection, output);
+        }
+        let (command, key) = Command::of(&request);
+        let next = self.carry_out(request, connection, output);
+        // A value that is still to come is noted when it is stored.
+        if !matches!(next, Next::Receive(_)) {
+            self.probe.note(self.samples(), command, key);
+        }
+        next
+    }
+
+    fn carry_out(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
         match request {
             Request::Get(_) => unreachable!("gets are executed in runs"),
             Request::Store(store) => return self.store(&store, output),

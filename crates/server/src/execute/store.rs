@@ -68,7 +68,7 @@ impl Executor {
                 let is_cas = matches!(mode, StoreMode::Cas(_));
                 counters.cas_hits.add(u64::from(is_cas));
             }
-            Ok(Stored::NotStored) => {}
+            Ok(Stored::NotStored) => counters.not_stored.add(1),
             Ok(Stored::Exists) => counters.cas_badval.add(1),
             Ok(Stored::NotFound) => counters.cas_misses.add(1),
             Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),

@@ -14,6 +14,7 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 pub struct TestServer {
     pub cache: Cache,
     pub address: SocketAddr,
+    pub admin: Option<SocketAddr>,
     running: Option<Running>,
 }
 
@@ -33,8 +34,9 @@ impl TestServer {
     pub fn with(options: ServerOptions) -> Self {
         let cache = Cache::builder().memory(ByteSize::mib(256)).max_value(ByteSize::mib(16)).build().expect("a cache");
         let server = Server::bind(options, cache.clone()).expect("a server");
+        let admin = server.admin_addr();
         let running = server.start().expect("threads");
-        Self { cache, address: running.local_addrs()[0], running: Some(running) }
+        Self { cache, address: running.local_addrs()[0], admin, running: Some(running) }
     }
 
     pub fn connect(&self) -> TcpStream {

@@ -1,0 +1,79 @@
+//! Where the admin HTTP listens: what `--admin` says, or what follows from the other flags.
+//!
+//! Without the flag there is one only for a server on memcached's own port, at the port after it. Of several servers on a
+//! machine the others have ports of their own: which of them a fixed admin port shows would hang on which started first.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use ebbtide_server::{Admin, Listen};
+
+use crate::error::Error;
+
+/// The port of a server that has an admin HTTP without being asked.
+const SERVER_PORT: u16 = 11211;
+/// Where that is, on the loopback interface.
+pub const DEFAULT_PORT: u16 = 11212;
+
+/// What `--admin` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AdminFlag {
+    /// Nothing.
+    #[default]
+    Default,
+    Off,
+    At(SocketAddr),
+}
+
+impl AdminFlag {
+    pub fn parse(flag: &str, text: &str) -> Result<Self, Error> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let address = text.strip_prefix("localhost:").map_or(text.to_owned(), |port| format!("127.0.0.1:{port}"));
+        let parsed = address.parse().map(Self::At);
+        parsed.map_err(|_| {
+            Error::Limit(format!("{flag} {text}: give an IP address and a port, as 127.0.0.1:{DEFAULT_PORT}, or off"))
+        })
+    }
+
+    /// The admin HTTP of a server with these listeners.
+    pub fn resolve(self, listeners: &[Listen]) -> Option<Admin> {
+        let is_usual = |listen: &Listen| matches!(listen, Listen::Tcp(address) | Listen::Tls(address) if address.port() == SERVER_PORT);
+        match self {
+            Self::Off => None,
+            Self::At(address) => Some(Admin { address, required: true }),
+            Self::Default if listeners.iter().any(is_usual) => {
+                Some(Admin { address: (Ipv4Addr::LOCALHOST, DEFAULT_PORT).into(), required: false })
+            }
+            Self::Default => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_and_off_are_read() {
+        assert_eq!(AdminFlag::parse("--admin", "off"), Ok(AdminFlag::Off));
+        let at = AdminFlag::At((Ipv4Addr::LOCALHOST, 80).into());
+        assert_eq!(AdminFlag::parse("--admin", "127.0.0.1:80"), Ok(at));
+        assert_eq!(AdminFlag::parse("--admin", "localhost:80"), Ok(at));
+        assert!(AdminFlag::parse("--admin", "[::1]:80").is_ok());
+        for bad in ["", "on", "80", "127.0.0.1", "127.0.0.1:70000", "example.org:80"] {
+            assert!(matches!(AdminFlag::parse("--admin", bad), Err(Error::Limit(_))), "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_a_server_on_the_usual_port_has_one_unasked() {
+        let on = |port: u16| vec![Listen::Tcp((Ipv4Addr::UNSPECIFIED, port).into())];
+        let usual = AdminFlag::Default.resolve(&on(11211)).unwrap();
+        assert_eq!((usual.address.to_string().as_str(), usual.required), ("127.0.0.1:11212", false));
+        assert_eq!(AdminFlag::Default.resolve(&on(11311)), None);
+        assert_eq!(AdminFlag::Off.resolve(&on(11211)), None);
+        let asked = AdminFlag::At((Ipv4Addr::LOCALHOST, 0).into()).resolve(&on(11311));
+        assert!(asked.unwrap().required);
+    }
+}

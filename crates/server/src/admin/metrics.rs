@@ -1,0 +1,246 @@
+//! `/metrics`, in the text format of Prometheus. No label takes its values from clients: keys are in the JSON only.
+
+use std::sync::atomic::Ordering;
+
+use prometheus::TextEncoder;
+use prometheus::proto::{Bucket, Counter, Gauge, Histogram as Buckets, LabelPair, Metric, MetricFamily, MetricType};
+
+use super::overview::resident_bytes;
+use super::routes::State;
+use crate::counters::Totals;
+use crate::observe::{Command, Histogram};
+use crate::shared::lock;
+
+/// What the body is.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// Buckets end at these powers of two of a nanosecond: from 1 us to 1 s, where the workers' own buckets end as well.
+const OCTAVES: std::ops::RangeInclusive<u32> = 10..=30;
+
+/// The whole page.
+pub fn metrics(state: &State) -> String {
+    let shared = &*state.shared;
+    let totals = shared.totals();
+    let cache = shared.cache.stats();
+    let mut page = Page::default();
+    page.gauge("ebbtide_build_info", "The version that runs.", &[(&[("version", env!("CARGO_PKG_VERSION"))], 1.0)]);
+    let started = state.started_unix.as_secs_f64();
+    page.plain_gauge(
+        "process_start_time_seconds",
+        "When the server started, in seconds since the Unix epoch.",
+        started,
+    );
+    if let Some(resident) = resident_bytes() {
+        page.plain_gauge("process_resident_memory_bytes", "What the process has in memory.", resident as f64);
+    }
+    connections(&mut page, state, &totals);
+    commands(&mut page, &totals, &cache);
+    memory(&mut page, state, &cache);
+    removals(&mut page, &cache);
+    durations(&mut page, state);
+    // Names and labels are the literals above: the encoder finds nothing to refuse, as a test shows.
+    TextEncoder::new().encode_to_string(&page.families).unwrap_or_default()
+}
+
+fn connections(page: &mut Page, state: &State, totals: &Totals) {
+    let shared = &*state.shared;
+    let open = lock(&shared.connections).len();
+    page.plain_gauge("ebbtide_connections", "Connections that are open.", open as f64);
+    let limit = shared.options.max_connections as f64;
+    page.plain_gauge("ebbtide_connections_limit", "Connections that may be open (-c).", limit);
+    let accepted = shared.accepted.load(Ordering::Relaxed);
+    page.plain_counter("ebbtide_connections_accepted_total", "Connections taken.", accepted);
+    let rejected = shared.rejected.load(Ordering::Relaxed);
+    page.plain_counter("ebbtide_connections_rejected_total", "Connections refused above the limit.", rejected);
+    let idle = totals.idle_kicks;
+    page.plain_counter("ebbtide_connections_idle_closed_total", "Connections closed because they were idle.", idle);
+    page.plain_counter("ebbtide_network_received_bytes_total", "Bytes read from clients.", totals.bytes_read);
+    page.plain_counter("ebbtide_network_sent_bytes_total", "Bytes written to clients.", totals.bytes_written);
+}
+
+fn commands(page: &mut Page, totals: &Totals, cache: &ebbtide::Stats) {
+    let results = [
+        ("get", "hit", totals.get_hits),
+        ("get", "miss", totals.get_misses),
+        ("touch", "hit", totals.touch_hits),
+        ("touch", "miss", totals.touch_misses),
+        ("delete", "hit", totals.delete_hits),
+        ("delete", "miss", totals.delete_misses),
+        ("incr", "hit", totals.incr_hits),
+        ("incr", "miss", totals.incr_misses),
+        ("decr", "hit", totals.decr_hits),
+        ("decr", "miss", totals.decr_misses),
+        ("cas", "hit", totals.cas_hits),
+        ("cas", "miss", totals.cas_misses),
+        ("cas", "mismatch", totals.cas_badval),
+    ];
+    let labels = results.map(|(command, result, _)| [("command", command), ("result", result)]);
+    let samples: Vec<Sample<'_>> =
+        labels.iter().zip(&results).map(|(labels, result)| (labels.as_slice(), result.2 as f64)).collect();
+    page.counter("ebbtide_commands_total", "Keys asked for, by command and result; gat counts as touch.", &samples);
+    page.by(
+        "ebbtide_stores_total",
+        "Storage commands by result.",
+        "result",
+        &[
+            ("stored", cache.stored_total),
+            ("not_stored", totals.not_stored),
+            ("too_large", totals.store_too_large),
+            ("out_of_memory", totals.store_no_memory),
+        ],
+    );
+    page.by(
+        "ebbtide_dead_found_total",
+        "Lookups that missed because what they found had expired or was flushed.",
+        "reason",
+        &[("expired", cache.expired_found), ("flushed", cache.flushed_found)],
+    );
+    page.plain_counter("ebbtide_flushes_total", "flush_all commands.", totals.flush_commands);
+}
+
+fn memory(page: &mut Page, state: &State, cache: &ebbtide::Stats) {
+    let census = state.shared.cache.census();
+    page.plain_gauge("ebbtide_items", "Objects in the index.", cache.items as f64);
+    page.plain_gauge("ebbtide_memory_limit_bytes", "The memory limit (-m).", cache.memory_limit_bytes as f64);
+    page.plain_gauge("ebbtide_memory_used_bytes", "All but the free segments.", cache.memory_used_bytes as f64);
+    page.gauge(
+        "ebbtide_memory_bytes",
+        "The memory limit by what it is used for.",
+        &[
+            (&[("use", "live")], census.live_bytes as f64),
+            (&[("use", "expired")], census.expired_bytes as f64),
+            (&[("use", "dead")], census.dead_bytes as f64),
+            (&[("use", "index")], census.index_bytes as f64),
+            (&[("use", "metadata")], census.metadata_bytes as f64),
+            (&[("use", "free")], census.free_bytes as f64),
+        ],
+    );
+    page.plain_gauge("ebbtide_index_load_ratio", "Slots of the index in use, over all.", cache.index_load);
+    page.plain_gauge("ebbtide_pinned_bytes", "Memory held for answers on their way out.", cache.pinned_bytes as f64);
+    page.plain_gauge("ebbtide_upload_bytes", "Memory of long values that are arriving.", cache.upload_bytes as f64);
+    page.gauge(
+        "ebbtide_segments",
+        "Segments by state.",
+        &[
+            (&[("state", "free")], census.segments_free as f64),
+            (&[("state", "open")], census.segments_open as f64),
+            (&[("state", "sealed")], census.segments_sealed as f64),
+            (&[("state", "retired")], census.segments_retired as f64),
+        ],
+    );
+}
+
+fn removals(page: &mut Page, cache: &ebbtide::Stats) {
+    page.by(
+        "ebbtide_evictions_total",
+        "Objects that were alive and had to go, by reason.",
+        "reason",
+        &[("memory", cache.evictions.saturating_sub(cache.index_replaced)), ("index_full", cache.index_replaced)],
+    );
+    page.by(
+        "ebbtide_expirations_total",
+        "Dead objects whose memory was taken back, by reason.",
+        "reason",
+        &[("segment", cache.expired.saturating_sub(cache.flushed)), ("flushed", cache.flushed)],
+    );
+    page.by(
+        "ebbtide_segments_reclaimed_total",
+        "Segments given back, by what emptied them.",
+        "reason",
+        &[
+            ("expired", cache.segments_expired),
+            ("evicted", cache.segments_evicted),
+            ("compacted", cache.segments_compacted),
+        ],
+    );
+}
+
+fn durations(page: &mut Page, state: &State) {
+    let samples = || state.shared.samples.iter().map(|samples| &samples.latencies);
+    let metrics = Command::ALL.into_iter().map(|command| {
+        let seen = Histogram::sum(samples(), command);
+        let buckets = OCTAVES.map(|octave| {
+            let mut bucket = Bucket::default();
+            bucket.set_upper_bound((1u64 << octave) as f64 / 1e9);
+            bucket.set_cumulative_count(seen.below(octave));
+            bucket
+        });
+        let mut histogram = Buckets::default();
+        histogram.set_bucket(buckets.collect());
+        histogram.set_sample_count(seen.count());
+        histogram.set_sample_sum(seen.sum_seconds());
+        let mut metric = Metric::from_label(labels(&[("command", command.name())]));
+        metric.set_histogram(histogram);
+        metric
+    });
+    let help = "From the read that completed a command until its answer was in the output; estimated from samples.";
+    page.add("ebbtide_command_duration_seconds", help, MetricType::HISTOGRAM, metrics.collect());
+}
+
+/// Labels and a value.
+type Sample<'a> = (&'a [(&'a str, &'a str)], f64);
+
+fn labels(pairs: &[(&str, &str)]) -> Vec<LabelPair> {
+    let label = |(name, value): &(&str, &str)| {
+        let mut label = LabelPair::default();
+        label.set_name((*name).to_string());
+        label.set_value((*value).to_string());
+        label
+    };
+    pairs.iter().map(label).collect()
+}
+
+/// The families in their order.
+#[derive(Default)]
+struct Page {
+    families: Vec<MetricFamily>,
+}
+
+impl Page {
+    fn add(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) {
+        let mut family = MetricFamily::default();
+        family.set_name(name.to_string());
+        family.set_help(help.to_string());
+        family.set_field_type(kind);
+        family.set_metric(metrics);
+        self.families.push(family);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) {
+        let metrics = samples.iter().map(|(pairs, value)| {
+            let mut gauge = Gauge::default();
+            gauge.set_value(*value);
+            let mut metric = Metric::from_label(labels(pairs));
+            metric.set_gauge(gauge);
+            metric
+        });
+        self.add(name, help, MetricType::GAUGE, metrics.collect());
+    }
+
+    fn plain_gauge(&mut self, name: &str, help: &str, value: f64) {
+        self.gauge(name, help, &[(&[], value)]);
+    }
+
+    fn counter(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) {
+        let metrics = samples.iter().map(|(pairs, value)| {
+            let mut counter = Counter::default();
+            counter.set_value(*value);
+            let mut metric = Metric::from_label(labels(pairs));
+            metric.set_counter(counter);
+            metric
+        });
+        self.add(name, help, MetricType::COUNTER, metrics.collect());
+    }
+
+    fn plain_counter(&mut self, name: &str, help: &str, value: u64) {
+        self.counter(name, help, &[(&[], value as f64)]);
+    }
+
+    /// A counter with one label.
+    fn by(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
+        let pairs: Vec<_> = values.iter().map(|(value, _)| [(label, *value)]).collect();
+        let samples: Vec<Sample<'_>> =
+            pairs.iter().zip(values).map(|(pair, (_, count))| (pair.as_slice(), *count as f64)).collect();
+        self.counter(name, help, &samples);
+    }
+}

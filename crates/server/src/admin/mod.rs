@@ -1,0 +1,111 @@
+//! The admin interface: HTTP on a thread of its own, which reads what the workers count and never makes them wait.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `mod` | binding, and the thread |
+//! | `serve` | connections: limits and timeouts |
+//! | `routes` | which path answers what, and to whom |
+//! | `overview` | the JSON |
+//! | `metrics` | the same for Prometheus |
+//!
+//! There is no authentication, so it listens on the loopback interface unless it is told otherwise, and then answers only
+//! requests that name it by an address or as localhost: a page from elsewhere whose name was made to point here
+//! (DNS rebinding) names it by that name.
+
+mod metrics;
+mod overview;
+mod routes;
+mod serve;
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::{fmt, io};
+
+use tokio::sync::oneshot;
+
+use crate::Error;
+use crate::shared::Shared;
+
+/// Where the admin interface listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Port 0 takes a free one; [`Server::admin_addr`](crate::Server::admin_addr) tells which.
+    pub address: SocketAddr,
+    /// Whether the server is not to start without it: true where somebody asked for it.
+    pub required: bool,
+}
+
+/// A bound address.
+pub struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+impl Bound {
+    /// Binds, or warns and goes without where that is allowed.
+    pub fn open(admin: &Admin) -> Result<Option<Self>, Error> {
+        let bound = TcpListener::bind(admin.address).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            let address = listener.local_addr()?;
+            Ok(Self { listener, address })
+        });
+        let bound = match bound {
+            Ok(bound) => bound,
+            Err(error) if !admin.required && error.kind() == io::ErrorKind::AddrInUse => {
+                warn(format_args!(
+                    "no admin HTTP, because {} is in use; --admin <address:port> puts it elsewhere, --admin off does without",
+                    admin.address
+                ));
+                return Ok(None);
+            }
+            Err(source) => return Err(Error::Admin { address: admin.address, source }),
+        };
+        if !admin.address.ip().is_loopback() {
+            warn(format_args!(
+                "admin HTTP on {} can be read by everyone who reaches that address: there is no authentication",
+                bound.address
+            ));
+        }
+        Ok(Some(bound))
+    }
+
+    /// The address, with the port that was really taken.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Starts the thread.
+    pub fn start(self, shared: Arc<Shared>) -> Result<Running, Error> {
+        let (stop, stopped) = oneshot::channel();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(Error::Thread)?;
+        let spawned = thread::Builder::new().name("admin".to_string()).spawn(move || {
+            let served = runtime.block_on(serve::serve(self.listener, shared, stopped));
+            if let Err(error) = served {
+                warn(format_args!("admin HTTP has ended: {error}"));
+            }
+        });
+        Ok(Running { stop: Some(stop), thread: Some(spawned.map_err(Error::Thread)?) })
+    }
+}
+
+fn warn(message: fmt::Arguments<'_>) {
+    eprintln!("ebbtide: warning: {message}");
+}
+
+/// The thread; it ends when this is dropped.
+pub struct Running {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // If it has panicked it has said so, and the server did without.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Which path answers what, and to whom.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::extract::{Request, State as FromState};
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+
+use super::{metrics, overview};
+use crate::observe::{Command, Histogram, Observer, Snapshot};
+use crate::shared::{Shared, lock};
+
+/// What the answers are made from.
+pub struct State {
+    pub shared: Arc<Shared>,
+    pub observer: Mutex<Observer>,
+    /// When the server started, by the system's clock.
+    pub started_unix: Duration,
+    checks_host: bool,
+}
+
+impl State {
+    pub fn new(shared: Arc<Shared>, address: SocketAddr) -> Self {
+        Self {
+            started_unix: unix_now().saturating_sub(shared.uptime()),
+            shared,
+            observer: Mutex::default(),
+            checks_host: address.ip().is_loopback(),
+        }
+    }
+
+    /// Looks at all counters: to be called once a second.
+    pub fn observe(&self) {
+        let snapshot = snapshot(&self.shared);
+        let mut observer = lock(&self.observer);
+        for samples in &self.shared.samples {
+            lock(&samples.hot_keys).decay(overview::HOT_KEYS_DECAY);
+        }
+        observer.observe(snapshot);
+    }
+}
+
+pub fn unix_now() -> Duration {
+    UNIX_EPOCH.elapsed().unwrap_or_default()
+}
+
+fn snapshot(shared: &Shared) -> Snapshot {
+    let latencies = || shared.samples.iter().map(|samples| &samples.latencies);
+    Snapshot {
+        time_unix_ms: unix_now().as_millis() as u64,
+        totals: shared.totals(),
+        cache: shared.cache.pulse(),
+        connections: lock(&shared.connections).len() as u64,
+        connections_limit: shared.options.max_connections as u64,
+        rejected: shared.rejected.load(Ordering::Relaxed),
+        listen_disabled: shared.listen_disabled.load(Ordering::Relaxed),
+        latencies: Command::ALL.iter().map(|&command| Histogram::sum(latencies(), command)).collect(),
+    }
+}
+
+/// All paths.
+pub fn router(state: Arc<State>) -> Router {
+    Router::new()
+        .route("/api/overview", get(overview_json))
+        .route("/api/history", get(history_json))
+        .route("/metrics", get(metrics_text))
+        .route("/healthz", get(health))
+        .route("/readyz", get(ready))
+        .fallback(unknown)
+        .method_not_allowed_fallback(not_get)
+        .layer(from_fn_with_state(Arc::clone(&state), guard))
+        .with_state(state)
+}
+
+/// Refuses requests for other hosts, and has browsers take answers for nothing but what they are.
+async fn guard(FromState(state): FromState<Arc<State>>, request: Request, next: Next) -> Response {
+    let named = request.headers().get(header::HOST).map(|host| host.as_bytes());
+    let is_ours = named.is_none_or(|host| str::from_utf8(host).is_ok_and(is_local));
+    let mut response = if state.checks_host && !is_ours {
+        let text = "this server answers requests for localhost or an IP address; use one of these in the URL\n";
+        (StatusCode::FORBIDDEN, text).into_response()
+    } else {
+        next.run(request).await
+    };
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Whether a Host header names an address or localhost, which no foreign page can have been loaded from.
+fn is_local(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+async fn overview_json(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+    Json(overview::overview(&state))
+}
+
+async fn history_json(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+    Json(overview::history(&state))
+}
+
+async fn metrics_text(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::metrics(&state))
+}
+
+async fn health(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+    verdict(!state.shared.is_stopping(), "the server is stopping\n")
+}
+
+async fn ready(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+    let shared = &state.shared;
+    let accepts = shared.accepting.load(Ordering::Relaxed) && !shared.is_stopping();
+    verdict(accepts, "no connections are accepted now\n")
+}
+
+fn verdict(good: bool, otherwise: &'static str) -> impl IntoResponse {
+    match good {
+        true => (StatusCode::OK, "ok\n"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, otherwise),
+    }
+}
+
+async fn unknown() -> Response<Body> {
+    let text = "not here; there are /api/overview /api/history /metrics /healthz /readyz\n";
+    (StatusCode::NOT_FOUND, text).into_response()
+}
+
+async fn not_get() -> Response<Body> {
+    (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, "GET, HEAD")], "only GET is answered\n").into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_local;
+
+    #[test]
+    fn foreign_names_are_told_from_local_ones() {
+        for host in ["localhost", "LOCALHOST:1", "127.0.0.1", "127.0.0.1:11212", "[::1]", "[::1]:11212", "10.0.0.1:80"]
+        {
+            assert!(is_local(host), "{host}");
+        }
+        for host in
+            ["", "evil.example", "evil.example:11212", "localhost.evil.example", "127.0.0.1.evil.example", "[x]"]
+        {
+            assert!(!is_local(host), "{host}");
+        }
+    }
+}

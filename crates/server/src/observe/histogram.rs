@@ -1,0 +1,171 @@
+//! Latencies by command: fixed log-linear buckets, eight to a power of two, so that a value is known to 6 % or better.
+//!
+//! A worker's histogram has one writer, the worker, for whom adding is a plain load and store; anybody may read it
+//! meanwhile. What was added can be off by the sample that is being written.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Command;
+
+/// Values below 2^LEAST nanoseconds share the first bucket, values from 2^MOST on the last.
+const LEAST: u32 = 8;
+const MOST: u32 = 36;
+/// Buckets per power of two, as a power of two.
+const DIVISION: u32 = 3;
+const BUCKETS: usize = ((MOST - LEAST) << DIVISION) as usize + 2;
+
+/// The bucket of a latency.
+fn bucket(nanoseconds: u64) -> usize {
+    match nanoseconds.checked_ilog2() {
+        None | Some(..LEAST) => 0,
+        Some(MOST..) => BUCKETS - 1,
+        Some(octave) => {
+            let part = (nanoseconds >> (octave - DIVISION)) as u32 & ((1 << DIVISION) - 1);
+            (((octave - LEAST) << DIVISION) + part) as usize + 1
+        }
+    }
+}
+
+/// The smallest latency that lies above a bucket, in nanoseconds.
+fn end(bucket: usize) -> u64 {
+    let part = bucket as u64 % (1 << DIVISION);
+    let octave = LEAST + (bucket >> DIVISION) as u32;
+    ((1 << DIVISION) + part) << (octave - DIVISION)
+}
+
+/// The latencies that one worker has seen.
+pub struct Latencies {
+    commands: [Recorder; Command::ALL.len()],
+}
+
+struct Recorder {
+    counts: Box<[AtomicU64]>,
+    sum: AtomicU64,
+}
+
+impl Default for Latencies {
+    fn default() -> Self {
+        let recorder =
+            || Recorder { counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) };
+        Self { commands: std::array::from_fn(|_| recorder()) }
+    }
+}
+
+impl Latencies {
+    /// Adds `weight` commands of this latency. Only for the worker that owns the histogram.
+    pub fn add(&self, command: Command, nanoseconds: u64, weight: u64) {
+        let recorder = &self.commands[command as usize];
+        let add = |word: &AtomicU64, amount| word.store(word.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
+        add(&recorder.counts[bucket(nanoseconds)], weight);
+        add(&recorder.sum, nanoseconds.saturating_mul(weight));
+    }
+}
+
+/// A histogram at rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    counts: Box<[u64]>,
+    sum: u64,
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS].into(), sum: 0 }
+    }
+}
+
+impl Histogram {
+    /// What all workers have seen of a command.
+    pub fn sum<'a>(workers: impl Iterator<Item = &'a Latencies>, command: Command) -> Self {
+        let mut total = Self::default();
+        for worker in workers {
+            let recorder = &worker.commands[command as usize];
+            for (count, word) in total.counts.iter_mut().zip(&recorder.counts) {
+                *count += word.load(Ordering::Relaxed);
+            }
+            total.sum += recorder.sum.load(Ordering::Relaxed);
+        }
+        total
+    }
+
+    /// What has come since an earlier look.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let counts = self.counts.iter().zip(&earlier.counts).map(|(now, before)| now.saturating_sub(*before));
+        Self { counts: counts.collect(), sum: self.sum.saturating_sub(earlier.sum) }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+
+    /// The sum of all latencies in seconds.
+    pub fn sum_seconds(&self) -> f64 {
+        self.sum as f64 / 1e9
+    }
+
+    pub fn mean_us(&self) -> f64 {
+        match self.count() {
+            0 => 0.0,
+            count => self.sum as f64 / 1e3 / count as f64,
+        }
+    }
+
+    /// The latency in microseconds that this share of the commands does not exceed, as the end of its bucket; 1.0 asks
+    /// for the longest.
+    pub fn quantile_us(&self, share: f64) -> f64 {
+        let count = self.count();
+        let rank = ((count as f64 * share).ceil() as u64).clamp(1, count.max(1));
+        let mut seen = 0;
+        let found = self.counts.iter().position(|count| {
+            seen += count;
+            seen >= rank
+        });
+        found.map_or(0.0, |bucket| end(bucket) as f64 / 1e3)
+    }
+
+    /// How many took less than 2^`octave` nanoseconds.
+    pub fn below(&self, octave: u32) -> u64 {
+        let buckets = ((octave.clamp(LEAST, MOST) - LEAST) << DIVISION) as usize + 1;
+        self.counts[..buckets].iter().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_lies_below_the_end_of_its_bucket_and_near_it() {
+        let mut last = 0;
+        for nanoseconds in (0..5000).chain((12..40).flat_map(|o| (0..40).map(move |i| (1u64 << o) + (i << (o - 6))))) {
+            let bucket = bucket(nanoseconds);
+            assert!(bucket >= last || nanoseconds < 5000, "{nanoseconds}");
+            last = bucket;
+            if nanoseconds < 1 << MOST {
+                assert!(nanoseconds < end(bucket), "{nanoseconds} {bucket}");
+            }
+            if (1 << LEAST..1 << MOST).contains(&nanoseconds) {
+                assert!(end(bucket) <= nanoseconds + nanoseconds / 8 + 1, "{nanoseconds}");
+            }
+        }
+        assert_eq!(last, BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_count_weights() {
+        let workers = [Latencies::default(), Latencies::default()];
+        workers[0].add(Command::Get, 1000, 90);
+        workers[1].add(Command::Get, 100_000, 10);
+        workers[1].add(Command::Set, 5, 1);
+        let all = Histogram::sum(workers.iter(), Command::Get);
+        assert_eq!((all.count(), all.sum), (100, 90 * 1000 + 10 * 100_000));
+        assert!((1.0..1.13).contains(&all.quantile_us(0.5)) && (1.0..1.13).contains(&all.quantile_us(0.9)));
+        assert!((100.0..113.0).contains(&all.quantile_us(0.91)) && (100.0..113.0).contains(&all.quantile_us(1.0)));
+        assert_eq!((all.below(10), all.below(16), all.below(17), all.below(40)), (90, 90, 100, 100));
+        assert_eq!(all.mean_us(), 10.9);
+        workers[0].add(Command::Get, 1000, 1);
+        let later = Histogram::sum(workers.iter(), Command::Get).since(&all);
+        assert_eq!((later.count(), later.sum), (1, 1000));
+        assert_eq!(Histogram::default().quantile_us(0.5), 0.0);
+    }
+}

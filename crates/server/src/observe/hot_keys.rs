@@ -1,0 +1,135 @@
+//! Which keys are asked for most now: the space-saving sketch (Metwally, Agrawal, El Abbadi: "Efficient computation of
+//! frequent and top-k elements in data streams", 2005) over sampled keys, weighed and decayed.
+//!
+//! The sketch keeps a fixed number of keys. A key that it does not know takes the place, and the weight, of the least
+//! one; that weight is then the most by which the newcomer may be overrated. What is reported is the weight without it,
+//! so a key is never said to be hotter than it is.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+/// Keys that a worker's sketch knows: a key with more than 1/256 of the accesses is always among them.
+const CAPACITY: usize = 256;
+
+/// The keys of one worker.
+#[derive(Default)]
+pub struct HotKeys {
+    hasher: RandomState,
+    /// Parallel to each other: a key is looked for by its hash.
+    hashes: Vec<u64>,
+    entries: Vec<Entry>,
+    total: f64,
+}
+
+struct Entry {
+    key: Vec<u8>,
+    weight: f64,
+    /// The most that the weight may be too high.
+    error: f64,
+}
+
+impl HotKeys {
+    /// Counts `weight` accesses to a key.
+    pub fn add(&mut self, key: &[u8], weight: f64) {
+        self.total += weight;
+        let hash = self.hasher.hash_one(key);
+        let mut same = self.hashes.iter().enumerate().filter(|(_, known)| **known == hash);
+        if let Some((at, _)) = same.find(|(at, _)| self.entries[*at].key == key) {
+            self.entries[at].weight += weight;
+            return;
+        }
+        if self.entries.len() < CAPACITY {
+            self.hashes.push(hash);
+            self.entries.push(Entry { key: key.to_vec(), weight, error: 0.0 });
+            return;
+        }
+        let weights = self.entries.iter().map(|entry| entry.weight).enumerate();
+        let Some((least, error)) = weights.min_by(|(_, a), (_, b)| a.total_cmp(b)) else { return };
+        self.hashes[least] = hash;
+        let entry = &mut self.entries[least];
+        entry.key.clear();
+        entry.key.extend_from_slice(key);
+        entry.weight = error + weight;
+        entry.error = error;
+    }
+
+    /// Lets what was counted so far count for less.
+    pub fn decay(&mut self, factor: f64) {
+        self.total *= factor;
+        for entry in &mut self.entries {
+            entry.weight *= factor;
+            entry.error *= factor;
+        }
+    }
+}
+
+/// Keys of several sketches with the share of all accesses that they have at least, the hottest first.
+pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, most: usize) -> Vec<(Vec<u8>, f64)> {
+    let mut total = 0.0;
+    let mut sum: HashMap<&[u8], f64> = HashMap::new();
+    for worker in workers {
+        total += worker.total;
+        for entry in &worker.entries {
+            *sum.entry(&entry.key).or_default() += entry.weight - entry.error;
+        }
+    }
+    let mut keys: Vec<_> = sum.into_iter().filter(|(_, weight)| *weight > 0.0).collect();
+    keys.sort_by(|(a_key, a), (b_key, b)| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
+    keys.truncate(most);
+    keys.into_iter().map(|(key, weight)| (key.to_vec(), weight / total)).collect()
+}
+
+/// A key as text: what is not printable ASCII is written as in a C string.
+pub fn printable(key: &[u8]) -> String {
+    key.escape_ascii().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shares(sketches: &[HotKeys]) -> Vec<(String, f64)> {
+        hottest(sketches.iter(), 20).into_iter().map(|(key, share)| (printable(&key), share)).collect()
+    }
+
+    #[test]
+    fn frequent_keys_are_found_among_many_and_not_overrated() {
+        let mut sketches = [HotKeys::default(), HotKeys::default()];
+        for round in 0..40_000u32 {
+            let sketch = &mut sketches[round as usize % 2];
+            sketch.add(format!("rare-{round}").as_bytes(), 1.0);
+            if round % 4 < 2 {
+                sketch.add(b"hot", 1.0);
+            }
+            if round % 10 == 0 {
+                sketch.add(b"warm", 2.0);
+            }
+        }
+        let found = shares(&sketches);
+        assert_eq!((found[0].0.as_str(), found[1].0.as_str()), ("hot", "warm"));
+        let all = 40_000.0 + 20_000.0 + 8000.0;
+        for ((_, share), real) in found.iter().zip([20_000.0 / all, 8000.0 / all]) {
+            assert!(*share <= real + 1e-9 && *share > real - 2.0 / CAPACITY as f64, "{share} of {real}");
+        }
+        assert!(found.len() <= 20);
+    }
+
+    #[test]
+    fn what_is_hot_now_overtakes_what_was() {
+        let mut sketches = [HotKeys::default()];
+        sketches[0].add(b"old", 1000.0);
+        for _ in 0..100 {
+            sketches[0].decay(0.9);
+        }
+        sketches[0].add(b"new", 1.0);
+        let found = shares(&sketches);
+        assert_eq!(found[0].0, "new");
+        assert!(found[0].1 > 0.9);
+    }
+
+    #[test]
+    fn keys_are_shown_as_text() {
+        assert_eq!(printable(b"user:1\xff\"\\\n"), "user:1\\xff\\\"\\\\\\n");
+        assert!(shares(&[]).is_empty());
+    }
+}

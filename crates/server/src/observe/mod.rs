@@ -1,0 +1,85 @@
+//! Seeing what the server does: samples that the workers leave, and a look at all counters once a second.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `probe` | a worker's side: which commands are sampled |
+//! | `histogram` | latencies by command |
+//! | `hot_keys` | the keys asked for most |
+//! | `observer` | what the admin thread makes of it second by second |
+//! | `events`, `history` | what has happened; the last fifteen minutes |
+//!
+//! Everything but the samples comes from counters that are there anyway, so that workers do nothing for it; without an
+//! admin interface nothing is sampled.
+
+mod events;
+mod histogram;
+mod history;
+mod hot_keys;
+mod observer;
+mod probe;
+
+pub use histogram::Histogram;
+pub use hot_keys::{HotKeys, hottest, printable};
+pub use observer::{Observer, Snapshot};
+pub use probe::{Probe, Samples};
+
+use ebbtide_protocol::Request;
+
+/// What is told apart in latencies: what a command does, in whichever dialect it was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Command {
+    Get,
+    GetAndTouch,
+    /// All that store a value.
+    Set,
+    Delete,
+    Incr,
+    Decr,
+    Touch,
+    Other,
+}
+
+impl Command {
+    pub const ALL: [Self; 8] =
+        [Self::Get, Self::GetAndTouch, Self::Set, Self::Delete, Self::Incr, Self::Decr, Self::Touch, Self::Other];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::GetAndTouch => "gat",
+            Self::Set => "set",
+            Self::Delete => "delete",
+            Self::Incr => "incr",
+            Self::Decr => "decr",
+            Self::Touch => "touch",
+            Self::Other => "other",
+        }
+    }
+
+    /// The command of a request, and its key.
+    pub fn of<'a>(request: &Request<'a>) -> (Self, Option<&'a [u8]>) {
+        match request {
+            Request::Get(get) if get.touch.is_some() => (Self::GetAndTouch, get.keys.clone().next()),
+            Request::Get(get) => (Self::Get, get.keys.clone().next()),
+            Request::Store(store) => (Self::Set, Some(store.key)),
+            Request::Delete { key, .. } => (Self::Delete, Some(key)),
+            Request::Arithmetic { key, increment: true, .. } => (Self::Incr, Some(key)),
+            Request::Arithmetic { key, .. } => (Self::Decr, Some(key)),
+            Request::Touch { key, .. } => (Self::Touch, Some(key)),
+            _ => (Self::Other, None),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Command;
+
+    #[test]
+    fn commands_are_numbered_as_they_are_listed() {
+        for (at, command) in Command::ALL.into_iter().enumerate() {
+            assert_eq!(command as usize, at);
+        }
+    }
+}
