@@ -5,7 +5,8 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Debian packages that the tests use: the server to compare with, its conformance tool, and what builds the clients.
-DEBIAN := memcached openssl libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev
+DEBIAN := memcached openssl libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev \
+    libcache-memcached-fast-perl nutcracker php-cli php-memcached
 # The fuzz targets, how long each runs, and the fuzzer's version.
 FUZZ := text
 FUZZ_SECONDS := 60
@@ -17,7 +18,7 @@ SUDO := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 RUN_USER := $(shell [ "$$(id -u)" != 0 ] || echo -u nobody)
 FLAGS :=
 
-.PHONY: help build run test tools check unit loom conformance fuzz clean
+.PHONY: help build run test tools check unit loom conformance clients fuzz clean
 
 help:
 	@echo "make run          build and start the server on port 11211 (FLAGS='-m 1024 -p 11311' for others)"
@@ -25,7 +26,8 @@ help:
 	@echo "make check        formatting, lints, tidy"
 	@echo "make unit         the Rust tests"
 	@echo "make loom         the concurrency models"
-	@echo "make conformance  the server against memcached and its clients"
+	@echo "make conformance  the server beside memcached"
+	@echo "make clients      client libraries of six languages, on memcached and on the server"
 	@echo "make fuzz         the parsers against random bytes (FUZZ_SECONDS=60 each)"
 
 build:
@@ -39,6 +41,7 @@ test: tools
 	$(MAKE) unit
 	$(MAKE) loom
 	$(MAKE) conformance
+	$(MAKE) clients
 	$(MAKE) fuzz
 
 # Debian's packages where one is missing, the Rust components, and the Python clients in a venv of their own.
@@ -78,6 +81,11 @@ loom:
 
 conformance: build
 	$(PYTHON) -m pytest tests
+
+# Most of their time they wait for something to expire, hence more processes than cores.
+clients: build
+	$(MAKE) -C clients -j2
+	$(PYTHON) -m pytest -n 4 clients
 
 # The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
 fuzz:
