@@ -18,6 +18,9 @@ pub enum Error {
     /// Handles hold as much memory as they may.
     #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
     PinnedLimit { pinned_bytes: u64, limit: u64 },
+    /// As many scans are under way as can be.
+    #[error("{limit} scans are under way, as many as there can be: finish or drop one")]
+    ScanLimit { limit: usize },
     /// The options contradict each other or the machine.
     #[error("{option} = {value}: {reason}")]
     Configuration { option: &'static str, value: String, reason: String },
@@ -34,6 +37,7 @@ impl Error {
             Store::NotNumeric => Self::NotNumeric,
             Store::PinnedLimit { pinned_bytes, limit } => Self::PinnedLimit { pinned_bytes, limit },
             Store::UploadLimit { .. } => Self::OutOfMemory { reason: "unfinished uploads hold half of the memory" },
+            Store::ScanLimit { limit } => Self::ScanLimit { limit },
             Store::Options { option, value, reason } => Self::Configuration { option, value, reason },
             Store::Mapping { bytes, reason } => Self::Configuration {
                 option: "memory",

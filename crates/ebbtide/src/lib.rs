@@ -24,6 +24,7 @@ mod cache;
 mod error;
 mod item;
 mod room;
+mod scan;
 mod time;
 mod upload;
 
@@ -35,5 +36,6 @@ pub use ebbtide_store::{
 };
 pub use error::Error;
 pub use item::{Handle, Item, Lookup};
+pub use scan::{Entry, Scan};
 pub use time::Clock;
 pub use upload::Upload;

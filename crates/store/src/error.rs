@@ -24,6 +24,9 @@ pub enum Error {
     /// Uploads hold as much memory as they may.
     #[error("unfinished uploads hold {held_bytes} bytes, the limit is {limit}")]
     UploadLimit { held_bytes: u64, limit: u64 },
+    /// As many scans are under way as can be.
+    #[error("{limit} scans are under way, as many as there can be")]
+    ScanLimit { limit: usize },
     /// The options contradict each other or the machine.
     #[error("{option} = {value}: {reason}")]
     Options { option: &'static str, value: String, reason: String },

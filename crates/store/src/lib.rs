@@ -47,7 +47,7 @@ pub use evict::{Policy, Progress, UnknownPolicy};
 pub use item::KEY_LIMIT;
 #[cfg(not(loom))]
 pub use ops::Handle;
-pub use ops::{BATCH, Change, Changed, Item, Mode, Number, Stored, Upload, Write, Written};
+pub use ops::{BATCH, Change, Changed, Item, Mode, Number, Scan, Scanned, Stored, Upload, Write, Written};
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
 pub use stats::{Census, Pulse, Stats, TtlBucketCensus};
 pub use store::Store;

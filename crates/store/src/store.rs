@@ -382,7 +382,8 @@ impl Store {
                 self.counters.add(thread, counter, 1);
             }
         }
-        if placed != Placed::Free && self.index_load() >= GROWTH_LOAD {
+        let hindered = replaced.is_some() && self.index.is_walked();
+        if hindered || placed != Placed::Free && self.index_load() >= GROWTH_LOAD {
             self.grow_index();
         }
     }

@@ -60,6 +60,12 @@ impl Clock {
         }
     }
 
+    /// About when a quantum began, in milliseconds, as far as that can be told from its length today.
+    pub fn quantum_began_ms(&self, quantum: u16, moment: Moment) -> u64 {
+        let quanta_ago = u64::from(moment.quantum.wrapping_sub(quantum));
+        moment.ms.saturating_sub(quanta_ago * u64::from(self.quantum_ms.load(Ordering::Relaxed)))
+    }
+
     /// Sets the quantum from the age at which objects are evicted.
     pub fn set_eviction_age(&self, age_ms: u64) {
         let length = u32::try_from(age_ms / 16).map_or(QUANTUM_MS, |ms| ms.clamp(1, QUANTUM_MS));

@@ -215,7 +215,8 @@ impl LockedPair<'_> {
     /// made by `depth` more displacements. The place itself still holds the slot: the caller overwrites it, so that a
     /// reader finds the item in at least one of the two.
     fn displace(&self, place: &Place, hash_of: &impl Fn(Location) -> u64, depth: u32) -> bool {
-        let candidates = || self.index.split().candidates(hash_of(place.slot.location()));
+        let hash = hash_of(place.slot.location());
+        let candidates = || self.index.split().candidates(hash);
         let theirs = candidates();
         let other = if theirs.first == place.bucket { theirs.second } else { theirs.first };
         if other == place.bucket || self.distinct_buckets().any(|bucket| bucket == other) {
@@ -231,6 +232,9 @@ impl LockedPair<'_> {
                 return None;
             }
             let empty = self.empty_position(other).map(|(position, _)| position);
+            if !self.index.cursors.may_pass(place.bucket, other) {
+                return None;
+            }
             empty.or_else(|| {
                 let deeper = depth.checked_sub(1)?;
                 self.places(other).find(|place| self.displace(place, hash_of, deeper)).map(|place| place.position)
@@ -240,6 +244,7 @@ impl LockedPair<'_> {
             unlock(control.sequence());
             return false;
         };
+        self.index.cursors.note_passage(hash, place.bucket, other);
         self.index.store_slot(other, position, self.index.held_slot(place.bucket, place.position));
         let from = self.index.control(place.bucket).sequence();
         unlock(control.sequence().max(from).max(self.top_sequence()) + 1);

@@ -9,10 +9,12 @@
 //! (`LockedPair`), the splitter those of the old and the new bucket. Items named by slots of a locked bucket stay alive
 //! while the lock is held, because unlinking takes it too.
 
+mod cursors;
 mod locked;
 mod slot;
 mod split;
 
+pub use cursors::{Visited, WALKS, Walk};
 pub use locked::{LockedPair, Placed};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::{Grown, Split};
@@ -20,6 +22,7 @@ pub use split::{Grown, Split};
 use crate::error::Error;
 use crate::mapping::Table;
 use crate::sync::{AtomicU64, Backoff, Mutex, Ordering, fence, load_to_write, store_over};
+use cursors::Cursors;
 
 /// The two buckets in which a key may live; they can be the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +48,7 @@ pub struct Index {
     /// Buckets whose memory is in the budget; the split stops there.
     paid_buckets: AtomicU64,
     growing: Mutex<()>,
+    cursors: Cursors,
 }
 
 impl Index {
@@ -56,6 +60,7 @@ impl Index {
             split: AtomicU64::new(Split::new(level, 0).word()),
             paid_buckets: AtomicU64::new(1 << level),
             growing: Mutex::new(()),
+            cursors: Cursors::new(),
         })
     }
 
@@ -82,6 +87,11 @@ impl Index {
 
     pub fn paid_buckets(&self) -> u64 {
         self.paid_buckets.load(Ordering::Relaxed)
+    }
+
+    /// Whether a walk is under way, which may keep keys from leaving full buckets.
+    pub fn is_walked(&self) -> bool {
+        self.cursors.in_use()
     }
 
     /// Admits more buckets to the memory budget.

@@ -134,6 +134,58 @@ fn a_displaced_key_is_never_missed() {
     }
 }
 
+/// A key leaves a bucket that a walk has yet to visit for one that it may have visited.
+#[test]
+fn a_walk_meets_a_key_that_is_displaced_behind_it() {
+    model(3, || {
+        let keys = Keys::new(&[(2, 0), (2, 2), (3, 3), (3, 3), (2, 3), (0, 0), (0, 0)]);
+        keys.put_beside(&[5, 6], &[0, 1, 2, 3]);
+        assert_eq!(keys.find(0).map(|found| found.0), Some(2));
+        let keys = Arc::new(keys);
+        let writer = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.put(4, 0))
+        };
+        let mut walk = keys.index.begin_walk().expect("the first walk");
+        let mut met = [false; 5];
+        while let Some(visited) = keys.index.walk_on(&mut walk) {
+            let slots = visited.slots.iter().filter(|slot| !slot.is_empty());
+            slots.for_each(|slot| met[slot.segment().index()] = true);
+        }
+        while let Some(hash) = keys.index.passed(&walk) {
+            met[(0..5).find(|number| keys.hash(*number) == hash).expect("a key's hash")] = true;
+        }
+        keys.index.end_walk(&walk);
+        let mut present: Vec<usize> = (0..5).collect();
+        // The bucket to go to was being visited.
+        if let Placed::Replaced(slot) = writer.join().unwrap() {
+            present.retain(|number| *number != slot.segment().index());
+        }
+        assert!(present.iter().all(|number| *number == 4 || met[*number]), "{met:?}, {present:?}");
+        keys.verify(&present);
+    });
+}
+
+/// A split moves a key ahead of a walk, never out of its way.
+#[test]
+fn a_walk_meets_a_key_that_is_split_away() {
+    model(3, || {
+        let keys = Arc::new(Keys::with_hashes(splitting_hashes(1)));
+        keys.put(0, 0);
+        let splitter = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || assert_eq!(keys.grow(), Grown::Split))
+        };
+        let mut walk = keys.index.begin_walk().expect("the first walk");
+        let visited = std::iter::from_fn(|| keys.index.walk_on(&mut walk));
+        let met = visited.flat_map(|visited| visited.slots).filter(|slot| !slot.is_empty()).count();
+        assert!(met >= 1, "the key is met");
+        keys.index.end_walk(&walk);
+        splitter.join().unwrap();
+        keys.verify(&[0]);
+    });
+}
+
 /// Two writers displace into one bucket that has room for one key: nothing is lost unaccounted, nothing is there twice.
 #[test]
 fn two_displacements_lose_and_double_nothing() {

@@ -6,6 +6,7 @@ mod extend;
 mod handle;
 mod number;
 mod read;
+mod scan;
 mod upload;
 mod write;
 
@@ -13,5 +14,6 @@ mod write;
 pub use handle::Handle;
 pub use number::{Change, Number};
 pub use read::{BATCH, Item};
+pub use scan::{Scan, Scanned};
 pub use upload::Upload;
 pub use write::{Changed, Mode, Stored, Write, Written};

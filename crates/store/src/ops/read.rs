@@ -4,7 +4,7 @@
 //! hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags point at, then answers.
 
 use crate::epoch::{Participant, Pin};
-use crate::index::Found;
+use crate::index::{Found, Slot};
 use crate::item::{ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
 use crate::segment::{Location, SegmentId};
 use crate::stats::Counter;
@@ -57,7 +57,7 @@ impl Store {
     }
 
     #[inline(always)]
-    fn hit(&self, item: ItemAt, found: &Found, pin: Pin) -> Item<'_> {
+    pub(super) fn hit(&self, item: ItemAt, found: &Found, pin: Pin) -> Item<'_> {
         let number = (item.header.kind == Kind::Numeric).then(|| {
             // SAFETY: the pin protects the item.
             let (number, width) = unsafe { item.number(&self.segments.arena) };
@@ -66,6 +66,12 @@ impl Store {
             (text, length)
         });
         Item { store: self, item, sequence: found.control.sequence(), number, _pin: pin }
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch_item(&self, slot: Slot) {
+        self.segments.arena.prefetch(slot.location());
+        self.segments.prefetch_header(slot.segment());
     }
 
     /// Looks a run of keys up and calls `answer` once for each, in order.
@@ -88,8 +94,7 @@ impl Store {
             });
             for i in 0..run.len() {
                 self.index.each_match(candidates[i], hashes[i], |slot| {
-                    self.segments.arena.prefetch(slot.location());
-                    self.segments.prefetch_header(slot.segment());
+                    self.prefetch_item(slot);
                 });
             }
             for (i, key) in run.iter().enumerate() {

@@ -1,0 +1,117 @@
+//! Walking through all entries, beside everything else.
+//!
+//! A scan goes through the index a few buckets at a time and holds nothing in between but its place. An entry that is there
+//! from its beginning to its end is met at least once, and exactly once if the index neither grows nor displaces meanwhile;
+//! one that is written, removed or evicted meanwhile may be met or not. See `index/cursors.rs`.
+
+use super::read::Item;
+use crate::epoch::{Participant, Pin};
+use crate::error::Error;
+use crate::index::{BUCKET_SLOTS, Found, Visited, WALKS, Walk};
+use crate::store::Store;
+use crate::sync::Ordering;
+use crate::time::Moment;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Buckets that are visited under one pin: enough to overlap the cache misses of their items.
+const STEP_BUCKETS: usize = 8;
+
+/// A scan under way. It borrows the store or shares it, as the caller likes.
+pub struct Scan<S: Deref<Target = Store>> {
+    store: S,
+    walk: Walk,
+}
+
+/// An entry that a scan meets.
+pub struct Scanned<'s> {
+    pub item: Item<'s>,
+    /// How often it was read lately: at most one count per second, halved when an eviction keeps it.
+    pub frequency: u8,
+    /// About when it was last read or, if it was not, written, in milliseconds of the store's time. Entries share the notes
+    /// from which this is told, so it may be too late, by the age of the segment at most.
+    pub active_ms: u64,
+}
+
+impl Store {
+    /// Begins a scan.
+    ///
+    /// # Errors
+    /// `ScanLimit` if there are as many already as there can be at a time.
+    pub fn scan(self: &Arc<Self>) -> Result<Scan<Arc<Self>>, Error> {
+        Scan::begin(Arc::clone(self))
+    }
+}
+
+impl<S: Deref<Target = Store>> Scan<S> {
+    pub(crate) fn begin(store: S) -> Result<Self, Error> {
+        let walk = store.index.begin_walk().ok_or(Error::ScanLimit { limit: WALKS })?;
+        Ok(Self { store, walk })
+    }
+
+    /// Visits the next entries, at most 112, those alive at `now_ms`. False when there are no more. The
+    /// thread is pinned while `visit` runs.
+    pub fn advance(&mut self, participant: &Participant, now_ms: u64, mut visit: impl FnMut(Scanned<'_>)) -> bool {
+        let store = &*self.store;
+        let moment = store.moment(now_ms);
+        let pin = participant.pin();
+        let mut meet = |found: Found| {
+            if let Some(scanned) = store.scanned(&found, &pin, moment) {
+                visit(scanned);
+            }
+        };
+        let visited: [_; STEP_BUCKETS] = std::array::from_fn(|_| store.index.walk_on(&mut self.walk));
+        let slots = || {
+            visited.iter().flatten().flat_map(|visited| {
+                let full = visited.slots.iter().enumerate().filter(|(_, slot)| !slot.is_empty());
+                let Visited { bucket, control, .. } = *visited;
+                full.map(move |(position, slot)| Found { bucket, position, slot: *slot, control })
+            })
+        };
+        slots().for_each(|found| store.prefetch_item(found.slot));
+        slots().for_each(&mut meet);
+        let met_passed = store.meet_passed(&self.walk, meet);
+        visited[0].is_some() || met_passed
+    }
+
+    /// The share of the index that is behind it, from 0 to 1.
+    pub fn progress(&self) -> f64 {
+        self.store.index.walked(&self.walk)
+    }
+}
+
+impl Store {
+    /// An entry for a scan, if it is alive. The caller is pinned.
+    fn scanned(&self, found: &Found, pin: &Pin, moment: Moment) -> Option<Scanned<'_>> {
+        let item = self.item(found.slot);
+        if !self.is_live(&item, moment) {
+            return None;
+        }
+        let frequency = found.slot.frequency();
+        let written_ms = self.segments.header(found.slot.segment()).opened_ms.load(Ordering::Relaxed);
+        let read_ms = match frequency {
+            0 => 0,
+            _ => self.clock.quantum_began_ms(found.control.last_access(), moment),
+        };
+        let active_ms = written_ms.max(read_ms);
+        Some(Scanned { item: self.hit(item, found, pin.clone()), frequency, active_ms })
+    }
+
+    /// Meets some of the keys that were moved behind a walk. False if there are none.
+    fn meet_passed(&self, walk: &Walk, mut meet: impl FnMut(Found)) -> bool {
+        let mut met = false;
+        for hash in std::iter::from_fn(|| self.index.passed(walk)).take(STEP_BUCKETS * BUCKET_SLOTS) {
+            met = true;
+            if let Some(found) = self.index.find(hash, |slot| self.hash_at(slot.location()) == hash) {
+                meet(found);
+            }
+        }
+        met
+    }
+}
+
+impl<S: Deref<Target = Store>> Drop for Scan<S> {
+    fn drop(&mut self) {
+        self.store.index.end_walk(&self.walk);
+    }
+}
