@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ebbtide_protocol::reply;
 use mio::{Events, Poll, Token};
@@ -34,6 +34,7 @@ impl Acceptor {
         let mut events = Events::with_capacity(64);
         // Listeners that may have connections waiting: all that could not be emptied before a suspension.
         let mut waiting: Vec<usize> = Vec::new();
+        let mut suspended: Option<Instant> = None;
         while !self.shared.is_stopping() {
             let timeout = match waiting.is_empty() {
                 true => None,
@@ -51,7 +52,12 @@ impl Acceptor {
             waiting.sort_unstable();
             waiting.dedup();
             waiting.retain(|&listener| !self.accept_all(listener));
+            if let Some(since) = suspended.take() {
+                let passed = since.elapsed().as_micros() as u64;
+                self.shared.listen_disabled_us.fetch_add(passed, Ordering::Relaxed);
+            }
             let accepting = waiting.is_empty();
+            suspended = (!accepting).then(Instant::now);
             self.shared.accepting.store(accepting, Ordering::Relaxed);
         }
         drop(self.listeners);

@@ -69,6 +69,7 @@ impl Server {
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             listen_disabled: AtomicU64::new(0),
+            listen_disabled_us: AtomicU64::new(0),
             accepting: AtomicBool::new(true),
             baseline: Mutex::default(),
             connections: Mutex::new(Slab::new()),

@@ -33,6 +33,8 @@ pub struct Shared {
     pub rejected: AtomicU64,
     /// Times that accepting was suspended because there were no files left.
     pub listen_disabled: AtomicU64,
+    /// How long that lasted in all, in microseconds.
+    pub listen_disabled_us: AtomicU64,
     pub accepting: AtomicBool,
     pub baseline: Mutex<Baseline>,
     pub connections: Mutex<Slab<Arc<ConnectionInfo>>>,
@@ -46,6 +48,7 @@ pub struct Baseline {
     pub accepted: u64,
     pub rejected: u64,
     pub listen_disabled: u64,
+    pub listen_disabled_us: u64,
 }
 
 impl Shared {
@@ -74,6 +77,7 @@ impl Shared {
             accepted: self.accepted.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
             listen_disabled: self.listen_disabled.load(Ordering::Relaxed),
+            listen_disabled_us: self.listen_disabled_us.load(Ordering::Relaxed),
         };
     }
 

@@ -96,6 +96,10 @@ impl Store {
             if header.is_body.load(Ordering::Relaxed) == 1 {
                 continue;
             }
+            let age_ms = now_ms.saturating_sub(header.opened_ms.load(Ordering::Relaxed));
+            if header.live_items() > 0 {
+                census.age_seconds = census.age_seconds.max(age_ms / 1000);
+            }
             let body_bytes = header.body_bytes();
             let object_bytes = u64::from(header.live_bytes()) + body_bytes;
             let is_dead = header.generation.load(Ordering::Relaxed) != generation
@@ -157,7 +161,7 @@ mod tests {
         assert!(ranges[0].0.is_some_and(|(least, most)| (least..=most).contains(&10)) && ranges[0].1 == 2);
         assert_eq!(ranges[1], (None, 1));
         let census = store.census(12_000);
-        assert_eq!((census.live_bytes, census.expired_bytes), (100, 200));
+        assert_eq!((census.live_bytes, census.expired_bytes, census.age_seconds), (100, 200, 11));
         assert!(store.get(&participant, b"5678", store.hash(b"5678"), 12_000).is_none());
         assert!(store.get(&participant, b"none", store.hash(b"none"), 12_000).is_none());
         while store.maintain(&participant, 12_000) == Progress::Working {}

@@ -134,6 +134,8 @@ pub struct Census {
     /// Full or closed, those that are being emptied included.
     pub segments_sealed: u64,
     pub segments_retired: u64,
+    /// How long ago the oldest segment with objects was opened; 0 without any.
+    pub age_seconds: u64,
     /// The TTL buckets that have segments, shortest lives first, then the one that does not expire.
     pub ttl_buckets: Vec<TtlBucketCensus>,
 }

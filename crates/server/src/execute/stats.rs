@@ -16,6 +16,8 @@ use crate::counters::Totals;
 use crate::shared::lock;
 use crate::{Listen, VERSION};
 
+/// Bytes of a bucket of the index.
+const BUCKET_BYTES: u64 = 64;
 /// The only slab class.
 const CLASS: u32 = 1;
 
@@ -25,9 +27,12 @@ struct Counts {
     stored: u64,
     evictions: u64,
     expired: u64,
+    expired_found: u64,
+    flushed_found: u64,
     accepted: u64,
     rejected: u64,
     listen_disabled: u64,
+    listen_disabled_us: u64,
 }
 
 impl Executor {
@@ -57,9 +62,12 @@ impl Executor {
             stored: cache.stored_total - baseline.cache.stored_total,
             evictions: cache.evictions - baseline.cache.evictions,
             expired: cache.expired - baseline.cache.expired,
+            expired_found: cache.expired_found - baseline.cache.expired_found,
+            flushed_found: cache.flushed_found - baseline.cache.flushed_found,
             accepted: shared.accepted.load(Ordering::Relaxed) - baseline.accepted,
             rejected: shared.rejected.load(Ordering::Relaxed) - baseline.rejected,
             listen_disabled: shared.listen_disabled.load(Ordering::Relaxed) - baseline.listen_disabled,
+            listen_disabled_us: shared.listen_disabled_us.load(Ordering::Relaxed) - baseline.listen_disabled_us,
         }
     }
 
@@ -82,7 +90,7 @@ impl Executor {
         stat(out, "total_connections", counts.accepted);
         stat(out, "rejected_connections", counts.rejected);
         stat(out, "connection_structures", open);
-        commands(&counts.totals, out);
+        commands(&counts, out);
         if shared.options.idle_timeout.is_some() {
             stat(out, "idle_kicks", counts.totals.idle_kicks);
         }
@@ -92,16 +100,19 @@ impl Executor {
         let accepting = shared.accepting.load(Ordering::Relaxed);
         stat(out, "accepting_conns", u8::from(accepting));
         stat(out, "listen_disabled_num", counts.listen_disabled);
+        stat(out, "time_in_listen_disabled_us", counts.listen_disabled_us);
         stat(out, "threads", shared.options.threads);
         stat(out, "conn_yields", counts.totals.yields);
         if let Some(certificates) = &shared.certificates {
             stat(out, "ssl_handshake_errors", counts.totals.tls_handshake_errors);
             stat(out, "time_since_server_cert_refresh", certificates.age().as_secs());
         }
+        stat(out, "hash_power_level", (cache.index_bytes / BUCKET_BYTES).max(1).ilog2());
         stat(out, "hash_bytes", cache.index_bytes);
         stat(out, "bytes", cache.live_bytes);
         stat(out, "curr_items", cache.items);
         stat(out, "total_items", counts.stored);
+        stat(out, "slab_global_page_pool", cache.segments_free);
         stat(out, "evictions", counts.evictions);
         stat(out, "reclaimed", counts.expired);
     }
@@ -159,7 +170,9 @@ impl Executor {
         }
         let counts = self.counts(&cache);
         let mut item = |name: &str, value: u64| stat(out, &format!("items:{CLASS}:{name}"), value);
+        let census = self.cache.census();
         item("number", cache.items);
+        item("age", census.age_seconds);
         item("mem_requested", cache.live_bytes);
         item("evicted", counts.evictions);
         item("outofmemory", counts.totals.store_no_memory);
@@ -218,30 +231,43 @@ impl Executor {
         stat(out, "version", env!("CARGO_PKG_VERSION"));
         stat(out, "memory_limit_bytes", cache.memory_limit_bytes);
         stat(out, "memory_used_bytes", cache.memory_used_bytes);
-        stat(out, "live_bytes", cache.live_bytes);
+        let census = self.cache.census();
+        stat(out, "live_bytes", census.live_bytes);
+        stat(out, "expired_bytes", census.expired_bytes);
+        stat(out, "dead_bytes", census.dead_bytes);
+        stat(out, "metadata_bytes", census.metadata_bytes);
+        stat(out, "free_bytes", census.free_bytes);
         stat(out, "index_bytes", cache.index_bytes);
         stat(out, "segment_bytes", cache.segment_bytes);
         stat(out, "segments_total", cache.segments_total);
-        stat(out, "segments_free", cache.segments_free);
+        stat(out, "segments_free", census.segments_free);
+        stat(out, "segments_open", census.segments_open);
+        stat(out, "segments_sealed", census.segments_sealed);
+        stat(out, "segments_retired", census.segments_retired);
         stat(out, "items", cache.items);
         stat(out, "stored_total", cache.stored_total);
         stat(out, "evictions", cache.evictions);
+        stat(out, "index_replaced", cache.index_replaced);
         stat(out, "expired", cache.expired);
+        stat(out, "flushed", cache.flushed);
+        stat(out, "segments_expired", cache.segments_expired);
+        stat(out, "segments_evicted", cache.segments_evicted);
+        stat(out, "segments_compacted", cache.segments_compacted);
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
     }
 }
 
 /// The counts of commands and what came of them.
-fn commands(totals: &Totals, out: &mut Vec<u8>) {
+fn commands(counts: &Counts, out: &mut Vec<u8>) {
+    let totals = &counts.totals;
     stat(out, "cmd_get", totals.get_hits + totals.get_misses);
     stat(out, "cmd_set", totals.set_commands);
     stat(out, "cmd_flush", totals.flush_commands);
     stat(out, "cmd_touch", totals.touch_hits + totals.touch_misses);
     stat(out, "get_hits", totals.get_hits);
     stat(out, "get_misses", totals.get_misses);
-    // The engine does not tell why a key is absent: these misses are in get_misses, as they are in memcached.
-    stat(out, "get_expired", 0);
-    stat(out, "get_flushed", 0);
+    stat(out, "get_expired", counts.expired_found);
+    stat(out, "get_flushed", counts.flushed_found);
     stat(out, "delete_misses", totals.delete_misses);
     stat(out, "delete_hits", totals.delete_hits);
     stat(out, "incr_misses", totals.incr_misses);
