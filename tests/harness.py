@@ -41,18 +41,31 @@ class Server:
         # The port may be taken between the look and the start: then once more.
         for _ in range(5):
             self.port = free_port()
-            where = [] if self.unix else ["-p", str(self.port)]
-            if not self.unix and "-l" not in self.flags:
-                where += ["-l", "127.0.0.1"]
-            self.process = subprocess.Popen(
-                [self.binary, *USER, *where, *self.flags],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self.log,
-            )
-            if self._listens():
+            if self._start():
                 return self
         raise RuntimeError(f"{self.binary} {self.flags} did not start: {self.messages()}")
+
+    def _start(self):
+        where = [] if self.unix else ["-p", str(self.port)]
+        if not self.unix and "-l" not in self.flags:
+            where += ["-l", "127.0.0.1"]
+        self.process = subprocess.Popen(
+            [self.binary, *USER, *where, *self.flags],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self.log,
+        )
+        return self._listens()
+
+    def kill(self):
+        """As a power cut would."""
+        self.process.kill()
+        self.process.wait(10)
+
+    def bring_back(self):
+        """Starts it again where it was."""
+        if not self._start():
+            raise RuntimeError(f"{self.binary} did not come back: {self.messages()}")
 
     def _listens(self):
         deadline = time.monotonic() + START_SECONDS
