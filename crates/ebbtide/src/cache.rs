@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
 use ebbtide_store::{
-    Census, Change, Changed, KEY_LIMIT, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl, Write,
-    Written,
+    Census, Change, Changed, Count, KEY_LIMIT, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl,
+    Write, Written,
 };
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
@@ -81,7 +81,7 @@ impl Cache {
     }
 
     #[inline(always)]
-    fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>, now_ms: u64) -> Lookup<'a> {
+    pub(crate) fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>, now_ms: u64) -> Lookup<'a> {
         match item {
             Some(item) if !self.shared.time.has_expired(item.expiry_seconds()) => {
                 Lookup::Hit(Item { item, store: &self.shared.store, now_ms })
@@ -111,7 +111,7 @@ impl Cache {
 
     /// A write of `value`; a set that never expires unless the builder methods of [`Insert`] say otherwise.
     pub fn insert<'a>(&'a self, key: &'a [u8], value: &'a [u8]) -> Insert<'a> {
-        Insert { cache: self, key, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set }
+        Insert { cache: self, key, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None }
     }
 
     /// Removes a key. False if it was absent.
@@ -160,12 +160,18 @@ impl Cache {
     /// # Errors
     /// As `increment`.
     pub fn change(&self, key: &[u8], change: Change, expected: Option<u64>) -> Result<Changed<Number>, Error> {
+        self.count(key, &Count { expected, ..Count::plain(change) })
+    }
+
+    /// Changes the decimal number in an entry on the terms of a count.
+    ///
+    /// # Errors
+    /// As `increment`.
+    pub fn count(&self, key: &[u8], count: &Count) -> Result<Changed<Number>, Error> {
         let shared = &*self.shared;
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
-        shared.with_room(&participant, |now_ms| {
-            shared.store.change_number(&participant, target, change, expected, now_ms)
-        })
+        shared.with_room(&participant, |now_ms| shared.store.change_number(&participant, target, count, now_ms))
     }
 
     /// Gives an entry a new life. False if it is absent.
@@ -276,6 +282,7 @@ pub struct Insert<'a> {
     flags: u32,
     ttl: Ttl,
     mode: Mode,
+    token: Option<u64>,
 }
 
 impl Insert<'_> {
@@ -295,6 +302,12 @@ impl Insert<'_> {
         self
     }
 
+    /// The CAS token that the value gets, and keeps until it changes; by default the cache makes one.
+    pub fn token(mut self, token: Option<u64>) -> Self {
+        self.token = token;
+        self
+    }
+
     /// Carries the write out.
     ///
     /// # Errors
@@ -309,15 +322,15 @@ impl Insert<'_> {
     /// # Errors
     /// As `apply`.
     pub fn apply_with_token(self) -> Result<Written, Error> {
-        let Self { cache, key, value, flags, ttl, mode } = self;
+        let Self { cache, key, value, flags, ttl, mode, token } = self;
         if value.len() > cache.shared.store.contiguous_value_bytes(key.len()) && !mode.extends() {
-            let mut upload = cache.upload(key, value.len() as u64, flags, ttl, mode)?;
+            let mut upload = cache.upload(key, value.len() as u64, flags, ttl, mode)?.token(token);
             upload.write(value)?;
             return upload.finish_with_token();
         }
         let shared = &*cache.shared;
         let participant = shared.participant();
-        let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode };
+        let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };
         let written = shared.with_room(&participant, |now_ms| shared.store.write(&participant, &write, now_ms));
         if written.is_err() && mode == Mode::Set {
             cache.delete(key);

@@ -56,6 +56,33 @@ impl Item<'_> {
         self.item.token()
     }
 
+    /// Whether the value was marked as out of date and nobody has stored a new one since.
+    pub fn is_stale(&self) -> bool {
+        self.item.extension().stale
+    }
+
+    /// Whether somebody was told to store the value anew, and has not done so yet.
+    pub fn is_won(&self) -> bool {
+        self.item.extension().won
+    }
+
+    /// Whether a use of the key was counted before this one. Uses of the value before the present one count, too; an
+    /// eviction that the entry survives may forget them.
+    pub fn was_used(&self) -> bool {
+        self.item.was_used()
+    }
+
+    /// About how long the entry had not been read before this look. Entries that share a bucket of the index share the time
+    /// of their last read; one that was never read counts from the time at which its segment was opened.
+    pub fn idle(&self) -> Duration {
+        Duration::from_millis(self.item.idle_ms())
+    }
+
+    /// Bytes that the entry takes in the cache's segments.
+    pub fn stored_bytes(&self) -> u64 {
+        self.item.stored_bytes()
+    }
+
     /// Remaining life; `None` if it never expires.
     pub fn ttl(&self) -> Option<Duration> {
         let expiry_seconds = self.item.expiry_seconds()?;

@@ -27,15 +27,18 @@ mod room;
 mod scan;
 mod time;
 mod upload;
+mod visit;
 
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};
 pub use ebbtide_store::{
-    Census, Change, Changed, Mode, Number, Policy, Pulse, Stats, Stored, Ttl, TtlBucketCensus, UnknownPolicy, Written,
+    Census, Change, Changed, Count, Mark, Mode, Number, Policy, Pulse, Revision, Stats, Stored, Ttl, TtlBucketCensus,
+    UnknownPolicy, Visit, Written,
 };
 pub use error::Error;
 pub use item::{Handle, Item, Lookup};
 pub use scan::{Entry, Scan};
 pub use time::Clock;
 pub use upload::Upload;
+pub use visit::Visited;

@@ -13,6 +13,7 @@ pub struct Upload {
     ttl: Ttl,
     mode: Mode,
     flags: u32,
+    token: Option<u64>,
     value: Pieces,
 }
 
@@ -40,7 +41,10 @@ impl Cache {
             shared.store.upload(key, hash, flags, length).map(Pieces::Long)
         };
         match value {
-            Ok(value) => Ok(Upload { shared: Arc::clone(shared), key: key.into(), hash, ttl, mode, flags, value }),
+            Ok(value) => {
+                let shared = Arc::clone(shared);
+                Ok(Upload { shared, key: key.into(), hash, ttl, mode, flags, token: None, value })
+            }
             Err(error) => {
                 if mode == Mode::Set {
                     self.delete(key);
@@ -52,6 +56,12 @@ impl Cache {
 }
 
 impl Upload {
+    /// The CAS token that the value gets; by default the cache makes one.
+    pub fn token(mut self, token: Option<u64>) -> Self {
+        self.token = token;
+        self
+    }
+
     /// Appends the next bytes.
     ///
     /// # Errors
@@ -88,16 +98,16 @@ impl Upload {
     /// As `write`.
     pub fn finish_with_token(mut self) -> Result<Written, Error> {
         let participant = self.shared.participant();
-        let (ttl, mode) = (self.ttl, self.mode);
+        let (ttl, mode, token) = (self.ttl, self.mode, self.token);
         let finished = match &mut self.value {
             Pieces::Short { value, length } => {
                 assert_eq!(value.len(), *length, "the announced bytes have come");
                 let (hash, flags) = (self.hash, self.flags);
-                let write = ebbtide_store::Write { key: &self.key, hash, value, flags, ttl, mode };
+                let write = ebbtide_store::Write { key: &self.key, hash, value, flags, ttl, mode, token };
                 self.shared.with_room(&participant, |now_ms| self.shared.store.write(&participant, &write, now_ms))
             }
             Pieces::Long(upload) => {
-                self.shared.with_room(&participant, |now_ms| upload.finish(&participant, ttl, mode, now_ms))
+                self.shared.with_room(&participant, |now_ms| upload.finish(&participant, ttl, mode, token, now_ms))
             }
         };
         self.forget_on_error(finished)

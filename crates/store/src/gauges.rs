@@ -1,16 +1,20 @@
 //! A look at a store from outside.
 
 use crate::index::Bucket;
+use crate::item::{EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES};
 use crate::segment::{Header, State};
 use crate::stats::{Census, Counter, Pulse, Stats, TtlBucketCensus};
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::ttl::TtlBucket;
 
+/// The most metadata that an item has: with client flags and an extension.
+const INLINE_METADATA_BYTES: usize = (ITEM_HEADER_BYTES + 4 + EXTENSION_BYTES_MAX) as usize;
+
 impl Store {
     /// Bytes that the largest item in one piece may take, for a key of `key_length` bytes: longer values are uploads.
     pub fn contiguous_value_bytes(&self, key_length: usize) -> usize {
-        (self.segments.segment_bytes() as usize).saturating_sub(5 + 4 + key_length)
+        (self.segments.segment_bytes() as usize).saturating_sub(INLINE_METADATA_BYTES + key_length)
     }
 
     /// Counters and gauges.
@@ -148,7 +152,8 @@ mod tests {
         let store = Store::new(Options::default()).unwrap();
         let participant = store.participate();
         let write = |key: &[u8], ttl, now_ms| {
-            let write = Write { key, hash: store.hash(key), value: &[7; 91], flags: 0, ttl, mode: Mode::Set };
+            let write =
+                Write { key, hash: store.hash(key), value: &[7; 91], flags: 0, ttl, mode: Mode::Set, token: None };
             store.write(&participant, &write, now_ms).unwrap();
         };
         write(b"1234", Ttl::Never, 1000);

@@ -35,6 +35,14 @@ pub const KEY_LIMIT: usize = u8::MAX as usize;
 const VALUE_LENGTH_BITS: u32 = 20;
 const FLAGS_BIT: u32 = 1 << 20;
 const KIND_SHIFT: u32 = 21;
+const KIND_MASK: u32 = 3;
+const EXTENDED_BIT: u32 = 1 << 23;
+/// The most bytes that an extension takes. An item may get one at any time: those in one piece leave room for it.
+pub const EXTENSION_BYTES_MAX: u32 = 1 + TOKEN_BYTES;
+const TOKEN_BYTES: u32 = 8;
+const STALE_BIT: u8 = 1;
+const WON_BIT: u8 = 2;
+const TOKENED_BIT: u8 = 4;
 
 /// What the value part of an item holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +52,39 @@ pub enum Kind {
     Chained = 2,
 }
 
-/// The decoded first five bytes of an item.
+/// What few items carry beside their value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extension {
+    /// The value is out of date; it is served until somebody has stored a new one.
+    pub stale: bool,
+    /// Somebody was told to store a new value: nobody else need be.
+    pub won: bool,
+    /// The CAS token that a client gave the value, in place of the bucket's sequence.
+    pub token: Option<u64>,
+}
+
+impl Extension {
+    /// Bytes that it takes.
+    #[inline(always)]
+    pub fn length(self) -> u8 {
+        match self {
+            Self { stale: false, won: false, token: None } => 0,
+            Self { token: None, .. } => 1,
+            Self { token: Some(_), .. } => EXTENSION_BYTES_MAX as u8,
+        }
+    }
+
+    /// Its bytes; only the first `length` count.
+    fn encode(self) -> [u8; EXTENSION_BYTES_MAX as usize] {
+        let bit = |set: bool, bit: u8| if set { bit } else { 0 };
+        let mut bytes = [0; EXTENSION_BYTES_MAX as usize];
+        bytes[0] = bit(self.stale, STALE_BIT) | bit(self.won, WON_BIT) | bit(self.token.is_some(), TOKENED_BIT);
+        bytes[1..].copy_from_slice(&self.token.unwrap_or(0).to_le_bytes());
+        bytes
+    }
+}
+
+/// The decoded first bytes of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ItemHeader {
     pub key_length: u8,
@@ -54,39 +94,54 @@ pub struct ItemHeader {
     pub kind: Kind,
     /// Units of the segment's shift since the segment's origin.
     pub expiry: u8,
+    /// Bytes of the extension; 0 if there is none.
+    pub extension_length: u8,
 }
 
 impl ItemHeader {
+    /// The first five bytes.
     pub fn encode(self) -> [u8; ITEM_HEADER_BYTES as usize] {
         assert!(self.value_length < 1 << VALUE_LENGTH_BITS, "a value part of {} bytes", self.value_length);
-        let word = self.value_length | if self.has_flags { FLAGS_BIT } else { 0 } | (self.kind as u32) << KIND_SHIFT;
+        let word = self.value_length
+            | if self.has_flags { FLAGS_BIT } else { 0 }
+            | (self.kind as u32) << KIND_SHIFT
+            | if self.extension_length > 0 { EXTENDED_BIT } else { 0 };
         let [low, middle, high, _] = word.to_le_bytes();
         [self.key_length, low, middle, high, self.expiry]
     }
 
+    /// What the first five bytes say, and whether there is an extension, whose length they do not tell.
     #[inline(always)]
-    pub fn decode(word: u32, expiry: u8) -> Self {
+    fn decode(word: u32, expiry: u8) -> (Self, bool) {
         let [key_length, ..] = word.to_le_bytes();
         let rest = word >> 8;
-        let kind = match rest >> KIND_SHIFT {
+        let kind = match rest >> KIND_SHIFT & KIND_MASK {
             0 => Kind::Plain,
             1 => Kind::Numeric,
             2 => Kind::Chained,
             other => panic!("an item of kind {other}: the segment's bytes are damaged"),
         };
-        Self {
+        let header = Self {
             key_length,
             value_length: rest & ((1 << VALUE_LENGTH_BITS) - 1),
             has_flags: rest & FLAGS_BIT != 0,
             kind,
             expiry,
-        }
+            extension_length: 0,
+        };
+        (header, rest & EXTENDED_BIT != 0)
+    }
+
+    /// Bytes from the item's start to its extension, or where that would be.
+    #[inline(always)]
+    fn extension_offset(self) -> u32 {
+        ITEM_HEADER_BYTES + if self.has_flags { CLIENT_FLAGS_BYTES } else { 0 }
     }
 
     /// Bytes from the item's start to its key.
     #[inline(always)]
     pub fn key_offset(self) -> u32 {
-        ITEM_HEADER_BYTES + if self.has_flags { CLIENT_FLAGS_BYTES } else { 0 }
+        self.extension_offset() + u32::from(self.extension_length)
     }
 
     #[inline(always)]
@@ -123,7 +178,68 @@ impl ItemAt {
     pub unsafe fn read(arena: &Arena, at: Location) -> Self {
         // SAFETY: the caller's.
         let (word, expiry) = unsafe { arena.header_words(at) };
-        Self { at, header: ItemHeader::decode(word, expiry) }
+        let (mut header, is_extended) = ItemHeader::decode(word, expiry);
+        if is_extended {
+            // SAFETY: the caller's.
+            header.extension_length = unsafe { Self::extension_length(arena, at, header) };
+        }
+        Self { at, header }
+    }
+
+    /// # Safety
+    /// As `read`, of an item with an extension.
+    #[cold]
+    unsafe fn extension_length(arena: &Arena, at: Location, header: ItemHeader) -> u8 {
+        // SAFETY: the caller's.
+        let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
+        match bits {
+            1..TOKENED_BIT => 1,
+            TOKENED_BIT..8 => EXTENSION_BYTES_MAX as u8,
+            other => panic!("an extension of {other:#x}: the segment's bytes are damaged"),
+        }
+    }
+
+    /// # Safety
+    /// As `read`.
+    #[inline(always)]
+    pub unsafe fn extension(self, arena: &Arena) -> Extension {
+        if self.header.extension_length == 0 {
+            return Extension::default();
+        }
+        // SAFETY: the caller's.
+        unsafe { self.present_extension(arena) }
+    }
+
+    /// # Safety
+    /// As `read`, of an item with an extension.
+    #[cold]
+    unsafe fn present_extension(self, arena: &Arena) -> Extension {
+        let at = self.at.plus(self.header.extension_offset());
+        // SAFETY: the caller's.
+        let bytes = unsafe { arena.slice(at, self.header.extension_length.into()) };
+        let token = bytes.get(1..).and_then(|token| token.try_into().ok()).map(u64::from_le_bytes);
+        Extension { stale: bytes[0] & STALE_BIT != 0, won: bytes[0] & WON_BIT != 0, token }
+    }
+
+    /// Writes what stands before the value part: header, client flags, extension, key.
+    ///
+    /// # Safety
+    /// The caller must own the unpublished range of the item.
+    pub unsafe fn write_head(self, arena: &Arena, flags: u32, extension: Extension, key: &[u8]) {
+        let Self { at, header } = self;
+        debug_assert!(header.has_flags == (flags != 0) && header.extension_length == extension.length());
+        // SAFETY: the caller's.
+        unsafe {
+            arena.write(at, &header.encode());
+            if header.has_flags {
+                arena.write(at.plus(ITEM_HEADER_BYTES), &flags.to_le_bytes());
+            }
+            if header.extension_length > 0 {
+                let bytes = extension.encode();
+                arena.write(at.plus(header.extension_offset()), &bytes[..header.extension_length.into()]);
+            }
+            arena.write(at.plus(header.key_offset()), key);
+        }
     }
 
     pub fn value_at(self) -> Location {
@@ -243,21 +359,59 @@ pub fn number_digits(number: u64) -> u8 {
 }
 
 const _: () = assert!(ITEM_HEADER_BYTES == 5);
+const _: () =
+    assert!(8 << VALUE_LENGTH_BITS == 1 << 23 && EXTENDED_BIT == 1 << 23 && KIND_MASK << KIND_SHIFT == 3 << 21);
+const _: () = assert!(TOKENED_BIT > (STALE_BIT | WON_BIT));
 const _: () = assert!(1 + 7 + 8 <= NUMERIC_BYTES);
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    fn header(kind: Kind, extension: Extension) -> ItemHeader {
+        let extension_length = extension.length();
+        ItemHeader { key_length: 3, value_length: 0xABCDE, has_flags: true, kind, expiry: 200, extension_length }
+    }
+
+    fn decode(bytes: [u8; 5]) -> (ItemHeader, bool) {
+        ItemHeader::decode(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), bytes[4])
+    }
+
     #[test]
     fn header_bytes_are_as_drawn() {
-        let header =
-            ItemHeader { key_length: 3, value_length: 0xABCDE, has_flags: true, kind: Kind::Chained, expiry: 200 };
+        let header = header(Kind::Chained, Extension::default());
         let bytes = header.encode();
         assert_eq!(bytes, [3, 0xDE, 0xBC, 0x5A, 200]);
-        let decoded = ItemHeader::decode(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]), bytes[4]);
-        assert_eq!(decoded, header);
-        assert_eq!(decoded.size(), 5 + 4 + 3 + 0xABCDE);
+        assert_eq!(decode(bytes), (header, false));
+        assert_eq!(header.size(), 5 + 4 + 3 + 0xABCDE);
+    }
+
+    #[test]
+    fn extensions_are_as_drawn() {
+        let arena = Arena::new(1, 4096).unwrap();
+        let at = Location::new(SegmentId::new(1), 100);
+        for (extension, drawn) in [
+            (Extension::default(), &[][..]),
+            (Extension { stale: true, ..Extension::default() }, &[1]),
+            (Extension { won: true, ..Extension::default() }, &[2]),
+            (Extension { token: Some(0), ..Extension::default() }, &[4, 0, 0, 0, 0, 0, 0, 0, 0]),
+            (Extension { stale: true, won: true, token: Some(0x0102) }, &[7, 2, 1, 0, 0, 0, 0, 0, 0]),
+        ] {
+            let header = ItemHeader { value_length: 2, ..header(Kind::Plain, extension) };
+            // SAFETY: nobody else has the arena.
+            let (bytes, item) = unsafe {
+                ItemAt { at, header }.write_head(&arena, 0x0A0B0C0D, extension, b"key");
+                (arena.slice(at, header.value_offset() as usize), ItemAt::read(&arena, at))
+            };
+            let extended = if drawn.is_empty() { 0x10 } else { 0x90 };
+            let expected = [&[3, 2, 0, extended, 200, 0x0D, 0x0C, 0x0B, 0x0A], drawn, b"key"].concat();
+            assert_eq!(bytes, expected);
+            assert_eq!(item.header, header);
+            // SAFETY: as above.
+            assert_eq!(unsafe { item.extension(&arena) }, extension);
+            // SAFETY: as above.
+            assert!(unsafe { item.has_key(&arena, b"key") });
+        }
     }
 
     #[test]

@@ -44,10 +44,13 @@ mod verify;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
 pub use evict::{Policy, Progress, UnknownPolicy};
-pub use item::KEY_LIMIT;
+pub use item::{Extension, KEY_LIMIT};
 #[cfg(not(loom))]
 pub use ops::Handle;
-pub use ops::{BATCH, Change, Changed, Item, Mode, Number, Scan, Scanned, Stored, Upload, Write, Written};
+pub use ops::{
+    BATCH, Change, Changed, Count, Item, Mark, Mode, Number, Revision, Scan, Scanned, Stored, Upload, Visit, Visited,
+    Write, Written,
+};
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
 pub use stats::{Census, Pulse, Stats, TtlBucketCensus};
 pub use store::Store;

@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::evict::{History, HistoryUse, Maintenance};
 use crate::hash::KeyHash;
 use crate::index::{Grown, Index, LockedPair, Placed, Slot, Tag};
-use crate::item::{ItemAt, ItemHeader, Kind};
+use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
 use crate::memory::{Budget, Layout};
 use crate::options::Options;
 use crate::segment::{Location, SegmentId, Segments};
@@ -48,6 +48,9 @@ const PREPARE_SHARE: u64 = 32;
 /// The share of the memory that the history of evicted keys takes, in policies that keep one.
 const HISTORY_SHARE: u64 = 256;
 
+/// The TTL bucket of a life, and when it ends.
+pub(crate) type Life = (TtlBucket, Option<u64>);
+
 /// What a write must find under the locks of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
@@ -58,7 +61,7 @@ pub(crate) enum Condition {
     /// The very item that was read, unchanged since.
     Unchanged {
         at: Location,
-        token: u64,
+        sequence: u64,
     },
 }
 
@@ -77,12 +80,20 @@ pub(crate) enum Outcome {
     Flushed,
 }
 
+impl Outcome {
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Done { .. })
+    }
+}
+
 /// An item that is written and about to be published.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewItem {
     pub at: Location,
     pub size: u32,
     pub body_bytes: u64,
+    /// The CAS token that its extension holds.
+    pub token: Option<u64>,
     /// Whether it takes over the bodies of the item that it replaces.
     pub inherits_body: bool,
 }
@@ -223,7 +234,7 @@ impl Store {
     }
 
     /// The bucket and expiry of a life that begins now; `None` if it is over already.
-    pub(crate) fn life(&self, ttl: Ttl, moment: Moment) -> Option<(TtlBucket, Option<u64>)> {
+    pub(crate) fn life(&self, ttl: Ttl, moment: Moment) -> Option<Life> {
         match ttl {
             Ttl::Never => Some((TtlBucket::NEVER, None)),
             Ttl::Past | Ttl::Seconds(0) => None,
@@ -245,7 +256,7 @@ impl Store {
         &self,
         participant: &Participant,
         size: u32,
-        life: (TtlBucket, Option<u64>),
+        life: Life,
         moment: Moment,
     ) -> Result<Reservation<'_>, Error> {
         let need = Need {
@@ -258,7 +269,7 @@ impl Store {
         self.chains.reserve(&self.segments, &need, moment)
     }
 
-    /// Writes an item's header, client flags and key into reserved space. Answers where its value part begins.
+    /// Writes an item up to its value part into reserved space. Answers where that begins.
     pub(crate) fn write_head(&self, reserved: &Reservation<'_>, head: &Head<'_>) -> Location {
         let at = Location::new(reserved.segment, reserved.offset);
         let header = ItemHeader {
@@ -267,17 +278,24 @@ impl Store {
             has_flags: head.flags != 0,
             kind: head.kind,
             expiry: reserved.expiry_byte,
+            extension_length: head.extension.length(),
         };
-        let arena = &self.segments.arena;
         // SAFETY: the reservation owns the range and nobody can reach it before its publication.
-        unsafe {
-            arena.write(at, &header.encode());
-            if header.has_flags {
-                arena.write(at.plus(crate::item::ITEM_HEADER_BYTES), &head.flags.to_le_bytes());
-            }
-            arena.write(at.plus(header.key_offset()), head.key);
-        }
+        unsafe { ItemAt { at, header }.write_head(&self.segments.arena, head.flags, head.extension, head.key) };
         at.plus(header.value_offset())
+    }
+
+    /// The token that stands for a bucket's sequence.
+    pub(crate) fn token(&self, sequence: u64) -> u64 {
+        self.token_base.wrapping_add(sequence)
+    }
+
+    /// The CAS token of an item, protected as in `item`, in a bucket with this sequence.
+    #[inline(always)]
+    pub(crate) fn token_of(&self, item: &ItemAt, sequence: u64) -> u64 {
+        // SAFETY: as in `item`.
+        let own = unsafe { item.extension(&self.segments.arena) }.token;
+        own.unwrap_or_else(|| self.token(sequence))
     }
 
     /// Makes `new` the item of the key if the condition holds, or removes the key if `new` is none.
@@ -305,11 +323,11 @@ impl Store {
             (Condition::Absent, Some(_)) => Some(Outcome::Present),
             (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
             (Condition::Token(token), Some(place)) => {
-                let matches = self.token(pair.token(place)) == token;
+                let matches = self.token_of(&self.item(place.slot), pair.sequence(place)) == token;
                 (!matches).then_some(Outcome::Present)
             }
-            (Condition::Unchanged { at, token }, Some(place)) => {
-                let same = place.slot.location() == at && pair.token(place) == token;
+            (Condition::Unchanged { at, sequence }, Some(place)) => {
+                let same = place.slot.location() == at && pair.sequence(place) == sequence;
                 (!same).then_some(Outcome::Present)
             }
         };
@@ -336,14 +354,9 @@ impl Store {
             }
             (None, None) => Placed::Free,
         };
-        let token = self.token(pair.next_sequence());
+        let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
         self.settle(participant, pair, placed, old, new);
         if live.is_none() && new.is_none() { Outcome::Absent } else { Outcome::Done { token } }
-    }
-
-    /// The token that stands for a bucket's sequence.
-    pub(crate) fn token(&self, sequence: u64) -> u64 {
-        self.token_base.wrapping_add(sequence)
     }
 
     /// Accounts what a publication changed, and unlocks. What has left the index is accounted before: once its bucket is
@@ -463,6 +476,7 @@ impl Store {
 pub(crate) struct Head<'a> {
     pub key: &'a [u8],
     pub flags: u32,
+    pub extension: Extension,
     pub kind: Kind,
     /// Bytes of the value part.
     pub value_length: u32,
@@ -471,7 +485,16 @@ pub(crate) struct Head<'a> {
 impl Head<'_> {
     /// Bytes of the whole item.
     pub fn size(&self) -> u64 {
+        self.size_with(self.extension.length().into())
+    }
+
+    /// Bytes of the whole item with the longest extension: what must fit a segment.
+    pub fn size_max(&self) -> u64 {
+        self.size_with(EXTENSION_BYTES_MAX.into())
+    }
+
+    fn size_with(&self, extension: u64) -> u64 {
         let flags = if self.flags == 0 { 0 } else { 4 };
-        u64::from(crate::item::ITEM_HEADER_BYTES) + flags + self.key.len() as u64 + u64::from(self.value_length)
+        u64::from(ITEM_HEADER_BYTES) + flags + extension + self.key.len() as u64 + u64::from(self.value_length)
     }
 }

@@ -143,6 +143,9 @@ impl Store {
             let at = Location::new(segment, offset);
             // SAFETY: the store is quiet, and items lie one after the other up to the write offset.
             let item = unsafe { ItemAt::read(&self.segments.arena, at) };
+            // SAFETY: as above.
+            let extension = unsafe { item.extension(&self.segments.arena) };
+            assert_eq!(extension.length(), item.header.extension_length, "the extension of {at:?}");
             let expiry = header.expiry_seconds(item.header.expiry).unwrap_or(u64::MAX);
             assert!(expiry <= header.latest_expiry_seconds(), "{at:?} expires after its segment");
             found += u32::from(pointed.places.contains(&at));

@@ -3,7 +3,7 @@
 mod common;
 
 use common::StoreSubject;
-use ebbtide_store::{Changed, Mode, Options, Progress, Stored, Ttl, Write};
+use ebbtide_store::{Change, Changed, Count, Mode, Options, Progress, Stored, Ttl, Write};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ const NOW_MS: u64 = 5000;
 
 fn set(subject: &StoreSubject, key: &[u8], value: &[u8], now_ms: u64) {
     let (store, participant) = (&subject.store, &subject.participant);
-    let write = Write { key, hash: store.hash(key), value, flags: 0, ttl: Ttl::Never, mode: Mode::Set };
+    let write = Write { key, hash: store.hash(key), value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
     subject.with_room(now_ms, || store.write(participant, &write, now_ms)).unwrap();
 }
 
@@ -94,7 +94,15 @@ fn a_token_never_passes_for_a_changed_value() {
                 }
                 let before = subject.get(&key, now_ms).map(|hit| hit.value);
                 let new = random.number().to_le_bytes();
-                let write = Write { key: &key, hash, value: &new, flags: 0, ttl: Ttl::Never, mode: Mode::Cas(token) };
+                let write = Write {
+                    key: &key,
+                    hash,
+                    value: &new,
+                    flags: 0,
+                    ttl: Ttl::Never,
+                    mode: Mode::Cas(token),
+                    token: None,
+                };
                 let stored = subject.with_room(now_ms, || store.write(participant, &write, now_ms)).unwrap();
                 match stored.stored {
                     Stored::Stored => {
@@ -124,9 +132,9 @@ fn numbers_survive_merges_in_place() {
         let number = random.below(200);
         // Keys of several lengths, so that the words lie at every alignment.
         let key = vec![b'a' + (number % 26) as u8; 1 + number as usize];
-        let change = ebbtide_store::Change::Add(number + 1);
+        let count = Count::plain(Change::Add(number + 1));
         let hash = store.hash(&key);
-        let changed = || store.change_number(participant, (&key, hash), change, None, now_ms);
+        let changed = || store.change_number(participant, (&key, hash), &count, now_ms);
         match subject.with_room(now_ms, changed).unwrap() {
             Changed::Done(number_after) => {
                 let counted = counts.get_mut(&number).expect("it was set");

@@ -11,7 +11,15 @@ const NOW_MS: u64 = 5000;
 fn try_set(subject: &StoreSubject, key: u64, bytes: usize) -> bool {
     let (store, key) = (&subject.store, key.to_le_bytes());
     let value = vec![key[0]; bytes];
-    let write = Write { key: &key, hash: store.hash(&key), value: &value, flags: 0, ttl: Ttl::Never, mode: Mode::Set };
+    let write = Write {
+        key: &key,
+        hash: store.hash(&key),
+        value: &value,
+        flags: 0,
+        ttl: Ttl::Never,
+        mode: Mode::Set,
+        token: None,
+    };
     match store.write(&subject.participant, &write, NOW_MS) {
         Ok(_) => true,
         Err(Error::NeedSegment) => false,

@@ -166,7 +166,15 @@ mod tests {
             Store::new(Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..Options::default() }).unwrap();
         let participant = store.participate();
         let hash = store.hash(b"key");
-        let write = Write { key: b"key", hash, value: b"value", flags: 0, ttl: Ttl::seconds(100), mode: Mode::Set };
+        let write = Write {
+            key: b"key",
+            hash,
+            value: b"value",
+            flags: 0,
+            ttl: Ttl::seconds(100),
+            mode: Mode::Set,
+            token: None,
+        };
         store.write(&participant, &write, 1000).unwrap();
         let segment = store.get(&participant, b"key", hash, 1000).unwrap().item_at().at.segment();
         let moment = store.moment(2000);
@@ -186,7 +194,7 @@ mod tests {
         let participant = store.participate();
         for key in [&b"one"[..], b"two"] {
             let hash = store.hash(key);
-            let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set };
+            let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
             store.write(&participant, &write, 1000).unwrap();
             store.chains.seal_open(&store.segments, Seal::All);
         }

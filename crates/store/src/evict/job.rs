@@ -439,7 +439,8 @@ impl Store {
         pair.replace(&place, place.slot.moved(to, frequency));
         drop(pair);
         self.segments.header(item.at.segment()).remove_live(unlinked.size, unlinked.body_bytes);
-        let new = NewItem { at: to, size: unlinked.size, body_bytes: unlinked.body_bytes, inherits_body: true };
+        let new =
+            NewItem { at: to, size: unlinked.size, body_bytes: unlinked.body_bytes, token: None, inherits_body: true };
         self.segments.header(to.segment()).add_live(new.size, new.body_bytes);
         true
     }
@@ -527,7 +528,8 @@ mod tests {
 
     fn set(store: &Store, participant: &Participant, key: &[u8], ttl: u32, now_ms: u64) -> (ItemAt, u64) {
         let hash = store.hash(key);
-        let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::seconds(ttl), mode: Mode::Set };
+        let write =
+            Write { key, hash, value: b"value", flags: 0, ttl: Ttl::seconds(ttl), mode: Mode::Set, token: None };
         store.write(participant, &write, now_ms).unwrap();
         (store.get(participant, key, hash, now_ms).unwrap().item_at(), hash)
     }

@@ -185,6 +185,7 @@ fn a_choice_claims_no_body() {
                     flags: 0,
                     ttl: Ttl::Never,
                     mode: Mode::Set,
+                    token: None,
                 };
                 let written = store.write(&client.participant, &write, client.now_ms);
                 assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
@@ -208,8 +209,15 @@ fn expiry_takes_nothing_from_a_new_life() {
     model(2, || {
         let store = store(3, 0);
         let mut client = Client::new(&store);
-        let write =
-            Write { key: KEY, hash: store.hash(KEY), value: b"1", flags: 0, ttl: Ttl::Seconds(1), mode: Mode::Set };
+        let write = Write {
+            key: KEY,
+            hash: store.hash(KEY),
+            value: b"1",
+            flags: 0,
+            ttl: Ttl::Seconds(1),
+            mode: Mode::Set,
+            token: None,
+        };
         let written = store.write(&client.participant, &write, client.now_ms);
         assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
         client.seal();

@@ -254,7 +254,15 @@ mod tests {
         let fill = |now_ms| {
             for key in 0..50_000u32 {
                 let (key, ttl) = (key.to_le_bytes(), Ttl::seconds(10));
-                let write = Write { key: &key, hash: store.hash(&key), value: b"", flags: 0, ttl, mode: Mode::Set };
+                let write = Write {
+                    key: &key,
+                    hash: store.hash(&key),
+                    value: b"",
+                    flags: 0,
+                    ttl,
+                    mode: Mode::Set,
+                    token: None,
+                };
                 store.write(&participant, &write, now_ms).unwrap();
             }
         };

@@ -110,7 +110,7 @@ mod tests {
             let hash = store.hash(b"long");
             let mut upload = store.upload(b"long", hash, 0, 10_000).unwrap();
             upload.write(&mut &[1; 10_000][..]).unwrap();
-            upload.finish(&participant, Ttl::Never, Mode::Set, 1000).unwrap();
+            upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
             drop(upload);
             store.resize((1 << 20) - 10_000).unwrap();
             while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
@@ -125,7 +125,8 @@ mod tests {
         let mut upload = store.upload(b"long", store.hash(b"long"), 0, 10_000).unwrap();
         upload.write(&mut &[1; 100][..]).unwrap();
         let key = b"short";
-        let write = Write { key, hash: store.hash(key), value: b"", flags: 0, ttl: Ttl::Never, mode: Mode::Set };
+        let write =
+            Write { key, hash: store.hash(key), value: b"", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
         store.write(&participant, &write, 1000).unwrap();
         assert_eq!(store.segments.header(SegmentId::new(store.segments.limit())).is_body.load(Ordering::Relaxed), 1);
         store.resize((1 << 20) - 10_000).unwrap();

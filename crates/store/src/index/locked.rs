@@ -108,8 +108,8 @@ impl LockedPair<'_> {
             .or_else(|| self.second.as_ref().and_then(|_| look(self.buckets.second, &mut is_it)))
     }
 
-    /// The sequence that a `gets` of this slot would answer.
-    pub fn token(&self, place: &Place) -> u64 {
+    /// The sequence of the bucket that holds a slot, from which its item's CAS token is made.
+    pub fn sequence(&self, place: &Place) -> u64 {
         self.held(place.bucket).control.sequence()
     }
 

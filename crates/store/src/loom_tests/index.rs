@@ -79,7 +79,7 @@ impl Keys {
     pub fn held_if_there(&self, number: usize) -> Option<(u32, u64)> {
         let pair = self.index.lock_pair(self.hash(number));
         let place = pair.find(|slot| slot.segment() == Self::at(number, 0).segment())?;
-        Some((place.slot.location().offset(), pair.token(&place)))
+        Some((place.slot.location().offset(), pair.sequence(&place)))
     }
 
     pub fn held(&self, number: usize) -> (u32, u64) {

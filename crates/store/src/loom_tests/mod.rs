@@ -7,6 +7,7 @@
 mod handles;
 mod history;
 mod index;
+mod marks;
 mod ops;
 mod readers;
 mod segments;
@@ -21,7 +22,7 @@ use crate::memory::Layout;
 use crate::options::Options;
 use crate::store::Store;
 use crate::ttl::Ttl;
-use crate::{Change, Changed, Mode, Stored, Write};
+use crate::{Change, Changed, Count, Extension, Mark, Mode, Revision, Stored, Visit, Visited, Write};
 use std::sync::Arc;
 
 /// Runs a model with at most `preemptions` preemptions in an execution.
@@ -65,7 +66,15 @@ impl<'s> Client<'s> {
     /// The same with zeros in front, to this width: a segment has 64 bytes.
     pub fn write_wide(&self, key: &[u8], value: u64, width: usize, mode: Mode) -> Stored {
         let value = format!("{value:0width$}");
-        let write = Write { key, hash: self.store.hash(key), value: value.as_bytes(), flags: 0, ttl: Ttl::Never, mode };
+        let write = Write {
+            key,
+            hash: self.store.hash(key),
+            value: value.as_bytes(),
+            flags: 0,
+            ttl: Ttl::Never,
+            mode,
+            token: None,
+        };
         self.store.write(&self.participant, &write, self.now_ms).expect("the model has room").stored
     }
 
@@ -85,13 +94,41 @@ impl<'s> Client<'s> {
         self.gets(key).map(|(value, _)| value)
     }
 
+    /// A look that wins a stale item or makes an absent one: whether it did.
+    pub fn win(&self, key: &[u8]) -> bool {
+        let target = (key, self.store.hash(key));
+        let visit = Visit { create: Some(Ttl::Never), counts: true };
+        let mut wins = false;
+        let visited = self.store.visit(&self.participant, target, visit, self.now_ms, |item| {
+            let Extension { stale, won, .. } = item.extension();
+            wins = stale && !won;
+            wins.then_some(Revision { ttl: None, mark: Mark::Won })
+        });
+        matches!(visited.expect("the model has room"), Visited::Created { .. }) || wins
+    }
+
+    /// Marks an item as stale. False if it is absent.
+    pub fn mark_stale(&self, key: &[u8]) -> bool {
+        let target = (key, self.store.hash(key));
+        let visit = Visit { create: None, counts: false };
+        let revision = Revision { ttl: None, mark: Mark::Stale { token: None } };
+        let visited = self.store.visit(&self.participant, target, visit, self.now_ms, |_| Some(revision));
+        matches!(visited.expect("the model has room"), Visited::Found { .. })
+    }
+
+    pub fn extension(&self, key: &[u8]) -> Option<Extension> {
+        let item = self.store.peek(&self.participant, key, self.store.hash(key), self.now_ms)?;
+        Some(item.extension())
+    }
+
     pub fn delete(&self, key: &[u8]) -> bool {
         self.store.delete(&self.participant, key, self.store.hash(key), self.now_ms)
     }
 
     pub fn add_to(&self, key: &[u8], delta: u64) -> Option<u64> {
         let target = (key, self.store.hash(key));
-        let changed = self.store.change_number(&self.participant, target, Change::Add(delta), None, self.now_ms);
+        let count = Count::plain(Change::Add(delta));
+        let changed = self.store.change_number(&self.participant, target, &count, self.now_ms);
         match changed.expect("the model has room and numbers") {
             Changed::Done(number) => Some(number.value),
             Changed::Absent => None,

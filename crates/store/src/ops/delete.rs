@@ -1,20 +1,32 @@
 //! delete, touch, get-and-touch: an entry goes, or lives on for another time.
+//!
+//! Published bytes never change, so an item that gets another life or another extension is copied, and the copy takes its
+//! place if it is still there unchanged (`Successor`).
 
 use super::read::Item;
 use super::write::{Changed, check_key};
 use crate::epoch::Participant;
 use crate::error::Error;
-use crate::item::{ItemAt, Kind, NUMERIC_BYTES};
+use crate::item::{Extension, ItemAt, Kind, NUMERIC_BYTES};
 use crate::segment::Location;
-use crate::store::{Condition, Head, NewItem, Outcome, Store};
+use crate::store::{Condition, Head, Life, NewItem, Outcome, Store};
 use crate::time::Moment;
-use crate::ttl::{Ttl, TtlBucket};
+use crate::ttl::Ttl;
+
+/// The copy of an item that takes its place, its bodies included.
+pub(super) struct Successor<'i> {
+    pub of: &'i ItemAt,
+    /// The sequence of the bucket when the item was read.
+    pub sequence: u64,
+    pub life: Life,
+    pub extension: Extension,
+}
 
 impl Store {
     /// Removes a key. False if nothing alive was there.
     pub fn delete(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> bool {
         let moment = self.moment(now_ms);
-        matches!(self.publish(participant, (key, hash), Condition::Always, None, moment), Outcome::Done { .. })
+        self.publish(participant, (key, hash), Condition::Always, None, moment).is_done()
     }
 
     /// Removes a key if its value still has this token.
@@ -39,8 +51,7 @@ impl Store {
         check_key(key)?;
         let moment = self.moment(now_ms);
         let Some(life) = self.life(ttl, moment) else {
-            let outcome = self.publish(participant, (key, hash), Condition::Present, None, moment);
-            return Ok(outcome != Outcome::Absent);
+            return Ok(self.publish(participant, (key, hash), Condition::Present, None, moment).is_done());
         };
         loop {
             let pin = participant.pin();
@@ -54,8 +65,10 @@ impl Store {
             if self.lives_until(&item, life) {
                 return Ok(true);
             }
-            let condition = Condition::Unchanged { at: item.at, token: found.control.sequence() };
-            let outcome = self.copy_with_life(participant, (key, hash), &item, life, condition, moment)?;
+            // SAFETY: the pin protects the item.
+            let extension = unsafe { item.extension(&self.segments.arena) };
+            let successor = Successor { of: &item, sequence: found.control.sequence(), life, extension };
+            let outcome = self.succeed(participant, (key, hash), &successor, moment)?;
             drop(pin);
             match outcome {
                 Outcome::Done { .. } => return Ok(true),
@@ -82,9 +95,9 @@ impl Store {
             let Some(hit) = self.get(participant, key, hash, now_ms) else {
                 return Ok(None);
             };
-            let (item, condition) = (hit.item_at(), hit.unchanged());
+            let item = hit.item_at();
             match life {
-                None => match self.publish(participant, (key, hash), condition, None, moment) {
+                None => match self.publish(participant, (key, hash), hit.unchanged(), None, moment) {
                     Outcome::Done { .. } => return Ok(Some(hit)),
                     Outcome::Absent => return Ok(None),
                     Outcome::Present | Outcome::Flushed => {}
@@ -92,33 +105,35 @@ impl Store {
                 Some(life) if self.lives_until(&item, life) => return Ok(Some(hit)),
                 // The next look finds the copy, with the token that it has got.
                 Some(life) => {
-                    self.copy_with_life(participant, (key, hash), &item, life, condition, moment)?;
+                    let (sequence, extension) = (hit.sequence(), hit.extension());
+                    let successor = Successor { of: &item, sequence, life, extension };
+                    self.succeed(participant, (key, hash), &successor, moment)?;
                 }
             }
         }
     }
 
     /// Whether an item's expiry is already what that of a life would be written as.
-    fn lives_until(&self, item: &ItemAt, (bucket, expiry_seconds): (TtlBucket, Option<u64>)) -> bool {
+    pub(super) fn lives_until(&self, item: &ItemAt, (bucket, expiry_seconds): Life) -> bool {
         let present = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let shift = self.chains.scale.shift(bucket);
         present == expiry_seconds.map(|seconds| seconds >> shift << shift)
     }
 
-    /// Publishes a copy of an item, its bodies included, with another life.
-    fn copy_with_life(
+    /// Publishes a successor, if its item is still in its place, unchanged. The caller is pinned since it found the item.
+    pub(super) fn succeed(
         &self,
         participant: &Participant,
         target: (&[u8], u64),
-        item: &ItemAt,
-        life: (TtlBucket, Option<u64>),
-        condition: Condition,
+        successor: &Successor<'_>,
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let arena = &self.segments.arena;
+        let &Successor { of: item, sequence, life, extension } = successor;
         // SAFETY: the caller holds a pin under which it found the item.
         let flags = unsafe { item.flags(arena) };
-        let head = Head { key: target.0, flags, kind: item.header.kind, value_length: item.header.value_length };
+        let (kind, value_length) = (item.header.kind, item.header.value_length);
+        let head = Head { key: target.0, flags, extension, kind, value_length };
         let size = head.size() as u32;
         let reserved = self.reserve(participant, size, life, moment)?;
         let value_at = self.write_head(&reserved, &head);
@@ -139,9 +154,11 @@ impl Store {
                 }
             }
         }
-        let new = NewItem { at, size, body_bytes, inherits_body: item.header.kind == Kind::Chained };
+        let new =
+            NewItem { at, size, body_bytes, token: extension.token, inherits_body: item.header.kind == Kind::Chained };
+        let condition = Condition::Unchanged { at: item.at, sequence };
         let outcome = self.publish(participant, target, condition, Some(new), moment);
-        if let Outcome::Done { .. } = outcome {
+        if outcome.is_done() {
             reserved.commit(&self.segments);
         }
         Ok(outcome)

@@ -3,7 +3,7 @@
 use super::write::{Mode, Stored, Write, Written};
 use crate::epoch::Participant;
 use crate::error::Error;
-use crate::item::Kind;
+use crate::item::{Extension, Kind};
 use crate::ops::read::Item;
 use crate::segment::Location;
 use crate::store::{Condition, Head, NewItem, Outcome, Store};
@@ -27,16 +27,17 @@ impl Store {
             }
             let kind = Kind::Plain;
             let value_length = u32::try_from(length).expect("values have at most 2^30 bytes");
-            let head = Head { key: write.key, flags: item.flags(), kind, value_length };
-            let outcome = if head.size() > u64::from(self.segments.segment_bytes()) {
+            // Of the old value's marks none stays: it is another value.
+            let extension = Extension { token: write.token, ..Extension::default() };
+            let head = Head { key: write.key, flags: item.flags(), extension, kind, value_length };
+            let outcome = if head.size_max() > u64::from(self.segments.segment_bytes()) {
                 self.extend_chained(participant, write, item, now_ms)?
             } else {
                 self.extend_plain(participant, write, item, &head, moment)?
             };
             match outcome {
-                Outcome::Done { .. } | Outcome::Absent => {
-                    return Ok(self.written(participant, write.mode, outcome));
-                }
+                Outcome::Done { .. } => return Ok(self.written(participant, write.mode, outcome)),
+                Outcome::Absent => return Ok(Stored::NotStored.into()),
                 Outcome::Present | Outcome::Flushed => {}
             }
         }
@@ -67,10 +68,10 @@ impl Store {
             put(write.value);
         }
         let at = Location::new(reserved.segment, reserved.offset);
-        let new = NewItem { at, size, body_bytes: 0, inherits_body: false };
+        let new = NewItem { at, size, body_bytes: 0, token: head.extension.token, inherits_body: false };
         let condition = item.unchanged();
         let outcome = self.publish(participant, (write.key, write.hash), condition, Some(new), moment);
-        if let Outcome::Done { .. } = outcome {
+        if outcome.is_done() {
             reserved.commit(&self.segments);
         }
         Ok(outcome)
@@ -80,6 +81,6 @@ impl Store {
 impl Item<'_> {
     /// That the item is still the one of its key, unchanged.
     pub(super) fn unchanged(&self) -> Condition {
-        Condition::Unchanged { at: self.at(), token: self.sequence() }
+        Condition::Unchanged { at: self.at(), sequence: self.sequence() }
     }
 }

@@ -6,14 +6,16 @@ mod extend;
 mod handle;
 mod number;
 mod read;
+mod revise;
 mod scan;
 mod upload;
 mod write;
 
 #[cfg(not(loom))]
 pub use handle::Handle;
-pub use number::{Change, Number};
+pub use number::{Change, Count, Number};
 pub use read::{BATCH, Item};
+pub use revise::{Mark, Revision, Visit, Visited};
 pub use scan::{Scan, Scanned};
 pub use upload::Upload;
 pub use write::{Changed, Mode, Stored, Write, Written};

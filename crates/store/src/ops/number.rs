@@ -6,13 +6,16 @@
 use super::write::{Changed, check_key};
 use crate::epoch::Participant;
 use crate::error::Error;
+use crate::index::Found;
 use crate::item::{
-    ItemAt, Kind, NUMBER_TEXT_BYTES, NUMERIC_BYTES, number_digits, number_word, parse_number, print_number,
+    Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, NUMERIC_BYTES, number_digits, number_word, parse_number, print_number,
 };
 use crate::segment::Location;
-use crate::store::{Condition, Head, NewItem, Outcome, Store};
+use crate::stats::Counter;
+use crate::store::{Condition, Head, Life, NewItem, Outcome, Store};
 use crate::sync::Ordering;
 use crate::time::Moment;
+use crate::ttl::Ttl;
 
 /// What is done to a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,14 +24,6 @@ pub enum Change {
     Add(u64),
     /// Subtracts, not below zero.
     Subtract(u64),
-}
-
-/// A number after its change.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Number {
-    pub value: u64,
-    /// The CAS token that the entry has now.
-    pub token: u64,
 }
 
 impl Change {
@@ -40,74 +35,134 @@ impl Change {
     }
 }
 
+/// A change of a number, and on what terms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count {
+    pub change: Change,
+    /// Only if the value still has this CAS token.
+    pub expected: Option<u64>,
+    /// The CAS token that the value gets; by default one of the store's own.
+    pub token: Option<u64>,
+    /// Another life; one that is over already removes the entry after the change.
+    pub ttl: Option<Ttl>,
+    /// The number and life that an absent entry gets.
+    pub initial: Option<(u64, Ttl)>,
+}
+
+impl Count {
+    /// The change without terms.
+    pub fn plain(change: Change) -> Self {
+        Self { change, expected: None, token: None, ttl: None, initial: None }
+    }
+}
+
+/// A number after its change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Number {
+    pub value: u64,
+    /// The CAS token that the entry has now.
+    pub token: u64,
+    /// When the entry was to expire before it got another life, in seconds of the store's time; `None` for never.
+    pub expiry_seconds: Option<u64>,
+    /// Whether the entry was absent, and has its initial number.
+    pub is_new: bool,
+}
+
+/// A number that takes the place of an item.
+struct NewNumber {
+    value: u64,
+    /// Bytes that it takes as text.
+    width: usize,
+    life: Life,
+    extension: Extension,
+}
+
 impl Store {
-    /// Changes the number in an entry, if a token is given only while the entry still has it.
+    /// Changes the number in an entry.
+    ///
+    /// # Errors
+    /// `NotNumeric`; `NeedSegment`: run `evict` and try again; `KeyLength`.
     pub fn change_number(
         &self,
         participant: &Participant,
         (key, hash): (&[u8], u64),
-        change: Change,
-        expected: Option<u64>,
+        count: &Count,
         now_ms: u64,
     ) -> Result<Changed<Number>, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);
         loop {
-            if let Some(changed) = self.change_in_place((key, hash), change, expected, moment) {
+            let fits_in_place = count.ttl.is_none() && count.token.is_none();
+            if fits_in_place && let Some(changed) = self.change_in_place((key, hash), count, moment) {
                 return Ok(changed);
             }
             let pin = participant.pin();
-            let Some(found) = self.index.find(hash, |slot| self.is_key(slot, key)) else {
-                return Ok(Changed::Absent);
+            let found = self.index.find(hash, |slot| self.is_key(slot, key));
+            let live = found.filter(|found| self.is_live(&self.item(found.slot), moment));
+            let Some(found) = live else {
+                drop(pin);
+                match self.create_number(participant, (key, hash), count, moment)? {
+                    Some(changed) => return Ok(changed),
+                    None => continue,
+                }
             };
-            let item = self.item(found.slot);
-            if !self.is_live(&item, moment) {
-                return Ok(Changed::Absent);
-            }
-            if expected.is_some_and(|token| token != self.token(found.control.sequence())) {
-                return Ok(Changed::Exists);
-            }
-            let condition = Condition::Unchanged { at: item.at, token: found.control.sequence() };
-            let (number, width) = self.number_of(&item)?;
-            let number = change.apply(number);
-            let width = width.max(number_digits(number).into());
-            let outcome = self.replace_number(participant, (key, hash), &item, number, width, condition, moment)?;
-            drop(pin);
-            match outcome {
-                Outcome::Done { token } => return Ok(Changed::Done(Number { value: number, token })),
-                Outcome::Absent => return Ok(Changed::Absent),
-                Outcome::Present | Outcome::Flushed => {}
+            if let Some(changed) = self.replace_number(participant, (key, hash), &found, count, moment)? {
+                return Ok(changed);
             }
         }
     }
 
-    /// Changes a numeric item whose width has room. `None`: nothing was changed.
-    fn change_in_place(
-        &self,
-        (key, hash): (&[u8], u64),
-        change: Change,
-        expected: Option<u64>,
-        moment: Moment,
-    ) -> Option<Changed<Number>> {
+    /// Changes a numeric item whose width has room, and whose token is not its own. `None`: nothing was changed.
+    fn change_in_place(&self, (key, hash): (&[u8], u64), count: &Count, moment: Moment) -> Option<Changed<Number>> {
         let mut pair = self.index.lock_pair(hash);
         let place = pair.find(|slot| self.is_key(slot, key))?;
         let item = self.item(place.slot);
         if item.header.kind != Kind::Numeric || !self.is_live(&item, moment) {
             return None;
         }
-        if expected.is_some_and(|token| token != self.token(pair.token(&place))) {
+        // SAFETY: the item's bucket is locked.
+        let ((number, width), extension) =
+            unsafe { (item.number(&self.segments.arena), item.extension(&self.segments.arena)) };
+        if count.expected.is_some_and(|token| token != self.token_of(&item, pair.sequence(&place))) {
             return Some(Changed::Exists);
         }
-        // SAFETY: the item's bucket is locked.
-        let (number, width) = unsafe { item.number(&self.segments.arena) };
-        let number = change.apply(number);
-        if number_digits(number) > width {
+        let value = count.change.apply(number);
+        if number_digits(value) > width || extension.token.is_some() {
             return None;
         }
         // SAFETY: as above.
-        unsafe { item.set_number(&self.segments.arena, number) };
+        unsafe { item.set_number(&self.segments.arena, value) };
         pair.mark_changed(&place);
-        Some(Changed::Done(Number { value: number, token: self.token(pair.next_sequence()) }))
+        let token = self.token(pair.next_sequence());
+        let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        Some(Changed::Done(Number { value, token, expiry_seconds, is_new: false }))
+    }
+
+    /// Makes the number that an absent entry gets. `None`: something is there by now.
+    fn create_number(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        count: &Count,
+        moment: Moment,
+    ) -> Result<Option<Changed<Number>>, Error> {
+        let Some((value, ttl)) = count.initial else { return Ok(Some(Changed::Absent)) };
+        let extension = Extension { token: count.token, ..Extension::default() };
+        let Some(life) = self.life(ttl, moment) else {
+            let number = Number { value, token: self.token(0), expiry_seconds: None, is_new: true };
+            return Ok(Some(Changed::Done(number)));
+        };
+        let mut digits = [0; NUMBER_TEXT_BYTES];
+        let length = print_number(value, 0, &mut digits);
+        let head = Head { key: target.0, flags: 0, extension, kind: Kind::Plain, value_length: length as u32 };
+        let terms = (life, Condition::Absent);
+        match self.write_plain(participant, &head, target, &digits[..length], terms, moment)? {
+            Outcome::Done { token } => {
+                self.counters.add(participant.number(), Counter::Stored, 1);
+                Ok(Some(Changed::Done(Number { value, token, expiry_seconds: life.1, is_new: true })))
+            }
+            Outcome::Absent | Outcome::Present | Outcome::Flushed => Ok(None),
+        }
     }
 
     /// The number in an item that the caller has pinned, and the bytes that its value takes as text.
@@ -126,41 +181,80 @@ impl Store {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a publication needs, and the number")]
+    /// Puts a changed number in the place of what was found. `None`: it was something else by then. The caller is pinned.
     fn replace_number(
         &self,
         participant: &Participant,
         target: (&[u8], u64),
+        found: &Found,
+        count: &Count,
+        moment: Moment,
+    ) -> Result<Option<Changed<Number>>, Error> {
+        let item = self.item(found.slot);
+        let sequence = found.control.sequence();
+        if count.expected.is_some_and(|token| token != self.token_of(&item, sequence)) {
+            return Ok(Some(Changed::Exists));
+        }
+        let (number, old_width) = self.number_of(&item)?;
+        let value = count.change.apply(number);
+        let width = old_width.max(number_digits(value).into());
+        // SAFETY: the caller is pinned.
+        let old = unsafe { item.extension(&self.segments.arena) };
+        // A number that outgrows its width is another value in memcached: the marks of the old one do not stay.
+        let extension = match width > old_width {
+            true => Extension { token: count.token, ..Extension::default() },
+            false => Extension { token: count.token, ..old },
+        };
+        let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        let kept = || Some((self.bucket_until(expiry_seconds, moment), expiry_seconds));
+        let condition = Condition::Unchanged { at: item.at, sequence };
+        let outcome = match count.ttl.map_or_else(kept, |ttl| self.life(ttl, moment)) {
+            Some(life) => {
+                let new = NewNumber { value, width, life, extension };
+                self.publish_number(participant, target, &item, &new, condition, moment)?
+            }
+            None => self.publish(participant, target, condition, None, moment),
+        };
+        Ok(match outcome {
+            Outcome::Done { token } => Some(Changed::Done(Number { value, token, expiry_seconds, is_new: false })),
+            Outcome::Absent | Outcome::Present | Outcome::Flushed => None,
+        })
+    }
+
+    fn publish_number(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
         item: &ItemAt,
-        number: u64,
-        width: usize,
+        new: &NewNumber,
         condition: Condition,
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let arena = &self.segments.arena;
+        let &NewNumber { value, width, life, extension } = new;
         let is_numeric = width <= NUMBER_TEXT_BYTES;
         let (kind, value_length) =
             if is_numeric { (Kind::Numeric, NUMERIC_BYTES) } else { (Kind::Plain, width as u32) };
         // SAFETY: the caller has pinned the item.
-        let head = Head { key: target.0, flags: unsafe { item.flags(arena) }, kind, value_length };
+        let flags = unsafe { item.flags(arena) };
+        let head = Head { key: target.0, flags, extension, kind, value_length };
         let size = head.size() as u32;
-        let expiry = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
-        let reserved = self.reserve(participant, size, (self.bucket_until(expiry, moment), expiry), moment)?;
+        let reserved = self.reserve(participant, size, life, moment)?;
         let value_at = self.write_head(&reserved, &head);
         if is_numeric {
-            self.write_number(value_at, number, width as u8);
+            self.write_number(value_at, value, width as u8);
         } else {
             let mut digits = [0; NUMBER_TEXT_BYTES];
-            let length = print_number(number, 0, &mut digits);
+            let length = print_number(value, 0, &mut digits);
             let mut text = digits[..length].to_vec();
             text.resize(width, b' ');
             // SAFETY: the reservation owns the range.
             unsafe { arena.write(value_at, &text) };
         }
         let at = Location::new(reserved.segment, reserved.offset);
-        let new = NewItem { at, size, body_bytes: 0, inherits_body: false };
+        let new = NewItem { at, size, body_bytes: 0, token: extension.token, inherits_body: false };
         let outcome = self.publish(participant, target, condition, Some(new), moment);
-        if let Outcome::Done { .. } = outcome {
+        if outcome.is_done() {
             reserved.commit(&self.segments);
         }
         Ok(outcome)

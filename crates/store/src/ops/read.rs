@@ -4,8 +4,8 @@
 //! hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags point at, then answers.
 
 use crate::epoch::{Participant, Pin};
-use crate::index::{Found, Slot};
-use crate::item::{ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
+use crate::index::{Control, Found, Slot};
+use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
 use crate::segment::{Location, SegmentId};
 use crate::stats::Counter;
 use crate::store::Store;
@@ -16,12 +16,22 @@ use crate::time::Moment;
 pub const BATCH: usize = 16;
 
 /// A borrowed hit. While it lives, its thread is pinned: no evicted segment is reused, so keep it short.
+#[derive(Clone)]
 pub struct Item<'s> {
     store: &'s Store,
     item: ItemAt,
-    sequence: u64,
+    /// The bucket's control word, read before the slot, and so before this use was counted.
+    control: Control,
+    was_used: bool,
     number: Option<([u8; NUMBER_TEXT_BYTES], u8)>,
     _pin: Pin,
+}
+
+/// What a look at an item is to the statistics of its use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Use {
+    Counts,
+    Silent,
 }
 
 impl Store {
@@ -30,18 +40,35 @@ impl Store {
     pub fn get(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
         let moment = self.moment(now_ms);
         let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment)
+        self.look_up(participant, pin, key, hash, moment, Use::Counts)
+    }
+
+    /// Looks a key up without counting that as a use.
+    pub fn peek(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
+        let moment = self.moment(now_ms);
+        let pin = participant.pin();
+        self.look_up(participant, pin, key, hash, moment, Use::Silent)
     }
 
     #[inline(always)]
-    fn look_up(&self, participant: &Participant, pin: Pin, key: &[u8], hash: u64, moment: Moment) -> Option<Item<'_>> {
+    pub(super) fn look_up(
+        &self,
+        participant: &Participant,
+        pin: Pin,
+        key: &[u8],
+        hash: u64,
+        moment: Moment,
+        looks: Use,
+    ) -> Option<Item<'_>> {
         let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
         let item = self.item(found.slot);
         if !self.is_live(&item, moment) {
             self.count_dead(participant, &item);
             return None;
         }
-        self.index.count_access(&found, moment.quantum, || participant.random());
+        if looks == Use::Counts {
+            self.index.count_access(&found, moment.quantum, || participant.random());
+        }
         Some(self.hit(item, &found, pin))
     }
 
@@ -65,7 +92,7 @@ impl Store {
             let length = print_number(number, width, &mut text) as u8;
             (text, length)
         });
-        Item { store: self, item, sequence: found.control.sequence(), number, _pin: pin }
+        Item { store: self, item, control: found.control, was_used: found.slot.frequency() > 0, number, _pin: pin }
     }
 
     #[inline(always)]
@@ -98,7 +125,8 @@ impl Store {
                 });
             }
             for (i, key) in run.iter().enumerate() {
-                answer(first + i, self.look_up(participant, pin.clone(), key, hashes[i], moment));
+                let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, Use::Counts);
+                answer(first + i, item);
             }
             first += run.len();
         }
@@ -128,7 +156,43 @@ impl Item<'_> {
 
     /// The CAS token: a write with it fails once the value has changed.
     pub fn token(&self) -> u64 {
-        self.store.token(self.sequence)
+        self.store.token_of(&self.item, self.sequence())
+    }
+
+    /// Stale, won, and the token that a client gave.
+    #[inline(always)]
+    pub fn extension(&self) -> Extension {
+        // SAFETY: the pin protects the item.
+        unsafe { self.item.extension(&self.store.segments.arena) }
+    }
+
+    /// Whether uses of the key were counted before this one. Those of a value before the present one count, and an eviction
+    /// that the item survives may forget them.
+    pub fn was_used(&self) -> bool {
+        self.was_used
+    }
+
+    /// About when it was last read before this look or, if it was not, written, in milliseconds of the store's time. Entries
+    /// share the notes from which this is told, so it may be too late, by the age of the segment at most.
+    pub(super) fn active_ms(&self, moment: Moment) -> u64 {
+        let store = self.store;
+        let written_ms = store.segments.header(self.item.at.segment()).opened_ms.load(Ordering::Relaxed);
+        match self.was_used {
+            false => written_ms,
+            true => written_ms.max(store.clock.quantum_began_ms(self.control.last_access(), moment)),
+        }
+    }
+
+    /// About how long nobody had read the item before this look.
+    pub fn idle_ms(&self) -> u64 {
+        let moment = self.store.clock.observe(0);
+        moment.ms.saturating_sub(self.active_ms(moment))
+    }
+
+    /// Bytes that it takes in the segments, its metadata included.
+    pub fn stored_bytes(&self) -> u64 {
+        let metadata = self.item.header.value_offset();
+        u64::from(metadata) + u64::from(self.item.header.value_length).max(self.len() as u64)
     }
 
     /// When it expires, in seconds of the store's time; `None` for never.
@@ -138,7 +202,7 @@ impl Item<'_> {
 
     /// The bucket's sequence, from which the token is made.
     pub(super) fn sequence(&self) -> u64 {
-        self.sequence
+        self.control.sequence()
     }
 
     pub(super) fn at(&self) -> Location {

@@ -9,7 +9,6 @@ use crate::epoch::{Participant, Pin};
 use crate::error::Error;
 use crate::index::{BUCKET_SLOTS, Found, Visited, WALKS, Walk};
 use crate::store::Store;
-use crate::sync::Ordering;
 use crate::time::Moment;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -88,13 +87,8 @@ impl Store {
             return None;
         }
         let frequency = found.slot.frequency();
-        let written_ms = self.segments.header(found.slot.segment()).opened_ms.load(Ordering::Relaxed);
-        let read_ms = match frequency {
-            0 => 0,
-            _ => self.clock.quantum_began_ms(found.control.last_access(), moment),
-        };
-        let active_ms = written_ms.max(read_ms);
-        Some(Scanned { item: self.hit(item, found, pin.clone()), frequency, active_ms })
+        let item = self.hit(item, found, pin.clone());
+        Some(Scanned { active_ms: item.active_ms(moment), item, frequency })
     }
 
     /// Meets some of the keys that were moved behind a walk. False if there are none.

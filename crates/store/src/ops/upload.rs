@@ -3,15 +3,15 @@
 //! The bodies take the first bytes of the value; the last bytes, if they fit there, are the tail in the head item, in a
 //! segment shared with others. The head carries the key; the bodies carry its hash, so that they can be traced back.
 
-use super::write::{Mode, Write, Written, check_key};
+use super::write::{Mode, Terms, Write, Written, check_key};
 use crate::epoch::Participant;
 use crate::error::Error;
-use crate::item::{CHAINED_PREFIX_BYTES, Kind};
+use crate::item::{CHAINED_PREFIX_BYTES, Extension, Kind};
 use crate::ops::read::Item;
 use crate::segment::{Location, Purpose, SegmentId, State};
-use crate::store::{Condition, Head, NewItem, Outcome, Store};
+use crate::store::{Head, NewItem, Outcome, Store};
 use crate::sync::Ordering;
-use crate::ttl::{Ttl, TtlBucket};
+use crate::ttl::Ttl;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Store {
         let need = upload.need()?;
         let mut whole = || {
             upload.write(&mut &*write.value)?;
-            upload.finish(participant, write.ttl, write.mode, now_ms)
+            upload.finish(participant, write.ttl, write.mode, write.token, now_ms)
         };
         whole().map_err(|error| at_once(error, need))
     }
@@ -88,7 +88,10 @@ impl Store {
             }
             let expiry = item.expiry_seconds();
             let moment = self.moment(now_ms);
-            upload.publish(participant, (self.bucket_until(expiry, moment), expiry), item.unchanged(), now_ms)
+            let life = Some((self.bucket_until(expiry, moment), expiry));
+            let extension = Extension { token: write.token, ..Extension::default() };
+            let terms = Terms { condition: item.unchanged(), life, extension };
+            upload.publish(participant, &terms, now_ms)
         };
         whole().map_err(|error| at_once(error, need))
     }
@@ -107,8 +110,9 @@ impl<S: Deref<Target = Store>> Upload<S> {
         }
         let segment_bytes = u64::from(store.segments.segment_bytes());
         let rest = length % segment_bytes;
-        let head = Head { key, flags, kind: Kind::Chained, value_length: CHAINED_PREFIX_BYTES + rest as u32 };
-        let in_tail = if length > segment_bytes && head.size() <= segment_bytes { rest } else { 0 };
+        let value_length = CHAINED_PREFIX_BYTES + rest as u32;
+        let head = Head { key, flags, extension: Extension::default(), kind: Kind::Chained, value_length };
+        let in_tail = if length > segment_bytes && head.size_max() <= segment_bytes { rest } else { 0 };
         let in_bodies = length - in_tail;
         let held = store.body_bytes(in_bodies as u32);
         let limit = store.budget.memory_bytes() / UPLOAD_SHARE;
@@ -184,36 +188,44 @@ impl<S: Deref<Target = Store>> Upload<S> {
         Ok(())
     }
 
-    /// Publishes the value. Its life begins now. The upload is over, unless the answer is `NeedSegment`.
-    pub fn finish(&mut self, participant: &Participant, ttl: Ttl, mode: Mode, now_ms: u64) -> Result<Written, Error> {
+    /// Publishes the value, with this CAS token or one of the store's own. Its life begins now. The upload is over, unless
+    /// the answer is `NeedSegment`.
+    pub fn finish(
+        &mut self,
+        participant: &Participant,
+        ttl: Ttl,
+        mode: Mode,
+        token: Option<u64>,
+        now_ms: u64,
+    ) -> Result<Written, Error> {
         assert_eq!(self.missing(), 0, "the announced bytes have come");
         let moment = self.store.moment(now_ms);
-        let condition = mode.condition();
-        let target = (&*self.key, self.hash);
-        match self.store.life(ttl, moment) {
-            Some(life) => {
-                let outcome = self.publish(participant, life, condition, now_ms)?;
-                Ok(self.store.written(participant, mode, outcome))
+        loop {
+            let _pin = mode.looks_first().then(|| participant.pin());
+            let terms = match self.store.terms((&self.key, self.hash), mode, ttl, token, moment) {
+                Ok(terms) => terms,
+                Err(refused) => return Ok(refused.into()),
+            };
+            let outcome = match terms.life {
+                Some(_) => self.publish(participant, &terms, now_ms)?,
+                None => self.store.write_past(participant, (&self.key, self.hash), &terms, moment),
+            };
+            if outcome == Outcome::Present && mode.looks_first() {
+                continue;
             }
-            None => {
-                let outcome = self.store.publish(participant, target, condition, None, moment);
-                Ok(self.store.over_at_once(participant, mode, outcome))
-            }
+            return Ok(self.store.written(participant, mode, outcome));
         }
     }
 
-    fn publish(
-        &mut self,
-        participant: &Participant,
-        life: (TtlBucket, Option<u64>),
-        condition: Condition,
-        now_ms: u64,
-    ) -> Result<Outcome, Error> {
+    fn publish(&mut self, participant: &Participant, terms: &Terms, now_ms: u64) -> Result<Outcome, Error> {
         let store = &*self.store;
         let moment = store.moment(now_ms);
+        let target = (&*self.key, self.hash);
+        let life = terms.life.expect("what is over already is not published");
         let first = self.first.expect("a value longer than a segment has a body");
         let value_length = CHAINED_PREFIX_BYTES + self.in_tail;
-        let head = Head { key: &self.key, flags: self.flags, kind: Kind::Chained, value_length };
+        let (extension, kind) = (terms.extension, Kind::Chained);
+        let head = Head { key: &self.key, flags: self.flags, extension, kind, value_length };
         let size = head.size() as u32;
         loop {
             let reserved = store.reserve(participant, size, life, moment)?;
@@ -233,12 +245,12 @@ impl<S: Deref<Target = Store>> Upload<S> {
             }
             let body_bytes = store.body_bytes(self.in_bodies as u32);
             let at = Location::new(reserved.segment, reserved.offset);
-            let new = NewItem { at, size, body_bytes, inherits_body: false };
-            let outcome = store.publish(participant, (&self.key, self.hash), condition, Some(new), moment);
+            let new = NewItem { at, size, body_bytes, token: extension.token, inherits_body: false };
+            let outcome = store.publish(participant, target, terms.condition, Some(new), moment);
             if outcome == Outcome::Flushed {
                 continue;
             }
-            if let Outcome::Done { .. } = outcome {
+            if outcome.is_done() {
                 reserved.commit(&store.segments);
                 self.first = None;
             }

@@ -2,10 +2,10 @@
 
 use crate::epoch::Participant;
 use crate::error::Error;
-use crate::item::{KEY_LIMIT, Kind};
+use crate::item::{Extension, KEY_LIMIT, Kind};
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Condition, Head, NewItem, Outcome, Store};
+use crate::store::{Condition, Head, Life, NewItem, Outcome, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
@@ -24,6 +24,9 @@ pub enum Mode {
     Prepend,
     /// Store only if the present value still has this token.
     Cas(u64),
+    /// Store as `Cas` does; if the token is lower than that of the present value, store all the same, with the expiry of
+    /// the present value, as stale.
+    CasOrStale(u64),
     /// As `Append`, but only if the present value still has this token.
     AppendIf(u64),
     /// As `Prepend`, but only if the present value still has this token.
@@ -77,36 +80,43 @@ pub struct Write<'a> {
     pub flags: u32,
     pub ttl: Ttl,
     pub mode: Mode,
+    /// The CAS token that the new value gets; by default one of the store's own.
+    pub token: Option<u64>,
 }
 
 impl Mode {
-    pub(crate) fn condition(self) -> Condition {
-        match self {
-            Self::Set => Condition::Always,
-            Self::Add => Condition::Absent,
-            Self::Replace | Self::Append | Self::Prepend => Condition::Present,
-            Self::Cas(token) | Self::AppendIf(token) | Self::PrependIf(token) => Condition::Token(token),
-        }
-    }
-
     /// Whether the value is put to the present one.
     pub fn extends(self) -> bool {
         matches!(self, Self::Append | Self::Prepend | Self::AppendIf(_) | Self::PrependIf(_))
     }
 
-    pub(crate) fn puts_behind(self) -> bool {
+    pub(super) fn puts_behind(self) -> bool {
         matches!(self, Self::Append | Self::AppendIf(_))
     }
 
-    pub(crate) fn answer(self, outcome: Outcome) -> Written {
+    /// Whether the terms depend on the present value, so that they are looked at again if it has changed.
+    pub(super) fn looks_first(self) -> bool {
+        matches!(self, Self::CasOrStale(_))
+    }
+
+    fn answer(self, outcome: Outcome) -> Written {
         let stored = match (self, outcome) {
             (_, Outcome::Done { token }) => return Written { stored: Stored::Stored, token },
-            (Self::Cas(_), Outcome::Absent) => Stored::NotFound,
-            (Self::Cas(_), Outcome::Present) => Stored::Exists,
+            (Self::Cas(_) | Self::CasOrStale(_), Outcome::Absent) => Stored::NotFound,
+            (Self::Cas(_) | Self::CasOrStale(_), Outcome::Present) => Stored::Exists,
             _ => Stored::NotStored,
         };
         stored.into()
     }
+}
+
+/// On what terms a new value takes the key.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terms {
+    pub condition: Condition,
+    /// `None`: it is over already.
+    pub life: Option<Life>,
+    pub extension: Extension,
 }
 
 impl Store {
@@ -121,57 +131,126 @@ impl Store {
             return self.extend(participant, write, now_ms);
         }
         let moment = self.moment(now_ms);
-        let condition = write.mode.condition();
         let target = (write.key, write.hash);
-        let Some(life) = self.life(write.ttl, moment) else {
-            let outcome = self.publish(participant, target, condition, None, moment);
-            return Ok(self.over_at_once(participant, write.mode, outcome));
-        };
+        let is_over = self.life(write.ttl, moment).is_none();
         let length = write.value.len() as u64;
-        if length > self.options.value_bytes_max {
+        if length > self.options.value_bytes_max && !is_over {
             return Err(Error::TooLarge { bytes: length, limit: self.options.value_bytes_max });
         }
-        let head = Head { key: write.key, flags: write.flags, kind: Kind::Plain, value_length: length as u32 };
-        if head.size() > u64::from(self.segments.segment_bytes()) {
+        let extension = Extension { token: write.token, ..Extension::default() };
+        let mut head =
+            Head { key: write.key, flags: write.flags, extension, kind: Kind::Plain, value_length: length as u32 };
+        if head.size_max() > u64::from(self.segments.segment_bytes()) && !is_over {
             return self.write_chained(participant, write, now_ms);
         }
-        if condition != Condition::Always && self.refuses(participant, target, condition, moment) {
-            let outcome = if condition == Condition::Absent { Outcome::Present } else { Outcome::Absent };
-            return Ok(write.mode.answer(outcome));
-        }
         loop {
-            let reserved = self.reserve(participant, head.size() as u32, life, moment)?;
-            let value_at = self.write_head(&reserved, &head);
-            // SAFETY: the reservation owns the range.
-            unsafe { self.segments.arena.write(value_at, write.value) };
-            let at = Location::new(reserved.segment, reserved.offset);
-            let size = head.size() as u32;
-            let new = NewItem { at, size, body_bytes: 0, inherits_body: false };
-            let outcome = self.publish(participant, target, condition, Some(new), moment);
-            if outcome == Outcome::Flushed {
+            let _pin = write.mode.looks_first().then(|| participant.pin());
+            let terms = match self.terms(target, write.mode, write.ttl, write.token, moment) {
+                Ok(terms) => terms,
+                Err(refused) => return Ok(refused.into()),
+            };
+            head.extension = terms.extension;
+            let outcome = match terms.life {
+                None => self.write_past(participant, target, &terms, moment),
+                Some(_) if self.refuses(participant, target, terms.condition, moment) => match terms.condition {
+                    Condition::Absent => Outcome::Present,
+                    _ => Outcome::Absent,
+                },
+                Some(life) => {
+                    self.write_plain(participant, &head, target, write.value, (life, terms.condition), moment)?
+                }
+            };
+            if outcome == Outcome::Flushed || outcome == Outcome::Present && write.mode.looks_first() {
                 continue;
-            }
-            if let Outcome::Done { .. } = outcome {
-                reserved.commit(&self.segments);
             }
             return Ok(self.written(participant, write.mode, outcome));
         }
     }
 
-    /// The answer to a write whose life is over already, from the outcome of the removal of the key.
-    pub(super) fn over_at_once(&self, participant: &Participant, mode: Mode, outcome: Outcome) -> Written {
-        match (mode, outcome) {
-            // There was nothing to remove, which is as well. No entry ever has the token of a bucket's beginning.
-            (Mode::Set | Mode::Add, Outcome::Absent) => {
-                let token = self.token(0);
-                self.written(participant, mode, Outcome::Done { token })
+    /// On what terms a write may take the key; an error says that it may not. If the mode looks first, the caller is pinned.
+    pub(super) fn terms(
+        &self,
+        target: (&[u8], u64),
+        mode: Mode,
+        ttl: Ttl,
+        token: Option<u64>,
+        moment: Moment,
+    ) -> Result<Terms, Stored> {
+        let extension = Extension { token, ..Extension::default() };
+        let life = self.life(ttl, moment);
+        let condition = match mode {
+            Mode::Set => Condition::Always,
+            Mode::Add => Condition::Absent,
+            Mode::Replace | Mode::Append | Mode::Prepend | Mode::AppendIf(_) | Mode::PrependIf(_) => Condition::Present,
+            Mode::Cas(token) => Condition::Token(token),
+            Mode::CasOrStale(expected) => {
+                let found = self.index.find(target.1, |slot| self.is_key(slot, target.0)).ok_or(Stored::NotFound)?;
+                let item = self.item(found.slot);
+                if !self.is_live(&item, moment) {
+                    return Err(Stored::NotFound);
+                }
+                let present = self.token_of(&item, found.control.sequence());
+                let condition = Condition::Unchanged { at: item.at, sequence: found.control.sequence() };
+                if expected > present {
+                    return Err(Stored::Exists);
+                }
+                if expected < present {
+                    let expiry = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+                    let life = Some((self.bucket_until(expiry, moment), expiry));
+                    // SAFETY: the caller is pinned.
+                    let won = unsafe { item.extension(&self.segments.arena) }.won;
+                    return Ok(Terms { condition, life, extension: Extension { stale: true, won, token } });
+                }
+                condition
             }
-            _ => self.written(participant, mode, outcome),
+        };
+        Ok(Terms { condition, life, extension })
+    }
+
+    /// A write whose life is over already: the present value goes.
+    pub(super) fn write_past(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        terms: &Terms,
+        moment: Moment,
+    ) -> Outcome {
+        match (terms.condition, self.publish(participant, target, terms.condition, None, moment)) {
+            // There was nothing to remove, which is as well. No entry ever has the token of a bucket's beginning.
+            (Condition::Always | Condition::Absent, Outcome::Absent) => Outcome::Done { token: self.token(0) },
+            (_, outcome) => outcome,
         }
+    }
+
+    /// Publishes a plain item, once.
+    pub(super) fn write_plain(
+        &self,
+        participant: &Participant,
+        head: &Head<'_>,
+        target: (&[u8], u64),
+        value: &[u8],
+        (life, condition): (Life, Condition),
+        moment: Moment,
+    ) -> Result<Outcome, Error> {
+        let size = head.size() as u32;
+        let reserved = self.reserve(participant, size, life, moment)?;
+        let value_at = self.write_head(&reserved, head);
+        // SAFETY: the reservation owns the range.
+        unsafe { self.segments.arena.write(value_at, value) };
+        let at = Location::new(reserved.segment, reserved.offset);
+        let new = NewItem { at, size, body_bytes: 0, token: head.extension.token, inherits_body: false };
+        let outcome = self.publish(participant, target, condition, Some(new), moment);
+        if outcome.is_done() {
+            reserved.commit(&self.segments);
+        }
+        Ok(outcome)
     }
 
     /// Whether the condition is hopeless now, so that nothing needs to be written to find out.
     fn refuses(&self, participant: &Participant, target: (&[u8], u64), condition: Condition, moment: Moment) -> bool {
+        if let Condition::Always | Condition::Unchanged { .. } = condition {
+            return false;
+        }
         let _pin = participant.pin();
         let found = self.index.find(target.1, |slot| self.is_key(slot, target.0));
         let live = found.is_some_and(|found| self.is_live(&self.item(found.slot), moment));

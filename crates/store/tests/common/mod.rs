@@ -1,6 +1,8 @@
 //! A store as the subject of a random run: time is handed in, and room is made by hand.
 
-use ebbtide_store::{Change, Changed, Error, Handle, Item, Mode, Options, Participant, Progress, Store, Stored, Ttl};
+use ebbtide_store::{
+    Change, Changed, Count, Error, Handle, Item, Mode, Options, Participant, Progress, Store, Stored, Ttl,
+};
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::sync::Arc;
 
@@ -69,7 +71,7 @@ impl StoreSubject {
             None => self.with_room(now_ms, || {
                 store.write(
                     participant,
-                    &ebbtide_store::Write { key, hash, value: &write.value, flags, ttl, mode },
+                    &ebbtide_store::Write { key, hash, value: &write.value, flags, ttl, mode, token: None },
                     now_ms,
                 )
             }),
@@ -77,7 +79,7 @@ impl StoreSubject {
                 for mut piece in write.value.chunks(bytes) {
                     self.with_room(now_ms, || upload.write(&mut piece))?;
                 }
-                self.with_room(now_ms, || upload.finish(participant, ttl, mode, now_ms))
+                self.with_room(now_ms, || upload.finish(participant, ttl, mode, None, now_ms))
             }),
         };
         if outcome.is_err() && mode == Mode::Set {
@@ -88,7 +90,8 @@ impl StoreSubject {
 
     fn change(&self, key: &[u8], change: Change, now_ms: u64) -> Result<Answer, Error> {
         let target = (key, self.store.hash(key));
-        let change = || self.store.change_number(&self.participant, target, change, None, now_ms);
+        let count = Count::plain(change);
+        let change = || self.store.change_number(&self.participant, target, &count, now_ms);
         Ok(Answer::Number(match self.with_room(now_ms, change)? {
             Changed::Done(number) => Some(number.value),
             Changed::Absent => None,

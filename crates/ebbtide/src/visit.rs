@@ -1,0 +1,67 @@
+//! Looks that see an entry as it is, and looks that change what stands beside its value.
+
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::item::{Item, Lookup};
+use ebbtide_store::{Number, Revision, Visit};
+use std::time::Duration;
+
+/// What came of a visit.
+pub enum Visited<'a> {
+    Absent,
+    /// The entry was absent and is there now, with this CAS token.
+    Created {
+        token: u64,
+    },
+    /// The entry as it was before the revision, and the CAS token that it has now.
+    Found {
+        item: Item<'a>,
+        token: u64,
+    },
+}
+
+impl Cache {
+    /// Looks a key up without counting that as a use.
+    pub fn peek(&self, key: &[u8]) -> Lookup<'_> {
+        let shared = &*self.shared;
+        let now_ms = shared.time.coarse_ms();
+        let item = shared.store.peek(&shared.participant(), key, shared.store.hash(key), now_ms);
+        self.lookup(item, now_ms)
+    }
+
+    /// Looks an entry up, asks `revise` what shall become of it, and does that, as one operation: of several who find an
+    /// entry stale, one marks it as won. `revise` may be asked more than once; `None` leaves the entry alone.
+    ///
+    /// # Errors
+    /// `OutOfMemory`; `KeyLength`.
+    pub fn visit(
+        &self,
+        key: &[u8],
+        visit: Visit,
+        mut revise: impl FnMut(&Item<'_>) -> Option<Revision>,
+    ) -> Result<Visited<'_>, Error> {
+        let shared = &*self.shared;
+        let participant = shared.participant();
+        let target = (key, shared.store.hash(key));
+        let wrap = |item, now_ms| Item { item, store: &shared.store, now_ms };
+        let (visited, now_ms) = shared.with_room(&participant, |now_ms| {
+            let visited = shared.store.visit(&participant, target, visit, now_ms, |item| {
+                let item = wrap(item.clone(), now_ms);
+                revise(&item)
+            })?;
+            Ok((visited, now_ms))
+        })?;
+        Ok(match visited {
+            ebbtide_store::Visited::Absent => Visited::Absent,
+            ebbtide_store::Visited::Created { token } => Visited::Created { token },
+            ebbtide_store::Visited::Found { item, token } => Visited::Found { item: wrap(item, now_ms), token },
+        })
+    }
+
+    /// The life that a number had left when it was counted, before the count gave it another one; `None` if it never
+    /// expires.
+    pub fn life_of(&self, number: &Number) -> Option<Duration> {
+        let now_ms = self.shared.time.now_ms();
+        number.expiry_seconds.map(|seconds| Duration::from_millis((seconds * 1000).saturating_sub(now_ms)))
+    }
+}

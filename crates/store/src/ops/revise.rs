@@ -1,0 +1,152 @@
+//! A look at an entry that may change what stands beside its value: its life, that it is stale, that somebody has won the
+//! right to store it anew.
+//!
+//! What the caller decides on is the entry at the instant of the change: the copy with the new marks takes the place of the
+//! item that was looked at, or the look is repeated. So of all who find an entry stale, one is told that it has won.
+
+use super::delete::Successor;
+use super::read::{Item, Use};
+use super::write::check_key;
+use crate::epoch::Participant;
+use crate::error::Error;
+use crate::item::{Extension, Kind};
+use crate::stats::Counter;
+use crate::store::{Condition, Head, Outcome, Store};
+use crate::time::Moment;
+use crate::ttl::Ttl;
+
+/// How a look is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Visit {
+    /// An absent entry is made, with an empty value, this life, and the caller as its winner.
+    pub create: Option<Ttl>,
+    /// Whether the look counts as a use of the entry.
+    pub counts: bool,
+}
+
+/// What becomes of an entry that was looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Revision {
+    /// Another life; one that is over already removes the entry.
+    pub ttl: Option<Ttl>,
+    pub mark: Mark,
+}
+
+/// What an entry is marked as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mark {
+    /// As it was.
+    #[default]
+    Keep,
+    /// Somebody has won the right to store it anew.
+    Won,
+    /// Out of date, and nobody has won yet. The value gets this CAS token, or one of the store's own.
+    Stale { token: Option<u64> },
+}
+
+/// What came of a visit.
+pub enum Visited<'s> {
+    Absent,
+    /// It was absent and is there now, with this CAS token.
+    Created {
+        token: u64,
+    },
+    /// The entry as it was before, and the CAS token that it has now.
+    Found {
+        item: Item<'s>,
+        token: u64,
+    },
+}
+
+impl Store {
+    /// Looks an entry up, asks `revise` what shall become of it, and does that, as one operation. `None` leaves it alone.
+    /// `revise` is asked again when the entry has changed meanwhile.
+    ///
+    /// # Errors
+    /// `NeedSegment`: run `evict` and try again. `KeyLength`.
+    pub fn visit<'s>(
+        &'s self,
+        participant: &Participant,
+        (key, hash): (&[u8], u64),
+        visit: Visit,
+        now_ms: u64,
+        mut revise: impl FnMut(&Item<'s>) -> Option<Revision>,
+    ) -> Result<Visited<'s>, Error> {
+        check_key(key)?;
+        let moment = self.moment(now_ms);
+        let looks = if visit.counts { Use::Counts } else { Use::Silent };
+        loop {
+            let Some(hit) = self.look_up(participant, participant.pin(), key, hash, moment, looks) else {
+                let Some(ttl) = visit.create else { return Ok(Visited::Absent) };
+                match self.create_won(participant, (key, hash), ttl, moment)? {
+                    Some(token) => return Ok(Visited::Created { token }),
+                    None => continue,
+                }
+            };
+            let revision = revise(&hit).unwrap_or_default();
+            if let Some(token) = self.revise(participant, (key, hash), &hit, revision, moment)? {
+                return Ok(Visited::Found { item: hit, token });
+            }
+        }
+    }
+
+    /// Carries a revision out, if the entry is still the one that was looked at. Answers its token.
+    fn revise(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        hit: &Item<'_>,
+        revision: Revision,
+        moment: Moment,
+    ) -> Result<Option<u64>, Error> {
+        let item = hit.item_at();
+        let expiry = hit.expiry_seconds();
+        let kept = Some((self.bucket_until(expiry, moment), expiry));
+        let life = match revision.ttl.map(|ttl| self.life(ttl, moment)) {
+            None => kept,
+            Some(Some(life)) if self.lives_until(&item, life) => kept,
+            Some(new) => new,
+        };
+        let old = hit.extension();
+        let extension = match revision.mark {
+            Mark::Keep => old,
+            Mark::Won => Extension { won: true, ..old },
+            Mark::Stale { token } => Extension { stale: true, won: false, token },
+        };
+        let is_same_life = life.is_some_and(|(_, until)| until == expiry);
+        if is_same_life && extension == old && !matches!(revision.mark, Mark::Stale { .. }) {
+            return Ok(Some(hit.token()));
+        }
+        let outcome = match life {
+            None => self.publish(participant, target, hit.unchanged(), None, moment),
+            Some(life) => {
+                let successor = Successor { of: &item, sequence: hit.sequence(), life, extension };
+                self.succeed(participant, target, &successor, moment)?
+            }
+        };
+        Ok(match outcome {
+            Outcome::Done { token } => Some(token),
+            Outcome::Absent | Outcome::Present | Outcome::Flushed => None,
+        })
+    }
+
+    /// Makes an absent entry without a value, whose caller has won it. `None` if it is there by now.
+    fn create_won(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        ttl: Ttl,
+        moment: Moment,
+    ) -> Result<Option<u64>, Error> {
+        let Some(life) = self.life(ttl, moment) else { return Ok(Some(self.token(0))) };
+        let extension = Extension { won: true, ..Extension::default() };
+        let head = Head { key: target.0, flags: 0, extension, kind: Kind::Plain, value_length: 0 };
+        match self.write_plain(participant, &head, target, b"", (life, Condition::Absent), moment)? {
+            Outcome::Done { token } => {
+                self.counters.add(participant.number(), Counter::Stored, 1);
+                Ok(Some(token))
+            }
+            Outcome::Absent | Outcome::Present | Outcome::Flushed => Ok(None),
+        }
+    }
+}
