@@ -120,7 +120,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error>
             Arg::Long(long) => (Flag::by_long(long), format!("--{long}")),
             Arg::Value(value) => {
                 return Err(Error::Illegal(format!(
-                    "{}: not a flag; `ebbtide -h` lists the flags, and the commands are serve, replay and bench",
+                    "{}: not a flag; `ebbtide -h` lists the flags, and the commands are serve, replay, bench and top",
                     value.display()
                 )));
             }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebbtide_lab::{Error, bench, replay};
+use ebbtide_lab::{Error, bench, replay, top};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
@@ -14,11 +14,13 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Load the engine, or any memcached server, with a synthetic workload and report throughput and latency
     Bench(bench::BenchArgs),
+    /// Show what a live server does, Ebbtide or any memcached, in the terminal
+    Top(top::TopArgs),
 }
 
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
-    word == "replay" || word == "bench"
+    word == "replay" || word == "bench" || word == "top"
 }
 
 /// Runs the command that `args` begins with.
@@ -31,6 +33,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     let result = match command {
         Command::Replay(args) => replay::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Top(args) => top::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

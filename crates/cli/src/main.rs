@@ -1,4 +1,4 @@
-//! The binary `ebbtide`: reads the command line and hands over to the server or, for `replay` and `bench`, to the lab.
+//! The binary `ebbtide`: reads the command line and hands over to the server or, for its commands, to the lab.
 #![forbid(unsafe_code)]
 
 mod daemon;

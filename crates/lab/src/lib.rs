@@ -7,6 +7,7 @@
 //! | [`replay`] | `ebbtide replay`: a trace through the engine, in the trace's own time |
 //! | [`workload`] | popularity and size distributions, by seed |
 //! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
+//! | [`top`] | `ebbtide top`: a live server in the terminal |
 //! | [`keys`] | keys of a given length from numbers |
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ pub mod keys;
 pub mod replay;
 mod report;
 mod store;
+pub mod top;
 pub mod trace;
 pub mod workload;
 

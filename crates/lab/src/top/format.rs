@@ -1,0 +1,132 @@
+//! Numbers as people read them; what is not known is a dash.
+
+/// What stands where a number is not known.
+pub const UNKNOWN: &str = "-";
+
+fn shown<N>(value: Option<N>, text: impl FnOnce(N) -> String) -> String {
+    value.map_or(UNKNOWN.to_owned(), text)
+}
+
+/// Three significant digits at least, and no zeros behind the point that say nothing.
+fn digits(value: f64) -> String {
+    let places = match value.abs() {
+        size if size >= 99.95 => 0,
+        size if size >= 9.995 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.places$}");
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
+fn scaled(mut value: f64, base: f64, units: &[&str]) -> String {
+    let mut step = 0;
+    while step + 1 < units.len() && value >= base * 0.9995 {
+        value /= base;
+        step += 1;
+    }
+    format!("{}{}", digits(value), units[step])
+}
+
+/// Exact below a hundred thousand.
+pub fn count(value: Option<u64>) -> String {
+    shown(value, |value| match value {
+        0..100_000 => value.to_string(),
+        _ => scaled(value as f64, 1000.0, &["", " k", " M", " G", " T"]),
+    })
+}
+
+pub fn rate(value: Option<f64>) -> String {
+    shown(value, |value| format!("{}/s", scaled(value, 1000.0, &["", " k", " M", " G"])))
+}
+
+pub fn bytes(value: Option<u64>) -> String {
+    shown(value, |value| scaled(value as f64, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"]))
+}
+
+pub fn byte_rate(value: Option<f64>) -> String {
+    shown(value, |value| format!("{}/s", bytes(Some(value as u64))))
+}
+
+/// Only all is 100 %.
+pub fn percent(ratio: Option<f64>) -> String {
+    shown(ratio, |ratio| match ratio * 100.0 {
+        value if value > 99.9 && value < 100.0 => format!("{:.2} %", (value * 100.0).floor() / 100.0),
+        value => format!("{value:.1} %"),
+    })
+}
+
+/// The two largest units: `3 d 4 h`.
+pub fn duration(seconds: Option<u64>) -> String {
+    shown(seconds, |seconds| {
+        let parts =
+            [(seconds / 86400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "min"), (seconds % 60, "s")];
+        let first = parts.iter().position(|(value, _)| *value > 0).unwrap_or(3);
+        let shown = parts[first..].iter().take(2).filter(|(value, _)| *value > 0 || first == 3);
+        shown.map(|(value, unit)| format!("{value} {unit}")).collect::<Vec<_>>().join(" ")
+    })
+}
+
+/// Heights from 0 to 1 as a row of bars, the newest at the right; a blank where nothing is known.
+pub fn bars(heights: impl DoubleEndedIterator<Item = Option<f64>>, width: usize) -> String {
+    const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let bar = |height: Option<f64>| match height {
+        Some(height) => STEPS[((height.clamp(0.0, 1.0) * 8.0) as usize).min(7)],
+        None => ' ',
+    };
+    let newest: Vec<char> = heights.rev().take(width).map(bar).collect();
+    newest.into_iter().rev().collect()
+}
+
+/// A share from 0 to 1 as a filled bar.
+pub fn gauge(share: f64, width: usize) -> String {
+    let filled = (share.clamp(0.0, 1.0) * width as f64).round() as usize;
+    format!("{}{}", "█".repeat(filled), "░".repeat(width - filled))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(count(Some(99_999)), "99999");
+        assert_eq!(count(Some(123_456)), "123 k");
+        assert_eq!(count(Some(4_210_000)), "4.21 M");
+        assert_eq!(count(Some(999_960)), "1 M");
+        assert_eq!(rate(Some(0.0)), "0/s");
+        assert_eq!(rate(Some(1234.5)), "1.23 k/s");
+        assert_eq!(bytes(Some(1023)), "1023 B");
+        assert_eq!(bytes(Some(512 << 20)), "512 MiB");
+        assert_eq!(byte_rate(Some(1.5 * 1048576.0)), "1.5 MiB/s");
+        for unknown in [count(None), rate(None), bytes(None), percent(None), duration(None)] {
+            assert_eq!(unknown, "-");
+        }
+    }
+
+    #[test]
+    fn nearly_all_is_not_all() {
+        assert_eq!(percent(Some(1.0)), "100.0 %");
+        assert_eq!(percent(Some(0.999_99)), "99.99 %");
+        assert_eq!(percent(Some(0.9731)), "97.3 %");
+    }
+
+    #[test]
+    fn durations_have_two_units() {
+        assert_eq!(duration(Some(0)), "0 s");
+        assert_eq!(duration(Some(61)), "1 min 1 s");
+        assert_eq!(duration(Some(3600)), "1 h");
+        assert_eq!(duration(Some(3 * 86400 + 4 * 3600 + 5)), "3 d 4 h");
+    }
+
+    #[test]
+    fn bars_keep_the_newest() {
+        let heights = [Some(0.0), None, Some(0.5), Some(1.0)];
+        assert_eq!(bars(heights.into_iter(), 10), "▁ ▅█");
+        assert_eq!(bars(heights.into_iter(), 2), "▅█");
+        assert_eq!(gauge(0.5, 4), "██░░");
+        assert_eq!(gauge(7.0, 2), "██");
+    }
+}

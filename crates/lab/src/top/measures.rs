@@ -1,0 +1,289 @@
+//! What two samples say about the time between them.
+
+use serde::Serialize;
+
+use super::source::Sample;
+
+/// A report; the names of the fields are those of the JSON object. `None` is what the server does not tell, and for
+/// rates also an interval in which the counters began anew.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    pub target: String,
+    pub server: String,
+    pub uptime_seconds: Option<u64>,
+    pub threads: Option<u64>,
+    pub interval_seconds: Option<f64>,
+    /// Of the gets of the interval.
+    pub hit_ratio: Option<f64>,
+    /// Of all gets that the server has counted.
+    pub hit_ratio_total: Option<f64>,
+    /// Commands of all kinds.
+    pub operations_per_second: Option<f64>,
+    pub operations: Operations,
+    pub items: Option<u64>,
+    pub memory: Memory,
+    pub evictions: Counter,
+    pub expirations: Counter,
+    pub connections: Connections,
+    pub network: Network,
+    /// Processor time over time: 1.5 is one and a half cores.
+    pub cpu_cores: Option<f64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Counter {
+    pub per_second: Option<f64>,
+    pub total: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Operation {
+    pub per_second: Option<f64>,
+    pub total: Option<u64>,
+    /// Of the interval.
+    pub hit_ratio: Option<f64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Operations {
+    pub get: Operation,
+    pub set: Operation,
+    pub delete: Operation,
+    pub touch: Operation,
+    pub incr: Operation,
+    pub decr: Operation,
+    pub cas: Operation,
+    pub meta: Operation,
+    pub flush: Operation,
+}
+
+impl Operations {
+    pub fn named(&self) -> [(&'static str, &Operation); 9] {
+        [
+            ("get", &self.get),
+            ("set", &self.set),
+            ("delete", &self.delete),
+            ("touch", &self.touch),
+            ("incr", &self.incr),
+            ("decr", &self.decr),
+            ("cas", &self.cas),
+            ("meta", &self.meta),
+            ("flush", &self.flush),
+        ]
+    }
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Memory {
+    pub limit_bytes: Option<u64>,
+    pub used_bytes: Option<u64>,
+    /// Of the items, with their keys.
+    pub live_bytes: Option<u64>,
+    pub index_bytes: Option<u64>,
+    pub segments_total: Option<u64>,
+    pub segments_free: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Connections {
+    pub open: Option<u64>,
+    pub limit: Option<u64>,
+    pub accepted: Counter,
+    pub rejected: Counter,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Network {
+    pub read_bytes: Counter,
+    pub written_bytes: Counter,
+}
+
+/// Counters that only grow while a server lives. If one has fallen, all have begun anew.
+const GROWING: [&str; 10] = [
+    "uptime",
+    "total_connections",
+    "bytes_read",
+    "cmd_get",
+    "cmd_set",
+    "get_hits",
+    "get_misses",
+    "total_items",
+    "evictions",
+    "delete_hits",
+];
+
+/// Two samples, if the counters went on between them.
+struct Span<'a> {
+    before: Option<&'a Sample>,
+    now: &'a Sample,
+}
+
+impl Span<'_> {
+    fn seconds(&self) -> Option<f64> {
+        let seconds = self.now.taken.duration_since(self.before?.taken).as_secs_f64();
+        (seconds > 0.0).then_some(seconds)
+    }
+
+    fn growth(&self, names: &[&str]) -> Option<u64> {
+        self.now.sum(names)?.checked_sub(self.before?.sum(names)?)
+    }
+
+    fn per_second(&self, names: &[&str]) -> Option<f64> {
+        Some(self.growth(names)? as f64 / self.seconds()?)
+    }
+
+    fn counter(&self, names: &[&str]) -> Counter {
+        Counter { per_second: self.per_second(names), total: self.now.sum(names) }
+    }
+
+    fn operation(&self, names: &[&str]) -> Operation {
+        Operation { per_second: self.per_second(names), total: self.now.sum(names), hit_ratio: None }
+    }
+
+    /// An operation whose count is the sum of its hits and its other outcomes.
+    fn looked_up(&self, hits: &str, others: &[&str]) -> Operation {
+        let all: Vec<&str> = std::iter::once(hits).chain(others.iter().copied()).collect();
+        let hit_ratio = ratio(self.growth(&[hits]), self.growth(&all));
+        Operation { hit_ratio, ..self.operation(&all) }
+    }
+
+    fn cpu_cores(&self) -> Option<f64> {
+        let used = |sample: &Sample| Some(sample.decimal("rusage_user")? + sample.decimal("rusage_system")?);
+        let cores = (used(self.now)? - used(self.before?)?) / self.seconds()?;
+        (cores >= 0.0).then_some(cores)
+    }
+}
+
+fn ratio(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
+    match (part?, whole?) {
+        (_, 0) => None,
+        (part, whole) => Some(part as f64 / whole as f64),
+    }
+}
+
+fn goes_on(before: &Sample, now: &Sample) -> bool {
+    before.number("pid") == now.number("pid")
+        && GROWING.iter().all(|name| match (before.number(name), now.number(name)) {
+            (Some(before), Some(now)) => before <= now,
+            _ => true,
+        })
+}
+
+impl Report {
+    pub fn new(target: &str, before: Option<&Sample>, now: &Sample) -> Self {
+        let span = Span { before: before.filter(|before| goes_on(before, now)), now };
+        let operations = Operations {
+            get: span.looked_up("get_hits", &["get_misses"]),
+            set: span.operation(&["cmd_set"]),
+            delete: span.looked_up("delete_hits", &["delete_misses"]),
+            touch: span.looked_up("touch_hits", &["touch_misses"]),
+            incr: span.looked_up("incr_hits", &["incr_misses"]),
+            decr: span.looked_up("decr_hits", &["decr_misses"]),
+            cas: span.looked_up("cas_hits", &["cas_misses", "cas_badval"]),
+            meta: span.operation(&["cmd_meta"]),
+            flush: span.operation(&["cmd_flush"]),
+        };
+        // A cas is also a set, and a meta command also what it does.
+        let counted = [operations.get, operations.set, operations.delete, operations.touch, operations.incr]
+            .into_iter()
+            .chain([operations.decr, operations.flush]);
+        Self {
+            target: target.to_owned(),
+            server: now.server(),
+            uptime_seconds: now.number("uptime"),
+            threads: now.number("threads"),
+            interval_seconds: span.seconds(),
+            hit_ratio: operations.get.hit_ratio,
+            hit_ratio_total: ratio(now.number("get_hits"), now.sum(&["get_hits", "get_misses"])),
+            operations_per_second: counted.filter_map(|operation| operation.per_second).reduce(|sum, one| sum + one),
+            operations,
+            items: now.number("curr_items"),
+            memory: Memory {
+                limit_bytes: now.number("limit_maxbytes"),
+                used_bytes: now.own_number("memory_used_bytes"),
+                live_bytes: now.number("bytes"),
+                index_bytes: now.number("hash_bytes"),
+                segments_total: now.own_number("segments_total"),
+                segments_free: now.own_number("segments_free"),
+            },
+            evictions: span.counter(&["evictions"]),
+            // memcached counts apart what its crawler found.
+            expirations: span.counter(&["reclaimed", "crawler_reclaimed"]),
+            connections: Connections {
+                open: now.number("curr_connections"),
+                limit: now.number("max_connections"),
+                accepted: span.counter(&["total_connections"]),
+                rejected: span.counter(&["rejected_connections"]),
+            },
+            network: Network {
+                read_bytes: span.counter(&["bytes_read"]),
+                written_bytes: span.counter(&["bytes_written"]),
+            },
+            cpu_cores: span.cpu_cores(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    const BEFORE: &str = "pid 7\nuptime 10\nget_hits 100\nget_misses 100\ncmd_set 5\nreclaimed 3\nrusage_user 1.0\n\
+                          rusage_system 1.0\nbytes_read 1000";
+
+    fn report(before: Option<&str>, now: &str, own: &str) -> Report {
+        let start = Instant::now();
+        let before = before.map(|text| Sample::from_lines(start, text, ""));
+        let now = Sample::from_lines(start + Duration::from_secs(2), now, own);
+        Report::new("t", before.as_ref(), &now)
+    }
+
+    #[test]
+    fn rates_are_differences_over_the_time_between() {
+        let now = "pid 7\nuptime 12\nget_hits 190\nget_misses 110\ncmd_set 25\nreclaimed 4\ncrawler_reclaimed 6\n\
+                   rusage_user 2.5\nrusage_system 1.5\nbytes_read 3000\nlimit_maxbytes 64";
+        let report = report(Some(BEFORE), now, "version 9.9\nmemory_used_bytes 32");
+        assert_eq!(report.interval_seconds, Some(2.0));
+        assert_eq!(report.operations.get.per_second, Some(50.0));
+        assert_eq!((report.hit_ratio, report.hit_ratio_total), (Some(0.9), Some(190.0 / 300.0)));
+        assert_eq!(report.operations.set.per_second, Some(10.0));
+        assert_eq!(report.operations_per_second, Some(60.0));
+        assert_eq!(report.expirations.total, Some(10));
+        assert_eq!(report.network.read_bytes.per_second, Some(1000.0));
+        assert_eq!(report.cpu_cores, Some(1.0));
+        assert_eq!((report.memory.limit_bytes, report.memory.used_bytes), (Some(64), Some(32)));
+        assert_eq!(report.server, "ebbtide 9.9");
+    }
+
+    #[test]
+    fn one_sample_has_totals_and_no_rates() {
+        let report = report(None, BEFORE, "");
+        assert_eq!(report.operations.get.total, Some(200));
+        assert_eq!(report.hit_ratio_total, Some(0.5));
+        assert_eq!((report.hit_ratio, report.operations_per_second, report.cpu_cores), (None, None, None));
+        assert_eq!(report.memory.used_bytes, None);
+    }
+
+    #[test]
+    fn an_interval_in_which_counters_began_anew_has_no_rates() {
+        for now in [
+            // stats reset: the gets have caught up already, the bytes have not.
+            "pid 7\nuptime 12\nget_hits 190\nget_misses 110\nbytes_read 4",
+            // Another process that took over within the interval.
+            "pid 8\nuptime 12\nget_hits 190\nget_misses 110\nbytes_read 4000",
+            "pid 7\nuptime 1\nget_hits 190\nget_misses 110\nbytes_read 4000",
+        ] {
+            let report = report(Some(BEFORE), now, "");
+            assert_eq!((report.operations.get.per_second, report.hit_ratio), (None, None), "{now}");
+            assert_eq!(report.operations.get.total, Some(300));
+        }
+    }
+
+    #[test]
+    fn an_idle_interval_has_rates_of_zero_and_no_ratio() {
+        let report = report(Some(BEFORE), BEFORE, "");
+        assert_eq!((report.operations.get.per_second, report.hit_ratio), (Some(0.0), None));
+    }
+}

@@ -1,0 +1,203 @@
+use std::collections::BTreeMap;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use crate::Error;
+
+/// A server that takes longer counts as gone.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of one answer: some ten times those of the longest known.
+const LONGEST_ANSWER: u64 = 256 << 10;
+
+/// What the server counts, at one moment.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    pub taken: Instant,
+    stats: BTreeMap<String, String>,
+    /// The answer to `stats ebbtide`; empty for other servers.
+    own: BTreeMap<String, String>,
+}
+
+impl Sample {
+    #[cfg(test)]
+    pub fn from_lines(taken: Instant, stats: &str, own: &str) -> Self {
+        let parse = |text: &str| text.lines().filter_map(|line| stat(&format!("STAT {line}"))).collect();
+        Self { taken, stats: parse(stats), own: parse(own) }
+    }
+
+    pub fn number(&self, name: &str) -> Option<u64> {
+        self.stats.get(name)?.parse().ok()
+    }
+
+    pub fn decimal(&self, name: &str) -> Option<f64> {
+        self.stats.get(name)?.parse().ok()
+    }
+
+    /// The sum of those that the server tells; `None` if it tells none of them.
+    pub fn sum(&self, names: &[&str]) -> Option<u64> {
+        names.iter().filter_map(|name| self.number(name)).reduce(u64::saturating_add)
+    }
+
+    /// From `stats ebbtide`.
+    pub fn own_number(&self, name: &str) -> Option<u64> {
+        self.own.get(name)?.parse().ok()
+    }
+
+    /// `ebbtide 0.1.0`, `memcached 1.6.18`
+    pub fn server(&self) -> String {
+        let version = |stats: &BTreeMap<String, String>| stats.get("version").cloned();
+        match version(&self.own) {
+            Some(version) => format!("ebbtide {version}"),
+            None => format!("memcached {}", version(&self.stats).as_deref().unwrap_or("-")),
+        }
+    }
+}
+
+/// The way to the server. A connection that fails is given up, and the next sample makes a new one.
+pub struct Source {
+    target: String,
+    connection: Option<Connection>,
+}
+
+struct Connection {
+    stream: BufReader<TcpStream>,
+    /// Whether the server knows `stats ebbtide`.
+    is_ours: bool,
+}
+
+impl Source {
+    pub fn new(target: String) -> Self {
+        Self { target, connection: None }
+    }
+
+    pub fn target(&self) -> &str {
+        &self.target
+    }
+
+    /// Asks the server, for at most a few seconds.
+    pub fn sample(&mut self) -> Result<Sample, Error> {
+        let mut connection = match self.connection.take() {
+            Some(connection) => connection,
+            None => self.connect().map_err(|source| Error::Connection { target: self.target.clone(), source })?,
+        };
+        let stats = self.ask(&mut connection, "stats")?.map_err(|reason| self.unexpected(reason))?;
+        let mut own = BTreeMap::new();
+        if connection.is_ours {
+            match self.ask(&mut connection, "stats ebbtide")? {
+                Ok(stats) => own = stats,
+                Err(_) => connection.is_ours = false,
+            }
+        }
+        self.connection = Some(connection);
+        Ok(Sample { taken: Instant::now(), stats, own })
+    }
+
+    fn connect(&self) -> io::Result<Connection> {
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in self.target.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.set_write_timeout(Some(PATIENCE))?;
+                    return Ok(Connection { stream: BufReader::new(stream), is_ours: true });
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// The statistics, or the line with which the server refuses to tell them.
+    fn ask(
+        &self,
+        connection: &mut Connection,
+        command: &str,
+    ) -> Result<Result<BTreeMap<String, String>, String>, Error> {
+        converse(&mut connection.stream, command).map_err(|source| {
+            let source = match source.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {} s", PATIENCE.as_secs()))
+                }
+                _ => source,
+            };
+            Error::Connection { target: self.target.clone(), source }
+        })
+    }
+
+    fn unexpected(&self, reason: String) -> Error {
+        Error::Protocol { target: self.target.clone(), reason: format!("`{reason}` to stats") }
+    }
+}
+
+fn converse(stream: &mut BufReader<TcpStream>, command: &str) -> io::Result<Result<BTreeMap<String, String>, String>> {
+    stream.get_mut().write_all(format!("{command}\r\n").as_bytes())?;
+    read_stats(&mut stream.take(LONGEST_ANSWER))
+}
+
+fn read_stats(input: &mut impl BufRead) -> io::Result<Result<BTreeMap<String, String>, String>> {
+    let mut stats = BTreeMap::new();
+    let mut bytes = Vec::new();
+    // An answer that trickles in could take for ever, one byte within each timeout.
+    let begun = Instant::now();
+    loop {
+        bytes.clear();
+        if input.read_until(b'\n', &mut bytes)? == 0 || bytes.last() != Some(&b'\n') {
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let line = String::from_utf8_lossy(&bytes);
+        let line = line.trim_end();
+        if line == "END" {
+            return Ok(Ok(stats));
+        }
+        match stat(line) {
+            Some((name, value)) => drop(stats.insert(name, value)),
+            None => return Ok(Err(printable(line.chars().take(80)))),
+        }
+    }
+}
+
+/// `STAT <name> <value>`; the value may be empty.
+fn stat(line: &str) -> Option<(String, String)> {
+    let mut words = line.strip_prefix("STAT ")?.splitn(2, ' ');
+    let name = words.next()?.to_owned();
+    Some((name, printable(words.next().unwrap_or_default().chars())))
+}
+
+/// Without what would steer a terminal.
+fn printable(text: impl Iterator<Item = char>) -> String {
+    text.map(|c| if c.is_control() { '?' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(mut text: &[u8]) -> io::Result<Result<BTreeMap<String, String>, String>> {
+        read_stats(&mut text)
+    }
+
+    #[test]
+    fn answers_are_read_to_their_end() {
+        let stats =
+            read(b"STAT pid 7\r\nSTAT version 1.6\x1b[2J\r\nSTAT empty \r\nEND\r\nSTAT pid 8\r\n").unwrap().unwrap();
+        assert_eq!(stats["pid"], "7");
+        assert_eq!(stats["version"], "1.6?[2J");
+        assert_eq!(stats["empty"], "");
+        assert_eq!(read(b"ERROR\r\n").unwrap().unwrap_err(), "ERROR");
+        for cut in [&b""[..], b"STAT pid 7\r\n", b"STAT pid 7\r\nEN"] {
+            assert_eq!(read(cut).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        }
+    }
+
+    #[test]
+    fn sums_take_what_is_there() {
+        let sample = Sample::from_lines(Instant::now(), "a 1\nb 2\nbroken x", "");
+        assert_eq!(sample.sum(&["a", "b", "missing"]), Some(3));
+        assert_eq!(sample.sum(&["missing", "broken"]), None);
+        assert_eq!(sample.server(), "memcached -");
+    }
+}

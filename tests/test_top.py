@@ -1,0 +1,227 @@
+"""`ebbtide top`: on Ebbtide and on memcached, as one report, as JSON, and in a real terminal."""
+
+import contextlib
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+
+import pyte
+import pytest
+
+from harness import EBBTIDE, MEMCACHED, USER, Server, free_port
+
+COLUMNS, ROWS = 100, 24
+
+
+def top(*args, **options):
+    return subprocess.run([EBBTIDE, "top", *args], capture_output=True, text=True, timeout=60, **options)
+
+
+def address(server):
+    return f"127.0.0.1:{server.port}"
+
+
+@contextlib.contextmanager
+def load(server):
+    """Gets that hit three times of four, until the end."""
+    stop = threading.Event()
+
+    def work():
+        with server.connect() as connection:
+            connection.ask(b"set hit 0 0 5\r\nvalue\r\n")
+            while not stop.is_set():
+                for key in (b"hit", b"hit", b"hit", b"miss"):
+                    connection.ask(b"get " + key + b"\r\n", b"END\r\n")
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_one_report_without_a_terminal(either):
+    with load(either):
+        done = top(address(either), "--interval", "0.5")
+    assert (done.returncode, done.stderr) == (0, "")
+    fields = dict(re.split(r" +", line, maxsplit=1) for line in done.stdout.splitlines())
+    assert fields["target"] == address(either)
+    assert fields["server"].split()[0] == ("ebbtide" if either.binary == EBBTIDE else "memcached")
+    assert 0.6 < float(fields["hit_ratio"]) < 0.9
+    assert float(fields["operations.get.per_second"]) > 0
+    assert int(fields["operations.set.total"]) >= 1
+    # What memcached does not tell is a dash.
+    assert (fields["memory.used_bytes"] == "-") == (either.binary == MEMCACHED)
+
+
+def test_json_has_one_object_per_interval(either):
+    with load(either):
+        running = subprocess.Popen(
+            [EBBTIDE, "top", address(either), "--json", "--interval", "0.2"], stdout=subprocess.PIPE, text=True
+        )
+        reports = [json.loads(running.stdout.readline()) for _ in range(3)]
+        running.kill()
+        running.communicate()
+    totals = [report["operations"]["get"]["total"] for report in reports]
+    assert totals == sorted(totals) and totals[0] < totals[2]
+    for report in reports:
+        assert report["operations_per_second"] > 0
+        assert 0.6 < report["hit_ratio"] < 0.9
+        assert report["memory"]["limit_bytes"] == 64 << 20
+
+
+def test_totals_are_those_of_stats(either):
+    report = json.loads(top(address(either), "--json", "--once", "--interval", "0.1").stdout)
+    assert report["items"] == int(either.stat("curr_items"))
+    assert report["operations"]["get"]["total"] == int(either.stat("cmd_get"))
+    assert report["connections"]["limit"] == 1024
+
+
+def test_a_server_that_goes_away_and_comes_back_is_reported():
+    port = free_port()
+    flags = ["-l", f"127.0.0.1:{port}"]
+    with contextlib.ExitStack() as cleanup:
+        server = cleanup.enter_context(contextlib.ExitStack())
+        server.enter_context(listening(flags, port))
+        running = subprocess.Popen(
+            [EBBTIDE, "top", f"127.0.0.1:{port}", "--json", "--interval", "0.1"], stdout=subprocess.PIPE, text=True
+        )
+        cleanup.callback(lambda: (running.kill(), running.communicate()))
+        assert json.loads(running.stdout.readline())["interval_seconds"] > 0
+        server.close()
+        wait_for(running, lambda report: "error" in report)
+        cleanup.enter_context(listening(flags, port))
+        again = wait_for(running, lambda report: "error" not in report)
+        # Another process: nothing can be said about the time between.
+        assert again["operations_per_second"] is None
+
+
+@contextlib.contextmanager
+def listening(flags, port):
+    """A server on a given port; the harness looks for one on a port of its own choice."""
+    server = subprocess.Popen([EBBTIDE, *USER, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 20
+        while top(f"127.0.0.1:{port}", "--once", "--interval", "0.1").returncode:
+            assert time.monotonic() < deadline, "the server does not listen"
+        yield
+    finally:
+        server.send_signal(signal.SIGTERM)
+        server.wait(20)
+
+
+def wait_for(running, wanted):
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        report = json.loads(running.stdout.readline())
+        if wanted(report):
+            return report
+    raise AssertionError("it did not come")
+
+
+@pytest.mark.parametrize(
+    "args, message",
+    [
+        (["127.0.0.1:1", "--once"], "127.0.0.1:1: Connection refused"),
+        (["--interval", "0"], "give seconds from 0.1 to 3600"),
+    ],
+)
+def test_refusals_name_the_reason(args, message):
+    done = top(*args)
+    assert done.returncode != 0
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+class Terminal:
+    """`ebbtide top` in a terminal of its own."""
+
+    def __init__(self, *args):
+        self.screen = pyte.Screen(COLUMNS, ROWS)
+        self.stream = pyte.ByteStream(self.screen)
+        self.output = bytearray()
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execv(EBBTIDE, [EBBTIDE, "top", *args])
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self.pid, 0)
+        os.close(self.fd)
+
+    def take(self):
+        if select.select([self.fd], [], [], 0.1)[0]:
+            with contextlib.suppress(OSError):
+                data = os.read(self.fd, 1 << 16)
+                self.output += data
+                self.stream.feed(data)
+
+    def until(self, wanted, what):
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            self.take()
+            found = wanted("\n".join(line.rstrip() for line in self.screen.display))
+            if found:
+                return found
+        raise AssertionError(f"{what} did not come:\n" + "\n".join(self.screen.display))
+
+    def leaves(self, key):
+        """The exit code after a key."""
+        os.write(self.fd, key)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            self.take()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.take()
+                return os.waitstatus_to_exitcode(status)
+        raise AssertionError(f"{key} does not end it")
+
+
+def gets(screen):
+    row = re.search(r"^get +([\d.]+( [kM])?)/s +([\d.]+( [kM])?) ", screen, re.M)
+    return row and row.group(3)
+
+
+@pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
+def test_the_screen_moves_and_the_terminal_is_given_back(either, key):
+    with load(either), Terminal(address(either), "--interval", "0.2") as terminal:
+        first = terminal.until(gets, "a rate")
+        terminal.until(lambda screen: gets(screen) not in (None, first), "another number")
+        assert f"{address(either)}  up" in terminal.screen.display[0]
+        assert not termios.tcgetattr(terminal.fd)[3] & termios.ECHO
+        assert terminal.leaves(key) == 0
+        after = termios.tcgetattr(terminal.fd)
+        assert after[3] & termios.ECHO and after[3] & termios.ICANON
+        # Out of the alternate screen, and the cursor is there again.
+        assert terminal.output.rfind(b"\x1b[?1049l") > terminal.output.rfind(b"\x1b[?1049h") >= 0
+        assert terminal.output.rfind(b"\x1b[?25h") > terminal.output.rfind(b"\x1b[?25l")
+
+
+def test_the_screen_says_when_the_server_is_gone():
+    with Server(EBBTIDE) as server:
+        with Terminal(address(server), "--interval", "0.2") as terminal:
+            terminal.until(gets, "a rate")
+            server.__exit__()
+            terminal.until(lambda screen: "No answer for" in screen and "Connection refused" in screen, "the news")
+            assert gets("\n".join(terminal.screen.display)), "the last numbers stay"
+            with listening(["-l", f"127.0.0.1:{server.port}"], server.port):
+                terminal.until(lambda screen: "No answer" not in screen, "the server")
+            assert terminal.leaves(b"q") == 0
