@@ -54,8 +54,11 @@ REFUSED = [
     (["-l", "192.0.2.1"], 71, ["-l 192.0.2.1", "failed to listen"]),
     (["-s", "/nonexistent/socket"], 71, ["-s /nonexistent/socket", "failed to listen"]),
     (["-o", "proxy_config=/etc/hostname"], 64, ["proxy_config", "no proxy"]),
-    (["-Y", "/etc/hostname"], 64, ["-Y"]),
-    (["-S"], 64, ["-S"]),
+    (["-Y", "/nonexistent"], 1, ["-Y", "/nonexistent", "Could not open authfile"]),
+    (["-Y", "/etc/hostname"], 1, ["-Y", "/etc/hostname", "malformed entry", "user:password"]),
+    (["-Y", "/etc/hostname", "-B", "binary"], 64, ["-Y", "BINARY"]),
+    (["-S"], 1, ["-S", "MEMCACHED_SASL_PWDB"]),
+    (["-S", "-B", "ascii"], 64, ["-S", "ASCII"]),
     (["--policy", "frob"], 64, ["--policy frob", "merge"]),
 ]
 

@@ -2,6 +2,7 @@
 //! (`--memory-limit=64`, or as much of one as is clear), flags in any order.
 
 mod admin;
+mod auth;
 mod extended;
 mod table;
 mod tls;
@@ -11,6 +12,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebbtide_server::Protocol;
 use lexopt::Arg;
 
 use self::admin::AdminFlag;
@@ -18,6 +20,7 @@ use self::table::{Flag, Meaning};
 use crate::error::Error;
 
 pub use self::admin::DEFAULT_PORT;
+pub use self::auth::auth;
 pub use self::table::FLAGS;
 pub use self::tls::Tls;
 
@@ -60,6 +63,10 @@ pub struct Settings {
     pub allow_watch: bool,
     pub tls: Tls,
     pub admin: AdminFlag,
+    /// `None`: what the authentication asks for, or all.
+    pub protocol: Option<Protocol>,
+    pub sasl: bool,
+    pub auth_file: Option<PathBuf>,
     pub daemon: bool,
     pub pid_file: Option<PathBuf>,
     pub user: Option<String>,
@@ -96,6 +103,9 @@ impl Default for Settings {
             allow_watch: true,
             tls: Tls::default(),
             admin: AdminFlag::default(),
+            protocol: None,
+            sasl: false,
+            auth_file: None,
             daemon: false,
             pid_file: None,
             user: None,
@@ -222,7 +232,9 @@ impl Settings {
             }
             "memory-limit" => self.memory_bytes = values::megabytes(name, value)?,
             "max-item-size" => self.max_value_bytes = values::size(name, value)?,
-            "protocol" => protocol(name, value)?,
+            "protocol" => self.protocol = Some(auth::protocol(name, value)?),
+            "enable-sasl" => self.sasl = true,
+            "auth-file" => self.auth_file = Some(value.into()),
             "extended" => extended::parse(value, self)?,
             "verbose" => self.verbosity = self.verbosity.saturating_add(1),
             "enable-shutdown" => self.allow_shutdown = true,
@@ -247,6 +259,7 @@ impl Settings {
 
     /// What no flag can decide alone.
     fn check(&self) -> Result<(), Error> {
+        auth::check(self)?;
         let (memory, most) = (self.memory_bytes, self.max_value_bytes);
         let advice = if most < MAX_VALUE_LEAST {
             "Item max size cannot be less than 1024 bytes. Raise -I to 1k or more."
@@ -272,16 +285,6 @@ impl Settings {
 
 fn port(name: &str, value: &str) -> Result<u16, Error> {
     value.parse().map_err(|_| Error::Limit(format!("{name} {value}: Invalid port number; give one from 0 to 65535")))
-}
-
-fn protocol(name: &str, value: &str) -> Result<(), Error> {
-    match value {
-        "auto" | "ascii" => Ok(()),
-        "binary" => Err(Error::Limit(format!("{name} binary: the binary protocol is not spoken; use auto or ascii"))),
-        _ => Err(Error::Limit(format!(
-            "{name} {value}: Invalid value for binding protocol: {value}; should be one of auto or ascii"
-        ))),
-    }
 }
 
 #[cfg(test)]
@@ -311,7 +314,7 @@ mod tests {
     #[test]
     fn every_used_flag_of_the_table_sets_something() {
         for flag in FLAGS.iter().filter(|flag| flag.meaning == Meaning::Used) {
-            if matches!(flag.long, "help" | "version" | "license" | "protocol") {
+            if matches!(flag.long, "help" | "version" | "license") {
                 continue;
             }
             let value = match flag.long {
@@ -319,6 +322,7 @@ mod tests {
                 "max-item-size" => "2k",
                 "extended" => "idle_timeout=9",
                 "admin" => "off",
+                "protocol" => "binary",
                 _ => "63",
             };
             let mut settings = Settings::default();
@@ -359,11 +363,8 @@ mod tests {
             (&["-I", "33m"], "1/2 of memory"),
             (&["-p", "70000"], "-p 70000"),
             (&["-p", "0"], "nothing to listen on"),
-            (&["-B", "binary"], "not spoken"),
             (&["-a", "9"], "octal"),
             (&["-o", "proxy_config=f"], "proxy"),
-            (&["-Y", "f"], "authentication"),
-            (&["-S"], "SASL"),
         ] {
             match read(line) {
                 Err(Error::Limit(message)) => assert!(message.contains(part), "{message}"),

@@ -3,12 +3,12 @@
 use std::thread;
 
 use ebbtide_server::ebbtide::{ByteSize, Cache, Policy};
-use ebbtide_server::{ReloadHandle, Server, ServerOptions, StopHandle};
+use ebbtide_server::{Protocol, ReloadHandle, Server, ServerOptions, StopHandle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::error::Error;
-use crate::flags::{DEFAULT_PORT, Settings};
+use crate::flags::{self, DEFAULT_PORT, Settings};
 use crate::process::{self, PidFile};
 use crate::{daemon, listeners};
 
@@ -20,9 +20,11 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     if daemon::is_copy() {
         daemon::detach()?;
     }
+    // Before another user takes over, who may not be allowed to read it.
+    let auth = flags::auth(&settings)?;
     prepare(&settings)?;
     let cache = cache(&settings)?;
-    let options = options(&settings)?;
+    let options = ServerOptions { auth, ..options(&settings)? };
     let server = Server::bind(options, cache).map_err(|error| not_bound(&settings, error))?;
     let pid_file = settings.pid_file.as_deref().and_then(|path| {
         PidFile::write(path)
@@ -93,6 +95,7 @@ fn options(settings: &Settings) -> Result<ServerOptions, Error> {
         allow_dump: settings.allow_dump,
         allow_watch: settings.allow_watch,
         tls: settings.tls.options()?,
+        protocol: settings.protocol.unwrap_or(Protocol::Auto),
         ..ServerOptions::default()
     })
 }

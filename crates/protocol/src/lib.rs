@@ -1,4 +1,4 @@
-//! The memcached classic text protocol, sans-IO: bytes in, requests or answers out, without an allocation per command.
+//! The memcached protocols, sans-IO: bytes in, requests or answers out, without an allocation per command.
 //!
 //! | module | holds |
 //! |---|---|
@@ -7,11 +7,15 @@
 //! | `request` | what a command asks for, borrowed from the read buffer |
 //! | `number` | decimal arguments with the C library's rules |
 //! | `reply` | every line a server answers, and the writers that format them |
+//! | `binary` | the binary protocol, with modules of its own |
+//! | `login` | what is said before a client of the text protocol is known |
 //! | `client` | the other side: request writers and a response parser for load generators and tests |
 #![forbid(unsafe_code)]
 
+pub mod binary;
 pub mod client;
 mod command;
+pub mod login;
 mod number;
 mod parser;
 pub mod reply;

@@ -56,6 +56,9 @@ counters! {
     cas_badval,
     store_too_large,
     store_no_memory,
+    /// Attempts to say who one is, and those of them that failed.
+    auth_commands,
+    auth_errors,
     bytes_read,
     bytes_written,
     /// Connections closed because they were idle.

@@ -1,5 +1,6 @@
 use std::io;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +27,10 @@ pub enum Error {
         "certificates of clients are asked for (ssl_verify_mode), and nothing says who signs them; give ssl_ca_cert=<file>"
     )]
     NoCaCertificate,
+    #[error("Could not open authfile [{}] for reading, error {source}; give a file of user:password lines", path.display())]
+    UserFileRead { path: PathBuf, source: io::Error },
+    #[error("Authfile [{}] has a malformed entry. Line {line}: {reason}", path.display())]
+    UserFileEntry { path: PathBuf, line: usize, reason: &'static str },
     #[error("failed to set up event polling: {0}")]
     Poll(io::Error),
     #[error("failed to start a thread: {0}")]

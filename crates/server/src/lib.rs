@@ -18,7 +18,8 @@
 //! | `worker` | the event loop of one thread |
 //! | `tls` | certificates, and streams that they protect |
 //! | `connection` | reading, writing and backpressure of one connection |
-//! | `session` | its protocol state: commands in, answers out |
+//! | `session` | its protocol state, a file per dialect: commands in, answers out |
+//! | `auth` | who may speak to the server |
 //! | `execute` | the commands, by family |
 //! | `output` | answers on their way out, large values among them |
 //! | `counters`, `shared` | what is counted, and what threads share |
@@ -28,6 +29,7 @@
 
 mod acceptor;
 mod admin;
+mod auth;
 mod connection;
 mod counters;
 mod error;
@@ -43,9 +45,10 @@ mod tls;
 mod worker;
 
 pub use admin::Admin;
+pub use auth::{Auth, UserFile, UserFormat};
 pub use ebbtide;
 pub use error::Error;
-pub use options::{Listen, ServerOptions};
+pub use options::{Listen, Protocol, ServerOptions};
 pub use server::{ReloadHandle, Running, Server, StopHandle};
 pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 

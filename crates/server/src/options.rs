@@ -3,6 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::auth::Auth;
 use crate::{Admin, Error, TlsOptions};
 
 /// Where a server listens.
@@ -30,7 +31,8 @@ impl fmt::Display for Listen {
 /// How a server behaves; with the flag in parentheses.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
-    /// (`-l`, `-p`, `-s`) Default: port 11211 on the loopback interface, because there is no authentication.
+    /// (`-l`, `-p`, `-s`) Default: port 11211 on the loopback interface, because by default nobody is asked who
+    /// it is.
     pub listeners: Vec<Listen>,
     /// (`-t`) Worker threads. Default: one per core, as a worker never blocks.
     pub threads: usize,
@@ -61,6 +63,19 @@ pub struct ServerOptions {
     pub allow_watch: bool,
     /// (`-Z`) What [`Listen::Tls`] listeners need. Default: none.
     pub tls: Option<TlsOptions>,
+    /// (`-B`) What clients may speak; [`Auth`] decides otherwise. Default: auto, as memcached.
+    pub protocol: Protocol,
+    /// (`-Y`, `-S`) How clients show who they are. Default: nobody is asked.
+    pub auth: Option<Auth>,
+}
+
+/// What clients may speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// Text or binary, told apart by the first byte of a connection.
+    Auto,
+    Ascii,
+    Binary,
 }
 
 impl Default for ServerOptions {
@@ -80,11 +95,22 @@ impl Default for ServerOptions {
             allow_dump: true,
             allow_watch: true,
             tls: None,
+            protocol: Protocol::Auto,
+            auth: None,
         }
     }
 }
 
 impl ServerOptions {
+    /// The protocol that is spoken, as `stats settings` names it.
+    pub(crate) fn binding_protocol(&self) -> &'static str {
+        match (&self.auth, self.protocol) {
+            (Some(Auth::Ascii(_)), _) | (None, Protocol::Ascii) => "ascii",
+            (Some(Auth::Sasl(_)), _) | (None, Protocol::Binary) => "binary",
+            (None, Protocol::Auto) => "auto-negotiate",
+        }
+    }
+
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let at_least_one = |option, value: usize| match value {
             0 => Err(Error::Option { option, value: value.to_string(), reason: "must be at least 1" }),

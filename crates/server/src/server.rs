@@ -203,12 +203,11 @@ pub struct ReloadHandle {
 }
 
 impl ReloadHandle {
-    /// Reads the certificates again, for connections that come from now on. If they are bad the old ones stay in use.
+    /// Reads the certificates and the users again, for those who come from now on. What is bad stays as it was.
     pub fn reload(&self) -> Result<(), Error> {
-        match &self.shared.certificates {
-            Some(certificates) => certificates.refresh(),
-            None => Ok(()),
-        }
+        let certificates = self.shared.certificates.as_ref().map_or(Ok(()), |certificates| certificates.refresh());
+        let users = self.shared.options.auth.as_ref().map_or(Ok(()), |auth| auth.users().reload());
+        certificates.and(users)
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Flag {
     pub help: &'static str,
 }
 
-use Meaning::{Given, Ignored, Refused, Used};
+use Meaning::{Given, Ignored, Used};
 
 const SLABS: &str = "segments take the place of slab classes";
 const RESTART: &str = "the cache starts empty";
@@ -57,13 +57,13 @@ pub const FLAGS: &[Flag] = &[
     flag('R', "max-reqs-per-event", Some("num"), Used, "requests of one connection before the others have their turn\n(default: 20)"),
     flag('C', "disable-cas", None, Ignored("cas tokens cost no memory here"), ""),
     flag('b', "listen-backlog", Some("num"), Used, "connections that wait to be accepted (default: 1024)"),
-    flag('B', "protocol", Some("name"), Used, "ascii or auto; binary is not spoken"),
+    flag('B', "protocol", Some("name"), Used, "ascii, binary or auto (default: auto)"),
     flag('I', "max-item-size", Some("num"), Used, "largest value, with k or m (default: 1m, min: 1k, max: 1024m,\nat most half of -m)"),
-    flag('S', "enable-sasl", None, Refused("SASL is not spoken, and the server would be open to everyone"), ""),
+    flag('S', "enable-sasl", None, Used, "ask every client for a password, with SASL in the binary protocol;\nusers: -Y, or the file in the variable MEMCACHED_SASL_PWDB"),
     flag('F', "disable-flush-all", None, Used, "refuse the command \"flush_all\""),
     flag('X', "disable-dumping", None, Used, "refuse to list the keys"),
     flag('W', "disable-watch", None, Used, "refuse the command \"watch\""),
-    flag('Y', "auth-file", Some("file"), Refused("authentication is not there, and the server would be open to everyone"), ""),
+    flag('Y', "auth-file", Some("file"), Used, "ask every client for a password, with a set in the text protocol;\nlines of user:password, read again on SIGHUP"),
     flag('e', "memory-file", Some("file"), Ignored(RESTART), ""),
     flag('Z', "enable-ssl", None, Used, "TLS on all TCP addresses but those of -l that begin with notls:;\nneeds -o ssl_chain_cert=<file>,ssl_key=<file>"),
     flag('o', "extended", Some("list"), Used, "options with commas; idle_timeout=<seconds> and ssl_... have a\nmeaning, most others of memcached 1.6 give a warning"),

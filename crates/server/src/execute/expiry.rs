@@ -1,11 +1,12 @@
-//! memcached's exptime: 0 is never, negative is past, up to 30 days is seconds from now, and more is a Unix time.
+//! memcached's exptime: 0 is never, negative is past, up to 30 days is seconds from now, and more is a Unix time. The
+//! text protocol has signed ones, the binary protocol unsigned ones.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ebbtide::Ttl;
 
 /// The longest relative exptime, in seconds.
-const RELATIVE_LIMIT: i32 = 60 * 60 * 24 * 30;
+const RELATIVE_LIMIT: i64 = 60 * 60 * 24 * 30;
 
 /// The time since the Unix epoch.
 pub fn unix_now() -> Duration {
@@ -13,7 +14,8 @@ pub fn unix_now() -> Duration {
 }
 
 /// The life that an exptime gives. `now` is the Unix time; it is asked for only if it matters.
-pub fn ttl(exptime: i32, now: impl FnOnce() -> Duration) -> Ttl {
+pub fn ttl(exptime: impl Into<i64>, now: impl FnOnce() -> Duration) -> Ttl {
+    let exptime = exptime.into();
     match exptime {
         0 => Ttl::Never,
         ..0 => Ttl::Past,
@@ -27,7 +29,8 @@ pub fn ttl(exptime: i32, now: impl FnOnce() -> Duration) -> Ttl {
 }
 
 /// The delay that an exptime means for flush_all.
-pub fn flush_delay(exptime: i32, now: impl FnOnce() -> Duration) -> Duration {
+pub fn flush_delay(exptime: impl Into<i64>, now: impl FnOnce() -> Duration) -> Duration {
+    let exptime = exptime.into();
     match exptime {
         ..=0 => Duration::ZERO,
         1..=RELATIVE_LIMIT => Duration::from_secs(exptime as u64),
@@ -53,6 +56,7 @@ mod tests {
         assert_eq!(ttl(1_800_000_001, NOW), Ttl::Past);
         assert_eq!(ttl(1_800_000_002, NOW), Ttl::Seconds(1));
         assert_eq!(ttl(i32::MAX, NOW), Ttl::Seconds(347_483_646));
+        assert_eq!(ttl(u32::MAX, NOW), Ttl::Seconds(2_494_967_294));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! When the output is full in the middle of a run the remaining keys are not answered: the caller is told where in the
 //! input the first of them stands, sends what there is, and parses on from there.
 
-use ebbtide::{Item, Lookup};
+use ebbtide::{Handle, Item, Lookup};
 use ebbtide_protocol::{Get, reply};
 
 use super::Executor;
@@ -15,7 +15,7 @@ use crate::observe::Command;
 use crate::output::Output;
 
 /// Keys per batch: enough to overlap all the memory accesses a core can have in flight several times over.
-const RUN_KEYS: usize = 64;
+pub const RUN_KEYS: usize = 64;
 /// Values from here on are not copied but sent from where they lie in the cache.
 const STREAM_BYTES: usize = 64 << 10;
 /// The largest value that is copied after all, when the cache does not let more memory be pinned.
@@ -162,25 +162,40 @@ pub fn position_in(input: &[u8], key: &[u8]) -> usize {
     key.as_ptr() as usize - input.as_ptr() as usize
 }
 
+/// How a value is sent.
+pub enum Payload {
+    Copy,
+    /// From where it lies.
+    Stream(Handle),
+    /// It can neither be pinned nor copied.
+    Refused,
+}
+
+#[inline]
+pub fn payload(item: &Item<'_>) -> Payload {
+    let length = item.len();
+    if length < STREAM_BYTES {
+        return Payload::Copy;
+    }
+    match item.to_handle() {
+        Ok(handle) => Payload::Stream(handle),
+        Err(_) if length <= COPY_BYTES => Payload::Copy,
+        Err(_) => Payload::Refused,
+    }
+}
+
 /// False if the value can neither be pinned nor copied: then an error has been answered.
 fn write_item(key: &[u8], item: &Item<'_>, with_cas: bool, output: &mut Output) -> bool {
-    let length = item.len();
-    let handle = match length {
-        0..STREAM_BYTES => None,
-        _ => match item.to_handle() {
-            Ok(handle) => Some(handle),
-            Err(_) if length <= COPY_BYTES => None,
-            Err(_) => {
-                output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_WRITING);
-                return false;
-            }
-        },
-    };
+    let payload = payload(item);
+    if let Payload::Refused = payload {
+        output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_WRITING);
+        return false;
+    }
     let cas = with_cas.then(|| item.cas());
-    reply::value_header(output.bytes(), key, item.flags(), length, cas);
-    match handle {
-        Some(handle) => output.push_value(handle),
-        None => item.copy_to(output.bytes()),
+    reply::value_header(output.bytes(), key, item.flags(), item.len(), cas);
+    match payload {
+        Payload::Stream(handle) => output.push_value(handle),
+        Payload::Copy | Payload::Refused => item.copy_to(output.bytes()),
     }
     output.bytes().extend_from_slice(reply::LINE_END);
     true

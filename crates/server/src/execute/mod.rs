@@ -1,9 +1,11 @@
 //! Commands against the cache. Each file is a family of them; this one holds what they share.
 
 mod admin;
+pub mod binary;
 mod body;
 mod expiry;
 mod get;
+mod intake;
 mod keyed;
 mod stats;
 mod store;
@@ -14,6 +16,7 @@ use std::sync::Arc;
 use ebbtide::Cache;
 use ebbtide_protocol::{Rejection, Request};
 
+use crate::ServerOptions;
 use crate::counters::Counters;
 use crate::observe::{Command, Probe, Samples};
 use crate::output::Output;
@@ -46,6 +49,18 @@ impl Executor {
 
     pub fn counters(&self) -> &Counters {
         &self.shared.counters[self.worker]
+    }
+
+    pub fn options(&self) -> &ServerOptions {
+        &self.shared.options
+    }
+
+    /// Whether a client of the text protocol is who it says.
+    pub fn authenticate(&self, user: &[u8], password: &[u8]) -> bool {
+        let known = self.options().auth.as_ref().is_some_and(|auth| auth.users().knows(user, password));
+        self.counters().auth_commands.add(1);
+        self.counters().auth_errors.add(u64::from(!known));
+        known
     }
 
     pub fn probe(&self) -> &Probe {

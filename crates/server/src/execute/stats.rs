@@ -12,6 +12,7 @@ use nix::sys::time::TimeVal;
 
 use super::expiry::unix_now;
 use super::{Executor, tls};
+use crate::auth::Auth;
 use crate::counters::Totals;
 use crate::shared::lock;
 use crate::{Listen, VERSION};
@@ -150,9 +151,12 @@ impl Executor {
         stat(out, "reqs_per_event", options.requests_per_event);
         stat(out, "cas_enabled", "yes");
         stat(out, "tcp_backlog", options.backlog);
-        stat(out, "binding_protocol", "ascii");
-        stat(out, "auth_enabled_sasl", "no");
-        stat(out, "auth_enabled_ascii", "no");
+        stat(out, "binding_protocol", options.binding_protocol());
+        stat(out, "auth_enabled_sasl", yes_no(matches!(options.auth, Some(Auth::Sasl(_)))));
+        match &options.auth {
+            Some(Auth::Ascii(users)) => stat(out, "auth_enabled_ascii", users.path().display()),
+            _ => stat(out, "auth_enabled_ascii", "no"),
+        }
         stat(out, "item_size_max", self.cache.max_value().as_bytes());
         stat(out, "maxconns_fast", "yes");
         stat(out, "flush_enabled", yes_no(options.allow_flush));
@@ -281,8 +285,8 @@ fn commands(counts: &Counts, out: &mut Vec<u8>) {
     stat(out, "touch_misses", totals.touch_misses);
     stat(out, "store_too_large", totals.store_too_large);
     stat(out, "store_no_memory", totals.store_no_memory);
-    stat(out, "auth_cmds", 0);
-    stat(out, "auth_errors", 0);
+    stat(out, "auth_cmds", totals.auth_commands);
+    stat(out, "auth_errors", totals.auth_errors);
 }
 
 /// Seconds with six digits behind the point.

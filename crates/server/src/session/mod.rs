@@ -1,11 +1,19 @@
 //! The protocol state of one connection: a session for each dialect that turns what has arrived into answers. None
 //! knows a socket.
 
+mod binary;
+mod login;
 mod text;
 
+use ebbtide_protocol::binary::REQUEST_MAGIC;
+
+use crate::auth::Auth;
 use crate::execute::Executor;
+use crate::execute::binary::Sasl;
+use crate::options::Protocol;
 use crate::output::Output;
 
+use binary::BinarySession;
 use text::TextSession;
 
 /// A value up to this size is waited for in the read buffer; a larger one that is not all there gets a buffer, or
@@ -14,10 +22,16 @@ const INLINE_VALUE_BYTES: usize = 8 << 10;
 
 pub struct Session {
     dialect: Dialect,
+    id: usize,
 }
 
 enum Dialect {
+    /// Nothing has arrived.
+    Undecided,
+    /// Text, of somebody who is not known yet.
+    Login,
     Text(TextSession),
+    Binary(Box<BinarySession>),
 }
 
 /// Why processing stopped.
@@ -41,13 +55,15 @@ pub struct Progress {
 impl Session {
     /// `id`: the connection's number in `stats conns`.
     pub fn new(id: usize) -> Self {
-        Self { dialect: Dialect::Text(TextSession::new(id)) }
+        Self { dialect: Dialect::Undecided, id }
     }
 
     /// True while the value of a storage command is being received.
     pub fn is_receiving(&self) -> bool {
         match &self.dialect {
+            Dialect::Undecided | Dialect::Login => false,
             Dialect::Text(session) => session.is_receiving(),
+            Dialect::Binary(session) => session.is_receiving(),
         }
     }
 
@@ -56,6 +72,45 @@ impl Session {
     pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
         match &mut self.dialect {
             Dialect::Text(session) => session.process(executor, input, output),
+            Dialect::Binary(session) => session.process(executor, input, output),
+            Dialect::Login => self.login(executor, input, output),
+            Dialect::Undecided => match input.first() {
+                Some(&first) => {
+                    self.dialect = self.decide(executor, first);
+                    self.process(executor, input, output)
+                }
+                None => Progress { consumed: 0, requests: 0, stopped: Stopped::Starved },
+            },
+        }
+    }
+
+    /// The dialect of a connection whose first byte is `first`.
+    fn decide(&self, executor: &Executor, first: u8) -> Dialect {
+        let options = executor.options();
+        match (&options.auth, options.protocol) {
+            (Some(Auth::Ascii(_)), _) => Dialect::Login,
+            (Some(Auth::Sasl(_)), _) => self.binary(Sasl::Unknown),
+            (None, Protocol::Binary) => self.binary(Sasl::NotSpoken),
+            (None, Protocol::Auto) if first == REQUEST_MAGIC => self.binary(Sasl::NotSpoken),
+            (None, Protocol::Auto | Protocol::Ascii) => Dialect::Text(TextSession::new(self.id)),
+        }
+    }
+
+    fn binary(&self, sasl: Sasl) -> Dialect {
+        Dialect::Binary(Box::new(BinarySession::new(self.id, sasl)))
+    }
+
+    fn login(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
+        let (before, known) = login::process(executor, input, output);
+        if !known {
+            return before;
+        }
+        self.dialect = Dialect::Text(TextSession::new(self.id));
+        let after = self.process(executor, &input[before.consumed..], output);
+        Progress {
+            consumed: before.consumed + after.consumed,
+            requests: before.requests + after.requests,
+            stopped: after.stopped,
         }
     }
 }

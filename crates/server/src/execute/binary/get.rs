@@ -1,0 +1,102 @@
+//! get and getk, quiet or not.
+//!
+//! Consecutive gets of one read form runs of up to [`RUN_KEYS`] keys, and each run is one batch for the cache. When the
+//! output is full in the middle of a run, the caller is told where in the input the first packet stands that was not
+//! answered, sends what there is, and goes on from there.
+
+use ebbtide::{Item, Lookup};
+use ebbtide_protocol::binary::Head;
+use ebbtide_protocol::binary::reply::{self, Status};
+
+use crate::execute::Executor;
+use crate::execute::get::{Payload, RUN_KEYS, payload};
+use crate::output::Output;
+
+/// Gets that wait to be executed together.
+pub struct BinaryRun<'a> {
+    keys: [&'a [u8]; RUN_KEYS],
+    marks: [Mark; RUN_KEYS],
+    length: usize,
+}
+
+#[derive(Clone, Copy)]
+struct Mark {
+    /// Where in the input the packet begins.
+    position: u32,
+    head: Head,
+    with_key: bool,
+}
+
+impl<'a> BinaryRun<'a> {
+    pub fn new() -> Self {
+        let head = Head { opcode: 0, quiet: false, opaque: [0; 4] };
+        let mark = Mark { position: 0, head, with_key: false };
+        Self { keys: [&[]; RUN_KEYS], marks: [mark; RUN_KEYS], length: 0 }
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.length == RUN_KEYS
+    }
+
+    pub fn push(&mut self, head: Head, key: &'a [u8], with_key: bool, position: usize) {
+        self.keys[self.length] = key;
+        self.marks[self.length] = Mark { position: position as u32, head, with_key };
+        self.length += 1;
+    }
+}
+
+impl Executor {
+    /// Answers a run and empties it. An error is where the first packet stands that was not answered.
+    pub fn binary_run(&self, run: &mut BinaryRun<'_>, output: &mut Output) -> Result<(), usize> {
+        if run.length == 0 {
+            return Ok(());
+        }
+        let (keys, marks) = (&run.keys[..run.length], &run.marks[..run.length]);
+        let (mut hits, mut misses) = (0, 0);
+        let mut unanswered = None;
+        self.cache.get_batch(keys, |index, lookup| {
+            let Mark { position, head, with_key } = marks[index];
+            if unanswered.is_some() || output.is_full() {
+                unanswered.get_or_insert(position as usize);
+                return;
+            }
+            let name: &[u8] = if with_key { keys[index] } else { &[] };
+            match lookup {
+                Lookup::Hit(item) => {
+                    hits += 1;
+                    write_hit(head, name, &item, output);
+                }
+                Lookup::Miss => {
+                    misses += 1;
+                    write_miss(head, name, output);
+                }
+            }
+        });
+        run.length = 0;
+        self.counters().get_hits.add(hits);
+        self.counters().get_misses.add(misses);
+        unanswered.map_or(Ok(()), Err)
+    }
+}
+
+/// `name` is the key, if the answer names it.
+pub fn write_hit(head: Head, name: &[u8], item: &Item<'_>, output: &mut Output) {
+    let payload = payload(item);
+    if let Payload::Refused = payload {
+        return reply::error(output.bytes(), head, Status::OutOfMemory);
+    }
+    reply::hit(output.bytes(), head, name, item.flags(), item.len() as u32, item.cas());
+    match payload {
+        Payload::Stream(handle) => output.push_value(handle),
+        Payload::Copy | Payload::Refused => item.copy_to(output.bytes()),
+    }
+}
+
+/// `name` as in [`write_hit`].
+pub fn write_miss(head: Head, name: &[u8], output: &mut Output) {
+    match name {
+        _ if head.quiet => {}
+        [] => reply::error(output.bytes(), head, Status::NotFound),
+        key => reply::missing_key(output.bytes(), head, key),
+    }
+}

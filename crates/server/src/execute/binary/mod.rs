@@ -1,0 +1,170 @@
+//! The commands of the binary protocol.
+
+mod get;
+mod put;
+mod sasl;
+mod stat;
+
+use ebbtide::{Change, Changed, Error, Lookup, Mode, Stored};
+use ebbtide_protocol::binary::reply::{self, Status};
+use ebbtide_protocol::binary::{Command, Head, Initial, Touched};
+
+use super::Executor;
+use super::expiry::{flush_delay, ttl, unix_now};
+use super::intake::Entry;
+use crate::output::Output;
+
+pub use get::BinaryRun;
+pub use put::PutBody;
+pub use sasl::Sasl;
+
+/// What a connection does after a packet.
+pub enum Next {
+    Continue,
+    /// Take this value off the stream before the next packet.
+    Receive(PutBody),
+    /// Take so many bytes off the stream and drop them.
+    Skip(u32),
+    /// Close once what is pending is sent.
+    Close,
+}
+
+impl Executor {
+    /// Executes anything but a get. `connection` is the number that `stats conns` gives the one who asks.
+    pub fn execute_binary(
+        &self,
+        head: Head,
+        command: Command<'_>,
+        connection: usize,
+        sasl: &mut Sasl,
+        output: &mut Output,
+    ) -> Next {
+        match command {
+            Command::Get { .. } => unreachable!("gets are executed in runs"),
+            Command::Put(put) => return self.put(head, &put, output),
+            Command::Touch { key, exptime, answer } => self.touch_binary(head, key, exptime, answer, output),
+            Command::Delete { key, cas } => self.delete_binary(head, key, cas, output),
+            Command::Arithmetic { key, delta, increment, initial, cas } => {
+                self.arithmetic_binary(head, key, (delta, increment), initial, cas, output);
+            }
+            Command::Flush { exptime } => self.flush_binary(head, exptime, output),
+            Command::Noop => self.done(head, 0, output),
+            Command::Version => reply::text(output.bytes(), head, crate::VERSION.as_bytes()),
+            Command::Stat { topic } => self.stat_binary(head, topic, connection, output),
+            Command::Quit => {
+                self.done(head, 0, output);
+                return Next::Close;
+            }
+            Command::SaslMechanisms | Command::Sasl { .. } if !sasl.is_spoken() => {
+                reply::error(output.bytes(), head, Status::UnknownCommand);
+            }
+            Command::SaslMechanisms => reply::text(output.bytes(), head, sasl::MECHANISM),
+            Command::Sasl { step, mechanism, data } => self.sasl(head, sasl, step, (mechanism, data), output),
+        }
+        Next::Continue
+    }
+
+    /// Answers that all went as expected, unless the command is quiet.
+    fn done(&self, head: Head, cas: u64, output: &mut Output) {
+        if !head.quiet {
+            reply::done(output.bytes(), head, cas);
+        }
+    }
+
+    fn touch_binary(&self, head: Head, key: &[u8], exptime: u32, answer: Touched, output: &mut Output) {
+        let name: &[u8] = if answer == Touched::KeyAndValue { key } else { &[] };
+        match self.cache.get_and_touch(key, ttl(exptime, unix_now)) {
+            Ok(Lookup::Hit(item)) => {
+                self.counters().touch_hits.add(1);
+                match answer {
+                    Touched::Flags => reply::hit(output.bytes(), head, &[], item.flags(), 0, item.cas()),
+                    Touched::Value | Touched::KeyAndValue => get::write_hit(head, name, &item, output),
+                }
+            }
+            Ok(Lookup::Miss) => {
+                self.counters().touch_misses.add(1);
+                get::write_miss(head, name, output);
+            }
+            Err(_) => reply::error(output.bytes(), head, Status::OutOfMemory),
+        }
+    }
+
+    fn flush_binary(&self, head: Head, exptime: u32, output: &mut Output) {
+        if !self.options().allow_flush {
+            return reply::error(output.bytes(), head, Status::AuthError);
+        }
+        self.counters().flush_commands.add(1);
+        self.cache.flush(flush_delay(exptime, unix_now));
+        self.done(head, 0, output);
+    }
+
+    fn delete_binary(&self, head: Head, key: &[u8], cas: u64, output: &mut Output) {
+        let deleted = match cas {
+            0 if self.cache.delete(key) => Changed::Done(()),
+            0 => Changed::Absent,
+            _ => self.cache.delete_if(key, cas),
+        };
+        match deleted {
+            Changed::Done(()) => {
+                self.counters().delete_hits.add(1);
+                self.done(head, 0, output);
+            }
+            Changed::Absent => {
+                self.counters().delete_misses.add(1);
+                reply::error(output.bytes(), head, Status::NotFound);
+            }
+            Changed::Exists => reply::error(output.bytes(), head, Status::Exists),
+        }
+    }
+
+    fn arithmetic_binary(
+        &self,
+        head: Head,
+        key: &[u8],
+        (delta, increment): (u64, bool),
+        initial: Option<Initial>,
+        cas: u64,
+        output: &mut Output,
+    ) {
+        let counters = self.counters();
+        let (change, hits, misses) = match increment {
+            true => (Change::Add(delta), &counters.incr_hits, &counters.incr_misses),
+            false => (Change::Subtract(delta), &counters.decr_hits, &counters.decr_misses),
+        };
+        let expected = (cas != 0).then_some(cas);
+        // Somebody else may make the entry between the look and the add: then there is one to change.
+        let (value, token) = loop {
+            let status = match (self.cache.change(key, change, expected), initial) {
+                (Ok(Changed::Done(number)), _) => {
+                    hits.add(1);
+                    break (number.value, number.token);
+                }
+                (Ok(Changed::Absent), Some(initial)) => match self.add_number(key, initial) {
+                    Ok(Some(token)) => break (initial.value, token),
+                    Ok(None) => continue,
+                    Err(_) => Status::OutOfMemory,
+                },
+                (Ok(Changed::Absent), None) => {
+                    misses.add(1);
+                    Status::NotFound
+                }
+                (Ok(Changed::Exists), _) => Status::Exists,
+                (Err(Error::NotNumeric), _) => Status::NonNumeric,
+                (Err(_), _) => Status::OutOfMemory,
+            };
+            return reply::error(output.bytes(), head, status);
+        };
+        if !head.quiet {
+            reply::number(output.bytes(), head, value, token);
+        }
+    }
+
+    /// Makes an entry with a number: its token, or `None` if there is an entry already.
+    fn add_number(&self, key: &[u8], initial: Initial) -> Result<Option<u64>, Error> {
+        let mut text = Vec::with_capacity(20);
+        ebbtide_protocol::reply::number(&mut text, initial.value);
+        let entry = Entry { key, flags: 0, ttl: ttl(initial.exptime, unix_now), mode: Mode::Add };
+        let written = entry.store(&self.cache, &text)?;
+        Ok((written.stored == Stored::Stored).then_some(written.token))
+    }
+}

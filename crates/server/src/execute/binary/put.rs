@@ -1,0 +1,136 @@
+//! set, add, replace, append and prepend.
+
+use ebbtide::{Error, Mode, Stored, Written};
+use ebbtide_protocol::StoreMode;
+use ebbtide_protocol::binary::reply::{self, Status};
+use ebbtide_protocol::binary::{Head, Put};
+
+use super::Next;
+use crate::execute::Executor;
+use crate::execute::expiry::{ttl, unix_now};
+use crate::execute::intake::{Entry, Intake};
+use crate::output::Output;
+
+/// A value that is being received.
+pub struct PutBody {
+    intake: Intake,
+    key: Box<[u8]>,
+    /// Its value is none.
+    put: Put<'static>,
+    head: Head,
+}
+
+impl PutBody {
+    /// Takes what belongs to the value off the front of `input`: how many bytes that was, and whether it is complete.
+    pub fn feed(&mut self, input: &[u8]) -> (usize, bool) {
+        let count = self.intake.take(input);
+        (count, self.intake.is_complete())
+    }
+}
+
+impl Executor {
+    pub(super) fn put(&self, head: Head, put: &Put<'_>, output: &mut Output) -> Next {
+        let length = u64::from(put.length);
+        if length > self.cache.max_value().as_bytes() {
+            if put.mode == StoreMode::Set {
+                // A client that could not write the new value must not go on reading the old one.
+                self.cache.delete(put.key);
+            }
+            self.counters().store_too_large.add(1);
+            reply::error(output.bytes(), head, Status::TooLarge);
+            return match put.value {
+                Some(_) => Next::Continue,
+                None => Next::Skip(put.length),
+            };
+        }
+        let entry = entry(put);
+        match put.value {
+            Some(value) => {
+                self.answer_put(head, put, entry.store(&self.cache, value), output);
+                Next::Continue
+            }
+            None => {
+                let intake = Intake::begin(&self.cache, &entry, length);
+                let Put { mode, flags, exptime, cas, length, .. } = *put;
+                let put = Put { key: &[], value: None, mode, flags, exptime, cas, length };
+                Next::Receive(PutBody { intake, key: entry.key.into(), put, head })
+            }
+        }
+    }
+
+    /// Stores a complete body and answers.
+    pub fn finish_put(&self, body: PutBody, output: &mut Output) {
+        let put = Put { key: &body.key, ..body.put };
+        let written = body.intake.finish(&self.cache, &entry(&put));
+        self.answer_put(body.head, &put, written, output);
+    }
+
+    fn answer_put(&self, head: Head, put: &Put<'_>, written: Result<Written, Error>, output: &mut Output) {
+        let counters = self.counters();
+        counters.set_commands.add(1);
+        let is_cas = matches!(mode(put), Mode::Cas(_));
+        match &written {
+            Ok(Written { stored: Stored::Stored, token }) => {
+                counters.cas_hits.add(u64::from(is_cas));
+                return self.done(head, *token, output);
+            }
+            Ok(Written { stored: Stored::Exists, .. }) => counters.cas_badval.add(1),
+            Ok(Written { stored: Stored::NotFound, .. }) => counters.cas_misses.add(1),
+            Ok(_) => {}
+            Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),
+            Err(_) => counters.store_no_memory.add(1),
+        }
+        reply::error(output.bytes(), head, status_of(put.mode, &written));
+    }
+}
+
+fn entry<'a>(put: &Put<'a>) -> Entry<'a> {
+    Entry { key: put.key, flags: put.flags, ttl: ttl(put.exptime, unix_now), mode: mode(put) }
+}
+
+/// The engine's name for a command and its token.
+fn mode(put: &Put<'_>) -> Mode {
+    match (put.mode, put.cas) {
+        (StoreMode::Append, 0) => Mode::Append,
+        (StoreMode::Append, token) => Mode::AppendIf(token),
+        (StoreMode::Prepend, 0) => Mode::Prepend,
+        (StoreMode::Prepend, token) => Mode::PrependIf(token),
+        (StoreMode::Set, 0) => Mode::Set,
+        (StoreMode::Add, 0) => Mode::Add,
+        (StoreMode::Replace, 0) => Mode::Replace,
+        (StoreMode::Set | StoreMode::Add | StoreMode::Replace, token) | (StoreMode::Cas(token), _) => Mode::Cas(token),
+    }
+}
+
+/// What is answered to a command whose value was not stored.
+fn status_of(mode: StoreMode, written: &Result<Written, Error>) -> Status {
+    match written.as_ref().map(|written| written.stored) {
+        Ok(Stored::Exists) => Status::Exists,
+        Ok(Stored::NotFound) => Status::NotFound,
+        Ok(Stored::Stored | Stored::NotStored) => match mode {
+            StoreMode::Add => Status::Exists,
+            StoreMode::Replace => Status::NotFound,
+            StoreMode::Set | StoreMode::Append | StoreMode::Prepend | StoreMode::Cas(_) => Status::NotStored,
+        },
+        // The value itself is not too large, so it is the one it was to be joined with.
+        Err(Error::ValueTooLarge { .. }) if matches!(mode, StoreMode::Append | StoreMode::Prepend) => Status::NotStored,
+        Err(Error::ValueTooLarge { .. }) => Status::TooLarge,
+        Err(_) => Status::OutOfMemory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_have_memcacheds_numbers() {
+        let too_large = Err(Error::ValueTooLarge { length: 2, limit: 1 });
+        assert_eq!(status_of(StoreMode::Set, &too_large), Status::TooLarge);
+        assert_eq!(status_of(StoreMode::Append, &too_large), Status::NotStored);
+        assert_eq!(status_of(StoreMode::Prepend, &too_large), Status::NotStored);
+        assert_eq!(status_of(StoreMode::Add, &Ok(Stored::NotStored.into())), Status::Exists);
+        assert_eq!(status_of(StoreMode::Replace, &Ok(Stored::NotStored.into())), Status::NotFound);
+        assert_eq!(status_of(StoreMode::Set, &Err(Error::OutOfMemory { reason: "" })), Status::OutOfMemory);
+    }
+}

@@ -1,0 +1,77 @@
+//! Authentication by SASL, with the mechanism PLAIN: one message of `[authorization] NUL user NUL password`.
+
+use ebbtide_protocol::binary::reply::{self, Status};
+use ebbtide_protocol::binary::{Head, Opcode};
+
+use crate::auth::Auth;
+use crate::execute::Executor;
+use crate::output::Output;
+
+/// All mechanisms there are.
+pub const MECHANISM: &[u8] = b"PLAIN";
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sasl {
+    /// The server asks nobody who it is.
+    NotSpoken,
+    Unknown,
+    /// The mechanism is chosen, the message is still to come.
+    Begun,
+    Authenticated,
+}
+
+impl Sasl {
+    pub fn is_spoken(self) -> bool {
+        self != Self::NotSpoken
+    }
+
+    /// Whether a command may be looked at, before authentication only what leads to it.
+    pub fn admits(self, opcode: u8) -> bool {
+        match self {
+            Self::NotSpoken | Self::Authenticated => true,
+            Self::Unknown | Self::Begun => matches!(
+                Opcode::from_number(opcode),
+                Some((Opcode::SaslMechanisms | Opcode::SaslAuth | Opcode::SaslStep | Opcode::Version, _))
+            ),
+        }
+    }
+}
+
+impl Executor {
+    pub(super) fn sasl(
+        &self,
+        head: Head,
+        state: &mut Sasl,
+        step: bool,
+        (mechanism, data): (&[u8], &[u8]),
+        output: &mut Output,
+    ) {
+        let may_follow = !step || matches!(state, Sasl::Begun);
+        // Whoever asks again is nobody until that has succeeded.
+        *state = Sasl::Unknown;
+        if may_follow && mechanism == MECHANISM && data.is_empty() && !step {
+            *state = Sasl::Begun;
+            return reply::auth_continue(output.bytes(), head);
+        }
+        self.counters().auth_commands.add(1);
+        if may_follow && mechanism == MECHANISM && self.knows(data) {
+            *state = Sasl::Authenticated;
+            return reply::text(output.bytes(), head, b"Authenticated");
+        }
+        self.counters().auth_errors.add(1);
+        reply::error(output.bytes(), head, Status::AuthError);
+    }
+
+    fn knows(&self, message: &[u8]) -> bool {
+        let mut parts = message.split(|&byte| byte == 0);
+        let (Some(acting_as), Some(user), Some(password), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return false;
+        };
+        // Nobody may act as another.
+        let as_oneself = acting_as.is_empty() || acting_as == user;
+        as_oneself && self.options().auth.as_ref().map(Auth::users).is_some_and(|users| users.knows(user, password))
+    }
+}

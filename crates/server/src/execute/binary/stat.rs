@@ -1,0 +1,27 @@
+//! stat: what the text protocol answers, one packet for each line.
+
+use ebbtide_protocol::binary::Head;
+use ebbtide_protocol::binary::reply::{self, Status};
+
+use crate::execute::Executor;
+use crate::output::Output;
+
+impl Executor {
+    pub(super) fn stat_binary(&self, head: Head, topic: &[u8], connection: usize, output: &mut Output) {
+        let mut text = Vec::new();
+        self.stats((!topic.is_empty()).then_some(topic), connection, &mut text);
+        let out = output.bytes();
+        if text.starts_with(b"ERROR") || text.starts_with(b"CLIENT_ERROR") {
+            return reply::error(out, head, Status::NotFound);
+        }
+        let lines = text.split(|&byte| byte == b'\n');
+        for line in lines.filter_map(|line| line.strip_prefix(b"STAT ")) {
+            let line = line.strip_suffix(b"\r").unwrap_or(line);
+            let space = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
+            let (name, value) = line.split_at(space);
+            reply::stat(out, head, name, value.get(1..).unwrap_or_default());
+        }
+        // An empty name ends the list, and stands alone where there was only something to do.
+        reply::done(out, head, 0);
+    }
+}

@@ -1,0 +1,86 @@
+//! The bytes of a value on their way into the cache, when they were not all in one read.
+//!
+//! Up to the engine's contiguous limit they are gathered in a buffer of the connection, which takes no more memory than
+//! has arrived; a larger value is written piece by piece into segments that are published at its end. Dropping an intake
+//! undoes what it began.
+
+use ebbtide::{Cache, Error, Mode, Ttl, Upload, Written};
+
+/// What is to be stored under which key.
+pub struct Entry<'a> {
+    pub key: &'a [u8],
+    pub flags: u32,
+    pub ttl: Ttl,
+    pub mode: Mode,
+}
+
+pub struct Intake {
+    sink: Sink,
+    /// Bytes that have not come yet.
+    left: u64,
+}
+
+enum Sink {
+    Gather(Vec<u8>),
+    Upload(Box<Upload>),
+    /// An upload that the cache has broken off; what still comes is dropped.
+    Broken(Error),
+}
+
+impl Intake {
+    /// Begins a value of `length` bytes, which is not larger than the cache takes.
+    pub fn begin(cache: &Cache, entry: &Entry<'_>, length: u64) -> Self {
+        let sink = if length <= cache.contiguous_limit() as u64 {
+            Sink::Gather(Vec::with_capacity(length as usize))
+        } else {
+            match cache.upload(entry.key, length, entry.flags, entry.ttl, entry.mode) {
+                Ok(upload) => Sink::Upload(Box::new(upload)),
+                Err(error) => Sink::Broken(error),
+            }
+        };
+        Self { sink, left: length }
+    }
+
+    /// Takes what belongs to the value off the front of `input`: how many bytes that was.
+    pub fn take(&mut self, input: &[u8]) -> usize {
+        let count = input.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
+        self.left -= count as u64;
+        let piece = &input[..count];
+        match &mut self.sink {
+            Sink::Gather(value) => value.extend_from_slice(piece),
+            Sink::Upload(upload) => {
+                if let Err(error) = upload.write(piece) {
+                    self.sink = Sink::Broken(error);
+                }
+            }
+            Sink::Broken(_) => {}
+        }
+        count
+    }
+
+    pub fn is_complete(&self) -> bool {
+        self.left == 0
+    }
+
+    /// Stores a complete value.
+    ///
+    /// # Errors
+    /// As [`ebbtide::Insert::apply`].
+    pub fn finish(self, cache: &Cache, entry: &Entry<'_>) -> Result<Written, Error> {
+        match self.sink {
+            Sink::Gather(value) => entry.store(cache, &value),
+            Sink::Upload(upload) => upload.finish_with_token(),
+            Sink::Broken(error) => Err(error),
+        }
+    }
+}
+
+impl Entry<'_> {
+    /// Stores a value that is all there.
+    ///
+    /// # Errors
+    /// As [`ebbtide::Insert::apply`].
+    pub fn store(&self, cache: &Cache, value: &[u8]) -> Result<Written, Error> {
+        cache.insert(self.key, value).flags(self.flags).ttl(self.ttl).mode(self.mode).apply_with_token()
+    }
+}

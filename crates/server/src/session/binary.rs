@@ -1,0 +1,129 @@
+//! The binary protocol: consecutive gets form runs, everything else is executed packet by packet.
+
+use ebbtide_protocol::binary::{self, After, Command, Step, reply};
+
+use crate::execute::Executor;
+use crate::execute::binary::{BinaryRun, Next, PutBody, Sasl};
+use crate::output::Output;
+use crate::session::{INLINE_VALUE_BYTES, Progress, Stopped};
+
+pub struct BinarySession {
+    /// The value that is being received.
+    body: Option<PutBody>,
+    /// Bytes that are to be taken off the stream and dropped.
+    skip: u32,
+    sasl: Sasl,
+    /// The connection's number in `stats conns`.
+    id: usize,
+}
+
+impl BinarySession {
+    pub fn new(id: usize, sasl: Sasl) -> Self {
+        Self { body: None, skip: 0, sasl, id }
+    }
+
+    /// True while the value of a storage command is being received.
+    pub fn is_receiving(&self) -> bool {
+        self.body.is_some() || self.skip > 0
+    }
+
+    /// As `Session::process`.
+    pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
+        let mut run = BinaryRun::new();
+        let mut consumed = 0;
+        let mut requests = 0;
+        let stopped = loop {
+            let (count, complete) = self.receive(executor, &input[consumed..], output);
+            consumed += count;
+            if !complete {
+                break Stopped::Starved;
+            }
+            if output.is_full() {
+                break Stopped::Full;
+            }
+            let position = consumed;
+            let (step, used) = binary::next(&input[consumed..], INLINE_VALUE_BYTES);
+            let step = self.admitted(step);
+            consumed += used;
+            if let Step::Request(head, Command::Get { key, with_key }) = step {
+                requests += 1;
+                if run.is_full() {
+                    if let Err(unanswered) = executor.binary_run(&mut run, output) {
+                        consumed = unanswered;
+                        break Stopped::Full;
+                    }
+                    if output.is_full() {
+                        consumed = position;
+                        break Stopped::Full;
+                    }
+                }
+                run.push(head, key, with_key, position);
+                continue;
+            }
+            if let Err(unanswered) = executor.binary_run(&mut run, output) {
+                consumed = unanswered;
+                break Stopped::Full;
+            }
+            match self.step(executor, step, output) {
+                None => requests += 1,
+                Some(stopped) => break stopped,
+            }
+        };
+        Progress { consumed, requests, stopped }
+    }
+
+    /// Takes off the front of `input` what belongs to a packet before: how many bytes that was, and whether all of it
+    /// has come.
+    fn receive(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> (usize, bool) {
+        if let Some(mut body) = self.body.take() {
+            let (count, complete) = body.feed(input);
+            match complete {
+                true => executor.finish_put(body, output),
+                false => self.body = Some(body),
+            }
+            return (count, complete);
+        }
+        let count = input.len().min(self.skip as usize);
+        self.skip -= count as u32;
+        (count, self.skip == 0)
+    }
+
+    /// The step, or its refusal as long as the client may not take it.
+    fn admitted<'a>(&self, step: Step<'a>) -> Step<'a> {
+        let head = match step {
+            Step::Request(head, _) => head,
+            // Whose lengths contradict each other has no command that could be refused.
+            Step::Reject { status: reply::Status::UnknownCommand, after: After::Close, .. } => return step,
+            Step::Reject { head, .. } => head,
+            Step::NeedMore | Step::Close => return step,
+        };
+        match self.sasl.admits(head.opcode) {
+            true => step,
+            false => Step::Reject { head, status: reply::Status::AuthError, after: After::Close },
+        }
+    }
+
+    /// Executes anything but a get.
+    fn step(&mut self, executor: &Executor, step: Step<'_>, output: &mut Output) -> Option<Stopped> {
+        match step {
+            Step::Request(head, command) => {
+                match executor.execute_binary(head, command, self.id, &mut self.sasl, output) {
+                    Next::Continue => {}
+                    Next::Receive(body) => self.body = Some(body),
+                    Next::Skip(length) => self.skip = length,
+                    Next::Close => return Some(Stopped::Close),
+                }
+            }
+            Step::Reject { head, status, after } => {
+                reply::error(output.bytes(), head, status);
+                match after {
+                    After::Skip(length) => self.skip = length,
+                    After::Close => return Some(Stopped::Close),
+                }
+            }
+            Step::NeedMore => return Some(Stopped::Starved),
+            Step::Close => return Some(Stopped::Close),
+        }
+        None
+    }
+}
