@@ -32,6 +32,7 @@ pub struct Entry<'a> {
     item: Item<'a>,
     frequency: u8,
     idle: Duration,
+    memory_bytes: u64,
 }
 
 impl Cache {
@@ -55,7 +56,7 @@ impl Scan {
         scan.advance(&shared.participant(), now_ms, |scanned| {
             let idle = Duration::from_millis(now_ms.saturating_sub(scanned.active_ms));
             let item = Item { item: scanned.item, store, now_ms };
-            visit(Entry { item, frequency: scanned.frequency, idle });
+            visit(Entry { item, frequency: scanned.frequency, idle, memory_bytes: scanned.memory_bytes });
         })
     }
 
@@ -74,6 +75,11 @@ impl<'a> Entry<'a> {
     /// How often it was read lately: at most one count per second, exact below 16, halved when an eviction keeps it.
     pub fn frequency(&self) -> u8 {
         self.frequency
+    }
+
+    /// The memory that it takes: metadata, key, value and, for a value longer than a segment, its whole segments.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
     }
 
     /// How long ago it was last read or written, about: neighbours in the index and in memory share the notes from which

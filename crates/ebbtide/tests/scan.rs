@@ -63,7 +63,7 @@ fn an_entry_tells_its_value_its_life_and_its_use() {
             b"cold" => {
                 assert_eq!((item.to_vec(), item.flags(), entry.frequency()), (b"12".to_vec(), 7, 0));
                 assert_eq!(item.ttl(), Some(Duration::from_secs(70)));
-                assert_eq!(entry.idle(), Duration::from_secs(30));
+                assert_eq!((entry.idle(), entry.memory_bytes()), (Duration::from_secs(30), 5 + 4 + 4 + 2));
             }
             b"hot" => {
                 assert_eq!((item.cas(), item.ttl(), entry.frequency()), (cas, None, 1));

@@ -7,6 +7,7 @@
 use crate::MAX_KEY;
 use crate::number::{signed32, unsigned32, unsigned64};
 use crate::request::{Get, Keys, Rejection, Request, Store, StoreMode};
+use crate::upkeep;
 
 /// What a complete line says.
 pub enum Line<'a> {
@@ -20,10 +21,10 @@ const KEPT_TOKENS: usize = 8;
 /// memcached looks at no more tokens than this in one go.
 const SEEN_TOKENS: usize = 23;
 
-struct Tokens<'a> {
-    kept: [&'a [u8]; KEPT_TOKENS],
+pub struct Tokens<'a> {
+    pub kept: [&'a [u8]; KEPT_TOKENS],
     /// Tokens in the line, counted up to `KEPT_TOKENS`.
-    count: usize,
+    pub count: usize,
 }
 
 impl<'a> Tokens<'a> {
@@ -37,12 +38,12 @@ impl<'a> Tokens<'a> {
         Self { kept, count }
     }
 
-    fn noreply(&self) -> bool {
+    pub fn noreply(&self) -> bool {
         self.kept[self.count - 1] == b"noreply"
     }
 }
 
-fn reject<'a>(rejection: Rejection, noreply: bool) -> Line<'a> {
+pub fn reject<'a>(rejection: Rejection, noreply: bool) -> Line<'a> {
     Line::Reject { rejection, noreply }
 }
 
@@ -160,6 +161,10 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
         }
         (b"version", _) => Line::Request(Request::Version),
         (b"refresh_certs", _) => Line::Request(Request::RefreshCerts),
+        (b"lru_crawler", _) => upkeep::lru_crawler(&tokens),
+        (b"lru", _) => upkeep::lru(&tokens),
+        (b"slabs", _) => upkeep::slabs(&tokens),
+        (b"watch", _) => upkeep::watch(line, &tokens),
         (b"quit", _) => Line::Request(Request::Quit),
         (b"stats", count) => Line::Request(Request::Stats { topic: (count > 1).then_some(tokens.kept[1]) }),
         (b"shutdown", count) => {

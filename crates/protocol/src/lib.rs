@@ -6,6 +6,8 @@
 //! | `command` | one command line: its tokens, its arguments, the error line memcached gives for a bad one |
 //! | `request` | what a command asks for, borrowed from the read buffer |
 //! | `number` | decimal arguments with the C library's rules |
+//! | `upkeep` | the commands around memcached's lists, slabs and crawler; dumps and watching |
+//! | `encoding` | keys in lines that cannot carry all bytes: URI encoding, base64 |
 //! | `reply` | every line a server answers, and the writers that format them |
 //! | `binary` | the binary protocol, with modules of its own |
 //! | `login` | what is said before a client of the text protocol is known |
@@ -15,14 +17,16 @@
 pub mod binary;
 pub mod client;
 mod command;
+pub mod encoding;
 pub mod login;
 mod number;
 mod parser;
 pub mod reply;
 mod request;
+mod upkeep;
 
 pub use parser::{LINE_LIMIT, Parser, Step};
-pub use request::{Get, Keys, Rejection, Request, Store, StoreMode};
+pub use request::{Dump, DumpFormat, Get, Keys, Rejection, Request, Store, StoreMode, Watched};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 250;

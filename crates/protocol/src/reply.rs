@@ -28,6 +28,19 @@ pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 pub const AUTHENTICATION_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
 pub const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
 pub const BAD_TERMINATION: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
+/// The end of an mgdump, and a meta get's miss.
+pub const META_END: &[u8] = b"EN\r\n";
+pub const BUSY: &[u8] = b"BUSY currently processing crawler request\r\n";
+pub const DUMP_NOT_ALLOWED: &[u8] = b"ERROR metadump not allowed\r\n";
+pub const WATCH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR watch commands not allowed\r\n";
+pub const TOO_MANY_WATCHERS: &[u8] = b"WATCHER_TOO_MANY log watcher limit reached\r\n";
+pub const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
+pub const SLEEP_TOO_LONG: &[u8] = b"CLIENT_ERROR sleep must be one second or less\r\n";
+pub const SHARES_TOO_LARGE: &[u8] = b"ERROR hot and warm pcts must not exceed 80\r\n";
+pub const FACTORS_TOO_SMALL: &[u8] = b"ERROR hot/warm age factors must be greater than 0\r\n";
+pub const SAME_CLASS: &[u8] = b"SAME src and dst class are identical\r\n";
+pub const BAD_CLASSES: &[u8] = b"BADCLASS invalid src or dst class id\r\n";
+pub const NO_SPARE_PAGES: &[u8] = b"NOSPARE source class has no spare pages\r\n";
 
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";

@@ -43,6 +43,13 @@ pub enum Request<'a> {
         /// False if the argument is something else than `graceful`.
         mode_known: bool,
     },
+    /// lru_crawler metadump and mgdump.
+    Dump(Dump),
+    Watch(Watched),
+    /// A well-formed command about what has no counterpart here: lists, slabs and their crawler.
+    Unchanged {
+        noreply: bool,
+    },
     /// refresh_certs.
     RefreshCerts,
     Quit,
@@ -114,6 +121,32 @@ pub enum StoreMode {
     Cas(u64),
 }
 
+/// A listing of the keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dump {
+    pub format: DumpFormat,
+    /// False if only slab classes are asked for that hold nothing.
+    pub everything: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DumpFormat {
+    /// Lines of what is known of each entry.
+    Metadump,
+    /// A meta get for each key.
+    Mgdump,
+}
+
+/// The kinds of events that a watcher asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watched {
+    pub fetchers: bool,
+    pub mutations: bool,
+    pub evictions: bool,
+    pub connections: bool,
+    pub deletions: bool,
+}
+
 /// Why a command was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
@@ -124,6 +157,17 @@ pub enum Rejection {
     InvalidExptime,
     InvalidDelta,
     DeleteUsage,
+    /// A slab class that cannot be.
+    BadClass,
+    /// lru_crawler sleep.
+    SleepTooLong,
+    /// lru tune.
+    SharesTooLarge,
+    FactorsTooSmall,
+    /// slabs reassign.
+    SameClass,
+    BadClasses,
+    NoSparePages,
 }
 
 impl Rejection {
@@ -136,6 +180,13 @@ impl Rejection {
             Self::InvalidExptime => reply::INVALID_EXPTIME,
             Self::InvalidDelta => reply::INVALID_DELTA,
             Self::DeleteUsage => reply::DELETE_USAGE,
+            Self::BadClass => reply::BAD_CLASS,
+            Self::SleepTooLong => reply::SLEEP_TOO_LONG,
+            Self::SharesTooLarge => reply::SHARES_TOO_LARGE,
+            Self::FactorsTooSmall => reply::FACTORS_TOO_SMALL,
+            Self::SameClass => reply::SAME_CLASS,
+            Self::BadClasses => reply::BAD_CLASSES,
+            Self::NoSparePages => reply::NO_SPARE_PAGES,
         }
     }
 }

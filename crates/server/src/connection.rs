@@ -124,7 +124,7 @@ impl Connection {
             buffers.input.copy_within(progress.consumed..have, 0);
             have -= progress.consumed;
             self.closing = progress.stopped == Stopped::Close;
-            self.unprocessed = progress.stopped == Stopped::Full;
+            self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Turn);
             if !self.send(executor, &mut buffers.output)? {
                 break self.park(buffers, have, Driven::Wait);
             }
@@ -133,7 +133,8 @@ impl Connection {
             }
             // A read without a complete request, as of a large value, counts as well.
             requests += progress.requests.max(1);
-            if requests >= requests_per_event && (self.unprocessed || self.readable) {
+            let turns = progress.stopped == Stopped::Turn || requests >= requests_per_event;
+            if turns && (self.unprocessed || self.readable) {
                 executor.counters().yields.add(1);
                 break self.park(buffers, have, Driven::Yield);
             }

@@ -3,6 +3,7 @@
 mod admin;
 pub mod binary;
 mod body;
+mod dump;
 mod expiry;
 mod get;
 mod intake;
@@ -14,7 +15,7 @@ mod tls;
 use std::sync::Arc;
 
 use ebbtide::Cache;
-use ebbtide_protocol::{Rejection, Request};
+use ebbtide_protocol::{Rejection, Request, reply};
 
 use crate::ServerOptions;
 use crate::counters::Counters;
@@ -23,6 +24,7 @@ use crate::output::Output;
 use crate::shared::Shared;
 
 pub use body::Body;
+pub use dump::Dumping;
 pub use get::{GetRun, Unanswered, end_get, position_in};
 
 /// Executes commands for one worker.
@@ -38,6 +40,8 @@ pub enum Next {
     Continue,
     /// Take this value off the stream before the next command.
     Receive(Body),
+    /// Answer with the slices of this before the next command.
+    Dump(Dumping),
     /// Close once what is pending is sent.
     Close,
 }
@@ -107,6 +111,9 @@ impl Executor {
             Request::Stats { topic } => self.stats(topic, connection, output.bytes()),
             Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
             Request::RefreshCerts => self.refresh_certificates(output),
+            Request::Dump(dump) => return self.dump(dump, output),
+            Request::Watch(_) => output.bytes().extend_from_slice(reply::WATCH_NOT_ALLOWED),
+            Request::Unchanged { noreply } => reply_to(output, noreply).line(reply::OK),
             Request::Quit => return Next::Close,
         }
         Next::Continue

@@ -41,6 +41,8 @@ pub enum Stopped {
     Starved,
     /// The output has to be sent first.
     Full,
+    /// As `Full`, and others have their turn before it goes on.
+    Turn,
     /// The connection is to be closed once the output is sent.
     Close,
 }

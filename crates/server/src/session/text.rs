@@ -2,7 +2,7 @@
 
 use ebbtide_protocol::{Get, Parser, Request, Step};
 
-use crate::execute::{Body, Executor, GetRun, Next, Unanswered, end_get, position_in};
+use crate::execute::{Body, Dumping, Executor, GetRun, Next, Unanswered, end_get, position_in};
 use crate::output::Output;
 use crate::session::{INLINE_VALUE_BYTES, Progress, Stopped};
 
@@ -10,6 +10,8 @@ pub struct TextSession {
     parser: Parser,
     /// The value that is being received.
     body: Option<Box<Body>>,
+    /// The dump that is being answered.
+    dump: Option<Box<Dumping>>,
     /// An error has taken the place of the rest of a get's answer.
     get_failed: bool,
     /// The connection's number in `stats conns`.
@@ -18,7 +20,7 @@ pub struct TextSession {
 
 impl TextSession {
     pub fn new(id: usize) -> Self {
-        Self { parser: Parser::new(INLINE_VALUE_BYTES), body: None, get_failed: false, id }
+        Self { parser: Parser::new(INLINE_VALUE_BYTES), body: None, dump: None, get_failed: false, id }
     }
 
     /// True while the value of a storage command is being received.
@@ -46,6 +48,12 @@ impl TextSession {
             }
             if output.is_full() {
                 break Stopped::Full;
+            }
+            if let Some(dump) = &mut self.dump {
+                if dump.slice(output) {
+                    break Stopped::Turn;
+                }
+                self.dump = None;
             }
             let (step, used) = self.parser.next(&input[consumed..]);
             consumed += used;
@@ -126,6 +134,7 @@ impl TextSession {
             }
             Step::Request(request) => match executor.execute(request, self.id, output) {
                 Next::Continue => {}
+                Next::Dump(dump) => self.dump = Some(Box::new(dump)),
                 Next::Receive(body) => self.body = Some(Box::new(body)),
                 Next::Close => return Ok(Some(Stopped::Close)),
             },

@@ -30,6 +30,8 @@ pub struct Scanned<'s> {
     /// About when it was last read or, if it was not, written, in milliseconds of the store's time. Entries share the notes
     /// from which this is told, so it may be too late, by the age of the segment at most.
     pub active_ms: u64,
+    /// Memory that it takes: metadata, key and value.
+    pub memory_bytes: u64,
 }
 
 impl Store {
@@ -88,7 +90,9 @@ impl Store {
         }
         let frequency = found.slot.frequency();
         let item = self.hit(item, found, pin.clone());
-        Some(Scanned { active_ms: item.active_ms(moment), item, frequency })
+        let unlinked = self.describe(found.slot);
+        let memory_bytes = u64::from(unlinked.size) + unlinked.body_bytes;
+        Some(Scanned { active_ms: item.active_ms(moment), item, frequency, memory_bytes })
     }
 
     /// Meets some of the keys that were moved behind a walk. False if there are none.

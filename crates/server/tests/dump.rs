@@ -1,0 +1,140 @@
+//! Dumps of the keys, and the commands around what takes their place in memcached.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use common::{TestServer, assert_bytes, hit, options, set};
+use ebbtide_server::ServerOptions;
+
+/// What a dump answers, up to its end.
+fn dump(server: &TestServer, command: &str, end: &str) -> Vec<String> {
+    let answer = String::from_utf8(server.talk(format!("{command}\r\n").as_bytes())).expect("text");
+    let lines = answer.strip_suffix(end).unwrap_or_else(|| panic!("{answer:?} has no end"));
+    let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn a_metadump_tells_of_every_key() {
+    let server = TestServer::new();
+    server.talk(b"set a%b 5 0 3\r\nabc\r\nset b 0 100 1\r\nx\r\nset gone 0 -1 1\r\nx\r\nget b\r\n");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("a time").as_secs();
+    for which in ["all", "hash", "1", "1,2"] {
+        let lines = dump(&server, &format!("lru_crawler metadump {which}"), "END\r\n");
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        let fields: Vec<Vec<&str>> = lines.iter().map(|line| line.split(' ').collect()).collect();
+        let names: Vec<&str> = fields[0].iter().map(|field| field.split_once('=').expect("a pair").0).collect();
+        assert_eq!(names, ["key", "exp", "la", "cas", "fetch", "cls", "size"]);
+        let (first, second) = (&fields[0], &fields[1]);
+        assert_eq!(
+            (first[0], first[1], first[4], first[5], first[6]),
+            ("key=a%25b", "exp=-1", "fetch=no", "cls=1", "size=15")
+        );
+        assert_eq!((second[0], second[4], second[6]), ("key=b", "fetch=yes", "size=7"));
+        let number = |field: &str| field.split_once('=').expect("a pair").1.parse::<u64>().expect("a number");
+        assert!(number(second[1]).abs_diff(now + 100) <= 3, "{second:?}");
+        assert!(number(second[2]).abs_diff(now) <= 30, "{second:?}");
+        let token = number(first[3]);
+        assert_bytes(&server.talk(format!("cas a%b 5 0 3 {token}\r\nabc\r\n").as_bytes()), b"STORED\r\n");
+    }
+    assert!(dump(&server, "lru_crawler metadump 2,63", "END\r\n").is_empty());
+}
+
+#[test]
+fn an_mgdump_is_meta_gets() {
+    let server = TestServer::new();
+    server.talk(&[&set("a%b", b"x")[..], &set("\u{1}k", b"y")].concat());
+    assert_eq!(dump(&server, "lru_crawler mgdump hash", "EN\r\n"), ["mg AWs= b", "mg a%b"]);
+}
+
+#[test]
+fn commands_behind_a_dump_wait_for_its_end() {
+    let server = TestServer::new();
+    server.talk(&set("k", b"v"));
+    let answer = server.talk(b"get k\r\nlru_crawler mgdump all\r\nget k\r\nlru_crawler mgdump all\r\nversion\r\n");
+    let twice = [&hit("k", b"v")[..], b"END\r\nmg k\r\nEN\r\n"].concat();
+    assert_bytes(&answer, &[&twice[..], &twice, b"VERSION 1.6.18\r\n"].concat());
+}
+
+fn fill(server: &TestServer, count: usize) {
+    for n in 0..count {
+        server.cache.insert(format!("{n:0200}").as_bytes(), b"").apply().expect("room");
+    }
+}
+
+/// A reader that stops holds neither the worker nor other dumps, and gets the rest when it reads on.
+#[test]
+fn a_dump_goes_at_the_pace_of_its_reader() {
+    let server = TestServer::with(ServerOptions { threads: 1, ..options() });
+    let count = 100_000;
+    fill(&server, count);
+    let mut slow: Vec<TcpStream> = (0..8).map(|_| server.connect()).collect();
+    let mut head = [0; 4];
+    for stream in &mut slow {
+        stream.write_all(b"lru_crawler mgdump all\r\nversion\r\n").expect("a write");
+        stream.read_exact(&mut head).expect("the dump begins");
+    }
+    assert_bytes(&server.talk(b"lru_crawler mgdump all\r\n"), b"BUSY currently processing crawler request\r\n");
+    for n in 0..1000 {
+        let key = format!("new {n}").replace(' ', "-");
+        assert_bytes(&server.talk(&set(&key, b"v")), b"STORED\r\n");
+    }
+    // One goes away in the middle of it: its place is free once the server has noticed.
+    drop(slow.pop());
+    server.wait_for("the end of a dump", || server.talk(b"lru_crawler mgdump all\r\n").starts_with(b"mg "));
+    let mut stream = slow.pop().expect("eight were begun");
+    stream.write_all(b"quit\r\n").expect("a write");
+    let mut rest = head.to_vec();
+    stream.read_to_end(&mut rest).expect("the rest");
+    let text = String::from_utf8(rest).expect("text");
+    let keys: std::collections::HashSet<&str> = text.lines().filter_map(|line| line.strip_prefix("mg ")).collect();
+    assert!((0..count).all(|n| keys.contains(&*format!("{n:0200}"))), "a key was not met");
+    assert!(text.ends_with("EN\r\nVERSION 1.6.18\r\n"));
+}
+
+#[test]
+fn dumps_can_be_forbidden() {
+    let server = TestServer::with(ServerOptions { allow_dump: false, ..options() });
+    for command in ["metadump all", "mgdump hash"] {
+        let answer = server.talk(format!("lru_crawler {command}\r\n").as_bytes());
+        assert_bytes(&answer, b"ERROR metadump not allowed\r\n");
+    }
+}
+
+#[test]
+fn what_has_no_counterpart_is_answered_all_the_same() {
+    let server = TestServer::new();
+    for (command, answer) in [
+        ("lru_crawler enable", "OK"),
+        ("lru_crawler disable", "OK"),
+        ("lru_crawler crawl all", "OK"),
+        ("lru_crawler crawl 1,5", "OK"),
+        ("lru_crawler crawl x", "BADCLASS invalid class id"),
+        ("lru_crawler metadump 0", "BADCLASS invalid class id"),
+        ("lru_crawler metadump 64", "BADCLASS invalid class id"),
+        ("lru_crawler sleep 100", "OK"),
+        ("lru_crawler sleep 10000000", "CLIENT_ERROR sleep must be one second or less"),
+        ("lru_crawler tocrawl 5", "OK"),
+        ("lru_crawler tocrawl x", "CLIENT_ERROR bad command line format"),
+        ("lru_crawler frob", "ERROR"),
+        ("lru tune 10 25 0.1 2.0", "OK"),
+        ("lru tune 60 60 0.1 2.0", "ERROR hot and warm pcts must not exceed 80"),
+        ("lru tune 10 25 0 0", "ERROR hot/warm age factors must be greater than 0"),
+        ("lru mode segmented", "OK"),
+        ("lru mode x", "ERROR"),
+        ("lru temp_ttl 60", "OK"),
+        ("slabs reassign 1 2", "NOSPARE source class has no spare pages"),
+        ("slabs reassign 1 1", "SAME src and dst class are identical"),
+        ("slabs reassign 1 99", "BADCLASS invalid src or dst class id"),
+        ("slabs automove 1", "OK"),
+        ("slabs automove 3", "ERROR"),
+        ("slabs automove ratio 0.5", "OK"),
+    ] {
+        let answered = server.talk(format!("{command}\r\n").as_bytes());
+        assert_bytes(&answered, format!("{answer}\r\n").as_bytes());
+    }
+    assert_bytes(&server.talk(b"lru mode flat noreply\r\nslabs automove 1 noreply\r\nmn\r\n"), &server.talk(b"mn\r\n"));
+}
