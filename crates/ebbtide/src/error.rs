@@ -18,6 +18,9 @@ pub enum Error {
     /// Handles hold as much memory as they may.
     #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
     PinnedLimit { pinned_bytes: u64, limit: u64 },
+    /// As many listen as can.
+    #[error("the cache has {limit} listeners, as many as it can")]
+    ListenerLimit { limit: usize },
     /// As many scans are under way as can be.
     #[error("{limit} scans are under way, as many as there can be: finish or drop one")]
     ScanLimit { limit: usize },

@@ -23,6 +23,7 @@ mod byte_size;
 mod cache;
 mod error;
 mod item;
+mod removal;
 mod room;
 mod scan;
 mod time;
@@ -38,6 +39,7 @@ pub use ebbtide_store::{
 };
 pub use error::Error;
 pub use item::{Handle, Item, Lookup};
+pub use removal::{Cause, Removal};
 pub use scan::{Entry, Scan};
 pub use time::Clock;
 pub use upload::Upload;

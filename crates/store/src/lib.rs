@@ -43,7 +43,7 @@ mod verify;
 
 pub use epoch::{Participant, Pin};
 pub use error::Error;
-pub use evict::{Policy, Progress, UnknownPolicy};
+pub use evict::{Cause, Policy, Progress, Removed, UnknownPolicy};
 pub use item::{Extension, KEY_LIMIT};
 #[cfg(not(loom))]
 pub use ops::Handle;

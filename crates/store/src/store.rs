@@ -3,7 +3,7 @@
 use crate::chains::{Chains, Need, Reservation};
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
-use crate::evict::{History, HistoryUse, Maintenance};
+use crate::evict::{Cause, History, HistoryUse, Maintenance, Sinks};
 use crate::hash::KeyHash;
 use crate::index::{Grown, Index, LockedPair, Placed, Slot, Tag};
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
@@ -36,6 +36,7 @@ pub struct Store {
     pub(crate) budget: Budget,
     pub(crate) maintenance: Maintenance,
     pub(crate) upload_bytes: AtomicU64,
+    pub(crate) sinks: Sinks,
 }
 
 /// The load above which the index grows when a key finds no free slot.
@@ -140,6 +141,7 @@ impl Store {
             domain,
             maintenance: Maintenance::new(options.policy, history_bytes),
             upload_bytes: AtomicU64::new(0),
+            sinks: Sinks::default(),
             budget: Budget::new(layout, options.memory_bytes),
             options,
         })
@@ -355,7 +357,7 @@ impl Store {
             (None, None) => Placed::Free,
         };
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
-        self.settle(participant, pair, placed, old, new);
+        self.settle(participant, pair, placed, old, new, moment);
         if live.is_none() && new.is_none() { Outcome::Absent } else { Outcome::Done { token } }
     }
 
@@ -368,11 +370,14 @@ impl Store {
         placed: Placed,
         old: Option<Unlinked>,
         new: Option<NewItem>,
+        moment: Moment,
     ) {
-        let replaced = match placed {
-            Placed::Replaced(slot) => Some(self.describe(slot)),
+        let replaced_slot = match placed {
+            Placed::Replaced(slot) => Some(slot),
             Placed::Free | Placed::Displaced => None,
         };
+        let replaced = replaced_slot.map(|slot| self.describe(slot));
+        let farewell = replaced_slot.and_then(|slot| self.prepare_farewell(participant, slot, pair.control(None)));
         for unlinked in old.iter().chain(&replaced) {
             self.account_unlinked(unlinked);
         }
@@ -394,6 +399,9 @@ impl Store {
             for counter in [Counter::Unlinked, Counter::Evicted, Counter::IndexReplaced] {
                 self.counters.add(thread, counter, 1);
             }
+        }
+        if let Some(farewell) = farewell {
+            self.bid_farewell(farewell, Cause::IndexFull, moment);
         }
         let hindered = replaced.is_some() && self.index.is_walked();
         if hindered || placed != Placed::Free && self.index_load() >= GROWTH_LOAD {

@@ -9,6 +9,7 @@
 //! no use for a destination of the same size: what it keeps is appended to the open segment of the life that is left.
 
 use super::policy::{Aging, Keep};
+use super::removal::{Cause, Farewell};
 use super::{HistoryUse, Policy};
 use crate::epoch::Participant;
 use crate::index::Slot;
@@ -458,13 +459,28 @@ impl Store {
         }
     }
 
-    /// Counts an item that maintenance took out of the index.
-    pub(super) fn count_unlinked(&self, participant: &Participant, item: &ItemAt, was_live: bool) {
+    /// Counts an item that maintenance took out of the index, and tells who wants to know of it.
+    pub(super) fn note_unlinked(
+        &self,
+        participant: &Participant,
+        item: &ItemAt,
+        was_live: bool,
+        farewell: Option<Farewell>,
+        moment: Moment,
+    ) {
         let thread = participant.number();
+        let cause = match was_live {
+            true => Cause::Memory,
+            false if self.was_flushed(item) => Cause::Flushed,
+            false => Cause::Expired,
+        };
         self.counters.add(thread, Counter::Unlinked, 1);
         self.counters.add(thread, if was_live { Counter::Evicted } else { Counter::Expired }, 1);
-        if !was_live && self.was_flushed(item) {
+        if cause == Cause::Flushed {
             self.counters.add(thread, Counter::Flushed, 1);
+        }
+        if let Some(farewell) = farewell {
+            self.bid_farewell(farewell, cause, moment);
         }
     }
 
@@ -474,11 +490,12 @@ impl Store {
         let place = pair.find(|slot| slot.location() == item.at)?;
         let is_live = self.is_live(item, moment);
         let unlinked = self.describe(place.slot);
+        let farewell = self.prepare_farewell(participant, place.slot, pair.control(Some(&place)));
         pair.remove(&place);
         drop(pair);
         self.account_unlinked(&unlinked);
         self.retire_body(&unlinked);
-        self.count_unlinked(participant, item, is_live);
+        self.note_unlinked(participant, item, is_live, farewell, moment);
         if let (Some(history), HistoryUse::Ghosts, true) =
             (&self.maintenance.history, self.maintenance.history_use, is_live)
         {

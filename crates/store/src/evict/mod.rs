@@ -12,10 +12,12 @@ mod job;
 #[cfg(all(test, loom))]
 mod loom_tests;
 mod policy;
+mod removal;
 mod shed;
 
 pub use history::History;
 pub use policy::{HistoryUse, Policy, UnknownPolicy};
+pub use removal::{Cause, Removed, Sinks};
 
 use crate::chains::Seal;
 use crate::epoch::Participant;

@@ -74,11 +74,12 @@ impl Store {
         if is_live && !self.options.evicts {
             return false;
         }
+        let farewell = self.prepare_farewell(participant, place.slot, pair.control(Some(&place)));
         pair.remove(&place);
         self.account_unlinked(&unlinked);
         drop(pair);
         self.retire_body(&unlinked);
-        self.count_unlinked(participant, &item, is_live);
+        self.note_unlinked(participant, &item, is_live, farewell, moment);
         true
     }
 }

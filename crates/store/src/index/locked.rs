@@ -136,6 +136,11 @@ impl LockedPair<'_> {
         held.expect("the bucket is one of the pair").changed = true;
     }
 
+    /// The control word of a place's bucket, as it was when it was locked; without a place, of the key's first one.
+    pub fn control(&self, place: Option<&Place>) -> Control {
+        place.map_or(&self.first, |place| self.held(place.bucket)).control
+    }
+
     /// Puts `new` where the place's slot is.
     pub fn replace(&mut self, place: &Place, new: Slot) {
         self.index.store_slot(place.bucket, place.position, new);

@@ -84,7 +84,7 @@ impl Store {
     }
 
     #[inline(always)]
-    pub(super) fn hit(&self, item: ItemAt, found: &Found, pin: Pin) -> Item<'_> {
+    pub(crate) fn hit(&self, item: ItemAt, found: &Found, pin: Pin) -> Item<'_> {
         let number = (item.header.kind == Kind::Numeric).then(|| {
             // SAFETY: the pin protects the item.
             let (number, width) = unsafe { item.number(&self.segments.arena) };

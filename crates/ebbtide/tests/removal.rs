@@ -1,0 +1,105 @@
+//! Listeners of removals.
+
+use ebbtide::{ByteSize, Cache, Cause, Clock, Error, Ttl};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+struct Told {
+    key: Vec<u8>,
+    value: Vec<u8>,
+    cause: Cause,
+    ttl: Option<Duration>,
+    was_used: bool,
+}
+
+/// A cache with a manual clock, and what its listener is told.
+fn listened(mib: u64) -> (Cache, Arc<Mutex<Vec<Told>>>) {
+    let cache = Cache::builder().memory(ByteSize::mib(mib)).clock(Clock::Manual).build().unwrap();
+    let all = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&all);
+    cache
+        .on_removal(move |removal| {
+            let value: Vec<u8> = removal.slices().flatten().copied().collect();
+            assert_eq!(value.len(), removal.len());
+            told.lock().unwrap().push(Told {
+                key: removal.key().to_vec(),
+                value,
+                cause: removal.cause(),
+                ttl: removal.ttl(),
+                was_used: removal.was_used(),
+            });
+        })
+        .unwrap();
+    (cache, all)
+}
+
+#[test]
+fn every_eviction_is_told_with_its_value() {
+    let (cache, told) = listened(2);
+    let value = |n: u32| format!("value {n}").repeat(5).into_bytes();
+    for n in 0..100_000u32 {
+        cache.insert(&n.to_be_bytes(), &value(n)).apply().unwrap();
+    }
+    let told = told.lock().unwrap();
+    let stats = cache.stats();
+    assert!(stats.evictions > 50_000);
+    assert_eq!(told.len() as u64, stats.evictions);
+    let full = told.iter().filter(|removal| removal.cause == Cause::IndexFull).count();
+    assert_eq!(full as u64, stats.index_replaced);
+    let mut keys: Vec<u32> =
+        told.iter().map(|removal| u32::from_be_bytes(removal.key[..].try_into().unwrap())).collect();
+    assert!(keys.iter().zip(told.iter()).all(|(key, removal)| removal.value == value(*key) && removal.ttl.is_none()));
+    keys.sort_unstable();
+    keys.dedup();
+    assert_eq!(keys.len(), told.len(), "none is told twice");
+    assert!(keys.iter().all(|key| !cache.contains(&key.to_be_bytes())), "what was told is gone");
+    cache.verify();
+}
+
+#[test]
+fn expiries_and_flushes_are_told_and_what_callers_do_is_not() {
+    let (cache, told) = listened(16);
+    cache.insert(b"short", b"1").ttl(Ttl::seconds(5)).apply().unwrap();
+    cache.insert(b"long", b"2").ttl(Ttl::seconds(1000)).apply().unwrap();
+    cache.insert(b"deleted", b"").apply().unwrap();
+    cache.insert(b"overwritten", b"old").apply().unwrap();
+    cache.insert(b"overwritten", b"new").apply().unwrap();
+    cache.delete(b"deleted");
+    assert!(cache.contains(b"overwritten"));
+    cache.maintain(Duration::from_secs(60));
+    cache.flush(Duration::ZERO);
+    cache.maintain(Duration::from_secs(61));
+    let mut told: Vec<_> = std::mem::take(&mut *told.lock().unwrap());
+    told.sort_by(|a, b| a.key.cmp(&b.key));
+    let told: Vec<_> =
+        told.iter().map(|t| (&t.key[..], &t.value[..], t.cause, t.ttl.map(|ttl| ttl.is_zero()), t.was_used)).collect();
+    assert_eq!(
+        told,
+        [
+            (&b"long"[..], &b"2"[..], Cause::Flushed, Some(false), false),
+            (b"overwritten", b"new", Cause::Flushed, None, true),
+            (b"short", b"1", Cause::Expired, Some(true), false),
+        ]
+    );
+    cache.verify();
+}
+
+/// The body of a long value is there as long as its listener runs.
+#[test]
+fn long_values_are_told_whole() {
+    let (cache, told) = listened(8);
+    let value: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
+    cache.insert(b"long", &value).ttl(Ttl::seconds(5)).apply().unwrap();
+    cache.maintain(Duration::from_secs(60));
+    assert!(told.lock().unwrap()[0].value == value);
+    cache.verify();
+}
+
+#[test]
+fn there_are_four_listeners_at_most() {
+    let (cache, _) = listened(8);
+    for _ in 0..3 {
+        cache.on_removal(|_| ()).unwrap();
+    }
+    assert_eq!(cache.on_removal(|_| ()), Err(Error::ListenerLimit { limit: 4 }));
+}
