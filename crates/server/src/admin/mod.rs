@@ -7,11 +7,13 @@
 //! | `routes` | which path answers what, and to whom |
 //! | `overview` | the JSON |
 //! | `metrics` | the same for Prometheus |
+//! | `dashboard` | the page for people |
 //!
 //! There is no authentication, so it listens on the loopback interface unless it is told otherwise, and then answers only
 //! requests that name it by an address or as localhost: a page from elsewhere whose name was made to point here
 //! (DNS rebinding) names it by that name.
 
+mod dashboard;
 mod metrics;
 mod overview;
 mod routes;

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 
-use super::{metrics, overview};
+use super::{dashboard, metrics, overview};
 use crate::observe::{Command, Histogram, Observer, Snapshot};
 use crate::shared::{Shared, lock};
 
@@ -68,6 +68,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
 /// All paths.
 pub fn router(state: Arc<State>) -> Router {
     Router::new()
+        .route("/", get(dashboard::page))
         .route("/api/overview", get(overview_json))
         .route("/api/history", get(history_json))
         .route("/metrics", get(metrics_text))
@@ -134,7 +135,7 @@ fn verdict(good: bool, otherwise: &'static str) -> impl IntoResponse {
 }
 
 async fn unknown() -> Response<Body> {
-    let text = "not here; there are /api/overview /api/history /metrics /healthz /readyz\n";
+    let text = "not here; there are / (the dashboard) /api/overview /api/history /metrics /healthz /readyz\n";
     (StatusCode::NOT_FOUND, text).into_response()
 }
 

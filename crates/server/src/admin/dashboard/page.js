@@ -1,0 +1,209 @@
+// What the page shows of one answer of /api/overview. All texts go in as text, never as markup: keys and event texts
+// are whatever clients send.
+
+const byId = (id) => document.getElementById(id);
+
+// A number with its exact value for programs beside the text for people.
+function show(id, value, text) {
+  const node = byId(id);
+  setText(node, text);
+  const exact = isNumber(value) ? String(value) : "";
+  if (node.value !== exact) node.value = exact;
+}
+
+// Fills a table body row by row, reusing what is there. A cell is a text, or the parts of a bar.
+function fill(tableId, rows, empty) {
+  const body = byId(tableId).tBodies[0];
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+  rows.forEach((cells, at) => {
+    const row = body.rows[at] ?? body.appendChild(el("tr"));
+    cells.forEach((cell, index) => {
+      const wide = byId(tableId).tHead.rows[0].cells[index].className;
+      const node = row.cells[index] ?? row.appendChild(el(index === 0 ? "th" : "td", index === 0 ? { scope: "row" } : { class: wide }));
+      if (Array.isArray(cell)) stack(node.firstElementChild ?? node.appendChild(el("div", { class: "bar", "aria-hidden": "true" })), cell);
+      else setText(node, cell);
+    });
+  });
+  if (empty) {
+    byId(tableId).hidden = rows.length === 0;
+    byId(empty).hidden = rows.length > 0;
+  }
+}
+
+// Parts of a bar: [{share, look, title}], shares of the whole bar.
+function stack(bar, parts) {
+  while (bar.children.length > parts.length) bar.lastElementChild.remove();
+  parts.forEach((part, index) => {
+    const node = bar.children[index] ?? bar.appendChild(el("i"));
+    node.className = part.look;
+    node.title = part.title ?? "";
+    node.style.width = `${(Math.min(1, Math.max(0, part.share || 0)) * 100).toFixed(2)}%`;
+  });
+}
+
+const MEMORY_PARTS = [
+  ["live_bytes", "Live", "blue solid", "items that can be read"],
+  ["expired_bytes", "Expired", "orange hatch", "waits for its segment to end"],
+  ["dead_bytes", "Dead", "purple grain", "overwritten, deleted, or room not yet filled"],
+  ["index_bytes", "Index", "green solid", "where each key is"],
+  ["metadata_bytes", "Metadata", "grey stripes", "headers and tables"],
+  ["free_bytes", "Free", "free", "segments without items"],
+];
+
+function showMemory(memory) {
+  const limit = memory.limit_bytes || 1;
+  const parts = MEMORY_PARTS.filter(([key]) => isNumber(memory[key]));
+  stack(byId("memory-bar"), parts.map(([key, name, look]) => ({ share: memory[key] / limit, look, title: `${name}: ${bytes(memory[key])}` })));
+  byId("memory-bar").setAttribute("aria-label", `${bytes(memory.limit_bytes)}: ${parts.map(([key, name]) => `${name} ${percent(memory[key] / limit)}`).join(", ")}`);
+  const list = byId("memory-parts");
+  parts.forEach(([key, name, look, what], index) => {
+    const item = list.children[index] ?? list.appendChild(el("li", {}, el("span", { class: `swatch ${look}`, "aria-hidden": "true" }),
+      el("span", {}, `${name} `, el("data", { id: `memory-${key}` })), el("span", { class: "what" })));
+    show(`memory-${key}`, memory[key], bytes(memory[key]));
+    setText(item.lastElementChild, `${percent(memory[key] / limit)}, ${what}`);
+  });
+}
+
+// Upper bounds in seconds of the ranges that many TTL buckets are gathered in.
+const RANGES = [10, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400, 30 * 86400, Infinity];
+const MANY_BUCKETS = 10;
+
+function ttlRows(buckets) {
+  const never = (bucket) => bucket.ttl_seconds_max === null;
+  const named = buckets.map((bucket) => ({ ...bucket, name: ttlName(bucket) }));
+  if (named.length <= MANY_BUCKETS) return named;
+  const rows = [];
+  RANGES.forEach((end, index) => {
+    const begin = index ? RANGES[index - 1] : 0;
+    const inside = named.filter((bucket) => !never(bucket) && bucket.ttl_seconds_min >= begin && bucket.ttl_seconds_min < end);
+    if (!inside.length) return;
+    const sum = (key) => inside.reduce((total, bucket) => total + (bucket[key] ?? 0), 0);
+    const name = end === Infinity ? `over ${duration(begin)}` : begin ? `${duration(begin)} to ${duration(end)}` : `under ${duration(end)}`;
+    rows.push({ name, segment_bytes: sum("segment_bytes"), live_bytes: sum("live_bytes"), expired_bytes: sum("expired_bytes"), items: sum("items") });
+  });
+  return rows.concat(named.filter(never));
+}
+
+function ttlName({ ttl_seconds_min: least, ttl_seconds_max: most }) {
+  if (most === null || most === undefined) return "never expires";
+  const [from, to] = [duration(least), duration(most)];
+  return least === most ? from : from === to ? `about ${from}` : `${from} to ${to}`;
+}
+
+function showDivision(overview) {
+  const ttl = ttlRows(overview.ttl_buckets ?? []);
+  const most = Math.max(1, ...ttl.map((row) => row.segment_bytes));
+  fill("ttl", ttl.map((row) => [row.name, [
+    { share: row.live_bytes / most, look: "blue solid", title: `live ${bytes(row.live_bytes)}` },
+    { share: row.expired_bytes / most, look: "orange hatch", title: `expired ${bytes(row.expired_bytes)}` },
+    { share: (row.segment_bytes - row.live_bytes - row.expired_bytes) / most, look: "purple grain", title: "dead or not filled" },
+  ], bytes(row.segment_bytes), percent(row.segment_bytes > 0 ? row.live_bytes / row.segment_bytes : null), count(row.items)]), "ttl-none");
+  fill("pools", (overview.pools ?? []).map((pool) => [pool.name, [
+    { share: pool.limit_bytes ? pool.used_bytes / pool.limit_bytes : 0, look: "blue solid", title: `${bytes(pool.used_bytes)} of ${bytes(pool.limit_bytes)}` },
+  ], bytes(pool.used_bytes), count(pool.items), percent(ratioOf(pool.hits, pool.misses))]), "pools-none");
+}
+
+const sentence = (name) => name.replaceAll("_", " ");
+const REASONS = {
+  "evictions memory": "Evicted: memory was full",
+  "evictions index_full": "Evicted: index was full",
+  "expirations segment": "Expired with its whole segment",
+  "expirations found": "Expired, found by a request",
+  "expirations flushed": "Flushed",
+};
+
+function showReasons(overview, rates) {
+  const rows = [];
+  for (const [kind, look, word] of [["evictions", "orange solid", "Evicted"], ["expirations", "blue hatch", "Expired"]]) {
+    for (const [reason, total] of Object.entries(overview[kind]?.by_reason ?? {})) {
+      if (!total) continue;
+      rows.push({ name: REASONS[`${kind} ${reason}`] ?? `${word}: ${sentence(reason)}`, total, look, now: rates?.reasons[`${kind} ${reason}`] ?? null });
+    }
+  }
+  const all = rows.reduce((sum, row) => sum + row.total, 0);
+  fill("reasons", rows.map((row) => [row.name, [{ share: row.total / all, look: row.look, title: percent(row.total / all) }], rate(row.now), count(row.total)]), "reasons-none");
+}
+
+function showHotKeys(keys) {
+  const most = Math.max(1e-9, ...keys.map((key) => key.share));
+  fill("hot", keys.map((key) => [key.key, [{ share: key.share / most, look: "blue solid", title: percent(key.share) }], percent(key.share), rate(key.per_second)]), "hot-none");
+}
+
+// Which of a command's counters are done and which are not; the others are parts of these.
+const DONE = ["hits", "stored"];
+const NOT_DONE = ["misses", "mismatches", "not_stored", "too_large", "out_of_memory"];
+function totalsOf(counters) {
+  if (typeof counters === "number") return { done: counters, not: null };
+  const sum = (names) => names.reduce((total, name) => total + (counters[name] ?? 0), 0);
+  return { done: sum(DONE), not: sum(NOT_DONE) };
+}
+
+function showCommands(overview, rates) {
+  const latencies = overview.latency_us ?? {};
+  const names = [...new Set([...Object.keys(overview.commands ?? {}), ...Object.keys(latencies)])];
+  const rows = names.map((name) => {
+    const totals = name in overview.commands ? totalsOf(overview.commands[name]) : { done: null, not: null };
+    return { name, ...totals, now: rates?.commands[name] ?? null, latency: latencies[name] ?? {} };
+  }).filter((row) => row.name === "get" || row.name === "set" || (row.done ?? 0) + (row.not ?? 0) + (row.latency.count ?? 0) > 0);
+  fill("commands", rows.map(({ name, done, not, now, latency }) => [name, rate(now), count(done), count(not), ...["mean", "p50", "p90", "p99", "p999", "max"].map((key) => micros(latency.count ? latency[key] : null))]));
+}
+
+function showEvents(events) {
+  const list = byId("events");
+  while (list.children.length > events.length) list.lastElementChild.remove();
+  events.forEach((event, index) => {
+    const item = list.children[index] ?? list.appendChild(el("li", {}, el("time"), el("span", { class: "kind" }), el("span", { class: "reason" })));
+    const [time, kind, reason] = item.children;
+    setText(time, clockSeconds(event.time_unix_ms));
+    time.dateTime = new Date(event.time_unix_ms).toISOString();
+    setText(kind, sentence(String(event.kind)));
+    setText(reason, event.count > 1 ? `${event.reason} (${count(event.count)} times)` : String(event.reason));
+  });
+  list.hidden = events.length === 0;
+  if (list.scrollHeight > list.clientHeight) list.tabIndex = 0;
+  byId("events-none").hidden = events.length > 0;
+}
+
+function showServer(overview) {
+  const { connections, network, segments, memory } = overview;
+  const facts = [
+    ["Version", `${overview.version}, speaks memcached ${overview.protocol_version}`],
+    ["Started", `${new Date(overview.started_unix_ms).toLocaleString([], { hourCycle: "h23" })}, ${duration(overview.uptime_seconds)} ago`],
+    ["Process", `${overview.pid}, ${count(overview.threads)} worker threads`],
+    ["Resident memory", bytes(memory.resident_bytes)],
+    ["Segments", segments ? `${count(segments.total)}: ${["free", "open", "sealed", "retired"].filter((key) => isNumber(segments[key])).map((key) => `${count(segments[key])} ${key}`).join(", ")}` : DASH],
+    ["Segments reclaimed", segments ? `${count(segments.expired_total)} expired, ${count(segments.evicted_total)} evicted, ${count(segments.compacted_total)} compacted` : DASH],
+    ["Connections", `${count(connections.accepted_total)} accepted, ${count(connections.rejected_total)} refused`],
+    ["Network", `${bytes(network.bytes_read_total)} received, ${bytes(network.bytes_written_total)} sent`],
+  ];
+  const list = byId("server");
+  facts.forEach(([name, text], index) => {
+    if (!list.children[index * 2]) list.append(el("dt", {}, name), el("dd"));
+    setText(list.children[index * 2 + 1], text);
+  });
+}
+
+// The headline numbers; `recent` are points, oldest first.
+function showHeadlines(overview, recent, now) {
+  const minute = recent.filter((point) => point.time > now - 60_000);
+  const moment = recent.filter((point) => point.time > now - 5_000);
+  const ratio = hitRatioOf(minute);
+  const get = overview.commands.get;
+  show("hit-ratio", ratio, percent(ratio));
+  setText(byId("hit-ratio-sub"), `${ratio === null ? "no gets in the last minute" : "in the last minute"}; ${percent(ratioOf(get.hits, get.misses))} since start`);
+  const [gets, sets] = [meanOf("gets")(moment), meanOf("sets")(moment)];
+  show("throughput", isNumber(gets) ? gets + sets : null, rate(isNumber(gets) ? gets + sets : null));
+  setText(byId("throughput-sub"), `${rate(gets)} gets, ${rate(sets)} sets`);
+  const latency = overview.latency_us?.get?.count ? overview.latency_us.get : {};
+  show("get-p99", latency.p99 ?? null, micros(latency.p99));
+  setText(byId("get-p99-sub"), latency.count ? `p50 ${micros(latency.p50)}, p99.9 ${micros(latency.p999)}` : "no gets in the last ten seconds");
+  const { memory, connections } = overview;
+  show("memory-used", memory.used_bytes, bytes(memory.used_bytes));
+  setText(byId("memory-used-sub"), `${percent(memory.limit_bytes ? memory.used_bytes / memory.limit_bytes : null)} of ${bytes(memory.limit_bytes)}`);
+  show("items", overview.items, count(overview.items));
+  setText(byId("items-sub"), overview.items > 0 ? `${bytes(memory.live_bytes / overview.items)} each` : "nothing is stored yet");
+  show("connections", connections.open, count(connections.open));
+  setText(byId("connections-sub"), `of at most ${count(connections.limit)}`);
+  setText(byId("about"), `${overview.version}, up ${duration(overview.uptime_seconds)}`);
+  document.title = `${ratio === null ? "" : `${percent(ratio)} hits, `}${rate(isNumber(gets) ? gets + sets : null)} – Ebbtide`;
+}

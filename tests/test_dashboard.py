@@ -1,0 +1,338 @@
+"""The dashboard in a real browser: what it shows, how it is reached, and what it does when the server goes away."""
+
+import contextlib
+import json
+import re
+import time
+import urllib.request
+
+import pytest
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver import Chrome, ChromeOptions
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.support.ui import Select
+
+from harness import EBBTIDE, Server, free_port
+
+PATIENCE_SECONDS = 60
+CHARTS = ["ratio", "throughput", "latency", "removals", "network", "connections", "items"]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    options = ChromeOptions()
+    options.binary_location = "/usr/bin/chromium"
+    profile = tmp_path_factory.mktemp("profile")
+    for flag in [
+        "headless",
+        "no-sandbox",
+        "disable-gpu",
+        "disable-quic",
+        "disable-dev-shm-usage",
+        "disable-background-networking",
+        "disable-component-update",
+        "disable-sync",
+        "no-first-run",
+        f"user-data-dir={profile}",
+    ]:
+        options.add_argument(f"--{flag}")
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = Chrome(options=options, service=Service("/usr/bin/chromedriver"))
+    driver.set_page_load_timeout(PATIENCE_SECONDS)
+    yield driver
+    driver.quit()
+
+
+class Dashboard:
+    """A server with its dashboard, open in the browser."""
+
+    def __init__(self, browser, server, origin):
+        self.browser, self.server, self.origin = browser, server, origin
+
+    def open(self, width=1280, height=900):
+        self.emulate("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.browser.get(self.origin + "/")
+        self.until(lambda: self.text("state") == "Live", "the first numbers")
+
+    def emulate(self, command, **parameters):
+        self.browser.execute_cdp_cmd(command, parameters)
+
+    def until(self, condition, what):
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            # The page replaces what it shows while the test looks.
+            with contextlib.suppress(StaleElementReferenceException):
+                found = condition()
+                if found:
+                    return found
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not in time: {what}\n{self.find('body').text}")
+            time.sleep(0.1)
+
+    def find(self, selector):
+        return self.browser.find_element(By.CSS_SELECTOR, selector)
+
+    def script(self, text, *args):
+        return self.browser.execute_script(text, *args)
+
+    def text(self, element):
+        return self.script("return document.getElementById(arguments[0]).textContent", element).strip()
+
+    def value(self, element):
+        value = self.script("return document.getElementById(arguments[0]).value", element)
+        return float(value) if value else None
+
+    def rows(self, table):
+        rows = self.script(
+            "return [...document.getElementById(arguments[0]).tBodies[0].rows].map((row) => [...row.cells].map((cell) => cell.textContent))",
+            table,
+        )
+        return [[plain(cell) for cell in row] for row in rows]
+
+    def chart(self, name):
+        return self.find(f"#chart-{name} .plot")
+
+    def reading(self, name):
+        return plain(self.chart(name).get_attribute("aria-valuetext"))
+
+    def api(self, path):
+        with urllib.request.urlopen(f"{self.origin}/api/{path}", timeout=PATIENCE_SECONDS) as answer:
+            return json.load(answer)
+
+    def console(self):
+        return [entry["message"] for entry in self.browser.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+
+
+def plain(text):
+    """With ordinary spaces."""
+    return re.sub(r"[\u00a0\u202f\u2002]", " ", text)
+
+
+@pytest.fixture
+def dashboard(browser):
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "--admin", admin) as server:
+        browser.get_log("browser")
+        browser.get_log("performance")
+        yield Dashboard(browser, server, f"http://{admin}")
+        browser.execute_cdp_cmd("Network.enable", {})
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        browser.get("about:blank")
+
+
+def traffic(server, keys=(b"<b>key</b>",), gets=3, misses=1, ttl=100):
+    """For each key a set, some gets that hit, and some that miss."""
+    with server.connect() as connection:
+        for key in keys:
+            connection.ask(b"set %s 0 %d 10\r\n0123456789\r\n" % (key, ttl))
+            for _ in range(gets):
+                connection.ask(b"get %s\r\n" % key, b"END\r\n")
+            for _ in range(misses):
+                connection.ask(b"get none\r\n", b"END\r\n")
+
+
+def test_numbers_are_those_of_the_api(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"key%d" % number for number in range(200)])
+    with dashboard.server.connect() as connection:
+        connection.ask(b"delete key0\r\n")
+        connection.ask(b"delete key0\r\n")
+
+    def agrees():
+        overview = dashboard.api("overview")
+        memory = overview["memory"]
+        shown = {
+            "items": overview["items"],
+            "connections": overview["connections"]["open"],
+            "memory-used": memory["used_bytes"],
+            "memory-live_bytes": memory["live_bytes"],
+            "memory-index_bytes": memory["index_bytes"],
+            "memory-free_bytes": memory["free_bytes"],
+        }
+        return all(dashboard.value(name) == number for name, number in shown.items()) and overview
+
+    overview = dashboard.until(agrees, "the numbers of /api/overview")
+    assert overview["items"] == 199
+    commands = {row[0]: row for row in dashboard.rows("commands")}
+    assert commands["get"][2:4] == ["600", "200"]
+    assert commands["set"][2:4] == ["200", "0"]
+    assert commands["delete"][2:4] == ["1", "1"]
+    assert plain(dashboard.text("items")) == "199"
+    assert plain(dashboard.text("hit-ratio")) == "75 %"
+    assert "75 % since start" in plain(dashboard.text("hit-ratio-sub"))
+    assert plain(dashboard.text("memory-used-sub")).endswith("of 64 MiB")
+    (ttl,) = dashboard.rows("ttl")
+    assert ttl[4] == "199"
+    (pool,) = dashboard.rows("pools")
+    assert pool[0] == overview["pools"][0]["name"]
+    assert pool[3:] == ["199", "75 %"]
+    assert dashboard.console() == []
+
+
+def test_charts_show_the_traffic_with_units_and_as_tables(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"key"], gets=900, misses=300)
+
+    def drawn(name):
+        return dashboard.script(
+            "return [...document.querySelectorAll(`#chart-${arguments[0]} .series[d]`)].map((line) => line.getAttribute('d')).filter((d) => d !== 'M2 4H20' && d)",
+            name,
+        )
+
+    for name in CHARTS:
+        dashboard.until(lambda: drawn(name), f"a line of the chart {name}")
+    axis = {name: plain(dashboard.find(f"#chart-{name} svg[height]").get_attribute("textContent")) for name in CHARTS}
+    assert "%" in axis["ratio"] and "/s" in axis["throughput"] and "µs" in axis["latency"] and "B/s" in axis["network"]
+    dashboard.find("#chart-throughput summary").click()
+    table = dashboard.until(lambda: dashboard.find("#chart-throughput details").text, "the table")
+    assert "Minute" in table and "gets" in table and "/s" in table
+
+
+def test_nothing_is_not_a_number_on_an_idle_server(dashboard):
+    dashboard.open()
+    dashboard.until(lambda: dashboard.value("connections") is not None, "numbers")
+    page = dashboard.script("return document.querySelector('main').innerText + document.querySelector('header').innerText")
+    for word in ("NaN", "undefined", "null", "Infinity", "[object"):
+        assert word not in page
+    assert "Nothing is stored yet." in page and "No key stands out yet." in page
+    assert "No gets in this time" in dashboard.find("#chart-ratio").get_attribute("textContent")
+
+
+def test_a_server_that_goes_away_is_missed_and_found_again(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"a", b"b"])
+    dashboard.until(lambda: dashboard.value("items") == 2, "two items")
+    dashboard.server.kill()
+    dashboard.until(lambda: dashboard.find("#lost").is_displayed(), "that it says so")
+    assert re.search(r"does not answer since \d\d:\d\d:\d\d", plain(dashboard.find("#lost").text))
+    assert "Trying again" in dashboard.find("#lost").text
+    assert dashboard.text("state") == "No answer"
+    assert dashboard.value("items") == 2, "the last picture stays"
+    assert float(dashboard.find("main").value_of_css_property("opacity")) < 1
+    dashboard.server.bring_back()
+    dashboard.until(lambda: dashboard.text("state") == "Live", "that it is back")
+    assert not dashboard.find("#lost").is_displayed()
+    # Another life of the server: its counts begin anew, and what the page has drawn stays.
+    dashboard.until(lambda: dashboard.value("items") == 0, "the new numbers")
+    assert dashboard.rows("commands")[0][2] == "0"
+    assert all("ERR_CONNECTION_REFUSED" in message for message in dashboard.console())
+
+
+def test_what_was_missed_is_filled_from_the_history(dashboard):
+    dashboard.open()
+    dashboard.emulate("Network.enable")
+    offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    dashboard.emulate("Network.emulateNetworkConditions", offline=True, **offline)
+    dashboard.until(lambda: dashboard.find("#lost").is_displayed(), "that the connection is gone")
+    traffic(dashboard.server, [b"key"], gets=50, misses=0)
+    begun = dashboard.api("history")["points"][-1]["time_unix_ms"]
+    dashboard.until(lambda: dashboard.api("history")["points"][-1]["time_unix_ms"] > begun + 9000, "nine seconds")
+    dashboard.emulate("Network.emulateNetworkConditions", offline=False, **offline)
+    dashboard.find("#retry").click()
+    dashboard.until(lambda: dashboard.text("state") == "Live", "that it is back")
+    dashboard.chart("throughput").click()
+    readings = []
+    for _ in range(12):
+        dashboard.chart("throughput").send_keys(Keys.ARROW_LEFT)
+        readings.append(dashboard.reading("throughput"))
+    assert any(re.search(r"gets (?!0/s)", reading) for reading in readings), readings
+
+
+def test_all_is_reached_with_the_keyboard(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"key"], gets=50)
+    dashboard.until(lambda: dashboard.reading("throughput") is not None and dashboard.value("items") == 1, "numbers")
+    reached, seen = [], set()
+    for _ in range(40):
+        dashboard.browser.switch_to.active_element.send_keys(Keys.TAB)
+        place, outline = dashboard.script(
+            "const e = document.activeElement; const s = getComputedStyle(e);"
+            "return [e === document.body ? '' : e.id || `${e.closest('[id]')?.id} ${e.className || e.localName}`, s.outlineStyle !== 'none' && parseFloat(s.outlineWidth) > 0]"
+        )
+        if not place or place in seen:
+            break
+        assert outline, f"the focus does not show on {place}"
+        seen.add(place)
+        reached.append(place)
+    wanted = ["theme"] + [f"chart-{name} {part}" for name in CHARTS for part in ("plot", "summary")]
+    assert [place for place in reached if place in wanted] == wanted
+
+
+def test_arrow_keys_move_along_a_chart(dashboard):
+    dashboard.open()
+    time_of = lambda: dashboard.reading("throughput").split(": ")[0]  # noqa: E731
+    steps = "return charts[1].steps.length"
+    dashboard.until(lambda: dashboard.script(steps) >= 3, "three steps")
+    chart = dashboard.chart("throughput")
+    chart.send_keys(Keys.END)
+    last = time_of()
+    assert re.fullmatch(r"\d\d:\d\d:\d\d: gets .+/s, hits .+/s, sets .+/s", dashboard.reading("throughput"))
+    chart.send_keys(Keys.ARROW_LEFT)
+    assert time_of() != last
+    # The other charts point at about the same time: narrow ones have longer steps.
+    assert all(dashboard.find(f"#chart-{name} .when").text.startswith("at ") for name in CHARTS)
+    chart.send_keys(Keys.HOME)
+    assert chart.get_attribute("aria-valuenow") == "0"
+    chart.send_keys(Keys.ESCAPE)
+    assert dashboard.find("#chart-throughput .when").text == "now"
+
+
+def test_light_and_dark(dashboard):
+    def brightness():
+        color = dashboard.find("body").value_of_css_property("background-color")
+        return sum(int(part) for part in re.findall(r"\d+", color)[:3])
+
+    for preferred, other in (("light", "dark"), ("dark", "light")):
+        dashboard.emulate("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": preferred}])
+        dashboard.open()
+        is_light = {"light": lambda: brightness() > 600, "dark": lambda: brightness() < 150}
+        assert is_light[preferred]()
+        Select(dashboard.find("#theme")).select_by_value(other)
+        assert is_light[other]()
+        dashboard.open()
+        assert is_light[other](), "the choice is kept"
+        Select(dashboard.find("#theme")).select_by_value("auto")
+        assert is_light[preferred]()
+
+
+@pytest.mark.parametrize("width", [360, 768])
+def test_narrow_screens_do_not_scroll_sideways(dashboard, width):
+    traffic(dashboard.server, [b"k" * 250, b"short"], gets=2000, misses=0)
+    dashboard.open(width, 740)
+    dashboard.until(lambda: any(row[0] == "k" * 250 for row in dashboard.rows("hot")), "the long key")
+    inside, outside = dashboard.script(
+        "return [document.documentElement.scrollWidth, [...document.querySelectorAll('main *, header *')].filter((e) =>"
+        " e.getBoundingClientRect().right > innerWidth + 1 && getComputedStyle(e).position !== 'absolute').map((e) => e.outerHTML.slice(0, 80))]"
+    )
+    assert inside <= width
+    assert outside == []
+
+
+def test_keys_of_others_are_text(dashboard):
+    hostile = [b"<img/src=x/onerror=window.hacked=1>", b"</td><script>window.hacked=1</script>", b"&amp;{{nonce}}"]
+    dashboard.open()
+    traffic(dashboard.server, hostile, gets=2000, misses=0)
+    for key in hostile:
+        text = key.decode()
+        dashboard.until(lambda: text in [row[0] for row in dashboard.rows("hot")], text)
+    assert dashboard.script("return document.querySelectorAll('#hot img, #hot script').length") == 0
+    assert dashboard.script("return window.hacked") is None
+    assert dashboard.console() == []
+
+
+def test_it_talks_to_its_own_server_only(dashboard):
+    dashboard.open()
+    dashboard.until(lambda: dashboard.value("items") is not None, "numbers")
+    requests = []
+    for entry in dashboard.browser.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            requests.append(message["params"]["request"]["url"])
+    assert f"{dashboard.origin}/api/overview" in requests
+    assert [url for url in requests if not url.startswith((dashboard.origin + "/", "data:", "about:"))] == []
+    assert dashboard.console() == []
+    with urllib.request.urlopen(dashboard.origin + "/") as answer:
+        policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "unsafe" not in policy
