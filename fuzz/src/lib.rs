@@ -6,6 +6,7 @@
 
 mod split;
 pub mod text;
+pub mod trace;
 
 #[cfg(test)]
 mod seeds;

@@ -18,3 +18,8 @@ fn each(target: &str, check: impl Fn(&[u8])) {
 fn text() {
     each("text", crate::text::check);
 }
+
+#[test]
+fn trace() {
+    each("trace", crate::trace::check);
+}
