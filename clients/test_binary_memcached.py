@@ -9,8 +9,6 @@ from bmemcached.exceptions import MemcachedException
 NEAR_LIMIT = 2**20 - 512
 OVER_LIMIT = 2**20 + 1
 
-pytestmark = pytest.mark.parametrize("server", ["memcached"], indirect=True)
-
 
 @pytest.fixture
 def client(server):

@@ -28,21 +28,8 @@ PROGRAMS = {
 }
 
 
-BINARY = {name for name in PROGRAMS if "binary" in name or name == "npm memjs"}
-
-
-@pytest.mark.parametrize("name", [name for name in PROGRAMS if name not in BINARY])
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_program(server, name):
-    run(server, name)
-
-
-@pytest.mark.parametrize("server", ["memcached"], indirect=True)
-@pytest.mark.parametrize("name", sorted(BINARY))
-def test_binary_program(server, name):
-    run(server, name)
-
-
-def run(server, name):
     before, after = PROGRAMS[name]
     result = subprocess.run(
         [*before, f"127.0.0.1:{server.port}", *after],

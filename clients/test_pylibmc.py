@@ -7,7 +7,7 @@ NEAR_LIMIT = 2**20 - 512
 OVER_LIMIT = 2**20 + 1
 
 
-@pytest.fixture(params=["text"])
+@pytest.fixture(params=["text", "binary"])
 def client(server, request):
     behaviors = {"cas": True, "tcp_nodelay": True, "receive_timeout": 20_000_000, "send_timeout": 20_000_000}
     client = pylibmc.Client([f"127.0.0.1:{server.port}"], binary=request.param == "binary", behaviors=behaviors)
