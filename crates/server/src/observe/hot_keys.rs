@@ -15,51 +15,56 @@ const CAPACITY: usize = 256;
 #[derive(Default)]
 pub struct HotKeys {
     hasher: RandomState,
-    /// Parallel to each other: a key is looked for by its hash.
+    /// Parallel to each other, so that looking for a hash or for the least weight goes through little memory.
     hashes: Vec<u64>,
+    weights: Vec<f32>,
     entries: Vec<Entry>,
     total: f64,
 }
 
 struct Entry {
     key: Vec<u8>,
-    weight: f64,
     /// The most that the weight may be too high.
-    error: f64,
+    error: f32,
 }
 
 impl HotKeys {
     /// Counts `weight` accesses to a key.
     pub fn add(&mut self, key: &[u8], weight: f64) {
         self.total += weight;
+        let weight = weight as f32;
         let hash = self.hasher.hash_one(key);
-        let mut same = self.hashes.iter().enumerate().filter(|(_, known)| **known == hash);
-        if let Some((at, _)) = same.find(|(at, _)| self.entries[*at].key == key) {
-            self.entries[at].weight += weight;
+        if let Some(at) = self.find(hash, key) {
+            self.weights[at] += weight;
             return;
         }
         if self.entries.len() < CAPACITY {
             self.hashes.push(hash);
-            self.entries.push(Entry { key: key.to_vec(), weight, error: 0.0 });
+            self.weights.push(weight);
+            self.entries.push(Entry { key: key.to_vec(), error: 0.0 });
             return;
         }
-        let weights = self.entries.iter().map(|entry| entry.weight).enumerate();
-        let Some((least, error)) = weights.min_by(|(_, a), (_, b)| a.total_cmp(b)) else { return };
-        self.hashes[least] = hash;
-        let entry = &mut self.entries[least];
+        let least = self.weights.iter().copied().fold(f32::INFINITY, f32::min);
+        let Some(at) = self.weights.iter().position(|weight| *weight == least) else { return };
+        self.hashes[at] = hash;
+        self.weights[at] = least + weight;
+        let entry = &mut self.entries[at];
         entry.key.clear();
         entry.key.extend_from_slice(key);
-        entry.weight = error + weight;
-        entry.error = error;
+        entry.error = least;
+    }
+
+    fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
+        let mut same = self.hashes.iter().enumerate().filter(|(_, known)| **known == hash);
+        same.find(|(at, _)| self.entries[*at].key == key).map(|(at, _)| at)
     }
 
     /// Lets what was counted so far count for less.
     pub fn decay(&mut self, factor: f64) {
         self.total *= factor;
-        for entry in &mut self.entries {
-            entry.weight *= factor;
-            entry.error *= factor;
-        }
+        let factor = factor as f32;
+        self.weights.iter_mut().for_each(|weight| *weight *= factor);
+        self.entries.iter_mut().for_each(|entry| entry.error *= factor);
     }
 }
 
@@ -69,8 +74,8 @@ pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, most: usize) -> V
     let mut sum: HashMap<&[u8], f64> = HashMap::new();
     for worker in workers {
         total += worker.total;
-        for entry in &worker.entries {
-            *sum.entry(&entry.key).or_default() += entry.weight - entry.error;
+        for (entry, weight) in worker.entries.iter().zip(&worker.weights) {
+            *sum.entry(&entry.key).or_default() += f64::from(weight - entry.error);
         }
     }
     let mut keys: Vec<_> = sum.into_iter().filter(|(_, weight)| *weight > 0.0).collect();
