@@ -9,7 +9,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import EBBTIDE, Server, free_port
+from harness import EBBTIDE, ROOT, Server, free_port
 
 # A last word of a name says what is counted, or the name is of something without a unit.
 UNITS = ("_bytes", "_seconds", "_ratio", "_info")
@@ -59,6 +59,20 @@ def test_every_family_has_help_a_type_and_a_fitting_name(admin):
             else:
                 assert not name.endswith("_total")
             assert sample.value >= 0
+
+
+def test_the_documentation_names_every_family_and_no_other(admin):
+    page = (ROOT / "docs/observability.md").read_text()
+    rows = re.findall(r"^\| (`.*?`) \| (counter|gauge|histogram) \|(.*?)\| .* \|$", page, re.MULTILINE)
+    documented = {}
+    for names, kind, labels in rows:
+        for name in re.findall(r"`(\w+)`", names):
+            documented[name.removesuffix("_total")] = (kind, set(re.findall(r"`(\w+)`", labels)))
+    found = {}
+    for name, family in families(admin).items():
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = (family.type, labels)
+    assert documented == found
 
 
 def test_labels_are_few_and_fixed(admin):
