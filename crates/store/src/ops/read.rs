@@ -4,7 +4,7 @@
 //! hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags point at, then answers.
 
 use crate::epoch::{Participant, Pin};
-use crate::index::{Control, Found, Slot};
+use crate::index::{Candidates, Control, Found, Slot};
 use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
 use crate::segment::{Location, SegmentId};
 use crate::stats::Counter;
@@ -114,11 +114,11 @@ impl Store {
         for run in keys.chunks(BATCH) {
             let pin = participant.pin();
             let mut hashes = [0; BATCH];
-            let candidates: [_; BATCH] = std::array::from_fn(|i| {
-                let hash = run.get(i).map_or(0, |key| self.hash(key));
-                hashes[i] = hash;
-                self.index.prefetch(hash)
-            });
+            let mut candidates = [Candidates { first: 0, second: 0 }; BATCH];
+            for (i, key) in run.iter().enumerate() {
+                hashes[i] = self.hash(key);
+                candidates[i] = self.index.prefetch(hashes[i]);
+            }
             for i in 0..run.len() {
                 self.index.each_match(candidates[i], hashes[i], |slot| {
                     self.prefetch_item(slot);
