@@ -23,7 +23,7 @@ pub use hot_keys::{HotKeys, hottest, printable};
 pub use observer::{Observer, Snapshot};
 pub use probe::{Probe, Samples};
 
-use ebbtide_protocol::Request;
+use ebbtide_protocol::{Request, binary};
 
 /// What is told apart in latencies: what a command does, in whichever dialect it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,20 @@ impl Command {
             Request::Arithmetic { key, increment: true, .. } => (Self::Incr, Some(key)),
             Request::Arithmetic { key, .. } => (Self::Decr, Some(key)),
             Request::Touch { key, .. } => (Self::Touch, Some(key)),
+            _ => (Self::Other, None),
+        }
+    }
+
+    /// The same of a packet of the binary protocol.
+    pub fn of_binary<'a>(command: &binary::Command<'a>) -> (Self, Option<&'a [u8]>) {
+        match command {
+            binary::Command::Get { key, .. } => (Self::Get, Some(key)),
+            binary::Command::Touch { key, answer: binary::Touched::Flags, .. } => (Self::Touch, Some(key)),
+            binary::Command::Touch { key, .. } => (Self::GetAndTouch, Some(key)),
+            binary::Command::Put(put) => (Self::Set, Some(put.key)),
+            binary::Command::Delete { key, .. } => (Self::Delete, Some(key)),
+            binary::Command::Arithmetic { key, increment: true, .. } => (Self::Incr, Some(key)),
+            binary::Command::Arithmetic { key, .. } => (Self::Decr, Some(key)),
             _ => (Self::Other, None),
         }
     }

@@ -72,6 +72,9 @@ impl Executor {
                 }
             }
         });
+        if self.probe.is_sampling() && unanswered.is_none() {
+            self.probe.note_gets(self.samples(), keys, keys.len());
+        }
         run.length = 0;
         self.counters().get_hits.add(hits);
         self.counters().get_misses.add(misses);

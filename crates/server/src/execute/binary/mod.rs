@@ -12,6 +12,7 @@ use ebbtide_protocol::binary::{Command, Head, Initial, Touched};
 use super::Executor;
 use super::expiry::{flush_delay, ttl, unix_now};
 use super::intake::Entry;
+use crate::observe;
 use crate::output::Output;
 
 pub use get::BinaryRun;
@@ -30,8 +31,29 @@ pub enum Next {
 }
 
 impl Executor {
-    /// Executes anything but a get. `connection` is the number that `stats conns` gives the one who asks.
+    /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives the
+    /// one who asks.
     pub fn execute_binary(
+        &self,
+        head: Head,
+        command: Command<'_>,
+        connection: usize,
+        sasl: &mut Sasl,
+        output: &mut Output,
+    ) -> Next {
+        if !self.probe.is_sampling() {
+            return self.carry_out_binary(head, command, connection, sasl, output);
+        }
+        let (observed, key) = observe::Command::of_binary(&command);
+        let next = self.carry_out_binary(head, command, connection, sasl, output);
+        // A value that is still to come is noted when it is stored.
+        if !matches!(next, Next::Receive(_)) {
+            self.probe.note(self.samples(), observed, key);
+        }
+        next
+    }
+
+    fn carry_out_binary(
         &self,
         head: Head,
         command: Command<'_>,

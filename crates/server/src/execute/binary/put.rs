@@ -9,6 +9,7 @@ use super::Next;
 use crate::execute::Executor;
 use crate::execute::expiry::{ttl, unix_now};
 use crate::execute::intake::{Entry, Intake};
+use crate::observe::Command;
 use crate::output::Output;
 
 /// A value that is being received.
@@ -63,6 +64,7 @@ impl Executor {
         let put = Put { key: &body.key, ..body.put };
         let written = body.intake.finish(&self.cache, &entry(&put));
         self.answer_put(body.head, &put, written, output);
+        self.probe.note(self.samples(), Command::Set, Some(&body.key));
     }
 
     fn answer_put(&self, head: Head, put: &Put<'_>, written: Result<Written, Error>, output: &mut Output) {
@@ -76,7 +78,7 @@ impl Executor {
             }
             Ok(Written { stored: Stored::Exists, .. }) => counters.cas_badval.add(1),
             Ok(Written { stored: Stored::NotFound, .. }) => counters.cas_misses.add(1),
-            Ok(_) => {}
+            Ok(_) => counters.not_stored.add(1),
             Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),
             Err(_) => counters.store_no_memory.add(1),
         }
