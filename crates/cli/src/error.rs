@@ -20,6 +20,16 @@ pub enum Error {
 }
 
 impl Error {
+    /// The same, with the place in a file where it arose.
+    pub fn at(self, place: &str) -> Self {
+        match self {
+            Self::Illegal(text) => Self::Illegal(format!("{place}: {text}")),
+            Self::Limit(text) => Self::Limit(format!("{place}: {text}")),
+            Self::System(text) => Self::System(format!("{place}: {text}")),
+            Self::NoUser(name) => Self::NoUser(name),
+        }
+    }
+
     pub fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Illegal(_) => 1,

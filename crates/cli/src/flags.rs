@@ -4,24 +4,24 @@
 mod admin;
 mod auth;
 mod extended;
+mod line;
 mod table;
 mod tls;
 mod values;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use ebbtide_server::Protocol;
-use lexopt::Arg;
 
 use self::admin::AdminFlag;
-use self::table::{Flag, Meaning};
+use self::table::Meaning;
 use crate::error::Error;
 
 pub use self::admin::DEFAULT_PORT;
 pub use self::auth::auth;
-pub use self::table::FLAGS;
+pub use self::line::{Given, read as read_line};
+pub use self::table::{FLAGS, Flag};
 pub use self::tls::Tls;
 
 const MIB: u64 = 1 << 20;
@@ -30,15 +30,6 @@ const MAX_VALUE_LEAST: u64 = 1024;
 const MAX_VALUE_MOST: u64 = 1 << 30;
 /// From here on memcached thinks that the number of threads is a mistake.
 const MANY_THREADS: usize = 64;
-
-/// What the command line asks for.
-#[derive(Debug)]
-pub enum Request {
-    Serve(Box<Settings>),
-    Help,
-    Version,
-    License,
-}
 
 /// What the flags set, in the units of the engine; the defaults are memcached's.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,56 +111,6 @@ impl Default for Settings {
     }
 }
 
-/// Reads the arguments, without the name of the program.
-pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> {
-    let mut settings = Settings::default();
-    let mut parser = lexopt::Parser::from_args(args);
-    while let Some(arg) = parser.next().map_err(malformed)? {
-        let (flag, given) = match arg {
-            Arg::Short(short) => (Flag::by_short(short), format!("-{short}")),
-            Arg::Long(long) => (Flag::by_long(long), format!("--{long}")),
-            Arg::Value(value) => {
-                return Err(Error::Illegal(format!(
-                    "{}: not a flag; `ebbtide -h` lists the flags, and the commands are serve, replay, bench and top",
-                    value.display()
-                )));
-            }
-        };
-        let Some(flag) = flag else {
-            return Err(Error::Illegal(format!("{given}: unknown flag; `ebbtide -h` lists the flags")));
-        };
-        let value = match flag.value {
-            None => String::new(),
-            Some(what) => value(&mut parser, &given, what)?,
-        };
-        match flag.long {
-            "help" => return Ok(Request::Help),
-            "version" => return Ok(Request::Version),
-            "license" => return Ok(Request::License),
-            _ => settings.apply(flag, &value)?,
-        }
-    }
-    settings.check()?;
-    settings.warnings.extend(settings.tls.warning());
-    Ok(Request::Serve(Box::new(settings)))
-}
-
-fn value(parser: &mut lexopt::Parser, given: &str, what: &str) -> Result<String, Error> {
-    let missing = || Error::Illegal(format!("{given}: needs a value: {given} <{what}>"));
-    let value = parser.value().map_err(|_| missing())?;
-    let value =
-        value.into_string().map_err(|value| Error::Illegal(format!("{given} {}: not UTF-8", value.display())))?;
-    let value = value.trim();
-    if value.is_empty() {
-        return Err(missing());
-    }
-    Ok(value.to_owned())
-}
-
-fn malformed(error: lexopt::Error) -> Error {
-    Error::Illegal(format!("{error}; `ebbtide -h` lists the flags"))
-}
-
 /// A count that must not be 0, with memcached's words and exit code.
 fn positive(flag: &str, text: &str, what: &str) -> Result<usize, Error> {
     match text.parse() {
@@ -179,7 +120,8 @@ fn positive(flag: &str, text: &str, what: &str) -> Result<usize, Error> {
 }
 
 impl Settings {
-    fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), Error> {
+    /// Takes one flag.
+    pub fn apply(&mut self, flag: &Flag, value: &str) -> Result<(), Error> {
         let name = &flag.name();
         match flag.meaning {
             Meaning::Refused(reason) => {
@@ -252,12 +194,20 @@ impl Settings {
             "policy" => self.policy = Some(value.to_owned()),
             "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
             "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
+            // Read before the flags are taken, because they say where more of them stand, or what to do with them.
+            "flags-file" | "config" | "check" => {}
             other => unreachable!("{other} is in the table as used"),
         }
         Ok(())
     }
 
-    /// What no flag can decide alone.
+    /// To be called when all flags are taken: what none of them can decide alone.
+    pub fn finish(&mut self) -> Result<(), Error> {
+        self.check()?;
+        self.warnings.extend(self.tls.warning());
+        Ok(())
+    }
+
     fn check(&self) -> Result<(), Error> {
         auth::check(self)?;
         let (memory, most) = (self.memory_bytes, self.max_value_bytes);
@@ -289,10 +239,13 @@ fn port(name: &str, value: &str) -> Result<u16, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
+    use crate::config::{self, Request};
 
     fn read(line: &[&str]) -> Result<Settings, Error> {
-        match parse(line.iter().map(OsString::from))? {
+        match config::read(line.iter().map(OsString::from))? {
             Request::Serve(settings) => Ok(*settings),
             other => panic!("{other:?}"),
         }
@@ -314,7 +267,7 @@ mod tests {
     #[test]
     fn every_used_flag_of_the_table_sets_something() {
         for flag in FLAGS.iter().filter(|flag| flag.meaning == Meaning::Used) {
-            if matches!(flag.long, "help" | "version" | "license") {
+            if matches!(flag.long, "help" | "version" | "license" | "flags-file" | "config" | "check") {
                 continue;
             }
             let value = match flag.long {

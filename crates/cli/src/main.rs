@@ -1,6 +1,7 @@
 //! The binary `ebbtide`: reads the command line and hands over to the server or, for its commands, to the lab.
 #![forbid(unsafe_code)]
 
+mod config;
 mod daemon;
 mod error;
 mod flags;
@@ -14,8 +15,8 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
+use config::Request;
 use error::Error;
-use flags::Request;
 
 fn main() -> ExitCode {
     let mut args: Vec<OsString> = std::env::args_os().skip(1).collect();
@@ -35,10 +36,11 @@ fn main() -> ExitCode {
 }
 
 fn server(args: &[OsString]) -> Result<ExitCode, Error> {
-    match flags::parse(args.iter().cloned())? {
+    match config::read(args.iter().cloned())? {
         Request::Help => show(&help::usage()),
         Request::Version => show(&help::version()),
         Request::License => show(&help::license()),
+        Request::Check(settings) => show(&config::check::run(&settings)?),
         Request::Serve(settings) if settings.daemon && !daemon::is_copy() => {
             return daemon::start(args);
         }

@@ -47,6 +47,20 @@ pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
+/// Whether this process runs as the user `name`.
+pub fn is_user(name: &str) -> bool {
+    User::from_name(name).is_ok_and(|user| user.is_some_and(|user| user.uid == geteuid()))
+}
+
+/// Bytes of memory that this process may hope for: the machine's, or those of its control group if these are fewer.
+pub fn machine_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let machine = line.split_whitespace().next()?.parse::<u64>().ok()? << 10;
+    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(|text| text.trim().parse().ok());
+    Some(group.map_or(machine, |group: u64| group.min(machine)))
+}
+
 /// Gives up root for the user `name` and its group.
 pub fn become_user(name: &str) -> Result<(), Error> {
     let failed = |error: Errno| Error::System(format!("-u {name}: failed to assume identity: {error}"));

@@ -53,6 +53,9 @@ fn prepare(settings: &Settings) -> Result<(), Error> {
             None => eprintln!("ebbtide: warning: running as root; -u <user> gives that up once the limits are set"),
         }
     }
+    if let Some(user) = settings.user.as_deref().filter(|user| !process::is_root() && !process::is_user(user)) {
+        eprintln!("ebbtide: warning: -u {user} is ignored: only root can become somebody else");
+    }
     if settings.lock_memory
         && let Err(refusal) = process::lock_memory()
     {
@@ -61,7 +64,7 @@ fn prepare(settings: &Settings) -> Result<(), Error> {
     Ok(())
 }
 
-fn cache(settings: &Settings) -> Result<Cache, Error> {
+pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     let mut builder = Cache::builder()
         .memory(ByteSize::bytes(settings.memory_bytes))
         .max_value(ByteSize::bytes(settings.max_value_bytes))
@@ -79,7 +82,7 @@ fn cache(settings: &Settings) -> Result<Cache, Error> {
     builder.build().map_err(|error| Error::Limit(format!("the cache cannot be made with these flags: {error}")))
 }
 
-fn options(settings: &Settings) -> Result<ServerOptions, Error> {
+pub fn options(settings: &Settings) -> Result<ServerOptions, Error> {
     let listeners = listeners::resolve(settings)?;
     Ok(ServerOptions {
         admin: settings.admin.resolve(&listeners),
@@ -101,7 +104,7 @@ fn options(settings: &Settings) -> Result<ServerOptions, Error> {
 }
 
 /// Names the flag that the address came from, with memcached's words.
-fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
+pub fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
     use ebbtide_server::Error as E;
     Error::System(match error {
         E::Listen { address, source } => {

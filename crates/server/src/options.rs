@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::auth::Auth;
+use crate::tls::Certificates;
 use crate::{Admin, Error, TlsOptions};
 
 /// Where a server listens.
@@ -102,6 +103,13 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
+    /// Whether a server could start with these options, as far as that can be said without taking an address: they fit
+    /// together, and the files that they name can be used.
+    pub fn check(&self) -> Result<(), Error> {
+        self.validate()?;
+        self.tls.as_ref().map(Certificates::load).transpose().map(drop)
+    }
+
     /// The protocol that is spoken, as `stats settings` names it.
     pub(crate) fn binding_protocol(&self) -> &'static str {
         match (&self.auth, self.protocol) {

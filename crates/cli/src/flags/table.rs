@@ -69,6 +69,9 @@ pub const FLAGS: &[Flag] = &[
     flag('o', "extended", Some("list"), Used, "options with commas; idle_timeout=<seconds> and ssl_... have a\nmeaning, most others of memcached 1.6 give a warning"),
     flag('N', "napi-ids", Some("num"), Ignored("connections are dealt to the workers in turn"), ""),
     own("admin", "addr:port|off", "HTTP with metrics and the dashboard (default:\n127.0.0.1:11212 for a server on port 11211, else off)"),
+    own("config", "file", "settings in TOML: long names of flags as keys; the command line\nwins over files"),
+    own("flags-file", "file", "flags in a file, as Debian's /etc/memcached.conf"),
+    Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the server would start with these settings, and\nwhat they come to" },
     own("policy", "name", "eviction policy (default: merge)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
@@ -96,8 +99,22 @@ impl Flag {
     /// The flag of this long name, or the only one that begins with it.
     pub fn by_long(name: &str) -> Option<&'static Self> {
         let mut fits = FLAGS.iter().filter(|flag| flag.long.starts_with(name));
-        let exact = FLAGS.iter().find(|flag| flag.long == name);
-        exact.or_else(|| fits.next().filter(|_| fits.next().is_none()))
+        Self::by_exact_long(name).or_else(|| fits.next().filter(|_| fits.next().is_none()))
+    }
+
+    /// The flag of this long name, spelled out.
+    pub fn by_exact_long(name: &str) -> Option<&'static Self> {
+        FLAGS.iter().find(|flag| flag.long == name)
+    }
+
+    /// Whether it asks for a text instead of a server.
+    pub fn is_question(&self) -> bool {
+        matches!(self.long, "help" | "version" | "license")
+    }
+
+    /// Whether it may stand in a file of settings.
+    pub fn is_for_files(&self) -> bool {
+        !self.is_question() && !matches!(self.long, "config" | "flags-file" | "check")
     }
 
     /// How messages name it: `-p`, or `--policy`.

@@ -87,7 +87,13 @@ impl Tls {
                     .to_owned(),
             ));
         }
-        Ok(Some(self.options.clone()))
+        // The files are read again later, when the process may have gone to another folder.
+        let absolute = |path: &PathBuf| std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        let mut options = self.options.clone();
+        options.chain_cert = absolute(&options.chain_cert);
+        options.key = options.key.as_ref().map(absolute);
+        options.ca_cert = options.ca_cert.as_ref().map(absolute);
+        Ok(Some(options))
     }
 
     /// Options without the switch leave everything in the clear, as in memcached: better said.
@@ -122,11 +128,11 @@ mod tests {
     #[test]
     fn every_option_reaches_the_server() {
         let all = [
-            ("ssl_chain_cert", "c"),
-            ("ssl_key", "k"),
+            ("ssl_chain_cert", "/c"),
+            ("ssl_key", "/k"),
             ("ssl_keyformat", "der"),
             ("ssl_verify_mode", "2"),
-            ("ssl_ca_cert", "a"),
+            ("ssl_ca_cert", "/a"),
             ("ssl_min_version", "3"),
             ("ssl_ciphers", "HIGH"),
             ("ssl_wbuf_size", "32"),
@@ -134,15 +140,15 @@ mod tests {
         ];
         let options = tls(&all).unwrap().options().unwrap().unwrap();
         let expected = TlsOptions {
-            key: Some("k".into()),
+            key: Some("/k".into()),
             key_format: KeyFormat::Der,
             client_certificates: ClientCertificates::Required,
-            ca_cert: Some("a".into()),
+            ca_cert: Some("/a".into()),
             min_version: TlsVersion::V1_3,
             ciphers: Some("HIGH".to_owned()),
             write_buffer_bytes: 32 << 10,
             session_cache: true,
-            ..TlsOptions::new("c")
+            ..TlsOptions::new("/c")
         };
         assert_eq!(options, expected);
     }

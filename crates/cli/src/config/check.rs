@@ -1,0 +1,96 @@
+//! `--check`: whether the server would start with these settings, and what each of them comes to. It takes no port and
+//! changes nothing, so it can run beside the server that it is about.
+
+use std::fmt::Write;
+
+use ebbtide_server::ebbtide::ByteSize;
+use ebbtide_server::{Listen, ServerOptions};
+
+use crate::error::Error;
+use crate::flags::{self, Settings};
+use crate::{process, serve};
+
+/// Bytes of values for which the report says how many fit.
+const SAMPLE_VALUES: [u64; 4] = [25, 230, 1000, 4000];
+/// Bytes of the keys that go with them.
+const SAMPLE_KEY: u64 = 20;
+/// Bytes that an object costs beside its key and value: its header, its slot at the usual load of the index, and its
+/// share of what open and free segments keep back.
+const OVERHEAD: u64 = 16;
+
+/// The report, or the error with which the server would not start.
+pub fn run(settings: &Settings) -> Result<String, Error> {
+    let auth = flags::auth(settings)?;
+    process::allow_files(settings.connections, settings.threads)?;
+    if process::is_root()
+        && let Some(user) = &settings.user
+    {
+        process::become_user(user)?;
+    }
+    let cache = serve::cache(settings)?;
+    let options = serve::options(settings)?;
+    options.check().map_err(|error| serve::not_bound(settings, error))?;
+    let stats = cache.stats();
+    let mut report = Report::default();
+    for warning in &settings.warnings {
+        report.line("warning", warning);
+    }
+    report.line("listen", list(&options));
+    report.line("admin", options.admin.map_or("off".to_owned(), |admin| admin.address.to_string()));
+    report.line("tls", tls(&options));
+    report.line("passwords", if auth.is_some() { "needed" } else { "none" });
+    report.line("threads", options.threads);
+    report.line("connections", settings.connections);
+    report.line("memory", memory(stats.memory_limit_bytes));
+    report.line("  segments", format!("{} of {}", stats.segments_total, ByteSize::bytes(stats.segment_bytes)));
+    report.line("  index at start", format!("{}; it grows as objects come", ByteSize::bytes(stats.index_bytes)));
+    report
+        .line("  kept free", format!("{} segments for writers, 1 for evictions", (stats.segments_total / 200).max(2)));
+    report.line("  largest value", cache.max_value());
+    report.line("  in one piece", format!("values up to {}", ByteSize::bytes(cache.contiguous_limit() as u64)));
+    let lent = (stats.memory_limit_bytes / 4).max(cache.max_value().as_bytes() + 2 * stats.segment_bytes);
+    report.line("  lent to answers", format!("{} at most", ByteSize::bytes(lent)));
+    for bytes in SAMPLE_VALUES {
+        let objects = stats.memory_limit_bytes / (SAMPLE_KEY + bytes + OVERHEAD);
+        report.line("  room for", format!("about {objects} objects with {SAMPLE_KEY} B of key and {bytes} B of value"));
+    }
+    report.line("evictions", if settings.evicts { settings.policy.as_deref().unwrap_or("merge") } else { "none" });
+    Ok(report.0)
+}
+
+#[derive(Default)]
+struct Report(String);
+
+impl Report {
+    fn line(&mut self, name: &str, value: impl std::fmt::Display) {
+        writeln!(self.0, "{name:<18} {value}").expect("a String takes all that is written to it");
+    }
+}
+
+fn list(options: &ServerOptions) -> String {
+    let with_kind = |listen: &Listen| match listen {
+        Listen::Tcp(_) => listen.to_string(),
+        Listen::Tls(_) => format!("{listen} (TLS)"),
+        Listen::Unix { mode, .. } => format!("{listen} (mode {mode:o})"),
+    };
+    options.listeners.iter().map(with_kind).collect::<Vec<_>>().join(", ")
+}
+
+fn tls(options: &ServerOptions) -> String {
+    match &options.tls {
+        None => "off".to_owned(),
+        Some(tls) => format!("{}, clients' certificates {:?}", tls.chain_cert.display(), tls.client_certificates),
+    }
+}
+
+/// The limit, beside what there is.
+fn memory(limit: u64) -> String {
+    let limit_text = ByteSize::bytes(limit);
+    match process::machine_memory() {
+        None => limit_text.to_string(),
+        Some(machine) if limit > machine => {
+            format!("{limit_text}: more than the {} that there are here; lower -m", ByteSize::bytes(machine))
+        }
+        Some(machine) => format!("{limit_text} of {} that there are here", ByteSize::bytes(machine)),
+    }
+}

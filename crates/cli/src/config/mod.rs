@@ -1,0 +1,127 @@
+//! Where settings come from: files of flags, TOML files, and over both the command line.
+//!
+//! Each is a layer of flags. A later layer wins, flag by flag; where it names addresses or a verbosity at all, the ones
+//! of earlier layers are forgotten instead of added to. Files are layers in the order in which they are named, and the
+//! command line is the last one, wherever in it they are named.
+
+pub mod check;
+mod flags_file;
+mod toml_file;
+
+use std::ffi::OsString;
+
+use crate::error::Error;
+use crate::flags::{self, Given, Settings};
+
+/// What the command line asks for.
+#[derive(Debug)]
+pub enum Request {
+    Serve(Box<Settings>),
+    /// Say whether these settings would do, and what they come to.
+    Check(Box<Settings>),
+    Help,
+    Version,
+    License,
+}
+
+/// A flag, and where it stands; nowhere for the command line.
+struct Placed {
+    place: Option<String>,
+    given: Given,
+}
+
+/// Reads the arguments, without the name of the program, and the files that they name.
+pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> {
+    let line = flags::read_line(args)?;
+    match line.last().map(|given| given.flag.long) {
+        Some("help") => return Ok(Request::Help),
+        Some("version") => return Ok(Request::Version),
+        Some("license") => return Ok(Request::License),
+        _ => {}
+    }
+    let mut settings = Settings::default();
+    for given in &line {
+        let path = given.value.as_ref();
+        match given.flag.long {
+            "flags-file" => take(&mut settings, flags_file::read(path)?)?,
+            "config" => take(&mut settings, toml_file::read(path)?)?,
+            _ => {}
+        }
+    }
+    let check = line.iter().any(|given| given.flag.long == "check");
+    take(&mut settings, line.into_iter().map(|given| Placed { place: None, given }).collect())?;
+    settings.finish()?;
+    let settings = Box::new(settings);
+    Ok(if check { Request::Check(settings) } else { Request::Serve(settings) })
+}
+
+fn take(settings: &mut Settings, layer: Vec<Placed>) -> Result<(), Error> {
+    let has = |long: &str| layer.iter().any(|placed| placed.given.flag.long == long);
+    if has("listen") {
+        settings.listen.clear();
+        settings.unix_socket = None;
+    }
+    if has("verbose") {
+        settings.verbosity = 0;
+    }
+    for Placed { place, given } in &layer {
+        settings.apply(given.flag, &given.value).map_err(|error| match place {
+            Some(place) => error.at(place),
+            None => error,
+        })?;
+    }
+    Ok(())
+}
+
+/// The text of a file of settings.
+fn text(flag: &str, path: &std::path::Path) -> Result<String, Error> {
+    std::fs::read_to_string(path).map_err(|error| {
+        Error::System(format!("{flag} {}: {error}; give a text file that this user may read", path.display()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub fn settings(files: &[(&str, &str)], line: &[&str]) -> Result<Settings, Error> {
+        let folder = tempfile::tempdir().unwrap();
+        let mut words = Vec::new();
+        for (number, (flag, text)) in files.iter().enumerate() {
+            let path = folder.path().join(format!("file{number}"));
+            std::fs::write(&path, text).unwrap();
+            words.extend([flag.into(), path.into_os_string()]);
+        }
+        match read(words.into_iter().chain(line.iter().map(OsString::from)))? {
+            Request::Serve(settings) => Ok(*settings),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_command_line_wins_over_files_and_later_files_over_earlier_ones() {
+        let files = [
+            ("--flags-file", "-m 100\n-p 1\n-c 10\n-l 127.0.0.1\n-vv\n"),
+            ("--config", "port = 2\nconn-limit = 20\nlisten = [\"127.0.0.2\", \"127.0.0.3\"]\n"),
+        ];
+        let settings = settings(&files, &["-c", "30"]).unwrap();
+        assert_eq!((settings.memory_bytes, settings.port, settings.connections), (100 << 20, 2, 30));
+        assert_eq!(settings.listen, ["127.0.0.2", "127.0.0.3"]);
+        assert_eq!(settings.verbosity, 2);
+    }
+
+    #[test]
+    fn addresses_and_verbosity_of_the_command_line_replace_those_of_files() {
+        let files = [("--flags-file", "-s /run/socket\n-vv\n")];
+        let settings = settings(&files, &["-v", "-l", "127.0.0.1"]).unwrap();
+        assert_eq!((settings.verbosity, settings.unix_socket), (1, None));
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_named() {
+        for flag in ["--flags-file", "--config"] {
+            let error = read([flag.into(), "/nonexistent/file".into()]).unwrap_err();
+            assert!(matches!(&error, Error::System(text) if text.contains("/nonexistent/file")), "{error}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! Words into flags, as getopt reads them.
+
+use std::ffi::OsString;
+
+use lexopt::Arg;
+
+use super::table::Flag;
+use crate::error::Error;
+
+/// A flag as it was given.
+#[derive(Debug)]
+pub struct Given {
+    pub flag: &'static Flag,
+    /// Empty for a flag without a value.
+    pub value: String,
+}
+
+/// All flags of a line, in their order, up to the first one that asks for nothing but a text.
+pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Vec<Given>, Error> {
+    let mut parser = lexopt::Parser::from_args(args);
+    let mut line = Vec::new();
+    while let Some(arg) = parser.next().map_err(malformed)? {
+        let (flag, name) = match arg {
+            Arg::Short(short) => (Flag::by_short(short), format!("-{short}")),
+            Arg::Long(long) => (Flag::by_long(long), format!("--{long}")),
+            Arg::Value(value) => {
+                return Err(Error::Illegal(format!(
+                    "{}: not a flag; `ebbtide -h` lists the flags and the commands",
+                    value.display()
+                )));
+            }
+        };
+        let Some(flag) = flag else {
+            return Err(Error::Illegal(format!("{name}: unknown flag; `ebbtide -h` lists the flags")));
+        };
+        let value = match flag.value {
+            None => String::new(),
+            Some(what) => value(&mut parser, &name, what)?,
+        };
+        line.push(Given { flag, value });
+        if flag.is_question() {
+            break;
+        }
+    }
+    Ok(line)
+}
+
+fn value(parser: &mut lexopt::Parser, name: &str, what: &str) -> Result<String, Error> {
+    let missing = || Error::Illegal(format!("{name}: needs a value: {name} <{what}>"));
+    let value = parser.value().map_err(|_| missing())?;
+    let value =
+        value.into_string().map_err(|value| Error::Illegal(format!("{name} {}: not UTF-8", value.display())))?;
+    let value = value.trim();
+    if value.is_empty() {
+        return Err(missing());
+    }
+    Ok(value.to_owned())
+}
+
+fn malformed(error: lexopt::Error) -> Error {
+    Error::Illegal(format!("{error}; `ebbtide -h` lists the flags"))
+}

@@ -1,0 +1,135 @@
+"""Settings in files, and `--check`, which says what would become of them."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from harness import EBBTIDE, USER, Server, free_port
+from tls import Authority, flags
+
+DEBIAN = pathlib.Path("/etc/memcached.conf")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for path in (tmp_path, *tmp_path.parents[:2]):
+        path.chmod(0o755)
+    return tmp_path
+
+
+def run(*words, user=USER):
+    words = [EBBTIDE, *user, *map(str, words)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+
+
+def check(*words):
+    return run("--check", *words)
+
+
+def report(*words):
+    done = check(*words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_file_of_flags_starts_a_server(folder):
+    file = folder / "ebbtide.conf"
+    file.write_text("# a comment\n-d\nlogfile /var/log/x\n-m 100 # all of it\n-c 500\n-o idle_timeout=77,modern\n-f 1.5\n")
+    with Server(EBBTIDE, "--flags-file", file, "-c", 300) as server:
+        settings = [server.stat(name, "stats settings") for name in ("maxbytes", "maxconns", "idle_timeout")]
+        assert settings == [str(100 << 20), "300", "77"]
+        assert "-f is ignored" in server.messages()
+
+
+def test_debians_own_file_is_understood():
+    assert "127.0.0.1:11211" in report("--flags-file", DEBIAN)
+
+
+def test_a_toml_file_starts_a_server(folder):
+    file = folder / "ebbtide.toml"
+    file.write_text('memory-limit = "100m"\nconn-limit = 500\npolicy = "s3fifo"\n[extended]\nidle_timeout = 77\n')
+    with Server(EBBTIDE, "--config", file) as server:
+        settings = [server.stat(name, "stats settings") for name in ("maxbytes", "maxconns", "idle_timeout")]
+        assert settings == [str(100 << 20), "500", "77"]
+
+
+def test_mistakes_in_files_are_named_with_their_line(folder):
+    file = folder / "file"
+    for flag, text, line, code, part in (
+        ("--flags-file", "-m 64\n-Q\n", 2, 1, "-Q"),
+        ("--flags-file", "-m 64\n\n-p 70000\n", 3, 64, "-p 70000"),
+        ("--config", "port = 11211\nfrob = 1\n", 2, 1, "frob"),
+        ("--config", "port = \n", 1, 1, ""),
+        ("--config", "[extended]\nproxy_config = 'f'\n", 2, 64, "proxy"),
+    ):
+        file.write_text(text)
+        for words in ((flag, file), ("--check", flag, file)):
+            done = run(*words, "-p", free_port())
+            assert done.returncode == code, done.stderr
+            assert f"{file}:{line}: " in done.stderr and part in done.stderr
+            assert len(done.stderr.strip().splitlines()) == 1
+    done = run("--config", folder / "absent")
+    assert done.returncode == 71 and str(folder / "absent") in done.stderr
+
+
+def test_a_check_says_what_the_numbers_become():
+    text = report("-m", 1024, "-I", "2m", "-l", "127.0.0.1:7,notls:127.0.0.1:8", "-t", 3, "-c", 77)
+    lines = dict(line.split(None, 1) for line in text.splitlines())
+    assert lines["listen"] == "127.0.0.1:7, 127.0.0.1:8"
+    assert lines["memory"].startswith("1 GiB")
+    assert (lines["threads"], lines["connections"]) == ("3", "77")
+    # The engine's own numbers.
+    with Server(EBBTIDE, "-m", 1024, "-I", "2m") as server:
+        segments = server.stat("segments_total", "stats ebbtide")
+        assert f"segments         {segments} of 512 KiB" in text
+        assert "largest value    2 MiB" in text
+
+
+def test_a_check_takes_no_port_and_ends_as_the_start_would(folder):
+    authority = Authority(folder)
+    certificate = authority.issue("server")
+    with Server(EBBTIDE) as server:
+        assert f":{server.port}" in report("-p", server.port, "-l", "127.0.0.1")
+    assert "(TLS)" in report(*flags(*certificate))
+    certificate[1].write_text("junk")
+    for words in (
+        flags(*certificate),
+        ["-l", "999.1.1.1"],
+        ["-m", 1],
+        ["--policy", "frob"],
+        ["--segment-size", "5000"],
+        ["-Q"],
+    ):
+        done = check(*words)
+        started = run(*words, "-p", free_port())
+        assert done.returncode == started.returncode != 0, words
+        assert done.stderr == started.stderr
+
+
+def test_a_check_warns_of_more_memory_than_there_is():
+    assert "lower -m" in report("-m", "900000")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_a_check_reads_files_as_the_user_that_will(folder):
+    certificate, key = Authority(folder).issue("server")
+    key.chmod(0o600)
+    done = run("--check", *flags(certificate, key), user=["-u", "nobody"])
+    assert done.returncode == 64 and str(key) in done.stderr and "ermission denied" in done.stderr
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs a second user")
+def test_a_user_is_only_noted_without_root(folder):
+    binary = shutil.copy(EBBTIDE, folder / "ebbtide")
+    pathlib.Path(binary).chmod(0o755)
+    port = free_port()
+    words = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", binary, "-u", "memcache", "-p", str(port)]
+    with subprocess.Popen([*words, "-l", "127.0.0.1"], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert "-u memcache is ignored" in process.stderr.readline()
+        finally:
+            process.terminate()
+            process.wait(10)
