@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebbtide_lab::{Error, bench, replay, top};
+use ebbtide_lab::{Error, bench, doctor, replay, top};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
@@ -16,11 +16,13 @@ enum Command {
     Bench(bench::BenchArgs),
     /// Show what a live server does, Ebbtide or any memcached, in the terminal
     Top(top::TopArgs),
+    /// Examine this machine for what a server of a given size should have otherwise
+    Doctor(doctor::DoctorArgs),
 }
 
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
-    word == "replay" || word == "bench" || word == "top"
+    word == "replay" || word == "bench" || word == "top" || word == "doctor"
 }
 
 /// Runs the command that `args` begins with.
@@ -34,6 +36,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         Command::Replay(args) => replay::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Top(args) => top::run(args),
+        Command::Doctor(args) => doctor::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

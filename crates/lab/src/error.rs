@@ -34,6 +34,9 @@ pub enum Error {
     /// The server answered what the protocol does not allow here.
     #[error("{target}: unexpected answer: {reason}")]
     Protocol { target: String, reason: String },
+    /// The machine does not suit the server that it was examined for.
+    #[error("{problems} of these would keep a server from working")]
+    Problems { problems: usize },
     /// The report cannot be written.
     #[error("cannot write the report: {0}")]
     Output(#[from] io::Error),

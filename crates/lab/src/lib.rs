@@ -8,10 +8,12 @@
 //! | [`workload`] | popularity and size distributions, by seed |
 //! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
 //! | [`top`] | `ebbtide top`: a live server in the terminal |
+//! | [`doctor`] | `ebbtide doctor`: what of this machine should be otherwise for a server |
 //! | [`keys`] | keys of a given length from numbers |
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod doctor;
 mod error;
 pub mod keys;
 pub mod replay;

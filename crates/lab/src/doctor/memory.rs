@@ -1,0 +1,142 @@
+//! Memory: whether it is there, and what the kernel does with it.
+
+use ebbtide::ByteSize;
+
+use super::finding::Finding;
+use super::machine::Machine;
+
+/// What a server needs beside its memory limit: a share of it, and buffers and code.
+const BESIDE_SHARE: u64 = 20;
+const BESIDE_BYTES: u64 = 32 << 20;
+/// The share of the memory from which on little is left for the rest of the machine.
+const CROWDED_PERCENT: u64 = 90;
+/// A server reserves so much more address space than memory, so that the limit can be raised while it runs.
+const RESERVED: u64 = 4;
+/// Above this the kernel likes to move memory to swap.
+const SWAPPINESS: u64 = 10;
+
+pub fn fits(machine: &Machine, memory: ByteSize) -> Finding {
+    const NAME: &str = "memory";
+    let Some(all) = machine.memory("MemTotal") else {
+        return Finding::ok(NAME, "this system does not tell how much there is");
+    };
+    let group = machine.group_limit().filter(|limit| *limit < all);
+    let there = group.unwrap_or(all);
+    let needed = memory.as_bytes() + memory.as_bytes() / BESIDE_SHARE + BESIDE_BYTES;
+    let whose = if group.is_some() { "in this control group" } else { "in this machine" };
+    let size = ByteSize::bytes;
+    let found = format!("{} needed for -m {}, {} {whose}", size(needed), memory, size(there));
+    if needed > there {
+        let most = (there.saturating_sub(BESIDE_BYTES) / 100 * 80) >> 20;
+        let more = if group.is_some() {
+            ", or raise the limit (MemoryMax= of the unit, resources.limits of the pod)"
+        } else {
+            ""
+        };
+        return Finding::problem(NAME, found, format!("lower -m to {most} at most{more}"));
+    }
+    if needed > there / 100 * CROWDED_PERCENT {
+        return Finding::advice(
+            NAME,
+            found,
+            format!("leave more than {} % for the rest: lower -m", 100 - CROWDED_PERCENT),
+        );
+    }
+    Finding::ok(NAME, found)
+}
+
+pub fn address_space(machine: &Machine, memory: ByteSize) -> Finding {
+    const NAME: &str = "overcommit";
+    if machine.number("proc/sys/vm/overcommit_memory") != Some(2) {
+        return Finding::ok(NAME, "address space can be reserved");
+    }
+    let wanted = (memory.as_bytes() * RESERVED).max(machine.memory("MemTotal").unwrap_or(0));
+    let used = machine.memory("Committed_AS").unwrap_or(0);
+    let left = machine.memory("CommitLimit").unwrap_or(0).saturating_sub(used);
+    let found = format!(
+        "vm.overcommit_memory=2: {} can still be reserved, a server reserves {}",
+        ByteSize::bytes(left),
+        ByteSize::bytes(wanted)
+    );
+    match left < wanted {
+        true => Finding::problem(NAME, found, "sysctl -w vm.overcommit_memory=0"),
+        false => Finding::ok(NAME, found),
+    }
+}
+
+pub fn swap(machine: &Machine) -> Finding {
+    const NAME: &str = "swap";
+    let swap = machine.memory("SwapTotal").unwrap_or(0);
+    let swappiness = machine.number("proc/sys/vm/swappiness").unwrap_or(0);
+    let found = format!("{} of swap, vm.swappiness={swappiness}", ByteSize::bytes(swap));
+    match swap > 0 && swappiness > SWAPPINESS {
+        true => Finding::advice(
+            NAME,
+            found,
+            "a get that waits for swap is slower than a miss: sysctl -w vm.swappiness=1, or MemorySwapMax=0 in the unit, or -k",
+        ),
+        false => Finding::ok(NAME, found),
+    }
+}
+
+pub fn huge_pages(machine: &Machine) -> Finding {
+    const NAME: &str = "huge pages";
+    let path = "sys/kernel/mm/transparent_hugepage/enabled";
+    let Some(modes) = machine.read(path) else {
+        return Finding::advice(
+            NAME,
+            "this kernel has no transparent huge pages",
+            "use one that has: gets miss the TLB less",
+        );
+    };
+    match modes.contains("[never]") {
+        true => Finding::advice(NAME, modes, format!("echo madvise > /{path}")),
+        false => Finding::ok(NAME, modes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Verdict::{Advice, Ok, Problem};
+    use super::super::machine::tests::machine;
+    use super::*;
+
+    #[test]
+    fn memory_is_held_against_the_machine_and_the_control_group() {
+        let info = ("proc/meminfo", "MemTotal: 1048576 kB\n");
+        let (_folder, free) = machine(&[info]);
+        assert_eq!(fits(&free, ByteSize::mib(512)).verdict, Ok);
+        assert_eq!(fits(&free, ByteSize::mib(900)).verdict, Advice);
+        assert_eq!(fits(&free, ByteSize::mib(1000)).verdict, Problem);
+        let (_folder, caged) = machine(&[info, ("sys/fs/cgroup/memory.max", "536870912")]);
+        let finding = fits(&caged, ByteSize::mib(512));
+        assert_eq!(finding.verdict, Problem);
+        assert_eq!(finding.advice.unwrap().split(',').next(), Some("lower -m to 384 at most"));
+    }
+
+    #[test]
+    fn strict_accounting_must_leave_room_for_the_reservation() {
+        let files = |mode, limit| [("proc/sys/vm/overcommit_memory", mode), ("proc/meminfo", limit)];
+        let verdict = |files: &[(&str, &str)]| address_space(&machine(files).1, ByteSize::mib(64)).verdict;
+        let tight = "MemTotal: 1024 kB\nCommitLimit: 200000 kB\nCommitted_AS: 100000 kB\n";
+        let (_folder, strict) = machine(&files("2", tight));
+        assert_eq!(address_space(&strict, ByteSize::mib(64)).verdict, Problem);
+        let (_folder, roomy) = machine(&files("2", "CommitLimit: 900000 kB\n"));
+        assert_eq!(address_space(&roomy, ByteSize::mib(64)).verdict, Ok);
+        assert_eq!(verdict(&[]), Ok);
+    }
+
+    #[test]
+    fn swap_and_huge_pages() {
+        let path = "proc/sys/vm/swappiness";
+        let (_folder, eager) = machine(&[("proc/meminfo", "SwapTotal: 100 kB\n"), (path, "60")]);
+        assert_eq!(swap(&eager).verdict, Advice);
+        let (_folder, calm) = machine(&[("proc/meminfo", "SwapTotal: 0 kB\n"), (path, "60")]);
+        assert_eq!(swap(&calm).verdict, Ok);
+        let path = "sys/kernel/mm/transparent_hugepage/enabled";
+        let (_folder, never) = machine(&[(path, "always madvise [never]\n")]);
+        assert_eq!(huge_pages(&never).verdict, Advice);
+        let (_folder, asked) = machine(&[(path, "always [madvise] never\n")]);
+        assert_eq!(huge_pages(&asked).verdict, Ok);
+    }
+}

@@ -1,0 +1,104 @@
+//! `ebbtide doctor`: what of this machine a server of a given size should have otherwise, and how to change it.
+//!
+//! | file | finds out |
+//! |---|---|
+//! | `machine` | what the kernel shows in its files |
+//! | `memory` | whether the memory is there, and how it is managed |
+//! | `limits` | open files, backlog, cores, clock |
+//! | `probes` | what has to be tried: direct I/O, io_uring, membarrier |
+
+mod finding;
+mod limits;
+mod machine;
+mod memory;
+mod probes;
+
+use std::io;
+use std::path::PathBuf;
+
+use ebbtide::ByteSize;
+
+pub use finding::{Finding, Verdict};
+use machine::Machine;
+
+use crate::Error;
+
+/// What `ebbtide doctor` is told.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DoctorArgs {
+    /// The server's memory (its -m), with k, m or g
+    #[arg(long, short = 'm', value_name = "SIZE", default_value = "64m")]
+    pub memory: ByteSize,
+    /// The server's connections (its -c)
+    #[arg(long, short = 'c', value_name = "NUM", default_value_t = 1024)]
+    pub connections: u64,
+    /// The server's backlog (its -b)
+    #[arg(long, short = 'b', value_name = "NUM", default_value_t = 1024)]
+    pub backlog: u64,
+    /// The server's threads (its -t) [default: 4, or the cores if fewer]
+    #[arg(long, short = 't', value_name = "NUM")]
+    pub threads: Option<u64>,
+    /// A folder in which to try direct I/O
+    #[arg(long, value_name = "DIR")]
+    pub path: Option<PathBuf>,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Prints the findings; an error if any of them is a problem.
+pub fn run(args: DoctorArgs) -> Result<(), Error> {
+    let findings = examine(&args, &Machine::this());
+    finding::print(&findings, args.json, &mut io::stdout().lock())?;
+    match findings.iter().filter(|finding| finding.verdict == Verdict::Problem).count() {
+        0 => Ok(()),
+        problems => Err(Error::Problems { problems }),
+    }
+}
+
+fn examine(args: &DoctorArgs, machine: &Machine) -> Vec<Finding> {
+    let threads = args.threads.unwrap_or(machine.cores.min(4));
+    let mut findings = vec![
+        limits::open_files(machine, args.connections, threads),
+        limits::backlog(machine, args.backlog),
+        limits::cores(machine, threads),
+        limits::nodes(machine),
+        limits::clock(machine),
+        memory::fits(machine, args.memory),
+        memory::address_space(machine, args.memory),
+        memory::swap(machine),
+        memory::huge_pages(machine),
+        probes::membarrier(),
+        probes::io_uring(machine),
+    ];
+    findings.extend(args.path.as_deref().map(probes::direct_io));
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: DoctorArgs,
+    }
+
+    #[test]
+    fn everything_is_looked_at_and_every_advice_says_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().to_str().unwrap();
+        let args = Line::parse_from(["doctor", "-m", "100t", "-c", "100000000", "--path", path]).args;
+        let findings = examine(&args, &Machine::this());
+        assert_eq!(findings.len(), 12);
+        for finding in &findings {
+            assert_eq!(finding.advice.is_none(), finding.verdict == Verdict::Ok, "{finding:?}");
+            assert!(!finding.found.is_empty());
+        }
+        let verdict = |name| findings.iter().find(|finding| finding.name == name).unwrap().verdict;
+        assert_eq!(verdict("memory"), Verdict::Problem);
+        assert_eq!(verdict("open files"), Verdict::Problem);
+    }
+}

@@ -1,0 +1,40 @@
+"""`ebbtide doctor` on this machine: findings with advice, and an exit code that tells of problems."""
+
+import json
+import subprocess
+
+from harness import EBBTIDE
+
+
+def doctor(*words):
+    return subprocess.run([EBBTIDE, "doctor", *map(str, words)], capture_output=True, text=True, timeout=60)
+
+
+def test_it_finds_problems_where_there_are_some():
+    done = doctor("--json", "-m", "100t", "-c", 10**8)
+    assert done.returncode == 1 and "would keep a server from working" in done.stderr
+    report = json.loads(done.stdout)
+    problems = {finding["name"]: finding for finding in report["findings"] if finding["verdict"] == "problem"}
+    assert len(problems) == report["problems"] >= 2
+    assert "lower -m" in problems["memory"]["advice"]
+    assert "LimitNOFILE=" in problems["open files"]["advice"]
+
+
+def test_every_finding_says_what_was_found_and_what_to_do(tmp_path):
+    report = json.loads(doctor("--json", "-m", "8m", "-c", 10, "--path", tmp_path).stdout)
+    names = {finding["name"] for finding in report["findings"]}
+    assert names == {
+        *{"open files", "backlog", "threads", "NUMA", "clock", "memory", "overcommit", "swap", "huge pages"},
+        *{"membarrier", "io_uring", "direct I/O"},
+    }
+    for finding in report["findings"]:
+        assert finding["found"]
+        assert (finding["advice"] is None) == (finding["verdict"] == "ok")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_text_has_a_line_for_each_finding():
+    done = doctor("-m", "8m", "-c", 10)
+    verdicts = [line.split()[0] for line in done.stdout.splitlines() if not line.startswith(" ")]
+    assert len(verdicts) == 11 and set(verdicts) <= {"ok", "advice", "PROBLEM"}
+    assert done.returncode == int("PROBLEM" in verdicts)
