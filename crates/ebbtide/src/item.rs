@@ -20,6 +20,14 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// The hit, borrowed.
+    pub fn item(&self) -> Option<&Item<'a>> {
+        match self {
+            Self::Hit(item) => Some(item),
+            Self::Miss => None,
+        }
+    }
+
     pub fn is_hit(&self) -> bool {
         matches!(self, Self::Hit(_))
     }

@@ -13,6 +13,7 @@ use mio::{Events, Poll, Token};
 
 use crate::listen::{Listener, Stream};
 use crate::shared::{Arrival, ConnectionInfo, ConnectionState, Inbox, Shared, lock};
+use crate::watch::Kind;
 
 /// The token of the waker. Listeners have their index.
 pub const WAKER: Token = Token(usize::MAX);
@@ -117,6 +118,9 @@ impl Acceptor {
         let id = connections.insert(Arc::clone(&info));
         drop(connections);
         shared.accepted.fetch_add(1, Ordering::Relaxed);
+        if shared.watching.wants(Kind::Connection) {
+            shared.watching.open(&info, id);
+        }
         let inbox = &self.inboxes[self.next];
         self.next = (self.next + 1) % self.inboxes.len();
         lock(&inbox.arrivals).push_back(Arrival { stream, id, info });

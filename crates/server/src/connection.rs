@@ -17,6 +17,7 @@ use crate::listen::Stream;
 use crate::output::Output;
 use crate::session::{Session, Stopped};
 use crate::shared::{Arrival, ConnectionInfo, ConnectionState};
+use crate::watch::Watch;
 
 /// Bytes per read.
 pub const READ_BYTES: usize = 32 << 10;
@@ -48,6 +49,8 @@ pub struct Connection {
     /// The peer has sent its last byte, so that a short read does not mean that the next event will tell more.
     read_closed: bool,
     closing: bool,
+    /// It is closed for what it has sent.
+    pub refused: bool,
     /// It is in the worker's list of connections to drive.
     pub queued: bool,
 }
@@ -75,8 +78,14 @@ impl Connection {
             readable: true,
             read_closed: false,
             closing: false,
+            refused: false,
             queued: false,
         }
+    }
+
+    /// What it watches, if it does.
+    pub fn watch(&self) -> Option<&Watch> {
+        self.session.watch()
     }
 
     pub fn set_readable(&mut self, read_closed: bool) {
@@ -106,6 +115,9 @@ impl Connection {
         let mut have = self.pending.len();
         buffers.input[..have].copy_from_slice(&self.pending);
         self.pending = Vec::new();
+        // There may be something to tell, though nothing has arrived.
+        self.unprocessed |= self.session.watch().is_some();
+        executor.serve(self.id);
         let mut requests = 0;
         loop {
             if !std::mem::take(&mut self.unprocessed) {
@@ -123,7 +135,8 @@ impl Connection {
             let progress = self.session.process(executor, input, &mut buffers.output);
             buffers.input.copy_within(progress.consumed..have, 0);
             have -= progress.consumed;
-            self.closing = progress.stopped == Stopped::Close;
+            self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
+            self.refused = progress.stopped == Stopped::Refused;
             self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Turn);
             if !self.send(executor, &mut buffers.output)? {
                 break self.park(buffers, have, Driven::Wait);

@@ -31,6 +31,8 @@ pub enum Error {
     UserFileRead { path: PathBuf, source: io::Error },
     #[error("Authfile [{}] has a malformed entry. Line {line}: {reason}", path.display())]
     UserFileEntry { path: PathBuf, line: usize, reason: &'static str },
+    #[error("the cache cannot be served: {0}")]
+    Cache(ebbtide::Error),
     #[error("failed to set up event polling: {0}")]
     Poll(io::Error),
     #[error("failed to start a thread: {0}")]

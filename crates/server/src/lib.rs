@@ -22,6 +22,7 @@
 //! | `auth` | who may speak to the server |
 //! | `execute` | the commands, by family |
 //! | `output` | answers on their way out, large values among them |
+//! | `watch` | what watchers are told |
 //! | `counters`, `shared` | what is counted, and what threads share |
 //! | `observe` | samples, events, history |
 //! | `admin` | HTTP for those who look on |
@@ -42,6 +43,7 @@ mod server;
 mod session;
 mod shared;
 mod tls;
+mod watch;
 mod worker;
 
 pub use admin::Admin;

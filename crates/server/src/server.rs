@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use ebbtide::Cache;
+use ebbtide::{Cache, Cause, Removal};
 use mio::{Poll, Waker};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use slab::Slab;
@@ -18,6 +18,7 @@ use crate::listen::Listener;
 use crate::observe::Samples;
 use crate::shared::{Inbox, Shared};
 use crate::tls::Certificates;
+use crate::watch::{Kind, Watching};
 use crate::worker::{self, Worker};
 use crate::{Error, ServerOptions};
 
@@ -56,7 +57,9 @@ impl Server {
             inboxes.push(Arc::new(Inbox::new(waker)));
             polls.push(poll);
         }
+        let watching = watch_evictions(&cache)?;
         let shared = Arc::new(Shared {
+            watching,
             cache,
             counters: (0..options.threads).map(|_| Counters::default()).collect(),
             certificates,
@@ -145,6 +148,19 @@ impl Server {
         let thread = thread::Builder::new().name("acceptor".to_string()).spawn(|| self.run()).map_err(Error::Thread)?;
         Ok(Running { addresses, stop, thread })
     }
+}
+
+/// The watchers of a server with this cache.
+fn watch_evictions(cache: &Cache) -> Result<Arc<Watching>, Error> {
+    let watching = Arc::new(Watching::default());
+    let told = Arc::clone(&watching);
+    let listener = move |removal: Removal<'_>| {
+        if told.wants(Kind::Eviction) && matches!(removal.cause(), Cause::Memory | Cause::IndexFull) {
+            told.evict(&removal);
+        }
+    };
+    cache.on_removal(listener).map_err(Error::Cache)?;
+    Ok(watching)
 }
 
 /// Passes a worker's panic on.

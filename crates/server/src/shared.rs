@@ -13,11 +13,13 @@ use crate::counters::{Counters, Totals};
 use crate::listen::Stream;
 use crate::observe::Samples;
 use crate::tls::Certificates;
+use crate::watch::Watching;
 
 pub struct Shared {
     pub cache: Cache,
     pub options: ServerOptions,
     pub counters: Vec<Counters>,
+    pub watching: Arc<Watching>,
     /// There if any listener speaks TLS.
     pub certificates: Option<Certificates>,
     /// By worker, as the counters.

@@ -14,6 +14,7 @@ use slab::Slab;
 use crate::connection::{Buffers, Connection, Driven};
 use crate::execute::Executor;
 use crate::shared::{Inbox, Shared, lock};
+use crate::watch::{CloseReason, Kind};
 
 /// The token of the waker. Connections have their slab index.
 pub const WAKER: Token = Token(usize::MAX);
@@ -30,6 +31,8 @@ pub struct Worker {
     /// Connections to drive.
     queue: Vec<usize>,
     buffers: Buffers,
+    /// Connections that watch.
+    watching: Vec<usize>,
     next_idle_scan: Instant,
 }
 
@@ -44,6 +47,7 @@ impl Worker {
             connections: Slab::new(),
             queue: Vec::new(),
             buffers: Buffers::new(),
+            watching: Vec::new(),
             next_idle_scan: Instant::now(),
         }
     }
@@ -98,6 +102,18 @@ impl Worker {
         }
         if woken {
             self.take_arrivals();
+            self.queue_watchers();
+        }
+    }
+
+    /// Somebody may have written for them.
+    fn queue_watchers(&mut self) {
+        for &index in &self.watching {
+            let connection = &mut self.connections[index];
+            if !connection.queued {
+                connection.queued = true;
+                self.queue.push(index);
+            }
         }
     }
 
@@ -140,18 +156,38 @@ impl Worker {
         connection.queued = false;
         let limit = self.shared.options.requests_per_event;
         match connection.drive(&self.executor, &mut self.buffers, limit) {
-            Ok(Driven::Wait) => {}
+            Ok(Driven::Wait) => self.attend(index),
             Ok(Driven::Yield) => {
                 connection.queued = true;
                 self.queue.push(index);
             }
+            Ok(Driven::Close) if !connection.refused => self.close(index, CloseReason::Normal),
             // The peer is gone: there is nobody to tell.
-            Ok(Driven::Close) | Err(_) => self.close(index),
+            Ok(Driven::Close) | Err(_) => self.close(index, CloseReason::Error),
         }
     }
 
-    fn close(&mut self, index: usize) {
+    /// Sees to it that a connection that watches is told.
+    fn attend(&mut self, index: usize) {
+        let Some(watch) = self.connections[index].watch() else {
+            return;
+        };
+        if self.watching.contains(&index) {
+            return;
+        }
+        watch.attach(&self.inbox);
+        self.watching.push(index);
+        // What was written before that was not announced.
+        self.connections[index].queued = true;
+        self.queue.push(index);
+    }
+
+    fn close(&mut self, index: usize, reason: CloseReason) {
         let mut connection = self.connections.remove(index);
+        self.watching.retain(|&watching| watching != index);
+        if self.shared.watching.wants(Kind::Connection) {
+            self.shared.watching.close(&connection.info, connection.id, reason);
+        }
         connection.stream.close();
         // Closing the socket would do this as well; it fails only if it was never registered.
         let _ = self.poll.registry().deregister(connection.stream.source());
@@ -196,7 +232,7 @@ impl Worker {
             .collect();
         for index in idle {
             self.executor.counters().idle_kicks.add(1);
-            self.close(index);
+            self.close(index, CloseReason::IdleTimeout);
         }
     }
 
@@ -226,7 +262,7 @@ impl Worker {
         connection.queued = false;
         match connection.drain(&self.executor) {
             Ok(false) => {}
-            Ok(true) | Err(_) => self.close(index),
+            Ok(true) | Err(_) => self.close(index, CloseReason::Shutdown),
         }
     }
 }

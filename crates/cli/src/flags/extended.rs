@@ -11,7 +11,7 @@ const INDEX: &str = "the index sizes itself";
 const BUFFERS: &str = "buffers are bounded without it";
 const FLASH: &str = "all data stays in memory";
 const PROXY: &str = "this is no proxy; run memcached or twemproxy as one, in front of it";
-const WATCH: &str = "watch commands are not taken";
+const WATCH: &str = "a watcher has a buffer of 256 KiB";
 
 /// Name, whether it needs a value, what it means here.
 #[rustfmt::skip]

@@ -43,6 +43,7 @@ struct Target {
     key: Box<[u8]>,
     flags: u32,
     exptime: i32,
+    length: u32,
     noreply: bool,
 }
 
@@ -96,6 +97,7 @@ impl Executor {
             key: store.key.into(),
             flags: store.flags,
             exptime: store.exptime,
+            length: store.length,
             noreply: store.noreply,
         };
         if length <= self.cache.contiguous_limit() as u64 {
@@ -143,6 +145,8 @@ impl Executor {
                 (target, stored)
             }
         };
+        let life = || ttl(target.exptime, unix_now);
+        self.note_store(&target.key, target.mode, life, target.length as usize, stored.as_ref().copied());
         reply_to(output, target.noreply).line(self.stored_line(target.mode, stored));
         self.probe.note(self.samples(), Command::Set, Some(&target.key));
     }

@@ -77,6 +77,7 @@ impl Executor {
         let keys = &run.keys[..run.length];
         let (mut hits, mut misses) = (0, 0);
         let mut unanswered = None;
+        let told = self.tells_fetches();
         self.cache.get_batch(keys, |index, lookup| {
             let mark = marks[index];
             if unanswered.is_some() || output.is_full() {
@@ -86,6 +87,9 @@ impl Executor {
                     touch: None,
                 });
                 return;
+            }
+            if told {
+                self.tell_fetch(keys[index], lookup.item().map(Item::len));
             }
             match lookup {
                 Lookup::Hit(_) if *failed => {}
@@ -130,7 +134,13 @@ impl Executor {
             if *failed {
                 continue;
             }
-            match self.cache.get_and_touch(key, ttl) {
+            let lookup = self.cache.get_and_touch(key, ttl);
+            if let Ok(lookup) = &lookup
+                && self.tells_fetches()
+            {
+                self.tell_fetch(key, lookup.item().map(Item::len));
+            }
+            match lookup {
                 Ok(Lookup::Hit(item)) => {
                     self.counters().touch_hits.add(1);
                     *failed = !write_item(key, &item, get.with_cas, output);

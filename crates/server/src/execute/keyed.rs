@@ -8,7 +8,7 @@ use super::{Executor, Reply};
 
 impl Executor {
     pub(super) fn delete(&self, key: &[u8], reply: Reply<'_>) {
-        if self.cache.delete(key) {
+        if self.delete_noted(key) {
             self.counters().delete_hits.add(1);
             reply.line(reply::DELETED);
         } else {
@@ -18,7 +18,9 @@ impl Executor {
     }
 
     pub(super) fn touch(&self, key: &[u8], exptime: i32, reply: Reply<'_>) {
-        match self.cache.touch(key, ttl(exptime, unix_now)) {
+        let touched = self.cache.touch(key, ttl(exptime, unix_now));
+        self.note_keyed(key, touched.as_ref().is_ok_and(|touched| *touched));
+        match touched {
             Ok(true) => {
                 self.counters().touch_hits.add(1);
                 reply.line(reply::TOUCHED);
@@ -37,6 +39,7 @@ impl Executor {
             true => (self.cache.increment(key, delta), &counters.incr_hits, &counters.incr_misses),
             false => (self.cache.decrement(key, delta), &counters.decr_hits, &counters.decr_misses),
         };
+        self.note_keyed(key, matches!(result, Ok(Some(_)) | Err(Error::NotNumeric)));
         match result {
             Ok(Some(value)) => {
                 hits.add(1);

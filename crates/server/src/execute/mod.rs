@@ -8,10 +8,12 @@ mod expiry;
 mod get;
 mod intake;
 mod keyed;
+mod notice;
 mod stats;
 mod store;
 mod tls;
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use ebbtide::Cache;
@@ -22,9 +24,11 @@ use crate::counters::Counters;
 use crate::observe::{Command, Probe, Samples};
 use crate::output::Output;
 use crate::shared::Shared;
+use crate::watch::Watch;
 
 pub use body::Body;
 pub use dump::Dumping;
+pub use expiry::unix_now;
 pub use get::{GetRun, Unanswered, end_get, position_in};
 
 /// Executes commands for one worker.
@@ -33,6 +37,8 @@ pub struct Executor {
     shared: Arc<Shared>,
     worker: usize,
     probe: Probe,
+    /// The number of the connection that is served.
+    connection: Cell<usize>,
 }
 
 /// What a connection does after a command.
@@ -42,13 +48,26 @@ pub enum Next {
     Receive(Body),
     /// Answer with the slices of this before the next command.
     Dump(Dumping),
+    /// Send what this is told from now on, and take no more commands.
+    Watch(Watch),
     /// Close once what is pending is sent.
     Close,
 }
 
 impl Executor {
     pub fn new(shared: Arc<Shared>, worker: usize, samples: bool) -> Self {
-        Self { cache: shared.cache.clone(), shared, worker, probe: Probe::new(samples, worker) }
+        Self {
+            cache: shared.cache.clone(),
+            shared,
+            worker,
+            probe: Probe::new(samples, worker),
+            connection: Cell::new(0),
+        }
+    }
+
+    /// What is executed from now on is for this connection.
+    pub fn serve(&self, connection: usize) {
+        self.connection.set(connection);
     }
 
     pub fn counters(&self) -> &Counters {
@@ -112,7 +131,7 @@ impl Executor {
             Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
             Request::RefreshCerts => self.refresh_certificates(output),
             Request::Dump(dump) => return self.dump(dump, output),
-            Request::Watch(_) => output.bytes().extend_from_slice(reply::WATCH_NOT_ALLOWED),
+            Request::Watch(watched) => return self.watch(watched, output),
             Request::Unchanged { noreply } => reply_to(output, noreply).line(reply::OK),
             Request::Quit => return Next::Close,
         }

@@ -15,6 +15,7 @@ use super::{Executor, tls};
 use crate::auth::Auth;
 use crate::counters::Totals;
 use crate::shared::lock;
+use crate::watch;
 use crate::{Listen, VERSION};
 
 /// Bytes of a bucket of the index.
@@ -95,6 +96,7 @@ impl Executor {
         if shared.options.idle_timeout.is_some() {
             stat(out, "idle_kicks", counts.totals.idle_kicks);
         }
+        log(&shared.watching.counts(), out);
         stat(out, "bytes_read", counts.totals.bytes_read);
         stat(out, "bytes_written", counts.totals.bytes_written);
         stat(out, "limit_maxbytes", cache.memory_limit_bytes);
@@ -259,6 +261,15 @@ impl Executor {
         stat(out, "segments_compacted", cache.segments_compacted);
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
     }
+}
+
+/// What has come of watching. A worker's buffer is the watcher's, so a worker drops nothing of its own.
+fn log(counts: &watch::Counts, out: &mut Vec<u8>) {
+    stat(out, "log_worker_dropped", 0);
+    stat(out, "log_worker_written", counts.lines);
+    stat(out, "log_watcher_skipped", counts.skipped);
+    stat(out, "log_watcher_sent", counts.sent);
+    stat(out, "log_watchers", counts.watchers);
 }
 
 /// The counts of commands and what came of them.

@@ -1,6 +1,6 @@
 //! set, add, replace, append, prepend and cas.
 
-use ebbtide::{Error, Mode, Stored};
+use ebbtide::{Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Store, StoreMode, reply};
 
 use super::body::Body;
@@ -29,6 +29,8 @@ impl Executor {
                 self.cache.delete(store.key);
             }
             self.counters().store_too_large.add(1);
+            let error = Error::ValueTooLarge { length, limit: self.cache.max_value().as_bytes() };
+            self.note_store(store.key, store.mode, || Ttl::Never, 0, Err(&error));
             reply_to(output, store.noreply).line(reply::TOO_LARGE);
             return match store.value {
                 Some(_) => Next::Continue,
@@ -44,6 +46,8 @@ impl Executor {
                     .ttl(ttl(store.exptime, unix_now))
                     .mode(mode(store.mode))
                     .apply();
+                let life = || ttl(store.exptime, unix_now);
+                self.note_store(store.key, store.mode, life, value.len(), stored.as_ref().copied());
                 reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
                 Next::Continue
             }

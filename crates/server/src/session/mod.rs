@@ -12,6 +12,7 @@ use crate::execute::Executor;
 use crate::execute::binary::Sasl;
 use crate::options::Protocol;
 use crate::output::Output;
+use crate::watch::Watch;
 
 use binary::BinarySession;
 use text::TextSession;
@@ -32,6 +33,8 @@ enum Dialect {
     Login,
     Text(TextSession),
     Binary(Box<BinarySession>),
+    /// Takes no commands any more.
+    Watching(Watch),
 }
 
 /// Why processing stopped.
@@ -45,6 +48,8 @@ pub enum Stopped {
     Turn,
     /// The connection is to be closed once the output is sent.
     Close,
+    /// As `Close`, because what has arrived is not the protocol.
+    Refused,
 }
 
 /// What one call of `process` did.
@@ -63,9 +68,17 @@ impl Session {
     /// True while the value of a storage command is being received.
     pub fn is_receiving(&self) -> bool {
         match &self.dialect {
-            Dialect::Undecided | Dialect::Login => false,
+            Dialect::Undecided | Dialect::Login | Dialect::Watching(_) => false,
             Dialect::Text(session) => session.is_receiving(),
             Dialect::Binary(session) => session.is_receiving(),
+        }
+    }
+
+    /// What the connection watches, if it does.
+    pub fn watch(&self) -> Option<&Watch> {
+        match &self.dialect {
+            Dialect::Watching(watch) => Some(watch),
+            _ => None,
         }
     }
 
@@ -73,7 +86,18 @@ impl Session {
     /// consumed must be given again, followed by what has arrived since.
     pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
         match &mut self.dialect {
-            Dialect::Text(session) => session.process(executor, input, output),
+            Dialect::Text(session) => {
+                let mut progress = session.process(executor, input, output);
+                if let Some(watch) = session.take_watch() {
+                    self.dialect = Dialect::Watching(watch);
+                    progress.consumed = input.len();
+                }
+                progress
+            }
+            Dialect::Watching(watch) => {
+                watch.take(output.bytes());
+                Progress { consumed: input.len(), requests: 0, stopped: Stopped::Starved }
+            }
             Dialect::Binary(session) => session.process(executor, input, output),
             Dialect::Login => self.login(executor, input, output),
             Dialect::Undecided => match input.first() {

@@ -5,6 +5,7 @@ use ebbtide_protocol::{Get, Parser, Request, Step};
 use crate::execute::{Body, Dumping, Executor, GetRun, Next, Unanswered, end_get, position_in};
 use crate::output::Output;
 use crate::session::{INLINE_VALUE_BYTES, Progress, Stopped};
+use crate::watch::Watch;
 
 pub struct TextSession {
     parser: Parser,
@@ -12,6 +13,8 @@ pub struct TextSession {
     body: Option<Box<Body>>,
     /// The dump that is being answered.
     dump: Option<Box<Dumping>>,
+    /// The connection watches from now on.
+    watch: Option<Watch>,
     /// An error has taken the place of the rest of a get's answer.
     get_failed: bool,
     /// The connection's number in `stats conns`.
@@ -20,12 +23,17 @@ pub struct TextSession {
 
 impl TextSession {
     pub fn new(id: usize) -> Self {
-        Self { parser: Parser::new(INLINE_VALUE_BYTES), body: None, dump: None, get_failed: false, id }
+        Self { parser: Parser::new(INLINE_VALUE_BYTES), body: None, dump: None, watch: None, get_failed: false, id }
     }
 
     /// True while the value of a storage command is being received.
     pub fn is_receiving(&self) -> bool {
         self.body.is_some()
+    }
+
+    /// What the connection watches from now on, if it has just begun.
+    pub fn take_watch(&mut self) -> Option<Watch> {
+        self.watch.take()
     }
 
     /// Executes what is in `input`, until it has no complete command any more or the output is full. What was not
@@ -135,6 +143,10 @@ impl TextSession {
             Step::Request(request) => match executor.execute(request, self.id, output) {
                 Next::Continue => {}
                 Next::Dump(dump) => self.dump = Some(Box::new(dump)),
+                Next::Watch(watch) => {
+                    self.watch = Some(watch);
+                    return Ok(Some(Stopped::Starved));
+                }
                 Next::Receive(body) => self.body = Some(Box::new(body)),
                 Next::Close => return Ok(Some(Stopped::Close)),
             },
@@ -143,7 +155,7 @@ impl TextSession {
                 executor.reject(rejection, noreply, output);
             }
             Step::NeedMore => return Ok(Some(Stopped::Starved)),
-            Step::Close => return Ok(Some(Stopped::Close)),
+            Step::Close => return Ok(Some(Stopped::Refused)),
         }
         Ok(None)
     }

@@ -122,7 +122,7 @@ impl Executor {
 
     fn delete_binary(&self, head: Head, key: &[u8], cas: u64, output: &mut Output) {
         let deleted = match cas {
-            0 if self.cache.delete(key) => Changed::Done(()),
+            0 if self.delete_noted(key) => Changed::Done(()),
             0 => Changed::Absent,
             _ => self.cache.delete_if(key, cas),
         };

@@ -1,0 +1,106 @@
+//! What watchers are told of commands. Where nobody watches, each costs a look at one word.
+
+use ebbtide::{Error, Lookup, Stored, Ttl};
+use ebbtide_protocol::{StoreMode, Watched, reply};
+
+use super::{Executor, Next};
+use crate::output::Output;
+use crate::watch::{Fetched, Kind, StoreCommand, StoreEvent, StoreStatus};
+
+impl Executor {
+    pub(super) fn watch(&self, watched: Watched, output: &mut Output) -> Next {
+        let refusal = match self.options().allow_watch {
+            false => reply::WATCH_NOT_ALLOWED,
+            true => match self.shared.watching.begin(watched) {
+                Some(watch) => {
+                    output.bytes().extend_from_slice(reply::OK);
+                    return Next::Watch(watch);
+                }
+                None => reply::TOO_MANY_WATCHERS,
+            },
+        };
+        output.bytes().extend_from_slice(refusal);
+        Next::Continue
+    }
+
+    /// Whether look-ups are to be told.
+    #[inline]
+    pub(super) fn tells_fetches(&self) -> bool {
+        self.shared.watching.wants(Kind::Fetch)
+    }
+
+    /// Tells a look-up, to be called only if `tells_fetches`: the bytes of the value, or a miss.
+    #[cold]
+    pub(super) fn tell_fetch(&self, key: &[u8], hit: Option<usize>) {
+        self.shared.watching.fetch(key, self.connection.get(), hit.map_or(Fetched::Miss, Fetched::Hit));
+    }
+
+    /// Tells that a command other than a get found its key or not, if that is wanted. The length is looked up for it.
+    #[inline]
+    pub(super) fn note_keyed(&self, key: &[u8], found: bool) {
+        if self.tells_fetches() {
+            let length = self.cache.get(key).item().map_or(0, |item| item.len());
+            self.tell_fetch(key, found.then_some(length));
+        }
+    }
+
+    /// Tells a storage command, if that is wanted.
+    #[inline]
+    pub(super) fn note_store(
+        &self,
+        key: &[u8],
+        mode: StoreMode,
+        ttl: impl FnOnce() -> Ttl,
+        length: usize,
+        outcome: Result<Stored, &Error>,
+    ) {
+        if self.shared.watching.wants(Kind::Mutation) {
+            self.tell_store(key, mode, ttl(), length, outcome);
+        }
+    }
+
+    #[cold]
+    fn tell_store(&self, key: &[u8], mode: StoreMode, ttl: Ttl, length: usize, outcome: Result<Stored, &Error>) {
+        let command = match mode {
+            StoreMode::Set => StoreCommand::Set,
+            StoreMode::Add => StoreCommand::Add,
+            StoreMode::Replace => StoreCommand::Replace,
+            StoreMode::Append => StoreCommand::Append,
+            StoreMode::Prepend => StoreCommand::Prepend,
+            StoreMode::Cas(_) => StoreCommand::Cas,
+        };
+        let status = match outcome {
+            Ok(Stored::Stored) => StoreStatus::Stored,
+            Ok(Stored::NotStored) => StoreStatus::NotStored,
+            Ok(Stored::Exists) => StoreStatus::Exists,
+            Ok(Stored::NotFound) => StoreStatus::NotFound,
+            Err(Error::ValueTooLarge { .. }) => StoreStatus::TooLarge,
+            Err(_) => StoreStatus::NoMemory,
+        };
+        let ttl_seconds = match ttl {
+            Ttl::Seconds(seconds) => seconds,
+            Ttl::Never | Ttl::Past => 0,
+        };
+        self.shared.watching.store(key, self.connection.get(), &StoreEvent { command, status, ttl_seconds, length });
+    }
+
+    /// Deletes a key and tells of it, if that is wanted.
+    pub(super) fn delete_noted(&self, key: &[u8]) -> bool {
+        let watching = &self.shared.watching;
+        if !watching.wants(Kind::Deletion) && !watching.wants(Kind::Fetch) {
+            return self.cache.delete(key);
+        }
+        let length = match self.cache.get(key) {
+            Lookup::Hit(item) => item.len(),
+            Lookup::Miss => 0,
+        };
+        let deleted = self.cache.delete(key);
+        if watching.wants(Kind::Fetch) {
+            self.tell_fetch(key, deleted.then_some(length));
+        }
+        if deleted && watching.wants(Kind::Deletion) {
+            watching.delete(key, length);
+        }
+        deleted
+    }
+}

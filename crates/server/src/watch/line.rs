@@ -1,0 +1,169 @@
+//! The lines of the log, as memcached writes them: `ts=seconds.microseconds gid=number type=...`, the microseconds without
+//! leading zeros, and no line end of their own.
+
+use std::io::Write;
+
+use ebbtide::Removal;
+use ebbtide_protocol::encoding::uri_encode;
+
+use crate::execute::unix_now;
+
+/// What came of the look-up of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetched {
+    /// With the bytes of the value, where they are known.
+    Hit(usize),
+    Miss,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreCommand {
+    Add,
+    Set,
+    Replace,
+    Append,
+    Prepend,
+    Cas,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreStatus {
+    NotStored,
+    Stored,
+    Exists,
+    NotFound,
+    TooLarge,
+    NoMemory,
+}
+
+/// A storage command and what came of it.
+pub struct StoreEvent {
+    pub command: StoreCommand,
+    pub status: StoreStatus,
+    /// Zero for never.
+    pub ttl_seconds: u32,
+    pub length: usize,
+}
+
+/// Why a connection was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    Error,
+    Normal,
+    IdleTimeout,
+    Shutdown,
+}
+
+macro_rules! write_to {
+    ($line:expr, $($format:tt)*) => {
+        write!($line, $($format)*).expect("a Vec takes all that is written to it")
+    };
+}
+
+pub fn begin(line: &mut Vec<u8>, number: u64) {
+    let now = unix_now();
+    write_to!(line, "ts={}.{} gid={number} ", now.as_secs(), now.subsec_micros());
+}
+
+fn keyed(line: &mut Vec<u8>, what: &str, key: &[u8]) {
+    write_to!(line, "type={what} key=");
+    uri_encode(line, key);
+}
+
+pub fn item_get(line: &mut Vec<u8>, key: &[u8], connection: usize, fetched: Fetched) {
+    keyed(line, "item_get", key);
+    let (status, class, length) = match fetched {
+        Fetched::Hit(length) => ("found", 1, length),
+        Fetched::Miss => ("not_found", 0, 0),
+    };
+    write_to!(line, " status={status} clsid={class} cfd={connection} size={length}");
+}
+
+pub fn item_store(line: &mut Vec<u8>, key: &[u8], connection: usize, store: &StoreEvent) {
+    keyed(line, "item_store", key);
+    let status = match store.status {
+        StoreStatus::NotStored => "not_stored",
+        StoreStatus::Stored => "stored",
+        StoreStatus::Exists => "exists",
+        StoreStatus::NotFound => "not_found",
+        StoreStatus::TooLarge => "too_large",
+        StoreStatus::NoMemory => "no_memory",
+    };
+    let command = match store.command {
+        StoreCommand::Add => "add",
+        StoreCommand::Set => "set",
+        StoreCommand::Replace => "replace",
+        StoreCommand::Append => "append",
+        StoreCommand::Prepend => "prepend",
+        StoreCommand::Cas => "cas",
+    };
+    let (ttl, length) = (store.ttl_seconds, store.length);
+    write_to!(line, " status={status} cmd={command} ttl={ttl} clsid=1 cfd={connection} size={length}");
+}
+
+pub fn deleted(line: &mut Vec<u8>, key: &[u8], length: usize) {
+    keyed(line, "deleted", key);
+    write_to!(line, " cmd=delete clsid=1 size={length}");
+}
+
+pub fn eviction(line: &mut Vec<u8>, removal: &Removal<'_>) {
+    keyed(line, "eviction", removal.key());
+    let fetched = if removal.was_used() { "yes" } else { "no" };
+    let ttl = removal.ttl().map_or(-1, |ttl| ttl.as_secs() as i64);
+    let (idle, length) = (removal.idle().as_secs(), removal.len());
+    write_to!(line, " fetch={fetched} ttl={ttl} la={idle} clsid=1 size={length}");
+}
+
+/// `reason` for a connection that is closed, none for a new one. `peer` is the name that `stats conns` shows.
+pub fn connection(line: &mut Vec<u8>, peer: &str, connection: usize, reason: Option<CloseReason>) {
+    let what = if reason.is_some() { "conn_close" } else { "conn_new" };
+    let (address, port, transport) = match peer.split_once(':') {
+        Some(("tcp" | "tcp6", address)) => {
+            let (address, port) = address.rsplit_once(':').unwrap_or((address, "0"));
+            (address.trim_matches(['[', ']']), port, "tcp")
+        }
+        _ => ("unix", "0", "local"),
+    };
+    write_to!(line, "type={what} rip={address} rport={port} transport={transport}");
+    if let Some(reason) = reason {
+        let reason = match reason {
+            CloseReason::Error => "error",
+            CloseReason::Normal => "normal",
+            CloseReason::IdleTimeout => "idle_timeout",
+            CloseReason::Shutdown => "shutdown",
+        };
+        write_to!(line, " reason={reason}");
+    }
+    write_to!(line, " cfd={connection}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut line = Vec::new();
+        write(&mut line);
+        String::from_utf8(line).expect("text")
+    }
+
+    #[test]
+    fn connections_are_named_by_address_and_port() {
+        for (peer, expected) in [
+            ("tcp:10.0.0.1:7", "rip=10.0.0.1 rport=7 transport=tcp"),
+            ("tcp6:[::1]:7", "rip=::1 rport=7 transport=tcp"),
+            ("unix:/run/x", "rip=unix rport=0 transport=local"),
+        ] {
+            assert_eq!(text(|line| connection(line, peer, 3, None)), format!("type=conn_new {expected} cfd=3"));
+        }
+        let closed = text(|line| connection(line, "unix:x", 3, Some(CloseReason::IdleTimeout)));
+        assert_eq!(closed, "type=conn_close rip=unix rport=0 transport=local reason=idle_timeout cfd=3");
+    }
+
+    #[test]
+    fn stores_tell_their_command_and_its_outcome() {
+        let store = StoreEvent { command: StoreCommand::Cas, status: StoreStatus::Exists, ttl_seconds: 9, length: 4 };
+        let line = text(|line| item_store(line, b"a b", 5, &store));
+        assert_eq!(line, "type=item_store key=a%20b status=exists cmd=cas ttl=9 clsid=1 cfd=5 size=4");
+    }
+}

@@ -1,0 +1,264 @@
+//! What watchers are told: an event is formatted by the thread that causes it, into the buffer of each watcher that asked for
+//! its kind, and sent by the worker whose connection the watcher is.
+//!
+//! While nobody watches, an event costs one load of a word that hardly ever changes. A watcher whose buffer is full loses
+//! lines, and is told how many as soon as there is room: nobody waits for a watcher.
+
+mod line;
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+use ebbtide::Removal;
+use ebbtide_protocol::Watched;
+
+use crate::shared::{ConnectionInfo, Inbox, lock};
+
+pub use line::{CloseReason, Fetched, StoreCommand, StoreEvent, StoreStatus};
+
+/// Watchers at a time, as memcached has it.
+const WATCHERS: usize = 20;
+/// Bytes of lines that wait for a watcher: memcached's `watcher_logbuf_size`.
+const BUFFER_BYTES: usize = 256 << 10;
+
+/// A kind of events, as a bit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    Fetch = 1,
+    Mutation = 2,
+    Eviction = 4,
+    Connection = 8,
+    Deletion = 16,
+}
+
+/// All watchers of a server.
+#[derive(Default)]
+pub struct Watching {
+    /// The kinds that any watcher wants.
+    wanted: AtomicU8,
+    watchers: Mutex<Vec<Arc<Watcher>>>,
+    lines: AtomicU64,
+    sent: AtomicU64,
+    skipped: AtomicU64,
+}
+
+/// What has come of watching.
+pub struct Counts {
+    pub watchers: usize,
+    /// Lines written, sent to watchers, and lost by those who were slow.
+    pub lines: u64,
+    pub sent: u64,
+    pub skipped: u64,
+}
+
+/// One watcher, shared by those who write for it and the connection that sends.
+pub struct Watcher {
+    kinds: u8,
+    pending: Mutex<Pending>,
+    /// The worker knows that there is something to send.
+    announced: AtomicBool,
+    worker: OnceLock<Arc<Inbox>>,
+}
+
+#[derive(Default)]
+struct Pending {
+    bytes: Vec<u8>,
+    skipped: u64,
+}
+
+/// A connection that watches; it stops when this is dropped.
+pub struct Watch {
+    watching: Arc<Watching>,
+    watcher: Arc<Watcher>,
+}
+
+impl Watching {
+    #[inline]
+    pub fn wants(&self, kind: Kind) -> bool {
+        self.wanted.load(Ordering::Relaxed) & kind as u8 != 0
+    }
+
+    pub fn counts(&self) -> Counts {
+        Counts {
+            watchers: lock(&self.watchers).len(),
+            lines: self.lines.load(Ordering::Relaxed),
+            sent: self.sent.load(Ordering::Relaxed),
+            skipped: self.skipped.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Begins to watch; `None` if there are as many watchers as there can be.
+    pub fn begin(self: &Arc<Self>, watched: Watched) -> Option<Watch> {
+        let kinds = [
+            (watched.fetchers, Kind::Fetch),
+            (watched.mutations, Kind::Mutation),
+            (watched.evictions, Kind::Eviction),
+            (watched.connections, Kind::Connection),
+            (watched.deletions, Kind::Deletion),
+        ];
+        let kinds = kinds.iter().filter(|(asked, _)| *asked).fold(0, |kinds, (_, kind)| kinds | *kind as u8);
+        let mut watchers = lock(&self.watchers);
+        if watchers.len() >= WATCHERS {
+            return None;
+        }
+        let watcher = Arc::new(Watcher {
+            kinds,
+            pending: Mutex::default(),
+            announced: AtomicBool::new(false),
+            worker: OnceLock::new(),
+        });
+        watchers.push(Arc::clone(&watcher));
+        self.note_kinds(&watchers);
+        Some(Watch { watching: Arc::clone(self), watcher })
+    }
+
+    fn note_kinds(&self, watchers: &[Arc<Watcher>]) {
+        let wanted = watchers.iter().fold(0, |kinds, watcher| kinds | watcher.kinds);
+        self.wanted.store(wanted, Ordering::Relaxed);
+    }
+
+    /// Appends a line to the buffers of those who want its kind.
+    #[cold]
+    fn tell(&self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
+        let mut line = Vec::with_capacity(256);
+        line::begin(&mut line, self.lines.fetch_add(1, Ordering::Relaxed) + 1);
+        write(&mut line);
+        line.push(b'\n');
+        for watcher in lock(&self.watchers).iter().filter(|watcher| watcher.kinds & kind as u8 != 0) {
+            if !watcher.append(&line) {
+                self.skipped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    pub fn fetch(&self, key: &[u8], connection: usize, fetched: Fetched) {
+        self.tell(Kind::Fetch, |line| line::item_get(line, key, connection, fetched));
+    }
+
+    pub fn store(&self, key: &[u8], connection: usize, store: &StoreEvent) {
+        self.tell(Kind::Mutation, |line| line::item_store(line, key, connection, store));
+    }
+
+    pub fn delete(&self, key: &[u8], length: usize) {
+        self.tell(Kind::Deletion, |line| line::deleted(line, key, length));
+    }
+
+    pub fn evict(&self, removal: &Removal<'_>) {
+        self.tell(Kind::Eviction, |line| line::eviction(line, removal));
+    }
+
+    pub fn open(&self, info: &ConnectionInfo, connection: usize) {
+        self.tell(Kind::Connection, |line| line::connection(line, &info.peer, connection, None));
+    }
+
+    pub fn close(&self, info: &ConnectionInfo, connection: usize, reason: CloseReason) {
+        self.tell(Kind::Connection, |line| line::connection(line, &info.peer, connection, Some(reason)));
+    }
+}
+
+impl Watcher {
+    /// False if there is no room.
+    fn append(&self, line: &[u8]) -> bool {
+        let mut pending = lock(&self.pending);
+        let has_room = pending.bytes.len() + line.len() <= BUFFER_BYTES;
+        if has_room {
+            if pending.skipped > 0 {
+                let skipped = std::mem::take(&mut pending.skipped);
+                pending.bytes.extend_from_slice(format!("skipped={skipped}\n").as_bytes());
+            }
+            pending.bytes.extend_from_slice(line);
+        } else {
+            pending.skipped += 1;
+        }
+        drop(pending);
+        if !self.announced.swap(true, Ordering::AcqRel)
+            && let Some(worker) = self.worker.get()
+        {
+            worker.waker.wake().expect("an event counter takes one more event");
+        }
+        has_room
+    }
+}
+
+impl Watch {
+    /// Has the worker woken when there is something to send.
+    pub fn attach(&self, worker: &Arc<Inbox>) {
+        self.watcher.worker.get_or_init(|| Arc::clone(worker));
+    }
+
+    /// Moves what waits to `out`.
+    pub fn take(&self, out: &mut Vec<u8>) {
+        // Before the look, so that what comes after it is announced again.
+        self.watcher.announced.store(false, Ordering::Release);
+        let mut pending = lock(&self.watcher.pending);
+        let lines = pending.bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+        out.append(&mut pending.bytes);
+        drop(pending);
+        self.watching.sent.fetch_add(lines, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut watchers = lock(&self.watching.watchers);
+        watchers.retain(|watcher| !Arc::ptr_eq(watcher, &self.watcher));
+        self.watching.note_kinds(&watchers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn watch(watching: &Arc<Watching>) -> Watch {
+        watching.begin(Watched { fetchers: true, ..Watched::default() }).expect("room for a watcher")
+    }
+
+    fn taken(watch: &Watch) -> String {
+        let mut out = Vec::new();
+        watch.take(&mut out);
+        String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_told() {
+        let watching = Arc::new(Watching::default());
+        assert!(!watching.wants(Kind::Fetch));
+        let one = watch(&watching);
+        assert!(watching.wants(Kind::Fetch) && !watching.wants(Kind::Eviction));
+        watching.delete(b"k", 1);
+        assert_eq!(taken(&one), "");
+        watching.fetch(b"k", 7, Fetched::Miss);
+        assert!(taken(&one).ends_with("gid=2 type=item_get key=k status=not_found clsid=0 cfd=7 size=0\n"));
+        drop(one);
+        assert!(!watching.wants(Kind::Fetch));
+    }
+
+    #[test]
+    fn a_full_buffer_skips_lines_and_says_how_many() {
+        let watching = Arc::new(Watching::default());
+        let slow = watch(&watching);
+        let key = [b'k'; 250];
+        let mut told = 0;
+        while watching.skipped.load(Ordering::Relaxed) < 3 {
+            watching.fetch(&key, 1, Fetched::Hit(5));
+            told += 1;
+        }
+        let text = taken(&slow);
+        assert!(text.len() <= BUFFER_BYTES && text.len() > BUFFER_BYTES - 400);
+        assert_eq!(text.lines().count(), told - 3);
+        watching.fetch(b"k", 1, Fetched::Miss);
+        let text = taken(&slow);
+        assert!(text.starts_with("skipped=3\nts=") && text.lines().count() == 2, "{text}");
+    }
+
+    #[test]
+    fn watchers_are_bounded() {
+        let watching = Arc::new(Watching::default());
+        let mut all: Vec<Watch> = (0..WATCHERS).map(|_| watch(&watching)).collect();
+        assert!(watching.begin(Watched::default()).is_none());
+        all.pop();
+        assert!(watching.begin(Watched::default()).is_some());
+    }
+}
