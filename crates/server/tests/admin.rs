@@ -167,6 +167,46 @@ fn metrics_are_told() {
     assert!(!body.contains("key=") && !body.contains("none"));
 }
 
+/// A request of the binary protocol.
+fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
+    let body = (extras.len() + key.len() + value.len()) as u32;
+    let mut bytes = vec![0x80, opcode, 0, key.len() as u8, extras.len() as u8, 0, 0, 0];
+    bytes.extend(body.to_be_bytes());
+    bytes.extend([0; 12]);
+    [&bytes, extras, key, value].concat()
+}
+
+#[test]
+fn every_dialect_is_timed_by_what_its_commands_do() {
+    let expected = ["get", "set", "delete", "incr", "touch", "gat"];
+    let text = b"set n 0 0 1\r\n1\r\nget n\r\nincr n 1\r\ntouch n 0\r\ngat 0 n\r\ndelete n\r\n".to_vec();
+    let arithmetic = [[0, 0, 0, 0, 0, 0, 0, 1], [0; 8]].concat();
+    let binary = [
+        packet(0x01, &[0; 8], b"n", b"1"),
+        packet(0x00, &[], b"n", b""),
+        packet(0x05, &[&arithmetic[..], &[0; 4]].concat(), b"n", b""),
+        packet(0x1c, &[0; 4], b"n", b""),
+        packet(0x1d, &[0; 4], b"n", b""),
+        packet(0x04, &[], b"n", b""),
+        packet(0x07, &[], b"", b""),
+    ];
+    for input in [text, binary.concat()] {
+        let server = TestServer::with(with_admin());
+        server.wait_for("samples of all", || {
+            let mut stream = server.connect();
+            stream.write_all(&input).expect("a write");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            let page = get(&server, "/metrics").2;
+            let counts = |command: &str| {
+                let name = format!("ebbtide_command_duration_seconds_count{{command=\"{command}\"}} ");
+                let line = page.lines().find_map(|line| line.strip_prefix(&name)).expect("a count");
+                line.parse::<u64>().expect("a number")
+            };
+            expected.iter().all(|command| counts(command) > 0)
+        });
+    }
+}
+
 #[test]
 fn slow_and_many_clients_are_shown_out_and_others_served() {
     let server = TestServer::with(with_admin());
