@@ -138,6 +138,17 @@ fn history_and_latencies_come_second_by_second() {
 }
 
 #[test]
+fn keys_are_not_told_where_listing_them_is_switched_off() {
+    for allow_dump in [true, false] {
+        let server = TestServer::with(ServerOptions { allow_dump, ..with_admin() });
+        server.talk(b"get secret\r\n");
+        let seen = json(&server, "/api/overview");
+        assert_eq!(seen["hot_keys"].as_array().expect("a list").is_empty(), !allow_dump);
+        assert_eq!(seen["hot_keys_hidden"].is_null(), allow_dump);
+    }
+}
+
+#[test]
 fn a_flush_is_an_event() {
     let server = TestServer::with(with_admin());
     server.wait_for("the event", || {

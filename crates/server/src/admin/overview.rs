@@ -75,6 +75,7 @@ pub fn overview(state: &State) -> Value {
             "compacted_total": cache.segments_compacted,
         },
         "latency_us": latencies(&observer),
+        "hot_keys_hidden": hidden(shared),
         "hot_keys": hot_keys(shared, observer.key_rate()),
         "events": observer.events().collect::<Vec<_>>(),
     })
@@ -160,7 +161,19 @@ fn latencies(observer: &Observer) -> Map<String, Value> {
     observer.latencies().map(|(command, histogram)| (command.name().to_string(), one(&histogram))).collect()
 }
 
+/// Why keys are not told, if they are not: whoever can reach this address could not ask the server for them.
+fn hidden(shared: &Shared) -> Option<&'static str> {
+    match () {
+        () if shared.options.auth.is_some() => Some("clients must authenticate, and readers of this page do not"),
+        () if !shared.options.allow_dump => Some("listing keys is switched off (-X)"),
+        () => None,
+    }
+}
+
 fn hot_keys(shared: &Shared, accesses_per_second: f64) -> Vec<Value> {
+    if hidden(shared).is_some() {
+        return Vec::new();
+    }
     let workers: Vec<MutexGuard<'_, HotKeys>> = shared.samples.iter().map(|samples| lock(&samples.hot_keys)).collect();
     let found = hottest(workers.iter().map(|worker| &**worker), HOT_KEYS);
     drop(workers);
