@@ -7,11 +7,10 @@
 Compares the server with and without `--admin`, and both with OTHER if that is given: another build of it, without the
 admin HTTP. Instructions are those of user code only. Under valgrind requests come so much slower that a large part of the
 reads is sampled, where in earnest a worker samples one in 4 ms: "with admin" less "without admin", times the pipeline, is
-about what one sample takes. Processor time is of the whole process, kernel included; ratios are of the same round, as
-neighbours come and go.
+about what one sample takes. Processor time is of the worker, kernel included; ratios are of the same round, as neighbours
+come and go.
 """
 import argparse
-import os
 import pathlib
 import re
 import socket
@@ -93,9 +92,11 @@ def instructions(arguments):
 
 
 def processor_seconds(server):
-    with open(f"/proc/{server.process.pid}/stat") as file:
-        fields = file.read().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    """What the one worker has run, by the scheduler's own count."""
+    for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir():
+        if (task / "comm").read_text().strip() == "worker-0":
+            return int((task / "schedstat").read_text().split()[0]) / 1e9
+    raise SystemExit("there is no worker")
 
 
 def network(arguments):
