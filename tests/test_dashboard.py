@@ -171,6 +171,25 @@ def test_numbers_are_those_of_the_api(dashboard):
     assert dashboard.console() == []
 
 
+def test_what_left_is_shown_with_its_reason(dashboard):
+    dashboard.open()
+    traffic(dashboard.server, [b"short%d" % number for number in range(50)], ttl=1)
+    with dashboard.server.connect() as connection:
+        for number in range(100):
+            connection.ask(b"set large%d 0 0 900000\r\n" % number + b"x" * 900000 + b"\r\n")
+    wanted = {"Evicted: memory was full": ("evictions", "memory"), "Expired with its whole segment": ("expirations", "segment")}
+
+    def agrees():
+        overview = dashboard.api("overview")
+        shown = {row[0]: row[3] for row in dashboard.rows("reasons")}
+        return all(shown.get(name) == str(overview[kind]["by_reason"][reason]) for name, (kind, reason) in wanted.items())
+
+    dashboard.until(agrees, "the counts of both reasons")
+    dashboard.until(lambda: len(dashboard.script("return [...document.querySelectorAll('#events li')]")) >= 2, "events")
+    kinds = set(dashboard.script("return [...document.querySelectorAll('#events .kind')].map((kind) => kind.textContent)"))
+    assert {"eviction", "expiry"} <= kinds
+
+
 def test_charts_show_the_traffic_with_units_and_as_tables(dashboard):
     dashboard.open()
     traffic(dashboard.server, [b"key"], gets=900, misses=300)
@@ -232,8 +251,8 @@ def test_what_was_missed_is_filled_from_the_history(dashboard):
     dashboard.emulate("Network.emulateNetworkConditions", offline=False, **offline)
     dashboard.find("#retry").click()
     dashboard.until(lambda: dashboard.text("state") == "Live", "that it is back")
-    dashboard.chart("throughput").click()
-    readings = []
+    dashboard.chart("throughput").send_keys(Keys.END)
+    readings = [dashboard.reading("throughput")]
     for _ in range(12):
         dashboard.chart("throughput").send_keys(Keys.ARROW_LEFT)
         readings.append(dashboard.reading("throughput"))
@@ -272,11 +291,11 @@ def test_arrow_keys_move_along_a_chart(dashboard):
     chart.send_keys(Keys.ARROW_LEFT)
     assert time_of() != last
     # The other charts point at about the same time: narrow ones have longer steps.
-    assert all(dashboard.find(f"#chart-{name} .when").text.startswith("at ") for name in CHARTS)
+    assert all(dashboard.find(f"#chart-{name} .at").text.startswith("at ") for name in CHARTS)
     chart.send_keys(Keys.HOME)
     assert chart.get_attribute("aria-valuenow") == "0"
     chart.send_keys(Keys.ESCAPE)
-    assert dashboard.find("#chart-throughput .when").text == "now"
+    assert dashboard.find("#chart-throughput .at").text == "now"
 
 
 def test_light_and_dark(dashboard):

@@ -17,7 +17,7 @@ import time
 import pyte
 import pytest
 
-from harness import EBBTIDE, MEMCACHED, USER, Server, free_port
+from harness import EBBTIDE, MEMCACHED, Server
 
 COLUMNS, ROWS = 100, 24
 
@@ -89,36 +89,21 @@ def test_totals_are_those_of_stats(either):
 
 
 def test_a_server_that_goes_away_and_comes_back_is_reported():
-    port = free_port()
-    flags = ["-l", f"127.0.0.1:{port}"]
-    with contextlib.ExitStack() as cleanup:
-        server = cleanup.enter_context(contextlib.ExitStack())
-        server.enter_context(listening(flags, port))
+    with Server(EBBTIDE) as server:
         running = subprocess.Popen(
-            [EBBTIDE, "top", f"127.0.0.1:{port}", "--json", "--interval", "0.1"], stdout=subprocess.PIPE, text=True
+            [EBBTIDE, "top", address(server), "--json", "--interval", "0.1"], stdout=subprocess.PIPE, text=True
         )
-        cleanup.callback(lambda: (running.kill(), running.communicate()))
-        assert json.loads(running.stdout.readline())["interval_seconds"] > 0
-        server.close()
-        wait_for(running, lambda report: "error" in report)
-        cleanup.enter_context(listening(flags, port))
-        again = wait_for(running, lambda report: "error" not in report)
-        # Another process: nothing can be said about the time between.
-        assert again["operations_per_second"] is None
-
-
-@contextlib.contextmanager
-def listening(flags, port):
-    """A server on a given port; the harness looks for one on a port of its own choice."""
-    server = subprocess.Popen([EBBTIDE, *USER, *flags], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        deadline = time.monotonic() + 20
-        while top(f"127.0.0.1:{port}", "--once", "--interval", "0.1").returncode:
-            assert time.monotonic() < deadline, "the server does not listen"
-        yield
-    finally:
-        server.send_signal(signal.SIGTERM)
-        server.wait(20)
+        try:
+            assert json.loads(running.stdout.readline())["interval_seconds"] > 0
+            server.kill()
+            wait_for(running, lambda report: "error" in report)
+            server.bring_back()
+            again = wait_for(running, lambda report: "error" not in report)
+            # Another process: nothing can be said about the time between.
+            assert again["operations_per_second"] is None
+        finally:
+            running.kill()
+            running.communicate()
 
 
 def wait_for(running, wanted):
@@ -219,9 +204,9 @@ def test_the_screen_says_when_the_server_is_gone():
     with Server(EBBTIDE) as server:
         with Terminal(address(server), "--interval", "0.2") as terminal:
             terminal.until(gets, "a rate")
-            server.__exit__()
+            server.kill()
             terminal.until(lambda screen: "No answer for" in screen and "Connection refused" in screen, "the news")
             assert gets("\n".join(terminal.screen.display)), "the last numbers stay"
-            with listening(["-l", f"127.0.0.1:{server.port}"], server.port):
-                terminal.until(lambda screen: "No answer" not in screen, "the server")
+            server.bring_back()
+            terminal.until(lambda screen: "No answer" not in screen, "the server")
             assert terminal.leaves(b"q") == 0

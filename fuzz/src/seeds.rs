@@ -15,11 +15,6 @@ fn each(target: &str, check: impl Fn(&[u8])) {
 }
 
 #[test]
-fn binary() {
-    each("binary", crate::binary::check);
-}
-
-#[test]
 fn text() {
     each("text", crate::text::check);
 }

@@ -80,6 +80,13 @@ function axisOfRatio(values) {
   return [0, 0.25, 0.5, 0.75, 1];
 }
 
+// Powers of ten around all values, for what a rare high value would press flat.
+function axisOfDecades(values) {
+  const first = Math.floor(Math.log10(Math.min(...values, 10)));
+  const last = Math.max(first + 2, Math.ceil(Math.log10(Math.max(...values, 1))));
+  return Array.from({ length: last - first + 1 }, (_, index) => 10 ** (first + index));
+}
+
 const cursor = { time: null, stale: false, charts: [] };
 function pointAt(time) {
   cursor.time = time;
@@ -87,11 +94,12 @@ function pointAt(time) {
 }
 
 class Chart {
-  // `series`: [{name, of, hue, mark}] with mark "", "dash" or "dots"; `axis` makes the ticks from all values.
-  constructor(host, { title, note, series, format, axis, none, height = 190 }) {
-    Object.assign(this, { title, series, format, axis, none, height, steps: [], width: 0, points: [], now: 0, started: null });
+  // `series`: [{name, of, hue, mark}] with mark "", "dash" or "dots"; `axis` makes the ticks from all values;
+  // `scale` bends the axis.
+  constructor(host, { title, note, series, format, axis, none, scale = (value) => value, height = 190 }) {
+    Object.assign(this, { title, series, format, axis, none, scale, height, steps: [], width: 0, points: [], now: 0, started: null });
     const id = `${host.id}-title`;
-    this.when = el("span", { class: "when" });
+    this.when = el("span", { class: "when at" });
     this.readings = series.map(() => el("b", {}, DASH));
     const legend = series.map((line, index) => el("li", { class: line.hue },
       svg("svg", { viewBox: "0 0 22 8", "aria-hidden": "true" }, svg("path", { class: `series ${line.mark}`, d: "M2 4H20" })),
@@ -103,7 +111,7 @@ class Chart {
     }, this.svg);
     this.table = el("table", { "aria-labelledby": id });
     this.details = el("details", {}, el("summary", {}, "As a table", el("span", { class: "hidden" }, `: ${title}`)), this.table);
-    host.append(el("div", { class: "head" }, el("h2", { id }, title), this.when), el("ul", { class: "legend" }, ...legend), this.plot, this.details);
+    host.append(el("div", { class: "head" }, el("h2", { id }, title), ...(note ? [el("span", { class: "when" }, note)] : []), this.when), el("ul", { class: "legend" }, ...legend), this.plot, this.details);
     this.listen();
     new ResizeObserver(() => this.resize()).observe(this.plot);
     cursor.charts.push(this);
@@ -177,11 +185,11 @@ class Chart {
     this.steps = gather(this.points, this.series, this.seconds, this.now);
     const values = this.steps.flatMap((step) => step.values).filter(isNumber);
     const ticks = this.axis(values);
-    const [low, high] = [ticks[0], ticks.at(-1)];
+    const [low, high] = [ticks[0], ticks.at(-1)].map(this.scale);
     this.x = (time) => LEFT + ((time - this.now + SPAN_MS) / SPAN_MS) * (this.width - LEFT - RIGHT);
-    this.y = (value) => TOP + (1 - (value - low) / (high - low)) * (this.height - TOP - BOTTOM);
+    this.y = (value) => TOP + (1 - (this.scale(value) - low) / (high - low)) * (this.height - TOP - BOTTOM);
     this.cross = svg("g");
-    const fill = low === 0 && values.length ? [this.area(0)] : [];
+    const fill = ticks[0] === 0 && values.length ? [this.area(0)] : [];
     const lines = this.series.map((line, index) => svg("g", { class: line.hue }, svg("path", { class: `series ${line.mark}`, d: this.path(index) })));
     const nothing = values.length ? [] : [svg("text", { x: (LEFT + this.width - RIGHT) / 2, y: this.height / 2 - 6, "text-anchor": "middle" }, this.none)];
     this.svg.replaceChildren(...this.scales(ticks), ...this.beginning(), ...fill, ...lines.reverse(), ...nothing, this.cross);

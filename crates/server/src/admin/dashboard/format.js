@@ -49,7 +49,7 @@ function percent(ratio) {
   if (!isNumber(ratio)) return DASH;
   const value = ratio * 100;
   if (value > 99.9 && value < 100) return `${Math.floor(value * 100) / 100}\u00a0%`;
-  if (value > 0 && value < 0.1) return value < 0.01 ? "<\u00a00.01\u00a0%" : `${value.toFixed(2)}\u00a0%`;
+  if (value > 0 && value < 0.1) return value < 0.01 ? "<\u00a00.01\u00a0%" : `${Number(value.toFixed(2))}\u00a0%`;
   return `${Number(value.toFixed(1))}\u00a0%`;
 }
 
@@ -60,6 +60,12 @@ function duration(seconds) {
   const first = parts.findIndex(([value]) => value > 0);
   if (first < 0) return "0\u00a0s";
   return parts.slice(first, first + 2).filter(([value]) => value > 0).map(([value, unit]) => `${value}\u00a0${unit}`).join(" ");
+}
+
+// The end of a range: one unit is enough.
+function brief(seconds) {
+  const [unit, name] = [[86400, "d"], [3600, "h"], [60, "min"]].find(([size]) => seconds >= 2 * size) ?? [1, "s"];
+  return `${Number((seconds / unit).toFixed(1))}\u00a0${name}`;
 }
 
 const clock = (ms, options) => new Date(ms).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...options });

@@ -19,8 +19,8 @@ const charts = [
     series: [{ name: "gets", of: meanOf("gets"), hue: "blue", mark: "" }, { name: "hits", of: meanOf("hits"), hue: "green", mark: "dots" }, { name: "sets", of: meanOf("sets"), hue: "orange", mark: "dash" }],
   }),
   new Chart(byId("chart-latency"), {
-    title: "Get latency", note: "inside the server", none: "No gets in this time", format: micros, axis: zeroAxis(false, 1),
-    series: [{ name: "p50", of: meanOf("p50"), hue: "blue", mark: "" }, { name: "p99", of: highestOf("p99"), hue: "orange", mark: "dash" }],
+    title: "Get latency", note: "in the server, logarithmic", none: "No gets in this time", format: micros, axis: axisOfDecades, scale: Math.log10,
+    series: [{ name: "p50", of: meanOf("p50"), hue: "blue", mark: "" }, { name: "p99, highest", of: highestOf("p99"), hue: "orange", mark: "dash" }],
   }),
   new Chart(byId("chart-removals"), {
     title: "Evictions and expiries", none: "No data yet", format: rate, axis: zeroAxis(false, 1),

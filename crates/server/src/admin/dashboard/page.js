@@ -43,7 +43,7 @@ function stack(bar, parts) {
 
 const MEMORY_PARTS = [
   ["live_bytes", "Live", "blue solid", "items that can be read"],
-  ["expired_bytes", "Expired", "orange hatch", "waits for its segment to end"],
+  ["expired_bytes", "Expired", "orange hatch", "not taken back yet"],
   ["dead_bytes", "Dead", "purple grain", "overwritten, deleted, or room not yet filled"],
   ["index_bytes", "Index", "green solid", "where each key is"],
   ["metadata_bytes", "Metadata", "grey stripes", "headers and tables"],
@@ -78,7 +78,7 @@ function ttlRows(buckets) {
     const inside = named.filter((bucket) => !never(bucket) && bucket.ttl_seconds_min >= begin && bucket.ttl_seconds_min < end);
     if (!inside.length) return;
     const sum = (key) => inside.reduce((total, bucket) => total + (bucket[key] ?? 0), 0);
-    const name = end === Infinity ? `over ${duration(begin)}` : begin ? `${duration(begin)} to ${duration(end)}` : `under ${duration(end)}`;
+    const name = end === Infinity ? `over ${brief(begin)}` : begin ? `${brief(begin)} to ${brief(end)}` : `under ${brief(end)}`;
     rows.push({ name, segment_bytes: sum("segment_bytes"), live_bytes: sum("live_bytes"), expired_bytes: sum("expired_bytes"), items: sum("items") });
   });
   return rows.concat(named.filter(never));
@@ -86,8 +86,8 @@ function ttlRows(buckets) {
 
 function ttlName({ ttl_seconds_min: least, ttl_seconds_max: most }) {
   if (most === null || most === undefined) return "never expires";
-  const [from, to] = [duration(least), duration(most)];
-  return least === most ? from : from === to ? `about ${from}` : `${from} to ${to}`;
+  const [from, to] = [brief(least), brief(most)];
+  return from === to ? from : `${from} to ${to}`;
 }
 
 function showDivision(overview) {
@@ -108,7 +108,6 @@ const REASONS = {
   "evictions memory": "Evicted: memory was full",
   "evictions index_full": "Evicted: index was full",
   "expirations segment": "Expired with its whole segment",
-  "expirations found": "Expired, found by a request",
   "expirations flushed": "Flushed",
 };
 
@@ -157,7 +156,8 @@ function showEvents(events) {
     setText(time, clockSeconds(event.time_unix_ms));
     time.dateTime = new Date(event.time_unix_ms).toISOString();
     setText(kind, sentence(String(event.kind)));
-    setText(reason, event.count > 1 ? `${event.reason} (${count(event.count)} times)` : String(event.reason));
+    const last = event.last_unix_ms > event.time_unix_ms + 1000 ? `, last at ${clockSeconds(event.last_unix_ms)}` : "";
+    setText(reason, event.count > 1 ? `${event.reason} (${count(event.count)} times${last})` : String(event.reason));
   });
   list.hidden = events.length === 0;
   if (list.scrollHeight > list.clientHeight) list.tabIndex = 0;
