@@ -9,7 +9,7 @@ SHELL := /bin/bash
 DEBIAN := memcached openssl libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev \
     libcache-memcached-fast-perl nutcracker php-cli php-memcached chromium chromium-driver
 # The fuzz targets, how long each runs, and the fuzzer's version.
-FUZZ := text trace
+FUZZ := text binary trace
 FUZZ_SECONDS := 60
 CARGO_FUZZ := 0.13.2
 VENV := .venv

@@ -4,6 +4,7 @@
 //! `cargo fuzz run --sanitizer none TARGET` looks for inputs that break one; `cargo test` runs the seeds.
 #![forbid(unsafe_code)]
 
+pub mod binary;
 mod split;
 pub mod text;
 pub mod trace;

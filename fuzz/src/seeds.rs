@@ -15,6 +15,11 @@ fn each(target: &str, check: impl Fn(&[u8])) {
 }
 
 #[test]
+fn binary() {
+    each("binary", crate::binary::check);
+}
+
+#[test]
 fn text() {
     each("text", crate::text::check);
 }

@@ -1,6 +1,8 @@
 //! A server in this process, and plain sockets to talk to it. Not every test file uses all of it.
 #![allow(dead_code)]
 
+pub mod packet;
+
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};

@@ -80,7 +80,10 @@ impl Executor {
             Command::SaslMechanisms | Command::Sasl { .. } if !sasl.is_spoken() => {
                 reply::error(output.bytes(), head, Status::UnknownCommand);
             }
-            Command::SaslMechanisms => reply::text(output.bytes(), head, sasl::MECHANISM),
+            Command::SaslMechanisms => {
+                sasl.begin_again();
+                reply::text(output.bytes(), head, sasl::MECHANISM);
+            }
             Command::Sasl { step, mechanism, data } => self.sasl(head, sasl, step, (mechanism, data), output),
         }
         Next::Continue

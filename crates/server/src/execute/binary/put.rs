@@ -79,7 +79,7 @@ impl Executor {
                 counters.cas_hits.add(u64::from(is_cas));
                 return self.done(head, *token, output);
             }
-            Ok(Written { stored: Stored::Exists, .. }) => counters.cas_badval.add(1),
+            Ok(Written { stored: Stored::Exists, .. }) => counters.cas_badval.add(u64::from(is_cas)),
             Ok(Written { stored: Stored::NotFound, .. }) => counters.cas_misses.add(1),
             Ok(_) => counters.not_stored.add(1),
             Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),

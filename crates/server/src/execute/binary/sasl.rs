@@ -18,12 +18,20 @@ pub enum Sasl {
     Unknown,
     /// The mechanism is chosen, the message is still to come.
     Begun,
+    /// Until the client begins again: whoever asks who he is, is nobody until that has succeeded.
     Authenticated,
 }
 
 impl Sasl {
     pub fn is_spoken(self) -> bool {
         self != Self::NotSpoken
+    }
+
+    /// The client asks for the mechanisms, as one who begins does.
+    pub fn begin_again(&mut self) {
+        if *self == Self::Authenticated {
+            *self = Self::Begun;
+        }
     }
 
     /// Whether a command may be looked at, before authentication only what leads to it.
@@ -47,18 +55,21 @@ impl Executor {
         (mechanism, data): (&[u8], &[u8]),
         output: &mut Output,
     ) {
-        let may_follow = !step || matches!(state, Sasl::Begun);
-        // Whoever asks again is nobody until that has succeeded.
-        *state = Sasl::Unknown;
-        if may_follow && mechanism == MECHANISM && data.is_empty() && !step {
+        // A step goes on with the mechanism that was chosen, whichever it names.
+        let may_speak = match step {
+            true => matches!(state, Sasl::Begun | Sasl::Authenticated),
+            false => mechanism.eq_ignore_ascii_case(MECHANISM),
+        };
+        if may_speak && !step && data.is_empty() {
             *state = Sasl::Begun;
             return reply::auth_continue(output.bytes(), head);
         }
         self.counters().auth_commands.add(1);
-        if may_follow && mechanism == MECHANISM && self.knows(data) {
+        if may_speak && self.knows(data) {
             *state = Sasl::Authenticated;
             return reply::text(output.bytes(), head, b"Authenticated");
         }
+        *state = if may_speak && step { Sasl::Begun } else { Sasl::Unknown };
         self.counters().auth_errors.add(1);
         reply::error(output.bytes(), head, Status::AuthError);
     }
