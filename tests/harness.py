@@ -28,9 +28,10 @@ def free_port():
 class Server:
     """A running server; `with` stops it. Without `-s` or `-l` in `flags` it listens on a free port of 127.0.0.1."""
 
-    def __init__(self, binary, *flags):
+    def __init__(self, binary, *flags, environment=None):
         self.binary = binary
         self.flags = [str(flag) for flag in flags]
+        self.environment = {**os.environ, **(environment or {})}
         self.unix = self.flags[self.flags.index("-s") + 1] if "-s" in self.flags else None
         self.port = None
         self.process = None
@@ -51,6 +52,7 @@ class Server:
             where += ["-l", "127.0.0.1"]
         self.process = subprocess.Popen(
             [self.binary, *USER, *where, *self.flags],
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self.log,

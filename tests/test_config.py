@@ -2,12 +2,13 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 
 import pytest
 
-from harness import EBBTIDE, USER, Server, free_port
+from harness import EBBTIDE, MEMCACHED, USER, Server, free_port
 from tls import Authority, flags
 
 DEBIAN = pathlib.Path("/etc/memcached.conf")
@@ -33,6 +34,18 @@ def report(*words):
     done = check(*words)
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_all_that_memcached_lists_is_known():
+    usage = subprocess.run([MEMCACHED, "-h"], capture_output=True, text=True, timeout=20).stdout
+    options = re.findall(r"^   - ([a-z_]+):", usage, flags=re.M)
+    flags = re.findall(r"^-([A-Za-z])[ ,]", usage, flags=re.M)
+    assert len(options) > 40 and len(flags) > 30
+    for option in options:
+        message = check("-o", f"{option}=1").stderr
+        assert "Illegal suboption" not in message, option
+    for flag in flags:
+        assert "unknown flag" not in check(f"-{flag}").stderr, flag
 
 
 def test_a_file_of_flags_starts_a_server(folder):

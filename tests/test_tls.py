@@ -233,6 +233,20 @@ def test_a_client_that_does_not_read_is_waited_for(server, secure):
             assert len(answer) == len(LARGE) + len(b"VALUE large 0 1048576\r\n\r\nEND\r\n")
 
 
+def test_an_idle_connection_takes_little_memory(authority, certificate):
+    with Server(EBBTIDE, *flags(*certificate), "-c", "2000") as server:
+        connections = []
+        context = authority.context()
+        for at in range(700):
+            if at == 200:
+                before = server.rss_bytes()
+            connections.append(TlsConnection(("127.0.0.1", server.port), context))
+            assert connections[-1].ask(b"get k\r\n") == b"END\r\n"
+        assert (server.rss_bytes() - before) / 500 < 12 << 10
+        for connection in connections:
+            connection.close()
+
+
 @pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE], ids=["memcached", "ebbtide"])
 @pytest.mark.parametrize("mode", [0, 1, 2, 3])
 def test_certificates_of_clients(binary, mode, authority, certificate):

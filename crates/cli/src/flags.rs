@@ -3,6 +3,8 @@
 
 mod admin;
 mod auth;
+#[cfg(test)]
+mod documented;
 mod extended;
 mod line;
 mod table;

@@ -8,6 +8,7 @@ mod flags;
 mod help;
 mod lab;
 mod listeners;
+mod notify;
 mod process;
 mod serve;
 

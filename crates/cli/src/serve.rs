@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 
 use crate::error::Error;
 use crate::flags::{self, DEFAULT_PORT, Settings};
+use crate::notify::Supervisor;
 use crate::process::{self, PidFile};
 use crate::{daemon, listeners};
 
@@ -33,10 +34,12 @@ pub fn run(settings: Settings) -> Result<(), Error> {
             })
             .ok()
     });
-    obey_signals(server.stop_handle(), server.reload_handle())?;
+    let supervisor = Supervisor::from_environment();
+    obey_signals(server.stop_handle(), server.reload_handle(), supervisor.clone())?;
     if daemon::is_copy() {
         daemon::ready(settings.verbosity > 0)?;
     }
+    supervisor.ready();
     let result = server.run();
     drop(pid_file);
     result.map_err(|error| Error::System(error.to_string()))
@@ -142,7 +145,7 @@ pub fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
 }
 
 /// SIGTERM and SIGINT stop the server; SIGHUP has it read its files again.
-fn obey_signals(stop: StopHandle, reload: ReloadHandle) -> Result<(), Error> {
+fn obey_signals(stop: StopHandle, reload: ReloadHandle, supervisor: Supervisor) -> Result<(), Error> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
         .map_err(|error| Error::System(format!("cannot wait for signals: {error}")))?;
     thread::Builder::new()
@@ -150,12 +153,13 @@ fn obey_signals(stop: StopHandle, reload: ReloadHandle) -> Result<(), Error> {
         .spawn(move || {
             for signal in signals.forever() {
                 if signal == SIGHUP {
-                    if let Err(error) = reload.reload() {
+                    if let Err(error) = supervisor.reloading(|| reload.reload()) {
                         eprintln!("ebbtide: SIGHUP: what is in use stays: {error}");
                     }
                     continue;
                 }
                 eprintln!("Signal handled: {}.", signal_hook::low_level::signal_name(signal).unwrap_or("unknown"));
+                supervisor.stopping();
                 stop.stop();
             }
         })

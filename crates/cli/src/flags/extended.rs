@@ -15,7 +15,7 @@ const WATCH: &str = "a watcher has a buffer of 256 KiB";
 
 /// Name, whether it needs a value, what it means here.
 #[rustfmt::skip]
-const OPTIONS: &[(&str, bool, Meaning)] = &[
+pub const OPTIONS: &[(&str, bool, Meaning)] = &[
     ("idle_timeout", true, Used),
     ("maxconns_fast", false, Given), ("modern", false, Given),
     ("no_maxconns_fast", false, Ignored("connections over -c are answered and closed at once")),

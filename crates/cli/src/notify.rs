@@ -1,0 +1,69 @@
+//! What a service manager is told, as sd_notify(3) has it: datagrams to the socket that `NOTIFY_SOCKET` names.
+
+use std::env;
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+use nix::time::{ClockId, clock_gettime};
+
+/// The manager that started this process, if it wants to hear of it.
+#[derive(Clone)]
+pub struct Supervisor {
+    address: Option<SocketAddr>,
+}
+
+impl Supervisor {
+    pub fn from_environment() -> Self {
+        let address = env::var_os("NOTIFY_SOCKET").and_then(|name| {
+            let parsed = match name.as_bytes().strip_prefix(b"@") {
+                Some(name) => SocketAddr::from_abstract_name(name),
+                None => SocketAddr::from_pathname(&name),
+            };
+            parsed.inspect_err(|error| eprintln!("ebbtide: warning: NOTIFY_SOCKET: {error}")).ok()
+        });
+        Self { address }
+    }
+
+    /// The addresses are open.
+    pub fn ready(&self) {
+        self.tell(&format!("READY=1\nMAINPID={}\nSTATUS=serving", std::process::id()));
+    }
+
+    pub fn stopping(&self) {
+        self.tell("STOPPING=1\nSTATUS=sending the last answers");
+    }
+
+    /// Brackets a reload: says that it begins, does it, says that it is over and what came of it.
+    pub fn reloading<E: std::fmt::Display>(&self, reload: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        // The time lets the manager tell this reload from an earlier one.
+        let now =
+            clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.tv_sec() * 1_000_000 + now.tv_nsec() / 1000);
+        self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={now}"));
+        let outcome = reload();
+        match &outcome {
+            Ok(()) => self.ready(),
+            Err(error) => self.tell(&format!("READY=1\nSTATUS=serving; the reload failed: {error}")),
+        }
+        outcome
+    }
+
+    fn tell(&self, state: &str) {
+        let Some(address) = &self.address else {
+            return;
+        };
+        let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(state.as_bytes(), address));
+        if let Err(error) = sent.map(drop).or_else(gone) {
+            eprintln!("ebbtide: warning: the service manager cannot be told: {error}");
+        }
+    }
+}
+
+/// A manager that has gone away does not want to hear anything.
+fn gone(error: io::Error) -> io::Result<()> {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => Ok(()),
+        _ => Err(error),
+    }
+}
