@@ -5,6 +5,7 @@
 //! command is malformed and its error is not answered either.
 
 use crate::MAX_KEY;
+use crate::meta;
 use crate::number::{signed32, unsigned32, unsigned64};
 use crate::request::{Get, Keys, Rejection, Request, Store, StoreMode};
 use crate::upkeep;
@@ -12,7 +13,15 @@ use crate::upkeep;
 /// What a complete line says.
 pub enum Line<'a> {
     Request(Request<'a>),
-    Reject { rejection: Rejection, noreply: bool },
+    Reject {
+        rejection: Rejection,
+        noreply: bool,
+    },
+    /// As `Reject`, and the data block of this many bytes that follows is of no use.
+    RejectBlock {
+        rejection: Rejection,
+        length: u32,
+    },
     Close,
 }
 
@@ -55,6 +64,7 @@ pub fn parse(line: &[u8]) -> Line<'_> {
     };
     let mode = match command {
         b"get" | b"bget" => return get(line, command, false),
+        &[b'm', kind] => return meta::parse(kind, words.rest()),
         b"gets" => return get(line, command, true),
         b"set" => StoreMode::Set,
         b"gat" => return get_and_touch(line, false),

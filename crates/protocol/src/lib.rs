@@ -3,6 +3,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `parser` | the incremental request parser: where lines and data blocks begin and end, long multigets |
+//! | `meta`, `base64` | the lines of meta commands: flags, keys in base64 |
 //! | `command` | one command line: its tokens, its arguments, the error line memcached gives for a bad one |
 //! | `request` | what a command asks for, borrowed from the read buffer |
 //! | `number` | decimal arguments with the C library's rules |
@@ -14,17 +15,20 @@
 //! | `client` | the other side: request writers and a response parser for load generators and tests |
 #![forbid(unsafe_code)]
 
+mod base64;
 pub mod binary;
 pub mod client;
 mod command;
 pub mod encoding;
 pub mod login;
+mod meta;
 mod number;
 mod parser;
 pub mod reply;
 mod request;
 mod upkeep;
 
+pub use meta::{Meta, MetaCommand, MetaSet};
 pub use parser::{LINE_LIMIT, Parser, Step};
 pub use request::{Dump, DumpFormat, Get, Keys, Rejection, Request, Store, StoreMode, Watched};
 

@@ -7,6 +7,7 @@
 //!            line ends here                 "get " + 2 KiB without an end
 //!   Line ----------------------> Line ---------------------------------------> Keys ---> Line at the end of the line
 //!     \--- 2 KiB without an end, and not a get: Close                           \--- key too long: SkipLine ---> Line
+//!     \--- refused, with a data block: SkipBlock ---> Line
 //! ```
 //!
 //! Lines end in `\n`, with or without a `\r` before it; a NUL ends the command early, and the rest of its line is
@@ -48,6 +49,10 @@ enum State {
         touch: Option<i32>,
     },
     SkipLine,
+    /// Inside the data block of a refused command.
+    SkipBlock {
+        left: u64,
+    },
 }
 
 /// The state of one connection's input.
@@ -78,6 +83,16 @@ impl Parser {
                 }
                 None => (Step::NeedMore, input.len()),
             },
+            State::SkipBlock { left } => {
+                let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
+                if (skipped as u64) < left {
+                    self.state = State::SkipBlock { left: left - skipped as u64 };
+                    return (Step::NeedMore, skipped);
+                }
+                self.state = State::Line;
+                let (step, used) = self.line(&input[skipped..]);
+                (step, skipped + used)
+            }
         }
     }
 
@@ -85,6 +100,11 @@ impl Parser {
     /// gives the rest again, from the first byte of the first key not answered.
     pub fn resume_keys(&mut self, with_cas: bool, touch: Option<i32>) {
         self.state = State::Keys { with_cas, touch };
+    }
+
+    /// Makes the next input be read as the beginning of a line, for a caller that gives a command once more.
+    pub fn resume_line(&mut self) {
+        self.state = State::Line;
     }
 
     fn line<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, usize) {
@@ -98,23 +118,47 @@ impl Parser {
         match command::parse(content(&input[..end])) {
             Line::Request(Request::Store(mut store)) => {
                 let length = store.length as usize;
-                let block = &input[consumed..];
-                if block.len() >= length + 2 {
-                    let consumed = consumed + length + 2;
-                    if &block[length..length + 2] != b"\r\n" {
-                        return (Step::Reject { rejection: Rejection::BadDataChunk, noreply: store.noreply }, consumed);
+                match self.block(&input[consumed..], length, consumed) {
+                    Block::Whole(value) => {
+                        store.value = Some(value);
+                        (Step::Request(Request::Store(store)), consumed + length + 2)
                     }
-                    store.value = Some(&block[..length]);
-                    return (Step::Request(Request::Store(store)), consumed);
+                    Block::Bad => (bad_chunk(store.noreply), consumed + length + 2),
+                    Block::Soon => (Step::NeedMore, 0),
+                    Block::Later => (Step::Request(Request::Store(store)), consumed),
                 }
-                if length <= self.inline_limit && consumed <= LINE_LIMIT {
-                    return (Step::NeedMore, 0);
+            }
+            Line::Request(Request::MetaSet(mut set)) => {
+                let length = set.length as usize;
+                match self.block(&input[consumed..], length, consumed) {
+                    Block::Whole(value) => {
+                        set.value = Some(value);
+                        (Step::Request(Request::MetaSet(set)), consumed + length + 2)
+                    }
+                    Block::Bad => (bad_chunk(false), consumed + length + 2),
+                    Block::Soon => (Step::NeedMore, 0),
+                    Block::Later => (Step::Request(Request::MetaSet(set)), consumed),
                 }
-                (Step::Request(Request::Store(store)), consumed)
+            }
+            Line::RejectBlock { rejection, length } => {
+                self.state = State::SkipBlock { left: u64::from(length) + 2 };
+                (Step::Reject { rejection, noreply: false }, consumed)
             }
             Line::Request(request) => (Step::Request(request), consumed),
             Line::Reject { rejection, noreply } => (Step::Reject { rejection, noreply }, consumed),
             Line::Close => (Step::Close, consumed),
+        }
+    }
+
+    /// What `input` holds of the data block that a command line of so many bytes announced.
+    fn block<'a>(&self, input: &'a [u8], length: usize, line_bytes: usize) -> Block<'a> {
+        if input.len() >= length + 2 {
+            let (value, rest) = input.split_at(length);
+            return if rest.starts_with(b"\r\n") { Block::Whole(value) } else { Block::Bad };
+        }
+        match length <= self.inline_limit && line_bytes <= LINE_LIMIT {
+            true => Block::Soon,
+            false => Block::Later,
         }
     }
 
@@ -180,6 +224,21 @@ fn long_get(input: &[u8]) -> Option<(usize, bool)> {
         _ => return None,
     };
     (spaces <= LEADING_SPACES).then_some((spaces + word, with_cas))
+}
+
+/// A data block, as far as it is there.
+enum Block<'a> {
+    Whole(&'a [u8]),
+    /// It has no line end behind it.
+    Bad,
+    /// Waited for.
+    Soon,
+    /// Left to the caller.
+    Later,
+}
+
+fn bad_chunk<'a>(noreply: bool) -> Step<'a> {
+    Step::Reject { rejection: Rejection::BadDataChunk, noreply }
 }
 
 fn bad_format<'a>() -> Step<'a> {

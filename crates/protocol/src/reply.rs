@@ -41,6 +41,20 @@ pub const FACTORS_TOO_SMALL: &[u8] = b"ERROR hot/warm age factors must be greate
 pub const SAME_CLASS: &[u8] = b"SAME src and dst class are identical\r\n";
 pub const BAD_CLASSES: &[u8] = b"BADCLASS invalid src or dst class id\r\n";
 pub const NO_SPARE_PAGES: &[u8] = b"NOSPARE source class has no spare pages\r\n";
+pub const INVALID_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
+pub const DUPLICATE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
+pub const INVALID_OR_DUPLICATE_FLAG: &[u8] = b"CLIENT_ERROR invalid or duplicate flag\r\n";
+pub const BAD_FLAG_NUMBER: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
+pub const BAD_KEY_ENCODING: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
+pub const OPAQUE_TOO_LONG: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
+pub const TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags too long\r\n";
+pub const TOO_MANY_GET_FLAGS: &[u8] = b"CLIENT_ERROR options flags are too long\r\n";
+pub const MODE_LENGTH: &[u8] = b"CLIENT_ERROR incorrect length for M token\r\n";
+pub const SET_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ms M token\r\n";
+pub const ARITHMETIC_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ma M token\r\n";
+pub const INVALID_INITIAL: &[u8] = b"CLIENT_ERROR invalid numeric initial value\r\n";
+pub const INVALID_META_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta value\r\n";
+pub const META_NO_OP: &[u8] = b"MN\r\n";
 
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory\r\n";
@@ -85,6 +99,23 @@ pub fn version(out: &mut Vec<u8>, version: &str) {
 pub fn stat(out: &mut Vec<u8>, name: &str, value: impl std::fmt::Display) {
     use std::io::Write;
     write!(out, "STAT {name} {value}\r\n").expect("a Vec takes all that is written to it");
+}
+
+/// A flag of a meta answer: a space and its letter; its number or text follows.
+#[inline]
+pub fn meta_flag(out: &mut Vec<u8>, letter: u8) {
+    out.extend_from_slice(&[b' ', letter]);
+}
+
+/// The flag k with a key, in base64 and with the flag b if the key was given so.
+pub fn meta_key(out: &mut Vec<u8>, key: &[u8], is_base64: bool) {
+    meta_flag(out, b'k');
+    if is_base64 {
+        crate::encoding::base64_encode(out, key);
+        meta_flag(out, b'b');
+    } else {
+        out.extend_from_slice(key);
+    }
 }
 
 /// A decimal number.

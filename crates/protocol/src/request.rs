@@ -1,9 +1,19 @@
+use crate::meta::{Meta, MetaCommand, MetaSet};
 use crate::reply;
 
 /// One parsed command; keys and data are borrowed from the read buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     Get(Get<'a>),
+    /// mg, md, ma and me.
+    Meta {
+        command: MetaCommand,
+        meta: Meta<'a>,
+    },
+    /// ms.
+    MetaSet(MetaSet<'a>),
+    /// mn.
+    MetaNoOp,
     Store(Store<'a>),
     Delete {
         key: &'a [u8],
@@ -67,7 +77,7 @@ pub struct Get<'a> {
     pub last: bool,
 }
 
-/// The keys of a get, none longer than [`MAX_KEY`](crate::MAX_KEY).
+/// Words between spaces: the keys of a get, none longer than [`MAX_KEY`](crate::MAX_KEY), or the flags of a meta command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Keys<'a> {
     rest: &'a [u8],
@@ -76,6 +86,11 @@ pub struct Keys<'a> {
 impl<'a> Keys<'a> {
     pub(crate) fn new(rest: &'a [u8]) -> Self {
         Self { rest }
+    }
+
+    /// What is left of the line.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
     }
 }
 
@@ -168,6 +183,22 @@ pub enum Rejection {
     SameClass,
     BadClasses,
     NoSparePages,
+    /// From here on of meta commands: a letter that is no flag.
+    InvalidFlag,
+    DuplicateFlag,
+    /// md and ma say no more about a flag than this.
+    InvalidOrDuplicateFlag,
+    /// A flag's number is none.
+    BadToken,
+    BadKeyEncoding,
+    OpaqueTooLong,
+    TooManyFlags,
+    TooManyGetFlags,
+    ModeLength,
+    SetMode,
+    ArithmeticMode,
+    InvalidInitial,
+    InvalidMetaDelta,
 }
 
 impl Rejection {
@@ -187,6 +218,19 @@ impl Rejection {
             Self::SameClass => reply::SAME_CLASS,
             Self::BadClasses => reply::BAD_CLASSES,
             Self::NoSparePages => reply::NO_SPARE_PAGES,
+            Self::InvalidFlag => reply::INVALID_FLAG,
+            Self::DuplicateFlag => reply::DUPLICATE_FLAG,
+            Self::InvalidOrDuplicateFlag => reply::INVALID_OR_DUPLICATE_FLAG,
+            Self::BadToken => reply::BAD_FLAG_NUMBER,
+            Self::BadKeyEncoding => reply::BAD_KEY_ENCODING,
+            Self::OpaqueTooLong => reply::OPAQUE_TOO_LONG,
+            Self::TooManyFlags => reply::TOO_MANY_FLAGS,
+            Self::TooManyGetFlags => reply::TOO_MANY_GET_FLAGS,
+            Self::ModeLength => reply::MODE_LENGTH,
+            Self::SetMode => reply::SET_MODE,
+            Self::ArithmeticMode => reply::ARITHMETIC_MODE,
+            Self::InvalidInitial => reply::INVALID_INITIAL,
+            Self::InvalidMetaDelta => reply::INVALID_META_DELTA,
         }
     }
 }

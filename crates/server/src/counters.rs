@@ -42,6 +42,8 @@ counters! {
     /// Storage commands whose condition did not hold.
     not_stored,
     flush_commands,
+    /// me commands: memcached counts the others by what they do.
+    meta_commands,
     touch_hits,
     touch_misses,
     delete_hits,

@@ -4,10 +4,11 @@
 //! has arrived; a larger one is written piece by piece into segments that are published at its end. A value that
 //! cannot be stored is taken off the stream and dropped. Dropping a body undoes what it began.
 
-use ebbtide::Upload;
-use ebbtide_protocol::{Store, StoreMode, reply};
+use ebbtide::{Error, Mode, Ttl, Upload, Written};
+use ebbtide_protocol::{MetaSet, Store, StoreMode, reply};
 
 use super::expiry::{ttl, unix_now};
+use super::meta::Order;
 use super::store::mode;
 use super::{Executor, reply_to};
 use crate::observe::Command;
@@ -38,13 +39,57 @@ enum Sink {
     Discard,
 }
 
-struct Target {
-    mode: StoreMode,
+/// What is to be done with a value when it has come, and how it is answered.
+pub struct Target {
     key: Box<[u8]>,
     flags: u32,
     exptime: i32,
     length: u32,
-    noreply: bool,
+    mode: Mode,
+    token: Option<u64>,
+    answer: Answer,
+}
+
+enum Answer {
+    Line { mode: StoreMode, noreply: bool },
+    Meta(Order),
+}
+
+impl Target {
+    pub fn classic(store: &Store<'_>) -> Self {
+        Self {
+            key: store.key.into(),
+            flags: store.flags,
+            exptime: store.exptime,
+            length: store.length,
+            mode: mode(store.mode),
+            token: None,
+            answer: Answer::Line { mode: store.mode, noreply: store.noreply },
+        }
+    }
+
+    /// Of an ms with this key, once decoded.
+    pub fn meta(key: &[u8], set: &MetaSet<'_>, mode: Mode) -> Self {
+        let meta = &set.meta;
+        Self {
+            key: key.into(),
+            flags: meta.client_flags(),
+            exptime: meta.exptime(b'T').unwrap_or(0),
+            length: set.length,
+            mode,
+            token: meta.number(b'E'),
+            answer: Answer::Meta(Order::of(meta)),
+        }
+    }
+
+    fn ttl(&self) -> Ttl {
+        ttl(self.exptime, unix_now)
+    }
+
+    /// Whether errors are not answered.
+    fn is_silent(&self) -> bool {
+        matches!(self.answer, Answer::Line { noreply: true, .. })
+    }
 }
 
 impl Body {
@@ -80,7 +125,7 @@ impl Body {
             Sink::Gather { value, .. } => value.extend_from_slice(piece),
             Sink::Upload { target, upload } => {
                 if upload.write(piece).is_err() {
-                    self.sink = Sink::Broken { noreply: target.noreply };
+                    self.sink = Sink::Broken { noreply: target.is_silent() };
                 }
             }
             Sink::Broken { .. } | Sink::Discard => {}
@@ -89,65 +134,60 @@ impl Body {
 }
 
 impl Executor {
-    /// Begins to receive the value of `store`, which is not larger than the cache takes.
-    pub(super) fn receive(&self, store: &Store<'_>, output: &mut Output) -> Body {
-        let length = u64::from(store.length);
-        let target = Target {
-            mode: store.mode,
-            key: store.key.into(),
-            flags: store.flags,
-            exptime: store.exptime,
-            length: store.length,
-            noreply: store.noreply,
-        };
+    /// Begins to receive a value, which is not larger than the cache takes.
+    pub(super) fn receive(&self, target: Target, output: &mut Output) -> Body {
+        let length = u64::from(target.length);
         if length <= self.cache.contiguous_limit() as u64 {
             let value = Vec::with_capacity(length as usize);
             return Body::new(Sink::Gather { target, value }, length);
         }
-        let upload = self.cache.upload(store.key, length, store.flags, ttl(store.exptime, unix_now), mode(store.mode));
-        match upload {
+        match self.cache.upload(&target.key, length, target.flags, target.ttl(), target.mode) {
             Ok(upload) => {
-                let upload = Box::new(upload);
+                let upload = Box::new(upload.token(target.token));
                 Body::new(Sink::Upload { target, upload }, length)
             }
             Err(error) => {
-                let line = self.stored_line(store.mode, Err(error));
-                reply_to(output, store.noreply).line(line);
+                self.answer_stored(&target, Err(error), output);
                 Body::discard(length)
             }
+        }
+    }
+
+    fn answer_stored(&self, target: &Target, written: Result<Written, Error>, output: &mut Output) {
+        match &target.answer {
+            Answer::Line { mode, noreply } => {
+                let line = self.stored_line(*mode, written.map(|written| written.stored));
+                reply_to(output, *noreply).line(line);
+            }
+            Answer::Meta(order) => self.answer_order(order, &target.key, (target.mode, written), output),
         }
     }
 
     /// Stores a complete body and answers.
     pub fn finish(&self, body: Body, output: &mut Output) {
         let matches = body.end_matches;
-        let (target, stored) = match body.sink {
+        let (target, written) = match body.sink {
             Sink::Discard => return,
             Sink::Broken { noreply } => {
                 self.counters().store_no_memory.add(1);
                 return reply_to(output, noreply).line(reply::OUT_OF_MEMORY_READING);
             }
             Sink::Gather { target, .. } | Sink::Upload { target, .. } if !matches => {
-                return reply_to(output, target.noreply).line(reply::BAD_DATA_CHUNK);
+                return reply_to(output, target.is_silent()).line(reply::BAD_DATA_CHUNK);
             }
             Sink::Gather { target, value } => {
-                let stored = self
-                    .cache
-                    .insert(&target.key, &value)
-                    .flags(target.flags)
-                    .ttl(ttl(target.exptime, unix_now))
-                    .mode(mode(target.mode))
-                    .apply();
-                (target, stored)
+                let insert = self.cache.insert(&target.key, &value).flags(target.flags).ttl(target.ttl());
+                let written = insert.mode(target.mode).token(target.token).apply_with_token();
+                (target, written)
             }
             Sink::Upload { target, upload } => {
-                let stored = upload.finish();
-                (target, stored)
+                let written = upload.finish_with_token();
+                (target, written)
             }
         };
-        let life = || ttl(target.exptime, unix_now);
-        self.note_store(&target.key, target.mode, life, target.length as usize, stored.as_ref().copied());
-        reply_to(output, target.noreply).line(self.stored_line(target.mode, stored));
+        let stored = written.as_ref().map(|written| written.stored);
+        self.note_store(&target.key, target.mode, || target.ttl(), target.length as usize, stored);
+        self.answer_stored(&target, written, output);
         self.probe.note(self.samples(), Command::Set, Some(&target.key));
     }
 }

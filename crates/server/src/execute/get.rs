@@ -1,16 +1,18 @@
-//! get, gets, gat and gats.
+//! get, gets, gat and gats, and the mg among them.
 //!
-//! Consecutive gets of one read, however many keys each has, form runs of up to [`RUN_KEYS`] keys, and each run is one
-//! batch for the cache. A gat is a write and is executed key by key.
+//! Consecutive gets and plain mgs of one read, however many keys each has, form runs of up to [`RUN_KEYS`] keys, and each
+//! run is one batch for the cache. A gat is a write and is executed key by key. An mg that finds a stale item is one, too:
+//! it ends the batch, and another one goes on behind it.
 //!
 //! When the output is full in the middle of a run the remaining keys are not answered: the caller is told where in the
 //! input the first of them stands, sends what there is, and parses on from there.
 
 use ebbtide::{Handle, Item, Lookup};
-use ebbtide_protocol::{Get, reply};
+use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
 use super::expiry::{ttl, unix_now};
+use super::meta::{answer_hit, answer_miss, must_visit};
 use crate::observe::Command;
 use crate::output::Output;
 
@@ -23,6 +25,8 @@ const COPY_BYTES: usize = 1 << 20;
 
 /// Gets that wait to be executed together.
 pub struct GetRun<'a> {
+    /// What the keys stand in.
+    input: &'a [u8],
     keys: [&'a [u8]; RUN_KEYS],
     marks: [Mark; RUN_KEYS],
     length: usize,
@@ -30,24 +34,59 @@ pub struct GetRun<'a> {
 
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    /// Where in the input the key stands.
+    /// Where in the input to go on from if the key is not answered: at the key, or, of an mg, where its line was looked for.
     position: u32,
-    with_cas: bool,
+    /// Of an mg: the bytes of its flags, which stand behind the key.
+    flag_bytes: u16,
+    shape: Shape,
     /// The command ends with this key.
     last: bool,
+}
+
+/// How a key is answered.
+#[derive(Clone, Copy, Default)]
+enum Shape {
+    #[default]
+    Get,
+    GetWithCas,
+    Meta {
+        value: bool,
+        quiet: bool,
+    },
 }
 
 /// Where to go on parsing when not all keys were answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     pub position: usize,
-    pub with_cas: bool,
-    pub touch: Option<i32>,
+    pub rest: Rest,
+}
+
+/// What stands there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    Line,
+    Keys { with_cas: bool, touch: Option<i32> },
+}
+
+/// Why a batch of a run ended before the run did: at the key of this number.
+enum Stop {
+    Full(usize),
+    Visit(usize),
+}
+
+impl Unanswered {
+    /// At the line in which `key` stands, behind what was skipped from `position` on.
+    pub fn line(input: &[u8], position: usize, key: &[u8]) -> Self {
+        let before = &input[position..position_in(input, key)];
+        let skipped = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        Self { position: position + skipped, rest: Rest::Line }
+    }
 }
 
 impl<'a> GetRun<'a> {
-    pub fn new() -> Self {
-        Self { keys: [&[]; RUN_KEYS], marks: [Mark::default(); RUN_KEYS], length: 0 }
+    pub fn new(input: &'a [u8]) -> Self {
+        Self { input, keys: [&[]; RUN_KEYS], marks: [Mark::default(); RUN_KEYS], length: 0 }
     }
 
     pub fn is_full(&self) -> bool {
@@ -55,8 +94,23 @@ impl<'a> GetRun<'a> {
     }
 
     pub fn push(&mut self, key: &'a [u8], position: usize, with_cas: bool) {
+        let shape = if with_cas { Shape::GetWithCas } else { Shape::Get };
+        self.add(key, Mark { position: position as u32, flag_bytes: 0, shape, last: false });
+    }
+
+    /// Adds a plain mg, whose line was looked for from `position` on.
+    pub fn push_meta(&mut self, meta: &Meta<'a>, position: usize) {
+        let key = meta.key_word();
+        let flags = meta.flag_bytes();
+        // A line of commands is shorter than 16 KiB.
+        let (position, flag_bytes) = (position as u32, flags.len() as u16);
+        let shape = Shape::Meta { value: meta.has(b'v'), quiet: meta.has(b'q') };
+        self.add(key, Mark { position, flag_bytes, shape, last: true });
+    }
+
+    fn add(&mut self, key: &'a [u8], mark: Mark) {
         self.keys[self.length] = key;
-        self.marks[self.length] = Mark { position: position as u32, with_cas, last: false };
+        self.marks[self.length] = mark;
         self.length += 1;
     }
 
@@ -64,53 +118,111 @@ impl<'a> GetRun<'a> {
     pub fn end_command(&mut self) {
         self.marks[self.length - 1].last = true;
     }
+
+    fn unanswered(&self, index: usize) -> Unanswered {
+        let mark = self.marks[index];
+        let position = mark.position as usize;
+        let keys = |with_cas| Unanswered { position, rest: Rest::Keys { with_cas, touch: None } };
+        match mark.shape {
+            Shape::Get => keys(false),
+            Shape::GetWithCas => keys(true),
+            Shape::Meta { .. } => Unanswered::line(self.input, position, self.keys[index]),
+        }
+    }
+
+    /// The flags of the mg with this number.
+    fn flags(&self, index: usize) -> Keys<'a> {
+        let key = self.keys[index];
+        let start = position_in(self.input, key) + key.len();
+        Meta::flags_in(&self.input[start..start + usize::from(self.marks[index].flag_bytes)])
+    }
 }
 
 impl Executor {
     /// Answers a run and empties it. `failed` is true while the rest of a command is not answered any more, because
     /// an error has taken its place.
     pub fn get_run(&self, run: &mut GetRun<'_>, failed: &mut bool, output: &mut Output) -> Result<(), Unanswered> {
-        if run.length == 0 {
-            return Ok(());
+        let mut from = 0;
+        while from < run.length {
+            match self.batch(run, from, failed, output) {
+                None => break,
+                Some(Stop::Visit(index)) => {
+                    self.visit_key(run, index, output);
+                    from = index + 1;
+                }
+                Some(Stop::Full(index)) => {
+                    run.length = 0;
+                    return Err(run.unanswered(index));
+                }
+            }
         }
-        let marks = &run.marks[..run.length];
-        let keys = &run.keys[..run.length];
+        if run.length > 0 && self.probe.is_sampling() {
+            let commands = run.marks[..run.length].iter().filter(|mark| mark.last).count();
+            self.probe.note_gets(self.samples(), &run.keys[..run.length], commands);
+        }
+        run.length = 0;
+        Ok(())
+    }
+
+    /// Answers the keys of a run from `from` on, as one batch.
+    fn batch(&self, run: &GetRun<'_>, from: usize, failed: &mut bool, output: &mut Output) -> Option<Stop> {
         let (mut hits, mut misses) = (0, 0);
-        let mut unanswered = None;
+        let mut stop = None;
         let told = self.tells_fetches();
-        self.cache.get_batch(keys, |index, lookup| {
-            let mark = marks[index];
-            if unanswered.is_some() || output.is_full() {
-                unanswered.get_or_insert(Unanswered {
-                    position: mark.position as usize,
-                    with_cas: mark.with_cas,
-                    touch: None,
-                });
+        self.cache.get_batch(&run.keys[from..run.length], |index, lookup| {
+            let index = from + index;
+            if stop.is_some() {
+                return;
+            }
+            if output.is_full() {
+                stop = Some(Stop::Full(index));
+                return;
+            }
+            let mark = run.marks[index];
+            let key = run.keys[index];
+            if matches!(mark.shape, Shape::Meta { .. }) && lookup.item().is_some_and(must_visit) {
+                stop = Some(Stop::Visit(index));
                 return;
             }
             if told {
-                self.tell_fetch(keys[index], lookup.item().map(Item::len));
+                self.tell_fetch(key, lookup.item().map(Item::len));
             }
-            match lookup {
-                Lookup::Hit(_) if *failed => {}
-                Lookup::Hit(item) => {
+            match (lookup, mark.shape) {
+                (Lookup::Hit(item), Shape::Meta { value, .. }) => {
                     hits += 1;
-                    *failed = !write_item(keys[index], &item, mark.with_cas, output);
+                    answer_hit(key, run.flags(index), value, &item, output);
+                    return;
                 }
-                Lookup::Miss => misses += 1,
+                (Lookup::Miss, Shape::Meta { quiet, .. }) => {
+                    misses += 1;
+                    if !quiet {
+                        answer_miss(key, run.flags(index), false, output);
+                    }
+                    return;
+                }
+                (Lookup::Hit(_), _) if *failed => {}
+                (Lookup::Hit(item), shape) => {
+                    hits += 1;
+                    *failed = !write_item(key, &item, matches!(shape, Shape::GetWithCas), output);
+                }
+                (Lookup::Miss, _) => misses += 1,
             }
             if mark.last {
                 end_get(failed, output);
             }
         });
-        if self.probe.is_sampling() && unanswered.is_none() {
-            let commands = marks.iter().filter(|mark| mark.last).count();
-            self.probe.note_gets(self.samples(), keys, commands);
-        }
-        run.length = 0;
         self.counters().get_hits.add(hits);
         self.counters().get_misses.add(misses);
-        unanswered.map_or(Ok(()), Err)
+        stop
+    }
+
+    /// Answers the one mg of a run that has found a stale item.
+    fn visit_key(&self, run: &GetRun<'_>, index: usize, output: &mut Output) {
+        let line = &run.input[run.unanswered(index).position..];
+        match Parser::new(0).next(line) {
+            (Step::Request(Request::Meta { meta, .. }), _) => self.meta_get(&meta, run.keys[index], output),
+            other => unreachable!("the line of an mg was parsed before: {other:?}"),
+        }
     }
 
     /// Executes gat and gats.
@@ -125,11 +237,8 @@ impl Executor {
         let ttl = ttl(exptime, unix_now);
         for key in get.keys.clone() {
             if output.is_full() {
-                return Err(Unanswered {
-                    position: position_in(input, key),
-                    with_cas: get.with_cas,
-                    touch: Some(exptime),
-                });
+                let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };
+                return Err(Unanswered { position: position_in(input, key), rest });
             }
             if *failed {
                 continue;
@@ -203,10 +312,16 @@ fn write_item(key: &[u8], item: &Item<'_>, with_cas: bool, output: &mut Output) 
     }
     let cas = with_cas.then(|| item.cas());
     reply::value_header(output.bytes(), key, item.flags(), item.len(), cas);
+    send(item, payload, output);
+    output.bytes().extend_from_slice(reply::LINE_END);
+    true
+}
+
+/// Appends a value to the answer.
+#[inline]
+pub fn send(item: &Item<'_>, payload: Payload, output: &mut Output) {
     match payload {
         Payload::Stream(handle) => output.push_value(handle),
         Payload::Copy | Payload::Refused => item.copy_to(output.bytes()),
     }
-    output.bytes().extend_from_slice(reply::LINE_END);
-    true
 }

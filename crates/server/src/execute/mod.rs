@@ -8,6 +8,7 @@ mod expiry;
 mod get;
 mod intake;
 mod keyed;
+mod meta;
 mod notice;
 mod stats;
 mod store;
@@ -29,7 +30,7 @@ use crate::watch::Watch;
 pub use body::Body;
 pub use dump::Dumping;
 pub use expiry::unix_now;
-pub use get::{GetRun, Unanswered, end_get, position_in};
+pub use get::{GetRun, Rest, Unanswered, end_get, position_in};
 
 /// Executes commands for one worker.
 pub struct Executor {
@@ -112,6 +113,9 @@ impl Executor {
         match request {
             Request::Get(_) => unreachable!("gets are executed in runs"),
             Request::Store(store) => return self.store(&store, output),
+            Request::Meta { command, meta } => self.meta(command, &meta, output),
+            Request::MetaSet(set) => return self.meta_set(&set, output),
+            Request::MetaNoOp => output.bytes().extend_from_slice(reply::META_NO_OP),
             Request::Delete { key, noreply } => self.delete(key, reply_to(output, noreply)),
             Request::Arithmetic { key, delta, increment, noreply } => {
                 self.arithmetic(key, delta, increment, reply_to(output, noreply))

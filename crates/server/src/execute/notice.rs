@@ -1,7 +1,7 @@
 //! What watchers are told of commands. Where nobody watches, each costs a look at one word.
 
-use ebbtide::{Error, Lookup, Stored, Ttl};
-use ebbtide_protocol::{StoreMode, Watched, reply};
+use ebbtide::{Error, Lookup, Mode, Stored, Ttl};
+use ebbtide_protocol::{Watched, reply};
 
 use super::{Executor, Next};
 use crate::output::Output;
@@ -49,7 +49,7 @@ impl Executor {
     pub(super) fn note_store(
         &self,
         key: &[u8],
-        mode: StoreMode,
+        mode: Mode,
         ttl: impl FnOnce() -> Ttl,
         length: usize,
         outcome: Result<Stored, &Error>,
@@ -60,14 +60,14 @@ impl Executor {
     }
 
     #[cold]
-    fn tell_store(&self, key: &[u8], mode: StoreMode, ttl: Ttl, length: usize, outcome: Result<Stored, &Error>) {
+    fn tell_store(&self, key: &[u8], mode: Mode, ttl: Ttl, length: usize, outcome: Result<Stored, &Error>) {
         let command = match mode {
-            StoreMode::Set => StoreCommand::Set,
-            StoreMode::Add => StoreCommand::Add,
-            StoreMode::Replace => StoreCommand::Replace,
-            StoreMode::Append => StoreCommand::Append,
-            StoreMode::Prepend => StoreCommand::Prepend,
-            StoreMode::Cas(_) => StoreCommand::Cas,
+            Mode::Set => StoreCommand::Set,
+            Mode::Add => StoreCommand::Add,
+            Mode::Replace => StoreCommand::Replace,
+            Mode::Append | Mode::AppendIf(_) => StoreCommand::Append,
+            Mode::Prepend | Mode::PrependIf(_) => StoreCommand::Prepend,
+            Mode::Cas(_) | Mode::CasOrStale(_) => StoreCommand::Cas,
         };
         let status = match outcome {
             Ok(Stored::Stored) => StoreStatus::Stored,

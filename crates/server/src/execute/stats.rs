@@ -279,6 +279,7 @@ fn commands(counts: &Counts, out: &mut Vec<u8>) {
     stat(out, "cmd_set", totals.set_commands);
     stat(out, "cmd_flush", totals.flush_commands);
     stat(out, "cmd_touch", totals.touch_hits + totals.touch_misses);
+    stat(out, "cmd_meta", totals.meta_commands);
     stat(out, "get_hits", totals.get_hits);
     stat(out, "get_misses", totals.get_misses);
     stat(out, "get_expired", counts.expired_found);

@@ -3,7 +3,7 @@
 use ebbtide::{Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Store, StoreMode, reply};
 
-use super::body::Body;
+use super::body::{Body, Target};
 use super::expiry::{ttl, unix_now};
 use super::{Executor, Next, reply_to};
 use crate::output::Output;
@@ -30,7 +30,7 @@ impl Executor {
             }
             self.counters().store_too_large.add(1);
             let error = Error::ValueTooLarge { length, limit: self.cache.max_value().as_bytes() };
-            self.note_store(store.key, store.mode, || Ttl::Never, 0, Err(&error));
+            self.note_store(store.key, mode(store.mode), || Ttl::Never, 0, Err(&error));
             reply_to(output, store.noreply).line(reply::TOO_LARGE);
             return match store.value {
                 Some(_) => Next::Continue,
@@ -47,38 +47,40 @@ impl Executor {
                     .mode(mode(store.mode))
                     .apply();
                 let life = || ttl(store.exptime, unix_now);
-                self.note_store(store.key, store.mode, life, value.len(), stored.as_ref().copied());
+                self.note_store(store.key, mode(store.mode), life, value.len(), stored.as_ref().copied());
                 reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
                 Next::Continue
             }
             Some(value) => {
-                let mut body = self.receive(store, output);
+                let mut body = self.receive(Target::classic(store), output);
                 let (_, finished) = body.feed(value);
                 debug_assert!(!finished, "the line end is missing");
                 body.feed(reply::LINE_END);
                 self.finish(body, output);
                 Next::Continue
             }
-            None => Next::Receive(self.receive(store, output)),
+            None => Next::Receive(self.receive(Target::classic(store), output)),
         }
     }
 
     /// What is answered to a storage command; counts it.
     pub(super) fn stored_line(&self, mode: StoreMode, stored: Result<Stored, Error>) -> &'static [u8] {
+        self.count_stored(matches!(mode, StoreMode::Cas(_)), stored.as_ref().copied());
+        line_of(mode, &stored)
+    }
+
+    /// Counts a write and what came of it.
+    pub(super) fn count_stored(&self, is_cas: bool, stored: Result<Stored, &Error>) {
         let counters = self.counters();
         counters.set_commands.add(1);
         match stored {
-            Ok(Stored::Stored) => {
-                let is_cas = matches!(mode, StoreMode::Cas(_));
-                counters.cas_hits.add(u64::from(is_cas));
-            }
-            Ok(Stored::NotStored) => counters.not_stored.add(1),
-            Ok(Stored::Exists) => counters.cas_badval.add(1),
+            Ok(Stored::Stored) => counters.cas_hits.add(u64::from(is_cas)),
+            Ok(Stored::Exists) if is_cas => counters.cas_badval.add(1),
+            Ok(Stored::NotStored | Stored::Exists) => counters.not_stored.add(1),
             Ok(Stored::NotFound) => counters.cas_misses.add(1),
             Err(Error::ValueTooLarge { .. }) => counters.store_too_large.add(1),
             Err(_) => counters.store_no_memory.add(1),
         }
-        line_of(mode, &stored)
     }
 }
 

@@ -23,7 +23,7 @@ pub use hot_keys::{HotKeys, hottest, printable};
 pub use observer::{Observer, Snapshot};
 pub use probe::{Probe, Samples};
 
-use ebbtide_protocol::{Request, binary};
+use ebbtide_protocol::{MetaCommand, Request, binary};
 
 /// What is told apart in latencies: what a command does, in whichever dialect it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,18 @@ impl Command {
             Request::Get(get) if get.touch.is_some() => (Self::GetAndTouch, get.keys.clone().next()),
             Request::Get(get) => (Self::Get, get.keys.clone().next()),
             Request::Store(store) => (Self::Set, Some(store.key)),
+            Request::MetaSet(set) => (Self::Set, Some(set.meta.key_word())),
+            Request::Meta { command, meta } => {
+                let named = match command {
+                    MetaCommand::Get if meta.has(b'T') => Self::GetAndTouch,
+                    MetaCommand::Get => Self::Get,
+                    MetaCommand::Delete => Self::Delete,
+                    MetaCommand::Arithmetic if matches!(meta.mode(), Some(b'D' | b'-')) => Self::Decr,
+                    MetaCommand::Arithmetic => Self::Incr,
+                    MetaCommand::Debug => Self::Other,
+                };
+                (named, Some(meta.key_word()))
+            }
             Request::Delete { key, .. } => (Self::Delete, Some(key)),
             Request::Arithmetic { key, increment: true, .. } => (Self::Incr, Some(key)),
             Request::Arithmetic { key, .. } => (Self::Decr, Some(key)),

@@ -1,8 +1,8 @@
 //! The text protocol: consecutive gets form runs, everything else is executed command by command.
 
-use ebbtide_protocol::{Get, Parser, Request, Step};
+use ebbtide_protocol::{Get, Meta, MetaCommand, Parser, Request, Step};
 
-use crate::execute::{Body, Dumping, Executor, GetRun, Next, Unanswered, end_get, position_in};
+use crate::execute::{Body, Dumping, Executor, GetRun, Next, Rest, Unanswered, end_get, position_in};
 use crate::output::Output;
 use crate::session::{INLINE_VALUE_BYTES, Progress, Stopped};
 use crate::watch::Watch;
@@ -39,7 +39,7 @@ impl TextSession {
     /// Executes what is in `input`, until it has no complete command any more or the output is full. What was not
     /// consumed must be given again, followed by what has arrived since.
     pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
-        let mut run = GetRun::new();
+        let mut run = GetRun::new(input);
         let mut consumed = 0;
         let mut requests = 0;
         let stopped = loop {
@@ -64,8 +64,19 @@ impl TextSession {
                 self.dump = None;
             }
             let (step, used) = self.parser.next(&input[consumed..]);
+            let position = consumed;
             consumed += used;
             let step = match step {
+                Step::Request(Request::Meta { command: MetaCommand::Get, meta }) if meta.is_plain_get() => {
+                    requests += 1;
+                    match self.meta_get(executor, &meta, (input, position), &mut run, output) {
+                        Ok(()) => continue,
+                        Err(unanswered) => {
+                            consumed = self.resume(unanswered);
+                            break Stopped::Full;
+                        }
+                    }
+                }
                 Step::Request(Request::Get(get)) if get.touch.is_none() => {
                     requests += 1;
                     match self.get(executor, &get, &mut run, input, output) {
@@ -94,6 +105,25 @@ impl TextSession {
         Progress { consumed, requests, stopped }
     }
 
+    /// Adds a plain mg to the run, which is answered whenever it is full.
+    fn meta_get<'a>(
+        &mut self,
+        executor: &Executor,
+        meta: &Meta<'a>,
+        (input, position): (&'a [u8], usize),
+        run: &mut GetRun<'a>,
+        output: &mut Output,
+    ) -> Result<(), Unanswered> {
+        if run.is_full() {
+            executor.get_run(run, &mut self.get_failed, output)?;
+            if output.is_full() {
+                return Err(Unanswered::line(input, position, meta.key_word()));
+            }
+        }
+        run.push_meta(meta, position);
+        Ok(())
+    }
+
     /// Adds a get to the run, which is answered whenever it is full.
     fn get<'a>(
         &mut self,
@@ -108,7 +138,8 @@ impl TextSession {
                 // A key that is pushed later is not answered either, so none is skipped: the first one tells.
                 executor.get_run(run, &mut self.get_failed, output)?;
                 if output.is_full() {
-                    return Err(Unanswered { position: position_in(input, key), with_cas: get.with_cas, touch: None });
+                    let rest = Rest::Keys { with_cas: get.with_cas, touch: None };
+                    return Err(Unanswered { position: position_in(input, key), rest });
                 }
             }
             run.push(key, position_in(input, key), get.with_cas);
@@ -161,7 +192,10 @@ impl TextSession {
     }
 
     fn resume(&mut self, unanswered: Unanswered) -> usize {
-        self.parser.resume_keys(unanswered.with_cas, unanswered.touch);
+        match unanswered.rest {
+            Rest::Line => self.parser.resume_line(),
+            Rest::Keys { with_cas, touch } => self.parser.resume_keys(with_cas, touch),
+        }
         unanswered.position
     }
 }

@@ -72,8 +72,7 @@ impl Executor {
         counters.set_commands.add(1);
         let is_cas = matches!(mode(put), Mode::Cas(_));
         let stored = written.as_ref().map(|written| written.stored);
-        let told_as = if let Mode::Cas(token) = mode(put) { StoreMode::Cas(token) } else { put.mode };
-        self.note_store(put.key, told_as, || ttl(put.exptime, unix_now), put.length as usize, stored);
+        self.note_store(put.key, mode(put), || ttl(put.exptime, unix_now), put.length as usize, stored);
         match &written {
             Ok(Written { stored: Stored::Stored, token }) => {
                 counters.cas_hits.add(u64::from(is_cas));

@@ -1,0 +1,346 @@
+//! The meta commands' lines: `<cm> <key> [<length>] <flag>*`, a flag being a letter with an argument behind it.
+//!
+//! A line is checked as a whole before it is handed on, with memcached's error for it: an unknown or repeated flag ends the
+//! look at once, of several bad arguments the last one tells. What is handed on borrows the line: flags are answered in
+//! the order in which they were asked for, so whoever answers goes through them once more.
+
+use crate::MAX_KEY;
+use crate::base64;
+use crate::command::Line;
+use crate::number::{signed32, unsigned32, unsigned64};
+use crate::request::{Keys, Rejection, Request};
+
+/// The longest opaque token, with its letter.
+const OPAQUE_LIMIT: usize = 32;
+/// Words from which on a line has too many flags.
+const WORDS_LIMIT: usize = 20;
+
+/// A meta command with a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta<'a> {
+    key: &'a [u8],
+    /// Everything behind the key, or the length.
+    flags: &'a [u8],
+    seen: Seen,
+}
+
+/// What a meta command does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MetaCommand {
+    Get,
+    Delete,
+    Arithmetic,
+    /// `me`: its line has no flags but b.
+    Debug,
+}
+
+/// `ms`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MetaSet<'a> {
+    pub meta: Meta<'a>,
+    /// Announced bytes of the value.
+    pub length: u32,
+    /// As in [`Store`](crate::Store).
+    pub value: Option<&'a [u8]>,
+}
+
+/// The flag letters of a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen(u64);
+
+const fn bit(letter: u8) -> u64 {
+    1 << (letter.wrapping_sub(b'A') & 63)
+}
+
+impl Seen {
+    #[inline]
+    fn has(self, letter: u8) -> bool {
+        self.0 & bit(letter) != 0
+    }
+}
+
+impl<'a> Meta<'a> {
+    /// Whether the line has this flag.
+    #[inline]
+    pub fn has(&self, letter: u8) -> bool {
+        self.seen.has(letter)
+    }
+
+    /// The flags in their order.
+    #[inline]
+    pub fn flags(&self) -> Keys<'a> {
+        Keys::new(self.flags)
+    }
+
+    /// The flags in what `flag_bytes` gave.
+    pub fn flags_in(bytes: &[u8]) -> Keys<'_> {
+        Keys::new(bytes)
+    }
+
+    /// Whether it can be answered in a run with others: a get that neither changes nor hides, with its key in the line.
+    #[inline]
+    pub fn is_plain_get(&self) -> bool {
+        const SPECIAL: u64 = bit(b'b') | bit(b'u') | bit(b'N') | bit(b'R') | bit(b'T');
+        self.seen.0 & SPECIAL == 0
+    }
+
+    /// The flags as they stand in the line.
+    pub fn flag_bytes(&self) -> &'a [u8] {
+        self.flags
+    }
+
+    /// The key as it stands in the line: in base64 with the flag b.
+    pub fn key_word(&self) -> &'a [u8] {
+        self.key
+    }
+
+    /// The key, decoded if need be.
+    pub fn key<'k>(&self, buffer: &'k mut [u8; MAX_KEY]) -> &'k [u8]
+    where
+        'a: 'k,
+    {
+        match self.has(b'b') {
+            true => base64::decode(self.key, buffer).expect("the line was checked"),
+            false => self.key,
+        }
+    }
+
+    /// What stands behind a letter.
+    fn argument(&self, letter: u8) -> Option<&'a [u8]> {
+        let mut flags = self.flags().filter(|_| self.has(letter));
+        flags.find(|flag| flag[0] == letter).map(|flag| &flag[1..])
+    }
+
+    /// An exptime: of T, N or R.
+    pub fn exptime(&self, letter: u8) -> Option<i32> {
+        self.argument(letter).and_then(signed32)
+    }
+
+    /// A number: of C, E, D or J.
+    pub fn number(&self, letter: u8) -> Option<u64> {
+        self.argument(letter).and_then(unsigned64)
+    }
+
+    /// Client flags.
+    pub fn client_flags(&self) -> u32 {
+        self.argument(b'F').and_then(unsigned32).unwrap_or(0)
+    }
+
+    /// The letter behind M.
+    pub fn mode(&self) -> Option<u8> {
+        self.argument(b'M').map(|mode| mode[0])
+    }
+}
+
+/// Reads a line whose first word is `m` and `kind`; `rest` is what stands behind it.
+pub fn parse(kind: u8, rest: &[u8]) -> Line<'_> {
+    let parsed = match kind {
+        b'g' => get(rest),
+        b's' => return set(rest),
+        b'n' => Ok(Request::MetaNoOp),
+        b'd' => delete(rest),
+        b'a' => arithmetic(rest),
+        b'e' => debug(rest),
+        _ => Err(Rejection::Error),
+    };
+    match parsed {
+        Ok(request) => Line::Request(request),
+        Err(rejection) => Line::Reject { rejection, noreply: false },
+    }
+}
+
+/// The first word of `rest`, and what is behind it.
+fn split(rest: &[u8]) -> Option<(&[u8], &[u8])> {
+    let mut words = Keys::new(rest);
+    let word = words.next()?;
+    Some((word, words.rest()))
+}
+
+fn get(rest: &[u8]) -> Result<Request<'_>, Rejection> {
+    let (key, flags) = split(rest).ok_or(Rejection::Error)?;
+    let meta = checked(key, flags, 2, Rejection::TooManyGetFlags)?;
+    opaque_fits(&meta)?;
+    Ok(Request::Meta { command: MetaCommand::Get, meta })
+}
+
+fn delete(rest: &[u8]) -> Result<Request<'_>, Rejection> {
+    let meta = changing(rest)?;
+    opaque_fits(&meta)?;
+    Ok(Request::Meta { command: MetaCommand::Delete, meta })
+}
+
+fn arithmetic(rest: &[u8]) -> Result<Request<'_>, Rejection> {
+    let meta = changing(rest)?;
+    if !matches!(meta.mode(), None | Some(b'I' | b'+' | b'D' | b'-')) {
+        return Err(Rejection::ArithmeticMode);
+    }
+    opaque_fits(&meta)?;
+    Ok(Request::Meta { command: MetaCommand::Arithmetic, meta })
+}
+
+/// The line of md and ma, which have one error for whatever is wrong with a flag.
+fn changing(rest: &[u8]) -> Result<Meta<'_>, Rejection> {
+    let (key, flags) = split(rest).ok_or(Rejection::Error)?;
+    checked(key, flags, 2, Rejection::TooManyFlags).map_err(|rejection| match rejection {
+        Rejection::BadFormat if key.len() > MAX_KEY => rejection,
+        Rejection::TooManyFlags => rejection,
+        _ => Rejection::InvalidOrDuplicateFlag,
+    })
+}
+
+fn debug(rest: &[u8]) -> Result<Request<'_>, Rejection> {
+    let (key, flags) = split(rest).filter(|(key, _)| key.len() <= MAX_KEY).ok_or(Rejection::BadFormat)?;
+    let mut seen = Seen::default();
+    if Keys::new(flags).next() == Some(b"b") {
+        base64::decode(key, &mut [0; MAX_KEY]).ok_or(Rejection::BadFormat)?;
+        seen.0 |= bit(b'b');
+    }
+    Ok(Request::Meta { command: MetaCommand::Debug, meta: Meta { key, flags: b"", seen } })
+}
+
+fn set(rest: &[u8]) -> Line<'_> {
+    let reject = |rejection| Line::Reject { rejection, noreply: false };
+    let Some((key, behind_key)) = split(rest) else {
+        return reject(Rejection::Error);
+    };
+    let Some((length, flags)) = split(behind_key).filter(|_| key.len() <= MAX_KEY) else {
+        return reject(Rejection::BadFormat);
+    };
+    if has_too_many(flags, 3) {
+        return reject(Rejection::TooManyFlags);
+    }
+    // memcached counts the data with its line end in an int.
+    let Some(length) = signed32(length).filter(|length| (0..=i32::MAX - 2).contains(length)) else {
+        return reject(Rejection::BadFormat);
+    };
+    let length = length as u32;
+    // From here on the data block is taken off the stream whatever is wrong.
+    match checked(key, flags, 3, Rejection::TooManyFlags).and_then(|meta| {
+        if !matches!(meta.mode(), None | Some(b'E' | b'A' | b'P' | b'R' | b'S')) {
+            return Err(Rejection::SetMode);
+        }
+        opaque_fits(&meta)?;
+        Ok(meta)
+    }) {
+        Ok(meta) => Line::Request(Request::MetaSet(MetaSet { meta, length, value: None })),
+        Err(rejection) => Line::RejectBlock { rejection, length },
+    }
+}
+
+fn has_too_many(flags: &[u8], words_before: usize) -> bool {
+    Keys::new(flags).nth(WORDS_LIMIT - words_before - 1).is_some()
+}
+
+fn opaque_fits(meta: &Meta<'_>) -> Result<(), Rejection> {
+    match meta.argument(b'O') {
+        Some(opaque) if opaque.len() >= OPAQUE_LIMIT => Err(Rejection::OpaqueTooLong),
+        _ => Ok(()),
+    }
+}
+
+/// Checks a key and its flags, which stand behind so many words, in memcached's order.
+fn checked<'a>(key: &'a [u8], flags: &'a [u8], words: usize, too_many: Rejection) -> Result<Meta<'a>, Rejection> {
+    if key.len() > MAX_KEY {
+        return Err(Rejection::BadFormat);
+    }
+    if has_too_many(flags, words) {
+        return Err(too_many);
+    }
+    let mut seen = Seen::default();
+    let mut wrong = None;
+    for flag in Keys::new(flags) {
+        let (letter, argument) = (flag[0], &flag[1..]);
+        if letter >= 127 || letter.is_ascii_alphabetic() && seen.has(letter) {
+            return Err(Rejection::DuplicateFlag);
+        }
+        let bad = match letter {
+            b'b' => base64::decode(key, &mut [0; MAX_KEY]).is_none().then_some(Rejection::BadKeyEncoding),
+            b'N' | b'T' | b'R' => signed32(argument).is_none().then_some(Rejection::BadToken),
+            b'C' | b'E' => unsigned64(argument).is_none().then_some(Rejection::BadToken),
+            // It has no error of its own: that of the flag before it stays.
+            b'F' => unsigned32(argument).is_none().then(|| wrong.unwrap_or(Rejection::BadFormat)),
+            b'M' => (argument.len() != 1).then_some(Rejection::ModeLength),
+            b'J' => unsigned64(argument).is_none().then_some(Rejection::InvalidInitial),
+            b'D' => unsigned64(argument).is_none().then_some(Rejection::InvalidMetaDelta),
+            b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u' | b'q' | b'I' => None,
+            _ => return Err(Rejection::InvalidFlag),
+        };
+        wrong = bad.or(wrong);
+        seen.0 |= bit(letter);
+    }
+    wrong.map_or(Ok(Meta { key, flags, seen }), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejection(line: &str) -> Option<(Rejection, bool)> {
+        match parse(line.as_bytes()[0], &line.as_bytes()[1..]) {
+            Line::Request(_) => None,
+            Line::Reject { rejection, .. } => Some((rejection, false)),
+            Line::RejectBlock { rejection, .. } => Some((rejection, true)),
+            Line::Close => unreachable!("not for this protocol"),
+        }
+    }
+
+    #[test]
+    fn the_error_is_memcacheds() {
+        use Rejection::*;
+        for (line, expected) in [
+            ("g", Error),
+            ("d", Error),
+            ("e", BadFormat),
+            ("x a", Error),
+            ("g a v v", DuplicateFlag),
+            ("g a \x7f", DuplicateFlag),
+            ("g a y", InvalidFlag),
+            ("g a 1 1", InvalidFlag),
+            ("g a Nabc y", InvalidFlag),
+            ("g a N", BadToken),
+            ("g a Fx", BadFormat),
+            ("g a Fx Tx", BadToken),
+            ("g a Tx Fx", BadToken),
+            ("g a Tx b", BadKeyEncoding),
+            ("g a b Tx", BadToken),
+            ("g a MXX", ModeLength),
+            ("g a Jx", InvalidInitial),
+            ("g a D-1", InvalidMetaDelta),
+            ("d a MXX", InvalidOrDuplicateFlag),
+            ("a a MX", ArithmeticMode),
+            ("a a k k", InvalidOrDuplicateFlag),
+            ("e a b", BadFormat),
+            ("s a", BadFormat),
+            ("s a x", BadFormat),
+            ("s a 2147483646", BadFormat),
+        ] {
+            assert_eq!(rejection(line), Some((expected, false)), "{line}");
+        }
+        for (line, expected) in [("s a 2 y", InvalidFlag), ("s a 2 MX", SetMode), ("s a 2 M", ModeLength)] {
+            assert_eq!(rejection(line), Some((expected, true)), "{line}");
+        }
+        let opaque = |length| format!("g a O{}", "x".repeat(length));
+        assert_eq!((rejection(&opaque(31)), rejection(&opaque(32))), (None, Some((OpaqueTooLong, false))));
+        assert_eq!(rejection("g a v f c t h l s k u O1 P1 L1 J1 D1 MS T1 R1"), None);
+        let too_many = "g a v f c t h l s k u O1 P1 L1 J1 D1 MS T1 R1 C1";
+        assert_eq!(rejection(too_many), Some((TooManyGetFlags, false)));
+        assert_eq!(rejection("g a E5"), None);
+        for line in ["mn", "n a b", "g a", "g YQ== b"] {
+            assert_eq!(rejection(line.trim_start_matches('m')), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn arguments_are_found_behind_their_letters() {
+        let Line::Request(Request::MetaSet(set)) = parse(b's', b" YQ== 5 T-1 b F7 C9 E10 MA I k q O!") else {
+            panic!("it is a set");
+        };
+        let meta = set.meta;
+        assert_eq!((set.length, meta.key(&mut [0; MAX_KEY])), (5, &b"a"[..]));
+        assert_eq!((meta.exptime(b'T'), meta.exptime(b'N'), meta.client_flags()), (Some(-1), None, 7));
+        assert_eq!((meta.number(b'C'), meta.number(b'E'), meta.number(b'D')), (Some(9), Some(10), None));
+        assert_eq!(meta.mode(), Some(b'A'));
+        assert!(meta.has(b'I') && meta.has(b'q') && !meta.has(b'i') && !meta.has(b'v'));
+        assert_eq!(meta.flags().last(), Some(&b"O!"[..]));
+    }
+}

@@ -1,0 +1,52 @@
+//! md: removes an item, or marks it as stale.
+
+use ebbtide::{Changed, Mark, Revision, Visit, Visited};
+use ebbtide_protocol::{Meta, reply};
+
+use super::{answer_code, life};
+use crate::execute::Executor;
+use crate::output::Output;
+
+impl Executor {
+    pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
+        let counters = self.counters();
+        let done = if meta.has(b'I') {
+            match self.mark_stale(meta, key) {
+                Ok(done) => done,
+                Err(_) => return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY),
+            }
+        } else {
+            let done = match meta.number(b'C') {
+                Some(token) => self.cache.delete_if(key, token),
+                None if self.cache.delete(key) => Changed::Done(()),
+                None => Changed::Absent,
+            };
+            counters.delete_hits.add(u64::from(done == Changed::Done(())));
+            done
+        };
+        self.note_keyed(key, done != Changed::Absent);
+        let code = match done {
+            Changed::Done(()) if meta.has(b'q') => return,
+            Changed::Done(()) => b"HD",
+            Changed::Absent => b"NF",
+            Changed::Exists => b"EX",
+        };
+        counters.delete_misses.add(u64::from(done != Changed::Done(())));
+        answer_code(meta, key, code, output);
+    }
+
+    fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, ebbtide::Error> {
+        let expected = meta.number(b'C');
+        let mut matches = true;
+        let revision = Revision { ttl: life(meta, b'T'), mark: Mark::Stale { token: meta.number(b'E') } };
+        let visited = self.cache.visit(key, Visit { create: None, counts: false }, |item| {
+            matches = expected.is_none_or(|token| token == item.cas());
+            matches.then_some(revision)
+        })?;
+        Ok(match visited {
+            Visited::Absent | Visited::Created { .. } => Changed::Absent,
+            Visited::Found { .. } if matches => Changed::Done(()),
+            Visited::Found { .. } => Changed::Exists,
+        })
+    }
+}

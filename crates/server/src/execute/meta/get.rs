@@ -1,0 +1,229 @@
+//! mg, and me, which is a look at what stands beside a value.
+
+use std::time::Duration;
+
+use ebbtide::{Item, Lookup, Mark, Revision, Visit, Visited};
+use ebbtide_protocol::{Keys, Meta, reply};
+
+use super::{Remaining, answer_code, life, reflect};
+use crate::execute::Executor;
+use crate::execute::get::{Payload, payload, send};
+use crate::output::Output;
+
+/// What an answer tells of an item.
+struct Facts {
+    length: usize,
+    client_flags: u32,
+    token: u64,
+    remaining: Remaining,
+    was_used: bool,
+    idle: Duration,
+    is_stale: bool,
+    is_won: bool,
+    /// Whether whoever asked is told to store the value anew.
+    wins: bool,
+}
+
+impl Facts {
+    #[inline]
+    fn of(item: &Item<'_>, token: u64) -> Self {
+        Self {
+            length: item.len(),
+            client_flags: item.flags(),
+            token,
+            remaining: Remaining::of(item.ttl()),
+            was_used: item.was_used(),
+            idle: item.idle(),
+            is_stale: item.is_stale(),
+            is_won: item.is_won(),
+            wins: false,
+        }
+    }
+
+    /// Of an item that the command has made.
+    fn of_new(token: u64) -> Self {
+        Self {
+            length: 0,
+            client_flags: 0,
+            token,
+            remaining: Remaining(None),
+            was_used: false,
+            idle: Duration::ZERO,
+            is_stale: false,
+            is_won: false,
+            wins: true,
+        }
+    }
+}
+
+/// What of a line an answer needs: the key, and the flags in their order.
+#[derive(Clone)]
+struct Asked<'a> {
+    key: &'a [u8],
+    flags: Keys<'a>,
+    is_base64: bool,
+    value: bool,
+}
+
+/// Whether an item needs a visit even by an mg that asks for no change: it is stale, and whoever asks first wins.
+#[inline]
+pub fn must_visit(item: &Item<'_>) -> bool {
+    item.is_stale() && !item.is_won()
+}
+
+/// Answers a hit of an mg that changes nothing.
+#[inline]
+pub fn answer_hit(key: &[u8], flags: Keys<'_>, value: bool, item: &Item<'_>, output: &mut Output) {
+    let asked = Asked { key, flags, is_base64: false, value };
+    answer(&asked, &Facts::of(item, item.cas()), Some(item), |_, _| None, output);
+}
+
+/// Answers a miss.
+pub fn answer_miss(key: &[u8], flags: Keys<'_>, is_base64: bool, output: &mut Output) {
+    let out = output.bytes();
+    out.extend_from_slice(b"EN");
+    for flag in flags {
+        reflect(flag, key, is_base64, out);
+    }
+    out.extend_from_slice(reply::LINE_END);
+}
+
+/// Answers a hit. `new_life` gives the life from a flag on.
+#[inline]
+fn answer(
+    asked: &Asked<'_>,
+    facts: &Facts,
+    item: Option<&Item<'_>>,
+    new_life: impl Fn(u8, Remaining) -> Option<Remaining>,
+    output: &mut Output,
+) {
+    let payload = item.filter(|_| asked.value).map_or(Payload::Copy, payload);
+    if let Payload::Refused = payload {
+        return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_WRITING);
+    }
+    let out = output.bytes();
+    if asked.value {
+        out.extend_from_slice(b"VA ");
+        reply::number(out, facts.length as u64);
+    } else {
+        out.extend_from_slice(b"HD");
+    }
+    let mut remaining = facts.remaining;
+    for flag in asked.flags.clone() {
+        let number = match flag[0] {
+            b's' => facts.length as u64,
+            b'c' => facts.token,
+            b'f' => facts.client_flags.into(),
+            b'l' => facts.idle.as_secs(),
+            b'h' => facts.was_used.into(),
+            b't' => {
+                remaining.answer(out);
+                continue;
+            }
+            letter => {
+                if !reflect(flag, asked.key, asked.is_base64, out) {
+                    remaining = new_life(letter, remaining).unwrap_or(remaining);
+                }
+                continue;
+            }
+        };
+        reply::meta_flag(out, flag[0]);
+        reply::number(out, number);
+    }
+    for (letter, is_set) in [(b'Z', facts.is_won), (b'X', facts.is_stale), (b'W', facts.wins)] {
+        if is_set {
+            reply::meta_flag(out, letter);
+        }
+    }
+    out.extend_from_slice(reply::LINE_END);
+    if asked.value {
+        if let Some(item) = item {
+            send(item, payload, output);
+        }
+        output.bytes().extend_from_slice(reply::LINE_END);
+    }
+}
+
+impl Executor {
+    /// Executes an mg that may change the item, make one, or is not to count as a use.
+    pub(in crate::execute) fn meta_get(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
+        let touch = life(meta, b'T');
+        let recache = life(meta, b'R');
+        // Of T and N, the later one tells how long a new item lives.
+        let create = meta.has(b'N').then(|| {
+            let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
+            life(meta, last.map_or(b'N', |flag| flag[0])).expect("it is in the line")
+        });
+        // R looks at the life that the item has when its turn comes.
+        let touches_first =
+            meta.flags().find(|flag| matches!(flag[0], b'T' | b'R')).is_some_and(|flag| flag[0] == b'T');
+        let mut wins = false;
+        let visited = self.cache.visit(key, Visit { create, counts: !meta.has(b'u') }, |item| {
+            let remaining = match touch {
+                Some(ttl) if touches_first => Remaining::anew(ttl),
+                _ => Remaining::of(item.ttl()),
+            };
+            let runs_out = recache.is_some_and(|ttl| remaining.is_below(ttl));
+            wins = !item.is_won() && (item.is_stale() || runs_out);
+            Some(Revision { ttl: touch, mark: if wins { Mark::Won } else { Mark::Keep } })
+        });
+        let asked = Asked { key, flags: meta.flags(), is_base64: meta.has(b'b'), value: meta.has(b'v') };
+        let counters = self.counters();
+        let hits = if touch.is_some() { &counters.touch_hits } else { &counters.get_hits };
+        match visited {
+            Ok(Visited::Found { item, token }) => {
+                hits.add(1);
+                if self.tells_fetches() {
+                    self.tell_fetch(key, Some(item.len()));
+                }
+                let facts = Facts { wins, ..Facts::of(&item, token) };
+                let new_life = |letter, _| touch.filter(|_| letter == b'T').map(Remaining::anew);
+                answer(&asked, &facts, Some(&item), new_life, output);
+            }
+            Ok(Visited::Created { token }) => {
+                hits.add(1);
+                let new_life = |letter, _| match letter {
+                    b'T' | b'N' => life(meta, letter).map(Remaining::anew),
+                    _ => None,
+                };
+                answer(&asked, &Facts::of_new(token), None, new_life, output);
+            }
+            Ok(Visited::Absent) => {
+                counters.get_misses.add(1);
+                if self.tells_fetches() {
+                    self.tell_fetch(key, None);
+                }
+                if !meta.has(b'q') {
+                    answer_miss(key, meta.flags(), meta.has(b'b'), output);
+                }
+            }
+            Err(_) => output.bytes().extend_from_slice(reply::OUT_OF_MEMORY),
+        }
+    }
+
+    /// Executes me.
+    pub(super) fn meta_debug(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
+        self.counters().meta_commands.add(1);
+        let Lookup::Hit(item) = self.cache.peek(key) else {
+            return answer_code(meta, key, b"EN", output);
+        };
+        let facts = Facts::of(&item, item.cas());
+        let out = output.bytes();
+        out.extend_from_slice(b"ME ");
+        match meta.has(b'b') {
+            true => out.extend_from_slice(meta.key_word()),
+            false => out.extend_from_slice(key),
+        }
+        // memcached tells what is left with a minus before it.
+        out.extend_from_slice(b" exp=-");
+        reply::number(out, facts.remaining.0.unwrap_or(1));
+        out.extend_from_slice(b" la=");
+        reply::number(out, facts.idle.as_secs());
+        out.extend_from_slice(b" cas=");
+        reply::number(out, facts.token);
+        out.extend_from_slice(if facts.was_used { b" fetch=yes" } else { b" fetch=no" });
+        out.extend_from_slice(b" cls=1 size=");
+        reply::number(out, item.stored_bytes());
+        out.extend_from_slice(reply::LINE_END);
+    }
+}

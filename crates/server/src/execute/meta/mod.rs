@@ -1,0 +1,120 @@
+//! The meta commands. Each file is one of them; this one holds what their answers share.
+//!
+//! An answer is a code and the flags that were asked for, in their order. A plain `mg` is answered in a run of gets
+//! (`execute/get.rs`); what may change an item goes through here.
+
+mod arithmetic;
+mod delete;
+mod get;
+mod set;
+
+pub use get::{answer_hit, answer_miss, must_visit};
+pub use set::Order;
+
+use std::time::Duration;
+
+use ebbtide::Ttl;
+use ebbtide_protocol::{MAX_KEY, Meta, MetaCommand, reply};
+
+use super::Executor;
+use super::expiry::{ttl, unix_now};
+use crate::output::Output;
+
+impl Executor {
+    /// Executes a meta command other than ms.
+    pub(super) fn meta(&self, command: MetaCommand, meta: &Meta<'_>, output: &mut Output) {
+        let mut buffer = [0; MAX_KEY];
+        let key = meta.key(&mut buffer);
+        match command {
+            MetaCommand::Get => self.meta_get(meta, key, output),
+            MetaCommand::Delete => self.meta_delete(meta, key, output),
+            MetaCommand::Arithmetic => self.meta_arithmetic(meta, key, output),
+            MetaCommand::Debug => self.meta_debug(meta, key, output),
+        }
+    }
+}
+
+/// The life that a flag asks for.
+fn life(meta: &Meta<'_>, letter: u8) -> Option<Ttl> {
+    meta.exptime(letter).map(|exptime| ttl(exptime, unix_now))
+}
+
+/// Answers a flag that every answer may have: the opaque token, or the key. False if it is none of them.
+#[inline]
+fn reflect(flag: &[u8], key: &[u8], is_base64: bool, out: &mut Vec<u8>) -> bool {
+    match flag[0] {
+        b'O' => {
+            out.push(b' ');
+            out.extend_from_slice(flag);
+        }
+        b'k' => reply::meta_key(out, key, is_base64),
+        _ => return false,
+    }
+    true
+}
+
+/// An answer of a code and what is reflected.
+fn answer_code(meta: &Meta<'_>, key: &[u8], code: &[u8], output: &mut Output) {
+    let out = output.bytes();
+    out.extend_from_slice(code);
+    for flag in meta.flags() {
+        reflect(flag, key, meta.has(b'b'), out);
+    }
+    out.extend_from_slice(reply::LINE_END);
+}
+
+/// A remaining life in whole seconds, as memcached tells it; `None` if it never ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Remaining(Option<u64>);
+
+impl Remaining {
+    fn of(life: Option<Duration>) -> Self {
+        Self(life.map(|life| life.as_millis().div_ceil(1000) as u64))
+    }
+
+    /// Of a life that begins now.
+    fn anew(ttl: Ttl) -> Self {
+        Self(match ttl {
+            Ttl::Never => None,
+            Ttl::Past => Some(0),
+            Ttl::Seconds(seconds) => Some(seconds.into()),
+        })
+    }
+
+    /// Whether it is shorter than a life that begins now.
+    fn is_below(self, ttl: Ttl) -> bool {
+        match (self.0, ttl) {
+            (Some(left), Ttl::Seconds(seconds)) => left < seconds.into(),
+            _ => false,
+        }
+    }
+
+    fn answer(self, out: &mut Vec<u8>) {
+        reply::meta_flag(out, b't');
+        match self.0 {
+            Some(seconds) => reply::number(out, seconds),
+            None => out.extend_from_slice(b"-1"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_life_is_told_in_seconds_that_have_begun() {
+        let text = |remaining: Remaining| {
+            let mut out = Vec::new();
+            remaining.answer(&mut out);
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!(text(Remaining::of(Some(Duration::from_millis(29_001)))), " t30");
+        assert_eq!(text(Remaining::of(Some(Duration::from_secs(30)))), " t30");
+        assert_eq!(text(Remaining::of(None)), " t-1");
+        assert_eq!(text(Remaining::anew(Ttl::Past)), " t0");
+        let left = Remaining(Some(30));
+        assert!(left.is_below(Ttl::Seconds(31)) && !left.is_below(Ttl::Seconds(30)));
+        assert!(!left.is_below(Ttl::Never) && !left.is_below(Ttl::Past) && !Remaining(None).is_below(Ttl::Seconds(9)));
+    }
+}

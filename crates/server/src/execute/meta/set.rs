@@ -1,0 +1,158 @@
+//! ms: all storage commands in one.
+
+use ebbtide::{Error, Mode, Stored, Written};
+use ebbtide_protocol::{MAX_KEY, Meta, MetaSet, reply};
+
+use super::reflect;
+use crate::execute::body::{Body, Target};
+use crate::execute::expiry::{ttl, unix_now};
+use crate::execute::{Executor, Next};
+use crate::output::Output;
+
+/// What of a line is still needed when the value has come.
+pub struct Order {
+    flags: Box<[u8]>,
+    is_base64: bool,
+    quiet: bool,
+}
+
+impl Order {
+    pub fn of(meta: &Meta<'_>) -> Self {
+        Self { flags: meta.flag_bytes().into(), is_base64: meta.has(b'b'), quiet: meta.has(b'q') }
+    }
+}
+
+/// The engine's name for what an ms asks for.
+fn mode(meta: &Meta<'_>) -> Mode {
+    let expected = meta.number(b'C');
+    // To an append or a prepend a token of 0 is none; an add does without.
+    match (meta.mode(), expected.filter(|token| *token != 0)) {
+        (Some(b'E'), _) => Mode::Add,
+        (Some(b'A'), None) => Mode::Append,
+        (Some(b'A'), Some(token)) => Mode::AppendIf(token),
+        (Some(b'P'), None) => Mode::Prepend,
+        (Some(b'P'), Some(token)) => Mode::PrependIf(token),
+        (_, Some(token)) if meta.has(b'I') => Mode::CasOrStale(token),
+        (_, Some(token)) => Mode::Cas(token),
+        (_, None) if expected.is_some() => Mode::Cas(0),
+        (Some(b'R'), None) => Mode::Replace,
+        (_, None) => Mode::Set,
+    }
+}
+
+impl Executor {
+    pub(in crate::execute) fn meta_set(&self, set: &MetaSet<'_>, output: &mut Output) -> Next {
+        let meta = &set.meta;
+        let mut buffer = [0; MAX_KEY];
+        let key = meta.key(&mut buffer);
+        let length = u64::from(set.length);
+        if length > self.cache.max_value().as_bytes() {
+            // A client that could not write the new value must not go on reading the old one.
+            self.cache.delete(key);
+            self.counters().store_too_large.add(1);
+            output.bytes().extend_from_slice(reply::TOO_LARGE);
+            return match set.value {
+                Some(_) => Next::Continue,
+                None => Next::Receive(Body::discard(length)),
+            };
+        }
+        let mode = mode(meta);
+        if let Some(value) = set.value.filter(|value| value.len() <= self.cache.contiguous_limit()) {
+            let life = || ttl(meta.exptime(b'T').unwrap_or(0), unix_now);
+            let insert = self.cache.insert(key, value).flags(meta.client_flags()).ttl(life());
+            let written = insert.mode(mode).token(meta.number(b'E')).apply_with_token();
+            self.note_store(key, mode, life, value.len(), written.as_ref().map(|written| written.stored));
+            self.answer_set(meta.flag_bytes(), meta.has(b'b'), meta.has(b'q'), key, (mode, written), output);
+            return Next::Continue;
+        }
+        let target = Target::meta(key, set, mode);
+        match set.value {
+            Some(value) => {
+                let mut body = self.receive(target, output);
+                let (_, finished) = body.feed(value);
+                debug_assert!(!finished, "the line end is missing");
+                body.feed(reply::LINE_END);
+                self.finish(body, output);
+                Next::Continue
+            }
+            None => Next::Receive(self.receive(target, output)),
+        }
+    }
+
+    /// Answers an ms whose value came in pieces.
+    pub(in crate::execute) fn answer_order(
+        &self,
+        order: &Order,
+        key: &[u8],
+        written: (Mode, Result<Written, Error>),
+        output: &mut Output,
+    ) {
+        self.answer_set(&order.flags, order.is_base64, order.quiet, key, written, output);
+    }
+
+    fn answer_set(
+        &self,
+        flags: &[u8],
+        is_base64: bool,
+        quiet: bool,
+        key: &[u8],
+        (mode, written): (Mode, Result<Written, Error>),
+        output: &mut Output,
+    ) {
+        self.count_stored(matches!(mode, Mode::Cas(_) | Mode::CasOrStale(_)), written.as_ref().map(|w| w.stored));
+        let out = output.bytes();
+        let Written { stored, token } = match written {
+            Ok(written) => written,
+            Err(Error::ValueTooLarge { .. }) if mode.extends() => Stored::NotStored.into(),
+            Err(Error::ValueTooLarge { .. }) => return out.extend_from_slice(reply::TOO_LARGE),
+            Err(_) => return out.extend_from_slice(reply::OUT_OF_MEMORY_STORING),
+        };
+        out.extend_from_slice(match stored {
+            Stored::Stored if quiet => return,
+            Stored::Stored => b"HD",
+            Stored::NotStored => b"NS",
+            Stored::Exists => b"EX",
+            Stored::NotFound => b"NF",
+        });
+        for flag in Meta::flags_in(flags) {
+            if flag[0] == b'c' {
+                reply::meta_flag(out, b'c');
+                reply::number(out, token);
+            } else {
+                reflect(flag, key, is_base64, out);
+            }
+        }
+        out.extend_from_slice(reply::LINE_END);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide_protocol::{Parser, Request, Step};
+
+    #[test]
+    fn modes_and_tokens_make_the_engines_modes() {
+        for (flags, expected) in [
+            ("", Mode::Set),
+            ("MS", Mode::Set),
+            ("ME", Mode::Add),
+            ("ME C7", Mode::Add),
+            ("MR", Mode::Replace),
+            ("MR C7", Mode::Cas(7)),
+            ("C0 I", Mode::Cas(0)),
+            ("C7 I", Mode::CasOrStale(7)),
+            ("MA", Mode::Append),
+            ("MA C0", Mode::Append),
+            ("MA C7 I", Mode::AppendIf(7)),
+            ("MP C7", Mode::PrependIf(7)),
+            ("I", Mode::Set),
+        ] {
+            let line = format!("ms k 1 {flags}\r\nv\r\n");
+            let (Step::Request(Request::MetaSet(set)), _) = Parser::new(100).next(line.as_bytes()) else {
+                panic!("{line} is an ms");
+            };
+            assert_eq!(mode(&set.meta), expected, "{flags}");
+        }
+    }
+}
