@@ -22,6 +22,15 @@ fn stale(cache: &Cache, key: &[u8]) -> u64 {
 }
 
 #[test]
+fn tokens_begin_as_small_as_clients_expect() {
+    for seed in 0..100 {
+        let cache = Cache::builder().memory(ByteSize::mib(4)).seed(seed).clock(Clock::Manual).build().unwrap();
+        cache.insert(b"k", b"v").apply().unwrap();
+        assert!(token(&cache, b"k") < 1 << 31, "seed {seed}: {}", token(&cache, b"k"));
+    }
+}
+
+#[test]
 fn every_write_answers_the_token_of_what_it_stored() {
     let cache = cache();
     let long = vec![7; 300_000];

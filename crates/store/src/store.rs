@@ -26,7 +26,8 @@ pub struct Store {
     /// Objects of another generation were flushed.
     pub(crate) generation: AtomicU32,
     flushing: Mutex<()>,
-    /// Added to a bucket's sequence to make a token: a number that a client made up is no token.
+    /// Added to a bucket's sequence to make a token: a number that a client made up is no token. Below 2^31, because
+    /// memcached's tokens begin small, and there are clients that lose what does not fit 32 bits.
     token_base: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
@@ -133,7 +134,7 @@ impl Store {
             clock: Clock::new(),
             generation: AtomicU32::new(0),
             flushing: Mutex::new(()),
-            token_base: KeyHash::new(options.seed).hash(b"token") >> 8,
+            token_base: KeyHash::new(options.seed).hash(b"token") >> 33,
             index: Index::new(layout.index_level, layout.index_buckets_most)?,
             segments,
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
