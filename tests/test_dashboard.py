@@ -111,9 +111,10 @@ def plain(text):
 
 
 @pytest.fixture
-def dashboard(browser):
+def dashboard(browser, request):
+    """A parameter holds more flags."""
     admin = f"127.0.0.1:{free_port()}"
-    with Server(EBBTIDE, "-m", "64", "--admin", admin) as server:
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, *getattr(request, "param", [])) as server:
         browser.get_log("browser")
         browser.get_log("performance")
         yield Dashboard(browser, server, f"http://{admin}")
@@ -339,6 +340,16 @@ def test_keys_of_others_are_text(dashboard):
     assert dashboard.script("return document.querySelectorAll('#hot img, #hot script').length") == 0
     assert dashboard.script("return window.hacked") is None
     assert dashboard.console() == []
+
+
+@pytest.mark.parametrize("dashboard", [["-X"]], indirect=True)
+def test_where_keys_are_not_told_the_page_says_why(dashboard):
+    traffic(dashboard.server, [b"secret"], gets=2000)
+    dashboard.open()
+    dashboard.until(lambda: dashboard.value("items") == 1, "the item")
+    page = dashboard.script("return document.querySelector('main').innerText")
+    assert "Keys are not told: listing keys is switched off (-X)." in page
+    assert "secret" not in page
 
 
 def test_it_talks_to_its_own_server_only(dashboard):

@@ -127,7 +127,7 @@ function accept(before, { overview, history }) {
   showMemory(overview.memory);
   showDivision(overview);
   showReasons(overview, live.rates);
-  showHotKeys(overview.hot_keys ?? []);
+  showHotKeys(overview.hot_keys ?? [], overview.hot_keys_hidden);
   showCommands(overview, live.rates);
   showEvents(overview.events ?? []);
   showServer(overview);

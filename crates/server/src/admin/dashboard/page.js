@@ -123,7 +123,8 @@ function showReasons(overview, rates) {
   fill("reasons", rows.map((row) => [row.name, [{ share: row.total / all, look: row.look, title: percent(row.total / all) }], rate(row.now), count(row.total)]), "reasons-none");
 }
 
-function showHotKeys(keys) {
+function showHotKeys(keys, hidden) {
+  setText(byId("hot-none"), hidden ? `Keys are not told: ${hidden}.` : "No key stands out yet.");
   const most = Math.max(1e-9, ...keys.map((key) => key.share));
   fill("hot", keys.map((key) => [key.key, [{ share: key.share / most, look: "blue solid", title: percent(key.share) }], percent(key.share), rate(key.per_second)]), "hot-none");
 }
