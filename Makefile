@@ -7,7 +7,7 @@ SHELL := /bin/bash
 # Debian packages that the tests use: the server to compare with, its conformance tool, what builds the clients,
 # and a browser for the dashboard.
 DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev \
-    libcache-memcached-fast-perl nutcracker php-cli php-memcached chromium chromium-driver
+    libcache-memcached-fast-perl nutcracker php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
 # The fuzz targets, how long each runs, and the fuzzer's version.
 FUZZ := text binary trace
 FUZZ_SECONDS := 60
