@@ -155,6 +155,29 @@ def test_a_unix_socket_has_its_mode_and_goes_away(tmp_path):
         assert path.stat().st_mode & 0o777 == 0o700
 
 
+def test_a_socket_file_is_replaced_and_left_to_whom_it_belongs(tmp_path):
+    path = tmp_path / "socket"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    with Server(EBBTIDE, "-s", path) as first, first.connect() as connection:
+        with Server(EBBTIDE, "-s", path) as second:
+            wait_for(lambda: second.stat("pid") == str(second.process.pid))
+            # As with memcached the one that came first goes on with the connections it has.
+            assert connection.ask(b"get k\r\n") == b"END\r\n"
+            first.process.terminate()
+            assert first.process.wait(10) == 0
+            assert second.stat("pid") == str(second.process.pid)
+    assert not path.exists()
+
+
+def test_a_file_that_is_no_socket_is_left_alone(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("precious")
+    result = run("-s", path)
+    assert result.returncode == 71 and "is no socket" in result.stderr
+    assert path.read_text() == "precious"
+
+
 def test_more_connections_than_allowed_are_turned_away():
     with Server(EBBTIDE, "-c", "10") as server:
         held = []

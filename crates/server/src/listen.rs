@@ -2,7 +2,7 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use mio::event::Source;
@@ -113,7 +113,7 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<(TcpListener, Socke
 fn open_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    let file = SocketFile { path: path.to_owned() };
+    let file = SocketFile { path: path.to_owned(), identity: identity(path) };
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))?;
     socket.listen(backlog)?;
     let listener = std::os::unix::net::UnixListener::from(socket);
@@ -123,12 +123,22 @@ fn open_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
 /// The file of a Unix socket, which outlives the socket unless it is removed.
 pub struct SocketFile {
     path: PathBuf,
+    identity: Option<(u64, u64)>,
+}
+
+/// What tells this file from another one of the same name.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.dev(), metadata.ino()))
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        // It may have been removed or replaced by others, which is theirs to do.
-        let _ = std::fs::remove_file(&self.path);
+        // Another server may have replaced it: then it is that one's.
+        if identity(&self.path) == self.identity {
+            // If it has just been removed, that is as good.
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
 }
 
