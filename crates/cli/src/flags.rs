@@ -65,6 +65,8 @@ pub struct Settings {
     pub user: Option<String>,
     pub core_dumps: bool,
     pub lock_memory: bool,
+    /// What ends a key's prefix, if statistics are kept by prefix from the start.
+    pub prefix_delimiter: Option<u8>,
     pub policy: Option<String>,
     /// Whether a full cache evicts.
     pub evicts: bool,
@@ -104,6 +106,7 @@ impl Default for Settings {
             user: None,
             core_dumps: false,
             lock_memory: false,
+            prefix_delimiter: None,
             policy: None,
             evicts: true,
             merge_run: None,
@@ -193,6 +196,7 @@ impl Settings {
             "enable-coredumps" => self.core_dumps = true,
             "lock-memory" => self.lock_memory = true,
             "admin" => self.admin = AdminFlag::parse(name, value)?,
+            "stats-delimiter" => self.prefix_delimiter = Some(values::character(name, value)?),
             "policy" => self.policy = Some(value.to_owned()),
             "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
             "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
@@ -276,6 +280,7 @@ mod tests {
                 "unix-mask" => "7",
                 "max-item-size" => "2k",
                 "extended" => "idle_timeout=9",
+                "stats-delimiter" => "#",
                 "admin" => "off",
                 "protocol" => "binary",
                 _ => "63",
@@ -319,6 +324,7 @@ mod tests {
             (&["-p", "70000"], "-p 70000"),
             (&["-p", "0"], "nothing to listen on"),
             (&["-a", "9"], "octal"),
+            (&["-D", "ab"], "one character"),
             (&["-o", "proxy_config=f"], "proxy"),
         ] {
             match read(line) {

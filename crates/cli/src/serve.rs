@@ -4,7 +4,7 @@ use std::thread;
 
 use ebbtide_server::ebbtide::{ByteSize, Cache, Policy};
 use ebbtide_server::{Protocol, ReloadHandle, Server, ServerOptions, StopHandle};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::error::Error;
@@ -100,6 +100,8 @@ pub fn options(settings: &Settings) -> Result<ServerOptions, Error> {
         allow_flush: settings.allow_flush,
         allow_dump: settings.allow_dump,
         allow_watch: settings.allow_watch,
+        prefix_delimiter: settings.prefix_delimiter.unwrap_or(b':'),
+        count_prefixes: settings.prefix_delimiter.is_some(),
         tls: settings.tls.options()?,
         protocol: settings.protocol.unwrap_or(Protocol::Auto),
         ..ServerOptions::default()
@@ -144,9 +146,9 @@ pub fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
     })
 }
 
-/// SIGTERM and SIGINT stop the server; SIGHUP has it read its files again.
+/// SIGTERM, SIGINT and, as memcached's graceful stop, SIGUSR1 stop the server; SIGHUP has it read its files again.
 fn obey_signals(stop: StopHandle, reload: ReloadHandle, supervisor: Supervisor) -> Result<(), Error> {
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGUSR1, SIGHUP])
         .map_err(|error| Error::System(format!("cannot wait for signals: {error}")))?;
     thread::Builder::new()
         .name("signals".to_owned())
@@ -158,7 +160,11 @@ fn obey_signals(stop: StopHandle, reload: ReloadHandle, supervisor: Supervisor) 
                     }
                     continue;
                 }
-                eprintln!("Signal handled: {}.", signal_hook::low_level::signal_name(signal).unwrap_or("unknown"));
+                if signal == SIGUSR1 {
+                    eprintln!("Gracefully stopping");
+                } else {
+                    eprintln!("Signal handled: {}.", signal_hook::low_level::signal_name(signal).unwrap_or("unknown"));
+                }
                 supervisor.stopping();
                 stop.stop();
             }

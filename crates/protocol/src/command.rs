@@ -176,7 +176,10 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
         (b"slabs", _) => upkeep::slabs(&tokens),
         (b"watch", _) => upkeep::watch(line, &tokens),
         (b"quit", _) => Line::Request(Request::Quit),
-        (b"stats", count) => Line::Request(Request::Stats { topic: (count > 1).then_some(tokens.kept[1]) }),
+        (b"stats", count) => Line::Request(Request::Stats {
+            topic: (count > 1).then_some(tokens.kept[1]),
+            argument: (count > 2).then_some(tokens.kept[2]),
+        }),
         (b"shutdown", count) => {
             Line::Request(Request::Shutdown { mode_known: count == 1 || (count == 2 && tokens.kept[1] == b"graceful") })
         }

@@ -30,6 +30,7 @@ pub const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n"
 pub const BAD_TERMINATION: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
 /// The end of an mgdump, and a meta get's miss.
 pub const META_END: &[u8] = b"EN\r\n";
+pub const DETAIL_USAGE: &[u8] = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n";
 pub const BUSY: &[u8] = b"BUSY currently processing crawler request\r\n";
 pub const DUMP_NOT_ALLOWED: &[u8] = b"ERROR metadump not allowed\r\n";
 pub const WATCH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR watch commands not allowed\r\n";

@@ -43,6 +43,7 @@ pub enum Request<'a> {
     },
     Stats {
         topic: Option<&'a [u8]>,
+        argument: Option<&'a [u8]>,
     },
     /// cache_memlimit.
     MemoryLimit {

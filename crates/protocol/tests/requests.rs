@@ -181,8 +181,8 @@ fn other_commands_check_their_arguments() {
     check(b"cache_memlimit 64\r\n", &["MemoryLimit { megabytes: 64, noreply: false }"]);
     check(b"shutdown\r\nshutdown graceful\r\n", &["Shutdown { mode_known: true }"; 2]);
     check(b"shutdown now\r\n", &["Shutdown { mode_known: false }"]);
-    check(b"stats\r\n", &["Stats { topic: None }"]);
-    check(b"stats x y z\r\n", &["Stats { topic: Some([120]) }"]);
+    check(b"stats\r\n", &["Stats { topic: None, argument: None }"]);
+    check(b"stats x y z\r\n", &["Stats { topic: Some([120]), argument: Some([121]) }"]);
     check(b"version 1 2 3\r\nquit now\r\n", &["Version", "Quit"]);
     check(b"GET k\r\n", &[ERROR]);
 }

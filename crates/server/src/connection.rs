@@ -93,10 +93,21 @@ impl Connection {
         self.read_closed |= read_closed;
     }
 
-    /// Sends what is pending and takes no further commands. True if all is sent.
-    pub fn drain(&mut self, executor: &Executor) -> io::Result<bool> {
-        self.closing = true;
-        self.send_pending(executor)
+    /// Sends what is pending, executes what was read, and reads no more. True if all is sent.
+    pub fn drain(&mut self, executor: &Executor, buffers: &mut Buffers) -> io::Result<bool> {
+        executor.serve(self.id);
+        while self.send_pending(executor)? {
+            if !std::mem::take(&mut self.unprocessed) || self.closing {
+                return Ok(true);
+            }
+            let progress = self.session.process(executor, &self.pending, &mut buffers.output);
+            self.pending.drain(..progress.consumed);
+            self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
+            // A dump may go on for long: it is broken off.
+            self.unprocessed = progress.stopped == Stopped::Full;
+            self.send(executor, &mut buffers.output)?;
+        }
+        Ok(false)
     }
 
     /// Does what can be done now. An error closes the connection, as `Close` does.

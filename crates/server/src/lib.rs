@@ -22,6 +22,7 @@
 //! | `auth` | who may speak to the server |
 //! | `execute` | the commands, by family |
 //! | `output` | answers on their way out, large values among them |
+//! | `prefixes` | statistics by key prefix |
 //! | `watch` | what watchers are told |
 //! | `counters`, `shared` | what is counted, and what threads share |
 //! | `observe` | samples, events, history |
@@ -39,6 +40,7 @@ mod listen;
 mod observe;
 mod options;
 mod output;
+mod prefixes;
 mod server;
 mod session;
 mod shared;

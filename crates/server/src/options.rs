@@ -62,6 +62,10 @@ pub struct ServerOptions {
     pub allow_dump: bool,
     /// (`-W`) Whether clients may watch what others do. Default: yes, as memcached.
     pub allow_watch: bool,
+    /// (`-D`) What ends a key's prefix in `stats detail`. Default: a colon, as memcached.
+    pub prefix_delimiter: u8,
+    /// (`-D`) Whether `stats detail` is on from the start. Default: no; it takes a lock for every key.
+    pub count_prefixes: bool,
     /// (`-Z`) What [`Listen::Tls`] listeners need. Default: none.
     pub tls: Option<TlsOptions>,
     /// (`-B`) What clients may speak; [`Auth`] decides otherwise. Default: auto, as memcached.
@@ -95,6 +99,8 @@ impl Default for ServerOptions {
             allow_flush: true,
             allow_dump: true,
             allow_watch: true,
+            prefix_delimiter: b':',
+            count_prefixes: false,
             tls: None,
             protocol: Protocol::Auto,
             auth: None,

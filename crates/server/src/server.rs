@@ -16,6 +16,7 @@ use crate::admin;
 use crate::counters::Counters;
 use crate::listen::Listener;
 use crate::observe::Samples;
+use crate::prefixes::Prefixes;
 use crate::shared::{Inbox, Shared};
 use crate::tls::Certificates;
 use crate::watch::{Kind, Watching};
@@ -60,6 +61,7 @@ impl Server {
         let watching = watch_evictions(&cache)?;
         let shared = Arc::new(Shared {
             watching,
+            prefixes: Prefixes::new(options.prefix_delimiter, options.count_prefixes),
             cache,
             counters: (0..options.threads).map(|_| Counters::default()).collect(),
             certificates,

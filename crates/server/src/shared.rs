@@ -12,6 +12,7 @@ use crate::ServerOptions;
 use crate::counters::{Counters, Totals};
 use crate::listen::Stream;
 use crate::observe::Samples;
+use crate::prefixes::Prefixes;
 use crate::tls::Certificates;
 use crate::watch::Watching;
 
@@ -20,6 +21,7 @@ pub struct Shared {
     pub options: ServerOptions,
     pub counters: Vec<Counters>,
     pub watching: Arc<Watching>,
+    pub prefixes: Prefixes,
     /// There if any listener speaks TLS.
     pub certificates: Option<Certificates>,
     /// By worker, as the counters.

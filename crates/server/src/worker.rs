@@ -260,7 +260,7 @@ impl Worker {
             return;
         };
         connection.queued = false;
-        match connection.drain(&self.executor) {
+        match connection.drain(&self.executor, &mut self.buffers) {
             Ok(false) => {}
             Ok(true) | Err(_) => self.close(index, CloseReason::Shutdown),
         }

@@ -41,6 +41,14 @@ pub fn megabytes(flag: &str, text: &str) -> Result<u64, Error> {
     }
 }
 
+/// A printable character that a key can hold.
+pub fn character(flag: &str, text: &str) -> Result<u8, Error> {
+    match text.as_bytes() {
+        [byte] if byte.is_ascii_graphic() => Ok(*byte),
+        _ => Err(Error::Limit(format!("{flag} {text}: give one character"))),
+    }
+}
+
 /// The mode of a unix socket.
 pub fn octal(flag: &str, text: &str) -> Result<u32, Error> {
     let text = text.trim();

@@ -168,7 +168,7 @@ impl Executor {
     fn batch(&self, run: &GetRun<'_>, from: usize, failed: &mut bool, output: &mut Output) -> Option<Stop> {
         let (mut hits, mut misses) = (0, 0);
         let mut stop = None;
-        let told = self.tells_fetches();
+        let noted = self.notes_gets();
         self.cache.get_batch(&run.keys[from..run.length], |index, lookup| {
             let index = from + index;
             if stop.is_some() {
@@ -184,8 +184,8 @@ impl Executor {
                 stop = Some(Stop::Visit(index));
                 return;
             }
-            if told {
-                self.tell_fetch(key, lookup.item().map(Item::len));
+            if noted {
+                self.note_get(key, lookup.item().map(Item::len));
             }
             match (lookup, mark.shape) {
                 (Lookup::Hit(item), Shape::Meta { value, .. }) => {
@@ -245,9 +245,9 @@ impl Executor {
             }
             let lookup = self.cache.get_and_touch(key, ttl);
             if let Ok(lookup) = &lookup
-                && self.tells_fetches()
+                && self.notes_gets()
             {
-                self.tell_fetch(key, lookup.item().map(Item::len));
+                self.note_get(key, lookup.item().map(Item::len));
             }
             match lookup {
                 Ok(Lookup::Hit(item)) => {

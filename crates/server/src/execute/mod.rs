@@ -131,7 +131,7 @@ impl Executor {
                 self.memory_limit(megabytes, reply_to(output, noreply));
             }
             Request::Version => ebbtide_protocol::reply::version(output.bytes(), crate::VERSION),
-            Request::Stats { topic } => self.stats(topic, connection, output.bytes()),
+            Request::Stats { topic, argument } => self.stats(topic, argument, connection, output.bytes()),
             Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
             Request::RefreshCerts => self.refresh_certificates(output),
             Request::Dump(dump) => return self.dump(dump, output),

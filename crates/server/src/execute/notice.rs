@@ -1,4 +1,5 @@
-//! What watchers are told of commands. Where nobody watches, each costs a look at one word.
+//! What watchers are told of commands, and what is counted by key prefix. Where neither is wanted, a command costs a look
+//! at a word for each.
 
 use ebbtide::{Error, Lookup, Mode, Stored, Ttl};
 use ebbtide_protocol::{Watched, reply};
@@ -23,15 +24,30 @@ impl Executor {
         Next::Continue
     }
 
-    /// Whether look-ups are to be told.
+    /// Whether gets are to be noted.
     #[inline]
-    pub(super) fn tells_fetches(&self) -> bool {
+    pub(super) fn notes_gets(&self) -> bool {
+        self.tells_fetches() || self.shared.prefixes.is_counting()
+    }
+
+    /// Notes a get, to be called only if `notes_gets`: the bytes of the value, or a miss.
+    #[cold]
+    pub(super) fn note_get(&self, key: &[u8], hit: Option<usize>) {
+        if self.tells_fetches() {
+            self.tell_fetch(key, hit);
+        }
+        if self.shared.prefixes.is_counting() {
+            self.shared.prefixes.count_get(key, hit.is_some());
+        }
+    }
+
+    #[inline]
+    fn tells_fetches(&self) -> bool {
         self.shared.watching.wants(Kind::Fetch)
     }
 
-    /// Tells a look-up, to be called only if `tells_fetches`: the bytes of the value, or a miss.
     #[cold]
-    pub(super) fn tell_fetch(&self, key: &[u8], hit: Option<usize>) {
+    fn tell_fetch(&self, key: &[u8], hit: Option<usize>) {
         self.shared.watching.fetch(key, self.connection.get(), hit.map_or(Fetched::Miss, Fetched::Hit));
     }
 
@@ -44,7 +60,7 @@ impl Executor {
         }
     }
 
-    /// Tells a storage command, if that is wanted.
+    /// Notes a storage command, if that is wanted.
     #[inline]
     pub(super) fn note_store(
         &self,
@@ -54,6 +70,9 @@ impl Executor {
         length: usize,
         outcome: Result<Stored, &Error>,
     ) {
+        if self.shared.prefixes.is_counting() {
+            self.shared.prefixes.count_set(key);
+        }
         if self.shared.watching.wants(Kind::Mutation) {
             self.tell_store(key, mode, ttl(), length, outcome);
         }
@@ -84,8 +103,11 @@ impl Executor {
         self.shared.watching.store(key, self.connection.get(), &StoreEvent { command, status, ttl_seconds, length });
     }
 
-    /// Deletes a key and tells of it, if that is wanted.
+    /// Deletes a key and notes that, if it is wanted.
     pub(super) fn delete_noted(&self, key: &[u8]) -> bool {
+        if self.shared.prefixes.is_counting() {
+            self.shared.prefixes.count_delete(key);
+        }
         let watching = &self.shared.watching;
         if !watching.wants(Kind::Deletion) && !watching.wants(Kind::Fetch) {
             return self.cache.delete(key);

@@ -38,7 +38,7 @@ struct Counts {
 }
 
 impl Executor {
-    pub(super) fn stats(&self, topic: Option<&[u8]>, connection: usize, out: &mut Vec<u8>) {
+    pub(super) fn stats(&self, topic: Option<&[u8]>, argument: Option<&[u8]>, connection: usize, out: &mut Vec<u8>) {
         match topic {
             None => self.general(out),
             Some(b"settings") => self.settings(out),
@@ -47,13 +47,28 @@ impl Executor {
             Some(b"conns") => self.connections(connection, out),
             Some(b"sizes") => stat(out, "sizes_status", "disabled"),
             Some(b"ebbtide") => self.ebbtide(out),
+            Some(b"detail") => match argument {
+                Some(b"dump") => self.shared.prefixes.dump(out),
+                argument => return out.extend_from_slice(self.switch_detail(argument)),
+            },
             Some(b"reset") => {
                 self.shared.reset_stats();
+                self.shared.prefixes.reset();
                 return out.extend_from_slice(reply::RESET);
             }
             Some(_) => return out.extend_from_slice(reply::ERROR),
         }
         out.extend_from_slice(reply::END);
+    }
+
+    fn switch_detail(&self, argument: Option<&[u8]>) -> &'static [u8] {
+        let on = match argument {
+            Some(b"on") => true,
+            Some(b"off") => false,
+            _ => return reply::DETAIL_USAGE,
+        };
+        self.shared.prefixes.set_counting(on);
+        reply::OK
     }
 
     fn counts(&self, cache: &ebbtide::Stats) -> Counts {
@@ -149,7 +164,8 @@ impl Executor {
         stat(out, "umask", format_args!("{mode:o}"));
         stat(out, "shutdown_command", yes_no(options.allow_shutdown));
         stat(out, "num_threads", options.threads);
-        stat(out, "detail_enabled", "no");
+        stat(out, "stat_key_prefix", char::from(self.shared.prefixes.delimiter));
+        stat(out, "detail_enabled", yes_no(self.shared.prefixes.is_counting()));
         stat(out, "reqs_per_event", options.requests_per_event);
         stat(out, "cas_enabled", "yes");
         stat(out, "tcp_backlog", options.backlog);

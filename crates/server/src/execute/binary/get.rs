@@ -54,7 +54,7 @@ impl Executor {
         let (keys, marks) = (&run.keys[..run.length], &run.marks[..run.length]);
         let (mut hits, mut misses) = (0, 0);
         let mut unanswered = None;
-        let told = self.tells_fetches();
+        let noted = self.notes_gets();
         self.cache.get_batch(keys, |index, lookup| {
             let Mark { position, head, with_key } = marks[index];
             if unanswered.is_some() || output.is_full() {
@@ -62,8 +62,8 @@ impl Executor {
                 return;
             }
             let name: &[u8] = if with_key { keys[index] } else { &[] };
-            if told {
-                self.tell_fetch(keys[index], lookup.item().map(Item::len));
+            if noted {
+                self.note_get(keys[index], lookup.item().map(Item::len));
             }
             match lookup {
                 Lookup::Hit(item) => {

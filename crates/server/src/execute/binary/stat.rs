@@ -9,7 +9,11 @@ use crate::output::Output;
 impl Executor {
     pub(super) fn stat_binary(&self, head: Head, topic: &[u8], connection: usize, output: &mut Output) {
         let mut text = Vec::new();
-        self.stats((!topic.is_empty()).then_some(topic), connection, &mut text);
+        let (topic, argument) = match topic.iter().position(|byte| *byte == b' ') {
+            Some(space) => (&topic[..space], Some(&topic[space + 1..])),
+            None => (topic, None),
+        };
+        self.stats((!topic.is_empty()).then_some(topic), argument, connection, &mut text);
         let out = output.bytes();
         if text.starts_with(b"ERROR") || text.starts_with(b"CLIENT_ERROR") {
             return reply::error(out, head, Status::NotFound);

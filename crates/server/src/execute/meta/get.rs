@@ -173,8 +173,8 @@ impl Executor {
         match visited {
             Ok(Visited::Found { item, token }) => {
                 hits.add(1);
-                if self.tells_fetches() {
-                    self.tell_fetch(key, Some(item.len()));
+                if self.notes_gets() {
+                    self.note_get(key, Some(item.len()));
                 }
                 let facts = Facts { wins, ..Facts::of(&item, token) };
                 let new_life = |letter, _| touch.filter(|_| letter == b'T').map(Remaining::anew);
@@ -190,8 +190,8 @@ impl Executor {
             }
             Ok(Visited::Absent) => {
                 counters.get_misses.add(1);
-                if self.tells_fetches() {
-                    self.tell_fetch(key, None);
+                if self.notes_gets() {
+                    self.note_get(key, None);
                 }
                 if !meta.has(b'q') {
                     answer_miss(key, meta.flags(), meta.has(b'b'), output);
