@@ -201,7 +201,8 @@ fn every_dialect_is_timed_by_what_its_commands_do() {
         packet(0x04, &[], b"n", b""),
         packet(0x07, &[], b"", b""),
     ];
-    for input in [text, binary.concat()] {
+    let meta = b"ms n 1\r\n1\r\nmg n v\r\nma n\r\nma n MD\r\ntouch n 0\r\nmg n T0 v\r\nmd n\r\n".to_vec();
+    for input in [text, binary.concat(), meta] {
         let server = TestServer::with(with_admin());
         server.wait_for("samples of all", || {
             let mut stream = server.connect();
