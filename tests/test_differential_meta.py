@@ -183,7 +183,8 @@ class TokenSide(Side):
                 return str(self.old.get(name[:-4], 1)).encode()
             return str(self.last.get(name, 1)).encode()
 
-        return re.sub(rb"<([a-z0-9:]+)>", token, data, flags=re.ASCII) if b"C<" in data else data
+        # Not in values, which would get another length.
+        return re.sub(rb"(?<= C)<([a-z0-9]+(?::old)?)>", token, data)
 
     def learn(self, key, mark):
         answer = self.ask(f"mg {key} c u\r\n".encode(), mark)
