@@ -18,8 +18,6 @@ from meta_memcache import (
 NEAR_LIMIT = 2**20 - 512
 OVER_LIMIT = 2**20 + 1
 
-pytestmark = pytest.mark.parametrize("server", ["memcached"], indirect=True)
-
 
 @pytest.fixture
 def client(server):
