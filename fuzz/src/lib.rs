@@ -7,6 +7,7 @@
 pub mod binary;
 mod split;
 pub mod text;
+#[cfg(feature = "trace")]
 pub mod trace;
 
 #[cfg(test)]

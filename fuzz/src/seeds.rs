@@ -24,6 +24,7 @@ fn text() {
     each("text", crate::text::check);
 }
 
+#[cfg(feature = "trace")]
 #[test]
 fn trace() {
     each("trace", crate::trace::check);
