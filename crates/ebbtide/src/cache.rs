@@ -11,6 +11,7 @@ use ebbtide_store::{
     Write, Written,
 };
 use std::cell::RefCell;
+use std::ops::ControlFlow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -99,6 +100,14 @@ impl Cache {
 
     /// Looks a run of keys up as one batch, which overlaps their cache misses, and calls `answer` once per key, in order.
     pub fn get_batch<'a>(&'a self, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>)) {
+        self.get_batch_while(keys, |i, lookup| {
+            answer(i, lookup);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// As `get_batch`, until `answer` breaks: the keys behind are not looked up, which would count as a use.
+    pub fn get_batch_while<'a>(&'a self, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>) {
         let shared = &*self.shared;
         let now_ms = shared.time.coarse_ms();
         let participant = shared.participant();

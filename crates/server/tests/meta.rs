@@ -198,6 +198,17 @@ fn stale_items_in_a_pipeline_are_won_in_their_turn() {
     check(&server, &(input + "mn\r\n"), &(expected + "MN\r\n"));
 }
 
+/// What is answered of a first use is so too when the item is looked up again because it, or one before it, is stale.
+#[test]
+fn a_use_counts_once_beside_stale_items() {
+    let server = TestServer::new();
+    check(
+        &server,
+        "ms a 1\r\nx\r\nms b 1\r\nx\r\nmd a I\r\nmg a h\r\nmg b h\r\nmg a h\r\nmg b h\r\n",
+        "HD\r\nHD\r\nHD\r\nHD h0 X W\r\nHD h0\r\nHD h1 Z X\r\nHD h1\r\n",
+    );
+}
+
 #[test]
 fn numbers_are_counted_on_terms() {
     let server = TestServer::new();
@@ -249,6 +260,17 @@ fn bad_lines_get_memcacheds_errors_and_their_values_are_swallowed() {
     );
     let key = "k".repeat(251);
     check(&server, &format!("mg {key} v\r\nmd {key}\r\n"), &"CLIENT_ERROR bad command line format\r\n".repeat(2));
+}
+
+/// A refused value is as long as it was said to be, line end or not; the line right behind it is found again.
+#[test]
+fn a_line_behind_a_value_without_a_line_end_is_found_again() {
+    let server = TestServer::new();
+    check(
+        &server,
+        "ms a 1\r\nx\r\nmd a I\r\nms b 2 y\r\nhixy  mg  a v\r\nms b 2 y\r\nhixymg a v\r\nmn\r\n",
+        "HD\r\nHD\r\nCLIENT_ERROR invalid flag\r\nVA 1 X W\r\nx\r\nCLIENT_ERROR invalid flag\r\nVA 1 Z X\r\nx\r\nMN\r\n",
+    );
 }
 
 /// Large values come in pieces and go out in pieces; every command may be cut anywhere.

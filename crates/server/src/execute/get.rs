@@ -7,17 +7,21 @@
 //! When the output is full in the middle of a run the remaining keys are not answered: the caller is told where in the
 //! input the first of them stands, sends what there is, and parses on from there.
 
+use std::ops::ControlFlow;
+
 use ebbtide::{Handle, Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
 use super::expiry::{ttl, unix_now};
-use super::meta::{answer_hit, answer_miss, must_visit};
+use super::meta::{Uses, answer_hit, answer_miss, must_visit};
 use crate::observe::Command;
 use crate::output::Output;
 
 /// Keys per batch: enough to overlap all the memory accesses a core can have in flight several times over.
 pub const RUN_KEYS: usize = 64;
+/// The word that an mg begins with.
+const META_GET: &[u8] = b"mg";
 /// Values from here on are not copied but sent from where they lie in the cache.
 const STREAM_BYTES: usize = 64 << 10;
 /// The largest value that is copied after all, when the cache does not let more memory be pinned.
@@ -34,7 +38,7 @@ pub struct GetRun<'a> {
 
 #[derive(Clone, Copy, Default)]
 struct Mark {
-    /// Where in the input to go on from if the key is not answered: at the key, or, of an mg, where its line was looked for.
+    /// Where in the input to go on from if the key is not answered: at the key, or, of an mg, at its line.
     position: u32,
     /// Of an mg: the bytes of its flags, which stand behind the key.
     flag_bytes: u16,
@@ -72,16 +76,13 @@ pub enum Rest {
 /// Why a batch of a run ended before the run did: at the key of this number.
 enum Stop {
     Full(usize),
-    Visit(usize),
+    Visit(usize, Uses),
 }
 
-impl Unanswered {
-    /// At the line in which `key` stands, behind what was skipped from `position` on.
-    pub fn line(input: &[u8], position: usize, key: &[u8]) -> Self {
-        let before = &input[position..position_in(input, key)];
-        let skipped = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
-        Self { position: position + skipped, rest: Rest::Line }
-    }
+/// Where the line of an mg with this key begins, spaces left aside. What stands before it need not end a line: a refused
+/// value is taken off by its length.
+pub fn line_of(input: &[u8], key: &[u8]) -> usize {
+    input[..position_in(input, key)].trim_ascii_end().len() - META_GET.len()
 }
 
 impl<'a> GetRun<'a> {
@@ -98,12 +99,12 @@ impl<'a> GetRun<'a> {
         self.add(key, Mark { position: position as u32, flag_bytes: 0, shape, last: false });
     }
 
-    /// Adds a plain mg, whose line was looked for from `position` on.
-    pub fn push_meta(&mut self, meta: &Meta<'a>, position: usize) {
+    /// Adds a plain mg.
+    pub fn push_meta(&mut self, meta: &Meta<'a>) {
         let key = meta.key_word();
         let flags = meta.flag_bytes();
         // A line of commands is shorter than 16 KiB.
-        let (position, flag_bytes) = (position as u32, flags.len() as u16);
+        let (position, flag_bytes) = (line_of(self.input, key) as u32, flags.len() as u16);
         let shape = Shape::Meta { value: meta.has(b'v'), quiet: meta.has(b'q') };
         self.add(key, Mark { position, flag_bytes, shape, last: true });
     }
@@ -122,12 +123,12 @@ impl<'a> GetRun<'a> {
     fn unanswered(&self, index: usize) -> Unanswered {
         let mark = self.marks[index];
         let position = mark.position as usize;
-        let keys = |with_cas| Unanswered { position, rest: Rest::Keys { with_cas, touch: None } };
-        match mark.shape {
-            Shape::Get => keys(false),
-            Shape::GetWithCas => keys(true),
-            Shape::Meta { .. } => Unanswered::line(self.input, position, self.keys[index]),
-        }
+        let rest = match mark.shape {
+            Shape::Get => Rest::Keys { with_cas: false, touch: None },
+            Shape::GetWithCas => Rest::Keys { with_cas: true, touch: None },
+            Shape::Meta { .. } => Rest::Line,
+        };
+        Unanswered { position, rest }
     }
 
     /// The flags of the mg with this number.
@@ -146,8 +147,8 @@ impl Executor {
         while from < run.length {
             match self.batch(run, from, failed, output) {
                 None => break,
-                Some(Stop::Visit(index)) => {
-                    self.visit_key(run, index, output);
+                Some(Stop::Visit(index, uses)) => {
+                    self.visit_key(run, index, uses, output);
                     from = index + 1;
                 }
                 Some(Stop::Full(index)) => {
@@ -169,20 +170,20 @@ impl Executor {
         let (mut hits, mut misses) = (0, 0);
         let mut stop = None;
         let noted = self.notes_gets();
-        self.cache.get_batch(&run.keys[from..run.length], |index, lookup| {
+        self.cache.get_batch_while(&run.keys[from..run.length], |index, lookup| {
             let index = from + index;
-            if stop.is_some() {
-                return;
-            }
             if output.is_full() {
                 stop = Some(Stop::Full(index));
-                return;
+                return ControlFlow::Break(());
             }
             let mark = run.marks[index];
             let key = run.keys[index];
-            if matches!(mark.shape, Shape::Meta { .. }) && lookup.item().is_some_and(must_visit) {
-                stop = Some(Stop::Visit(index));
-                return;
+            if let Shape::Meta { .. } = mark.shape
+                && let Some(item) = lookup.item()
+                && must_visit(item)
+            {
+                stop = Some(Stop::Visit(index, Uses::of(item)));
+                return ControlFlow::Break(());
             }
             if noted {
                 self.note_get(key, lookup.item().map(Item::len));
@@ -191,14 +192,14 @@ impl Executor {
                 (Lookup::Hit(item), Shape::Meta { value, .. }) => {
                     hits += 1;
                     answer_hit(key, run.flags(index), value, &item, output);
-                    return;
+                    return ControlFlow::Continue(());
                 }
                 (Lookup::Miss, Shape::Meta { quiet, .. }) => {
                     misses += 1;
                     if !quiet {
                         answer_miss(key, run.flags(index), false, output);
                     }
-                    return;
+                    return ControlFlow::Continue(());
                 }
                 (Lookup::Hit(_), _) if *failed => {}
                 (Lookup::Hit(item), shape) => {
@@ -210,17 +211,18 @@ impl Executor {
             if mark.last {
                 end_get(failed, output);
             }
+            ControlFlow::Continue(())
         });
         self.counters().get_hits.add(hits);
         self.counters().get_misses.add(misses);
         stop
     }
 
-    /// Answers the one mg of a run that has found a stale item.
-    fn visit_key(&self, run: &GetRun<'_>, index: usize, output: &mut Output) {
+    /// Answers the one mg of a run that has found a stale item; that look has counted as its use.
+    fn visit_key(&self, run: &GetRun<'_>, index: usize, uses: Uses, output: &mut Output) {
         let line = &run.input[run.unanswered(index).position..];
         match Parser::new(0).next(line) {
-            (Step::Request(Request::Meta { meta, .. }), _) => self.meta_get(&meta, run.keys[index], output),
+            (Step::Request(Request::Meta { meta, .. }), _) => self.meta_get(&meta, run.keys[index], Some(uses), output),
             other => unreachable!("the line of an mg was parsed before: {other:?}"),
         }
     }

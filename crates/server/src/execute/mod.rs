@@ -30,7 +30,7 @@ use crate::watch::Watch;
 pub use body::Body;
 pub use dump::Dumping;
 pub use expiry::unix_now;
-pub use get::{GetRun, Rest, Unanswered, end_get, position_in};
+pub use get::{GetRun, Rest, Unanswered, end_get, line_of, position_in};
 
 /// Executes commands for one worker.
 pub struct Executor {

@@ -2,7 +2,7 @@
 
 use ebbtide_protocol::{Get, Meta, MetaCommand, Parser, Request, Step};
 
-use crate::execute::{Body, Dumping, Executor, GetRun, Next, Rest, Unanswered, end_get, position_in};
+use crate::execute::{Body, Dumping, Executor, GetRun, Next, Rest, Unanswered, end_get, line_of, position_in};
 use crate::output::Output;
 use crate::session::{INLINE_VALUE_BYTES, Progress, Stopped};
 use crate::watch::Watch;
@@ -64,12 +64,11 @@ impl TextSession {
                 self.dump = None;
             }
             let (step, used) = self.parser.next(&input[consumed..]);
-            let position = consumed;
             consumed += used;
             let step = match step {
                 Step::Request(Request::Meta { command: MetaCommand::Get, meta }) if meta.is_plain_get() => {
                     requests += 1;
-                    match self.meta_get(executor, &meta, (input, position), &mut run, output) {
+                    match self.meta_get(executor, &meta, input, &mut run, output) {
                         Ok(()) => continue,
                         Err(unanswered) => {
                             consumed = self.resume(unanswered);
@@ -110,17 +109,17 @@ impl TextSession {
         &mut self,
         executor: &Executor,
         meta: &Meta<'a>,
-        (input, position): (&'a [u8], usize),
+        input: &'a [u8],
         run: &mut GetRun<'a>,
         output: &mut Output,
     ) -> Result<(), Unanswered> {
         if run.is_full() {
             executor.get_run(run, &mut self.get_failed, output)?;
             if output.is_full() {
-                return Err(Unanswered::line(input, position, meta.key_word()));
+                return Err(Unanswered { position: line_of(input, meta.key_word()), rest: Rest::Line });
             }
         }
-        run.push_meta(meta, position);
+        run.push_meta(meta);
         Ok(())
     }
 

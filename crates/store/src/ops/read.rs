@@ -11,6 +11,7 @@ use crate::stats::Counter;
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
+use std::ops::ControlFlow;
 
 /// Keys that are looked up together.
 pub const BATCH: usize = 16;
@@ -101,13 +102,13 @@ impl Store {
         self.segments.prefetch_header(slot.segment());
     }
 
-    /// Looks a run of keys up and calls `answer` once for each, in order.
+    /// Looks a run of keys up and calls `answer` once for each, in order, until it breaks: the keys behind are not looked up.
     pub fn get_batch<'s>(
         &'s self,
         participant: &Participant,
         keys: &[&[u8]],
         now_ms: u64,
-        mut answer: impl FnMut(usize, Option<Item<'s>>),
+        mut answer: impl FnMut(usize, Option<Item<'s>>) -> ControlFlow<()>,
     ) {
         let moment = self.moment(now_ms);
         let mut first = 0;
@@ -126,7 +127,9 @@ impl Store {
             }
             for (i, key) in run.iter().enumerate() {
                 let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, Use::Counts);
-                answer(first + i, item);
+                if answer(first + i, item).is_break() {
+                    return;
+                }
             }
             first += run.len();
         }

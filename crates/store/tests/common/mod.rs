@@ -4,6 +4,7 @@ use ebbtide_store::{
     Change, Changed, Count, Error, Handle, Item, Mode, Options, Participant, Progress, Store, Stored, Ttl,
 };
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// How often nothing may move before a write counts as refused.
@@ -111,7 +112,10 @@ impl StoreSubject {
             Operation::GetBatch(keys) => {
                 let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
                 let mut hits = Vec::new();
-                store.get_batch(participant, &keys, now_ms, |_, item| hits.push(item.map(|item| hit(&item))));
+                store.get_batch(participant, &keys, now_ms, |_, item| {
+                    hits.push(item.map(|item| hit(&item)));
+                    ControlFlow::Continue(())
+                });
                 Answer::Lookups(hits)
             }
             Operation::Hold(key) => self.hold(key, now_ms),

@@ -4,6 +4,8 @@
 //! output is full in the middle of a run, the caller is told where in the input the first packet stands that was not
 //! answered, sends what there is, and goes on from there.
 
+use std::ops::ControlFlow;
+
 use ebbtide::{Item, Lookup};
 use ebbtide_protocol::binary::Head;
 use ebbtide_protocol::binary::reply::{self, Status};
@@ -55,11 +57,11 @@ impl Executor {
         let (mut hits, mut misses) = (0, 0);
         let mut unanswered = None;
         let noted = self.notes_gets();
-        self.cache.get_batch(keys, |index, lookup| {
+        self.cache.get_batch_while(keys, |index, lookup| {
             let Mark { position, head, with_key } = marks[index];
-            if unanswered.is_some() || output.is_full() {
-                unanswered.get_or_insert(position as usize);
-                return;
+            if output.is_full() {
+                unanswered = Some(position as usize);
+                return ControlFlow::Break(());
             }
             let name: &[u8] = if with_key { keys[index] } else { &[] };
             if noted {
@@ -75,6 +77,7 @@ impl Executor {
                     write_miss(head, name, output);
                 }
             }
+            ControlFlow::Continue(())
         });
         if self.probe.is_sampling() && unanswered.is_none() {
             self.probe.note_gets(self.samples(), keys, keys.len());

@@ -10,14 +10,27 @@ use crate::execute::Executor;
 use crate::execute::get::{Payload, payload, send};
 use crate::output::Output;
 
+/// What there was of uses before a look, which the next look no longer tells.
+#[derive(Clone, Copy)]
+pub struct Uses {
+    was_used: bool,
+    idle: Duration,
+}
+
+impl Uses {
+    #[inline]
+    pub fn of(item: &Item<'_>) -> Self {
+        Self { was_used: item.was_used(), idle: item.idle() }
+    }
+}
+
 /// What an answer tells of an item.
 struct Facts {
     length: usize,
     client_flags: u32,
     token: u64,
     remaining: Remaining,
-    was_used: bool,
-    idle: Duration,
+    uses: Uses,
     is_stale: bool,
     is_won: bool,
     /// Whether whoever asked is told to store the value anew.
@@ -32,8 +45,7 @@ impl Facts {
             client_flags: item.flags(),
             token,
             remaining: Remaining::of(item.ttl()),
-            was_used: item.was_used(),
-            idle: item.idle(),
+            uses: Uses::of(item),
             is_stale: item.is_stale(),
             is_won: item.is_won(),
             wins: false,
@@ -47,8 +59,7 @@ impl Facts {
             client_flags: 0,
             token,
             remaining: Remaining(None),
-            was_used: false,
-            idle: Duration::ZERO,
+            uses: Uses { was_used: false, idle: Duration::ZERO },
             is_stale: false,
             is_won: false,
             wins: true,
@@ -114,8 +125,8 @@ fn answer(
             b's' => facts.length as u64,
             b'c' => facts.token,
             b'f' => facts.client_flags.into(),
-            b'l' => facts.idle.as_secs(),
-            b'h' => facts.was_used.into(),
+            b'l' => facts.uses.idle.as_secs(),
+            b'h' => facts.uses.was_used.into(),
             b't' => {
                 remaining.answer(out);
                 continue;
@@ -145,8 +156,15 @@ fn answer(
 }
 
 impl Executor {
-    /// Executes an mg that may change the item, make one, or is not to count as a use.
-    pub(in crate::execute) fn meta_get(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
+    /// Executes an mg that may change the item, make one, or is not to count as a use. `uses` are given if a look before
+    /// has counted as one.
+    pub(in crate::execute) fn meta_get(
+        &self,
+        meta: &Meta<'_>,
+        key: &[u8],
+        mut uses: Option<Uses>,
+        output: &mut Output,
+    ) {
         let touch = life(meta, b'T');
         let recache = life(meta, b'R');
         // Of T and N, the later one tells how long a new item lives.
@@ -158,7 +176,9 @@ impl Executor {
         let touches_first =
             meta.flags().find(|flag| matches!(flag[0], b'T' | b'R')).is_some_and(|flag| flag[0] == b'T');
         let mut wins = false;
-        let visited = self.cache.visit(key, Visit { create, counts: !meta.has(b'u') }, |item| {
+        let counts = uses.is_none() && !meta.has(b'u');
+        let visited = self.cache.visit(key, Visit { create, counts }, |item| {
+            uses.get_or_insert_with(|| Uses::of(item));
             let remaining = match touch {
                 Some(ttl) if touches_first => Remaining::anew(ttl),
                 _ => Remaining::of(item.ttl()),
@@ -176,7 +196,8 @@ impl Executor {
                 if self.notes_gets() {
                     self.note_get(key, Some(item.len()));
                 }
-                let facts = Facts { wins, ..Facts::of(&item, token) };
+                let facts = Facts::of(&item, token);
+                let facts = Facts { wins, uses: uses.unwrap_or(facts.uses), ..facts };
                 let new_life = |letter, _| touch.filter(|_| letter == b'T').map(Remaining::anew);
                 answer(&asked, &facts, Some(&item), new_life, output);
             }
@@ -218,10 +239,10 @@ impl Executor {
         out.extend_from_slice(b" exp=-");
         reply::number(out, facts.remaining.0.unwrap_or(1));
         out.extend_from_slice(b" la=");
-        reply::number(out, facts.idle.as_secs());
+        reply::number(out, facts.uses.idle.as_secs());
         out.extend_from_slice(b" cas=");
         reply::number(out, facts.token);
-        out.extend_from_slice(if facts.was_used { b" fetch=yes" } else { b" fetch=no" });
+        out.extend_from_slice(if facts.uses.was_used { b" fetch=yes" } else { b" fetch=no" });
         out.extend_from_slice(b" cls=1 size=");
         reply::number(out, item.stored_bytes());
         out.extend_from_slice(reply::LINE_END);

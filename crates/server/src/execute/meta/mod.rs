@@ -8,7 +8,7 @@ mod delete;
 mod get;
 mod set;
 
-pub use get::{answer_hit, answer_miss, must_visit};
+pub use get::{Uses, answer_hit, answer_miss, must_visit};
 pub use set::Order;
 
 use std::time::Duration;
@@ -26,7 +26,7 @@ impl Executor {
         let mut buffer = [0; MAX_KEY];
         let key = meta.key(&mut buffer);
         match command {
-            MetaCommand::Get => self.meta_get(meta, key, output),
+            MetaCommand::Get => self.meta_get(meta, key, None, output),
             MetaCommand::Delete => self.meta_delete(meta, key, output),
             MetaCommand::Arithmetic => self.meta_arithmetic(meta, key, output),
             MetaCommand::Debug => self.meta_debug(meta, key, output),
