@@ -31,7 +31,7 @@ pub enum Login<'a> {
     /// As `BadToken`, and it is too long to be taken off the stream.
     TooLong,
     NeedMore,
-    /// A line without an end.
+    /// A line without an end, or a long one without its value.
     Close,
 }
 
@@ -51,7 +51,10 @@ pub fn next(input: &[u8]) -> (Login<'_>, usize) {
         return (Login::TooLong, input.len());
     }
     let Some((value, line_end)) = value.get(..length + 2).map(|value| value.split_at(length)) else {
-        return (Login::NeedMore, 0);
+        return match end {
+            ..=LINE_LIMIT => (Login::NeedMore, 0),
+            _ => (Login::Close, input.len()),
+        };
     };
     let consumed = end + 1 + length + 2;
     if line_end != b"\r\n" {
@@ -132,6 +135,9 @@ mod tests {
         assert_eq!(next(&[b'x'; LINE_LIMIT]), (Login::NeedMore, 0));
         assert_eq!(next(&[b'x'; LINE_LIMIT + 1]).0, Login::Close);
         assert_eq!(next(b"set x 0 0 8192\r\n"), (Login::NeedMore, 0));
+        let long = [b"set x 0 0 ", &[b'0'; LINE_LIMIT][..], b"9\r\nuser pass\r\n"].concat();
+        assert_eq!(next(&long), (OK, long.len()));
+        assert_eq!(next(&long[..long.len() - 1]).0, Login::Close);
         assert_eq!(next(b"set x 0 0 8193\r\n").0, Login::TooLong);
         assert_eq!(next(b"set x 0 0 4294967295\r\n").0, Login::TooLong);
     }
