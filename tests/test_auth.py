@@ -2,6 +2,7 @@
 
 import os
 import random
+import select
 import signal
 import socket
 import subprocess
@@ -95,6 +96,27 @@ def test_strangers_hold_no_memory_and_nobody_up(users):
             assert stranger.closed, at
         assert known.ask(b"set k 0 0 1\r\nv\r\n") == b"STORED\r\n"
         assert server.rss_bytes() - before < 32 << 20
+        for stranger in strangers:
+            stranger.close()
+
+
+def test_strangers_who_do_not_read_hold_no_memory(users):
+    with Server(EBBTIDE, "-m", "64", "-Y", users) as server:
+        before = server.rss_bytes()
+        strangers = []
+        for _ in range(20):
+            stranger = socket.socket()
+            strangers.append(stranger)
+            # Little room for answers, so that the server has to keep them soon.
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stranger.connect(("127.0.0.1", server.port))
+            stranger.setblocking(False)
+        # Until the server takes no more: each of these bytes is a line, and refused.
+        while open_to_more := select.select([], strangers, [], 1)[1]:
+            for stranger in open_to_more:
+                stranger.send(b"\n" * (1 << 18))
+        # What one read takes, and a few answers.
+        assert server.rss_bytes() - before < len(strangers) * (100 << 10)
         for stranger in strangers:
             stranger.close()
 

@@ -8,6 +8,9 @@ use crate::execute::Executor;
 use crate::output::Output;
 use crate::session::{Progress, Stopped};
 
+/// Bytes of answers from which on nothing more is answered before they are sent: who is not known holds little memory.
+const FULL_BYTES: usize = 4 << 10;
+
 /// Takes lines off the front of `input` until one of them says who is there. True once that is known; what was not
 /// consumed is for the session that follows.
 pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (Progress, bool) {
@@ -15,7 +18,7 @@ pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (Progr
     let mut requests = 0;
     let mut known = false;
     let stopped = loop {
-        if output.is_full() {
+        if output.bytes().len() >= FULL_BYTES {
             break Stopped::Full;
         }
         let (login, used) = login::next(&input[consumed..]);
