@@ -224,6 +224,8 @@ impl Worker {
         let idle: Vec<usize> = self
             .connections
             .iter()
+            // Who watches has nothing to say, for as long as it likes.
+            .filter(|(_, connection)| connection.watch().is_none())
             .filter(|(_, connection)| {
                 let active_ms = connection.info.active_ms.load(Ordering::Relaxed);
                 now_ms.saturating_sub(active_ms) > limit_ms

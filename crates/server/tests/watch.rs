@@ -4,8 +4,9 @@ mod common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
-use common::{TestServer, assert_bytes, options, read_exactly, set, stat};
+use common::{TestServer, assert_bytes, options, read_exactly, read_to_end, set, stat};
 use ebbtide_server::ServerOptions;
 
 /// A watcher of these kinds.
@@ -189,4 +190,15 @@ fn bad_kinds_and_forbidden_watching_are_refused() {
     assert_bytes(&server.talk(b"watch frob\r\nwatch fetchers frob\r\n"), b"ERROR\r\nERROR\r\n");
     let server = TestServer::with(ServerOptions { allow_watch: false, ..options() });
     assert_bytes(&server.talk(b"watch fetchers\r\n"), b"CLIENT_ERROR watch commands not allowed\r\n");
+}
+
+#[test]
+fn who_watches_is_not_idle() {
+    let timeout = Some(Duration::from_secs(1));
+    let server = TestServer::with(ServerOptions { idle_timeout: timeout, threads: 1, ..options() });
+    let mut watcher = watch(&server, "fetchers");
+    // Whoever came later has been idle for a shorter time.
+    assert_bytes(&read_to_end(&mut server.connect()), b"");
+    server.talk(b"get k\r\n");
+    assert_eq!(line(&mut watcher), "type=item_get key=k status=not_found clsid=0 size=0");
 }
