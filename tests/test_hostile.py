@@ -1,7 +1,9 @@
 """Clients that mean harm, or are broken: others are served meanwhile, memory stays bounded, nothing is left behind."""
 
 import os
+import pathlib
 import random
+import signal
 import socket
 import threading
 import time
@@ -161,3 +163,32 @@ def test_lines_of_garbage_are_answered_and_cost_nothing(server):
             connection.read_until(b"VERSION")
             connection.read_until(b"\r\n")
         assert server.rss_bytes() < before + 4 * MIB
+
+
+def is_stopped(server):
+    """Each of its threads has taken the signal."""
+    threads = pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(") ")[2].startswith("T") for thread in threads)
+
+
+def test_reads_that_stop_early_are_not_the_last(server, tmp_path):
+    """What a read has not taken is there already, and nothing more will come."""
+
+    def send_before_it_looks(server, send_first_part):
+        with server.connect() as connection:
+            assert connection.ask(b"mn\r\n") == b"MN\r\n"
+            server.process.send_signal(signal.SIGSTOP)
+            wait_until(lambda: is_stopped(server))
+            send_first_part(connection.socket)
+            connection.socket.sendall(b"absent\r\n")
+            server.process.send_signal(signal.SIGCONT)
+            assert connection.read_until(b"END\r\n") == b"END\r\n"
+
+    def send_urgent_data(stream):
+        stream.sendall(b"get ")
+        stream.send(b"!", socket.MSG_OOB)
+
+    # A read stops before urgent data, and a Unix socket's behind bytes that came with an open file.
+    send_before_it_looks(server, send_urgent_data)
+    with Server(EBBTIDE, "-s", tmp_path / "socket") as unix:
+        send_before_it_looks(unix, lambda stream: socket.send_fds(stream, [b"get "], [0]))

@@ -46,8 +46,9 @@ pub struct Connection {
     output: Option<Box<Output>>,
     /// The socket may have bytes for us; false from when it has said no until the next event.
     readable: bool,
-    /// The peer has sent its last byte, so that a short read does not mean that the next event will tell more.
-    read_closed: bool,
+    /// A short read does not mean that the next event will tell more: the peer has sent its last byte, or urgent data,
+    /// before which a read stops.
+    reads_on: bool,
     closing: bool,
     /// It is closed for what it has sent.
     pub refused: bool,
@@ -76,7 +77,7 @@ impl Connection {
             unprocessed: false,
             output: None,
             readable: true,
-            read_closed: false,
+            reads_on: false,
             closing: false,
             refused: false,
             queued: false,
@@ -88,9 +89,10 @@ impl Connection {
         self.session.watch()
     }
 
-    pub fn set_readable(&mut self, read_closed: bool) {
+    /// `reads_on`: even a short read is not to be taken for the last one.
+    pub fn set_readable(&mut self, reads_on: bool) {
         self.readable = true;
-        self.read_closed |= read_closed;
+        self.reads_on |= reads_on;
     }
 
     /// Sends what is pending, executes what was read, and reads no more. True if all is sent.
@@ -174,7 +176,7 @@ impl Connection {
         match result {
             Ok(count) => {
                 // Less than was asked for means that a socket is empty: the next bytes bring an event.
-                if count < space.len() && !self.read_closed && self.stream.empties_in_one_read() {
+                if count < space.len() && !self.reads_on && self.stream.empties_in_one_read() {
                     self.readable = false;
                 }
                 executor.counters().bytes_read.add(count as u64);

@@ -159,9 +159,10 @@ impl Stream {
         }
     }
 
-    /// Whether a read that fills less than its buffer has taken all that had arrived.
+    /// Whether a read that fills less than its buffer has taken all that had arrived, but for urgent data. A Unix
+    /// socket's stops behind bytes that came with open files, whoever may send us some.
     pub fn empties_in_one_read(&self) -> bool {
-        !matches!(self, Self::Tls(_))
+        matches!(self, Self::Tcp(_))
     }
 
     /// True while commands cannot come yet.

@@ -92,7 +92,7 @@ impl Worker {
                 continue;
             };
             if event.is_readable() || event.is_error() {
-                connection.set_readable(event.is_read_closed() || event.is_error());
+                connection.set_readable(event.is_read_closed() || event.is_error() || event.is_priority());
             }
             connection.info.active_ms.store(now_ms, Ordering::Relaxed);
             if !connection.queued {
@@ -132,7 +132,7 @@ impl Worker {
             let registered = self.poll.registry().register(
                 arrival.stream.source(),
                 Token(entry.key()),
-                Interest::READABLE | Interest::WRITABLE,
+                Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
             );
             match registered {
                 // What has arrived already brings an event, too.
