@@ -54,6 +54,7 @@ pub struct Settings {
     pub allow_flush: bool,
     pub allow_dump: bool,
     pub allow_watch: bool,
+    pub test_clock: bool,
     pub tls: Tls,
     pub admin: AdminFlag,
     /// `None`: what the authentication asks for, or all.
@@ -96,6 +97,7 @@ impl Default for Settings {
             allow_flush: true,
             allow_dump: true,
             allow_watch: true,
+            test_clock: false,
             tls: Tls::default(),
             admin: AdminFlag::default(),
             protocol: None,
@@ -188,6 +190,10 @@ impl Settings {
             "disable-flush-all" => self.allow_flush = false,
             "disable-dumping" => self.allow_dump = false,
             "disable-watch" => self.allow_watch = false,
+            "test-clock" => {
+                self.test_clock = true;
+                self.warn(format!("{name}: clients can move the time on (debugtime); for tests only"));
+            }
             "enable-ssl" => self.tls.enabled = true,
             "disable-evictions" => self.evicts = false,
             "daemon" => self.daemon = true,

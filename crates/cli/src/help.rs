@@ -22,7 +22,7 @@ pub fn usage() -> String {
          \x20      ebbtide doctor ...          what of this machine should be otherwise (--help tells more)\n\n",
     );
     let mut silent = Vec::new();
-    for flag in FLAGS {
+    for flag in FLAGS.iter().filter(|flag| !flag.is_hidden()) {
         if flag.help.is_empty() {
             silent.push(flag.name());
             continue;
@@ -44,10 +44,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_help_names_every_flag() {
+    fn the_help_names_every_flag_but_those_for_tests() {
         let text = usage();
         for flag in FLAGS {
-            assert!(text.contains(&flag.name()), "{}", flag.long);
+            assert_eq!(text.contains(&flag.name()), flag.long != "test-clock", "{}", flag.long);
         }
         assert!(text.starts_with("memcached 1.6."));
     }

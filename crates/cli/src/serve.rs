@@ -100,6 +100,7 @@ pub fn options(settings: &Settings) -> Result<ServerOptions, Error> {
         allow_flush: settings.allow_flush,
         allow_dump: settings.allow_dump,
         allow_watch: settings.allow_watch,
+        test_clock: settings.test_clock,
         prefix_delimiter: settings.prefix_delimiter.unwrap_or(b':'),
         count_prefixes: settings.prefix_delimiter.is_some(),
         tls: settings.tls.options()?,

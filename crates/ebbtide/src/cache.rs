@@ -271,6 +271,29 @@ impl Cache {
         self.run_maintenance(now_ms);
     }
 
+    /// For tests of programs that go by the system's clock: moves this cache's time on, as if so long had passed. What
+    /// has expired by then is gone when this returns; its memory follows in the background. Time moves a thousand years
+    /// at most, all skips together.
+    ///
+    /// # Errors
+    /// `Configuration` with a manual clock, which [`Cache::maintain`] moves.
+    pub fn skip_time(&self, time: Duration) -> Result<(), Error> {
+        if !self.shared.time.skip(time) {
+            return Err(Error::Configuration {
+                option: "clock",
+                value: "Manual".to_owned(),
+                reason: "skip_time is for caches with the system's clock; call maintain".to_owned(),
+            });
+        }
+        self.shared.bell.ring();
+        Ok(())
+    }
+
+    /// How far [`Cache::skip_time`] has moved time in all; zero outside of tests.
+    pub fn skipped_time(&self) -> Duration {
+        Duration::from_millis(self.shared.time.skipped_ms())
+    }
+
     fn run_maintenance(&self, now_ms: u64) {
         let participant = self.shared.participant();
         while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}

@@ -19,24 +19,28 @@ pub enum Clock {
 
 /// Time begins here.
 const ORIGIN_MS: u64 = 1000;
+/// How far time may be moved in all: a thousand years, and sums of times are far from overflowing.
+const SKIP_LIMIT_MS: u64 = 1000 * 366 * 86_400 * 1000;
 /// How stale the coarse time may be, at the very most, without an item being served late.
 const STALE_MS: u64 = 60_000;
 
 pub(crate) struct Time {
     start: Option<Instant>,
+    /// How far the system's clock is behind this one; only tests move it.
+    skipped_ms: AtomicU64,
     coarse_ms: AtomicU64,
 }
 
 impl Time {
     pub fn new(clock: Clock) -> Self {
         let start = (clock == Clock::System).then(Instant::now);
-        Self { start, coarse_ms: AtomicU64::new(ORIGIN_MS) }
+        Self { start, skipped_ms: AtomicU64::new(0), coarse_ms: AtomicU64::new(ORIGIN_MS) }
     }
 
     /// The time for a write.
     pub fn now_ms(&self) -> u64 {
         match self.start {
-            Some(start) => ORIGIN_MS + start.elapsed().as_millis() as u64,
+            Some(start) => ORIGIN_MS + start.elapsed().as_millis() as u64 + self.skipped_ms(),
             None => self.coarse_ms(),
         }
     }
@@ -47,11 +51,27 @@ impl Time {
         self.coarse_ms.load(Ordering::Relaxed)
     }
 
-    /// Refreshes the coarse time.
+    /// Refreshes the coarse time, which never goes back: of a tick and a skip at once, the later time stays.
     pub fn tick(&self) -> u64 {
         let now_ms = self.now_ms();
-        self.coarse_ms.store(now_ms, Ordering::Relaxed);
-        now_ms
+        self.coarse_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
+    }
+
+    /// Moves a system's clock on by up to `time`. False with a manual clock.
+    pub fn skip(&self, time: Duration) -> bool {
+        if self.start.is_none() {
+            return false;
+        }
+        let step_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let moved = |skipped_ms: u64| Some(skipped_ms.saturating_add(step_ms).min(SKIP_LIMIT_MS));
+        let _ = self.skipped_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+        self.tick();
+        true
+    }
+
+    /// How far `skip` has moved the clock in all.
+    pub fn skipped_ms(&self) -> u64 {
+        self.skipped_ms.load(Ordering::Relaxed)
     }
 
     /// Sets a manual clock; it never goes back.

@@ -56,3 +56,25 @@ fn get_and_touch_answers_a_value_and_its_token() {
     assert!(!cache.get_and_touch(b"k", Ttl::Never).unwrap().is_hit());
     cache.verify();
 }
+
+#[test]
+fn tests_of_programs_move_the_systems_clock() {
+    let cache = Cache::builder().memory(ByteSize::mib(4)).build().unwrap();
+    cache.insert(b"short", b"v").ttl(Ttl::seconds(1000)).apply().unwrap();
+    cache.insert(b"long", b"v").ttl(Ttl::seconds(10_000)).apply().unwrap();
+    cache.skip_time(Duration::from_secs(1000)).unwrap();
+    assert!(!cache.contains(b"short"));
+    let left = cache.get(b"long").hit().unwrap().ttl().unwrap();
+    assert!(left <= Duration::from_secs(9000) && left > Duration::from_secs(8000), "{left:?}");
+    assert_eq!(cache.skipped_time(), Duration::from_secs(1000));
+    cache.skip_time(Duration::MAX).unwrap();
+    assert!(!cache.contains(b"long"));
+}
+
+#[test]
+fn a_manual_clock_is_moved_by_maintenance_only() {
+    let cache = cache();
+    let refusal = cache.skip_time(Duration::from_secs(1)).unwrap_err();
+    assert!(refusal.to_string().contains("call maintain"), "{refusal}");
+    assert_eq!(cache.skipped_time(), Duration::ZERO);
+}

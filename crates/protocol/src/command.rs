@@ -170,6 +170,10 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
             }
         }
         (b"version", _) => Line::Request(Request::Version),
+        (b"debugtime", 2) => match unsigned64(tokens.kept[1]).and_then(|seconds| u32::try_from(seconds).ok()) {
+            Some(seconds) => Line::Request(Request::SkipTime { seconds }),
+            None => reject(Rejection::Error, false),
+        },
         (b"refresh_certs", _) => Line::Request(Request::RefreshCerts),
         (b"lru_crawler", _) => upkeep::lru_crawler(&tokens),
         (b"lru", _) => upkeep::lru(&tokens),

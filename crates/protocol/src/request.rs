@@ -63,6 +63,10 @@ pub enum Request<'a> {
     },
     /// refresh_certs.
     RefreshCerts,
+    /// debugtime: moves time on.
+    SkipTime {
+        seconds: u32,
+    },
     Quit,
 }
 

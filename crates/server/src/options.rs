@@ -60,6 +60,8 @@ pub struct ServerOptions {
     pub allow_flush: bool,
     /// (`-X`) Whether clients may list the keys. Default: yes, as memcached.
     pub allow_dump: bool,
+    /// (`--test-clock`) Whether clients may move the cache's time on with `debugtime`. Default: no; it is for tests.
+    pub test_clock: bool,
     /// (`-W`) Whether clients may watch what others do. Default: yes, as memcached.
     pub allow_watch: bool,
     /// (`-D`) What ends a key's prefix in `stats detail`. Default: a colon, as memcached.
@@ -98,6 +100,7 @@ impl Default for ServerOptions {
             allow_shutdown: false,
             allow_flush: true,
             allow_dump: true,
+            test_clock: false,
             allow_watch: true,
             prefix_delimiter: b':',
             count_prefixes: false,

@@ -122,6 +122,7 @@ mod tests {
             ("daemon = 1\n", 1, "true or false"),
             ("port = true\n", 1, "a string or a number"),
             ("check = true\n", 1, "check"),
+            ("test-clock = true\n", 1, "test-clock"),
             ("mem = 1\n", 1, "mem"),
             ("[extended]\nfrob = 1\n", 2, "frob"),
             ("[extended]\nidle_timeout = \"1,2\"\n", 2, "without commas"),

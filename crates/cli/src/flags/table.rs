@@ -72,6 +72,7 @@ pub const FLAGS: &[Flag] = &[
     own("config", "file", "settings in TOML: long names of flags as keys; the command line\nwins over files"),
     own("flags-file", "file", "flags in a file, as Debian's /etc/memcached.conf"),
     Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the server would start with these settings, and\nwhat they come to" },
+    Flag { short: None, long: "test-clock", value: None, meaning: Used, help: "" },
     own("policy", "name", "eviction policy (default: merge)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
@@ -96,9 +97,9 @@ impl Flag {
         FLAGS.iter().find(|flag| flag.short == Some(short))
     }
 
-    /// The flag of this long name, or the only one that begins with it.
+    /// The flag of this long name, or the only one in the help that begins with it.
     pub fn by_long(name: &str) -> Option<&'static Self> {
-        let mut fits = FLAGS.iter().filter(|flag| flag.long.starts_with(name));
+        let mut fits = FLAGS.iter().filter(|flag| flag.long.starts_with(name) && !flag.is_hidden());
         Self::by_exact_long(name).or_else(|| fits.next().filter(|_| fits.next().is_none()))
     }
 
@@ -112,9 +113,14 @@ impl Flag {
         matches!(self.long, "help" | "version" | "license")
     }
 
+    /// Whether it is for tests of programs that use the server: spelled out on the command line, and nowhere else.
+    pub fn is_hidden(&self) -> bool {
+        self.long == "test-clock"
+    }
+
     /// Whether it may stand in a file of settings.
     pub fn is_for_files(&self) -> bool {
-        !self.is_question() && !matches!(self.long, "config" | "flags-file" | "check")
+        !self.is_question() && !self.is_hidden() && !matches!(self.long, "config" | "flags-file" | "check")
     }
 
     /// How messages name it: `-p`, or `--policy`.
@@ -136,6 +142,8 @@ mod tests {
         assert_eq!(Flag::by_long("memory-l").unwrap().short, Some('m'));
         assert!(Flag::by_long("disable").is_none());
         assert!(Flag::by_long("frob").is_none());
+        assert_eq!(Flag::by_long("t").unwrap().short, Some('t'));
+        assert!(Flag::by_long("test").is_none() && Flag::by_long("test-clock").unwrap().is_hidden());
     }
 
     #[test]

@@ -1,11 +1,11 @@
-//! flush_all, verbosity, cache_memlimit and shutdown.
+//! flush_all, verbosity, cache_memlimit, debugtime and shutdown.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use ebbtide::ByteSize;
 use ebbtide_protocol::reply;
 
-use super::expiry::{flush_delay, unix_now};
 use super::{Executor, Next, Reply};
 use crate::output::Output;
 
@@ -21,7 +21,7 @@ impl Executor {
             return reply.line(reply::FLUSH_NOT_ALLOWED);
         }
         self.counters().flush_commands.add(1);
-        self.cache.flush(flush_delay(exptime, unix_now));
+        self.cache.flush(self.flush_delay(exptime));
         reply.line(reply::OK);
     }
 
@@ -41,6 +41,13 @@ impl Executor {
             _ => reply::MEMORY_LIMIT_NOT_MEGABYTES,
         };
         reply.line(line);
+    }
+
+    /// An unknown command to clients of a server whose time is not for them to move, or cannot be.
+    pub(super) fn skip_time(&self, seconds: u32, output: &mut Output) {
+        let is_allowed = self.shared.options.test_clock;
+        let is_done = is_allowed && self.cache.skip_time(Duration::from_secs(seconds.into())).is_ok();
+        output.bytes().extend_from_slice(if is_done { reply::OK } else { reply::ERROR });
     }
 
     pub(super) fn shutdown(&self, mode_known: bool, output: &mut Output) -> Next {

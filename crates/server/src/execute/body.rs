@@ -4,10 +4,9 @@
 //! has arrived; a larger one is written piece by piece into segments that are published at its end. A value that
 //! cannot be stored is taken off the stream and dropped. Dropping a body undoes what it began.
 
-use ebbtide::{Error, Mode, Ttl, Upload, Written};
+use ebbtide::{Error, Mode, Upload, Written};
 use ebbtide_protocol::{MetaSet, Store, StoreMode, reply};
 
-use super::expiry::{ttl, unix_now};
 use super::meta::Order;
 use super::store::mode;
 use super::{Executor, reply_to};
@@ -82,10 +81,6 @@ impl Target {
         }
     }
 
-    fn ttl(&self) -> Ttl {
-        ttl(self.exptime, unix_now)
-    }
-
     /// Whether errors are not answered.
     fn is_silent(&self) -> bool {
         matches!(self.answer, Answer::Line { noreply: true, .. })
@@ -141,7 +136,7 @@ impl Executor {
             let value = Vec::with_capacity(length as usize);
             return Body::new(Sink::Gather { target, value }, length);
         }
-        match self.cache.upload(&target.key, length, target.flags, target.ttl(), target.mode) {
+        match self.cache.upload(&target.key, length, target.flags, self.ttl(target.exptime), target.mode) {
             Ok(upload) => {
                 let upload = Box::new(upload.token(target.token));
                 Body::new(Sink::Upload { target, upload }, length)
@@ -176,7 +171,7 @@ impl Executor {
                 return reply_to(output, target.is_silent()).line(reply::BAD_DATA_CHUNK);
             }
             Sink::Gather { target, value } => {
-                let insert = self.cache.insert(&target.key, &value).flags(target.flags).ttl(target.ttl());
+                let insert = self.cache.insert(&target.key, &value).flags(target.flags).ttl(self.ttl(target.exptime));
                 let written = insert.mode(target.mode).token(target.token).apply_with_token();
                 (target, written)
             }
@@ -186,7 +181,7 @@ impl Executor {
             }
         };
         let stored = written.as_ref().map(|written| written.stored);
-        self.note_store(&target.key, target.mode, || target.ttl(), target.length as usize, stored);
+        self.note_store(&target.key, target.mode, || self.ttl(target.exptime), target.length as usize, stored);
         self.answer_stored(&target, written, output);
         self.probe.note(self.samples(), Command::Set, Some(&target.key));
     }

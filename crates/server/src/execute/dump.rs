@@ -3,10 +3,11 @@
 //! A dump is a scan of the cache whose place the connection keeps. It is asked for a slice when the last one is sent, so it
 //! goes at the pace of its reader and holds no more than that slice; between slices other connections have their turn.
 
+use std::time::Duration;
+
 use ebbtide::{Entry, Scan};
 use ebbtide_protocol::{Dump, DumpFormat, encoding, reply};
 
-use super::expiry::unix_now;
 use super::{Executor, Next};
 use crate::output::Output;
 
@@ -37,8 +38,8 @@ impl Executor {
 
 impl Dumping {
     /// Appends the next slice. False if that was the last.
-    pub fn slice(&mut self, output: &mut Output) -> bool {
-        let now_ms = unix_now().as_millis() as u64;
+    pub fn slice(&mut self, unix_now: Duration, output: &mut Output) -> bool {
+        let now_ms = unix_now.as_millis() as u64;
         let out = output.bytes();
         for _ in 0..SLICE_STEPS {
             let goes_on = self.scan.advance(|entry| match self.format {

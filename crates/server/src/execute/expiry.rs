@@ -5,16 +5,35 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ebbtide::Ttl;
 
+use super::Executor;
+
 /// The longest relative exptime, in seconds.
 const RELATIVE_LIMIT: i64 = 60 * 60 * 24 * 30;
 
-/// The time since the Unix epoch.
+/// The time since the Unix epoch, by the system's clock.
 pub fn unix_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+impl Executor {
+    /// The time since the Unix epoch by the cache's clock, which a test may have moved on.
+    pub fn unix_now(&self) -> Duration {
+        unix_now() + self.cache.skipped_time()
+    }
+
+    /// The life that an exptime gives.
+    pub(in crate::execute) fn ttl(&self, exptime: impl Into<i64>) -> Ttl {
+        ttl(exptime, || self.unix_now())
+    }
+
+    /// The delay that an exptime means for flush_all.
+    pub(in crate::execute) fn flush_delay(&self, exptime: impl Into<i64>) -> Duration {
+        flush_delay(exptime, || self.unix_now())
+    }
+}
+
 /// The life that an exptime gives. `now` is the Unix time; it is asked for only if it matters.
-pub fn ttl(exptime: impl Into<i64>, now: impl FnOnce() -> Duration) -> Ttl {
+fn ttl(exptime: impl Into<i64>, now: impl FnOnce() -> Duration) -> Ttl {
     let exptime = exptime.into();
     match exptime {
         0 => Ttl::Never,
@@ -28,8 +47,7 @@ pub fn ttl(exptime: impl Into<i64>, now: impl FnOnce() -> Duration) -> Ttl {
     }
 }
 
-/// The delay that an exptime means for flush_all.
-pub fn flush_delay(exptime: impl Into<i64>, now: impl FnOnce() -> Duration) -> Duration {
+fn flush_delay(exptime: impl Into<i64>, now: impl FnOnce() -> Duration) -> Duration {
     let exptime = exptime.into();
     match exptime {
         ..=0 => Duration::ZERO,

@@ -13,7 +13,6 @@ use ebbtide::{Handle, Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
-use super::expiry::{ttl, unix_now};
 use super::meta::{Uses, answer_hit, answer_miss, must_visit};
 use crate::observe::Command;
 use crate::output::Output;
@@ -236,7 +235,7 @@ impl Executor {
         failed: &mut bool,
         output: &mut Output,
     ) -> Result<(), Unanswered> {
-        let ttl = ttl(exptime, unix_now);
+        let ttl = self.ttl(exptime);
         for key in get.keys.clone() {
             if output.is_full() {
                 let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };

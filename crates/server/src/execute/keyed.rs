@@ -3,7 +3,6 @@
 use ebbtide::Error;
 use ebbtide_protocol::reply;
 
-use super::expiry::{ttl, unix_now};
 use super::{Executor, Reply};
 
 impl Executor {
@@ -18,7 +17,7 @@ impl Executor {
     }
 
     pub(super) fn touch(&self, key: &[u8], exptime: i32, reply: Reply<'_>) {
-        let touched = self.cache.touch(key, ttl(exptime, unix_now));
+        let touched = self.cache.touch(key, self.ttl(exptime));
         self.note_keyed(key, touched.as_ref().is_ok_and(|touched| *touched));
         match touched {
             Ok(true) => {

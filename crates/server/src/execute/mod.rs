@@ -133,6 +133,7 @@ impl Executor {
             Request::Version => ebbtide_protocol::reply::version(output.bytes(), crate::VERSION),
             Request::Stats { topic, argument } => self.stats(topic, argument, connection, output.bytes()),
             Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
+            Request::SkipTime { seconds } => self.skip_time(seconds, output),
             Request::RefreshCerts => self.refresh_certificates(output),
             Request::Dump(dump) => return self.dump(dump, output),
             Request::Watch(watched) => return self.watch(watched, output),

@@ -10,7 +10,6 @@ use ebbtide_protocol::reply::{self, stat};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-use super::expiry::unix_now;
 use super::{Executor, tls};
 use crate::auth::Auth;
 use crate::counters::Totals;
@@ -93,8 +92,8 @@ impl Executor {
         let cache = self.cache.stats();
         let counts = self.counts(&cache);
         stat(out, "pid", std::process::id());
-        stat(out, "uptime", shared.uptime().as_secs());
-        stat(out, "time", unix_now().as_secs());
+        stat(out, "uptime", (shared.uptime() + self.cache.skipped_time()).as_secs());
+        stat(out, "time", self.unix_now().as_secs());
         stat(out, "version", VERSION);
         stat(out, "pointer_size", usize::BITS);
         if let Ok(usage) = getrusage(UsageWho::RUSAGE_SELF) {

@@ -4,7 +4,6 @@ use ebbtide::{Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Store, StoreMode, reply};
 
 use super::body::{Body, Target};
-use super::expiry::{ttl, unix_now};
 use super::{Executor, Next, reply_to};
 use crate::output::Output;
 
@@ -43,10 +42,10 @@ impl Executor {
                     .cache
                     .insert(store.key, value)
                     .flags(store.flags)
-                    .ttl(ttl(store.exptime, unix_now))
+                    .ttl(self.ttl(store.exptime))
                     .mode(mode(store.mode))
                     .apply();
-                let life = || ttl(store.exptime, unix_now);
+                let life = || self.ttl(store.exptime);
                 self.note_store(store.key, mode(store.mode), life, value.len(), stored.as_ref().copied());
                 reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
                 Next::Continue

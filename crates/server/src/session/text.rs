@@ -58,7 +58,7 @@ impl TextSession {
                 break Stopped::Full;
             }
             if let Some(dump) = &mut self.dump {
-                if dump.slice(output) {
+                if dump.slice(executor.unix_now(), output) {
                     break Stopped::Turn;
                 }
                 self.dump = None;

@@ -10,7 +10,6 @@ use ebbtide_protocol::binary::reply::{self, Status};
 use ebbtide_protocol::binary::{Command, Head, Initial, Touched};
 
 use super::Executor;
-use super::expiry::{flush_delay, ttl, unix_now};
 use super::intake::Entry;
 use crate::observe;
 use crate::output::Output;
@@ -98,7 +97,7 @@ impl Executor {
 
     fn touch_binary(&self, head: Head, key: &[u8], exptime: u32, answer: Touched, output: &mut Output) {
         let name: &[u8] = if answer == Touched::KeyAndValue { key } else { &[] };
-        match self.cache.get_and_touch(key, ttl(exptime, unix_now)) {
+        match self.cache.get_and_touch(key, self.ttl(exptime)) {
             Ok(Lookup::Hit(item)) => {
                 self.counters().touch_hits.add(1);
                 match answer {
@@ -119,7 +118,7 @@ impl Executor {
             return reply::error(output.bytes(), head, Status::AuthError);
         }
         self.counters().flush_commands.add(1);
-        self.cache.flush(flush_delay(exptime, unix_now));
+        self.cache.flush(self.flush_delay(exptime));
         self.done(head, 0, output);
     }
 
@@ -188,7 +187,7 @@ impl Executor {
     fn add_number(&self, key: &[u8], initial: Initial) -> Result<Option<u64>, Error> {
         let mut text = Vec::with_capacity(20);
         ebbtide_protocol::reply::number(&mut text, initial.value);
-        let entry = Entry { key, flags: 0, ttl: ttl(initial.exptime, unix_now), mode: Mode::Add };
+        let entry = Entry { key, flags: 0, ttl: self.ttl(initial.exptime), mode: Mode::Add };
         let written = entry.store(&self.cache, &text)?;
         Ok((written.stored == Stored::Stored).then_some(written.token))
     }

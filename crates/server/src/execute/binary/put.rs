@@ -7,7 +7,6 @@ use ebbtide_protocol::binary::{Head, Put};
 
 use super::Next;
 use crate::execute::Executor;
-use crate::execute::expiry::{ttl, unix_now};
 use crate::execute::intake::{Entry, Intake};
 use crate::observe::Command;
 use crate::output::Output;
@@ -44,7 +43,7 @@ impl Executor {
                 None => Next::Skip(put.length),
             };
         }
-        let entry = entry(put);
+        let entry = self.entry(put);
         match put.value {
             Some(value) => {
                 self.answer_put(head, put, entry.store(&self.cache, value), output);
@@ -62,7 +61,7 @@ impl Executor {
     /// Stores a complete body and answers.
     pub fn finish_put(&self, body: PutBody, output: &mut Output) {
         let put = Put { key: &body.key, ..body.put };
-        let written = body.intake.finish(&self.cache, &entry(&put));
+        let written = body.intake.finish(&self.cache, &self.entry(&put));
         self.answer_put(body.head, &put, written, output);
         self.probe.note(self.samples(), Command::Set, Some(&body.key));
     }
@@ -72,7 +71,7 @@ impl Executor {
         counters.set_commands.add(1);
         let is_cas = matches!(mode(put), Mode::Cas(_));
         let stored = written.as_ref().map(|written| written.stored);
-        self.note_store(put.key, mode(put), || ttl(put.exptime, unix_now), put.length as usize, stored);
+        self.note_store(put.key, mode(put), || self.ttl(put.exptime), put.length as usize, stored);
         match &written {
             Ok(Written { stored: Stored::Stored, token }) => {
                 counters.cas_hits.add(u64::from(is_cas));
@@ -86,10 +85,10 @@ impl Executor {
         }
         reply::error(output.bytes(), head, status_of(put.mode, &written));
     }
-}
 
-fn entry<'a>(put: &Put<'a>) -> Entry<'a> {
-    Entry { key: put.key, flags: put.flags, ttl: ttl(put.exptime, unix_now), mode: mode(put) }
+    fn entry<'a>(&self, put: &Put<'a>) -> Entry<'a> {
+        Entry { key: put.key, flags: put.flags, ttl: self.ttl(put.exptime), mode: mode(put) }
+    }
 }
 
 /// The engine's name for a command and its token.

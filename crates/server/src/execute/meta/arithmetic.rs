@@ -3,7 +3,7 @@
 use ebbtide::{Change, Changed, Count, Error, Number, Ttl};
 use ebbtide_protocol::{Meta, reply};
 
-use super::{Remaining, answer_code, life, reflect};
+use super::{Remaining, answer_code, reflect};
 use crate::execute::Executor;
 use crate::output::Output;
 
@@ -14,13 +14,13 @@ impl Executor {
         let change = if increments { Change::Add(delta) } else { Change::Subtract(delta) };
         // Of T and N, the later one tells how long a new item lives.
         let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
-        let initial = last.filter(|_| meta.has(b'N')).and_then(|flag| life(meta, flag[0]));
+        let initial = last.filter(|_| meta.has(b'N')).and_then(|flag| self.life(meta, flag[0]));
         let count = Count {
             change,
             // A token of 0 asks for nothing.
             expected: meta.number(b'C').filter(|token| *token != 0),
             token: meta.number(b'E'),
-            ttl: life(meta, b'T'),
+            ttl: self.life(meta, b'T'),
             initial: initial.map(|ttl| (meta.number(b'J').unwrap_or(0), ttl)),
         };
         let counters = self.counters();
@@ -67,7 +67,7 @@ impl Executor {
                 }
                 b't' => remaining.answer(out),
                 letter @ (b'T' | b'N') if letter == b'T' || number.is_new => {
-                    remaining = life(meta, letter).map_or(remaining, Remaining::anew);
+                    remaining = self.life(meta, letter).map_or(remaining, Remaining::anew);
                 }
                 _ => {
                     reflect(flag, key, meta.has(b'b'), out);

@@ -3,7 +3,7 @@
 use ebbtide::{Changed, Mark, Revision, Visit, Visited};
 use ebbtide_protocol::{Meta, reply};
 
-use super::{answer_code, life};
+use super::answer_code;
 use crate::execute::Executor;
 use crate::output::Output;
 
@@ -38,7 +38,7 @@ impl Executor {
     fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, ebbtide::Error> {
         let expected = meta.number(b'C');
         let mut matches = true;
-        let revision = Revision { ttl: life(meta, b'T'), mark: Mark::Stale { token: meta.number(b'E') } };
+        let revision = Revision { ttl: self.life(meta, b'T'), mark: Mark::Stale { token: meta.number(b'E') } };
         let visited = self.cache.visit(key, Visit { create: None, counts: false }, |item| {
             matches = expected.is_none_or(|token| token == item.cas());
             matches.then_some(revision)

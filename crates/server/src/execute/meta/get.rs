@@ -5,7 +5,7 @@ use std::time::Duration;
 use ebbtide::{Item, Lookup, Mark, Revision, Visit, Visited};
 use ebbtide_protocol::{Keys, Meta, reply};
 
-use super::{Remaining, answer_code, life, reflect};
+use super::{Remaining, answer_code, reflect};
 use crate::execute::Executor;
 use crate::execute::get::{Payload, payload, send};
 use crate::output::Output;
@@ -165,12 +165,12 @@ impl Executor {
         mut uses: Option<Uses>,
         output: &mut Output,
     ) {
-        let touch = life(meta, b'T');
-        let recache = life(meta, b'R');
+        let touch = self.life(meta, b'T');
+        let recache = self.life(meta, b'R');
         // Of T and N, the later one tells how long a new item lives.
         let create = meta.has(b'N').then(|| {
             let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
-            life(meta, last.map_or(b'N', |flag| flag[0])).expect("it is in the line")
+            self.life(meta, last.map_or(b'N', |flag| flag[0])).expect("it is in the line")
         });
         // R looks at the life that the item has when its turn comes.
         let touches_first =
@@ -204,7 +204,7 @@ impl Executor {
             Ok(Visited::Created { token }) => {
                 hits.add(1);
                 let new_life = |letter, _| match letter {
-                    b'T' | b'N' => life(meta, letter).map(Remaining::anew),
+                    b'T' | b'N' => self.life(meta, letter).map(Remaining::anew),
                     _ => None,
                 };
                 answer(&asked, &Facts::of_new(token), None, new_life, output);

@@ -17,7 +17,6 @@ use ebbtide::Ttl;
 use ebbtide_protocol::{MAX_KEY, Meta, MetaCommand, reply};
 
 use super::Executor;
-use super::expiry::{ttl, unix_now};
 use crate::output::Output;
 
 impl Executor {
@@ -32,11 +31,11 @@ impl Executor {
             MetaCommand::Debug => self.meta_debug(meta, key, output),
         }
     }
-}
 
-/// The life that a flag asks for.
-fn life(meta: &Meta<'_>, letter: u8) -> Option<Ttl> {
-    meta.exptime(letter).map(|exptime| ttl(exptime, unix_now))
+    /// The life that a flag asks for.
+    fn life(&self, meta: &Meta<'_>, letter: u8) -> Option<Ttl> {
+        meta.exptime(letter).map(|exptime| self.ttl(exptime))
+    }
 }
 
 /// Answers a flag that every answer may have: the opaque token, or the key. False if it is none of them.

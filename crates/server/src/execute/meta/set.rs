@@ -5,7 +5,6 @@ use ebbtide_protocol::{MAX_KEY, Meta, MetaSet, reply};
 
 use super::reflect;
 use crate::execute::body::{Body, Target};
-use crate::execute::expiry::{ttl, unix_now};
 use crate::execute::{Executor, Next};
 use crate::output::Output;
 
@@ -58,7 +57,7 @@ impl Executor {
         }
         let mode = mode(meta);
         if let Some(value) = set.value.filter(|value| value.len() <= self.cache.contiguous_limit()) {
-            let life = || ttl(meta.exptime(b'T').unwrap_or(0), unix_now);
+            let life = || self.ttl(meta.exptime(b'T').unwrap_or(0));
             let insert = self.cache.insert(key, value).flags(meta.client_flags()).ttl(life());
             let written = insert.mode(mode).token(meta.number(b'E')).apply_with_token();
             self.note_store(key, mode, life, value.len(), written.as_ref().map(|written| written.stored));

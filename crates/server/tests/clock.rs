@@ -1,0 +1,147 @@
+//! debugtime: lives end without waiting for it, and only where the server was told so.
+//!
+//! Real time passes beside the moved one, so lives are long and what is asserted of them leaves [`SLACK`].
+
+mod common;
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use common::packet::{self, Packet, request, status_of};
+use common::{TestServer, assert_bytes, options};
+use ebbtide::{ByteSize, Cache, Clock};
+use ebbtide_protocol::binary::reply::Status;
+use ebbtide_server::{Server, ServerOptions};
+
+/// Seconds that a test may take on a slow machine.
+const SLACK: u64 = 100;
+
+fn server() -> TestServer {
+    TestServer::with(ServerOptions { test_clock: true, ..options() })
+}
+
+#[track_caller]
+fn check(server: &TestServer, input: &str, expected: &str) {
+    assert_bytes(&server.talk(input.as_bytes()), expected.as_bytes());
+}
+
+/// The seconds that an entry has left.
+#[track_caller]
+fn left(server: &TestServer, key: &str) -> u64 {
+    let answer = String::from_utf8(server.talk(format!("mg {key} t\r\n").as_bytes())).expect("text");
+    let seconds = answer.trim_end().strip_prefix("HD t").unwrap_or_else(|| panic!("{key}: {answer}"));
+    seconds.parse().expect("a number")
+}
+
+/// A number that is `expected`, but for the time that has passed since.
+#[track_caller]
+fn assert_about(number: u64, expected: u64) {
+    assert!((expected - SLACK..=expected + SLACK).contains(&number), "{number} is not about {expected}");
+}
+
+fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs()
+}
+
+#[test]
+fn lives_end_in_every_dialect() {
+    let server = server();
+    check(&server, "set text 0 1000 1\r\nv\r\nms meta 1 T1000\r\nv\r\n", "STORED\r\nHD\r\n");
+    let mut binary = server.connect();
+    let thousand = [[0; 4], 1000_u32.to_be_bytes()].concat();
+    assert_eq!(status_of(&mut binary, &request(packet::SET, &thousand, b"binary", b"v")).0, packet::OK);
+    let get = Packet { opcode: packet::GET, key: b"binary", ..Packet::default() }.bytes();
+    check(&server, "set forever 0 0 1\r\nv\r\nset later 0 2000 1\r\nv\r\n", "STORED\r\nSTORED\r\n");
+
+    check(&server, "debugtime 700\r\nget text\r\nmg meta v\r\n", "OK\r\nVALUE text 0 1\r\nv\r\nEND\r\nVA 1\r\nv\r\n");
+    assert_eq!(status_of(&mut binary, &get), (packet::OK, b"v".to_vec()));
+    for key in ["text", "meta", "binary"] {
+        assert_about(left(&server, key), 300);
+    }
+
+    check(&server, "debugtime 300\r\nget text\r\nmg meta v\r\n", "OK\r\nEND\r\nEN\r\n");
+    assert_eq!(status_of(&mut binary, &get).0, Status::NotFound as u16);
+    // A longer life, in another chain: in theirs it would keep the dead ones' segment.
+    check(&server, "add text 0 9000 1\r\nw\r\ntouch meta 0\r\nmd meta\r\n", "STORED\r\nNOT_FOUND\r\nNF\r\n");
+    check(&server, "get text forever\r\n", "VALUE text 0 1\r\nw\r\nVALUE forever 0 1\r\nv\r\nEND\r\n");
+    assert_about(left(&server, "later"), 1000);
+    assert_about(left(&server, "text"), 9000);
+    // "meta" and "binary"; nothing but the background thread looks for them.
+    server.wait_for("taking memory back", || server.cache.stats().expired >= 2);
+}
+
+#[test]
+fn unix_times_are_later_by_as_much() {
+    let server = server();
+    let begun = unix_now();
+    let set = |key: &str, exptime: u64| format!("set {key} 0 {exptime} 1\r\nv\r\n");
+    check(&server, &set("k", begun + 3000), "STORED\r\n");
+    check(&server, "debugtime 2000\r\n", "OK\r\n");
+    assert_about(left(&server, "k"), 1000);
+    check(
+        &server,
+        &(set("new", begun + 3000) + &set("past", begun + 1900) + "get past\r\n"),
+        "STORED\r\nSTORED\r\nEND\r\n",
+    );
+    assert_about(left(&server, "new"), 1000);
+    let dump = String::from_utf8(server.talk(b"lru_crawler metadump all\r\n")).expect("text");
+    for key in ["k", "new"] {
+        let line = dump.lines().find_map(|line| line.strip_prefix(&format!("key={key} exp="))).expect("a line");
+        assert_about(line.split(' ').next().and_then(|seconds| seconds.parse().ok()).expect("a time"), begun + 3000);
+    }
+    assert_about(server.stat("time"), begun + 2000);
+    let uptime = server.stat("uptime");
+    assert!((2000..=2000 + SLACK).contains(&uptime), "{uptime}");
+    check(&server, "debugtime 1000\r\nget k new\r\n", "OK\r\nEND\r\n");
+}
+
+#[test]
+fn a_delayed_flush_strikes() {
+    for delay in [1000, unix_now() + 1000] {
+        let server = server();
+        check(&server, "set k 0 0 1\r\nv\r\n", "STORED\r\n");
+        check(
+            &server,
+            &format!("flush_all {delay}\r\ndebugtime 500\r\nget k\r\n"),
+            "OK\r\nOK\r\nVALUE k 0 1\r\nv\r\nEND\r\n",
+        );
+        check(&server, "debugtime 501\r\nget k\r\n", "OK\r\nEND\r\n");
+        check(&server, "set k 0 0 1\r\nw\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\nw\r\nEND\r\n");
+    }
+}
+
+#[test]
+fn time_has_an_end_and_does_not_overflow() {
+    let server = server();
+    check(&server, "set k 0 0 1\r\nv\r\nset m 0 2592000 1\r\nv\r\n", "STORED\r\nSTORED\r\n");
+    check(&server, &"debugtime 4294967295\r\n".repeat(10_000), &"OK\r\n".repeat(10_000));
+    check(&server, "get k m\r\n", "VALUE k 0 1\r\nv\r\nEND\r\n");
+    check(&server, "set m 0 1000 1\r\nv\r\n", "STORED\r\n");
+    assert_about(left(&server, "m"), 1000);
+}
+
+#[test]
+fn what_is_no_number_of_seconds_is_refused() {
+    let server = server();
+    for line in ["debugtime", "debugtime x", "debugtime -1", "debugtime 4294967296", "debugtime 1 2", "debugtime p"] {
+        check(&server, &format!("{line}\r\n"), "ERROR\r\n");
+    }
+}
+
+#[test]
+fn without_the_option_the_command_is_unknown() {
+    let server = TestServer::new();
+    check(&server, "set k 0 1000 1\r\nv\r\ndebugtime 1000\r\n", "STORED\r\nERROR\r\n");
+    assert!(left(&server, "k") >= 1000 - SLACK);
+    assert!(server.stat("uptime") < SLACK);
+}
+
+#[test]
+fn a_clock_that_the_program_moves_is_not_moved_by_clients() {
+    let cache = Cache::builder().memory(ByteSize::mib(64)).clock(Clock::Manual).build().expect("a cache");
+    let options = ServerOptions { test_clock: true, ..options() };
+    let running = Server::bind(options, cache).expect("a server").start().expect("threads");
+    let mut stream = std::net::TcpStream::connect(running.local_addrs()[0]).expect("a connection");
+    std::io::Write::write_all(&mut stream, b"debugtime 5\r\nquit\r\n").expect("a write");
+    assert_bytes(&common::read_to_end(&mut stream), b"ERROR\r\n");
+    running.stop().expect("a clean stop");
+}
