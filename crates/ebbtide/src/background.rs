@@ -46,6 +46,7 @@ fn maintain(weak: &Weak<Shared>) {
     loop {
         {
             let Some(shared) = weak.upgrade() else { return };
+            let _working = shared.maintaining.lock().expect("a verification has panicked");
             shared.bell.rung.store(false, Ordering::Relaxed);
             while shared.store.maintain(&participant, shared.time.tick()) == Progress::Working {
                 thread::yield_now();

@@ -12,7 +12,7 @@ use ebbtide_store::{
 };
 use std::cell::RefCell;
 use std::ops::ControlFlow;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 /// A cheap clone; all clones are the same cache.
@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     pub store: Arc<Store>,
     pub time: Time,
     pub bell: Bell,
+    /// Held by the background thread while it works.
+    pub maintaining: Mutex<()>,
     pub clock: Clock,
     this: Weak<Shared>,
 }
@@ -41,6 +43,7 @@ impl Shared {
             store: Arc::new(store),
             time: Time::new(clock),
             bell: Bell::default(),
+            maintaining: Mutex::new(()),
             clock,
             this: this.clone(),
         })
@@ -299,8 +302,10 @@ impl Cache {
         while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}
     }
 
-    /// Walks everything and asserts every invariant of the engine. For tests: slow, and other threads must be quiet.
+    /// Walks everything and asserts every invariant of the engine. For tests: slow, and all threads but the cache's own
+    /// must be quiet.
     pub fn verify(&self) {
+        let _quiet = self.shared.maintaining.lock().expect("the background thread has panicked");
         self.shared.store.verify(&self.shared.participant(), self.shared.time.now_ms());
     }
 }
