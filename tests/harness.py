@@ -25,6 +25,15 @@ def free_port():
         return probe.getsockname()[1]
 
 
+def open_to_others(folder):
+    """Lets other users read what is in a folder of pytest's, which are for their owner only."""
+    for path in (folder, *folder.parents):
+        if path == pathlib.Path(tempfile.gettempdir()):
+            break
+        if path.stat().st_uid == os.getuid():
+            path.chmod(0o755)
+
+
 class Server:
     """A running server; `with` stops it. Without `-s` or `-l` in `flags` it listens on a free port of 127.0.0.1."""
 

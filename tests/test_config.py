@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from harness import EBBTIDE, MEMCACHED, USER, Server, free_port
+from harness import EBBTIDE, MEMCACHED, USER, Server, free_port, open_to_others
 from tls import Authority, flags
 
 DEBIAN = pathlib.Path("/etc/memcached.conf")
@@ -16,8 +16,7 @@ DEBIAN = pathlib.Path("/etc/memcached.conf")
 
 @pytest.fixture
 def folder(tmp_path):
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
+    open_to_others(tmp_path)
     return tmp_path
 
 

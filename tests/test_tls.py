@@ -10,7 +10,7 @@ import time
 import pytest
 from pymemcache.client.base import Client
 
-from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port
+from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port, open_to_others
 from tls import Authority, TlsConnection, flags
 
 LARGE = bytes(n * 7 % 251 for n in range(1 << 20))
@@ -19,8 +19,7 @@ LARGE = bytes(n * 7 % 251 for n in range(1 << 20))
 @pytest.fixture(scope="module")
 def authority(tmp_path_factory):
     folder = tmp_path_factory.mktemp("certificates")
-    for parent in (folder, *folder.parents[:2]):
-        parent.chmod(0o755)
+    open_to_others(folder)
     return Authority(folder)
 
 
