@@ -37,8 +37,10 @@ class Side:
 
     def ask(self, data, mark):
         """The answers to `data`, without those to the mark that is sent behind it."""
-        end = f"STORED\r\nVALUE ~mark {mark} 0\r\n\r\nEND\r\n".encode()
-        self.connection.send(data + f"set ~mark {mark} 0 0\r\n\r\nget ~mark\r\n".encode())
+        # Not always the same key: one that shares a bucket with a cas command's would conflict with it each time.
+        key = f"~mark{mark % 16}"
+        end = f"STORED\r\nVALUE {key} {mark} 0\r\n\r\nEND\r\n".encode()
+        self.connection.send(data + f"set {key} {mark} 0 0\r\n\r\nget {key}\r\n".encode())
         try:
             answer = self.connection.read_until(end)
         except TimeoutError:
