@@ -27,7 +27,8 @@ pub fn fits(machine: &Machine, memory: ByteSize) -> Finding {
     let size = ByteSize::bytes;
     let found = format!("{} needed for -m {}, {} {whose}", size(needed), memory, size(there));
     if needed > there {
-        let most = (there.saturating_sub(BESIDE_BYTES) / 100 * 80) >> 20;
+        let uncrowded = (there / 100 * CROWDED_PERCENT).saturating_sub(BESIDE_BYTES);
+        let most = (uncrowded - uncrowded / (BESIDE_SHARE + 1)) >> 20;
         let more = if group.is_some() {
             ", or raise the limit (MemoryMax= of the unit, resources.limits of the pod)"
         } else {
@@ -111,7 +112,9 @@ mod tests {
         let (_folder, caged) = machine(&[info, ("sys/fs/cgroup/memory.max", "536870912")]);
         let finding = fits(&caged, ByteSize::mib(512));
         assert_eq!(finding.verdict, Problem);
-        assert_eq!(finding.advice.unwrap().split(',').next(), Some("lower -m to 384 at most"));
+        assert_eq!(finding.advice.unwrap().split(',').next(), Some("lower -m to 408 at most"));
+        assert_eq!(fits(&caged, ByteSize::mib(408)).verdict, Ok);
+        assert_eq!(fits(&caged, ByteSize::mib(410)).verdict, Advice);
     }
 
     #[test]
