@@ -4,6 +4,7 @@ import re
 import signal
 import subprocess
 
+import packets
 import pytest
 from harness import EBBTIDE, MEMCACHED, Server
 
@@ -113,6 +114,25 @@ def test_prefixes_are_counted_alike(flags):
             dumps.append(sorted(connection.ask(b"stats detail dump\r\n", b"END\r\n").split(b"\r\n")))
     assert dumps[0] == dumps[1]
     assert len(dumps[1]) > 3
+
+
+def test_prefixes_are_dumped_alike_in_binary(memcached, ebbtide):
+    topics = [b"detail on", b"detail off", b"detail frob", b"detail", b"detail dump", b" ", b" detail dump"]
+    told = []
+    for server in (memcached, ebbtide):
+        told.append([])
+        with server.connect() as connection:
+            reader = packets.Reader(connection)
+            assert reader.ask(packets.request(packets.STAT, b"detail on")).status == packets.OK
+            for key in (b"p:a", b"q:b", b"p:c"):
+                assert reader.ask(packets.put(packets.SET, key, b"v")).status == packets.OK
+            for topic in topics:
+                connection.send(packets.request(packets.STAT, topic) + packets.request(packets.NOOP))
+                while (answer := reader.answer()).opcode != packets.NOOP:
+                    # The order of the prefixes is each server's own.
+                    told[-1].append((topic, answer.status, answer.key, sorted(answer.value.split(b"\r\n"))))
+    assert told[0] == told[1]
+    assert any(b"PREFIX p get 0 hit 0 set 2 del 0" in value for _, _, _, value in told[1])
 
 
 @pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE])

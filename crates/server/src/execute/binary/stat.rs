@@ -9,14 +9,18 @@ use crate::output::Output;
 impl Executor {
     pub(super) fn stat_binary(&self, head: Head, topic: &[u8], connection: usize, output: &mut Output) {
         let mut text = Vec::new();
-        let (topic, argument) = match topic.iter().position(|byte| *byte == b' ') {
+        let (word, argument) = match topic.iter().position(|byte| *byte == b' ') {
             Some(space) => (&topic[..space], Some(&topic[space + 1..])),
             None => (topic, None),
         };
-        self.stats((!topic.is_empty()).then_some(topic), argument, connection, &mut text);
+        self.stats((!topic.is_empty()).then_some(word), argument, connection, &mut text);
         let out = output.bytes();
         if text.starts_with(b"ERROR") || text.starts_with(b"CLIENT_ERROR") {
             return reply::error(out, head, Status::NotFound);
+        }
+        if topic == b"detail dump" {
+            // Its lines are no names and values: they are one value.
+            reply::stat(out, head, b"detailed", &text);
         }
         let lines = text.split(|&byte| byte == b'\n');
         for line in lines.filter_map(|line| line.strip_prefix(b"STAT ")) {
