@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::error::Error;
 pub use ebbtide_store::Cause;
 use ebbtide_store::Removed;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// Listeners that a cache can have.
@@ -20,7 +21,8 @@ impl Cache {
     ///
     /// It is called by the thread that removes the entry, a writing one or the background thread, in the midst of its work: it
     /// must be quick, and must not use the cache. An expired or flushed entry is told of when its memory is taken back, which
-    /// may be long after it was last served; if it is overwritten before, it is not told of.
+    /// may be long after it was last served; if it is overwritten before, it is not told of. A panic ends the call of the
+    /// listener and nothing else.
     ///
     /// ```
     /// # use ebbtide::{Cache, Cause, ByteSize};
@@ -38,7 +40,10 @@ impl Cache {
     /// # Errors
     /// `ListenerLimit`: a cache can have four listeners. They stay as long as it does.
     pub fn on_removal(&self, listener: impl Fn(Removal<'_>) + Send + Sync + 'static) -> Result<(), Error> {
-        let accepted = self.shared.store.on_removal(move |removed| listener(Removal { removed }));
+        let accepted = self.shared.store.on_removal(move |removed| {
+            // The work around it holds locks: a panic would go on to all who want them later. Its message is out.
+            let _ = catch_unwind(AssertUnwindSafe(|| listener(Removal { removed })));
+        });
         accepted.then_some(()).ok_or(Error::ListenerLimit { limit: LISTENERS })
     }
 }

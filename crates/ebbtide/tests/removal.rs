@@ -1,6 +1,7 @@
 //! Listeners of removals.
 
 use ebbtide::{ByteSize, Cache, Cause, Clock, Error, Ttl};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -102,4 +103,21 @@ fn there_are_four_listeners_at_most() {
         cache.on_removal(|_| ()).unwrap();
     }
     assert_eq!(cache.on_removal(|_| ()), Err(Error::ListenerLimit { limit: 4 }));
+}
+
+#[test]
+fn a_listener_that_panics_harms_nobody() {
+    let cache = Cache::builder().memory(ByteSize::mib(2)).clock(Clock::Manual).build().unwrap();
+    let number = |key: &[u8]| u32::from_be_bytes(key.try_into().unwrap());
+    cache.on_removal(move |removal| assert!(number(removal.key()) % 4096 != 7, "it panics now and then")).unwrap();
+    let told = Arc::new(AtomicU64::new(0));
+    let counts = Arc::clone(&told);
+    cache.on_removal(move |_| _ = counts.fetch_add(1, Ordering::Relaxed)).unwrap();
+    for n in 0..60_000u32 {
+        cache.insert(&n.to_be_bytes(), &[7; 50]).apply().unwrap();
+    }
+    let stats = cache.stats();
+    assert!(stats.evictions > 20_000, "{stats:?}");
+    assert_eq!(told.load(Ordering::Relaxed), stats.evictions, "others are told of everything");
+    cache.verify();
 }
