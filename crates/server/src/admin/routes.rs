@@ -55,6 +55,7 @@ fn snapshot(shared: &Shared) -> Snapshot {
     let latencies = || shared.samples.iter().map(|samples| &samples.latencies);
     Snapshot {
         time_unix_ms: unix_now().as_millis() as u64,
+        uptime: shared.uptime(),
         totals: shared.totals(),
         cache: shared.cache.pulse(),
         connections: lock(&shared.connections).len() as u64,

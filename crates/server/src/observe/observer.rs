@@ -1,6 +1,7 @@
 //! What is made of the counters second by second: differences, windows of latencies, events.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use ebbtide::Pulse;
 
@@ -16,6 +17,8 @@ const WINDOW: usize = 10;
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
     pub time_unix_ms: u64,
+    /// Since the server started, by a clock that nobody sets.
+    pub uptime: Duration,
     pub totals: Totals,
     pub cache: Pulse,
     pub connections: u64,
@@ -72,7 +75,7 @@ impl Observer {
     /// Accesses to keys per second, in the last seconds.
     pub fn key_rate(&self) -> f64 {
         let Some((first, last)) = self.seen.front().zip(self.seen.back()) else { return 0.0 };
-        let seconds = last.time_unix_ms.saturating_sub(first.time_unix_ms) as f64 / 1000.0;
+        let seconds = last.uptime.saturating_sub(first.uptime).as_secs_f64();
         let accesses = accesses(&last.totals.since(&first.totals));
         if seconds > 0.0 { accesses as f64 / seconds } else { 0.0 }
     }
@@ -168,7 +171,8 @@ mod tests {
 
     fn at(second: u64) -> Snapshot {
         let latencies = vec![Histogram::default(); Command::ALL.len()];
-        Snapshot { time_unix_ms: second * 1000, connections_limit: 7, latencies, ..Snapshot::default() }
+        let uptime = Duration::from_secs(second);
+        Snapshot { time_unix_ms: second * 1000, uptime, connections_limit: 7, latencies, ..Snapshot::default() }
     }
 
     #[test]
@@ -194,6 +198,20 @@ mod tests {
         };
         assert_eq!(*observer.points(), [expected]);
         assert_eq!(observer.key_rate(), 44.0);
+    }
+
+    #[test]
+    fn rates_do_not_mind_that_the_clock_was_set() {
+        for jump_ms in [0, 3_600_000, -9_999, -3_600_000i64] {
+            let mut observer = Observer::default();
+            for second in 1..=10u64 {
+                let totals = Totals { get_hits: 100 * second, ..Totals::default() };
+                let set = if second > 5 { jump_ms } else { 0 };
+                let time_unix_ms = (1_000_000_000 + 1000 * second).saturating_add_signed(set);
+                observer.observe(Snapshot { totals, time_unix_ms, ..at(second) });
+            }
+            assert_eq!(observer.key_rate(), 100.0, "set by {jump_ms} ms");
+        }
     }
 
     #[test]
