@@ -10,6 +10,8 @@ use std::hash::{BuildHasher, RandomState};
 
 /// Keys that a worker's sketch knows: a key with more than 1/256 of the accesses is always among them.
 const CAPACITY: usize = 256;
+/// Keys that weigh less than this are forgotten, which changes no share that anybody could see: an access weighs one.
+const LEAST_WEIGHT: f32 = 1.0 / 1024.0;
 
 /// The keys of one worker.
 #[derive(Default)]
@@ -65,6 +67,14 @@ impl HotKeys {
         let factor = factor as f32;
         self.weights.iter_mut().for_each(|weight| *weight *= factor);
         self.entries.iter_mut().for_each(|entry| entry.error *= factor);
+        for at in (0..self.entries.len()).rev().filter(|at| self.weights[*at] < LEAST_WEIGHT).collect::<Vec<_>>() {
+            self.hashes.swap_remove(at);
+            self.weights.swap_remove(at);
+            self.entries.swap_remove(at);
+        }
+        if self.entries.is_empty() {
+            self.total = 0.0;
+        }
     }
 }
 
@@ -130,6 +140,21 @@ mod tests {
         let found = shares(&sketches);
         assert_eq!(found[0].0, "new");
         assert!(found[0].1 > 0.9);
+    }
+
+    #[test]
+    fn what_nobody_asks_for_any_more_is_forgotten() {
+        let mut sketches = [HotKeys::default()];
+        sketches[0].add(b"old", 1e6);
+        sketches[0].add(b"other", 1e6);
+        for second in 0..20_000 {
+            sketches[0].decay(0.933);
+            let found = shares(&sketches);
+            assert!(found.iter().all(|(_, share)| *share <= 0.500_1), "{second}: {found:?}");
+        }
+        assert!(shares(&sketches).is_empty());
+        sketches[0].add(b"new", 1.0);
+        assert_eq!(shares(&sketches), [("new".to_string(), 1.0)]);
     }
 
     #[test]
