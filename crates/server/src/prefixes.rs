@@ -8,6 +8,8 @@ use std::io::Write;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use ebbtide_protocol::encoding::{is_binary, uri_encode};
+
 use crate::shared::lock;
 
 /// Prefixes at a time: a few megabytes at most.
@@ -73,11 +75,14 @@ impl Prefixes {
         }
     }
 
-    /// A line for each prefix.
+    /// A line for each prefix. A binary one, which may hold line ends, is encoded as metadump encodes keys.
     pub fn dump(&self, out: &mut Vec<u8>) {
         for (prefix, counts) in lock(&self.counts).iter() {
             out.extend_from_slice(b"PREFIX ");
-            out.extend_from_slice(prefix);
+            match is_binary(prefix) {
+                true => uri_encode(out, prefix),
+                false => out.extend_from_slice(prefix),
+            }
             let Counts { gets, hits, sets, deletes } = counts;
             write!(out, " get {gets} hit {hits} set {sets} del {deletes}\r\n")
                 .expect("a Vec takes all that is written to it");

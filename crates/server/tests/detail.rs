@@ -36,3 +36,12 @@ fn other_words_are_refused() {
     let usage = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n";
     assert_bytes(&server.talk(b"stats detail\r\nstats detail frob\r\n"), &[&usage[..], usage].concat());
 }
+
+#[test]
+fn a_binary_prefix_does_not_forge_lines() {
+    let server = TestServer::with(ServerOptions { count_prefixes: true, ..options() });
+    // The key is "a\r\nEND\r\nb:c".
+    server.talk(b"ms YQ0KRU5EDQpiOmM= 1 b\r\nx\r\n");
+    let expected = b"PREFIX a%0D%0AEND%0D%0Ab get 0 hit 0 set 1 del 0\r\nEND\r\n";
+    assert_bytes(&server.talk(b"stats detail dump\r\n"), expected);
+}
