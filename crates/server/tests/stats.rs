@@ -177,3 +177,25 @@ fn other_topics() {
     assert!(names(&own).iter().all(|name| !name.contains(':')));
     assert!(own.starts_with(concat!("STAT version ", env!("CARGO_PKG_VERSION"), "\r\n").as_bytes()));
 }
+
+#[test]
+fn numbers_stay_sane_while_others_reset_them() {
+    let threads = 8;
+    let server = TestServer::with(ServerOptions { threads, ..options() });
+    let rounds = 2_000;
+    // Connections go to the workers in turn: these run at the same time.
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let answer =
+                    server.talk(&b"set k 0 0 1\r\nv\r\nstats reset\r\nstats\r\nstats slabs\r\n".repeat(rounds));
+                let text = String::from_utf8(answer).expect("text");
+                assert_eq!(text.matches("END\r\n").count(), 2 * rounds);
+                for line in text.lines().filter(|line| line.starts_with("STAT total_items ")) {
+                    let stored: usize = line["STAT total_items ".len()..].parse().expect("a number");
+                    assert!(stored <= threads * rounds, "{line}");
+                }
+            });
+        }
+    });
+}

@@ -22,8 +22,9 @@ const BUCKET_BYTES: u64 = 64;
 /// The only slab class.
 const CLASS: u32 = 1;
 
-/// Counts since the last `stats reset`.
+/// Counts since the last `stats reset`, and the cache as it is.
 struct Counts {
+    cache: ebbtide::Stats,
     totals: Totals,
     stored: u64,
     evictions: u64,
@@ -70,9 +71,11 @@ impl Executor {
         reply::OK
     }
 
-    fn counts(&self, cache: &ebbtide::Stats) -> Counts {
+    fn counts(&self) -> Counts {
         let shared = &self.shared;
         let baseline = lock(&shared.baseline);
+        // Behind the lock, as all that is subtracted from: a look from before a reset would be less than what it remembers.
+        let cache = self.cache.stats();
         Counts {
             totals: shared.totals().since(&baseline.totals),
             stored: cache.stored_total - baseline.cache.stored_total,
@@ -84,13 +87,14 @@ impl Executor {
             rejected: shared.rejected.load(Ordering::Relaxed) - baseline.rejected,
             listen_disabled: shared.listen_disabled.load(Ordering::Relaxed) - baseline.listen_disabled,
             listen_disabled_us: shared.listen_disabled_us.load(Ordering::Relaxed) - baseline.listen_disabled_us,
+            cache,
         }
     }
 
     fn general(&self, out: &mut Vec<u8>) {
         let shared = &self.shared;
-        let cache = self.cache.stats();
-        let counts = self.counts(&cache);
+        let counts = self.counts();
+        let cache = &counts.cache;
         stat(out, "pid", std::process::id());
         stat(out, "uptime", (shared.uptime() + self.cache.skipped_time()).as_secs());
         stat(out, "time", self.unix_now().as_secs());
@@ -185,11 +189,11 @@ impl Executor {
     }
 
     fn items(&self, out: &mut Vec<u8>) {
-        let cache = self.cache.stats();
+        let counts = self.counts();
+        let cache = &counts.cache;
         if cache.items == 0 {
             return;
         }
-        let counts = self.counts(&cache);
         let mut item = |name: &str, value: u64| stat(out, &format!("items:{CLASS}:{name}"), value);
         let census = self.cache.census();
         item("number", cache.items);
@@ -201,10 +205,10 @@ impl Executor {
     }
 
     fn slabs(&self, out: &mut Vec<u8>) {
-        let cache = self.cache.stats();
-        let counts = self.counts(&cache);
-        let totals = counts.totals;
-        let used = cache.segments_total - cache.segments_free;
+        let counts = self.counts();
+        let (cache, totals) = (&counts.cache, &counts.totals);
+        // The two are not of the same moment.
+        let used = cache.segments_total.saturating_sub(cache.segments_free);
         let mut class = |name: &str, value: u64| stat(out, &format!("{CLASS}:{name}"), value);
         class("chunk_size", cache.segment_bytes);
         class("chunks_per_page", 1);
