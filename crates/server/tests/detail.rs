@@ -16,8 +16,11 @@ fn prefixes_are_counted_while_detail_is_on() {
     let expected: &[u8] = b"PREFIX a get 3 hit 2 set 2 del 2\r\nPREFIX b get 1 hit 0 set 0 del 0\r\nEND\r\n";
     assert_bytes(&server.talk(b"stats detail dump\r\n"), expected);
     assert!(String::from_utf8_lossy(&server.talk(b"stats settings\r\n")).contains("STAT detail_enabled yes\r\n"));
+    server.talk(b"ms c:1 1\r\n5\r\nmg c:1\r\nmd c:1 C1\r\nmd c:1 I\r\nmd c:1\r\nmg c:1 N9\r\n");
+    let with_meta = [&expected[..expected.len() - 5], b"PREFIX c get 2 hit 1 set 1 del 2\r\nEND\r\n"].concat();
+    assert_bytes(&server.talk(b"stats detail dump\r\n"), &with_meta);
     server.talk(b"stats detail off\r\nget a:1\r\n");
-    assert_bytes(&server.talk(b"stats detail dump\r\n"), expected);
+    assert_bytes(&server.talk(b"stats detail dump\r\n"), &with_meta);
     server.talk(b"stats reset\r\n");
     assert_bytes(&server.talk(b"stats detail dump\r\n"), b"END\r\n");
 }

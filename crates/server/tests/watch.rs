@@ -6,7 +6,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
+use common::packet::{self, Packet, ask};
 use common::{TestServer, assert_bytes, options, read_exactly, read_to_end, set, stat};
+use ebbtide_protocol::binary::reply::Status;
 use ebbtide_server::ServerOptions;
 
 /// A watcher of these kinds.
@@ -91,6 +93,55 @@ fn deletions_tell_the_size_of_what_went() {
     let mut watcher = watch(&server, "deletions");
     server.talk(&[&set("k", b"abcd")[..], b"delete none\r\ndelete k\r\n"].concat());
     assert_eq!(line(&mut watcher), "type=deleted key=k cmd=delete clsid=1 size=4");
+    server.talk(&[&set("m", b"abc")[..], b"md m C1\r\nmd m I\r\nmd none\r\nmd m q\r\n"].concat());
+    assert_eq!(line(&mut watcher), "type=deleted key=m cmd=md clsid=1 size=3");
+    let mut stream = server.connect();
+    let token = ask(&mut stream, &packet::set(b"b", b"12345")).cas;
+    for (cas, status) in [(token + 1, Status::Exists as u16), (token, packet::OK)] {
+        let delete = Packet { opcode: packet::DELETE, key: b"b", cas, ..Packet::default() };
+        assert_eq!(ask(&mut stream, &delete.bytes()).status, status);
+    }
+    assert_eq!(line(&mut watcher), "type=deleted key=b cmd=delete clsid=1 size=5");
+}
+
+#[test]
+fn meta_commands_are_told_as_look_ups() {
+    let server = TestServer::new();
+    let mut watcher = watch(&server, "fetchers mutations");
+    let hit = |size| format!("type=item_get key=k status=found clsid=1 size={size}");
+    let miss = "type=item_get key=k status=not_found clsid=0 size=0".to_string();
+    let stored = "type=item_store key=k status=stored cmd=set ttl=0 clsid=1 size=2".to_string();
+    let huge = [&b"ms k 17825792 ME\r\n"[..], &vec![0; 17 << 20], b"\r\n"].concat();
+    for (command, expected) in [
+        (&b"mg k\r\n"[..], miss.clone()),
+        (b"mg k N30\r\n", miss.clone()),
+        (b"mg k v N30\r\n", hit(0)),
+        (b"ms k 2\r\n10\r\n", stored.clone()),
+        (b"ma k D90\r\n", hit(3)),
+        (b"ma k C1\r\n", hit(3)),
+        (b"me k\r\n", hit(3)),
+        (b"md k I\r\n", hit(3)),
+        (b"mg k T50\r\n", hit(3)),
+        (b"md k C1\r\n", hit(3)),
+        (b"md k\r\n", hit(3)),
+        (b"md k\r\n", miss.clone()),
+        (b"me k\r\n", miss.clone()),
+        (b"ma k\r\n", miss.clone()),
+        (b"ma k N0\r\n", miss.clone()),
+        (&huge, "type=item_store key=k status=too_large cmd=add ttl=0 clsid=1 size=0".to_string()),
+        (b"me k\r\n", miss),
+    ] {
+        server.talk(command);
+        assert_eq!(line(&mut watcher), expected, "{}", command[..command.len().min(20)].escape_ascii());
+    }
+}
+
+#[test]
+fn watching_is_no_use_of_a_key() {
+    let server = TestServer::new();
+    let _watcher = watch(&server, "fetchers");
+    server.talk(b"set n 0 0 1\r\n5\r\nincr n 1\r\nma n\r\nmd n I\r\nme n\r\n");
+    assert_bytes(&server.talk(b"mg n h u\r\n"), b"HD h0 X W\r\n");
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! delete, touch, incr and decr.
 
-use ebbtide::Error;
+use ebbtide::{Changed, Error};
 use ebbtide_protocol::reply;
 
 use super::{Executor, Reply};
+use crate::watch::DeleteCommand;
 
 impl Executor {
     pub(super) fn delete(&self, key: &[u8], reply: Reply<'_>) {
-        if self.delete_noted(key) {
+        if self.delete_noted(key, None, DeleteCommand::Delete) == Changed::Done(()) {
             self.counters().delete_hits.add(1);
             reply.line(reply::DELETED);
         } else {

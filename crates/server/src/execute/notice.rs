@@ -1,12 +1,12 @@
 //! What watchers are told of commands, and what is counted by key prefix. Where neither is wanted, a command costs a look
 //! at a word for each.
 
-use ebbtide::{Error, Lookup, Mode, Stored, Ttl};
+use ebbtide::{Changed, Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Watched, reply};
 
 use super::{Executor, Next};
 use crate::output::Output;
-use crate::watch::{Fetched, Kind, StoreCommand, StoreEvent, StoreStatus};
+use crate::watch::{DeleteCommand, Fetched, Kind, StoreCommand, StoreEvent, StoreStatus};
 
 impl Executor {
     pub(super) fn watch(&self, watched: Watched, output: &mut Output) -> Next {
@@ -55,7 +55,7 @@ impl Executor {
     #[inline]
     pub(super) fn note_keyed(&self, key: &[u8], found: bool) {
         if self.tells_fetches() {
-            let length = self.cache.get(key).item().map_or(0, |item| item.len());
+            let length = self.cache.peek(key).item().map_or(0, |item| item.len());
             self.tell_fetch(key, found.then_some(length));
         }
     }
@@ -103,25 +103,27 @@ impl Executor {
         self.shared.watching.store(key, self.connection.get(), &StoreEvent { command, status, ttl_seconds, length });
     }
 
-    /// Deletes a key and notes that, if it is wanted.
-    pub(super) fn delete_noted(&self, key: &[u8]) -> bool {
+    /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted.
+    pub(super) fn delete_noted(&self, key: &[u8], expected: Option<u64>, command: DeleteCommand) -> Changed<()> {
+        let delete = || match expected {
+            Some(token) => self.cache.delete_if(key, token),
+            None if self.cache.delete(key) => Changed::Done(()),
+            None => Changed::Absent,
+        };
         if self.shared.prefixes.is_counting() {
             self.shared.prefixes.count_delete(key);
         }
         let watching = &self.shared.watching;
         if !watching.wants(Kind::Deletion) && !watching.wants(Kind::Fetch) {
-            return self.cache.delete(key);
+            return delete();
         }
-        let length = match self.cache.get(key) {
-            Lookup::Hit(item) => item.len(),
-            Lookup::Miss => 0,
-        };
-        let deleted = self.cache.delete(key);
+        let length = self.cache.peek(key).item().map_or(0, |item| item.len());
+        let deleted = delete();
         if watching.wants(Kind::Fetch) {
-            self.tell_fetch(key, deleted.then_some(length));
+            self.tell_fetch(key, (deleted != Changed::Absent).then_some(length));
         }
-        if deleted && watching.wants(Kind::Deletion) {
-            watching.delete(key, length);
+        if deleted == Changed::Done(()) && watching.wants(Kind::Deletion) {
+            watching.delete(key, command, length);
         }
         deleted
     }

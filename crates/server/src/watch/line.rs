@@ -45,6 +45,13 @@ pub struct StoreEvent {
     pub length: usize,
 }
 
+/// What removed an item at a client's wish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeleteCommand {
+    Delete,
+    MetaDelete,
+}
+
 /// Why a connection was closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
@@ -101,9 +108,13 @@ pub fn item_store(line: &mut Vec<u8>, key: &[u8], connection: usize, store: &Sto
     write_to!(line, " status={status} cmd={command} ttl={ttl} clsid=1 cfd={connection} size={length}");
 }
 
-pub fn deleted(line: &mut Vec<u8>, key: &[u8], length: usize) {
+pub fn deleted(line: &mut Vec<u8>, key: &[u8], command: DeleteCommand, length: usize) {
     keyed(line, "deleted", key);
-    write_to!(line, " cmd=delete clsid=1 size={length}");
+    let command = match command {
+        DeleteCommand::Delete => "delete",
+        DeleteCommand::MetaDelete => "md",
+    };
+    write_to!(line, " cmd={command} clsid=1 size={length}");
 }
 
 pub fn eviction(line: &mut Vec<u8>, removal: &Removal<'_>) {

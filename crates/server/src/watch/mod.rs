@@ -14,7 +14,7 @@ use ebbtide_protocol::Watched;
 
 use crate::shared::{ConnectionInfo, Inbox, lock};
 
-pub use line::{CloseReason, Fetched, StoreCommand, StoreEvent, StoreStatus};
+pub use line::{CloseReason, DeleteCommand, Fetched, StoreCommand, StoreEvent, StoreStatus};
 
 /// Watchers at a time, as memcached has it.
 const WATCHERS: usize = 20;
@@ -140,8 +140,8 @@ impl Watching {
         self.tell(Kind::Mutation, |line| line::item_store(line, key, connection, store));
     }
 
-    pub fn delete(&self, key: &[u8], length: usize) {
-        self.tell(Kind::Deletion, |line| line::deleted(line, key, length));
+    pub fn delete(&self, key: &[u8], command: DeleteCommand, length: usize) {
+        self.tell(Kind::Deletion, |line| line::deleted(line, key, command, length));
     }
 
     pub fn evict(&self, removal: &Removal<'_>) {
@@ -227,7 +227,7 @@ mod tests {
         assert!(!watching.wants(Kind::Fetch));
         let one = watch(&watching);
         assert!(watching.wants(Kind::Fetch) && !watching.wants(Kind::Eviction));
-        watching.delete(b"k", 1);
+        watching.delete(b"k", DeleteCommand::Delete, 1);
         assert_eq!(taken(&one), "");
         watching.fetch(b"k", 7, Fetched::Miss);
         assert!(taken(&one).ends_with("gid=2 type=item_get key=k status=not_found clsid=0 cfd=7 size=0\n"));

@@ -13,6 +13,7 @@ use super::Executor;
 use super::intake::Entry;
 use crate::observe;
 use crate::output::Output;
+use crate::watch::DeleteCommand;
 
 pub use get::BinaryRun;
 pub use put::PutBody;
@@ -123,12 +124,7 @@ impl Executor {
     }
 
     fn delete_binary(&self, head: Head, key: &[u8], cas: u64, output: &mut Output) {
-        let deleted = match cas {
-            0 if self.delete_noted(key) => Changed::Done(()),
-            0 => Changed::Absent,
-            _ => self.cache.delete_if(key, cas),
-        };
-        match deleted {
+        match self.delete_noted(key, (cas != 0).then_some(cas), DeleteCommand::Delete) {
             Changed::Done(()) => {
                 self.counters().delete_hits.add(1);
                 self.done(head, 0, output);

@@ -28,7 +28,14 @@ impl Executor {
             true => (&counters.incr_hits, &counters.incr_misses),
             false => (&counters.decr_hits, &counters.decr_misses),
         };
-        match self.cache.count(key, &count) {
+        let counted = self.cache.count(key, &count);
+        let found = match &counted {
+            Ok(Changed::Done(number)) => !number.is_new,
+            Ok(Changed::Exists) | Err(Error::NotNumeric) => true,
+            Ok(Changed::Absent) | Err(_) => false,
+        };
+        self.note_keyed(key, found);
+        match counted {
             Ok(Changed::Done(number)) => {
                 hits.add(u64::from(!number.is_new));
                 if number.is_new || !meta.has(b'q') {

@@ -6,25 +6,22 @@ use ebbtide_protocol::{Meta, reply};
 use super::answer_code;
 use crate::execute::Executor;
 use crate::output::Output;
+use crate::watch::DeleteCommand;
 
 impl Executor {
     pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
         let counters = self.counters();
         let done = if meta.has(b'I') {
-            match self.mark_stale(meta, key) {
-                Ok(done) => done,
-                Err(_) => return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY),
-            }
-        } else {
-            let done = match meta.number(b'C') {
-                Some(token) => self.cache.delete_if(key, token),
-                None if self.cache.delete(key) => Changed::Done(()),
-                None => Changed::Absent,
+            let Ok(done) = self.mark_stale(meta, key) else {
+                return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
             };
+            self.note_keyed(key, done != Changed::Absent);
+            done
+        } else {
+            let done = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete);
             counters.delete_hits.add(u64::from(done == Changed::Done(())));
             done
         };
-        self.note_keyed(key, done != Changed::Absent);
         let code = match done {
             Changed::Done(()) if meta.has(b'q') => return,
             Changed::Done(()) => b"HD",

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ebbtide::{Item, Lookup, Mark, Revision, Visit, Visited};
+use ebbtide_protocol::encoding::base64_encode;
 use ebbtide_protocol::{Keys, Meta, reply};
 
 use super::{Remaining, answer_code, reflect};
@@ -203,6 +204,9 @@ impl Executor {
             }
             Ok(Visited::Created { token }) => {
                 hits.add(1);
+                if self.notes_gets() {
+                    self.note_get(key, None);
+                }
                 let new_life = |letter, _| match letter {
                     b'T' | b'N' => self.life(meta, letter).map(Remaining::anew),
                     _ => None,
@@ -225,14 +229,16 @@ impl Executor {
     /// Executes me.
     pub(super) fn meta_debug(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
         self.counters().meta_commands.add(1);
-        let Lookup::Hit(item) = self.cache.peek(key) else {
+        let lookup = self.cache.peek(key);
+        self.note_keyed(key, lookup.is_hit());
+        let Lookup::Hit(item) = lookup else {
             return answer_code(meta, key, b"EN", output);
         };
         let facts = Facts::of(&item, item.cas());
         let out = output.bytes();
         out.extend_from_slice(b"ME ");
         match meta.has(b'b') {
-            true => out.extend_from_slice(meta.key_word()),
+            true => base64_encode(out, key),
             false => out.extend_from_slice(key),
         }
         // memcached tells what is left with a minus before it.

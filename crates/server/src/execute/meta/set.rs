@@ -1,6 +1,6 @@
 //! ms: all storage commands in one.
 
-use ebbtide::{Error, Mode, Stored, Written};
+use ebbtide::{Error, Mode, Stored, Ttl, Written};
 use ebbtide_protocol::{MAX_KEY, Meta, MetaSet, reply};
 
 use super::reflect;
@@ -49,6 +49,8 @@ impl Executor {
             // A client that could not write the new value must not go on reading the old one.
             self.cache.delete(key);
             self.counters().store_too_large.add(1);
+            let error = Error::ValueTooLarge { length, limit: self.cache.max_value().as_bytes() };
+            self.note_store(key, mode(meta), || Ttl::Never, 0, Err(&error));
             output.bytes().extend_from_slice(reply::TOO_LARGE);
             return match set.value {
                 Some(_) => Next::Continue,
