@@ -313,7 +313,7 @@ pub fn number_word(value: Location) -> Location {
 }
 
 /// The decimal number at the start of a value, as memcached 1.6 reads it with strtoull: spaces, a sign, digits, then the
-/// end or a space, after which anything may follow.
+/// end, a NUL or a space, after which anything may follow.
 pub fn parse_number(value: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| matches!(byte, b' ' | 0x09..=0x0D);
     let start = value.iter().position(|byte| !is_space(byte)).unwrap_or(value.len());
@@ -323,7 +323,7 @@ pub fn parse_number(value: &[u8]) -> Option<u64> {
         rest => (false, rest),
     };
     let count = digits.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    if count == 0 || digits.get(count).is_some_and(|byte| !is_space(byte)) {
+    if count == 0 || digits.get(count).is_some_and(|byte| *byte != 0 && !is_space(byte)) {
         return None;
     }
     let number: u64 = std::str::from_utf8(&digits[..count]).ok()?.parse().ok()?;
@@ -425,10 +425,12 @@ mod tests {
             (b"+5", 5),
             (b"1\nab", 1),
             (b"12 abc", 12),
+            (b"5\0", 5),
+            (b"5\0x", 5),
         ] {
             assert_eq!(parse_number(value), Some(number), "{value:?}");
         }
-        for bad in [&b""[..], b" ", b" abc", b"-1", b"1a", b"1.0", b"a", b"18446744073709551616"] {
+        for bad in [&b""[..], b" ", b" abc", b"-1", b"1a", b"1.0", b"a", b"18446744073709551616", b"\0", b"\x005"] {
             assert_eq!(parse_number(bad), None, "{bad:?}");
         }
     }
