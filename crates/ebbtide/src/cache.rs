@@ -81,14 +81,14 @@ impl Cache {
         let shared = &*self.shared;
         let now_ms = shared.time.coarse_ms();
         let item = shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms);
-        self.lookup(item, now_ms)
+        self.lookup(item)
     }
 
     #[inline(always)]
-    pub(crate) fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>, now_ms: u64) -> Lookup<'a> {
+    pub(crate) fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>) -> Lookup<'a> {
         match item {
             Some(item) if !self.shared.time.has_expired(item.expiry_seconds()) => {
-                Lookup::Hit(Item { item, store: &self.shared.store, now_ms })
+                Lookup::Hit(Item { item, store: &self.shared.store })
             }
             Some(_) => self.expired(),
             None => Lookup::Miss,
@@ -114,7 +114,7 @@ impl Cache {
         let shared = &*self.shared;
         let now_ms = shared.time.coarse_ms();
         let participant = shared.participant();
-        shared.store.get_batch(&participant, keys, now_ms, |i, item| answer(i, self.lookup(item, now_ms)));
+        shared.store.get_batch(&participant, keys, now_ms, |i, item| answer(i, self.lookup(item)));
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -205,10 +205,9 @@ impl Cache {
         let shared = &*self.shared;
         let participant = shared.participant();
         let hash = shared.store.hash(key);
-        let (item, now_ms) = shared.with_room(&participant, |now_ms| {
-            Ok((shared.store.get_and_touch(&participant, key, hash, ttl, now_ms)?, now_ms))
-        })?;
-        Ok(self.lookup(item, now_ms))
+        let item = shared
+            .with_room(&participant, |now_ms| shared.store.get_and_touch(&participant, key, hash, ttl, now_ms))?;
+        Ok(self.lookup(item))
     }
 
     /// Everything that is stored before now + `delay` is gone from then on. A delayed flush replaces one that waits.

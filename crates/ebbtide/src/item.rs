@@ -37,7 +37,6 @@ impl<'a> Lookup<'a> {
 pub struct Item<'a> {
     pub(crate) item: ebbtide_store::Item<'a>,
     pub(crate) store: &'a Arc<Store>,
-    pub(crate) now_ms: u64,
 }
 
 impl Item<'_> {
@@ -93,8 +92,7 @@ impl Item<'_> {
 
     /// Remaining life; `None` if it never expires.
     pub fn ttl(&self) -> Option<Duration> {
-        let expiry_seconds = self.item.expiry_seconds()?;
-        Some(Duration::from_millis((expiry_seconds * 1000).saturating_sub(self.now_ms)))
+        self.item.remaining_ms().map(Duration::from_millis)
     }
 
     /// The value in pieces: one for all but values longer than a segment.

@@ -26,7 +26,7 @@ impl Cache {
         let shared = &*self.shared;
         let now_ms = shared.time.coarse_ms();
         let item = shared.store.peek(&shared.participant(), key, shared.store.hash(key), now_ms);
-        self.lookup(item, now_ms)
+        self.lookup(item)
     }
 
     /// Looks an entry up, asks `revise` what shall become of it, and does that, as one operation: of several who find an
@@ -43,18 +43,14 @@ impl Cache {
         let shared = &*self.shared;
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
-        let wrap = |item, now_ms| Item { item, store: &shared.store, now_ms };
-        let (visited, now_ms) = shared.with_room(&participant, |now_ms| {
-            let visited = shared.store.visit(&participant, target, visit, now_ms, |item| {
-                let item = wrap(item.clone(), now_ms);
-                revise(&item)
-            })?;
-            Ok((visited, now_ms))
+        let wrap = |item| Item { item, store: &shared.store };
+        let visited = shared.with_room(&participant, |now_ms| {
+            shared.store.visit(&participant, target, visit, now_ms, |item| revise(&wrap(item.clone())))
         })?;
         Ok(match visited {
             ebbtide_store::Visited::Absent => Visited::Absent,
             ebbtide_store::Visited::Created { token } => Visited::Created { token },
-            ebbtide_store::Visited::Found { item, token } => Visited::Found { item: wrap(item, now_ms), token },
+            ebbtide_store::Visited::Found { item, token } => Visited::Found { item: wrap(item), token },
         })
     }
 

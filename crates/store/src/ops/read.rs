@@ -198,6 +198,13 @@ impl Item<'_> {
         u64::from(metadata) + u64::from(self.item.header.value_length).max(self.len() as u64)
     }
 
+    /// What is left of its life, by the newest time that the store knows: a look at an older time would find more left than
+    /// was given. `None` if it never expires.
+    pub fn remaining_ms(&self) -> Option<u64> {
+        let now_ms = self.store.clock.observe(0).ms;
+        self.expiry_seconds().map(|seconds| (seconds * 1000).saturating_sub(now_ms))
+    }
+
     /// When it expires, in seconds of the store's time; `None` for never.
     pub fn expiry_seconds(&self) -> Option<u64> {
         self.store.segments.header(self.item.at.segment()).expiry_seconds(self.item.header.expiry)

@@ -132,7 +132,8 @@ impl Store {
         }
         let moment = self.moment(now_ms);
         let target = (write.key, write.hash);
-        let is_over = self.life(write.ttl, moment).is_none();
+        // What may be stored as stale gets the life of the present value.
+        let is_over = !write.mode.looks_first() && self.life(write.ttl, moment).is_none();
         let length = write.value.len() as u64;
         if length > self.options.value_bytes_max && !is_over {
             return Err(Error::TooLarge { bytes: length, limit: self.options.value_bytes_max });
