@@ -25,6 +25,9 @@ enum Said {
     Closed,
 }
 
+/// A value, or that it has no line end behind it.
+type Value<'a> = Result<&'a [u8], Rejection>;
+
 pub fn check(input: &[u8]) {
     let whole = read(input, &[input.len()]);
     let pieces = read(input, &cuts(input));
@@ -62,20 +65,14 @@ fn read(input: &[u8], ends: &[usize]) -> Vec<Said> {
                     }
                 }
                 Step::Request(Request::Store(mut store)) => {
-                    let length = store.length as usize;
-                    let value = match store.value.take() {
-                        Some(value) => value,
-                        None => {
-                            let Some(block) = input[at..].get(..length + 2) else { return said };
-                            at += length + 2;
-                            if !block.ends_with(b"\r\n") {
-                                said.push(rejected(Rejection::BadDataChunk, store.noreply));
-                                continue;
-                            }
-                            &block[..length]
-                        }
-                    };
-                    said.push(Said::Stored { command: format!("{store:?}"), value: value.to_vec() });
+                    let value = store.value.take();
+                    let Some(value) = block(input, &mut at, store.length, value) else { return said };
+                    said.push(stored(format!("{store:?}"), value, store.noreply));
+                }
+                Step::Request(Request::MetaSet(mut set)) => {
+                    let value = set.value.take();
+                    let Some(value) = block(input, &mut at, set.length, value) else { return said };
+                    said.push(stored(format!("{set:?}"), value, false));
                 }
                 Step::Request(request) => said.push(Said::Other(format!("{request:?}"))),
                 Step::Reject { rejection, noreply } => {
@@ -89,6 +86,24 @@ fn read(input: &[u8], ends: &[usize]) -> Vec<Said> {
         assert!(held <= bound, "{held} bytes are held back; the bound is {bound}");
     }
     said
+}
+
+/// A value with its line end, taken off the input if it did not come with its line; `None` if it has not all come.
+fn block<'a>(input: &'a [u8], at: &mut usize, length: u32, value: Option<&'a [u8]>) -> Option<Value<'a>> {
+    if let Some(value) = value {
+        return Some(Ok(value));
+    }
+    let length = length as usize;
+    let block = input[*at..].get(..length + 2)?;
+    *at += block.len();
+    Some(block.strip_suffix(b"\r\n").ok_or(Rejection::BadDataChunk))
+}
+
+fn stored(command: String, value: Value<'_>, noreply: bool) -> Said {
+    match value {
+        Ok(value) => Said::Stored { command, value: value.to_vec() },
+        Err(rejection) => rejected(rejection, noreply),
+    }
 }
 
 fn rejected(rejection: Rejection, noreply: bool) -> Said {
