@@ -61,6 +61,9 @@ fn keys_may_come_in_base64() {
         "ma bg== b N0 k v\r\nmd bg== b k\r\nmg YWI b\r\n",
         "VA 1 kbg== b\r\n0\r\nHD kbg== b\r\nCLIENT_ERROR error decoding key\r\n",
     );
+    // me tells the key as it is usually written, however it was.
+    let debug = server.talk(b"ms .Y=Q= 1 b\r\nv\r\nme .Y=Q= b\r\n");
+    assert!(debug.starts_with(b"HD\r\nME YA== "), "{}", debug.escape_ascii());
 }
 
 #[test]
