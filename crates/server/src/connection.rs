@@ -52,6 +52,8 @@ pub struct Connection {
     closing: bool,
     /// It is closed for what it has sent.
     pub refused: bool,
+    /// It has ended a command, sent a part of a value, or taken a part of an answer: what an idle one does not.
+    pub active: bool,
     /// It is in the worker's list of connections to drive.
     pub queued: bool,
 }
@@ -80,6 +82,7 @@ impl Connection {
             reads_on: false,
             closing: false,
             refused: false,
+            active: false,
             queued: false,
         }
     }
@@ -146,6 +149,7 @@ impl Connection {
             }
             let input = &buffers.input[..have];
             let progress = self.session.process(executor, input, &mut buffers.output);
+            self.active |= progress.requests > 0 || self.session.is_receiving();
             buffers.input.copy_within(progress.consumed..have, 0);
             have -= progress.consumed;
             self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
@@ -200,7 +204,9 @@ impl Connection {
         if sent.is_err() {
             *output = Output::default();
         }
-        executor.counters().bytes_written.add(sent?);
+        let sent = sent?;
+        self.active |= sent > 0;
+        executor.counters().bytes_written.add(sent);
         if output.is_empty() {
             return self.stream.is_flushed();
         }
@@ -213,6 +219,7 @@ impl Connection {
             return self.stream.is_flushed();
         };
         let sent = output.send(&mut self.stream)?;
+        self.active |= sent > 0;
         executor.counters().bytes_written.add(sent);
         if !output.is_empty() {
             return Ok(false);

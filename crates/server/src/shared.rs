@@ -100,7 +100,8 @@ pub struct ConnectionInfo {
     pub peer: String,
     /// Which of `Shared::listeners` it came through.
     pub listener: usize,
-    /// When it last sent or took something, in milliseconds since the server started.
+    /// When it last ended a command, sent a part of a value, or took a part of an answer, in milliseconds since the
+    /// server started.
     pub active_ms: AtomicU64,
     pub state: AtomicU8,
 }

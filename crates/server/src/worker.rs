@@ -34,6 +34,8 @@ pub struct Worker {
     /// Connections that watch.
     watching: Vec<usize>,
     next_idle_scan: Instant,
+    /// When this round began, in milliseconds since the server started.
+    round_ms: u64,
 }
 
 impl Worker {
@@ -49,6 +51,7 @@ impl Worker {
             buffers: Buffers::new(),
             watching: Vec::new(),
             next_idle_scan: Instant::now(),
+            round_ms: 0,
         }
     }
 
@@ -79,7 +82,7 @@ impl Worker {
         }
         let now = Instant::now();
         self.executor.probe().begin_round(now);
-        let now_ms = self.ms_at(now);
+        self.round_ms = self.ms_at(now);
         let mut woken = false;
         for event in events.iter() {
             if event.token() == WAKER {
@@ -94,7 +97,6 @@ impl Worker {
             if event.is_readable() || event.is_error() {
                 connection.set_readable(event.is_read_closed() || event.is_error() || event.is_priority());
             }
-            connection.info.active_ms.store(now_ms, Ordering::Relaxed);
             if !connection.queued {
                 connection.queued = true;
                 self.queue.push(index);
@@ -155,7 +157,11 @@ impl Worker {
         };
         connection.queued = false;
         let limit = self.shared.options.requests_per_event;
-        match connection.drive(&self.executor, &mut self.buffers, limit) {
+        let driven = connection.drive(&self.executor, &mut self.buffers, limit);
+        if std::mem::take(&mut connection.active) {
+            connection.info.active_ms.store(self.round_ms, Ordering::Relaxed);
+        }
+        match driven {
             Ok(Driven::Wait) => self.attend(index),
             Ok(Driven::Yield) => {
                 connection.queued = true;

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -65,6 +65,30 @@ fn idle_connections_are_closed() {
     stream.write_all(b"set k 0 0 100000\r\nabc").expect("a write");
     assert_bytes(&read_to_end(&mut stream), b"");
     assert_eq!(server.stat("idle_kicks"), 2);
+}
+
+#[test]
+fn who_ends_no_command_is_idle_and_who_is_slow_is_not() {
+    let timeout = Some(Duration::from_secs(2));
+    let server = TestServer::with(ServerOptions { idle_timeout: timeout, threads: 1, ..options() });
+    assert_bytes(&server.talk(&set("k", &value(12 << 20))), b"STORED\r\n");
+    let (mut unfinished, mut sending, mut taking) = (server.connect(), server.connect(), server.connect());
+    sending.write_all(b"set slow 0 0 1000000\r\n").expect("a write");
+    socket2::SockRef::from(&taking).set_recv_buffer_size(16 << 10).expect("a smaller buffer");
+    taking.write_all(b"get k\r\n").expect("a write");
+    unfinished.set_nonblocking(true).expect("a socket");
+    for _ in 0..400 {
+        std::thread::sleep(Duration::from_millis(10));
+        match unfinished.write(b"x").and_then(|_| unfinished.read(&mut [0])) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Ok(0) | Err(_) => break,
+            Ok(_) => panic!("half a line was answered"),
+        }
+        sending.write_all(b"v").expect("a write");
+        read_exactly(&mut taking, 30_000);
+    }
+    assert_eq!(server.stat("idle_kicks"), 1);
+    assert_eq!(server.stat("curr_connections"), 3);
 }
 
 #[test]
