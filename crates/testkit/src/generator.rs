@@ -85,7 +85,12 @@ impl Generator {
     fn operation(&mut self) -> Operation {
         let key = self.key();
         match self.random.below(1000) {
-            0..270 => Operation::Get(key),
+            0..240 => Operation::Get(key),
+            240..255 => {
+                let token = self.random.chance(50).then(|| self.random.number());
+                Operation::MarkStale(key, token)
+            }
+            255..270 => Operation::Win(key),
             270..300 => {
                 let count = self.random.between(1, 40);
                 Operation::GetBatch((0..count).map(|_| self.key()).collect())

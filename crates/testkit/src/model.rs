@@ -22,6 +22,16 @@ struct Entry {
     flags: u32,
     expiry: Option<Expiry>,
     version: u64,
+    marks: Marks,
+}
+
+/// What stands beside a value.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    stale: bool,
+    won: bool,
+    /// Given by a client.
+    token: Option<u64>,
 }
 
 /// It must be gone at `latest_ms`, and not before `earliest_ms`.
@@ -122,7 +132,21 @@ impl Model {
                 self.live_anew(key, *life);
                 Ok(())
             }
-            (Operation::Touch(..) | Operation::GetAndTouch(..), Answer::Full) => self.excuse_full(),
+            (Operation::MarkStale(key, token), Answer::Was(present)) => {
+                self.settle(key, *present)?;
+                self.change(key, |entry| entry.marks = Marks { stale: true, won: false, token: *token });
+                Ok(())
+            }
+            (Operation::Win(key), Answer::Won(won)) => {
+                self.settle(key, won.is_some())?;
+                let Some(entry) = self.entries.get_mut(key) else { return Ok(()) };
+                let was_won = std::mem::replace(&mut entry.marks.won, true);
+                ensure(*won == Some(!was_won), || format!("it was won before: {was_won}"))
+            }
+            (
+                Operation::Touch(..) | Operation::GetAndTouch(..) | Operation::MarkStale(..) | Operation::Win(..),
+                Answer::Full,
+            ) => self.excuse_full(),
             (Operation::Increment(key, delta), _) => self.judge_number(key, answer, |n| n.wrapping_add(*delta)),
             (Operation::Decrement(key, delta), _) => self.judge_number(key, answer, |n| n.saturating_sub(*delta)),
             (Operation::Flush { delay_ms }, Answer::Done) => {
@@ -153,6 +177,11 @@ impl Model {
             format!("the value is another: {} bytes {start}", entry.value.len())
         })?;
         ensure(hit.flags == entry.flags, || format!("the flags are {}", entry.flags))?;
+        let marks = entry.marks;
+        let has_its_token = marks.token.is_none_or(|token| token == hit.token);
+        ensure((hit.stale, hit.won) == (marks.stale, marks.won) && has_its_token, || {
+            format!("stale {}, won {}, token {}; it has {marks:?}", hit.stale, hit.won, hit.token)
+        })?;
         match (hit.expiry_ms, entry.expiry) {
             (None, None) => Ok(()),
             (Some(said), Some(expiry)) => ensure((expiry.earliest_ms..=expiry.latest_ms).contains(&said), || {
@@ -167,6 +196,15 @@ impl Model {
         let ttl_ms = u64::from(seconds) * 1000;
         let latest_ms = self.now_ms + ttl_ms;
         Some(Expiry { earliest_ms: latest_ms - (ttl_ms * 16 / 1000).max(1000), latest_ms })
+    }
+
+    /// Changes what an entry holds, if it is there: its tokens of before are void.
+    fn change(&mut self, key: &[u8], change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.entries.get_mut(key) {
+            change(entry);
+            self.versions += 1;
+            entry.version = self.versions;
+        }
     }
 
     fn live_anew(&mut self, key: &[u8], life: Life) {
@@ -214,6 +252,7 @@ impl Model {
             flags: write.flags,
             expiry: self.expiry(write.life),
             version: self.versions,
+            marks: Marks::default(),
         };
         self.entries.insert(key.clone(), entry);
         self.live_anew(key, write.life);
@@ -229,11 +268,11 @@ impl Model {
             Answer::Stored => {
                 self.settle(&write.key, true)?;
                 ensure(length <= self.value_limit, || "the value is too large".into())?;
-                let entry = self.entries.get_mut(&write.key).expect("it was just found present");
-                let at = if write.mode == Mode::Append { entry.value.len() } else { 0 };
-                entry.value.splice(at..at, write.value.iter().copied());
-                self.versions += 1;
-                entry.version = self.versions;
+                self.change(&write.key, |entry| {
+                    let at = if write.mode == Mode::Append { entry.value.len() } else { 0 };
+                    entry.value.splice(at..at, write.value.iter().copied());
+                    entry.marks = Marks::default();
+                });
                 Ok(())
             }
             _ => Err("this is no answer to that".into()),
@@ -251,13 +290,18 @@ impl Model {
             }
             Answer::Number(Some(said)) => {
                 self.settle(key, true)?;
-                let entry = self.entries.get_mut(key).expect("it was just found present");
-                let new = number(&entry.value).map(change);
+                let new = number(&self.entries[key].value).map(change);
                 ensure(new == Some(*said), || format!("the number is {new:?}"))?;
-                // As memcached does: a shorter number is filled up with spaces.
-                entry.value = format!("{said:<width$}", width = entry.value.len()).into();
-                self.versions += 1;
-                entry.version = self.versions;
+                self.change(key, |entry| {
+                    // As memcached does: a shorter number is filled up with spaces, and one that outgrows its width is
+                    // another value.
+                    let text = format!("{said:<width$}", width = entry.value.len()).into_bytes();
+                    entry.marks = match text.len() > entry.value.len() {
+                        true => Marks::default(),
+                        false => Marks { token: None, ..entry.marks },
+                    };
+                    entry.value = text;
+                });
                 Ok(())
             }
             _ => Err("this is no answer to that".into()),
@@ -282,7 +326,7 @@ mod tests {
     }
 
     fn hit(value: &[u8], expiry_ms: Option<u64>) -> Answer {
-        Answer::Lookup(Some(Hit { value: value.to_vec(), flags: 0, token: 1, expiry_ms }))
+        Answer::Lookup(Some(Hit { value: value.to_vec(), flags: 0, token: 1, stale: false, won: false, expiry_ms }))
     }
 
     fn get() -> Operation {
@@ -332,6 +376,21 @@ mod tests {
         model.judge(&get(), &hit(b"v", None), None).unwrap();
         model.observe_time(10);
         assert!(model.judge(&get(), &hit(b"v", None), None).is_err());
+    }
+
+    #[test]
+    fn marks_are_judged() {
+        let mut model = Model::new(false, 100);
+        let win = Operation::Win(b"k".to_vec());
+        model.judge(&set(b"k", b"v", Life::Never), &Answer::Stored, None).unwrap();
+        model.judge(&Operation::MarkStale(b"k".to_vec(), Some(1)), &Answer::Was(true), None).unwrap();
+        assert!(model.judge(&get(), &hit(b"v", None), None).is_err(), "it is stale");
+        assert!(model.judge(&win, &Answer::Won(None), None).is_err(), "it is there");
+        model.judge(&win, &Answer::Won(Some(true)), None).unwrap();
+        assert!(model.judge(&win, &Answer::Won(Some(true)), None).is_err(), "one wins");
+        model.judge(&set(b"k", b"v", Life::Never), &Answer::Stored, None).unwrap();
+        model.judge(&get(), &hit(b"v", None), None).unwrap();
+        assert!(model.judge(&win, &Answer::Won(Some(false)), None).is_err(), "nobody had won");
     }
 
     #[test]

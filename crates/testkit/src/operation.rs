@@ -74,6 +74,10 @@ pub enum Operation {
     GetAndTouch(Vec<u8>, Life),
     Increment(Vec<u8>, u64),
     Decrement(Vec<u8>, u64),
+    /// The value is out of date, nobody has won it, and it has this token if one is given.
+    MarkStale(Vec<u8>, Option<u64>),
+    /// Whoever asks first of a value wins it.
+    Win(Vec<u8>),
     Flush {
         delay_ms: u64,
     },
@@ -87,6 +91,8 @@ pub struct Hit {
     pub value: Vec<u8>,
     pub flags: u32,
     pub token: u64,
+    pub stale: bool,
+    pub won: bool,
     /// The moment at which it says it expires, on the clock of the operations.
     pub expiry_ms: Option<u64>,
 }
@@ -107,11 +113,13 @@ pub enum Answer {
     NotStored,
     Exists,
     NotFound,
-    /// Of delete and touch: whether the key was there.
+    /// Of delete, touch and a mark: whether the key was there.
     Was(bool),
     /// Of incr and decr; `None` if the key is absent.
     Number(Option<u64>),
     NotNumeric,
+    /// Of a win: whether it was one; `None` if the key is absent.
+    Won(Option<bool>),
     TooLarge,
     /// No memory could be had.
     Full,

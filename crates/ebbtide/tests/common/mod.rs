@@ -1,7 +1,7 @@
 //! A cache with a manual clock as the subject of a random run.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use ebbtide::{Cache, Error, Handle, Item, Lookup, Mode, Stored, Ttl};
+use ebbtide::{Cache, Error, Handle, Item, Lookup, Mark, Mode, Revision, Stored, Ttl, Visit, Visited};
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::time::Duration;
 
@@ -25,7 +25,8 @@ impl CacheSubject {
         assert_eq!(slices, item.to_vec(), "slices and copies are the same bytes");
         assert_eq!(slices.len(), item.len());
         let expiry_ms = item.ttl().map(|ttl| self.now_ms + ttl.as_millis() as u64);
-        Hit { value: slices, flags: item.flags(), token: item.cas(), expiry_ms }
+        let (stale, won) = (item.is_stale(), item.is_won());
+        Hit { value: slices, flags: item.flags(), token: item.cas(), stale, won, expiry_ms }
     }
 
     fn hold(&mut self, key: &[u8]) -> Answer {
@@ -55,6 +56,12 @@ impl CacheSubject {
         let mut upload = self.cache.upload(key, length as u64, 7, Ttl::Never, Mode::Add)?;
         upload.write(&vec![1; written])?;
         Ok(Answer::Done)
+    }
+
+    fn revise(&self, key: &[u8], mut mark: impl FnMut(&Item<'_>) -> Mark) -> Result<bool, Error> {
+        let revise = |item: &Item<'_>| Some(Revision { ttl: None, mark: mark(item) });
+        let visited = self.cache.visit(key, Visit { create: None, counts: true }, revise)?;
+        Ok(!matches!(visited, Visited::Absent))
     }
 
     fn try_apply(&mut self, operation: &Operation, now_ms: u64) -> Result<Answer, Error> {
@@ -91,6 +98,15 @@ impl CacheSubject {
             }
             Operation::Increment(key, delta) => Answer::Number(cache.increment(key, *delta)?),
             Operation::Decrement(key, delta) => Answer::Number(cache.decrement(key, *delta)?),
+            Operation::MarkStale(key, token) => Answer::Was(self.revise(key, |_| Mark::Stale { token: *token })?),
+            Operation::Win(key) => {
+                let mut wins = false;
+                let found = self.revise(key, |item| {
+                    wins = !item.is_won();
+                    Mark::Won
+                })?;
+                Answer::Won(found.then_some(wins))
+            }
             Operation::Flush { delay_ms } => {
                 cache.flush(Duration::from_millis(*delay_ms));
                 Answer::Done

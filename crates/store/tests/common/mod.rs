@@ -1,7 +1,8 @@
 //! A store as the subject of a random run: time is handed in, and room is made by hand.
 
 use ebbtide_store::{
-    Change, Changed, Count, Error, Handle, Item, Mode, Options, Participant, Progress, Store, Stored, Ttl,
+    Change, Changed, Count, Error, Extension, Handle, Item, Mark, Mode, Options, Participant, Progress, Revision,
+    Store, Stored, Ttl, Visit, Visited,
 };
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::ops::ControlFlow;
@@ -105,6 +106,15 @@ impl StoreSubject {
         self.with_room(now_ms, || self.store.touch(&self.participant, key, hash, ttl(life), now_ms))
     }
 
+    fn revise(&self, key: &[u8], now_ms: u64, mut mark: impl FnMut(&Item<'_>) -> Mark) -> Result<bool, Error> {
+        let (target, visit) = ((key, self.store.hash(key)), Visit { create: None, counts: true });
+        self.with_room(now_ms, || {
+            let revise = |item: &Item<'_>| Some(Revision { ttl: None, mark: mark(item) });
+            let visited = self.store.visit(&self.participant, target, visit, now_ms, revise)?;
+            Ok(!matches!(visited, Visited::Absent))
+        })
+    }
+
     fn try_apply(&mut self, operation: &Operation, now_ms: u64) -> Result<Answer, Error> {
         let (store, participant) = (&self.store, &self.participant);
         Ok(match operation {
@@ -147,6 +157,17 @@ impl StoreSubject {
             }
             Operation::Increment(key, delta) => self.change(key, Change::Add(*delta), now_ms)?,
             Operation::Decrement(key, delta) => self.change(key, Change::Subtract(*delta), now_ms)?,
+            Operation::MarkStale(key, token) => {
+                Answer::Was(self.revise(key, now_ms, |_| Mark::Stale { token: *token })?)
+            }
+            Operation::Win(key) => {
+                let mut wins = false;
+                let found = self.revise(key, now_ms, |item| {
+                    wins = !item.extension().won;
+                    Mark::Won
+                })?;
+                Answer::Won(found.then_some(wins))
+            }
             Operation::Flush { delay_ms } => {
                 store.flush(now_ms, *delay_ms);
                 Answer::Done
@@ -174,7 +195,8 @@ fn hit(item: &Item<'_>) -> Hit {
     let mut value = Vec::new();
     item.copy_to(&mut value);
     let expiry_ms = item.expiry_seconds().map(|seconds| seconds * 1000);
-    Hit { value, flags: item.flags(), token: item.token(), expiry_ms }
+    let Extension { stale, won, .. } = item.extension();
+    Hit { value, flags: item.flags(), token: item.token(), stale, won, expiry_ms }
 }
 
 impl Subject for StoreSubject {
