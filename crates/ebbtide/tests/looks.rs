@@ -92,3 +92,25 @@ fn counters_only_grow_and_gauges_stay_within_the_memory() {
     });
     cache.verify();
 }
+
+/// What is told apart by reason adds up at any moment: here nothing has expired, all was flushed.
+#[test]
+fn flushed_entries_never_look_expired() {
+    let cache = Cache::builder().memory(ByteSize::mib(4)).clock(Clock::Manual).build().unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _done = Done(&done);
+            for round in 1..=100u64 {
+                (0..5000u32).for_each(|n| _ = cache.insert(&n.to_be_bytes(), b"").apply().unwrap());
+                cache.flush(Duration::ZERO);
+                cache.maintain(Duration::from_secs(round));
+            }
+        });
+        while !done.load(Ordering::Relaxed) {
+            let (stats, pulse) = (cache.stats(), cache.pulse());
+            assert_eq!((stats.expired, pulse.expired), (stats.flushed, pulse.flushed));
+        }
+    });
+    assert!(cache.stats().flushed > 10_000, "{:?}", cache.stats());
+}

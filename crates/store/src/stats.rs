@@ -11,13 +11,13 @@ pub enum Counter {
     Unlinked,
     /// Writes that stored something.
     Stored,
-    /// Objects that an eviction discarded.
+    /// Objects that an eviction discarded for their memory.
     Evicted,
-    /// Objects of those that the full index had no place for.
+    /// Objects that the full index had no place for.
     IndexReplaced,
-    /// Dead objects removed: expired or flushed.
+    /// Dead objects removed that had expired.
     Expired,
-    /// Objects of those that a flush had made worthless.
+    /// Dead objects removed that a flush had made worthless.
     Flushed,
     /// Lookups that found an object that had expired, or that was flushed.
     ExpiredFound,

@@ -397,7 +397,7 @@ impl Store {
             self.retire_body(unlinked);
         }
         if replaced.is_some() {
-            for counter in [Counter::Unlinked, Counter::Evicted, Counter::IndexReplaced] {
+            for counter in [Counter::Unlinked, Counter::IndexReplaced] {
                 self.counters.add(thread, counter, 1);
             }
         }

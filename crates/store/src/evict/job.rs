@@ -469,16 +469,13 @@ impl Store {
         moment: Moment,
     ) {
         let thread = participant.number();
-        let cause = match was_live {
-            true => Cause::Memory,
-            false if self.was_flushed(item) => Cause::Flushed,
-            false => Cause::Expired,
+        let (cause, counter) = match was_live {
+            true => (Cause::Memory, Counter::Evicted),
+            false if self.was_flushed(item) => (Cause::Flushed, Counter::Flushed),
+            false => (Cause::Expired, Counter::Expired),
         };
         self.counters.add(thread, Counter::Unlinked, 1);
-        self.counters.add(thread, if was_live { Counter::Evicted } else { Counter::Expired }, 1);
-        if cause == Cause::Flushed {
-            self.counters.add(thread, Counter::Flushed, 1);
-        }
+        self.counters.add(thread, counter, 1);
         if let Some(farewell) = farewell {
             self.bid_farewell(farewell, cause, moment);
         }
