@@ -17,6 +17,7 @@ pub fn usage() -> String {
     text.push_str(
         "\n\nusage: ebbtide [serve] [flags]     the server\n\
          \x20      ebbtide replay <trace> ...  the miss ratio of a trace (--help tells more)\n\
+         \x20      ebbtide generate ...        a synthetic workload as a trace (--help tells more)\n\
          \x20      ebbtide bench ...           load, on the engine or on a server (--help tells more)\n\
          \x20      ebbtide top [host:port]     what a live server does (--help tells more)\n\
          \x20      ebbtide doctor ...          what of this machine should be otherwise (--help tells more)\n\n",

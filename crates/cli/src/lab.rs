@@ -5,13 +5,15 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebbtide_lab::{Error, bench, doctor, replay, top};
+use ebbtide_lab::{Error, bench, doctor, generate, replay, top};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
 enum Command {
     /// Replay a trace look-aside, in the trace's own time, and report its miss ratio
     Replay(replay::ReplayArgs),
+    /// Write a synthetic workload as a trace: Twitter-like, by CacheBench's configuration, or zipf, uniform, scan
+    Generate(generate::GenerateArgs),
     /// Load the engine, or any memcached server, with a synthetic workload and report throughput and latency
     Bench(bench::BenchArgs),
     /// Show what a live server does, Ebbtide or any memcached, in the terminal
@@ -22,7 +24,7 @@ enum Command {
 
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
-    word == "replay" || word == "bench" || word == "top" || word == "doctor"
+    ["replay", "generate", "bench", "top", "doctor"].iter().any(|name| word == name)
 }
 
 /// Runs the command that `args` begins with.
@@ -34,6 +36,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     };
     let result = match command {
         Command::Replay(args) => replay::run(args),
+        Command::Generate(args) => generate::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),

@@ -6,6 +6,9 @@ pub enum Error {
     /// The trace cannot be opened or read on.
     #[error("{trace}: {source}")]
     Read { trace: String, source: io::Error },
+    /// The trace cannot be written.
+    #[error("cannot write {trace}: {source}")]
+    Write { trace: String, source: io::Error },
     /// One line or record is not what the format says. The reader can go on with the next one.
     #[error("{trace}: line {line}: {reason}")]
     Malformed {

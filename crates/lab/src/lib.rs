@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`trace`] | streaming readers of the trace formats |
 //! | [`replay`] | `ebbtide replay`: a trace through the engine, in the trace's own time |
+//! | [`generate`] | `ebbtide generate`: synthetic workloads as traces |
 //! | [`workload`] | popularity and size distributions, by seed |
 //! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
 //! | [`top`] | `ebbtide top`: a live server in the terminal |
@@ -15,6 +16,7 @@
 pub mod bench;
 pub mod doctor;
 mod error;
+pub mod generate;
 pub mod keys;
 pub mod replay;
 mod report;

@@ -20,6 +20,9 @@ mod text;
 pub use format::Format;
 pub use reader::TraceReader;
 
+pub(crate) use oracle::encode as oracle_record;
+pub(crate) use text::CSV_HEADER;
+
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
@@ -37,22 +40,29 @@ pub enum Op {
 }
 
 impl Op {
+    const NAMES: [(&'static str, Op); 11] = [
+        ("get", Op::Get),
+        ("gets", Op::Gets),
+        ("set", Op::Set),
+        ("add", Op::Add),
+        ("replace", Op::Replace),
+        ("cas", Op::Cas),
+        ("append", Op::Append),
+        ("prepend", Op::Prepend),
+        ("delete", Op::Delete),
+        ("incr", Op::Incr),
+        ("decr", Op::Decr),
+    ];
+
     /// The operation by its memcached name, in any case; `None` if there is none of that name.
     pub fn from_name(name: &[u8]) -> Option<Self> {
-        const NAMES: [(&[u8], Op); 11] = [
-            (b"get", Op::Get),
-            (b"gets", Op::Gets),
-            (b"set", Op::Set),
-            (b"add", Op::Add),
-            (b"replace", Op::Replace),
-            (b"cas", Op::Cas),
-            (b"append", Op::Append),
-            (b"prepend", Op::Prepend),
-            (b"delete", Op::Delete),
-            (b"incr", Op::Incr),
-            (b"decr", Op::Decr),
-        ];
-        NAMES.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|&(_, op)| op)
+        let known = Self::NAMES.iter().find(|(known, _)| known.as_bytes().eq_ignore_ascii_case(name));
+        known.map(|&(_, op)| op)
+    }
+
+    /// Its memcached name.
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize].0
     }
 }
 
@@ -70,4 +80,16 @@ pub struct Request {
     pub op: Op,
     /// 0 is no expiry.
     pub ttl_seconds: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_operations_belong_together() {
+        for (name, op) in Op::NAMES {
+            assert_eq!((op.name(), Op::from_name(name.to_uppercase().as_bytes())), (name, Some(op)));
+        }
+    }
 }

@@ -38,6 +38,19 @@ pub(super) fn read_record(input: &mut impl Read) -> io::Result<Record> {
     Ok(Record::Request(decode(&record)))
 }
 
+/// The record of a request whose key is asked for again by the request at position `next` (from 0), or never (-1).
+/// Times and sizes beyond 32 bits count as the largest.
+pub(crate) fn encode(request: &Request, next: i64) -> [u8; RECORD_SIZE] {
+    let time = u32::try_from(request.time_seconds).unwrap_or(u32::MAX);
+    let size = request.key_size.saturating_add(request.value_size);
+    let mut record = [0; RECORD_SIZE];
+    record[..4].copy_from_slice(&time.to_le_bytes());
+    record[4..12].copy_from_slice(&request.key.to_le_bytes());
+    record[12..16].copy_from_slice(&size.to_le_bytes());
+    record[16..].copy_from_slice(&next.to_le_bytes());
+    record
+}
+
 fn decode(record: &[u8; RECORD_SIZE]) -> Request {
     let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| record[at + i]));
     let size = word(12);
@@ -54,6 +67,16 @@ fn decode(record: &[u8; RECORD_SIZE]) -> Request {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let request =
+            Request { time_seconds: 9, key: 1 << 40, key_size: 20, value_size: 300, op: Op::Set, ttl_seconds: 60 };
+        let record = encode(&request, 12);
+        assert_eq!(record[16..], 12i64.to_le_bytes());
+        let read = decode(&record);
+        assert_eq!((read.time_seconds, read.key, read.key_size + read.value_size), (9, 1 << 40, 320));
+    }
 
     #[test]
     fn a_record_and_a_truncated_one() {

@@ -4,7 +4,7 @@ use rapidhash::v3::rapidhash_v3;
 
 use super::{Op, Request};
 
-pub(super) const CSV_HEADER: &[u8] = b"timestamp_s,key_id,key_size,value_size,op,ttl_s";
+pub(crate) const CSV_HEADER: &[u8] = b"timestamp_s,key_id,key_size,value_size,op,ttl_s";
 
 /// What is wrong with a line.
 pub(super) type Fault = String;

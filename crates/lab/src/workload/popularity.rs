@@ -70,7 +70,7 @@ impl Ranks {
 }
 
 /// A multiplier that permutes the numbers below n and puts neighbours far apart.
-fn coprime_near_golden_section(n: u64) -> u64 {
+pub(crate) fn coprime_near_golden_section(n: u64) -> u64 {
     let start = (n as f64 * 0.618_033_988_749_895) as u64;
     (start.max(1)..).find(|&candidate| gcd(candidate, n) == 1).unwrap_or(1)
 }

@@ -53,7 +53,7 @@ impl Random {
 }
 
 /// The top 53 bits as a number in [0, 1).
-pub(super) fn unit(bits: u64) -> f64 {
+pub(crate) fn unit(bits: u64) -> f64 {
     (bits >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
 }
 

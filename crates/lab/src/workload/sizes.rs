@@ -1,8 +1,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::mix;
 use super::random::unit;
+use super::{mix, normal};
 
 /// How large the keys or values are. The size of a key's value follows from the key's number, so it is the same each
 /// time that key is written.
@@ -31,9 +31,7 @@ impl SizeDistribution {
             }
             SizeDistribution::LogNormal { median, sigma, max } => {
                 let bits = mix(seed ^ mix(number));
-                let radius = (-2.0 * (1.0 - unit(bits)).ln()).sqrt();
-                let angle = std::f64::consts::TAU * unit(mix(bits));
-                let size = median * (sigma * radius * angle.cos()).exp();
+                let size = median * (sigma * normal(unit(bits), unit(mix(bits)))).exp();
                 (size as u32).clamp(1, max)
             }
         }

@@ -1,0 +1,122 @@
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::Preset;
+use crate::workload::SizeDistribution;
+
+/// The arguments of `ebbtide generate`.
+#[derive(Clone, Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("workload").required(true)))]
+pub struct GenerateArgs {
+    /// A workload by name
+    #[arg(long, value_enum, group = "workload")]
+    pub preset: Option<Preset>,
+    /// A Twitter cluster by its number in --cluster-table
+    #[arg(long, value_name = "NUMBER", group = "workload", requires = "cluster_table")]
+    pub cluster: Option<u32>,
+    /// The statistics of Twitter's clusters, as a csv file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["preset", "cachebench"])]
+    pub cluster_table: Option<PathBuf>,
+    /// A workload of CacheBench: a JSON file with its `test_config`
+    #[arg(long, value_name = "FILE", group = "workload")]
+    pub cachebench: Option<PathBuf>,
+    /// Requests, such as 20m; presets and clusters come near to it [default: 10m, or what --cachebench says]
+    #[arg(long, value_name = "COUNT")]
+    pub requests: Option<Count>,
+    /// Seed of keys, sizes and times
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// The trace to write; compressed with zstd if it is named .zst
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Format of the trace; oracle-general has neither operations nor TTLs
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ExportFormat,
+    /// Let the rate swing between day and night
+    #[arg(long)]
+    pub diurnal: bool,
+    /// The keys and sizes of a plain workload
+    #[command(flatten)]
+    pub plain: PlainArgs,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What only zipf, uniform and scan leave open; keys and span also for CacheBench's workloads.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(next_help_heading = "Options of zipf, uniform and scan")]
+pub struct PlainArgs {
+    /// Keys at one time, such as 1m; also instead of CacheBench's numKeys [default: 1m]
+    #[arg(long, value_name = "COUNT")]
+    pub keys: Option<Count>,
+    /// Seconds from the first request to the last; also for --cachebench [default: 604800, a week]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
+    pub span: Option<u64>,
+    /// Exponent of Zipf's law [default: 1.0]
+    #[arg(long)]
+    pub alpha: Option<f64>,
+    /// Share of the keys that new ones replace, per day [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub churn: Option<f64>,
+    /// Bytes of a key: SIZE, LOW-HIGH or lognormal:MEDIAN:SIGMA[:MAX] [default: 20]
+    #[arg(long, value_name = "SIZES")]
+    pub key_size: Option<SizeDistribution>,
+    /// Bytes of a value: SIZE, LOW-HIGH or lognormal:MEDIAN:SIGMA[:MAX] [default: 100]
+    #[arg(long, value_name = "SIZES")]
+    pub value_size: Option<SizeDistribution>,
+    /// Seconds that an object lives; 0 is for ever [default: 0]
+    #[arg(long, value_name = "SECONDS")]
+    pub ttl: Option<u32>,
+    /// Sets among all requests, 0 to 1; the rest are gets [default: 0]
+    #[arg(long, value_name = "SHARE")]
+    pub set_ratio: Option<f64>,
+}
+
+/// The formats that traces are written in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ExportFormat {
+    /// Header `timestamp_s,key_id,key_size,value_size,op,ttl_s`.
+    #[default]
+    Csv,
+    /// libCacheSim's oracleGeneral.
+    #[value(alias = "oracleGeneral", alias = "oracle")]
+    OracleGeneral,
+}
+
+/// A number of things: at least one, with `k`, `m` or `g` for thousands, millions and billions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Count(pub u64);
+
+impl FromStr for Count {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let lower = text.to_ascii_lowercase();
+        let (digits, unit) = match lower.char_indices().last() {
+            Some((end, 'k')) => (&lower[..end], 1_000),
+            Some((end, 'm')) => (&lower[..end], 1_000_000),
+            Some((end, 'g')) => (&lower[..end], 1_000_000_000),
+            _ => (lower.as_str(), 1),
+        };
+        let count = digits.parse::<u64>().ok().and_then(|count| count.checked_mul(unit));
+        match count {
+            Some(count) if count > 0 => Ok(Self(count)),
+            _ => Err(format!("`{text}` is not a count, such as 5000, 20m or 1g")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_decimal() {
+        for (text, count) in [("7", 7), ("20m", 20_000_000), ("3K", 3000), ("2g", 2_000_000_000)] {
+            assert_eq!(text.parse(), Ok(Count(count)));
+        }
+        for text in ["", "m", "0", "0k", "-1", "1.5m", "5 m", "99999999999g", "1é"] {
+            assert!(text.parse::<Count>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Writes a workload as a trace.
+//!
+//! The csv format has one line per request. oracleGeneral has records as drawn in `trace/oracle.rs`; each tells the
+//! position of the key's next request, so the requests are made twice: first to link them, then to write them.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use super::args::ExportFormat;
+use super::report::Counts;
+use super::workload::Workload;
+use crate::trace::{CSV_HEADER, Request, oracle_record};
+
+const BUFFER: usize = 1 << 20;
+const ZSTD_LEVEL: i32 = 3;
+
+/// What stands for no further request of the key.
+const NEVER: i64 = -1;
+
+/// Writes all requests to a file, compressed if it is named `.zst`.
+pub(super) fn write(workload: &Workload, path: &Path, format: ExportFormat) -> io::Result<Counts> {
+    let file = File::create(path)?;
+    if path.extension().is_some_and(|extension| extension == "zst") {
+        let mut out = BufWriter::with_capacity(BUFFER, zstd::stream::write::Encoder::new(file, ZSTD_LEVEL)?);
+        let counts = write_to(workload, &mut out, format)?;
+        out.into_inner().map_err(io::IntoInnerError::into_error)?.finish()?;
+        return Ok(counts);
+    }
+    let mut out = BufWriter::with_capacity(BUFFER, file);
+    let counts = write_to(workload, &mut out, format)?;
+    out.flush()?;
+    Ok(counts)
+}
+
+pub(super) fn write_to(workload: &Workload, out: &mut impl Write, format: ExportFormat) -> io::Result<Counts> {
+    let mut counts = Counts::default();
+    match format {
+        ExportFormat::Csv => {
+            out.write_all(CSV_HEADER)?;
+            out.write_all(b"\n")?;
+            for request in workload.requests() {
+                counts.add(&request);
+                write_line(&request, out)?;
+            }
+        }
+        ExportFormat::OracleGeneral => {
+            let next = next_positions(workload.requests().map(|request| request.key));
+            for (request, &next) in workload.requests().zip(&next) {
+                counts.add(&request);
+                out.write_all(&oracle_record(&request, next))?;
+            }
+        }
+    }
+    Ok(counts)
+}
+
+fn write_line(request: &Request, out: &mut impl Write) -> io::Result<()> {
+    let Request { time_seconds, key, key_size, value_size, op, ttl_seconds } = request;
+    writeln!(out, "{time_seconds},{key},{key_size},{value_size},{},{ttl_seconds}", op.name())
+}
+
+/// For each request the position of the next one of the same key.
+fn next_positions(keys: impl Iterator<Item = u64>) -> Vec<i64> {
+    let mut next = Vec::with_capacity(keys.size_hint().0);
+    let mut last: HashMap<u64, usize> = HashMap::new();
+    for (position, key) in keys.enumerate() {
+        if let Some(before) = last.insert(key, position) {
+            next[before] = position as i64;
+        }
+        next.push(NEVER);
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_knows_the_next_of_its_key() {
+        assert_eq!(next_positions([5, 7, 5, 5, 7].into_iter()), [2, 4, 3, NEVER, NEVER]);
+    }
+}

@@ -1,0 +1,64 @@
+//! `ebbtide generate`: synthetic workloads as traces.
+//!
+//! | workload | file |
+//! |---|---|
+//! | the Segcache paper's five, fitted to Twitter's caches | `preset.rs`, on the model of `shot_noise.rs` |
+//! | any Twitter cluster by number | `cluster.rs`, on the same model |
+//! | zipf, uniform, scan, with churn | `plain.rs` |
+//! | CacheBench's | `cachebench.rs` |
+//!
+//! Everything follows from the seed. Traces have whole seconds, as all formats that are read here.
+
+mod args;
+mod cachebench;
+mod clock;
+mod cluster;
+mod export;
+mod fitted;
+mod plain;
+mod preset;
+mod report;
+mod shot_noise;
+mod traits;
+mod workload;
+
+pub use args::{Count, ExportFormat, GenerateArgs, PlainArgs};
+pub use preset::Preset;
+pub use report::GenerateReport;
+pub use workload::Workload;
+
+use std::fmt::Display;
+use std::io::stdout;
+
+use crate::Error;
+use workload::Extent;
+
+/// `ebbtide generate`: writes the trace and prints a report.
+pub fn run(args: GenerateArgs) -> Result<(), Error> {
+    let report = generate(&args)?;
+    crate::report::print(&report, args.json, &mut stdout().lock())?;
+    Ok(())
+}
+
+/// Writes the trace.
+pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
+    let workload = Workload::new(args)?;
+    let counts = export::write(&workload, &args.output, args.format)
+        .map_err(|source| Error::Write { trace: args.output.display().to_string(), source })?;
+    let size = workload.size();
+    let ignored = workload.ignored();
+    Ok(GenerateReport {
+        requests: counts.requests,
+        gets: counts.requests - counts.sets - counts.deletes,
+        sets: counts.sets,
+        deletes: counts.deletes,
+        seconds: counts.seconds,
+        keys: size.map(|(keys, _)| keys),
+        footprint_bytes: size.map(|(_, bytes)| bytes),
+        note: (!ignored.is_empty()).then(|| format!("ignored: {}", ignored.join(", "))),
+    })
+}
+
+fn refused(option: &'static str, value: impl Display, reason: String) -> Error {
+    Error::Configuration { option, value: value.to_string(), reason }
+}

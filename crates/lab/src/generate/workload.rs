@@ -1,0 +1,144 @@
+//! From arguments to requests.
+
+use std::fmt::Display;
+
+use super::args::{Count, GenerateArgs, PlainArgs};
+use super::cachebench::CacheBench;
+use super::clock::Clock;
+use super::fitted::Fitted;
+use super::plain::Plain;
+use super::preset::{Preset, WEEK_SECONDS};
+use super::{cluster, refused};
+use crate::Error;
+use crate::trace::Request;
+use crate::workload::{Popularity, SizeDistribution};
+
+const DEFAULT_REQUESTS: u64 = 10_000_000;
+const DEFAULT_KEYS: u64 = 1_000_000;
+
+/// A generated request takes 8 bytes or more, and its position is written with 32 bits.
+const MAX_REQUESTS: u64 = u32::MAX as u64;
+
+/// What every kind of workload is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Extent {
+    pub(super) requests: u64,
+    pub(super) seed: u64,
+    pub(super) clock: Clock,
+}
+
+/// A workload: the same requests each time they are asked for.
+pub struct Workload(Kind);
+
+enum Kind {
+    Fitted(Fitted),
+    Plain(Plain),
+    CacheBench { bench: CacheBench, span_seconds: u64, extent: Extent },
+}
+
+impl Workload {
+    /// Makes what the arguments ask for. Presets and clusters draw all their requests here, 8 bytes each.
+    pub fn new(args: &GenerateArgs) -> Result<Self, Error> {
+        check(args)?;
+        let requests = args.requests.map(|Count(requests)| requests);
+        let clock = if args.diurnal { Clock::Diurnal } else { Clock::Even };
+        let extent = |default| -> Result<Extent, Error> {
+            let requests = requests.unwrap_or(default);
+            match requests {
+                1..=MAX_REQUESTS => Ok(Extent { requests, seed: args.seed, clock }),
+                _ => Err(refused("--requests", requests, format!("it is from 1 to {MAX_REQUESTS}; give fewer"))),
+            }
+        };
+        let span_seconds = args.plain.span.unwrap_or(WEEK_SECONDS);
+        let kind = if let Some(config) = &args.cachebench {
+            let bench = CacheBench::read(config, args.plain.keys.map(|Count(keys)| keys))?;
+            let extent = extent(bench.operations_in_all)?;
+            Kind::CacheBench { bench, span_seconds, extent }
+        } else if let (Some(number), Some(table)) = (args.cluster, &args.cluster_table) {
+            let (component, span_seconds) = cluster::read(table, number)?;
+            Kind::Fitted(Fitted::new(vec![component], span_seconds, &extent(DEFAULT_REQUESTS)?)?)
+        } else {
+            match args.preset.unwrap_or(Preset::C) {
+                Preset::Zipf => Kind::Plain(plain(&args.plain, Popularity::Zipf, extent(DEFAULT_REQUESTS)?)),
+                Preset::Uniform => Kind::Plain(plain(&args.plain, Popularity::Uniform, extent(DEFAULT_REQUESTS)?)),
+                Preset::Scan => Kind::Plain(plain(&args.plain, Popularity::Scan, extent(DEFAULT_REQUESTS)?)),
+                fitted => Kind::Fitted(Fitted::new(fitted.components(), WEEK_SECONDS, &extent(DEFAULT_REQUESTS)?)?),
+            }
+        };
+        Ok(Self(kind))
+    }
+
+    /// All requests in the order of their time.
+    pub fn requests(&self) -> Box<dyn Iterator<Item = Request> + '_> {
+        match &self.0 {
+            Kind::Fitted(fitted) => Box::new(fitted.requests()),
+            Kind::Plain(plain) => Box::new(plain.requests()),
+            Kind::CacheBench { bench, span_seconds, extent } => Box::new(bench.requests(*span_seconds, *extent)),
+        }
+    }
+
+    /// Distinct keys and the bytes that they have with their values, where that is known without counting.
+    pub fn size(&self) -> Option<(u64, u64)> {
+        match &self.0 {
+            Kind::Fitted(fitted) => Some((fitted.keys(), fitted.footprint_bytes())),
+            Kind::Plain(_) | Kind::CacheBench { .. } => None,
+        }
+    }
+
+    /// Keys of the input that mean nothing here.
+    pub fn ignored(&self) -> &[String] {
+        match &self.0 {
+            Kind::CacheBench { bench, .. } => &bench.ignored,
+            Kind::Fitted(_) | Kind::Plain(_) => &[],
+        }
+    }
+}
+
+fn plain(args: &PlainArgs, popularity: Popularity, extent: Extent) -> Plain {
+    Plain {
+        popularity,
+        exponent: args.alpha.unwrap_or(1.0),
+        keys: args.keys.map_or(DEFAULT_KEYS, |Count(keys)| keys),
+        churn: args.churn.unwrap_or(0.0),
+        key_size: args.key_size.unwrap_or(SizeDistribution::Fixed(20)),
+        value_size: args.value_size.unwrap_or(SizeDistribution::Fixed(100)),
+        ttl_seconds: args.ttl.unwrap_or(0),
+        set_ratio: args.set_ratio.unwrap_or(0.0),
+        span_seconds: args.span.unwrap_or(WEEK_SECONDS),
+        extent,
+    }
+}
+
+fn check(args: &GenerateArgs) -> Result<(), Error> {
+    let PlainArgs { keys, span, alpha, churn, key_size, value_size, ttl, set_ratio } = &args.plain;
+    let zipf = args.preset == Some(Preset::Zipf);
+    let plain = zipf || matches!(args.preset, Some(Preset::Uniform | Preset::Scan));
+    let open = plain || args.cachebench.is_some();
+    let out_of_place = [
+        ("--keys", shown(keys.map(|Count(keys)| keys)), open),
+        ("--span", shown(*span), open),
+        ("--alpha", shown(*alpha), zipf),
+        ("--churn", shown(*churn), plain),
+        ("--key-size", shown(*key_size), plain),
+        ("--value-size", shown(*value_size), plain),
+        ("--ttl", shown(*ttl), plain),
+        ("--set-ratio", shown(*set_ratio), plain),
+    ];
+    for (option, given, meant) in out_of_place {
+        if let Some(value) = given.filter(|_| !meant) {
+            return Err(refused(option, value, "this workload has its own; leave it out".into()));
+        }
+    }
+    let limits =
+        [("--alpha", *alpha, 0.0, 100.0), ("--churn", *churn, 0.0, 1e6), ("--set-ratio", *set_ratio, 0.0, 1.0)];
+    for (option, value, low, high) in limits {
+        if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {
+            return Err(refused(option, value, format!("it is from {low} to {high}")));
+        }
+    }
+    Ok(())
+}
+
+fn shown(value: Option<impl Display>) -> Option<String> {
+    value.map(|value| value.to_string())
+}
