@@ -46,7 +46,7 @@ impl Workload {
             let requests = requests.unwrap_or(default);
             match requests {
                 1..=MAX_REQUESTS => Ok(Extent { requests, seed: args.seed, clock }),
-                _ => Err(refused("--requests", requests, format!("it is from 1 to {MAX_REQUESTS}; give fewer"))),
+                _ => Err(refused("--requests", requests, format!("it is from 1 to {MAX_REQUESTS}; ask for fewer"))),
             }
         };
         let span_seconds = args.plain.span.unwrap_or(WEEK_SECONDS);
