@@ -197,3 +197,45 @@ fn a_server_that_breaks_the_protocol_is_an_error() {
     let outcome = run(&format!("--keys 10 --requests 1000 --target {target}"));
     assert!(matches!(outcome, Err(Error::Connection { .. })), "{outcome:?}");
 }
+
+/// A trace of 40 keys, each with sizes and a TTL of its own; every fourth request is a set.
+fn trace(ttl_seconds: u32) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    writeln!(file, "timestamp_s,key_id,key_size,value_size,op,ttl_s").unwrap();
+    for request in 0..400 {
+        let key = request * 7 % 40;
+        let op = if request % 4 == 0 { "set" } else { "get" };
+        writeln!(file, "{request},{key},{},{},{op},{ttl_seconds}", 10 + key, 100 * key).unwrap();
+    }
+    file
+}
+
+#[test]
+fn a_trace_is_played_on_the_engine_and_on_a_server() {
+    let file = trace(600);
+    let flags = format!("--trace {} --requests 1000 --fill", file.path().display());
+    let local = run(&flags).unwrap();
+    assert_eq!((local.gets, local.sets, local.keys), (750, 250, 40));
+    // Ten keys are always set, thirty always asked for: these are missed once.
+    assert_eq!((local.hits, local.fills), (720, 30));
+    assert!(local.drawn.is_none() && local.trace.is_some());
+    let remote = run(&format!("{flags} --target {}", serve(Manner::InPieces(11)))).unwrap();
+    assert_eq!((remote.gets, remote.sets, remote.hits), (local.gets, local.sets, local.hits));
+    let prefilled = run(&format!("--trace {} --requests 1000 --prefill --threads 2", file.path().display())).unwrap();
+    assert_eq!(prefilled.hits, prefilled.gets);
+}
+
+#[test]
+fn traces_that_cannot_be_played_are_refused() {
+    let long = trace(2_592_001);
+    let flags = format!("--trace {}", long.path().display());
+    assert!(run(&format!("{flags} --requests 10")).is_ok());
+    let error = run(&format!("{flags} --target 127.0.0.1:1")).unwrap_err().to_string();
+    assert!(error.contains("it has a TTL of 2592001 s"), "{error}");
+    let mut empty = tempfile::NamedTempFile::new().unwrap();
+    writeln!(empty, "timestamp_s,key_id,key_size,value_size,op,ttl_s\n0,1,8,8,delete,0").unwrap();
+    let error = run(&format!("--trace {}", empty.path().display())).unwrap_err().to_string();
+    assert!(error.ends_with("it has no get and no write"), "{error}");
+    let line = ["bench", "--trace", "x", "--keys", "5"];
+    assert!(Line::try_parse_from(line).is_err());
+}

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use mio::net::TcpStream;
 
-use super::BenchArgs;
+use super::Plan;
 use super::drive::Meter;
 use super::load::{Kind, Load};
 use super::report::{Tally, record};
@@ -87,23 +87,23 @@ impl Connection {
         &mut self,
         load: &mut Load,
         depth: usize,
-        args: &BenchArgs,
+        plan: &Plan,
         meter: &Meter<'_>,
         now: Instant,
     ) -> Result<(), Broken> {
         while self.pending.len() < depth {
             let operation = if let Some(number) = self.fills.pop_front() {
-                self.write_set(number, args);
+                self.write_set(number, plan);
                 Operation::Fill
             } else {
                 match load.next(meter.stop) {
                     None => break,
                     Some((Kind::Set, _)) => {
-                        self.write_set(load.number(), args);
+                        self.write_set(load.number(), plan);
                         Operation::Set
                     }
                     Some((Kind::Get, keys)) => {
-                        self.write_get(load, keys, args);
+                        self.write_get(load, keys, plan);
                         Operation::Get(keys)
                     }
                 }
@@ -114,7 +114,7 @@ impl Connection {
     }
 
     /// Reads what has arrived, up to one buffer, and takes the answers off. False when nothing more is there now.
-    pub(super) fn receive(&mut self, args: &BenchArgs, tally: &mut Tally) -> Result<bool, Broken> {
+    pub(super) fn receive(&mut self, plan: &Plan, tally: &mut Tally) -> Result<bool, Broken> {
         let room = self.input.len() - self.filled;
         let read = match self.stream.read(&mut self.input[self.filled..]) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -124,7 +124,7 @@ impl Connection {
             Err(error) => return Err(error.into()),
         };
         self.filled += read;
-        self.take_answers(args, tally, Instant::now())?;
+        self.take_answers(plan, tally, Instant::now())?;
         // Less than was asked for: whatever comes later raises an event of its own.
         Ok(read == room)
     }
@@ -145,24 +145,23 @@ impl Connection {
         Ok(())
     }
 
-    fn write_set(&mut self, number: u64, args: &BenchArgs) {
-        let key = self.key.write(number, args.key_size.size_of(args.seed, number));
-        let length = args.value_size.size_of(args.seed, number) as usize;
-        client::set(&mut self.output, key, args.ttl, length);
+    fn write_set(&mut self, number: u64, plan: &Plan) {
+        let key = plan.objects.write_key(number, &mut self.key);
+        client::set(&mut self.output, key, plan.objects.ttl_seconds(number), plan.objects.value_size(number));
     }
 
-    fn write_get(&mut self, load: &mut Load, keys: u16, args: &BenchArgs) {
+    fn write_get(&mut self, load: &mut Load, keys: u16, plan: &Plan) {
         client::begin_get(&mut self.output);
         for _ in 0..keys {
             let number = load.number();
-            let key = self.key.write(number, args.key_size.size_of(args.seed, number));
+            let key = plan.objects.write_key(number, &mut self.key);
             client::add_key(&mut self.output, key);
             self.numbers.push_back(number);
         }
         client::end_line(&mut self.output);
     }
 
-    fn take_answers(&mut self, args: &BenchArgs, tally: &mut Tally, now: Instant) -> Result<(), Broken> {
+    fn take_answers(&mut self, plan: &Plan, tally: &mut Tally, now: Instant) -> Result<(), Broken> {
         let input = std::mem::take(&mut self.input);
         let mut at = 0;
         let outcome = loop {
@@ -173,7 +172,7 @@ impl Connection {
                 Ok(None) => break Ok(()),
                 Ok(Some((reply, taken))) => {
                     at += taken;
-                    if let Err(reason) = self.take_reply(&reply, args, tally, now) {
+                    if let Err(reason) = self.take_reply(&reply, plan, tally, now) {
                         break Err(Broken::Protocol(reason));
                     }
                 }
@@ -186,23 +185,17 @@ impl Connection {
         outcome
     }
 
-    fn take_reply(
-        &mut self,
-        reply: &Reply<'_>,
-        args: &BenchArgs,
-        tally: &mut Tally,
-        now: Instant,
-    ) -> Result<(), String> {
+    fn take_reply(&mut self, reply: &Reply<'_>, plan: &Plan, tally: &mut Tally, now: Instant) -> Result<(), String> {
         let Some(&Pending { sent, operation }) = self.pending.front() else {
             return Err("an answer without a request".into());
         };
         match (operation, reply) {
             (Operation::Get(left), &Reply::Value { key, length }) => {
                 self.body_left = length + 2;
-                return self.take_hit(left, key, args, tally);
+                return self.take_hit(left, key, plan, tally);
             }
             (Operation::Get(left), Reply::End) => {
-                self.take_misses(left, args, tally);
+                self.take_misses(left, plan, tally);
                 record(&mut tally.get_latency, now - sent);
             }
             (Operation::Get(left), Reply::Refused(line)) => {
@@ -228,15 +221,15 @@ impl Connection {
     }
 
     /// A value of the get in front, which still has `left` keys without an answer.
-    fn take_hit(&mut self, left: u16, key: &[u8], args: &BenchArgs, tally: &mut Tally) -> Result<(), String> {
+    fn take_hit(&mut self, left: u16, key: &[u8], plan: &Plan, tally: &mut Tally) -> Result<(), String> {
         let position = (0..left).find(|&position| {
             let number = self.numbers[usize::from(position)];
-            self.key.write(number, args.key_size.size_of(args.seed, number)) == key
+            plan.objects.write_key(number, &mut self.key) == key
         });
         let Some(misses) = position else {
             return Err(format!("a value of `{}`", key.escape_ascii()));
         };
-        self.take_misses(misses, args, tally);
+        self.take_misses(misses, plan, tally);
         self.numbers.pop_front();
         tally.gets += 1;
         tally.hits += 1;
@@ -246,10 +239,10 @@ impl Connection {
         Ok(())
     }
 
-    fn take_misses(&mut self, count: u16, args: &BenchArgs, tally: &mut Tally) {
+    fn take_misses(&mut self, count: u16, plan: &Plan, tally: &mut Tally) {
         tally.gets += u64::from(count);
         let missed = self.numbers.drain(..usize::from(count));
-        if args.fill {
+        if plan.args.fill {
             self.fills.extend(missed);
         }
     }

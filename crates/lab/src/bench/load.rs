@@ -1,6 +1,8 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::BenchArgs;
+use super::Plan;
+use super::objects::{Objects, Recording};
 use crate::workload::{Popularity, Random, Ranks};
 
 /// What to send next.
@@ -11,46 +13,61 @@ pub(super) enum Kind {
     Set,
 }
 
-/// Draws the requests of one thread in one phase.
+/// The requests of one thread in one phase.
 pub(super) struct Load {
-    ranks: Ranks,
-    random: Random,
-    get_ratio: f64,
+    source: Source,
     batch: u64,
     /// Keys still to draw.
     left: u64,
 }
 
+enum Source {
+    Drawn {
+        ranks: Ranks,
+        random: Random,
+        get_ratio: f64,
+    },
+    /// Each thread plays every so many steps of the trace.
+    Recorded {
+        recording: Arc<Recording>,
+        place: u64,
+        stride: u64,
+    },
+}
+
 impl Load {
     /// The thread's share of setting each key once, in the order of their numbers.
-    pub(super) fn prefill(args: &BenchArgs, thread: u16) -> Self {
-        Self {
+    pub(super) fn prefill(plan: &Plan, thread: u16) -> Self {
+        let keys = plan.objects.count();
+        let threads = plan.args.threads;
+        let source = Source::Drawn {
+            ranks: Ranks::new(Popularity::Scan, keys, 0.0, share_start(keys, thread, threads)),
+            random: Random::new(plan.args.seed, u64::from(thread)),
             get_ratio: 0.0,
-            left: share(args.keys, thread, args.threads),
-            ..Self::new(args, Popularity::Scan, thread)
-        }
+        };
+        Self { source, batch: 1, left: share(keys, thread, threads) }
     }
 
     /// The thread's share of the load to measure.
-    pub(super) fn mixed(args: &BenchArgs, thread: u16) -> Self {
-        Self {
-            left: match args.requests {
-                Some(requests) => share(requests, thread, args.threads),
-                None => u64::MAX,
+    pub(super) fn mixed(plan: &Plan, thread: u16) -> Self {
+        let args = &plan.args;
+        let source = match &plan.objects {
+            Objects::Drawn { keys, .. } => Source::Drawn {
+                ranks: Ranks::new(args.popularity, *keys, args.exponent, share_start(*keys, thread, args.threads)),
+                random: Random::new(args.seed, u64::from(thread)),
+                get_ratio: args.get_ratio,
             },
-            ..Self::new(args, args.popularity, thread)
-        }
-    }
-
-    fn new(args: &BenchArgs, popularity: Popularity, thread: u16) -> Self {
-        let start = share_start(args.keys, thread, args.threads);
-        Self {
-            ranks: Ranks::new(popularity, args.keys, args.exponent, start),
-            random: Random::new(args.seed, u64::from(thread)),
-            get_ratio: args.get_ratio,
-            batch: u64::from(args.batch),
-            left: 0,
-        }
+            Objects::Recorded(recording) => Source::Recorded {
+                recording: Arc::clone(recording),
+                place: u64::from(thread),
+                stride: u64::from(args.threads),
+            },
+        };
+        let left = match args.requests {
+            Some(requests) => share(requests, thread, args.threads),
+            None => u64::MAX,
+        };
+        Self { source, batch: u64::from(args.batch), left }
     }
 
     /// The next request and how many keys it has, each to be drawn with `number`; `None` when the phase is over.
@@ -58,15 +75,35 @@ impl Load {
         if self.left == 0 || stop.load(Ordering::Relaxed) {
             return None;
         }
-        let get = self.random.next_unit() < self.get_ratio;
-        let keys = if get { self.batch.min(self.left) } else { 1 };
+        let most = self.batch.min(self.left);
+        let gets = match &mut self.source {
+            Source::Drawn { random, get_ratio, .. } => {
+                if random.next_unit() < *get_ratio {
+                    most
+                } else {
+                    0
+                }
+            }
+            Source::Recorded { recording, place, stride } => {
+                let gets = (0..most).take_while(|step| !recording.step(*place + step * *stride).writes());
+                gets.count() as u64
+            }
+        };
+        let (kind, keys) = if gets > 0 { (Kind::Get, gets) } else { (Kind::Set, 1) };
         self.left -= keys;
-        Some((if get { Kind::Get } else { Kind::Set }, keys as u16))
+        Some((kind, keys as u16))
     }
 
     /// The number of the next key.
     pub(super) fn number(&mut self) -> u64 {
-        self.ranks.next(&mut self.random)
+        match &mut self.source {
+            Source::Drawn { ranks, random, .. } => ranks.next(random),
+            Source::Recorded { recording, place, stride } => {
+                let step = recording.step(*place);
+                *place += *stride;
+                step.object()
+            }
+        }
     }
 }
 
@@ -82,7 +119,9 @@ fn share(total: u64, thread: u16, threads: u16) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::BenchArgs;
     use clap::Parser;
+    use std::io::Write;
 
     #[derive(Parser)]
     struct Line {
@@ -90,17 +129,18 @@ mod tests {
         args: BenchArgs,
     }
 
-    fn args(line: &str) -> BenchArgs {
-        Line::parse_from(std::iter::once("bench").chain(line.split_whitespace())).args
+    fn plan(line: &str) -> Plan {
+        let args = Line::parse_from(std::iter::once("bench").chain(line.split_whitespace())).args;
+        Plan { objects: Objects::new(&args).unwrap(), args }
     }
 
     #[test]
     fn the_prefill_of_all_threads_is_every_key_once() {
-        let args = args("--keys 1001 --threads 3 --seed 5");
+        let plan = plan("--keys 1001 --threads 3 --seed 5");
         let stop = AtomicBool::new(false);
         let mut seen = vec![0; 1001];
         for thread in 0..3 {
-            let mut load = Load::prefill(&args, thread);
+            let mut load = Load::prefill(&plan, thread);
             while let Some((kind, keys)) = load.next(&stop) {
                 assert_eq!((kind, keys), (Kind::Set, 1));
                 seen[load.number() as usize] += 1;
@@ -111,11 +151,11 @@ mod tests {
 
     #[test]
     fn requests_count_keys_and_follow_the_ratio() {
-        let args = args("--keys 100 --requests 100000 --batch 7 --get-ratio 0.5 --threads 2");
+        let plan = plan("--keys 100 --requests 100000 --batch 7 --get-ratio 0.5 --threads 2");
         let stop = AtomicBool::new(false);
         let (mut gets, mut sets) = (0u64, 0u64);
         for thread in 0..2 {
-            let mut load = Load::mixed(&args, thread);
+            let mut load = Load::mixed(&plan, thread);
             while let Some((kind, keys)) = load.next(&stop) {
                 match kind {
                     Kind::Get => gets += u64::from(keys),
@@ -129,8 +169,31 @@ mod tests {
     }
 
     #[test]
+    fn the_threads_play_a_trace_in_turn_and_round_and_round() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        let steps = ["1,8,9,get", "2,8,9,get", "1,8,9,delete", "3,8,9,set", "1,8,9,get", "1,8,9,gets"];
+        file.write_all(b"timestamp_s,key_id,key_size,value_size,op,ttl_s\n").unwrap();
+        steps.iter().for_each(|step| writeln!(file, "0,{step},0").unwrap());
+        let path = file.path().display();
+        let played = |flags: &str, thread| {
+            let plan = plan(&format!("--trace {path} {flags}"));
+            let mut load = Load::mixed(&plan, thread);
+            let mut played = Vec::new();
+            while let Some((kind, keys)) = load.next(&AtomicBool::new(false)) {
+                played.push((kind, (0..keys).map(|_| load.number()).collect::<Vec<u64>>()));
+            }
+            played
+        };
+        let get = |numbers: &[u64]| (Kind::Get, numbers.to_vec());
+        let set = |number| (Kind::Set, vec![number]);
+        assert_eq!(played("--requests 7 --batch 4", 0), [get(&[0, 1]), set(2), get(&[0, 0, 0, 1])]);
+        let by_threads = [played("--requests 6 --threads 2", 0), played("--requests 6 --threads 2", 1)];
+        assert_eq!(by_threads, [[get(&[0]), set(2), get(&[0])], [get(&[1]), get(&[0]), get(&[0])]]);
+    }
+
+    #[test]
     fn a_stop_ends_the_load() {
-        let mut load = Load::mixed(&args("--seconds 1"), 0);
+        let mut load = Load::mixed(&plan("--seconds 1"), 0);
         assert!(load.next(&AtomicBool::new(false)).is_some());
         assert!(load.next(&AtomicBool::new(true)).is_none());
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use ebbtide::{Cache, Item, Lookup, Mode};
 
-use super::BenchArgs;
+use super::Plan;
 use super::drive::{End, Meter, drive};
 use super::load::{Kind, Load};
 use super::report::{BenchReport, Tally, record};
@@ -24,8 +24,9 @@ const SAMPLED: usize = 32;
 /// The most keys of a batch, as `--batch` allows.
 const MAX_BATCH: usize = 256;
 
-pub(super) fn bench(args: &BenchArgs) -> Result<BenchReport, Error> {
-    let largest = u64::from(args.value_size.largest());
+pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
+    let Plan { args, objects } = plan;
+    let largest = objects.largest_value();
     let mut builder = Cache::builder().memory(args.memory).policy(args.policy).seed(args.seed);
     if largest > 1 << 20 {
         builder = builder.max_value(ebbtide::ByteSize::bytes(largest));
@@ -33,7 +34,7 @@ pub(super) fn bench(args: &BenchArgs) -> Result<BenchReport, Error> {
     let cache = builder.build()?;
     let worker = |load| Worker {
         cache: cache.clone(),
-        args: args.clone(),
+        plan,
         load,
         chunk: Chunk::default(),
         values: ValueWriter::default(),
@@ -41,10 +42,10 @@ pub(super) fn bench(args: &BenchArgs) -> Result<BenchReport, Error> {
         busy: Duration::ZERO,
     };
     if args.prefill {
-        let workers = (0..args.threads).map(|thread| worker(Load::prefill(args, thread)));
-        drive("prefill", workers.collect(), End::Requests(args.keys), Worker::work)?;
+        let workers = (0..args.threads).map(|thread| worker(Load::prefill(plan, thread)));
+        drive("prefill", workers.collect(), End::Requests(objects.count()), Worker::work)?;
     }
-    let workers = (0..args.threads).map(|thread| worker(Load::mixed(args, thread)));
+    let workers = (0..args.threads).map(|thread| worker(Load::mixed(plan, thread)));
     let (workers, elapsed) = drive("bench", workers.collect(), args.end(), Worker::work)?;
     let mut total = Tally::default();
     let mut ops_per_second = 0.0;
@@ -52,12 +53,12 @@ pub(super) fn bench(args: &BenchArgs) -> Result<BenchReport, Error> {
         ops_per_second += worker.tally.requests() as f64 / worker.busy.as_secs_f64().max(1e-9);
         total.add(worker.tally);
     }
-    Ok(total.report(args, elapsed, ops_per_second))
+    Ok(total.report(plan, elapsed, ops_per_second))
 }
 
-struct Worker {
+struct Worker<'a> {
     cache: Cache,
-    args: BenchArgs,
+    plan: &'a Plan,
     load: Load,
     chunk: Chunk,
     values: ValueWriter,
@@ -86,7 +87,7 @@ impl Chunk {
         &self.bytes[key.start as usize..][..usize::from(key.length)]
     }
 
-    fn draw(&mut self, load: &mut Load, args: &BenchArgs, meter: &Meter<'_>) {
+    fn draw(&mut self, load: &mut Load, plan: &Plan, meter: &Meter<'_>) {
         self.requests.clear();
         self.keys.clear();
         self.bytes.clear();
@@ -98,7 +99,7 @@ impl Chunk {
             self.requests.push((kind, keys));
             for _ in 0..keys {
                 let number = load.number();
-                let key = buffer.write(number, args.key_size.size_of(args.seed, number));
+                let key = plan.objects.write_key(number, &mut buffer);
                 self.keys.push(Key { number, start: self.bytes.len() as u32, length: key.len() as u16 });
                 self.bytes.extend_from_slice(key);
             }
@@ -106,10 +107,10 @@ impl Chunk {
     }
 }
 
-impl Worker {
+impl Worker<'_> {
     fn work(&mut self, meter: &Meter<'_>) -> Result<(), Error> {
         loop {
-            self.chunk.draw(&mut self.load, &self.args, meter);
+            self.chunk.draw(&mut self.load, self.plan, meter);
             if self.chunk.requests.is_empty() {
                 return Ok(());
             }
@@ -121,12 +122,12 @@ impl Worker {
     }
 
     fn execute(&mut self) {
-        let Self { cache, args, chunk, values, tally, .. } = self;
+        let Self { cache, plan, chunk, values, tally, .. } = self;
         let mut names: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
         let mut missed = [0u16; MAX_BATCH];
         let mut set = |key: Key, tally: &mut Tally| {
-            let size = args.value_size.size_of(args.seed, key.number) as usize;
-            let ttl = ttl_of(args.ttl);
+            let size = plan.objects.value_size(key.number);
+            let ttl = ttl_of(plan.objects.ttl_seconds(key.number));
             let stored = values.store(cache, chunk.key(key), &[], size, ttl, Mode::Set);
             if let Err(error) = stored {
                 tally.error(|| error.to_string());
@@ -166,7 +167,7 @@ impl Worker {
             }
             tally.gets += u64::from(count);
             tally.hits += u64::from(count) - misses as u64;
-            if args.fill {
+            if plan.args.fill {
                 for &position in &missed[..misses] {
                     set(keys[usize::from(position)], tally);
                     tally.fills += 1;

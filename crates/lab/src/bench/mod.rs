@@ -1,7 +1,7 @@
 //! `ebbtide bench`: synthetic load on the engine in process, or on any memcached server.
 //!
 //! Every thread draws requests by its own stream of the seed: a get of `--batch` keys, or a set, as `--get-ratio`
-//! says. With `--fill` each key that misses is set next, as a look-aside client does.
+//! says, or the next of `--trace`. With `--fill` each key that misses is set next, as a look-aside client does.
 //!
 //! In process, requests are drawn ahead in chunks and only their execution is timed, for drawing a Zipf rank costs
 //! about as much as a get; one request in 32 has its latency taken. Against a server, every connection keeps
@@ -12,19 +12,25 @@ mod connection;
 mod drive;
 mod load;
 mod local;
+mod objects;
 mod remote;
 mod report;
 
-pub use report::{BenchReport, Latency};
+pub use report::{BenchReport, DrawnReport, Latency};
 
 use std::io::stdout;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ebbtide::{ByteSize, Policy};
 
 use self::drive::End;
+use self::objects::Objects;
 use crate::Error;
 use crate::workload::{Popularity, SizeDistribution};
+
+/// What says how requests are drawn, and means nothing for a trace.
+const DRAWN: [&str; 7] = ["popularity", "exponent", "keys", "key_size", "value_size", "get_ratio", "ttl"];
 
 /// The arguments of `ebbtide bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -32,6 +38,9 @@ pub struct BenchArgs {
     /// A memcached server to drive [default: the engine in process]
     #[arg(long, value_name = "HOST:PORT")]
     pub target: Option<String>,
+    /// Play the gets and writes of a trace, round and round and as fast as it goes, instead of drawing requests
+    #[arg(long, value_name = "FILE", conflicts_with_all = DRAWN)]
+    pub trace: Option<PathBuf>,
     /// How often each key is asked for
     #[arg(long, value_enum, default_value_t)]
     pub popularity: Popularity,
@@ -120,10 +129,17 @@ pub fn run(args: BenchArgs) -> Result<(), Error> {
 /// Runs the load.
 pub fn bench(args: &BenchArgs) -> Result<BenchReport, Error> {
     check(args)?;
+    let plan = Plan { args: args.clone(), objects: Objects::new(args)? };
     match &args.target {
-        Some(target) => remote::bench(args, target),
-        None => local::bench(args),
+        Some(target) => remote::bench(&plan, target),
+        None => local::bench(&plan),
     }
+}
+
+/// What all threads of a run go by.
+struct Plan {
+    args: BenchArgs,
+    objects: Objects,
 }
 
 fn check(args: &BenchArgs) -> Result<(), Error> {

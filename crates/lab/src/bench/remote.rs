@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mio::{Events, Interest, Poll, Token};
 
-use super::BenchArgs;
+use super::Plan;
 use super::connection::{Broken, Connection};
 use super::drive::{End, Meter, drive};
 use super::load::Load;
@@ -19,21 +19,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Requests in flight per connection while the keys are set before the measurement.
 const PREFILL_DEPTH: usize = 64;
 
-pub(super) fn bench(args: &BenchArgs, target: &str) -> Result<BenchReport, Error> {
+pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
+    let args = &plan.args;
     let addresses: Vec<SocketAddr> = target.to_socket_addrs().map_err(|error| unreachable(target, error))?.collect();
     let mut workers = Vec::new();
     for thread in 0..args.threads {
-        workers.push(Worker::connect(args, target, &addresses, thread)?);
+        workers.push(Worker::connect(plan, target, &addresses, thread)?);
     }
     if args.prefill {
         for (thread, worker) in (0..).zip(&mut workers) {
-            worker.load = Load::prefill(args, thread);
+            worker.load = Load::prefill(plan, thread);
             worker.depth = PREFILL_DEPTH;
         }
-        let end = End::Requests(args.keys);
+        let end = End::Requests(plan.objects.count());
         (workers, _) = drive("prefill", workers, end, Worker::work)?;
         for (thread, worker) in (0..).zip(&mut workers) {
-            worker.load = Load::mixed(args, thread);
+            worker.load = Load::mixed(plan, thread);
             worker.depth = args.pipeline.into();
             worker.tally = Tally::default();
         }
@@ -42,11 +43,11 @@ pub(super) fn bench(args: &BenchArgs, target: &str) -> Result<BenchReport, Error
     let mut total = Tally::default();
     workers.into_iter().for_each(|worker| total.add(worker.tally));
     let ops_per_second = total.requests() as f64 / elapsed.as_secs_f64().max(1e-9);
-    Ok(total.report(args, elapsed, ops_per_second))
+    Ok(total.report(plan, elapsed, ops_per_second))
 }
 
 struct Worker<'a> {
-    args: &'a BenchArgs,
+    plan: &'a Plan,
     target: &'a str,
     load: Load,
     /// Requests in flight per connection.
@@ -57,7 +58,8 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn connect(args: &'a BenchArgs, target: &'a str, addresses: &[SocketAddr], thread: u16) -> Result<Self, Error> {
+    fn connect(plan: &'a Plan, target: &'a str, addresses: &[SocketAddr], thread: u16) -> Result<Self, Error> {
+        let args = &plan.args;
         let open = || -> io::Result<(Poll, Vec<Connection>)> {
             let poll = Poll::new()?;
             let mut connections = Vec::new();
@@ -78,9 +80,9 @@ impl<'a> Worker<'a> {
         };
         let (poll, connections) = open().map_err(|error| unreachable(target, error))?;
         Ok(Self {
-            args,
+            plan,
             target,
-            load: Load::mixed(args, thread),
+            load: Load::mixed(plan, thread),
             depth: args.pipeline.into(),
             poll,
             connections,
@@ -100,7 +102,7 @@ impl<'a> Worker<'a> {
     fn exchange(&mut self, meter: &Meter<'_>) -> Result<(), Broken> {
         let start = Instant::now();
         for connection in &mut self.connections {
-            connection.send(&mut self.load, self.depth, self.args, meter, start)?;
+            connection.send(&mut self.load, self.depth, self.plan, meter, start)?;
         }
         let mut events = Events::with_capacity(self.connections.len().max(16));
         while self.connections.iter().any(|connection| !connection.is_idle()) {
@@ -119,8 +121,8 @@ impl<'a> Worker<'a> {
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
                     let mut more = true;
                     while more {
-                        more = connection.receive(self.args, &mut self.tally)?;
-                        connection.send(&mut self.load, self.depth, self.args, meter, Instant::now())?;
+                        more = connection.receive(self.plan, &mut self.tally)?;
+                        connection.send(&mut self.load, self.depth, self.plan, meter, Instant::now())?;
                     }
                 }
             }

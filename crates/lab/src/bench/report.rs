@@ -3,7 +3,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::BenchArgs;
+use super::Plan;
 
 /// The longest latency that is told apart, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -33,18 +33,29 @@ pub struct BenchReport {
     /// Of whole gets: all keys of a batch.
     pub get_latency: Option<Latency>,
     pub set_latency: Option<Latency>,
-    pub popularity: &'static str,
-    pub exponent: f64,
+    /// The trace that was played.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trace: Option<String>,
+    /// Distinct keys that may be asked for.
     pub keys: u64,
-    pub key_size: String,
-    pub value_size: String,
-    pub get_ratio: f64,
-    pub ttl: u32,
+    #[serde(flatten)]
+    pub drawn: Option<DrawnReport>,
     pub threads: u16,
     pub batch: u16,
     pub pipeline: u16,
     pub connections: usize,
     pub seed: u64,
+}
+
+/// How requests were drawn, if not out of a trace.
+#[derive(Clone, Debug, Serialize)]
+pub struct DrawnReport {
+    pub popularity: &'static str,
+    pub exponent: f64,
+    pub key_size: String,
+    pub value_size: String,
+    pub get_ratio: f64,
+    pub ttl: u32,
 }
 
 /// Latencies in microseconds.
@@ -111,7 +122,8 @@ impl Tally {
     }
 
     /// The report of all threads together.
-    pub(super) fn report(self, args: &BenchArgs, elapsed: Duration, ops_per_second: f64) -> BenchReport {
+    pub(super) fn report(self, plan: &Plan, elapsed: Duration, ops_per_second: f64) -> BenchReport {
+        let args = &plan.args;
         BenchReport {
             target: args.target.clone().unwrap_or("in-process".into()),
             requests: self.requests(),
@@ -129,13 +141,16 @@ impl Tally {
             first_error: self.first_error,
             get_latency: latency(&self.get_latency),
             set_latency: latency(&self.set_latency),
-            popularity: args.popularity.name(),
-            exponent: args.exponent,
-            keys: args.keys,
-            key_size: args.key_size.to_string(),
-            value_size: args.value_size.to_string(),
-            get_ratio: args.get_ratio,
-            ttl: args.ttl,
+            trace: args.trace.as_ref().map(|path| path.display().to_string()),
+            keys: plan.objects.count(),
+            drawn: args.trace.is_none().then(|| DrawnReport {
+                popularity: args.popularity.name(),
+                exponent: args.exponent,
+                key_size: args.key_size.to_string(),
+                value_size: args.value_size.to_string(),
+                get_ratio: args.get_ratio,
+                ttl: args.ttl,
+            }),
             threads: args.threads,
             batch: args.batch,
             pipeline: args.pipeline,
