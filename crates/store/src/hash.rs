@@ -1,9 +1,9 @@
 //! The keyed hash of the index, and what the index takes from it.
 //!
-//! rapidhash V3 with secrets derived from a random seed per cache: an attacker who does not know the seed cannot choose
+//! rapidhash V3 nano, with secrets derived from a random seed per cache: an attacker who does not know the seed cannot choose
 //! keys that meet in a bucket. The seed and the version belong to a cache's persistent state.
 
-use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
+use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 
 /// Hashes keys with a cache's own secrets.
 pub struct KeyHash {
@@ -17,7 +17,7 @@ impl KeyHash {
 
     #[inline(always)]
     pub fn hash(&self, key: &[u8]) -> u64 {
-        rapidhash_v3_seeded(key, &self.secrets)
+        rapidhash_v3_nano_inline::<true, false>(key, &self.secrets)
     }
 }
 

@@ -100,6 +100,7 @@ pub struct ItemHeader {
 
 impl ItemHeader {
     /// The first five bytes.
+    #[inline(always)]
     pub fn encode(self) -> [u8; ITEM_HEADER_BYTES as usize] {
         assert!(self.value_length < 1 << VALUE_LENGTH_BITS, "a value part of {} bytes", self.value_length);
         let word = self.value_length
@@ -225,6 +226,7 @@ impl ItemAt {
     ///
     /// # Safety
     /// The caller must own the unpublished range of the item.
+    #[inline(always)]
     pub unsafe fn write_head(self, arena: &Arena, flags: u32, extension: Extension, key: &[u8]) {
         let Self { at, header } = self;
         debug_assert!(header.has_flags == (flags != 0) && header.extension_length == extension.length());
@@ -235,11 +237,20 @@ impl ItemAt {
                 arena.write(at.plus(ITEM_HEADER_BYTES), &flags.to_le_bytes());
             }
             if header.extension_length > 0 {
-                let bytes = extension.encode();
-                arena.write(at.plus(header.extension_offset()), &bytes[..header.extension_length.into()]);
+                self.write_extension(arena, extension);
             }
             arena.write(at.plus(header.key_offset()), key);
         }
+    }
+
+    /// # Safety
+    /// As `write_head`.
+    #[cold]
+    unsafe fn write_extension(self, arena: &Arena, extension: Extension) {
+        let bytes = extension.encode();
+        let at = self.at.plus(self.header.extension_offset());
+        // SAFETY: the caller's.
+        unsafe { arena.write(at, &bytes[..self.header.extension_length.into()]) };
     }
 
     pub fn value_at(self) -> Location {

@@ -273,6 +273,7 @@ impl Store {
     }
 
     /// Writes an item up to its value part into reserved space. Answers where that begins.
+    #[inline(always)]
     pub(crate) fn write_head(&self, reserved: &Reservation<'_>, head: &Head<'_>) -> Location {
         let at = Location::new(reserved.segment, reserved.offset);
         let header = ItemHeader {

@@ -169,6 +169,7 @@ impl Store {
     }
 
     /// On what terms a write may take the key; an error says that it may not. If the mode looks first, the caller is pinned.
+    #[inline(always)]
     pub(super) fn terms(
         &self,
         target: (&[u8], u64),
@@ -224,6 +225,7 @@ impl Store {
     }
 
     /// Publishes a plain item, once.
+    #[inline(always)]
     pub(super) fn write_plain(
         &self,
         participant: &Participant,
@@ -258,6 +260,7 @@ impl Store {
         live == (condition == Condition::Absent)
     }
 
+    #[inline]
     pub(super) fn written(&self, participant: &Participant, mode: Mode, outcome: Outcome) -> Written {
         let written = mode.answer(outcome);
         if written.stored == Stored::Stored {
