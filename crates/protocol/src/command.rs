@@ -58,14 +58,18 @@ pub fn reject<'a>(rejection: Rejection, noreply: bool) -> Line<'a> {
 
 /// Reads one line, given without its line end.
 pub fn parse(line: &[u8]) -> Line<'_> {
+    // Most lines are of this kind.
+    if let Some(keys) = line.strip_prefix(b"get ") {
+        return get(keys, false);
+    }
     let mut words = Keys::new(line);
     let Some(command) = words.next() else {
         return reject(Rejection::Error, false);
     };
     let mode = match command {
-        b"get" | b"bget" => return get(line, command, false),
+        b"get" | b"bget" => return get(words.rest(), false),
         &[b'm', kind] => return meta::parse(kind, words.rest()),
-        b"gets" => return get(line, command, true),
+        b"gets" => return get(words.rest(), true),
         b"set" => StoreMode::Set,
         b"gat" => return get_and_touch(line, false),
         b"gats" => return get_and_touch(line, true),
@@ -85,9 +89,8 @@ fn after<'a>(line: &'a [u8], word: &[u8]) -> &'a [u8] {
     &line[end..]
 }
 
-fn get<'a>(line: &'a [u8], command: &[u8], with_cas: bool) -> Line<'a> {
-    let keys = after(line, command);
-    if Keys::new(keys).next().is_none() {
+fn get(keys: &[u8], with_cas: bool) -> Line<'_> {
+    if Keys::new(keys).is_empty() {
         return reject(Rejection::Error, false);
     }
     if has_long_key(keys) {

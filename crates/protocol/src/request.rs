@@ -93,6 +93,11 @@ impl<'a> Keys<'a> {
         Self { rest }
     }
 
+    /// Whether no word is left.
+    pub fn is_empty(&self) -> bool {
+        self.rest.iter().all(|&byte| byte == b' ')
+    }
+
     /// What is left of the line.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest

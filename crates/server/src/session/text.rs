@@ -147,12 +147,11 @@ impl TextSession {
             return Ok(());
         }
         // The last part of a long get may have no key of its own: what is in the run is of other commands then.
-        match get.keys.clone().next() {
-            Some(_) => run.end_command(),
-            None => {
-                executor.get_run(run, &mut self.get_failed, output)?;
-                end_get(&mut self.get_failed, output);
-            }
+        if get.keys.is_empty() {
+            executor.get_run(run, &mut self.get_failed, output)?;
+            end_get(&mut self.get_failed, output);
+        } else {
+            run.end_command();
         }
         Ok(())
     }
