@@ -63,7 +63,9 @@ class Stream:
         kind = self.random.random()
         if kind < 0.15:
             return self.random.choice(NUMBERS)
-        return self.random.randbytes(self.random.randint(0, 200 if kind < 0.95 else 12_000))
+        value = self.random.randbytes(self.random.randint(0, 200 if kind < 0.95 else 12_000))
+        # Behind nothing but spaces memcached reads a number on in what lay there before.
+        return b"x" if value.isspace() else value
 
     def exptime(self):
         return self.random.choice(GONE if self.random.random() < 0.05 else STAYS)
