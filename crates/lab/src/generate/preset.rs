@@ -99,16 +99,16 @@ pub(super) const U1: ShotNoise = ShotNoise {
 
 pub(super) const U2: ShotNoise = ShotNoise {
     mean_frequency: 1117.0,
-    sigma: 2.249,
-    tail: 3.879,
+    sigma: 2.067,
+    tail: 3.5,
     weight_cap: 165_500.0,
-    stationary: 0.2793,
-    tilt: -0.3244,
-    life: Life { median_seconds: 208.1, sigma: 1.563 },
-    second_life: Life { median_seconds: 40_050.0, sigma: 0.2 },
-    second_share: 0.01901,
-    repeat: 0.0983,
-    repeat_seconds: 71.54,
+    stationary: 0.2846,
+    tilt: -0.2348,
+    life: Life { median_seconds: 79.0, sigma: 1.511 },
+    second_life: Life { median_seconds: 17_900.0, sigma: 0.184 },
+    second_share: 0.01875,
+    repeat: 0.1717,
+    repeat_seconds: 8.46,
 };
 
 pub(super) const N: ShotNoise = ShotNoise {
