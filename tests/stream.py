@@ -62,6 +62,12 @@ WORDS = [
 ]
 
 
+def random_value(random, length):
+    """So many random bytes, but no number: behind nothing but spaces memcached reads one on in what lay there before."""
+    value = random.randbytes(length)
+    return value.replace(value[:1], b"x") if value.isspace() else value
+
+
 @dataclasses.dataclass
 class Batch:
     """Commands that are sent together."""
@@ -157,8 +163,8 @@ class Stream:
         if kind < 0.2:
             return self.random.choice(NUMBERS)
         if kind < 0.9:
-            return self.random.randbytes(self.random.randint(0, 200))
-        return self.random.randbytes(self.random.randint(200, 3000))
+            return random_value(self.random, self.random.randint(0, 200))
+        return random_value(self.random, self.random.randint(200, 3000))
 
     def noreply(self):
         return " noreply" if self.random.random() < 0.15 else ""

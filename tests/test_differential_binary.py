@@ -14,7 +14,7 @@ import packets
 from harness import EBBTIDE, MEMCACHED, Server
 from packets import ADD, APPEND, DECREMENT, DELETE, EXISTS, FLUSH, GAT, GATK, GET, GETK, INCREMENT, NOOP, OK, PREPEND
 from packets import QUIET, QUIT, REPLACE, SASL_AUTH, SASL_LIST, SET, STAT, TOUCH, VERSION, count, put, request
-from stream import NUMBERS
+from stream import NUMBERS, random_value
 
 PACKETS = int(os.environ.get("EBBTIDE_PACKETS", "60000"))
 SEED = int(os.environ.get("EBBTIDE_SEED", random.SystemRandom().getrandbits(32)))
@@ -63,9 +63,7 @@ class Stream:
         kind = self.random.random()
         if kind < 0.15:
             return self.random.choice(NUMBERS)
-        value = self.random.randbytes(self.random.randint(0, 200 if kind < 0.95 else 12_000))
-        # Behind nothing but spaces memcached reads a number on in what lay there before.
-        return b"x" if value.isspace() else value
+        return random_value(self.random, self.random.randint(0, 200 if kind < 0.95 else 12_000))
 
     def exptime(self):
         return self.random.choice(GONE if self.random.random() < 0.05 else STAYS)

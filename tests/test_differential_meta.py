@@ -15,6 +15,7 @@ import random
 import re
 
 from harness import EBBTIDE, MEMCACHED, Server
+from stream import random_value
 from test_differential import FLAGS, SEED, Side, short
 
 COMMANDS = int(os.environ.get("EBBTIDE_META_COMMANDS", "60000"))
@@ -73,7 +74,7 @@ class Stream:
     def value(self, pool):
         if pool is NUMBERS:
             return self.random.choice([b"0", b"5", b"9", b"10", b"99", b"007", b"x", b" 7", b"12 a"])
-        return self.random.randbytes(self.random.choice([0, 1, 5, 30, 200, 3000]))
+        return random_value(self.random, self.random.choice([0, 1, 5, 30, 200, 3000]))
 
     def set(self, valid=False):
         pool = KEYS if valid else self.pool()
