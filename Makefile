@@ -9,7 +9,7 @@ SHELL := /bin/bash
 DEBIAN := memcached openssl systemd libmemcached-tools libmemcached-dev zlib1g-dev python3-dev python3-venv gcc g++ libc6-dev \
     libcache-memcached-fast-perl nutcracker php-cli php-memcached chromium chromium-driver sasl2-bin libsasl2-modules
 # What reads a client's bytes, how long each is fuzzed, and the fuzzer's version.
-FUZZ := text binary
+FUZZ := text meta binary
 FUZZ_SECONDS := 60
 CARGO_FUZZ := 0.13.2
 VENV := .venv
@@ -91,7 +91,7 @@ clients: build
 # The sanitizer would need a nightly compiler; broken promises panic without it. What a run finds new is kept in target/.
 fuzz:
 	for target in $(FUZZ); do mkdir -p "target/fuzz/$$target"; cargo fuzz build --no-default-features --sanitizer none "$$target"; done
-	printf '%s\n' $(FUZZ) | xargs -P 2 -I TARGET timeout 600 cargo fuzz run --no-default-features --sanitizer none \
+	printf '%s\n' $(FUZZ) | xargs -P 3 -I TARGET timeout 600 cargo fuzz run --no-default-features --sanitizer none \
 	    TARGET target/fuzz/TARGET fuzz/seeds/TARGET -- -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 -verbosity=0
 
 clean:

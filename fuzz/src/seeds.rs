@@ -20,6 +20,11 @@ fn binary() {
 }
 
 #[test]
+fn meta() {
+    each("meta", crate::meta::check);
+}
+
+#[test]
 fn text() {
     each("text", crate::text::check);
 }
