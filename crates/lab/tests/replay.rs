@@ -22,8 +22,8 @@ fn file(bytes: &[u8]) -> NamedTempFile {
 fn try_replay(bytes: &[u8], flags: &str) -> Result<Report, Error> {
     let file = file(bytes);
     let line = ["replay", file.path().to_str().unwrap(), "--memory", "64m"];
-    let flags = flags.split_whitespace();
-    replay(&Line::parse_from(line.into_iter().chain(flags)).args)
+    let args = Line::parse_from(line.into_iter().chain(flags.split_whitespace())).args;
+    replay(&args, args.cells()[0])
 }
 
 /// Replays rows of the csv format.
@@ -203,4 +203,15 @@ fn an_empty_trace_has_no_requests() {
     let report = csv("", "");
     assert_eq!(outcome(&report), (0, 0, 0));
     assert_eq!(report.miss_ratio, 0.0);
+}
+
+#[test]
+fn every_size_is_replayed_under_every_policy() {
+    let line = |memory, policy| ["replay", "trace", "--memory", memory, "--policy", policy];
+    let cells = Line::parse_from(line("16m,64m", "merge,s3fifo")).args.cells();
+    let expected = [(16, "merge"), (16, "s3fifo"), (64, "merge"), (64, "s3fifo")];
+    let found: Vec<_> = cells.iter().map(|cell| (cell.memory.as_bytes() >> 20, cell.policy.name())).collect();
+    assert_eq!(found, expected);
+    assert!(Line::try_parse_from(line("16m,,64m", "merge")).is_err());
+    assert!(Line::try_parse_from(["replay", "trace"]).is_err());
 }

@@ -17,12 +17,14 @@
 
 mod audit;
 mod batches;
+mod grid;
 mod player;
 mod report;
 mod run;
 
+pub use grid::{Cell, run};
 pub use report::{AuditReport, Report};
-pub use run::{replay, run};
+pub use run::replay;
 
 use std::path::PathBuf;
 
@@ -35,12 +37,17 @@ use crate::trace::Format;
 pub struct ReplayArgs {
     /// Trace file, plain or compressed with zstd
     pub trace: PathBuf,
-    /// All the memory the cache may use, index and headers included (for example 64m)
-    #[arg(long, value_name = "SIZE")]
-    pub memory: ByteSize,
-    /// Eviction policy: merge, fifo, random, cte, utilization, s3fifo, lru, 2q or tinylfu
-    #[arg(long, default_value = "merge")]
-    pub policy: Policy,
+    /// All the memory the cache may use, index and headers included (for example 64m); several sizes, with commas
+    /// between them, are replayed one by one
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', required = true)]
+    pub memory: Vec<ByteSize>,
+    /// Eviction policy: merge, fifo, random, cte, utilization, s3fifo, lru, 2q or tinylfu; with several, every size is
+    /// replayed under each
+    #[arg(long, default_value = "merge", value_delimiter = ',')]
+    pub policy: Vec<Policy>,
+    /// Replays at the same time, where there are several [default: the cores, by the threads of each]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub jobs: Option<u16>,
     /// Threads that share the cache; keys are divided among them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,
@@ -65,7 +72,7 @@ pub struct ReplayArgs {
     /// Seed of the key hash and of the policies' random numbers
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Print the report as one JSON object
+    /// Print each report as one JSON object in a line
     #[arg(long)]
     pub json: bool,
 }

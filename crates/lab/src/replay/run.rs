@@ -12,25 +12,18 @@ use ebbtide::{Cache, Clock};
 use super::ReplayArgs;
 use super::audit::Findings;
 use super::batches::{BATCH, Batches};
+use super::grid::Cell;
 use super::player::{Counts, Player};
 use super::report::{AuditReport, Report};
 use crate::Error;
-use crate::report;
 use crate::trace::{Request, TraceReader};
 use crate::workload::mix;
 
-/// `ebbtide replay`: prints the report, and fails if the audit does.
-pub fn run(args: ReplayArgs) -> Result<(), Error> {
-    let report = replay(&args)?;
-    report::print(&report, args.json, &mut std::io::stdout().lock())?;
-    report.audit.as_ref().map_or(Ok(()), AuditReport::verdict)
-}
-
-/// Replays the trace. What the audit finds is in the report.
-pub fn replay(args: &ReplayArgs) -> Result<Report, Error> {
+/// Replays the trace through one cache. What the audit finds is in the report.
+pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<Report, Error> {
     let reader = TraceReader::open(&args.trace, args.format)?;
     let format = reader.format();
-    let cache = build(args)?;
+    let cache = build(args, cell)?;
     let mut batches = Batches::new(reader, args.strict)?;
     let players: Vec<Player> = (0..args.threads).map(|_| Player::new(cache.clone(), args.audit)).collect();
     let played = match <[Player; 1]>::try_from(players) {
@@ -54,7 +47,7 @@ pub fn replay(args: &ReplayArgs) -> Result<Report, Error> {
         memory_limit_bytes: stats.memory_limit_bytes,
         trace: args.trace.display().to_string(),
         format: format.name(),
-        policy: args.policy.name(),
+        policy: cell.policy.name(),
         threads: args.threads,
         gets,
         deletes: counts.deletes,
@@ -68,8 +61,8 @@ pub fn replay(args: &ReplayArgs) -> Result<Report, Error> {
     })
 }
 
-fn build(args: &ReplayArgs) -> Result<Cache, ebbtide::Error> {
-    let mut builder = Cache::builder().memory(args.memory).policy(args.policy).seed(args.seed).clock(Clock::Manual);
+fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
+    let mut builder = Cache::builder().memory(cell.memory).policy(cell.policy).seed(args.seed).clock(Clock::Manual);
     if let Some(size) = args.segment_size {
         builder = builder.segment_size(size);
     }

@@ -1,0 +1,149 @@
+//! Replays of one trace in several sizes and under several policies, some at the same time.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use ebbtide::{ByteSize, Policy};
+
+use super::report::{AuditReport, Report};
+use super::{ReplayArgs, replay};
+use crate::Error;
+use crate::report;
+
+/// What one replay has for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cell {
+    pub memory: ByteSize,
+    pub policy: Policy,
+}
+
+impl ReplayArgs {
+    /// Every size under every policy, in the order of the arguments.
+    pub fn cells(&self) -> Vec<Cell> {
+        let under = |memory| self.policy.iter().map(move |&policy| Cell { memory, policy });
+        self.memory.iter().flat_map(|&memory| under(memory)).collect()
+    }
+
+    fn jobs(&self) -> usize {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(|| cores / usize::from(self.threads), usize::from).max(1)
+    }
+}
+
+/// `ebbtide replay`: prints a report for each cell, in their order, and fails if an audit does.
+pub fn run(args: ReplayArgs) -> Result<(), Error> {
+    let mut out = std::io::stdout().lock();
+    let cells = args.cells();
+    if cells.len() > 1 && !args.json {
+        writeln!(out, "{HEAD}")?;
+    }
+    let mut verdict = Ok(());
+    each_in_order(
+        cells.len(),
+        args.jobs(),
+        |index| replay(&args, cells[index]),
+        |index, report| {
+            let report = report?;
+            match cells.len() > 1 && !args.json {
+                true => writeln!(out, "{}", row(cells[index], &report))?,
+                false => report::print(&report, args.json, &mut out)?,
+            }
+            if let Some(Err(broken)) = report.audit.as_ref().map(AuditReport::verdict) {
+                verdict = Err(broken);
+            }
+            Ok(())
+        },
+    )?;
+    verdict
+}
+
+const HEAD: &str = "memory     policy        miss ratio   by bytes      objects   evictions      ops/s";
+
+fn row(cell: Cell, report: &Report) -> String {
+    format!(
+        "{:<10} {:<11} {:>12.6} {:>10.6} {:>12} {:>11} {:>10.0}",
+        cell.memory.to_string(),
+        report.policy,
+        report.miss_ratio,
+        report.byte_miss_ratio,
+        report.objects,
+        report.evictions,
+        report.ops_per_second
+    )
+}
+
+/// Works through `0..count` on several threads and takes the results in order, each as soon as those before are there.
+/// The first error ends it once what has begun is done.
+fn each_in_order<T: Send>(
+    count: usize,
+    threads: usize,
+    work: impl Fn(usize) -> T + Sync,
+    mut take: impl FnMut(usize, T) -> Result<(), Error>,
+) -> Result<(), Error> {
+    let next = AtomicUsize::new(0);
+    let (done, results) = mpsc::channel();
+    thread::scope(|scope| {
+        for _ in 0..threads.min(count) {
+            let (done, next, work) = (done.clone(), &next, &work);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= count || done.send((index, work(index))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(done);
+        let mut waiting = BTreeMap::new();
+        let mut taken = 0;
+        // Owned, so that an early return closes the channel before the threads are waited for.
+        for (index, result) in results {
+            waiting.insert(index, result);
+            while let Some(result) = waiting.remove(&taken) {
+                take(taken, result)?;
+                taken += 1;
+            }
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn results_come_in_order_whoever_is_first() {
+        let mut taken = Vec::new();
+        let slow_first = |index: usize| {
+            thread::sleep(Duration::from_millis(if index.is_multiple_of(3) { 5 } else { 0 }));
+            index * 10
+        };
+        each_in_order(20, 4, slow_first, |index, result| {
+            taken.push((index, result));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(taken, (0..20).map(|index| (index, index * 10)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_error_ends_the_work() {
+        let begun = AtomicUsize::new(0);
+        let work = |_| {
+            thread::sleep(Duration::from_millis(1));
+            begun.fetch_add(1, Ordering::Relaxed)
+        };
+        let refuse = |index, _| match index {
+            0 => Err(Error::Audit { late_hits: 1, wrong_values: 0, lost: 0 }),
+            _ => panic!("what is behind the error is not wanted"),
+        };
+        assert!(each_in_order(1_000_000, 2, work, refuse).is_err());
+        assert!(begun.load(Ordering::Relaxed) < 1_000_000);
+    }
+}
