@@ -56,6 +56,10 @@ fn options_that_cannot_be_met_are_refused() {
         ("--seconds 0", "--seconds"),
         ("--pipeline 2", "--pipeline"),
         ("--connections 2", "--connections"),
+        ("--rate 5", "--rate"),
+        ("--protocol redis", "--protocol"),
+        ("--target 127.0.0.1:1 --rate 0", "--rate"),
+        ("--target 127.0.0.1:1 --rate NaN", "--rate"),
         ("--target 127.0.0.1:1 --ttl 2592001", "--ttl"),
         ("--target 127.0.0.1:1 --threads 3 --connections 2", "--connections"),
     ] {

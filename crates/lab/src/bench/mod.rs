@@ -1,4 +1,4 @@
-//! `ebbtide bench`: synthetic load on the engine in process, or on any memcached server.
+//! `ebbtide bench`: synthetic load on the engine in process, or on any memcached or Redis server.
 //!
 //! Every thread draws requests by its own stream of the seed: a get of `--batch` keys, or a set, as `--get-ratio`
 //! says, or the next of `--trace`. With `--fill` each key that misses is set next, as a look-aside client does.
@@ -6,17 +6,26 @@
 //! In process, requests are drawn ahead in chunks and only their execution is timed, for drawing a Zipf rank costs
 //! about as much as a get; one request in 32 has its latency taken. Against a server, every connection keeps
 //! `--pipeline` requests in flight and the latency is from the write of a request to the arrival of its whole answer:
-//! a closed loop, which does not see what waits before a client that would send at its own pace.
+//! a closed loop, which does not see what waits before a client that would send at its own pace. With `--rate` the
+//! loop is open: requests are due by the clock, and their latency counts from then on (`schedule.rs`).
 
+mod answers;
 mod connection;
+mod dialect;
 mod drive;
+mod feed;
 mod load;
 mod local;
 mod objects;
 mod remote;
 mod report;
+mod resp;
+mod schedule;
+mod table;
 
-pub use report::{BenchReport, DrawnReport, Latency};
+pub use dialect::Dialect;
+pub use report::{BenchReport, DrawnReport, Latency, PaceReport};
+pub use schedule::Arrivals;
 
 use std::io::stdout;
 use std::path::PathBuf;
@@ -35,9 +44,12 @@ const DRAWN: [&str; 7] = ["popularity", "exponent", "keys", "key_size", "value_s
 /// The arguments of `ebbtide bench`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct BenchArgs {
-    /// A memcached server to drive [default: the engine in process]
+    /// A server to drive [default: the engine in process]
     #[arg(long, value_name = "HOST:PORT")]
     pub target: Option<String>,
+    /// What the server speaks
+    #[arg(long, value_enum, default_value_t)]
+    pub protocol: Dialect,
     /// Play the gets and writes of a trace, round and round and as fast as it goes, instead of drawing requests
     #[arg(long, value_name = "FILE", conflicts_with_all = DRAWN)]
     pub trace: Option<PathBuf>,
@@ -74,9 +86,19 @@ pub struct BenchArgs {
     /// Keys of one get: a batch in process, a multiget on the network
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub batch: u16,
-    /// Requests in flight on a connection
+    /// Requests in flight on a connection; with --rate, at most
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub pipeline: u16,
+    /// Send so many requests per second (a multiget is one), however slow the answers come, and count latencies from
+    /// the time at which a request was due; between requests the client keeps its core busy
+    #[arg(long, value_name = "REQUESTS")]
+    pub rate: Option<f64>,
+    /// In what pattern requests are due
+    #[arg(long, value_enum, default_value_t, requires = "rate")]
+    pub arrivals: Arrivals,
+    /// Requests of a burst, with `--arrivals bursty`
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..))]
+    pub burst: u32,
     /// Connections of all threads together [default: one per thread]
     #[arg(long)]
     pub connections: Option<usize>,
@@ -122,7 +144,11 @@ const LONGEST_RELATIVE_TTL: u32 = 30 * 24 * 3600;
 /// `ebbtide bench`: prints the report.
 pub fn run(args: BenchArgs) -> Result<(), Error> {
     let report = bench(&args)?;
-    crate::report::print(&report, args.json, &mut stdout().lock())?;
+    let out = &mut stdout().lock();
+    match args.target {
+        Some(_) if !args.json => table::print(&report, out)?,
+        _ => crate::report::print(&report, args.json, out)?,
+    }
     Ok(())
 }
 
@@ -155,11 +181,18 @@ fn check(args: &BenchArgs) -> Result<(), Error> {
         return refuse("--seconds", args.seconds.to_string(), "it is more than 0");
     }
     if args.target.is_none() {
-        return match args.connections {
-            Some(n) => refuse("--connections", n.to_string(), "it needs --target"),
-            None if args.pipeline > 1 => refuse("--pipeline", args.pipeline.to_string(), "it needs --target"),
-            None => Ok(()),
+        return match (args.connections, args.rate) {
+            (Some(n), _) => refuse("--connections", n.to_string(), "it needs --target"),
+            (_, Some(rate)) => refuse("--rate", rate.to_string(), "it needs --target"),
+            _ if args.pipeline > 1 => refuse("--pipeline", args.pipeline.to_string(), "it needs --target"),
+            _ if args.protocol != Dialect::default() => {
+                refuse("--protocol", args.protocol.name().into(), "it needs --target")
+            }
+            _ => Ok(()),
         };
+    }
+    if let Some(rate) = args.rate.filter(|rate| !(0.001..=1e9).contains(rate)) {
+        return refuse("--rate", rate.to_string(), "it is from 0.001 to 1000000000");
     }
     if args.ttl > LONGEST_RELATIVE_TTL {
         let reason = "servers read TTLs of more than 2592000 s as absolute times";

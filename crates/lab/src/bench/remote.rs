@@ -1,4 +1,5 @@
-//! A memcached server: every thread polls its connections, and answers what arrives with new requests.
+//! A server: every thread polls its connections, and answers what arrives with new requests, or sends them when they
+//! are due.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,8 +10,10 @@ use mio::{Events, Interest, Poll, Token};
 use super::Plan;
 use super::connection::{Broken, Connection};
 use super::drive::{End, Meter, drive};
+use super::feed::Feed;
 use super::load::Load;
 use super::report::{BenchReport, Tally};
+use super::schedule::Schedule;
 use crate::Error;
 
 /// A server that sends nothing for so long, while answers are due, is given up.
@@ -18,6 +21,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Requests in flight per connection while the keys are set before the measurement.
 const PREFILL_DEPTH: usize = 64;
+
+/// The system wakes a sleeper up to so much late: what is due sooner is waited for without sleeping.
+const SLACK: Duration = Duration::from_millis(2);
+
+/// The longest sleep before the next request is due, so that the end of the phase is seen.
+const LONGEST_SLEEP: Duration = Duration::from_millis(20);
 
 pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
     let args = &plan.args;
@@ -28,20 +37,24 @@ pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
     }
     if args.prefill {
         for (thread, worker) in (0..).zip(&mut workers) {
-            worker.load = Load::prefill(plan, thread);
+            worker.feed = Feed::new(Load::prefill(plan, thread), None);
             worker.depth = PREFILL_DEPTH;
         }
         let end = End::Requests(plan.objects.count());
         (workers, _) = drive("prefill", workers, end, Worker::work)?;
-        for (thread, worker) in (0..).zip(&mut workers) {
-            worker.load = Load::mixed(plan, thread);
-            worker.depth = args.pipeline.into();
-            worker.tally = Tally::default();
-        }
+    }
+    for (thread, worker) in (0..).zip(&mut workers) {
+        let schedule = args.rate.map(|rate| Schedule::new(args, rate, thread));
+        worker.feed = Feed::new(Load::mixed(plan, thread), schedule);
+        worker.depth = args.pipeline.into();
+        worker.tally = Tally::default();
     }
     let (workers, elapsed) = drive("bench", workers, args.end(), Worker::work)?;
     let mut total = Tally::default();
-    workers.into_iter().for_each(|worker| total.add(worker.tally));
+    for worker in workers {
+        total.unsent += worker.feed.unsent();
+        total.add(worker.tally);
+    }
     let ops_per_second = total.requests() as f64 / elapsed.as_secs_f64().max(1e-9);
     Ok(total.report(plan, elapsed, ops_per_second))
 }
@@ -49,11 +62,13 @@ pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
 struct Worker<'a> {
     plan: &'a Plan,
     target: &'a str,
-    load: Load,
+    feed: Feed,
     /// Requests in flight per connection.
     depth: usize,
     poll: Poll,
     connections: Vec<Connection>,
+    /// The connection that takes the next request of an open loop.
+    turn: usize,
     tally: Tally,
 }
 
@@ -82,10 +97,11 @@ impl<'a> Worker<'a> {
         Ok(Self {
             plan,
             target,
-            load: Load::mixed(plan, thread),
+            feed: Feed::new(Load::mixed(plan, thread), None),
             depth: args.pipeline.into(),
             poll,
             connections,
+            turn: 0,
             tally: Tally::default(),
         })
     }
@@ -98,37 +114,89 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Keeps all connections busy until the load is over and all answers are there.
+    /// Sends and receives until the load is over and all answers are there.
     fn exchange(&mut self, meter: &Meter<'_>) -> Result<(), Broken> {
-        let start = Instant::now();
-        for connection in &mut self.connections {
-            connection.send(&mut self.load, self.depth, self.plan, meter, start)?;
-        }
+        let mut heard = Instant::now();
+        self.feed.start(heard);
         let mut events = Events::with_capacity(self.connections.len().max(16));
-        while self.connections.iter().any(|connection| !connection.is_idle()) {
-            match self.poll.poll(&mut events, Some(PATIENCE)) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+        let mut now = heard;
+        loop {
+            self.send_in_turn(meter, now)?;
+            let in_flight = self.connections.iter().any(|connection| connection.in_flight() > 0);
+            if self.feed.is_over() && !in_flight {
+                return Ok(());
+            }
+            match self.poll.poll(&mut events, Some(self.patience(now))) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 outcome => outcome?,
             }
-            if events.is_empty() {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-            }
             for event in &events {
-                let connection = &mut self.connections[event.token().0];
+                let place = event.token().0;
                 if event.is_writable() {
-                    connection.flush()?;
+                    self.connections[place].flush()?;
                 }
                 if event.is_readable() || event.is_read_closed() || event.is_error() {
-                    let mut more = true;
-                    while more {
-                        more = connection.receive(self.plan, &mut self.tally)?;
-                        connection.send(&mut self.load, self.depth, self.plan, meter, Instant::now())?;
-                    }
+                    self.receive(place, meter)?;
                 }
+            }
+            now = Instant::now();
+            if !in_flight || !events.is_empty() {
+                heard = now;
+            } else if now.duration_since(heard) >= PATIENCE {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
             }
             meter.set(self.tally.requests());
         }
+    }
+
+    /// Takes what a connection has received. In a closed loop the next requests go out at once on the same connection.
+    fn receive(&mut self, place: usize, meter: &Meter<'_>) -> Result<(), Broken> {
+        let mut more = true;
+        while more {
+            more = self.connections[place].receive(&mut self.feed, self.plan, &mut self.tally)?;
+            self.refill(place, meter)?;
+        }
         Ok(())
+    }
+
+    fn refill(&mut self, place: usize, meter: &Meter<'_>) -> Result<(), Broken> {
+        if self.feed.is_paced() {
+            return Ok(());
+        }
+        let connection = &mut self.connections[place];
+        let now = Instant::now();
+        while connection.in_flight() < self.depth
+            && connection.add(&mut self.feed, self.plan, meter, &mut self.tally, now)
+        {}
+        connection.flush()
+    }
+
+    /// Sends what is due, a request per connection in turn, until nothing is due or no connection may take more.
+    fn send_in_turn(&mut self, meter: &Meter<'_>, now: Instant) -> Result<(), Broken> {
+        let count = self.connections.len();
+        let mut full = 0;
+        while full < count {
+            let connection = &mut self.connections[self.turn];
+            if connection.in_flight() >= self.depth {
+                full += 1;
+            } else if connection.add(&mut self.feed, self.plan, meter, &mut self.tally, now) {
+                full = 0;
+            } else {
+                break;
+            }
+            self.turn = (self.turn + 1) % count;
+        }
+        self.connections.iter_mut().try_for_each(Connection::flush)
+    }
+
+    /// How long to wait for an event: no longer than until the next request is due, if a connection may take it.
+    fn patience(&self, now: Instant) -> Duration {
+        let has_room = self.connections.iter().any(|connection| connection.in_flight() < self.depth);
+        match self.feed.wait(now).filter(|_| has_room) {
+            Some(wait) if wait <= SLACK => Duration::ZERO,
+            Some(wait) => (wait - SLACK).min(LONGEST_SLEEP),
+            None => PATIENCE,
+        }
     }
 }
 

@@ -3,7 +3,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::Plan;
+use super::{Arrivals, Plan};
 
 /// The longest latency that is told apart, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -33,6 +33,13 @@ pub struct BenchReport {
     /// Of whole gets: all keys of a batch.
     pub get_latency: Option<Latency>,
     pub set_latency: Option<Latency>,
+    /// Of all requests.
+    pub latency: Option<Latency>,
+    /// What went over the network.
+    pub bytes_sent: u64,
+    pub bytes_received: u64,
+    #[serde(flatten)]
+    pub pace: Option<PaceReport>,
     /// The trace that was played.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
@@ -45,6 +52,24 @@ pub struct BenchReport {
     pub pipeline: u16,
     pub connections: usize,
     pub seed: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<&'static str>,
+}
+
+/// How requests came due in an open loop.
+#[derive(Clone, Debug, Serialize)]
+pub struct PaceReport {
+    /// Requests per second that were to be sent.
+    pub rate: f64,
+    pub arrivals: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u32>,
+    /// Requests that were due before the end and could not be sent: the server was too slow, and the latencies are of
+    /// an overload.
+    pub unsent: u64,
+    /// How long after its time a request was sent, for lack of a connection or because this client was held up. It is
+    /// part of the latencies.
+    pub delay: Option<Latency>,
 }
 
 /// How requests were drawn, if not out of a trace.
@@ -82,6 +107,12 @@ pub(super) struct Tally {
     pub(super) first_error: Option<String>,
     pub(super) get_latency: Histogram<u64>,
     pub(super) set_latency: Histogram<u64>,
+    /// From a request's due time until it was sent.
+    pub(super) delay: Histogram<u64>,
+    /// Requests that were due and not sent.
+    pub(super) unsent: u64,
+    pub(super) bytes_sent: u64,
+    pub(super) bytes_received: u64,
 }
 
 impl Default for Tally {
@@ -95,6 +126,10 @@ impl Default for Tally {
             first_error: None,
             get_latency: histogram(),
             set_latency: histogram(),
+            delay: histogram(),
+            unsent: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
         }
     }
 }
@@ -119,11 +154,17 @@ impl Tally {
         self.first_error = self.first_error.take().or(other.first_error);
         self.get_latency += other.get_latency;
         self.set_latency += other.set_latency;
+        self.delay += other.delay;
+        self.unsent += other.unsent;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
     }
 
     /// The report of all threads together.
     pub(super) fn report(self, plan: &Plan, elapsed: Duration, ops_per_second: f64) -> BenchReport {
         let args = &plan.args;
+        let mut all = self.get_latency.clone();
+        all += &self.set_latency;
         BenchReport {
             target: args.target.clone().unwrap_or("in-process".into()),
             requests: self.requests(),
@@ -141,6 +182,16 @@ impl Tally {
             first_error: self.first_error,
             get_latency: latency(&self.get_latency),
             set_latency: latency(&self.set_latency),
+            latency: latency(&all),
+            bytes_sent: self.bytes_sent,
+            bytes_received: self.bytes_received,
+            pace: args.rate.map(|rate| PaceReport {
+                rate,
+                arrivals: args.arrivals.name(),
+                burst: (args.arrivals == Arrivals::Bursty).then_some(args.burst),
+                unsent: self.unsent,
+                delay: latency(&self.delay),
+            }),
             trace: args.trace.as_ref().map(|path| path.display().to_string()),
             keys: plan.objects.count(),
             drawn: args.trace.is_none().then(|| DrawnReport {
@@ -156,6 +207,7 @@ impl Tally {
             pipeline: args.pipeline,
             connections: args.connections(),
             seed: args.seed,
+            protocol: args.target.is_some().then(|| args.protocol.name()),
         }
     }
 }

@@ -1,0 +1,193 @@
+//! Requests that wait for their answers, and what the answers say.
+//!
+//! `pending` holds the requests in the order they were sent, `numbers` the keys of the gets among them. A memcached
+//! server answers a get with the values that it has in the order of the keys: each VALUE line takes keys off `numbers`
+//! up to its own, those before it missed, and so did those left at END. A Redis server answers each key, present or
+//! not, and the last one ends the answer. Bodies are passed over without being collected.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::Plan;
+use super::dialect::Dialect;
+use super::report::{Tally, record};
+use super::resp;
+use crate::keys::KeyBuffer;
+use ebbtide_protocol::client;
+
+/// A request that waits for its answer.
+#[derive(Clone, Copy)]
+struct Pending {
+    since: Instant,
+    operation: Operation,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Operation {
+    /// With so many keys still without an answer.
+    Get(u16),
+    /// The same, before the line that tells how many answers follow.
+    List(u16),
+    Set,
+    Fill,
+}
+
+/// Where what answers say is put down.
+pub(super) struct Ledger<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) tally: &'a mut Tally,
+    /// Missed keys that are to be set.
+    pub(super) fills: &'a mut VecDeque<u64>,
+    /// When the answers arrived.
+    pub(super) now: Instant,
+}
+
+#[derive(Default)]
+pub(super) struct Answers {
+    pending: VecDeque<Pending>,
+    numbers: VecDeque<u64>,
+    /// Bytes of a value and its line end that are still to come.
+    body_left: u64,
+    key: KeyBuffer,
+}
+
+impl Answers {
+    /// How many requests wait.
+    pub(super) fn awaited(&self) -> usize {
+        self.pending.len()
+    }
+
+    pub(super) fn expect(&mut self, operation: Operation, since: Instant) {
+        self.pending.push_back(Pending { since, operation });
+    }
+
+    /// The next key of the get that is about to be expected.
+    pub(super) fn expect_key(&mut self, number: u64) {
+        self.numbers.push_back(number);
+    }
+
+    /// Takes the answers in `input` off and tells how many bytes they have; the start of a line may be left.
+    pub(super) fn take(&mut self, input: &[u8], ledger: &mut Ledger<'_>) -> Result<usize, String> {
+        let mut at = 0;
+        loop {
+            let skipped = self.body_left.min((input.len() - at) as u64);
+            self.body_left -= skipped;
+            at += skipped as usize;
+            let rest = &input[at..];
+            let taken = match ledger.plan.args.protocol {
+                Dialect::Memcached => self.take_memcached(rest, ledger)?,
+                Dialect::Redis => self.take_redis(rest, ledger)?,
+            };
+            match taken {
+                Some(taken) => at += taken,
+                None => return Ok(at),
+            }
+        }
+    }
+
+    fn take_memcached(&mut self, input: &[u8], ledger: &mut Ledger<'_>) -> Result<Option<usize>, String> {
+        use client::Reply;
+        let Some((reply, taken)) = client::parse(input)? else {
+            return Ok(None);
+        };
+        match (self.front()?, reply) {
+            (Operation::Get(left), Reply::Value { key, length }) => {
+                let misses = self.misses_before(left, key, ledger.plan)?;
+                self.take_misses(misses, ledger);
+                self.take_hit(left - misses, length, ledger);
+            }
+            (Operation::Get(left), Reply::End) => {
+                self.take_misses(left, ledger);
+                self.finish(ledger);
+            }
+            (_, Reply::Refused(line)) => self.take_refusal(line, ledger),
+            (Operation::Set | Operation::Fill, Reply::Stored) => self.finish(ledger),
+            (Operation::Get(_) | Operation::List(_), Reply::Stored) => return Err("STORED to a get".into()),
+            (_, Reply::Value { .. } | Reply::End) => return Err("values to a set".into()),
+        }
+        Ok(Some(taken))
+    }
+
+    fn take_redis(&mut self, input: &[u8], ledger: &mut Ledger<'_>) -> Result<Option<usize>, String> {
+        use resp::Reply;
+        let whole = self.body_left == 0 && self.front().is_ok_and(|operation| operation == Operation::Get(0));
+        if whole {
+            self.finish(ledger);
+        }
+        let Some((reply, taken)) = resp::parse(input)? else {
+            return Ok(None);
+        };
+        match (self.front()?, reply) {
+            (Operation::List(keys), Reply::List(length)) if length == u64::from(keys) => {
+                self.pending[0].operation = Operation::Get(keys);
+            }
+            (Operation::Get(left), Reply::Value { length }) => self.take_hit(left, length, ledger),
+            (Operation::Get(left), Reply::Missing) => {
+                self.take_misses(1, ledger);
+                self.pending[0].operation = Operation::Get(left - 1);
+            }
+            (Operation::Set | Operation::Fill, Reply::Stored) => self.finish(ledger),
+            (_, Reply::Refused(line)) => self.take_refusal(line, ledger),
+            (_, reply) => return Err(format!("{reply:?} to another request")),
+        }
+        Ok(Some(taken))
+    }
+
+    fn front(&self) -> Result<Operation, String> {
+        self.pending.front().map(|pending| pending.operation).ok_or_else(|| "an answer without a request".into())
+    }
+
+    /// How many of the keys in front are not `key` and lie before it.
+    fn misses_before(&mut self, left: u16, key: &[u8], plan: &Plan) -> Result<u16, String> {
+        let position = (0..left).find(|&position| {
+            let number = self.numbers[usize::from(position)];
+            plan.objects.write_key(number, &mut self.key) == key
+        });
+        position.ok_or_else(|| format!("a value of `{}`", key.escape_ascii()))
+    }
+
+    /// A value of the key in front, the first of `left`.
+    fn take_hit(&mut self, left: u16, length: u64, ledger: &mut Ledger<'_>) {
+        self.numbers.pop_front();
+        self.body_left = length + 2;
+        self.pending[0].operation = Operation::Get(left - 1);
+        ledger.tally.gets += 1;
+        ledger.tally.hits += 1;
+    }
+
+    fn take_misses(&mut self, count: u16, ledger: &mut Ledger<'_>) {
+        ledger.tally.gets += u64::from(count);
+        let missed = self.numbers.drain(..usize::from(count));
+        if ledger.plan.args.fill {
+            ledger.fills.extend(missed);
+        }
+    }
+
+    fn take_refusal(&mut self, line: &[u8], ledger: &mut Ledger<'_>) {
+        ledger.tally.error(|| line.escape_ascii().to_string());
+        if let Operation::Get(left) | Operation::List(left) = self.pending[0].operation {
+            ledger.tally.gets += u64::from(left);
+            self.numbers.drain(..usize::from(left));
+        }
+        self.finish(ledger);
+    }
+
+    /// The request in front has its whole answer.
+    fn finish(&mut self, ledger: &mut Ledger<'_>) {
+        let Some(Pending { since, operation }) = self.pending.pop_front() else {
+            return;
+        };
+        let histogram = match operation {
+            Operation::Get(_) | Operation::List(_) => &mut ledger.tally.get_latency,
+            Operation::Set => {
+                ledger.tally.sets += 1;
+                &mut ledger.tally.set_latency
+            }
+            Operation::Fill => {
+                ledger.tally.fills += 1;
+                &mut ledger.tally.set_latency
+            }
+        };
+        record(histogram, ledger.now.saturating_duration_since(since));
+    }
+}
