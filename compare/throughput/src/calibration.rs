@@ -1,0 +1,75 @@
+//! The same memory for all. An engine's capacity means what it means to that engine; here it is scaled until the resident
+//! memory of the full cache is what was asked for.
+
+use crate::Error;
+use crate::compare::in_own_process;
+use crate::engine::{EngineName, Mode};
+use crate::plan::{Distribution, Mix, Plan, Sharing};
+
+/// How far the resident memory may be from what was asked for.
+const TOLERANCE: f64 = 0.03;
+const TRIES: u32 = 6;
+
+/// Capacities that have been found.
+#[derive(Default)]
+pub struct Calibration {
+    found: Vec<Found>,
+}
+
+struct Found {
+    engine: EngineName,
+    keys: u32,
+    value_bytes: u32,
+    memory_bytes: u64,
+    capacity_bytes: u64,
+}
+
+impl Calibration {
+    /// The plan with a capacity that takes its memory. Plans in which everything fits, and engines that evict nothing,
+    /// stay as they are.
+    pub fn apply(&mut self, plan: Plan) -> Result<Plan, Error> {
+        if plan.mix == Mix::Get || !plan.engine.evicts() {
+            return Ok(plan);
+        }
+        let known = self.found.iter().find(|found| {
+            (found.engine, found.keys, found.value_bytes, found.memory_bytes)
+                == (plan.engine, plan.keys, plan.value_bytes, plan.memory_bytes)
+        });
+        let capacity_bytes = match known {
+            Some(found) => found.capacity_bytes,
+            None => self.find(&plan)?,
+        };
+        Ok(Plan { capacity_bytes: Some(capacity_bytes), ..plan })
+    }
+
+    fn find(&mut self, plan: &Plan) -> Result<u64, Error> {
+        let wanted = plan.memory_bytes as f64;
+        let mut trial = Plan {
+            mode: Mode::Get,
+            mix: Mix::Fill,
+            distribution: Distribution { exponent: 1.0, churn: 0.0 },
+            threads: 1,
+            sharing: Sharing::Shared,
+            requests: plan.requests.min(1_000_000),
+            ..plan.clone()
+        };
+        let mut capacity = wanted;
+        for _ in 0..TRIES {
+            trial.capacity_bytes = Some(capacity as u64);
+            let rss = in_own_process(&trial)?.rss_bytes as f64;
+            eprintln!("{}: capacity {:.0} MiB takes {:.0} MiB", plan.engine, capacity / 1048576.0, rss / 1048576.0);
+            if (rss / wanted - 1.0).abs() <= TOLERANCE {
+                self.found.push(Found {
+                    engine: plan.engine,
+                    keys: plan.keys,
+                    value_bytes: plan.value_bytes,
+                    memory_bytes: plan.memory_bytes,
+                    capacity_bytes: capacity as u64,
+                });
+                return Ok(capacity as u64);
+            }
+            capacity *= wanted / rss;
+        }
+        Err(Error::Plan(format!("no capacity of {} takes {wanted} bytes: ask for more memory", plan.engine)))
+    }
+}

@@ -1,0 +1,285 @@
+//! One measurement: fill, warm up, measure. Each value that a get answers is compared with the key's number, so that no
+//! engine is measured while wrong; the comparison costs all the same.
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Barrier;
+use std::time::Instant;
+
+use crate::Error;
+use crate::engine::{BATCH, Ebbtide, Engine, EngineName, Foyer, Map, Mode, Moka, QuickCache, Segcache, Size};
+use crate::plan::{Plan, Sharing};
+use crate::process;
+use crate::workload::{self, Key, Request, Work, key};
+
+/// What came out. Shown, and read again, as words with a space between.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Outcome {
+    /// Sum of the threads' rates; a set after a miss is part of its get.
+    pub ops_per_second: f64,
+    pub hit_ratio: f64,
+    /// Resident memory of the full cache, without the requests and the program.
+    pub rss_bytes: u64,
+    /// Processor time of all threads, the engine's own included, per operation.
+    pub cpu_ns_per_op: f64,
+    /// Sets that the engine did not carry out.
+    pub failed_sets: u64,
+}
+
+/// Carries a plan out in this process, which is confined to as many cores as there are threads.
+pub fn run(plan: &Plan) -> Result<Outcome, Error> {
+    match plan.engine {
+        EngineName::Ebbtide => run_on::<Ebbtide>(plan),
+        EngineName::Segcache => run_on::<Segcache>(plan),
+        EngineName::QuickCache => run_on::<QuickCache>(plan),
+        EngineName::Moka => run_on::<Moka>(plan),
+        EngineName::Foyer => run_on::<Foyer>(plan),
+        EngineName::Map => run_on::<Map>(plan),
+    }
+}
+
+fn run_on<E: Engine>(plan: &Plan) -> Result<Outcome, Error> {
+    let mut cores = process::cores()?;
+    cores.truncate(plan.threads as usize);
+    process::confine(&cores)?;
+    let mut works = (0..plan.threads).map(|thread| workload::draw(plan, thread)).collect::<Result<Vec<_>, _>>()?;
+    let baseline = process::resident_bytes()?;
+    let size = Size {
+        capacity_bytes: plan.capacity_bytes(),
+        value_bytes: plan.value_bytes,
+        objects: u64::from(plan.filled_objects()),
+        threads: plan.threads,
+    };
+    let caches = if plan.sharing == Sharing::Private { plan.threads } else { 1 };
+    let build = |_| E::build(&size).map_err(|reason| Error::Build { engine: plan.engine, reason });
+    let caches = (0..caches).map(build).collect::<Result<Vec<E>, _>>()?;
+    let (tallies, processor_time) = drive(plan, &caches, &mut works, &cores)?;
+    let rss_bytes = process::resident_bytes()?.saturating_sub(baseline);
+    let sum = |part: fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>();
+    let wrong = sum(|tally| tally.wrong);
+    if wrong > 0 {
+        return Err(Error::WrongValues { engine: plan.engine, wrong });
+    }
+    let operations = u64::from(plan.requests) * u64::from(plan.threads);
+    Ok(Outcome {
+        ops_per_second: tallies.iter().map(|tally| f64::from(plan.requests) / tally.seconds).sum(),
+        hit_ratio: sum(|tally| tally.hits) as f64 / sum(|tally| tally.gets).max(1) as f64,
+        rss_bytes,
+        cpu_ns_per_op: processor_time * 1e9 / operations as f64,
+        failed_sets: sum(|tally| tally.failed_sets),
+    })
+}
+
+/// Runs all threads through their work. Returns what each counted, and the processor seconds of the measured part.
+fn drive<E: Engine>(
+    plan: &Plan,
+    caches: &[E],
+    works: &mut [Work],
+    cores: &[usize],
+) -> Result<(Vec<Tally>, f64), Error> {
+    let line = Barrier::new(works.len());
+    let line = &line;
+    std::thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for (i, work) in works.iter().enumerate() {
+            let (cache, core) = (&caches[i % caches.len()], cores[i % cores.len()]);
+            threads.push(scope.spawn(move || -> Result<_, Error> {
+                process::confine(&[core])?;
+                let mut worker = Worker::new(plan, cache);
+                for &number in &work.fill {
+                    worker.set(number);
+                }
+                line.wait();
+                worker.run(&work.warm_up);
+                worker.tally = Tally::default();
+                line.wait();
+                let (began, processor_began) = (Instant::now(), process::processor_time());
+                worker.run(&work.measured);
+                worker.tally.seconds = began.elapsed().as_secs_f64();
+                line.wait();
+                Ok((worker.tally, (process::processor_time() - processor_began).as_secs_f64()))
+            }));
+        }
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<_, Error>>| match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let done = threads.into_iter().map(join).collect::<Result<Vec<_>, _>>()?;
+        let processor_time = done.iter().map(|&(_, seconds)| seconds).fold(0.0, f64::max);
+        Ok((done.into_iter().map(|(tally, _)| tally).collect(), processor_time))
+    })
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Tally {
+    gets: u64,
+    hits: u64,
+    wrong: u64,
+    failed_sets: u64,
+    seconds: f64,
+}
+
+struct Worker<'a, E> {
+    cache: &'a E,
+    mode: Mode,
+    fills: bool,
+    /// What is set: the key's number and then always the same.
+    value: Vec<u8>,
+    copy: Vec<u8>,
+    tally: Tally,
+}
+
+impl<'a, E: Engine> Worker<'a, E> {
+    fn new(plan: &Plan, cache: &'a E) -> Self {
+        let value = (0..plan.value_bytes).map(|i| i as u8).collect();
+        let copy = Vec::with_capacity(plan.value_bytes as usize);
+        Self { cache, mode: plan.mode, fills: plan.mix.fills(), value, copy, tally: Tally::default() }
+    }
+
+    fn run(&mut self, requests: &[Request]) {
+        match self.mode {
+            Mode::Get => self.one_by_one(requests, |worker, key| {
+                worker.cache.get(key, &mut worker.copy).then(|| number_in(black_box(&worker.copy)))
+            }),
+            Mode::ZeroCopy => self.one_by_one(requests, |worker, key| worker.cache.look(key, number_in)),
+            Mode::Batch => requests.chunks(BATCH).for_each(|run| self.batch(run)),
+        }
+    }
+
+    #[inline(always)]
+    fn one_by_one(&mut self, requests: &[Request], get: impl Fn(&mut Self, &Key) -> Option<u64>) {
+        for request in requests {
+            let number = request.number();
+            if request.is_set() {
+                self.set(number);
+                continue;
+            }
+            let found = get(self, &key(number));
+            self.count(number, found);
+            if found.is_none() && self.fills {
+                self.set(number);
+            }
+        }
+    }
+
+    /// First the gets of a run, then its sets and those after misses.
+    #[inline(always)]
+    fn batch(&mut self, run: &[Request]) {
+        let (mut keys, mut numbers, mut gets) = ([Key::default(); BATCH], [0; BATCH], 0);
+        let (mut sets, mut set_count) = ([0; BATCH], 0);
+        for request in run {
+            if request.is_set() {
+                sets[set_count] = request.number();
+                set_count += 1;
+            } else {
+                (keys[gets], numbers[gets]) = (key(request.number()), request.number());
+                gets += 1;
+            }
+        }
+        let (tally, fills) = (&mut self.tally, self.fills);
+        self.cache.get_batch(&keys[..gets], &mut self.copy, |i, value| {
+            let found = value.map(|value| number_in(black_box(value)));
+            tally.count(numbers[i], found);
+            if found.is_none() && fills {
+                sets[set_count] = numbers[i];
+                set_count += 1;
+            }
+        });
+        for &number in &sets[..set_count] {
+            self.set(number);
+        }
+    }
+
+    #[inline(always)]
+    fn count(&mut self, number: u32, found: Option<u64>) {
+        self.tally.count(number, found);
+    }
+
+    #[inline(always)]
+    fn set(&mut self, number: u32) {
+        self.value[..8].copy_from_slice(&u64::from(number).to_le_bytes());
+        self.tally.failed_sets += u64::from(!self.cache.set(&key(number), &self.value));
+    }
+}
+
+impl Tally {
+    #[inline(always)]
+    fn count(&mut self, number: u32, found: Option<u64>) {
+        self.gets += 1;
+        self.hits += u64::from(found.is_some());
+        self.wrong += u64::from(found.is_some_and(|found| found != u64::from(number)));
+    }
+}
+
+#[inline(always)]
+fn number_in(value: &[u8]) -> u64 {
+    value.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ops_per_second, hit_ratio, rss_bytes, cpu_ns_per_op, failed_sets } = self;
+        write!(f, "{ops_per_second:.0} {hit_ratio:.5} {rss_bytes} {cpu_ns_per_op:.1} {failed_sets}")
+    }
+}
+
+impl Outcome {
+    /// Reads what was shown.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        Some(Self {
+            ops_per_second: words.next()?.parse().ok()?,
+            hit_ratio: words.next()?.parse().ok()?,
+            rss_bytes: words.next()?.parse().ok()?,
+            cpu_ns_per_op: words.next()?.parse().ok()?,
+            failed_sets: words.next()?.parse().ok()?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Mix;
+
+    /// Keeps one object, and gives it for every key.
+    struct Liar(parking_lot::Mutex<Vec<u8>>);
+
+    impl Engine for Liar {
+        fn build(_: &Size) -> Result<Self, String> {
+            Ok(Self(parking_lot::Mutex::default()))
+        }
+
+        fn look<R>(&self, _: &Key, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+            Some(look(&self.0.lock()))
+        }
+
+        fn set(&self, _: &Key, value: &[u8]) -> bool {
+            *self.0.lock() = value.to_vec();
+            true
+        }
+    }
+
+    #[test]
+    fn an_engine_that_answers_wrong_values_is_not_measured() {
+        for mode in Mode::ALL {
+            let outcome = run_on::<Liar>(&Plan { mode, ..Plan::small() });
+            assert!(matches!(outcome, Err(Error::WrongValues { wrong: 1.., .. })), "{mode}: {outcome:?}");
+        }
+    }
+
+    #[test]
+    fn all_modes_and_mixes_count_the_same_gets() {
+        for mode in Mode::ALL {
+            let plan = Plan { engine: EngineName::Map, mode, mix: Mix::Get, ..Plan::small() };
+            assert_eq!(run(&plan).unwrap().hit_ratio, 1.0, "{mode}");
+        }
+    }
+
+    #[test]
+    fn an_outcome_is_read_as_it_is_shown() {
+        let outcome = Outcome { ops_per_second: 1.0, hit_ratio: 0.5, rss_bytes: 3, cpu_ns_per_op: 4.5, failed_sets: 5 };
+        assert_eq!(Outcome::parse(&outcome.to_string()), Some(outcome));
+        assert_eq!(Outcome::parse("1 2"), None);
+    }
+}
