@@ -55,7 +55,7 @@ fn what_cannot_hold_its_values_is_refused_by_name() {
 
 #[test]
 fn long_values_give_their_memory_back() {
-    let cache = builder(ByteSize::mib(4)).build().unwrap();
+    let cache = builder(ByteSize::mib(4)).segment_size(ByteSize::kib(4)).build().unwrap();
     set(&cache, "long", b"short").unwrap();
     let free = |cache: &Cache| {
         at(cache, 0);

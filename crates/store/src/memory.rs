@@ -37,7 +37,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    pub fn plan(options: &Options, history_bytes: u64) -> Result<Self, Error> {
+    pub fn plan(options: &Options, past_bytes: u64) -> Result<Self, Error> {
         options.validate()?;
         let memory = options.memory_bytes;
         let most = options.memory_bytes_max.unwrap_or_else(|| (4 * memory).max(physical_memory_bytes().unwrap_or(0)));
@@ -47,7 +47,7 @@ impl Layout {
         let rough_segments = u32::try_from(memory / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX);
         let open_limit = (rough_segments / OPEN_SHARE).max(4);
         let scale = TtlScale::for_open_segments(open_limit);
-        let fixed_bytes = Chains::bytes(scale, options.writers) + history_bytes;
+        let fixed_bytes = Chains::bytes(scale, options.writers) + past_bytes;
         let mut layout = Self {
             segment_bytes,
             segments: 0,

@@ -12,8 +12,9 @@ pub struct Options {
     /// How far `resize` may raise the memory: address space for it is reserved at the start, which costs nothing.
     /// Default: four times the memory, or the machine's if that is more.
     pub memory_bytes_max: Option<u64>,
-    /// Bytes of a segment, a power of two from 4 KiB to 1 MiB. Default: memory / 2048, so that a merge of four segments
-    /// is a fine step; at most 1 MiB, because slots hold offsets of 20 bits.
+    /// Bytes of a segment, a power of two from 4 KiB to 1 MiB. Default: memory / 1024, so that an eviction is a fine step;
+    /// where there is memory for 64 of them at least 64 KiB, of which objects of a few KiB fill nearly all; at most 1 MiB,
+    /// because slots hold offsets of 20 bits.
     pub segment_bytes: Option<u32>,
     /// The largest value. Default 1 MiB, as memcached.
     pub value_bytes_max: u64,
@@ -49,6 +50,8 @@ impl Default for Options {
 pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// The largest value that any store takes.
 pub const VALUE_BYTES_LIMIT: u64 = 1 << 30;
+/// Smaller segments leave too much of themselves empty where objects have several KiB.
+const ROOMY_SEGMENT_BYTES: u64 = 64 << 10;
 /// The most segments that a merge takes.
 pub const MERGE_RUN_MAX: u32 = 64;
 
@@ -98,7 +101,7 @@ impl Options {
     /// The segment size in force.
     pub fn effective_segment_bytes(&self) -> u32 {
         self.segment_bytes.unwrap_or_else(|| {
-            let ideal = (self.memory_bytes / 2048).max(1);
+            let ideal = (self.memory_bytes / 1024).max(ROOMY_SEGMENT_BYTES.min(self.memory_bytes / 64)).max(1);
             let rounded = 1u64 << ideal.ilog2();
             rounded.clamp(SEGMENT_BYTES_MIN.into(), SEGMENT_BYTES_MAX.into()) as u32
         })
@@ -130,11 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_a_2048th_of_the_memory() {
+    fn segments_are_a_1024th_of_the_memory_but_not_too_small() {
         let bytes = |memory_bytes| Options { memory_bytes, ..Options::default() }.effective_segment_bytes();
-        assert_eq!(bytes(1 << 20), 4 << 10);
-        assert_eq!(bytes(64 << 20), 32 << 10);
-        assert_eq!(bytes(100 << 20), 32 << 10);
+        assert_eq!(bytes(256 << 10), 4 << 10);
+        assert_eq!(bytes(1 << 20), 16 << 10);
+        assert_eq!(bytes(64 << 20), 64 << 10);
+        assert_eq!(bytes(300 << 20), 256 << 10);
         assert_eq!(bytes(1 << 40), 1 << 20);
     }
 }

@@ -3,7 +3,7 @@
 use crate::chains::{Chains, Need, Reservation};
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
-use crate::evict::{Cause, History, HistoryUse, Maintenance, Sinks};
+use crate::evict::{Cause, Maintenance, Past, Sinks};
 use crate::hash::KeyHash;
 use crate::index::{Grown, Index, LockedPair, Placed, Slot, Tag};
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
@@ -47,8 +47,8 @@ const PREPARE_LOAD: f64 = 0.85;
 /// How much: this part of its length.
 const PREPARE_SHARE: u64 = 32;
 
-/// The share of the memory that the history of evicted keys takes, in policies that keep one.
-const HISTORY_SHARE: u64 = 256;
+/// The share of the memory that takes what is remembered of evicted keys, in policies that do.
+const PAST_SHARE: u64 = 256;
 
 /// The TTL bucket of a life, and when it ends.
 pub(crate) type Life = (TtlBucket, Option<u64>);
@@ -116,16 +116,13 @@ impl Store {
     /// # Errors
     /// `Options` names what cannot work; `Mapping` if the system gives no address space.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let history_bytes = match options.policy.history() {
-            HistoryUse::None => 0,
-            _ => options.memory_bytes / HISTORY_SHARE,
-        };
-        let counted = if history_bytes == 0 { 0 } else { History::bytes(history_bytes) };
-        let layout = Layout::plan(&options, counted)?;
-        Self::with_layout(options, layout, history_bytes)
+        let past_bytes = options.memory_bytes / PAST_SHARE;
+        let layout = Layout::plan(&options, Past::bytes(options.policy, past_bytes))?;
+        let past = Past::new(options.policy, past_bytes);
+        Self::with_layout(options, layout, past)
     }
 
-    pub(crate) fn with_layout(options: Options, layout: Layout, history_bytes: u64) -> Result<Self, Error> {
+    pub(crate) fn with_layout(options: Options, layout: Layout, past: Past) -> Result<Self, Error> {
         let domain = Domain::new();
         let segments =
             Segments::new(layout.segments_most, layout.segments, layout.segment_bytes, std::sync::Arc::clone(&domain))?;
@@ -140,7 +137,7 @@ impl Store {
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
             counters: Counters::new(options.writers),
             domain,
-            maintenance: Maintenance::new(options.policy, history_bytes),
+            maintenance: Maintenance::new(past),
             upload_bytes: AtomicU64::new(0),
             sinks: Sinks::default(),
             budget: Budget::new(layout, options.memory_bytes),
@@ -353,7 +350,7 @@ impl Store {
                 Placed::Free
             }
             (None, Some(new)) => {
-                let frequency = self.maintenance.first_frequency(hash);
+                let frequency = self.maintenance.past.first_frequency(hash);
                 pair.place(Slot::new(Tag::of(hash), frequency, new.at), |at| self.hash_at(at))
             }
             (None, None) => Placed::Free,

@@ -50,13 +50,17 @@ impl Store {
                 self.verify_segment(segment, pointed.get(&segment));
             }
         });
+        let check_open = |segment, offset| {
+            let header = self.segments.header(segment);
+            assert_eq!((header.state(), header.write_offset()), (State::Open, offset), "an open segment");
+        };
         let mut open = 0;
         self.chains.each_open(|segment, offset| {
-            let header = self.segments.header(segment);
-            assert_eq!((header.state(), header.write_offset()), (State::Open, offset), "the open segment of a stripe");
+            check_open(segment, offset);
             open += 1;
         });
         assert_eq!(open, self.chains.open_count(), "the count of open segments");
+        self.maintenance.survivors.each(check_open);
         let uploading = self.upload_bytes.load(Ordering::Relaxed);
         if uploading == 0 {
             for segment in self.segments.ids() {

@@ -39,11 +39,12 @@ impl Store {
             }
             if !scratch.views.is_empty() {
                 let policy = self.options.policy;
+                self.maintenance.past.fit(self.counters.items());
                 let choice = choose(policy, &scratch.views, self.options.merge_run, participant.random());
                 return self.claim(choice, moment);
             }
             // Only open segments are left to take from.
-            if self.chains.seal_open(&self.segments, Seal::All) == 0 {
+            if self.seal_open(Seal::All) == 0 {
                 return None;
             }
         }
@@ -76,6 +77,7 @@ impl Store {
             scratch.views.push(View {
                 segment,
                 stamp_ms: header.stamp_ms.load(Ordering::Relaxed),
+                live_items: header.live_items(),
                 live_bytes: u64::from(header.live_bytes()) + header.body_bytes(),
                 latest_expiry_seconds: header.latest_expiry_seconds(),
                 rounds: header.rounds.load(Ordering::Relaxed),
@@ -179,7 +181,7 @@ mod tests {
         let segment = store.get(&participant, b"key", hash, 1000).unwrap().item_at().at.segment();
         let moment = store.moment(2000);
         assert!(store.claim_dead(segment, moment).is_none(), "it is open");
-        store.chains.seal_open(&store.segments, Seal::All);
+        store.seal_open(Seal::All);
         assert!(store.claim_dead(segment, moment).is_none(), "it holds a live item");
         let mut job = store.claim_dead(segment, store.moment(101_000)).expect("it has expired");
         while !job.run(&store, &participant, moment, 1) {}
@@ -196,7 +198,7 @@ mod tests {
             let hash = store.hash(key);
             let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
             store.write(&participant, &write, 1000).unwrap();
-            store.chains.seal_open(&store.segments, Seal::All);
+            store.seal_open(Seal::All);
         }
         let taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
         while store.evict(&participant, 1000) == Progress::Working {}

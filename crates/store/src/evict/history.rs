@@ -61,18 +61,6 @@ impl History {
             }
         }
     }
-
-    /// Forgets a ghost that has come back.
-    pub fn take(&self, hash: u64) -> bool {
-        let known = self.estimate(hash) > 0;
-        if known {
-            for row in 0..ROWS {
-                let counter = self.row(hash, row);
-                counter.store(counter.load(Ordering::Relaxed).saturating_sub(1), Ordering::Relaxed);
-            }
-        }
-        known
-    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -91,8 +79,6 @@ mod tests {
         }
         assert_eq!(history.estimate(hash(1)), 5);
         assert_eq!(history.estimate(hash(2)), 0);
-        assert!(history.take(hash(1)) && history.estimate(hash(1)) == 4);
-        assert!(!history.take(hash(2)));
         for number in 0..SAMPLE * 1024 {
             history.add(hash(number + 10));
         }

@@ -5,18 +5,17 @@
 //! copies what is kept to the destination and turns its slot there under the bucket lock, if the slot still points at the
 //! old copy; everything else is unlinked. Readers go on reading the old copies until their grace period is over.
 //!
-//! The destination takes the place of the run in its chain, so that the chain stays sorted by time. A run of one segment has
-//! no use for a destination of the same size: what it keeps is appended to the open segment of the life that is left.
+//! The destination takes the place of the run in its chain, so that the chain stays sorted by time. What is kept of a whole run
+//! fills a segment of its own; other survivors go on where those of an earlier eviction ended (see `survivors`).
 
 use super::policy::{Aging, Keep};
-use super::removal::{Cause, Farewell};
-use super::{HistoryUse, Policy};
+use super::survivors::Destination;
 use crate::epoch::Participant;
 use crate::index::Slot;
-use crate::item::{ItemAt, Kind};
+use crate::item::ItemAt;
 use crate::segment::{Location, Purpose, SegmentId, State};
 use crate::stats::Counter;
-use crate::store::{NewItem, Store};
+use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
 use crate::time::Moment;
 use crate::ttl::TtlBucket;
@@ -24,11 +23,13 @@ use std::sync::Arc;
 
 /// Items whose index lookups overlap.
 const GROUP: usize = 16;
-/// Scores of items that are not in the index any more, and of those that have expired.
+/// Scores of items that are not in the index any more, of those that have expired, and of those alive that have not earned
+/// their place.
 const SCORE_GONE: u8 = 0;
 const SCORE_EXPIRED: u8 = 1;
-/// The lowest score of an item that is alive.
-const SCORE_MIN: u8 = 2;
+const SCORE_UNEARNED: u8 = 2;
+/// The lowest score of an item that may be kept.
+const SCORE_MIN: u8 = 3;
 
 /// A run of segments being emptied.
 pub(super) struct Job {
@@ -41,6 +42,9 @@ pub(super) struct Job {
     scores: Vec<u8>,
     tally: Box<[Tally; 256]>,
     cut: Cut,
+    /// It only makes the room that is needed now: what it leaves stays as it is, young or old, and is judged again.
+    trims: bool,
+    /// Where kept items go.
     destination: Option<Destination>,
     /// What became of the items, for the statistics.
     lost_any: bool,
@@ -80,12 +84,6 @@ struct Cut {
     dropped_at_score: u32,
 }
 
-/// Where kept items go.
-struct Destination {
-    segment: SegmentId,
-    offset: u32,
-}
-
 /// Counts the jobs that exist.
 struct Running(Arc<AtomicU32>);
 
@@ -99,7 +97,7 @@ impl Job {
     pub fn new(store: &Store, sources: Vec<SegmentId>, keep: Keep, aging: Aging) -> Self {
         let running = &store.maintenance.running;
         running.fetch_add(1, Ordering::Relaxed);
-        let scored = matches!(keep, Keep::Best | Keep::Used);
+        let scored = !matches!(keep, Keep::Nothing | Keep::All);
         Self {
             sources,
             keep,
@@ -109,6 +107,7 @@ impl Job {
             scores: Vec::new(),
             tally: Box::new([Tally::default(); 256]),
             cut: Cut { score: 0, dropped_at_score: 0 },
+            trims: keep == Keep::All,
             destination: None,
             lost_any: false,
             expired_any: false,
@@ -130,7 +129,7 @@ impl Job {
             store.segments.header(*source).pass_to(State::Draining);
         }
         let mut job = Self::new(store, sources, Keep::All, Aging::None);
-        job.begin_destination(store, segment, moment);
+        job.destination = Some(job.begin_destination(store, segment, moment));
         Some(job)
     }
 
@@ -203,14 +202,17 @@ impl Job {
     }
 
     fn score_of(&self, store: &Store, slot: Slot, hash: u64, bytes: u64) -> u8 {
-        let history = match (store.options.policy, &store.maintenance.history) {
-            (Policy::TinyLfu, Some(history)) => history.estimate(hash),
-            _ => 0,
-        };
-        let frequency = slot.frequency().saturating_add(history);
+        let frequency = slot.frequency().saturating_add(store.maintenance.past.frequency(hash));
         match self.keep {
+            Keep::Used if frequency == 0 => SCORE_UNEARNED,
             Keep::Used => frequency.saturating_add(SCORE_MIN),
-            _ => per_byte(frequency, bytes),
+            Keep::Earned { unused_bytes, bytes_per_use }
+                if bytes > unused_bytes.saturating_add(u64::from(frequency) * bytes_per_use) =>
+            {
+                SCORE_UNEARNED
+            }
+            Keep::Earned { .. } | Keep::Best => per_byte(frequency, bytes),
+            Keep::Nothing | Keep::All => panic!("{:?} needs no scores", self.keep),
         }
     }
 
@@ -223,14 +225,25 @@ impl Job {
         let is_alone = self.sources.len() == 1;
         let has_bodies = total - live > segment_bytes;
         // What the run may keep: its share by the length of runs, or all but what a run is to free, if that is more.
-        let total_room = if is_alone && !has_bodies {
-            total / run
-        } else {
-            let freed = if is_alone { run - 1 } else { self.sources.len() as u64 - 1 };
-            (total / run).max(total.saturating_sub(freed * segment_bytes))
+        let total_room = match self.keep {
+            Keep::Earned { .. } if !has_bodies => total,
+            _ if is_alone && !has_bodies => total / run,
+            _ => {
+                let freed = if is_alone { run - 1 } else { self.sources.len() as u64 - 1 };
+                (total / run).max(total.saturating_sub(freed * segment_bytes))
+            }
         };
-        let lowest = if self.keep == Keep::Used { SCORE_MIN + 1 } else { SCORE_MIN };
-        self.cut = cut(&self.tally, segment_bytes, total_room, lowest);
+        let room = match self.keep {
+            Keep::Earned { .. } if !has_bodies => segment_bytes / 4 * 3,
+            _ => segment_bytes,
+        };
+        // Long values free so much, one by one, that what has not earned its place can stay until it is needed.
+        let lowest = if has_bodies { SCORE_UNEARNED } else { SCORE_MIN };
+        self.cut = cut(&self.tally, room, total_room, lowest);
+        if self.cut.score == SCORE_UNEARNED {
+            self.trims = true;
+            self.aging = Aging::None;
+        }
         self.phase = Phase::Apply;
         self.walk = Walk::default();
     }
@@ -264,7 +277,7 @@ impl Job {
                 self.cut.dropped_at_score -= 1;
                 false
             }
-            (_, Some(score)) => score >= self.cut.score.max(SCORE_MIN),
+            (_, Some(score)) => score >= self.cut.score.max(SCORE_UNEARNED),
         }
     }
 
@@ -278,82 +291,99 @@ impl Job {
         moment: Moment,
     ) -> bool {
         let expiry = store.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
-        let is_alone = self.sources.len() == 1 && self.keep != Keep::All;
-        let has_bodies = item.header.kind == Kind::Chained;
-        let kept = if is_alone && !has_bodies && self.destination.is_none() {
-            let life = (store.bucket_until(expiry, moment), expiry);
-            match store.reserve(participant, item.header.size(), life, moment) {
-                Ok(reserved) => {
-                    let to = Location::new(reserved.segment, reserved.offset);
-                    let moved = store.move_item(item, hash, to, reserved.expiry_byte, self.aging);
-                    if moved {
-                        reserved.commit(&store.segments);
-                    }
-                    moved
-                }
-                Err(_) => false,
-            }
-        } else {
-            self.keep_in_destination(store, item, hash, expiry, moment)
-        };
-        if kept {
-            store.counters.add(participant.number(), Counter::Survived, 1);
-        }
-        kept
-    }
-
-    fn keep_in_destination(
-        &mut self,
-        store: &Store,
-        item: &ItemAt,
-        hash: u64,
-        expiry: Option<u64>,
-        moment: Moment,
-    ) -> bool {
-        if self.destination.is_none() {
-            let Some(segment) = store.segments.take(Purpose::Merge) else { return false };
-            self.begin_destination(store, segment, moment);
-        }
-        let destination = self.destination.as_mut().expect("it was just made");
         let size = item.header.size();
-        if destination.offset + size > store.segments.segment_bytes() {
+        let fits = self.destination.as_ref().and_then(|at| room_in(store, at, size, expiry));
+        let Some(expiry_byte) = fits.or_else(|| self.next_destination(store, size, expiry, moment)) else {
             return false;
-        }
-        let header = store.segments.header(destination.segment);
-        // Another thread may have begun the destination at a later time, at which this item has expired.
-        let Some(expiry_byte) = header.expiry_byte(expiry) else { return false };
+        };
+        let destination = self.destination.as_mut().expect("there is room in it");
         let to = Location::new(destination.segment, destination.offset);
         let moved = store.move_item(item, hash, to, expiry_byte, self.aging);
         if moved {
             destination.offset += size;
-            header.append(destination.offset, expiry);
+            store.segments.header(destination.segment).append(destination.offset, expiry);
+            store.counters.add(participant.number(), Counter::Survived, 1);
         }
         moved
     }
 
-    fn begin_destination(&mut self, store: &Store, segment: SegmentId, moment: Moment) {
+    /// Goes on to another destination, for an item of `size` bytes: the one that an earlier eviction left, or a new one.
+    /// Answers the item's expiry there; `None` if there is no segment for it.
+    fn next_destination(&mut self, store: &Store, size: u32, expiry: Option<u64>, moment: Moment) -> Option<u8> {
+        if self.keep == Keep::All {
+            return None;
+        }
+        let source = store.segments.header(self.sources[0]);
+        let bucket = TtlBucket::from_index(source.ttl_bucket.load(Ordering::Relaxed).into());
+        let generation = source.generation.load(Ordering::Relaxed);
+        let survivors = &store.maintenance.survivors;
+        let begun = if self.trims { None } else { survivors.take(&store.segments, bucket, generation, moment) };
+        let begun = begun.and_then(|begun| match room_in(store, &begun, size, expiry) {
+            Some(expiry_byte) => Some((begun, expiry_byte)),
+            None => {
+                store.segments.header(begun.segment).pass_to(State::Sealed);
+                None
+            }
+        });
+        let begun = begun.or_else(|| {
+            let new = self.begin_destination(store, store.segments.take(Purpose::Merge)?, moment);
+            let expiry_byte = store.segments.header(new.segment).expiry_byte(expiry);
+            if expiry_byte.is_none() {
+                // Another thread has seen a later time, at which this item has expired.
+                store.segments.retire(new.segment);
+            }
+            Some((new, expiry_byte?))
+        });
+        let (next, expiry_byte) = begun?;
+        if let Some(full) = self.destination.replace(next) {
+            self.chain(store, &full);
+            store.segments.header(full.segment).pass_to(State::Sealed);
+        }
+        Some(expiry_byte)
+    }
+
+    fn begin_destination(&self, store: &Store, segment: SegmentId, moment: Moment) -> Destination {
         let (header, source) = (store.segments.header(segment), store.segments.header(self.sources[0]));
         let bucket = TtlBucket::from_index(source.ttl_bucket.load(Ordering::Relaxed).into());
         store.chains.start(header, bucket, moment, source.generation.load(Ordering::Relaxed));
         let rounds = source.rounds.load(Ordering::Relaxed);
-        if self.keep == Keep::All {
+        if self.trims {
             header.stamp_ms.store(source.stamp_ms.load(Ordering::Relaxed), Ordering::Relaxed);
             header.rounds.store(rounds, Ordering::Relaxed);
         } else {
             header.rounds.store(rounds.saturating_add(1), Ordering::Relaxed);
         }
-        self.destination = Some(Destination { segment, offset: 0 });
+        let seal_at_ms = moment.ms.saturating_add(store.chains.scale.open_ms(bucket));
+        Destination { segment, offset: 0, seal_at_ms, is_chained: false }
+    }
+
+    /// Gives a destination its place in the chain: before the run, and before every segment whose items it has.
+    fn chain(&self, store: &Store, destination: &Destination) {
+        let opened = |segment| store.segments.header(segment).opened_ms.load(Ordering::Relaxed);
+        if destination.is_chained {
+            if opened(destination.segment) <= opened(self.sources[0]) {
+                return;
+            }
+            store.chains.remove(&store.segments, destination.segment);
+        }
+        store.chains.insert_before(&store.segments, self.sources[0], destination.segment);
     }
 
     /// Every item is dealt with: the destination takes the run's place, the run retires.
     fn finish(&mut self, store: &Store) {
-        if let Some(destination) = self.destination.take() {
-            let header = store.segments.header(destination.segment);
-            if destination.offset == 0 {
-                store.segments.retire(destination.segment);
-            } else {
-                store.chains.insert_before(&store.segments, self.sources[0], destination.segment);
-                header.pass_to(State::Sealed);
+        match self.destination.take() {
+            None => {}
+            Some(empty) if empty.offset == 0 => store.segments.retire(empty.segment),
+            Some(destination) => {
+                self.chain(store, &destination);
+                if self.trims {
+                    store.segments.header(destination.segment).pass_to(State::Sealed);
+                } else {
+                    store
+                        .maintenance
+                        .survivors
+                        .give_back(&store.segments, Destination { is_chained: true, ..destination });
+                }
             }
         }
         let counter = match (self.lost_any, self.expired_any) {
@@ -368,6 +398,12 @@ impl Job {
         }
         store.counters.add(0, counter, self.sources.len() as u64);
     }
+}
+
+/// The expiry byte of an item of `size` bytes in a destination; `None` if it does not fit there.
+fn room_in(store: &Store, destination: &Destination, size: u32, expiry: Option<u64>) -> Option<u8> {
+    let fits = destination.offset + size <= store.segments.segment_bytes();
+    fits.then(|| store.segments.header(destination.segment).expiry_byte(expiry)).flatten()
 }
 
 /// The score of an item by its use per byte (GreedyDual-Size-Frequency without aging; Segcache, section 3.6.3): eighths of
@@ -396,115 +432,10 @@ fn cut(tally: &[Tally; 256], room: u64, total_room: u64, lowest: u8) -> Cut {
     Cut { score: lowest, dropped_at_score: 0 }
 }
 
-fn aged(frequency: u8, aging: Aging) -> u8 {
-    match aging {
-        Aging::Reset => 0,
-        Aging::Halve => frequency / 2,
-        Aging::Decrement => frequency.saturating_sub(1),
-        Aging::None => frequency,
-    }
-}
-
-impl Store {
-    /// Turns the slot of an item to a copy at `to`, which the caller owns. False if the item is not in the index any more,
-    /// or was flushed before the segment of `to` was opened: there it would be present again.
-    fn move_item(&self, item: &ItemAt, hash: u64, to: Location, expiry_byte: u8, aging: Aging) -> bool {
-        let generation = |at: Location| self.segments.header(at.segment()).generation.load(Ordering::Relaxed);
-        if generation(item.at) != generation(to) {
-            return false;
-        }
-        let arena = &self.segments.arena;
-        let size = item.header.size() as usize;
-        let copy = || {
-            let header = crate::item::ItemHeader { expiry: expiry_byte, ..item.header };
-            // SAFETY: the source drains and keeps its bytes; the destination is unpublished and the caller's.
-            unsafe {
-                arena.copy(item.at, to, size);
-                arena.write(to, &header.encode());
-            }
-        };
-        let is_numeric = item.header.kind == Kind::Numeric;
-        if !is_numeric {
-            copy();
-        }
-        let mut pair = self.index.lock_pair(hash);
-        let Some(place) = pair.find(|slot| slot.location() == item.at) else {
-            return false;
-        };
-        if is_numeric {
-            // Its word changes under the bucket lock only, and its place in the copy depends on the address.
-            self.copy_number(item, to, expiry_byte);
-        }
-        let unlinked = self.describe(place.slot);
-        let frequency = aged(pair.reread(&place).frequency(), aging);
-        pair.replace(&place, place.slot.moved(to, frequency));
-        drop(pair);
-        self.segments.header(item.at.segment()).remove_live(unlinked.size, unlinked.body_bytes);
-        let new =
-            NewItem { at: to, size: unlinked.size, body_bytes: unlinked.body_bytes, token: None, inherits_body: true };
-        self.segments.header(to.segment()).add_live(new.size, new.body_bytes);
-        true
-    }
-
-    fn copy_number(&self, item: &ItemAt, to: Location, expiry_byte: u8) {
-        let arena = &self.segments.arena;
-        let header = crate::item::ItemHeader { expiry: expiry_byte, ..item.header };
-        let head = header.value_offset();
-        // SAFETY: as in `move_item`; the bucket lock keeps the number still.
-        unsafe {
-            arena.copy(item.at, to, head as usize);
-            arena.write(to, &header.encode());
-            let (number, width) = item.number(arena);
-            self.write_number(to.plus(head), number, width);
-        }
-    }
-
-    /// Counts an item that maintenance took out of the index, and tells who wants to know of it.
-    pub(super) fn note_unlinked(
-        &self,
-        participant: &Participant,
-        item: &ItemAt,
-        was_live: bool,
-        farewell: Option<Farewell>,
-        moment: Moment,
-    ) {
-        let thread = participant.number();
-        let (cause, counter) = match was_live {
-            true => (Cause::Memory, Counter::Evicted),
-            false if self.was_flushed(item) => (Cause::Flushed, Counter::Flushed),
-            false => (Cause::Expired, Counter::Expired),
-        };
-        self.counters.add(thread, Counter::Unlinked, 1);
-        self.counters.add(thread, counter, 1);
-        if let Some(farewell) = farewell {
-            self.bid_farewell(farewell, cause, moment);
-        }
-    }
-
-    /// Takes an item of a draining segment out of the index, if it is still there, and answers whether it was alive.
-    fn unlink(&self, participant: &Participant, item: &ItemAt, hash: u64, moment: Moment) -> Option<bool> {
-        let mut pair = self.index.lock_pair(hash);
-        let place = pair.find(|slot| slot.location() == item.at)?;
-        let is_live = self.is_live(item, moment);
-        let unlinked = self.describe(place.slot);
-        let farewell = self.prepare_farewell(participant, place.slot, pair.control(Some(&place)));
-        pair.remove(&place);
-        drop(pair);
-        self.account_unlinked(&unlinked);
-        self.retire_body(&unlinked);
-        self.note_unlinked(participant, item, is_live, farewell, moment);
-        if let (Some(history), HistoryUse::Ghosts, true) =
-            (&self.maintenance.history, self.maintenance.history_use, is_live)
-        {
-            history.add(hash);
-        }
-        Some(is_live)
-    }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::evict::Progress;
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::ttl::Ttl;
@@ -576,6 +507,43 @@ mod tests {
         assert!(!store.move_item(&item, hash, to, reserved.expiry_byte, Aging::None));
         drop(reserved);
         assert!(store.get(&participant, b"key", hash, 1000).is_none());
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn of_long_values_only_the_oldest_unused_go_and_the_rest_stay_young() {
+        let options = Options {
+            memory_bytes: 4 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 1 << 20,
+            ..Options::default()
+        };
+        let store = Arc::new(Store::new(options).unwrap());
+        let participant = store.participate();
+        let get = |number: u32| {
+            let key = number.to_le_bytes();
+            store.get(&participant, &key, store.hash(&key), 1000).map(|item| item.item_at().at.segment())
+        };
+        let mut number = 0u32;
+        while store.stats().evictions == 0 {
+            let key = number.to_le_bytes();
+            let make_room = || assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+            let mut upload = store.upload(&key, store.hash(&key), 0, 50_000).unwrap();
+            let mut left = &[1; 50_000][..];
+            while upload.write(&mut left).is_err() {
+                make_room();
+            }
+            while upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).is_err() {
+                make_room();
+            }
+            assert!(number > 0 || get(0).is_some(), "the first is used once");
+            number += 1;
+        }
+        assert!(number > 50, "{number} values of 50 KB fit 4 MiB");
+        assert!(get(1).is_none() && store.stats().evictions <= 3, "{:?}", store.stats());
+        let first = get(0).expect("what was used stays");
+        assert_eq!(store.segments.header(first).rounds.load(Ordering::Relaxed), 0);
+        assert!((4..number).all(|number| get(number).is_some()));
         store.verify(&participant, 1000);
     }
 }

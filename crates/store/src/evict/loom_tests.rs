@@ -30,7 +30,7 @@ impl Client<'_> {
     }
 
     fn seal(&self) {
-        self.store.chains.seal_open(&self.store.segments, Seal::All);
+        self.store.seal_open(Seal::All);
     }
 
     /// Two neighbours of which the first holds `KEY`; their items fit one segment.

@@ -7,16 +7,20 @@
 //! Before anything alive is evicted, dead segments are dropped and neighbours that fit one segment are compacted.
 
 mod choose;
+mod ghosts;
 mod history;
 mod job;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod moves;
+mod past;
 mod policy;
 mod removal;
 mod shed;
+mod survivors;
 
-pub use history::History;
-pub use policy::{HistoryUse, Policy, UnknownPolicy};
+pub use past::Past;
+pub use policy::{Policy, UnknownPolicy};
 pub use removal::{Cause, Removed, Sinks};
 
 use crate::chains::Seal;
@@ -27,6 +31,7 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
 use crate::time::Moment;
 use job::Job;
 use std::sync::Arc;
+use survivors::Survivors;
 
 /// Items that a slice works through: at 50 to 100 ns each it takes about 100 to 200 us.
 const SLICE_ITEMS: u32 = 1500;
@@ -41,8 +46,8 @@ pub(crate) struct Maintenance {
     /// Jobs that exist, put down or at work.
     running: Arc<AtomicU32>,
     choosing: Mutex<choose::Scratch>,
-    history: Option<History>,
-    history_use: HistoryUse,
+    pub(crate) survivors: Survivors,
+    pub(crate) past: Past,
     /// Where to look on for segments that a flush has made worthless: the generation in the upper half, the number of the
     /// next segment in the lower; 0 if all have been found.
     stale_from: AtomicU64,
@@ -61,14 +66,13 @@ pub enum Progress {
 }
 
 impl Maintenance {
-    pub fn new(policy: Policy, history_bytes: u64) -> Self {
-        let history_use = policy.history();
+    pub fn new(past: Past) -> Self {
         Self {
             jobs: Mutex::default(),
             running: Arc::default(),
             choosing: Mutex::default(),
-            history: (history_use != HistoryUse::None).then(|| History::new(history_bytes)),
-            history_use,
+            survivors: Survivors::default(),
+            past,
             stale_from: AtomicU64::new(0),
             next_maintenance_ms: AtomicU64::new(0),
         }
@@ -77,18 +81,6 @@ impl Maintenance {
     /// Has the segments of generations before this one looked for.
     pub fn note_flush(&self, generation: u32) {
         self.stale_from.store(u64::from(generation) << u32::BITS | 1, Ordering::Relaxed);
-    }
-
-    /// The frequency with which a new key begins.
-    pub fn first_frequency(&self, hash: u64) -> u8 {
-        match (&self.history, self.history_use) {
-            (Some(history), HistoryUse::Ghosts) => history.take(hash).into(),
-            (Some(history), HistoryUse::Frequencies) => {
-                history.add(hash);
-                0
-            }
-            _ => 0,
-        }
     }
 }
 
@@ -139,7 +131,7 @@ impl Store {
         let moment = self.moment(now_ms);
         if moment.ms >= self.maintenance.next_maintenance_ms.load(Ordering::Relaxed) {
             self.maintenance.next_maintenance_ms.store(moment.ms + 100, Ordering::Relaxed);
-            self.chains.seal_open(&self.segments, Seal::Due(moment));
+            self.seal_open(Seal::Due(moment));
         }
         self.prepare_index();
         let worked = self.resume(participant, moment)
@@ -211,7 +203,7 @@ impl Store {
         }
         let (generation, from) = ((word >> u32::BITS) as u32, word as u32);
         if from == 1 {
-            self.chains.seal_open(&self.segments, Seal::All);
+            self.seal_open(Seal::All);
         }
         let dropped = (from..=self.segments.limit()).find(|number| {
             let segment = SegmentId::new(*number);

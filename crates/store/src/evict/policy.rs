@@ -3,15 +3,21 @@
 //!
 //! | policy | evicts | keeps |
 //! |---|---|---|
+//! | `s3fifo` | young segments while they hold over 15 %, else old ones | what was used enough for its size (see below) |
 //! | `merge` | the run that was written or merged longest ago | the most used per byte, in one segment (Segcache, 3.6) |
 //! | `fifo` | the oldest segment | nothing |
 //! | `random` | any segment | nothing |
 //! | `cte` | the segment closest to expiry | nothing |
 //! | `utilization` | the segment with the fewest live bytes | nothing |
 //! | `lru` | the run that was passed longest ago | what was used since (a clock over segments) |
-//! | `s3fifo` | young segments while they hold over a tenth, else old ones | what was used (S3-FIFO, SOSP'23) |
 //! | `2q` | young segments while they hold over a quarter, else old ones | what was used (2Q, VLDB'94) |
 //! | `tinylfu` | the run that was passed longest ago | the most used per byte, evicted history included (TinyLFU) |
+//!
+//! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments: most objects that are used once leave early, from
+//! a small queue of young segments; those that earn their place go on to the old ones, each round of which costs them a use;
+//! a key that comes back soon after its eviction begins with a use. Unlike there, a use counts by the byte, as in
+//! GreedyDual-Size-Frequency: an object keeps its place while it has at most three mean sizes per use. A young one of less than
+//! half the mean size does so without one.
 
 use crate::segment::SegmentId;
 use std::str::FromStr;
@@ -20,12 +26,12 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     #[default]
+    S3Fifo,
     Merge,
     Fifo,
     Random,
     Cte,
     Utilization,
-    S3Fifo,
     Lru,
     TwoQ,
     TinyLfu,
@@ -33,12 +39,12 @@ pub enum Policy {
 
 impl Policy {
     pub const ALL: [Self; 9] = [
+        Self::S3Fifo,
         Self::Merge,
         Self::Fifo,
         Self::Random,
         Self::Cte,
         Self::Utilization,
-        Self::S3Fifo,
         Self::Lru,
         Self::TwoQ,
         Self::TinyLfu,
@@ -101,6 +107,7 @@ pub struct View {
     pub segment: SegmentId,
     /// When its items were written or last given another round.
     pub stamp_ms: u64,
+    pub live_items: u32,
     /// Bytes of its live items, the bodies of long values included.
     pub live_bytes: u64,
     pub latest_expiry_seconds: u64,
@@ -118,6 +125,12 @@ pub enum Keep {
     Best,
     /// Items counted at least once, as many as fit.
     Used,
+    /// Items of at most `unused_bytes`, and `bytes_per_use` more for each time that they were counted; not more than three
+    /// quarters of a segment, so that something is freed.
+    Earned {
+        unused_bytes: u64,
+        bytes_per_use: u64,
+    },
 }
 
 /// What becomes of the frequency of an item that is kept.
@@ -141,8 +154,12 @@ pub struct Choice {
 }
 
 /// The share of segments that may be young, in the policies that tell young from old.
-const S3FIFO_YOUNG_SHARE: f64 = 0.10;
+const S3FIFO_YOUNG_SHARE: f64 = 0.15;
 const TWO_Q_YOUNG_SHARE: f64 = 0.25;
+
+/// Mean sizes of an object that a use pays for, and that the youth of a young object does.
+const SIZES_PER_USE: f64 = 3.0;
+const SIZES_UNUSED: f64 = 0.45;
 
 /// Chooses among `views`, which are not empty. `random` is uniform.
 pub fn choose(policy: Policy, views: &[View], merge_run: u32, random: u32) -> Choice {
@@ -157,9 +174,26 @@ pub fn choose(policy: Policy, views: &[View], merge_run: u32, random: u32) -> Ch
         Policy::Random => drop(&views[((u64::from(random) * views.len() as u64) >> 32) as usize]),
         Policy::Cte => drop(views.iter().min_by_key(|view| view.latest_expiry_seconds).expect("not empty")),
         Policy::Utilization => drop(views.iter().min_by_key(|view| view.live_bytes).expect("not empty")),
-        Policy::S3Fifo => run(by_age(views, S3FIFO_YOUNG_SHARE), Keep::Used, Aging::Decrement),
+        Policy::S3Fifo => earned(by_age(views, S3FIFO_YOUNG_SHARE), mean_bytes(views)),
         Policy::TwoQ => run(by_age(views, TWO_Q_YOUNG_SHARE), Keep::Used, Aging::Reset),
     }
+}
+
+/// One segment, because what it leaves is joined by what the next one does: a longer run decides no better.
+fn earned(view: &View, mean_bytes: f64) -> Choice {
+    let bytes_per_use = (SIZES_PER_USE * mean_bytes) as u64;
+    let (unused_bytes, aging) = match view.rounds {
+        0 => ((SIZES_UNUSED * mean_bytes) as u64, Aging::Reset),
+        _ => (0, Aging::Decrement),
+    };
+    Choice { first: view.segment, count: 1, keep: Keep::Earned { unused_bytes, bytes_per_use }, aging }
+}
+
+/// The mean size of an object.
+fn mean_bytes(views: &[View]) -> f64 {
+    let items: u64 = views.iter().map(|view| u64::from(view.live_items)).sum();
+    let bytes: u64 = views.iter().map(|view| view.live_bytes).sum();
+    bytes as f64 / items.max(1) as f64
 }
 
 /// The oldest young segment while young ones hold more than `share` of the bytes, else the oldest old one.
@@ -176,7 +210,8 @@ mod tests {
     use super::*;
 
     fn view(number: u32, stamp_ms: u64, live_bytes: u64, latest_expiry_seconds: u64, rounds: u8) -> View {
-        View { segment: SegmentId::new(number), stamp_ms, live_bytes, latest_expiry_seconds, rounds }
+        let segment = SegmentId::new(number);
+        View { segment, stamp_ms, live_items: 10, live_bytes, latest_expiry_seconds, rounds }
     }
 
     fn first(policy: Policy, views: &[View]) -> u32 {
@@ -193,11 +228,22 @@ mod tests {
         assert_eq!(first(Policy::Cte, &views), 4);
         assert_eq!(first(Policy::Utilization, &views), 3);
         assert_eq!(first(Policy::Random, &views), 4);
-        assert_eq!(first(Policy::S3Fifo, &views), 1, "27 % young is more than a tenth");
+        assert_eq!(first(Policy::S3Fifo, &views), 1, "27 % young is more than 15 %");
         assert_eq!(first(Policy::TwoQ, &views), 1, "and more than a quarter");
-        let fewer_young = [view(1, 10, 300, 100, 0), view(2, 5, 900, 90, 1), view(4, 8, 700, 80, 1)];
+        let fewer_young = [view(1, 10, 350, 100, 0), view(2, 5, 900, 90, 1), view(4, 8, 700, 80, 1)];
         assert_eq!(first(Policy::S3Fifo, &fewer_young), 1);
-        assert_eq!(first(Policy::TwoQ, &fewer_young), 2, "16 % young is less than a quarter");
+        assert_eq!(first(Policy::TwoQ, &fewer_young), 2, "18 % young is less than a quarter");
+    }
+
+    #[test]
+    fn an_object_earns_its_place_by_its_size() {
+        let views = [view(1, 10, 500, 100, 0), view(2, 5, 500, 90, 1)];
+        let young = choose(Policy::S3Fifo, &views, 4, 0);
+        assert_eq!((young.first.number(), young.count, young.aging), (1, 1, Aging::Reset));
+        assert_eq!(young.keep, Keep::Earned { unused_bytes: 22, bytes_per_use: 150 }, "objects have 50 bytes");
+        let old = choose(Policy::S3Fifo, &views[1..], 4, 0);
+        assert_eq!(old.keep, Keep::Earned { unused_bytes: 0, bytes_per_use: 150 });
+        assert_eq!(old.aging, Aging::Decrement);
     }
 
     #[test]

@@ -24,9 +24,7 @@ impl Store {
         let top = SegmentId::new(limit);
         let header = self.segments.header(top);
         match header.state() {
-            State::Open => {
-                self.chains.seal_open(&self.segments, Seal::Segment(top)) > 0 || self.resume(participant, moment)
-            }
+            State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume(participant, moment),
             State::Sealed if header.is_body.load(Ordering::Relaxed) == 1 => {
                 self.drop_owner(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
             }
@@ -95,7 +93,9 @@ mod tests {
 
     /// A store with few free segments, the topmost first, and the segments that are held.
     fn store_with_its_top_first(evicts: bool) -> (Arc<Store>, Participant, Vec<SegmentId>) {
-        let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 18, evicts, ..Options::default() };
+        let segment_bytes = Some(4 << 10);
+        let options =
+            Options { memory_bytes: 1 << 20, segment_bytes, value_bytes_max: 1 << 18, evicts, ..Options::default() };
         let store = Arc::new(Store::new(options).unwrap());
         let participant = store.participate();
         let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();

@@ -16,7 +16,7 @@ mod split;
 
 pub use cursors::{Visited, WALKS, Walk};
 pub use locked::{LockedPair, Placed};
-pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_LIMIT, Slot, Tag};
+pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::{Grown, Split};
 
 use crate::error::Error;

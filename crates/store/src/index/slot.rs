@@ -31,7 +31,7 @@ const COUNTED_BIT: u64 = 0x80 << FREQUENCY_SHIFT;
 /// The largest frequency.
 pub const FREQUENCY_LIMIT: u8 = 127;
 /// Below this the counter is exact (Segcache, section 3.6.3).
-const FREQUENCY_EXACT: u8 = 16;
+pub const FREQUENCY_EXACT: u8 = 16;
 
 /// The twelve bits of a key's hash that a slot keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

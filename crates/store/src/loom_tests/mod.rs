@@ -16,7 +16,7 @@ mod tokens;
 pub(crate) use history::{Did, History};
 
 use crate::epoch::Participant;
-use crate::evict::Policy;
+use crate::evict::{Past, Policy};
 use crate::index::Split;
 use crate::memory::Layout;
 use crate::options::Options;
@@ -44,7 +44,7 @@ pub(crate) fn store(segments: u32, level: u32) -> Arc<Store> {
         ..Options::default()
     };
     let layout = Layout::tiny(segments, level, 2 << level);
-    Arc::new(Store::with_layout(options, layout, 0).expect("a model needs no mapping"))
+    Arc::new(Store::with_layout(options, layout, Past::None).expect("a model needs no mapping"))
 }
 
 /// The calling thread's way into a store: operations on one key at one time.

@@ -107,7 +107,7 @@ fn a_segment_is_sealed_between_two_writes() {
             let store = Arc::clone(&store);
             thread::spawn(move || Client::new(&store).set(KEY, 1))
         };
-        store.chains.seal_open(&store.segments, Seal::All);
+        store.seal_open(Seal::All);
         writer.join().unwrap();
         assert_eq!((client.get(KEY), client.get(b"other")), (Some(1), Some(7)));
         client.verify();

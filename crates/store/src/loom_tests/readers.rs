@@ -122,7 +122,7 @@ fn a_hit_outlives_the_reuse_of_its_segment() {
         let client = Client::new(&store);
         client.set(b"k", 1);
         let moment = store.moment(client.now_ms);
-        store.chains.seal_open(&store.segments, Seal::All);
+        store.seal_open(Seal::All);
         let reader = {
             let store = Arc::clone(&store);
             thread::spawn(move || {
@@ -134,7 +134,7 @@ fn a_hit_outlives_the_reuse_of_its_segment() {
         store.drop_one(&client.participant, moment);
         store.segments.reclaim();
         client.set(b"other", 3);
-        store.chains.seal_open(&store.segments, Seal::All);
+        store.seal_open(Seal::All);
         if store.segments.free_for_writers() > 0 {
             client.set(b"other", 4);
         }

@@ -1,0 +1,107 @@
+//! Which keys were evicted lately: the ghosts of S3-FIFO (Yang and others, SOSP'23, section 4.1) and 2Q.
+//!
+//! ```text
+//! set of a hash    63      56          8 7       0
+//!                 +----------+--------+----------+
+//!                 |  oldest  |  ....  |  newest  |      eight fingerprints of a byte, 0 = none
+//!                 +----------+--------+----------+
+//! ```
+//! A new ghost pushes the oldest of its set out, so a set remembers its last eight evictions. As many sets are in use as the
+//! objects of the cache fill: then a key is remembered for about as many evictions as the cache has objects. One key in 32
+//! that was not evicted is taken for a ghost. Races lose ghosts, which does no harm.
+
+use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+
+const SET_GHOSTS: usize = 8;
+const FINGERPRINT_BITS: u32 = u8::BITS;
+
+/// A table of keys that were evicted.
+pub struct Ghosts {
+    sets: Box<[AtomicU64]>,
+    in_use: AtomicUsize,
+}
+
+impl Ghosts {
+    /// A table of at most `bytes` bytes.
+    pub fn new(bytes: u64) -> Self {
+        let sets: Box<[_]> = (0..Self::sets(bytes)).map(|_| AtomicU64::new(0)).collect();
+        Self { in_use: AtomicUsize::new(sets.len()), sets }
+    }
+
+    fn sets(bytes: u64) -> usize {
+        1 << (bytes as usize / size_of::<u64>()).max(1).ilog2()
+    }
+
+    /// Bytes that `new` takes for the same argument.
+    pub fn bytes(bytes: u64) -> u64 {
+        (Self::sets(bytes) * size_of::<u64>()) as u64
+    }
+
+    /// Has it remember about as many evictions as there are objects.
+    pub fn fit(&self, objects: u64) {
+        let wanted = (objects as usize / SET_GHOSTS).max(1).next_power_of_two().min(self.sets.len());
+        if wanted != self.in_use.load(Ordering::Relaxed) {
+            self.in_use.store(wanted, Ordering::Relaxed);
+        }
+    }
+
+    fn set(&self, hash: u64) -> &AtomicU64 {
+        let number = (hash >> FINGERPRINT_BITS) as usize & (self.in_use.load(Ordering::Relaxed) - 1);
+        &self.sets[number]
+    }
+
+    fn fingerprint(hash: u64) -> u64 {
+        (hash & 0xFF).max(1)
+    }
+
+    /// Remembers a key that was evicted.
+    pub fn add(&self, hash: u64) {
+        let set = self.set(hash);
+        set.store(set.load(Ordering::Relaxed) << FINGERPRINT_BITS | Self::fingerprint(hash), Ordering::Relaxed);
+    }
+
+    /// Whether the key was evicted lately. It is forgotten by this.
+    pub fn take(&self, hash: u64) -> bool {
+        let (set, fingerprint) = (self.set(hash), Self::fingerprint(hash));
+        let word = set.load(Ordering::Relaxed);
+        let place = (0..SET_GHOSTS as u32).map(|n| n * FINGERPRINT_BITS).find(|at| word >> at & 0xFF == fingerprint);
+        if let Some(at) = place {
+            set.store(word & !(0xFF << at), Ordering::Relaxed);
+        }
+        place.is_some()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn hash(number: u64) -> u64 {
+        (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+    }
+
+    #[test]
+    fn a_ghost_comes_back_once() {
+        let ghosts = Ghosts::new(1000);
+        assert_eq!(Ghosts::bytes(1000), 512);
+        ghosts.add(hash(1));
+        assert!(!ghosts.take(hash(2)));
+        assert!(ghosts.take(hash(1)));
+        assert!(!ghosts.take(hash(1)));
+    }
+
+    #[test]
+    fn it_remembers_as_many_evictions_as_there_are_objects() {
+        let ghosts = Ghosts::new(1 << 20);
+        ghosts.fit(10_000);
+        (0..100_000).for_each(|number| ghosts.add(hash(number)));
+        let known = |range: std::ops::Range<u64>| {
+            let count = range.end - range.start;
+            range.filter(|number| ghosts.take(hash(*number))).count() as f64 / count as f64
+        };
+        let old = known(0..50_000);
+        let new = known(98_000..100_000);
+        assert!(old < 0.05, "{old} of the old ones, by chance");
+        assert!(new > 0.95, "{new} of the newest");
+    }
+}
