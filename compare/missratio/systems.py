@@ -1,0 +1,64 @@
+"""The systems to compare, and how each is asked. All of them take a list of sizes of memory.
+
+| system | memory per object beside key and value |
+|---|---|
+| the policies of libcachesim | 24 bytes |
+| LHD with random-sampling expiry | 38 bytes: in the Segcache paper it was built upon slab storage |
+| peer-replay: memcached, Redis, slab eviction, Hyperbolic, LRU with proactive expiry, the crate segcache | as it says |
+| ebbtide | all-in: the memory is the limit of everything |
+"""
+import json
+import subprocess
+from dataclasses import dataclass
+
+import policies
+
+CHARGE = 24
+LHD_CHARGE = 38
+LEAST_MEMORY = 256 << 10
+EBBTIDE_POLICIES = ("merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "tinylfu")
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy of libcachesim, with what is charged per object."""
+
+    system: str
+    policy: str
+    metadata: int
+    sampling: bool = False
+
+    def miss_ratio(self, trace, memory):
+        return policies.miss_ratio(trace, self.policy, memory, self.metadata, self.sampling)
+
+
+def policy_systems(trace):
+    """Belady does not know of expiry: what it would do with a TTL is not defined."""
+    names = policies.POLICIES if trace.only_gets else policies.ONLINE
+    return [Policy("libcachesim", name, CHARGE) for name in names] + [Policy("sampling", "lhd", LHD_CHARGE, sampling=True)]
+
+
+def lines(command):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(map(str, command))}\n{done.stderr}")
+    return done.stdout.splitlines()
+
+
+def peers(binary, path, memories):
+    """Yields (system, policy, metadata, memory, miss ratio) of all that peer-replay knows."""
+    for line in lines([binary, path, "--memory", ",".join(map(str, memories))]):
+        system, policy, metadata, memory, ratio = line.split(",")
+        if ratio != "-":
+            yield system, policy, metadata, int(memory), float(ratio)
+
+
+def ebbtide(binary, path, memories, eviction=EBBTIDE_POLICIES, more=()):
+    """{(memory, policy): miss ratio} of one run of `ebbtide replay`; memory below its least is left out."""
+    memories = [memory for memory in memories if memory >= LEAST_MEMORY]
+    if not memories:
+        return {}
+    sizes = ",".join(map(str, memories))
+    reports = lines([binary, "replay", path, "--memory", sizes, "--policy", ",".join(eviction), "--json", *more])
+    ratios = [json.loads(report)["miss_ratio"] for report in reports]
+    return dict(zip(((memory, policy) for memory in memories for policy in eviction), ratios, strict=True))

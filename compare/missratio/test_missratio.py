@@ -1,0 +1,116 @@
+"""The pipeline on traces that are made here."""
+import subprocess
+from dataclasses import replace
+
+import numpy
+import pytest
+
+import check
+import policies
+import results
+import tables
+import traces
+
+HEADER = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n"
+
+
+def trace_of(tmp_path, rows, name="made"):
+    path = tmp_path / f"{name}.csv.zst"
+    text = HEADER + "".join(",".join(map(str, row)) + "\n" for row in rows)
+    path.write_bytes(subprocess.run(["zstd", "-c"], input=text.encode(), capture_output=True, check=True).stdout)
+    return traces.load(path, tmp_path / "cache")
+
+
+def gets(keys, ttl=0, step=1):
+    return [(second * step, key, 16, 84, "get", ttl) for second, key in enumerate(keys)]
+
+
+def test_the_footprint_counts_every_object_once(tmp_path):
+    trace = trace_of(tmp_path, [(0, 7, 16, 84, "get", 0), (1, 7, 16, 999, "set", 5), (2, 8, 10, 10, "delete", 0)])
+    assert trace.footprint_bytes() == 120
+    assert (trace.op.tolist(), trace.ttl.tolist(), trace.only_gets) == ([0, 1, 2], [0, 5, 0], False)
+
+
+def test_another_table_is_refused(tmp_path):
+    path = tmp_path / "other.csv.zst"
+    path.write_bytes(subprocess.run(["zstd", "-c"], input=b"a,b\n1,2\n", capture_output=True, check=True).stdout)
+    with pytest.raises(ValueError, match="header"):
+        traces.load(path, tmp_path / "cache")
+
+
+@pytest.mark.parametrize("policy", policies.POLICIES)
+def test_what_fits_is_missed_once(tmp_path, policy):
+    trace = trace_of(tmp_path, gets(list(range(50)) * 4))
+    assert policies.miss_ratio(trace, policy, 1 << 20, 24) == pytest.approx(0.25)
+
+
+def test_metadata_takes_room(tmp_path):
+    trace = trace_of(tmp_path, gets(list(range(50)) * 4))
+    assert policies.miss_ratio(trace, "lru", 50 * 100, 0) == pytest.approx(0.25)
+    assert policies.miss_ratio(trace, "lru", 50 * 100, 24) == 1
+
+
+@pytest.mark.parametrize("policy", policies.ONLINE)
+def test_expired_objects_are_missed(tmp_path, policy):
+    trace = trace_of(tmp_path, gets([1, 1, 1, 1], ttl=20, step=10))
+    assert policies.miss_ratio(trace, policy, 1 << 20, 24) == 0.5
+
+
+@pytest.mark.parametrize("policy", policies.ONLINE)
+def test_sets_store_without_counting_and_deletes_delete(tmp_path, policy):
+    rows = [(0, 1, 16, 84, "set", 100)] + gets([1, 1]) + [(3, 1, 16, 84, "delete", 0), (4, 1, 16, 84, "get", 100)]
+    assert policies.miss_ratio(trace_of(tmp_path, rows), policy, 1 << 20, 24) == pytest.approx(1 / 3)
+
+
+def test_sampling_makes_room(tmp_path):
+    rows = []
+    for second in range(3000):
+        rows.append((second, 1000 + second, 16, 84, "get", 10))
+        rows.append((second, second % 60, 16, 84, "get", 0))
+    trace = trace_of(tmp_path, rows)
+    lazy, sampled = (policies.miss_ratio(trace, "lru", 100 * 100, 0, sampling) for sampling in (False, True))
+    assert sampled < lazy
+
+
+def test_the_check_finds_a_wrong_pipeline(tmp_path, monkeypatch, capsys):
+    keys = numpy.random.default_rng(1).zipf(1.2, 3000) % 200
+    trace = trace_of(tmp_path, gets(keys.tolist()))
+    plain = replace(trace, key_size=trace.key_size * 0 + 1, value_size=trace.key_size * 0)
+    truth = policies.miss_ratio(plain, "lru", 20, 0)
+    table = tmp_path / "reference-miss-ratios.csv"
+    table.write_text(
+        "trace,algo,cache_size,miss_ratio,mode,size_frac,byte_miss_ratio,n_req,note\n"
+        f"made,lru,20,{truth:.6f},object,0.1,,3000,\n"
+    )
+    assert not check.run(tmp_path, tmp_path / "cache", None)
+    monkeypatch.setitem(policies.POLICIES, "lru", policies.POLICIES["fifo"])
+    assert check.run(tmp_path, tmp_path / "cache", None)
+    assert "allowed" in capsys.readouterr().out
+
+
+def test_results_are_kept_and_written_in_order(tmp_path):
+    cells = [results.Cell("b", "0.1", 10, "slab", "x", "38"), results.Cell("a", "0.1", 10, "slab", "x", "38")]
+    kept = results.Results(tmp_path / "kept.csv")
+    for cell in cells:
+        kept.add(cell, 0.5)
+    again = results.Results(tmp_path / "kept.csv")
+    assert all(cell in again for cell in cells)
+    results.write(again.ratios, tmp_path / "all.csv")
+    assert [line[0] for line in (tmp_path / "all.csv").read_text().splitlines()] == ["t", "a", "b"]
+
+
+def test_memory_for_a_miss_ratio_lies_between_the_points():
+    points = [(100, 0.5), (200, 0.3), (400, 0.3), (800, 0.1)]
+    assert tables.memory_for(points, 0.4) == pytest.approx(150)
+    assert tables.memory_for(points, 0.2) == pytest.approx(600)
+    assert tables.memory_for(points, 0.6) == 100
+    assert tables.memory_for(points, 0.05) is None
+
+
+def test_losses_are_named():
+    cell = lambda system, policy, trace="t": results.Cell(trace, "0.1", 4 << 20, system, policy, "24")
+    ratios = {cell("ebbtide", "merge"): 0.22, cell("libcachesim", "lru"): 0.3, cell("libcachesim", "arc"): 0.2}
+    ratios |= {cell("memcached", "crawler"): 0.4}
+    text = "\n".join(tables.summary(tables.by_place(ratios)))
+    assert "| memcached with crawler | 1 | 0.550 | 0.55 to 0.55 | 0:" in text
+    assert "| best policy, charged | 1 | 1.100 | 1.10 to 1.10 | 1: t 10% (1.10) |" in text
