@@ -99,15 +99,15 @@ def scaling(rows, title, path):
     pyplot.close(figure)
 
 
-def table(rows):
+def table(rows, title, speed):
     """A line per engine and mode, a column per mix and number of threads."""
     columns = in_order((row["mix"], row["threads"], row["sharing"]) for row in rows)
-    print("| M requests/s | " + " | ".join(f"{mix}, {n} {sharing}" if n > 1 else f"{mix}, 1"
+    print(f"| {title} | " + " | ".join(f"{mix}, {n} {sharing}" if n > 1 else f"{mix}, 1"
                                            for mix, n, sharing in columns) + " | hit ratio (fill, 1) | RSS MiB |")
     print("|---" * (len(columns) + 3) + "|")
     for name in in_order(map(label, rows)):
         line = {(row["mix"], row["threads"], row["sharing"]): row for row in rows if label(row) == name}
-        cells = [f"{line[at]['ops_per_second']:.2f}" if at in line else "-" for at in columns]
+        cells = [f"{speed(line[at]):.2f}" if at in line else "-" for at in columns]
         fill = line.get(("fill", 1, "shared"))
         memory = [f"{float(fill['hit_ratio']):.3f}", f"{int(fill['rss_bytes']) / 2**20:.0f}"] if fill else ["-", "-"]
         print(f"| {name} | " + " | ".join(cells + memory) + " |")
@@ -131,7 +131,8 @@ def main():
         single_thread(members, title, path.with_name(f"{name}-single-thread.svg"))
         scaling(members, title, path.with_name(f"{name}-scaling.svg"))
         print(f"{title}\n")
-        table(members)
+        table(members, "M requests/s", lambda row: row["ops_per_second"])
+        table(members, "M requests per processor second", lambda row: 1000 / float(row["cpu_ns_per_op"]))
 
 
 if __name__ == "__main__":

@@ -39,10 +39,11 @@ pub fn run(plan: &Plan) -> Result<Outcome, Error> {
 }
 
 fn run_on<E: Engine>(plan: &Plan) -> Result<Outcome, Error> {
-    let mut cores = process::cores()?;
-    cores.truncate(plan.threads as usize);
-    process::confine(&cores)?;
-    let mut works = (0..plan.threads).map(|thread| workload::draw(plan, thread)).collect::<Result<Vec<_>, _>>()?;
+    let cores = process::cores()?;
+    // The last ones: the first have the system's own work.
+    let cores = &cores[cores.len().saturating_sub(plan.threads as usize)..];
+    process::confine(cores)?;
+    let works = (0..plan.threads).map(|thread| workload::draw(plan, thread)).collect::<Result<Vec<_>, _>>()?;
     let baseline = process::resident_bytes()?;
     let size = Size {
         capacity_bytes: plan.capacity_bytes(),
@@ -53,7 +54,7 @@ fn run_on<E: Engine>(plan: &Plan) -> Result<Outcome, Error> {
     let caches = if plan.sharing == Sharing::Private { plan.threads } else { 1 };
     let build = |_| E::build(&size).map_err(|reason| Error::Build { engine: plan.engine, reason });
     let caches = (0..caches).map(build).collect::<Result<Vec<E>, _>>()?;
-    let (tallies, processor_time) = drive(plan, &caches, &mut works, &cores)?;
+    let (tallies, processor_time) = drive(plan, &caches, &works, cores)?;
     let rss_bytes = process::resident_bytes()?.saturating_sub(baseline);
     let sum = |part: fn(&Tally) -> u64| tallies.iter().map(part).sum::<u64>();
     let wrong = sum(|tally| tally.wrong);
@@ -71,12 +72,7 @@ fn run_on<E: Engine>(plan: &Plan) -> Result<Outcome, Error> {
 }
 
 /// Runs all threads through their work. Returns what each counted, and the processor seconds of the measured part.
-fn drive<E: Engine>(
-    plan: &Plan,
-    caches: &[E],
-    works: &mut [Work],
-    cores: &[usize],
-) -> Result<(Vec<Tally>, f64), Error> {
+fn drive<E: Engine>(plan: &Plan, caches: &[E], works: &[Work], cores: &[usize]) -> Result<(Vec<Tally>, f64), Error> {
     let line = Barrier::new(works.len());
     let line = &line;
     std::thread::scope(|scope| {

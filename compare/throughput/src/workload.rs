@@ -126,14 +126,14 @@ impl Ranks {
 fn every_key(plan: &Plan, thread: u32) -> Vec<u32> {
     /// A prime above the number of keys, so that its multiples visit every key once.
     const STRIDE: u64 = 2_654_435_761;
-    let (first, step) = part(plan, thread);
+    let (first, step) = if plan.sharing == Sharing::Private { (0, 1) } else { (thread, plan.threads) };
     (first..plan.keys).step_by(step as usize).map(|i| (u64::from(i) * STRIDE % u64::from(plan.keys)) as u32).collect()
 }
 
-/// This thread's part of the keys that were asked for last, in the order of their last use.
+/// This thread's part of the keys that were asked for last, in the order of their last use. How long ago a key was asked
+/// for is exponentially distributed, and the more popular it is the shorter: the keys with the smallest of such random
+/// numbers are those of an LRU cache.
 fn recent_keys(plan: &Plan, thread: u32, ranks: &Ranks) -> Vec<u32> {
-    /// Keys are rare that are still missing after so many draws for each.
-    const DRAWS: u64 = 30;
     // Threads that share keys divide one list; each of the others has a list of its own.
     let (seed, wanted) = match plan.sharing {
         Sharing::Shared => (0, plan.filled_objects()),
@@ -141,32 +141,17 @@ fn recent_keys(plan: &Plan, thread: u32, ranks: &Ranks) -> Vec<u32> {
         Sharing::Disjoint => (u64::from(thread) << 32, plan.filled_objects() / plan.threads),
     };
     let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
-    let mut seen = vec![0u64; plan.keys as usize / 64 + 1];
-    let mut keys = Vec::with_capacity(wanted as usize);
-    for _ in 0..u64::from(wanted) * DRAWS {
-        if keys.len() == wanted as usize {
-            break;
-        }
-        let key = ranks.key_at(ranks.draw(&mut random), 0);
-        let (word, bit) = (&mut seen[key as usize / 64], 1 << (key % 64));
-        if *word & bit == 0 {
-            *word |= bit;
-            keys.push(key);
-        }
+    let age = |rank: u32, unit: f32| -(1.0 - unit).ln() * (rank as f32 + 1.0).powf(plan.distribution.exponent as f32);
+    let mut keys: Vec<(f32, u32)> =
+        (0..plan.keys / ranks.step).map(|rank| (age(rank, random.random()), ranks.key_at(rank, 0))).collect();
+    let wanted = (wanted as usize).min(keys.len());
+    if wanted < keys.len() {
+        keys.select_nth_unstable_by(wanted, |a, b| a.0.total_cmp(&b.0));
     }
-    keys.reverse();
-    match plan.sharing {
-        Sharing::Shared => keys.into_iter().skip(thread as usize).step_by(plan.threads as usize).collect(),
-        Sharing::Private | Sharing::Disjoint => keys,
-    }
-}
-
-/// The first key of a thread that fills the cache with all keys, and the step to its next.
-fn part(plan: &Plan, thread: u32) -> (u32, u32) {
-    match plan.sharing {
-        Sharing::Private => (0, 1),
-        Sharing::Shared | Sharing::Disjoint => (thread, plan.threads),
-    }
+    keys.truncate(wanted);
+    keys.sort_unstable_by(|a, b| b.0.total_cmp(&a.0));
+    let (first, step) = if plan.sharing == Sharing::Shared { (thread, plan.threads) } else { (0, 1) };
+    keys.into_iter().map(|(_, key)| key).skip(first as usize).step_by(step as usize).collect()
 }
 
 #[cfg(test)]
