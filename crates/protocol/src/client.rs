@@ -25,7 +25,7 @@ pub enum Reply<'a> {
 /// error if this is not the protocol.
 pub fn parse(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     let window = &input[..input.len().min(MAX_LINE)];
-    let Some(end) = window.iter().position(|&byte| byte == b'\n') else {
+    let Some(end) = memchr::memchr(b'\n', window) else {
         return match window.len() {
             MAX_LINE => Err("a line without an end".into()),
             _ => Ok(None),
@@ -44,18 +44,20 @@ pub fn parse(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
 
 /// `VALUE <key> <flags> <bytes>`
 fn parse_value(line: &[u8]) -> Option<Reply<'_>> {
-    let mut words = line.strip_prefix(b"VALUE ")?.split(|&byte| byte == b' ');
-    let key = words.next().filter(|key| !key.is_empty())?;
-    let _flags: u32 = number(words.next()?)?;
-    let length = number(words.next()?)?;
-    match words.next() {
-        None => Some(Reply::Value { key, length }),
-        Some(_) => None,
-    }
+    let words = line.strip_prefix(b"VALUE ")?;
+    let (key, rest) = words.split_at(memchr::memchr(b' ', words).filter(|&length| length > 0)?);
+    let rest = &rest[1..];
+    let (flags, length) = rest.split_at(rest.iter().position(|&byte| byte == b' ')?);
+    number(flags).filter(|&flags| flags <= u64::from(u32::MAX))?;
+    Some(Reply::Value { key, length: number(&length[1..])? })
 }
 
-fn number<N: std::str::FromStr>(word: &[u8]) -> Option<N> {
-    std::str::from_utf8(word).ok()?.parse().ok()
+/// Digits, and nothing else; 18 of them cannot overflow.
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 18 {
+        return None;
+    }
+    digits.iter().try_fold(0, |sum, byte| byte.is_ascii_digit().then(|| sum * 10 + u64::from(byte - b'0')))
 }
 
 /// Begins a get; its keys follow, and then [`end_line`].
@@ -107,6 +109,10 @@ mod tests {
             b"VALUE abc 7\r\n",
             b"VALUE abc 7 -1\r\n",
             b"VALUE abc 7 1 2 3\r\n",
+            b"VALUE  7 1\r\n",
+            b"VALUE abc 4294967296 1\r\n",
+            b"VALUE abc 7 1x\r\n",
+            b"VALUE abc 7 9999999999999999999\r\n",
             b"\r\n",
         ] {
             assert!(parse(line).is_err(), "{}", line.escape_ascii());
