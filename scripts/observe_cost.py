@@ -16,10 +16,13 @@ import re
 import socket
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
-from peers import EBBTIDE, KEY_BYTES, Server, bench, free_port
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "compare"))
+from client import bench
+from servers import EBBTIDE, Server, free_port
 
 DEPTHS = (1, 16, 64)
 KEYS = 1000
@@ -103,16 +106,16 @@ def network(arguments):
     found = variants(arguments.other)
     rates = {(name, depth): [] for name, _, _ in found for depth in DEPTHS}
     times = {(name, depth): [] for name, _, _ in found for depth in DEPTHS}
-    common = ["--keys", 100_000, "--key-size", KEY_BYTES, "--value-size", 100, "--get-ratio", 0.9, "--connections", 8]
-    servers = {name: Server(program, ["-m", "256", "-t", "1", *flags_of(flags)], core=0) for name, program, flags in found}
+    common = ["--keys", 100_000, "--value-size", 100, "--get-ratio", 0.9, "--connections", 8]
+    servers = {name: Server(program, ["-m", "256", "-t", "1", *flags_of(flags)], cores=[0]) for name, program, flags in found}
     for server in servers.values():
-        bench(server, *common, "--prefill", "--seconds", 1, "--pipeline", 64, core=1)
+        bench(server, *common, "--prefill", "--seconds", 1, "--pipeline", 64, cores=[1])
     for round_number in range(arguments.rounds):
         for depth in DEPTHS:
             order = list(servers) if round_number % 2 else list(reversed(servers))
             for name in order:
                 before = processor_seconds(servers[name])
-                result = bench(servers[name], *common, "--requests", arguments.requests * depth, "--pipeline", depth, core=1)
+                result = bench(servers[name], *common, "--requests", arguments.requests * depth, "--pipeline", depth, cores=[1])
                 used = processor_seconds(servers[name]) - before
                 rates[name, depth].append(result["ops_per_second"])
                 times[name, depth].append(used / (arguments.requests * depth))

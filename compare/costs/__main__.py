@@ -1,0 +1,29 @@
+"""What an object costs: memory of Ebbtide, memcached and Redis, and how expired memory comes back.
+
+    python -m costs [overhead|resident|expiry ...] [--rounds N] [--quick]
+
+Prints Markdown; every round goes to compare/results/costs/*.csv. Keys of 20 bytes.
+"""
+import argparse
+
+from costs import expiry, overhead, resident
+
+PARTS = {"overhead": overhead, "resident": resident, "expiry": expiry}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", default=list(PARTS), help=f"of {', '.join(PARTS)}; all by default")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="less memory, fewer sizes, a short wait")
+    arguments = parser.parse_args()
+    for part in arguments.parts:
+        if part not in PARTS:
+            parser.error(f"{part}: the parts are {', '.join(PARTS)}")
+    for part in arguments.parts:
+        print(f"## {part}\n", flush=True)
+        PARTS[part].measure(arguments.rounds, arguments.quick)
+
+
+if __name__ == "__main__":
+    main()
