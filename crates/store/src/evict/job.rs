@@ -234,7 +234,7 @@ impl Job {
             }
         };
         let room = match self.keep {
-            Keep::Earned { .. } if !has_bodies => segment_bytes / 4 * 3,
+            Keep::Earned { .. } if !has_bodies => segment_bytes / 8 * 7,
             _ => segment_bytes,
         };
         // Long values free so much, one by one, that what has not earned its place can stay until it is needed.

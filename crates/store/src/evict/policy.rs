@@ -125,8 +125,8 @@ pub enum Keep {
     Best,
     /// Items counted at least once, as many as fit.
     Used,
-    /// Items of at most `unused_bytes`, and `bytes_per_use` more for each time that they were counted; not more than three
-    /// quarters of a segment, so that something is freed.
+    /// Items of at most `unused_bytes`, and `bytes_per_use` more for each time that they were counted; not more than seven
+    /// eighths of a segment, so that something is freed.
     Earned {
         unused_bytes: u64,
         bytes_per_use: u64,
