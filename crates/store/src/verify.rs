@@ -38,10 +38,14 @@ impl Store {
         for segment in bodies {
             place(segment, "body", State::Sealed);
         }
+        let mut chained_open = Vec::new();
         self.chains.each_chain(&self.segments, |bucket, chain| {
             let mut opened = 0;
             for &segment in chain {
                 let header = self.segments.header(segment);
+                if header.state() == State::Open {
+                    chained_open.push(segment);
+                }
                 place(segment, "chained", if header.state() == State::Open { State::Open } else { State::Sealed });
                 let at = header.opened_ms.load(Ordering::Relaxed);
                 assert!(at >= opened, "chain {bucket:?} is sorted by time");
@@ -54,13 +58,18 @@ impl Store {
             let header = self.segments.header(segment);
             assert_eq!((header.state(), header.write_offset()), (State::Open, offset), "an open segment");
         };
-        let mut open = 0;
+        let mut owned = HashSet::new();
         self.chains.each_open(|segment, offset| {
             check_open(segment, offset);
-            open += 1;
+            assert!(owned.insert(segment), "{segment:?} has two owners");
         });
-        assert_eq!(open, self.chains.open_count(), "the count of open segments");
-        self.maintenance.survivors.each(check_open);
+        assert_eq!(owned.len(), self.chains.open_count() as usize, "the count of open segments");
+        self.maintenance.survivors.each(|segment, offset| {
+            check_open(segment, offset);
+            assert!(owned.insert(segment), "{segment:?} has two owners");
+        });
+        let open: HashSet<_> = chained_open.into_iter().collect();
+        assert_eq!(open, owned, "every open segment of a chain has an owner");
         let uploading = self.upload_bytes.load(Ordering::Relaxed);
         if uploading == 0 {
             for segment in self.segments.ids() {

@@ -369,6 +369,15 @@ impl Job {
         store.chains.insert_before(&store.segments, self.sources[0], destination.segment);
     }
 
+    /// A flush while the job ran looked for segments to drop when the job's destinations were open: it is to look again.
+    fn look_for_flushed(&self, store: &Store) {
+        let current = store.generation.load(Ordering::Acquire);
+        let generation = store.segments.header(self.sources[0]).generation.load(Ordering::Relaxed);
+        if self.keep != Keep::Nothing && generation != current {
+            store.maintenance.note_flush(current);
+        }
+    }
+
     /// Every item is dealt with: the destination takes the run's place, the run retires.
     fn finish(&mut self, store: &Store) {
         match self.destination.take() {
@@ -386,6 +395,7 @@ impl Job {
                 }
             }
         }
+        self.look_for_flushed(store);
         let counter = match (self.lost_any, self.expired_any) {
             (true, _) => Counter::SegmentsEvicted,
             (false, true) => Counter::SegmentsExpired,

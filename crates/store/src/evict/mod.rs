@@ -9,6 +9,8 @@
 mod choose;
 mod ghosts;
 mod history;
+#[cfg(all(test, not(loom)))]
+mod interleaved_tests;
 mod job;
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -49,7 +51,7 @@ pub(crate) struct Maintenance {
     pub(crate) survivors: Survivors,
     pub(crate) past: Past,
     /// Where to look on for segments that a flush has made worthless: the generation in the upper half, the number of the
-    /// next segment in the lower; 0 if all have been found.
+    /// next segment in the lower, none if the search has not begun; 0 if all have been found.
     stale_from: AtomicU64,
     next_maintenance_ms: AtomicU64,
 }
@@ -78,9 +80,14 @@ impl Maintenance {
         }
     }
 
-    /// Has the segments of generations before this one looked for.
+    /// Has the segments of generations before this one looked for, from the first on.
     pub fn note_flush(&self, generation: u32) {
-        self.stale_from.store(u64::from(generation) << u32::BITS | 1, Ordering::Relaxed);
+        let begin = u64::from(generation) << u32::BITS;
+        let is_newer = |word: u64| word >> u32::BITS > u64::from(generation);
+        // Release pairs with the Acquire in `drop_stale`: what is sealed now is found. A `None` leaves a later flush's note.
+        let _ = self
+            .stale_from
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (!is_newer(word)).then_some(begin));
     }
 }
 
@@ -197,14 +204,20 @@ impl Store {
     }
 
     fn drop_stale(&self, participant: &Participant, moment: Moment) -> bool {
-        let word = self.maintenance.stale_from.load(Ordering::Relaxed);
+        let stale_from = &self.maintenance.stale_from;
+        let mut word = stale_from.load(Ordering::Acquire);
         if word == 0 {
             return false;
         }
-        let (generation, from) = ((word >> u32::BITS) as u32, word as u32);
-        if from == 1 {
+        if word as u32 == 0 {
+            // Another note from here on begins anew, whatever of it this search sees.
+            if stale_from.compare_exchange(word, word | 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+                return false;
+            }
+            word |= 1;
             self.seal_open(Seal::All);
         }
+        let (generation, from) = ((word >> u32::BITS) as u32, word as u32);
         let dropped = (from..=self.segments.limit()).find(|number| {
             let segment = SegmentId::new(*number);
             let header = self.segments.header(segment);
@@ -214,7 +227,7 @@ impl Store {
         });
         // It fails if a flush came meanwhile, or another thread has gone on: then there is no harm in looking twice.
         let next = dropped.map_or(0, |number| u64::from(generation) << u32::BITS | u64::from(number + 1));
-        let _ = self.maintenance.stale_from.compare_exchange(word, next, Ordering::Relaxed, Ordering::Relaxed);
+        let _ = stale_from.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed);
         dropped.is_some()
     }
 

@@ -1,0 +1,197 @@
+//! Random operations while several evictions are under way at once, each put down at any item and taken up at any time,
+//! as by threads that are interrupted.
+
+use super::Progress;
+use super::job::Job;
+use crate::epoch::Participant;
+use crate::ops::{Mode, Write};
+use crate::options::Options;
+use crate::store::Store;
+use crate::time::Moment;
+use crate::ttl::Ttl;
+use crate::{Error, Policy};
+use std::collections::HashMap;
+
+/// A generator of random numbers (xorshift64*).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 32) % sides
+    }
+}
+
+struct Run {
+    store: Store,
+    participant: Participant,
+    jobs: Vec<Job>,
+    dice: Dice,
+    now_ms: u64,
+    /// An earlier moment, which slow threads still work with.
+    slow: Moment,
+    /// The latest value of each key, and when it expires at the latest.
+    written: HashMap<u64, (Vec<u8>, u64)>,
+    sizes: [u64; 3],
+    ttls: u64,
+}
+
+impl Run {
+    fn new(options: Options, seed: u64, sizes: [u64; 3], ttls: u64) -> Self {
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let slow = store.moment(1000);
+        let dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        Self { store, participant, jobs: Vec::new(), dice, now_ms: 1000, slow, written: HashMap::new(), sizes, ttls }
+    }
+
+    fn moment(&mut self) -> Moment {
+        if self.dice.below(3) == 0 { self.slow } else { self.store.moment(self.now_ms) }
+    }
+
+    /// Works a little at one of the evictions, or begins one.
+    fn step(&mut self) {
+        let moment = self.moment();
+        let begins = self.jobs.is_empty() || self.jobs.len() < 4 && self.dice.below(8) == 0;
+        if begins && let Some(job) = self.store.choose(&self.participant, moment, true) {
+            self.jobs.push(job);
+        }
+        if !self.jobs.is_empty() {
+            self.work_on_one(40);
+        }
+        self.store.segments.reclaim();
+    }
+
+    fn work_on_one(&mut self, items_most: u64) {
+        let moment = self.moment();
+        let number = self.dice.below(self.jobs.len() as u64) as usize;
+        let items = 1 + self.dice.below(items_most) as u32;
+        if self.jobs[number].run(&self.store, &self.participant, moment, items) {
+            self.jobs.swap_remove(number);
+        }
+    }
+
+    fn set(&mut self, number: u64) {
+        let key = number.to_le_bytes();
+        let hash = self.store.hash(&key);
+        let most = self.sizes[self.dice.below(3) as usize];
+        let length = self.dice.below(most) as usize;
+        let value = vec![self.dice.below(256) as u8; length];
+        let ttl = match self.dice.below(self.ttls + 1) {
+            0 => Ttl::Never,
+            kind => Ttl::seconds(1 << (kind % 12)),
+        };
+        let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+        for _ in 0..20_000 {
+            match self.store.write(&self.participant, &write, self.now_ms) {
+                Ok(_) => {
+                    let expiry = match ttl {
+                        Ttl::Seconds(seconds) => self.now_ms + u64::from(seconds) * 1000,
+                        _ => u64::MAX,
+                    };
+                    self.written.insert(number, (value, expiry));
+                    return;
+                }
+                Err(Error::NeedSegment) => self.step(),
+                Err(other) => panic!("{other}"),
+            }
+        }
+        panic!("no room after 20000 steps: {:?}", self.store.stats());
+    }
+
+    fn get(&mut self, number: u64) {
+        let key = number.to_le_bytes();
+        let found = self.store.get(&self.participant, &key, self.store.hash(&key), self.now_ms).map(|item| {
+            let mut value = Vec::new();
+            item.copy_to(&mut value);
+            value
+        });
+        if let Some(found) = found {
+            let (value, expiry_ms) = self.written.get(&number).expect("what was flushed or deleted is gone");
+            assert_eq!(&found, value);
+            assert!(self.now_ms < *expiry_ms, "it has expired");
+        }
+    }
+
+    fn operate(&mut self, keys: u64, flushes: bool) {
+        let number = self.dice.below(keys);
+        match self.dice.below(100) {
+            0..50 => self.set(number),
+            50..80 => (0..4).for_each(|_| self.get(number / 8)),
+            80..88 => self.get(number),
+            88..92 => {
+                let key = number.to_le_bytes();
+                self.store.delete(&self.participant, &key, self.store.hash(&key), self.now_ms);
+                self.written.remove(&number);
+            }
+            92..95 => self.now_ms += self.dice.below(1500),
+            95 => {
+                self.slow = self.store.moment(self.now_ms);
+                self.now_ms += 1;
+            }
+            96..98 => (0..3).for_each(|_| self.step()),
+            98 => {
+                self.store.maintain(&self.participant, self.now_ms);
+            }
+            _ if flushes && self.dice.below(20) == 0 => {
+                self.store.flush(self.now_ms, 0);
+                self.written.clear();
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing is alive: within a second after the end of the evictions that are under way all memory is free.
+    fn assert_empties(&mut self) {
+        while self.store.maintain(&self.participant, self.now_ms) == Progress::Working {}
+        while !self.jobs.is_empty() {
+            self.work_on_one(100);
+        }
+        for _ in 0..10 {
+            self.now_ms += 100;
+            while self.store.maintain(&self.participant, self.now_ms) == Progress::Working {}
+        }
+        let stats = self.store.stats();
+        assert_eq!((stats.items, stats.segments_free), (0, stats.segments_total), "{stats:?}");
+    }
+}
+
+fn options(policy: Policy, memory_kib: u64, segment_kib: u32) -> Options {
+    Options {
+        memory_bytes: memory_kib << 10,
+        memory_bytes_max: Some(memory_kib << 10),
+        segment_bytes: Some(segment_kib << 10),
+        value_bytes_max: 4000,
+        policy,
+        writers: 1,
+        ..Options::default()
+    }
+}
+
+#[test]
+fn evictions_at_once_lose_no_segment_and_revive_nothing() {
+    let shapes = [(256, 4, [10, 200, 3500]), (1024, 16, [1, 2, 3]), (1024, 4, [100, 3900, 3900])];
+    for (number, policy) in Policy::ALL.into_iter().enumerate() {
+        for (memory_kib, segment_kib, sizes) in shapes {
+            for ttls in [0, 3, 12] {
+                let seed = 1 + number as u64 * 1000 + memory_kib + ttls;
+                let mut run = Run::new(options(policy, memory_kib, segment_kib), seed, sizes, ttls);
+                let keys = 4 * (memory_kib << 10) / (sizes.iter().sum::<u64>() / 6 + 40);
+                for round in 0..12 {
+                    (0..keys / 12 + 200).for_each(|_| run.operate(keys, round % 2 == 0));
+                    if round % 3 == 0 {
+                        while !run.jobs.is_empty() {
+                            run.work_on_one(100);
+                        }
+                        run.store.verify(&run.participant, run.now_ms);
+                    }
+                }
+                run.store.flush(run.now_ms, 0);
+                run.assert_empties();
+                run.store.verify(&run.participant, run.now_ms);
+            }
+        }
+    }
+}
