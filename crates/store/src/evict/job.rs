@@ -233,13 +233,14 @@ impl Job {
                 (total / run).max(total.saturating_sub(freed * segment_bytes))
             }
         };
-        let room = match self.keep {
-            Keep::Earned { .. } if !has_bodies => segment_bytes / 8 * 7,
-            _ => segment_bytes,
+        // Of a few large items one makes up much of the segment: what has earned its place does not go for less than itself.
+        let (room, rounded): (_, fn(f64) -> f64) = match self.keep {
+            Keep::Earned { .. } if !has_bodies => (segment_bytes / 8 * 7, f64::floor),
+            _ => (segment_bytes, f64::ceil),
         };
         // Long values free so much, one by one, that what has not earned its place can stay until it is needed.
         let lowest = if has_bodies { SCORE_UNEARNED } else { SCORE_MIN };
-        self.cut = cut(&self.tally, room, total_room, lowest);
+        self.cut = cut(&self.tally, room, total_room, lowest, rounded);
         if self.cut.score == SCORE_UNEARNED {
             self.trims = true;
             self.aging = Aging::None;
@@ -426,14 +427,15 @@ fn per_byte(frequency: u8, bytes: u64) -> u8 {
 }
 
 /// The score from which on items fit `room` bytes in a segment and `total_room` with their bodies; never below `lowest`.
-fn cut(tally: &[Tally; 256], room: u64, total_room: u64, lowest: u8) -> Cut {
+/// `rounded` makes a whole number of those to drop.
+fn cut(tally: &[Tally; 256], room: u64, total_room: u64, lowest: u8, rounded: fn(f64) -> f64) -> Cut {
     let (mut bytes, mut total) = (0, 0);
     for score in (lowest..=u8::MAX).rev() {
         let here = tally[usize::from(score)];
         if bytes + here.bytes > room || total + here.total_bytes > total_room {
             let share = |left: u64, wanted: u64| if wanted == 0 { 1.0 } else { left as f64 / wanted as f64 };
             let fits = share(room - bytes, here.bytes).min(share(total_room - total, here.total_bytes)).min(1.0);
-            let dropped_at_score = (f64::from(here.items) * (1.0 - fits)).ceil() as u32;
+            let dropped_at_score = rounded(f64::from(here.items) * (1.0 - fits)) as u32;
             return Cut { score, dropped_at_score };
         }
         bytes += here.bytes;
@@ -455,13 +457,13 @@ mod tests {
         let mut tally = [Tally::default(); 256];
         tally[200] = Tally { items: 10, bytes: 1000, total_bytes: 1000 };
         tally[100] = Tally { items: 10, bytes: 1000, total_bytes: 5000 };
-        let all = cut(&tally, 10_000, 10_000, SCORE_MIN);
+        let all = cut(&tally, 10_000, 10_000, SCORE_MIN, f64::ceil);
         assert_eq!((all.score, all.dropped_at_score), (SCORE_MIN, 0));
-        let half = cut(&tally, 1500, 10_000, SCORE_MIN);
+        let half = cut(&tally, 1500, 10_000, SCORE_MIN, f64::ceil);
         assert_eq!((half.score, half.dropped_at_score), (100, 5));
-        let by_bodies = cut(&tally, 10_000, 2000, SCORE_MIN);
+        let by_bodies = cut(&tally, 10_000, 2000, SCORE_MIN, f64::ceil);
         assert_eq!((by_bodies.score, by_bodies.dropped_at_score), (100, 8));
-        let used = cut(&tally, 10_000, 10_000, 150);
+        let used = cut(&tally, 10_000, 10_000, 150, f64::ceil);
         assert_eq!((used.score, used.dropped_at_score), (150, 0));
     }
 

@@ -126,7 +126,7 @@ pub enum Keep {
     /// Items counted at least once, as many as fit.
     Used,
     /// Items of at most `unused_bytes`, and `bytes_per_use` more for each time that they were counted; not more than seven
-    /// eighths of a segment, so that something is freed.
+    /// eighths of a segment, so that something is freed, but for the part of an item.
     Earned {
         unused_bytes: u64,
         bytes_per_use: u64,

@@ -149,6 +149,23 @@ mod tests {
     }
 
     #[test]
+    fn an_object_as_large_as_a_segment_survives_by_its_use() {
+        let (store, participant) = store();
+        let value = vec![7; store.contiguous_value_bytes(4)];
+        for number in 0..1000u32 {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), Ttl::Never);
+            let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+            while store.write(&participant, &write, 1000).is_err() {
+                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+            }
+            assert!(get(&store, &participant, 0, 1000), "it is used all the time, {number} later");
+        }
+        assert!(store.stats().evictions > 900);
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
     fn survivors_of_many_evictions_share_a_segment() {
         let (store, participant) = store();
         let written = until_some_survive(&store, &participant, 10_000, 1000);
