@@ -31,6 +31,9 @@ const SCORE_UNEARNED: u8 = 2;
 /// The lowest score of an item that may be kept.
 const SCORE_MIN: u8 = 3;
 
+/// Large items that are all in use can keep evictions from freeing anything: a writer waits for this many at most.
+const IN_VAIN_MAX: u32 = 64;
+
 /// A run of segments being emptied.
 pub(super) struct Job {
     sources: Vec<SegmentId>,
@@ -234,7 +237,9 @@ impl Job {
             }
         };
         // Of a few large items one makes up much of the segment: what has earned its place does not go for less than itself.
+        let in_vain = store.maintenance.in_vain.load(Ordering::Relaxed);
         let (room, rounded): (_, fn(f64) -> f64) = match self.keep {
+            Keep::Earned { .. } if !has_bodies && in_vain >= IN_VAIN_MAX => (segment_bytes / 2, f64::ceil),
             Keep::Earned { .. } if !has_bodies => (segment_bytes / 8 * 7, f64::floor),
             _ => (segment_bytes, f64::ceil),
         };
@@ -397,6 +402,11 @@ impl Job {
             }
         }
         self.look_for_flushed(store);
+        if matches!(self.keep, Keep::Earned { .. }) {
+            let in_vain = &store.maintenance.in_vain;
+            let found = store.segments.free_for_writers() > 0;
+            in_vain.store(if found { 0 } else { in_vain.load(Ordering::Relaxed).saturating_add(1) }, Ordering::Relaxed);
+        }
         let counter = match (self.lost_any, self.expired_any) {
             (true, _) => Counter::SegmentsEvicted,
             (false, true) => Counter::SegmentsExpired,

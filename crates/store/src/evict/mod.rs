@@ -54,6 +54,8 @@ pub(crate) struct Maintenance {
     /// next segment in the lower, none if the search has not begun; 0 if all have been found.
     stale_from: AtomicU64,
     next_maintenance_ms: AtomicU64,
+    /// Evictions by use since a segment was free for writers.
+    in_vain: AtomicU32,
 }
 
 /// What a call to `evict` or `maintain` came to.
@@ -77,6 +79,7 @@ impl Maintenance {
             past,
             stale_from: AtomicU64::new(0),
             next_maintenance_ms: AtomicU64::new(0),
+            in_vain: AtomicU32::new(0),
         }
     }
 

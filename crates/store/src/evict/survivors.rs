@@ -166,6 +166,28 @@ mod tests {
     }
 
     #[test]
+    fn a_write_does_not_wait_for_a_round_through_a_store_in_which_all_is_used() {
+        let options = Options { memory_bytes: 4 << 20, segment_bytes: Some(4 << 10), ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut steps_most = 0;
+        for number in 0..1500u32 {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), Ttl::Never);
+            let write = Write { key: &key, hash, value: &[7; 3000], flags: 0, ttl, mode: Mode::Set, token: None };
+            let mut steps = 0;
+            while store.write(&participant, &write, 1000).is_err() {
+                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+                steps += 1;
+            }
+            steps_most = steps.max(steps_most);
+            get(&store, &participant, number, 1000);
+        }
+        assert!(steps_most < 100, "{steps_most} evictions before one write");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
     fn survivors_of_many_evictions_share_a_segment() {
         let (store, participant) = store();
         let written = until_some_survive(&store, &participant, 10_000, 1000);
