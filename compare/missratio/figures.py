@@ -5,7 +5,7 @@ import matplotlib
 
 import policies
 import tables
-from systems import EBBTIDE_POLICIES
+from systems import DEFAULT_POLICY, EBBTIDE_POLICIES
 
 matplotlib.use("svg")
 matplotlib.rcParams.update({"svg.hashsalt": "ebbtide", "svg.fonttype": "none", "font.size": 9})
@@ -104,7 +104,7 @@ def own_policies(real, path):
     for name in EBBTIDE_POLICIES:
         pairs = [(found.get(("ebbtide", name)), found.get(tables.OURS)) for found in real.values()]
         rows[name] = [other / ours for other, ours in pairs if other and ours]
-    boxes({name: values for name, values in rows.items() if values}, "miss ratio, merge = 1", path)
+    boxes({name: values for name, values in rows.items() if values}, f"miss ratio, {DEFAULT_POLICY} = 1", path)
 
 
 def boxes(rows, label, path):

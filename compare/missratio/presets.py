@@ -11,7 +11,7 @@ from evaluate import PRESET_SHARES
 from results import Cell
 
 # Requests of each: as many as give it a footprint of a few megabytes, of which a share has enough segments.
-PRESETS = {"c": "4m", "u1": "20m", "u2": "50m", "n": "12m", "mix": "3m"}
+PRESETS = {"c": "3m", "u1": "12m", "u2": "25m", "n": "8m", "mix": "2m"}
 # Bytes added to every value, for the ablation of metadata; and the cache of the ablations, as a share.
 PADDING = (0, 8, 16, 24, 32, 48)
 ABLATION_SHARE = "0.4"
@@ -25,7 +25,7 @@ def run(evaluation, only):
         if only and preset not in only:
             continue
         path = generated(evaluation, preset, requests)
-        evaluation.run(path, PRESET_SHARES, ("merge", "s3fifo"))
+        evaluation.run(path, PRESET_SHARES, (systems.DEFAULT_POLICY, "merge"))
         ablations(evaluation, path)
 
 
@@ -44,18 +44,18 @@ def ablations(evaluation, path):
     for padding in PADDING:
         variant(evaluation, trace, memory, f"metadata {padding:+d}", lambda: padded(evaluation, trace, padding), [])
     for merged in MERGE_RUNS:
-        variant(evaluation, trace, memory, f"merge run {merged}", lambda: path, ["--merge-run", str(merged)])
+        variant(evaluation, trace, memory, f"merge run {merged}", lambda: path, ["--merge-run", str(merged)], "merge")
     for count in SEGMENTS:
         size = max(1 << (memory // count).bit_length() - 1, LEAST_SEGMENT)
         variant(evaluation, trace, memory, f"segment 1/{count}", lambda: path, ["--segment-size", str(size)])
 
 
-def variant(evaluation, trace, memory, name, path, more):
+def variant(evaluation, trace, memory, name, path, more, policy=systems.DEFAULT_POLICY):
     cell = Cell(trace.name, ABLATION_SHARE, memory, "ebbtide", name, "all-in")
     if cell not in evaluation.ours:
-        found = systems.ebbtide(evaluation.binary, path(), [memory], ("merge",), more)
-        if (memory, "merge") in found:
-            evaluation.ours.add(cell, found[memory, "merge"])
+        found = systems.ebbtide(evaluation.binary, path(), [memory], (policy,), more)
+        if (memory, policy) in found:
+            evaluation.ours.add(cell, found[memory, policy])
 
 
 def padded(evaluation, trace, padding):

@@ -16,6 +16,7 @@ import policies
 CHARGE = 24
 LHD_CHARGE = 38
 LEAST_MEMORY = 256 << 10
+DEFAULT_POLICY = "s3fifo"
 EBBTIDE_POLICIES = ("merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "tinylfu")
 
 

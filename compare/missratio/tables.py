@@ -4,10 +4,11 @@ from statistics import median
 
 import policies
 from presets import PRESETS
+from systems import DEFAULT_POLICY
 
-# Below, memory is too few segments to tell a policy: such cells are shown, but count for no median.
+# Below, 64 segments are small and an object is a good part of one: medians are given with and without such cells.
 SMALL_MEMORY = 2 << 20
-OURS = ("ebbtide", "merge")
+OURS = ("ebbtide", DEFAULT_POLICY)
 MEMCACHED = ("memcached", "crawler")
 SEGCACHE = ("segcache", "merge")
 PROACTIVE = ("proactive", "lru")
@@ -64,9 +65,9 @@ def number(ratio, ours):
 
 
 def summary(places):
-    """Ours over each of the peers that the bars name: median, range, and where we lose."""
-    yield "| against | cells | median | range | lost |"
-    yield "|---|---|---|---|---|"
+    """Ours over each of the peers that the bars name, cell by cell."""
+    yield "| against | cells | median | from 2 MiB | range | lost |"
+    yield "|---|---|---|---|---|---|"
     peers = {
         "memcached with crawler": lambda found: found.get(MEMCACHED),
         "crate segcache": lambda found: found.get(SEGCACHE),
@@ -75,16 +76,16 @@ def summary(places):
     }
     for label, peer in peers.items():
         ratios = {}
-        for (trace, share, memory), found in places.items():
-            barred = not is_preset(trace) and memory >= SMALL_MEMORY and ("libcachesim", "lru") in found
-            if barred and OURS in found and peer(found):
-                ratios[f"{trace} {float(share):.0%}"] = found[OURS] / peer(found)
+        for place, found in places.items():
+            if not is_preset(place[0]) and ("libcachesim", "lru") in found and OURS in found and peer(found):
+                ratios[place] = found[OURS] / peer(found)
         if not ratios:
             continue
-        lost = [f"{cell} ({ratio:.2f})" for cell, ratio in ratios.items() if ratio > 1]
-        values = ratios.values()
-        spread = f"{min(values):.2f} to {max(values):.2f}"
-        yield f"| {label} | {len(ratios)} | {median(values):.3f} | {spread} | {len(lost)}: {', '.join(lost)} |"
+        large = [ratio for (_, _, memory), ratio in ratios.items() if memory >= SMALL_MEMORY] or ratios.values()
+        lost = [f"{trace} {float(share):.0%} ({ratio:.2f})" for (trace, share, _), ratio in ratios.items() if ratio > 1]
+        spread = f"{min(ratios.values()):.2f} to {max(ratios.values()):.2f}"
+        medians = f"{median(ratios.values()):.3f} | {median(large):.3f}"
+        yield f"| {label} | {len(ratios)} | {medians} | {spread} | {len(lost)}: {', '.join(lost)} |"
 
 
 def curves(ratios, trace):
