@@ -36,7 +36,7 @@ impl CacheBuilder {
         self
     }
 
-    /// Which objects an eviction keeps. Default `merge`.
+    /// Which objects an eviction keeps. Default `s3fifo`.
     pub fn policy(mut self, policy: Policy) -> Self {
         self.options.policy = policy;
         self

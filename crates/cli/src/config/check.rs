@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use ebbtide_server::ebbtide::ByteSize;
+use ebbtide_server::ebbtide::{ByteSize, Policy};
 use ebbtide_server::{Listen, ServerOptions};
 
 use crate::error::Error;
@@ -54,7 +54,10 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
         let objects = stats.memory_limit_bytes / (SAMPLE_KEY + bytes + OVERHEAD);
         report.line("  room for", format!("about {objects} objects with {SAMPLE_KEY} B of key and {bytes} B of value"));
     }
-    report.line("evictions", if settings.evicts { settings.policy.as_deref().unwrap_or("merge") } else { "none" });
+    report.line(
+        "evictions",
+        if settings.evicts { settings.policy.as_deref().unwrap_or(Policy::default().name()) } else { "none" },
+    );
     Ok(report.0)
 }
 

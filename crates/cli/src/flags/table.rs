@@ -73,7 +73,7 @@ pub const FLAGS: &[Flag] = &[
     own("flags-file", "file", "flags in a file, as Debian's /etc/memcached.conf"),
     Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the server would start with these settings, and\nwhat they come to" },
     Flag { short: None, long: "test-clock", value: None, meaning: Used, help: "" },
-    own("policy", "name", "eviction policy (default: merge)"),
+    own("policy", "name", "eviction policy (default: s3fifo)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
 ];

@@ -112,7 +112,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "SIZE", default_value = "256m")]
     pub memory: ByteSize,
     /// Eviction policy of the engine in process
-    #[arg(long, default_value = "merge")]
+    #[arg(long, default_value = Policy::default().name())]
     pub policy: Policy,
     /// Seed of keys, sizes and order
     #[arg(long, default_value_t = 1)]

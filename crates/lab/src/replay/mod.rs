@@ -41,9 +41,9 @@ pub struct ReplayArgs {
     /// between them, are replayed one by one
     #[arg(long, value_name = "SIZE", value_delimiter = ',', required = true)]
     pub memory: Vec<ByteSize>,
-    /// Eviction policy: merge, fifo, random, cte, utilization, s3fifo, lru, 2q or tinylfu; with several, every size is
+    /// Eviction policy: s3fifo, merge, fifo, random, cte, utilization, lru, 2q or tinylfu; with several, every size is
     /// replayed under each
-    #[arg(long, default_value = "merge", value_delimiter = ',')]
+    #[arg(long, default_value = Policy::default().name(), value_delimiter = ',')]
     pub policy: Vec<Policy>,
     /// Replays at the same time, where there are several [default: the cores, by the threads of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
