@@ -1,5 +1,5 @@
 //! The same memory for all. An engine's capacity means what it means to that engine; here it is scaled until the resident
-//! memory of the full cache is what was asked for.
+//! memory of the full cache is what was asked for. Some take more parts, and more memory, for more threads.
 
 use crate::Error;
 use crate::compare::in_own_process;
@@ -21,6 +21,7 @@ struct Found {
     keys: u32,
     value_bytes: u32,
     memory_bytes: u64,
+    threads: u32,
     capacity_bytes: u64,
 }
 
@@ -32,8 +33,8 @@ impl Calibration {
             return Ok(plan);
         }
         let known = self.found.iter().find(|found| {
-            (found.engine, found.keys, found.value_bytes, found.memory_bytes)
-                == (plan.engine, plan.keys, plan.value_bytes, plan.memory_bytes)
+            (found.engine, found.keys, found.value_bytes, found.memory_bytes, found.threads)
+                == (plan.engine, plan.keys, plan.value_bytes, plan.memory_bytes, plan.threads)
         });
         let capacity_bytes = match known {
             Some(found) => found.capacity_bytes,
@@ -48,7 +49,6 @@ impl Calibration {
             mode: Mode::Get,
             mix: Mix::Fill,
             distribution: Distribution { exponent: 1.0, churn: 0.0 },
-            threads: 1,
             sharing: Sharing::Shared,
             requests: plan.requests.min(1_000_000),
             ..plan.clone()
@@ -64,6 +64,7 @@ impl Calibration {
                     keys: plan.keys,
                     value_bytes: plan.value_bytes,
                     memory_bytes: plan.memory_bytes,
+                    threads: plan.threads,
                     capacity_bytes: capacity as u64,
                 });
                 return Ok(capacity as u64);
