@@ -1,0 +1,73 @@
+//! A device in memory, for tests: a transfer is done when `submit` returns.
+
+use super::{BLOCK, Device, Direction, Request};
+use crate::Error;
+use std::sync::Mutex;
+
+pub struct Memory {
+    bytes: Mutex<Vec<u8>>,
+}
+
+impl Memory {
+    /// Zeros.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `capacity` is not a multiple of [`BLOCK`].
+    pub fn new(capacity: usize) -> Self {
+        assert!(capacity.is_multiple_of(BLOCK), "{capacity} bytes are not whole blocks");
+        Self { bytes: Mutex::new(vec![0; capacity]) }
+    }
+}
+
+impl Device for Memory {
+    fn capacity(&self) -> u64 {
+        self.bytes.lock().unwrap().len() as u64
+    }
+
+    fn submit(&self, mut request: Request) -> Result<(), Request> {
+        request.check(self.capacity());
+        let mut bytes = self.bytes.lock().unwrap();
+        let place = &mut bytes[request.offset as usize..][..request.buffer.len()];
+        match request.direction {
+            Direction::Read => request.buffer.copy_from_slice(place),
+            Direction::Write => place.copy_from_slice(&request.buffer),
+        }
+        drop(bytes);
+        request.finish(Ok(()));
+        Ok(())
+    }
+
+    fn wait_for_room(&self) {}
+
+    fn sync(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _bytes: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Buffer, read, write};
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let device = Memory::new(4 * BLOCK);
+        let mut buffer = Buffer::zeroed(2 * BLOCK);
+        buffer.fill(7);
+        write(&device, BLOCK as u64, buffer).unwrap();
+        let read = read(&device, 0, Buffer::zeroed(4 * BLOCK)).unwrap();
+        assert!(read[BLOCK..3 * BLOCK].iter().all(|&b| b == 7));
+        assert!(read[..BLOCK].iter().chain(&read[3 * BLOCK..]).all(|&b| b == 0));
+    }
+
+    #[test]
+    #[should_panic(expected = "on a device of 4096 bytes")]
+    fn nothing_reaches_beyond_the_capacity() {
+        let _ = read(&Memory::new(BLOCK), 0, Buffer::zeroed(2 * BLOCK));
+    }
+}

@@ -1,0 +1,115 @@
+//! Devices: whole blocks of bytes at offsets, moved asynchronously.
+//!
+//! ```text
+//! submit(Request) -> queue -> transfer -> done(Outcome)      exactly once for each request that was taken
+//! ```
+//!
+//! A submit never waits for the device: a full queue gives the request back. A completion may run on any thread, also
+//! before `submit` returns; so no lock that it takes may be held over `submit`. It must not block.
+
+mod buffer;
+mod memory;
+
+pub use buffer::{BLOCK, Buffer};
+pub use memory::Memory;
+
+use crate::Error;
+use std::fmt;
+use std::io;
+use std::sync::mpsc;
+
+/// Blocks of [`BLOCK`] bytes that survive a restart, or are meant to.
+pub trait Device: Send + Sync {
+    /// How many bytes it has, a multiple of [`BLOCK`].
+    fn capacity(&self) -> u64;
+
+    /// Starts a transfer. Gives it back when as many are under way as are allowed.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the request is not aligned or reaches beyond the capacity.
+    fn submit(&self, request: Request) -> Result<(), Request>;
+
+    /// Waits until a submit may succeed again, or for a short while.
+    fn wait_for_room(&self);
+
+    /// Returns when all writes that were completed before are durable.
+    fn sync(&self) -> Result<(), Error>;
+
+    /// Says that nobody will read these bytes before they are written again. They may change.
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error>;
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    Read,
+    Write,
+}
+
+/// A transfer of a whole buffer.
+pub struct Request {
+    pub direction: Direction,
+    /// A multiple of [`BLOCK`].
+    pub offset: u64,
+    /// What is written, or filled.
+    pub buffer: Buffer,
+    pub done: Done,
+}
+
+/// Called once, when the transfer is over.
+pub type Done = Box<dyn FnOnce(Outcome) + Send>;
+
+/// The buffer comes back in any case; what it holds after a failed read means nothing.
+pub struct Outcome {
+    pub buffer: Buffer,
+    pub result: io::Result<()>,
+}
+
+impl Request {
+    /// # Panics
+    ///
+    /// Panics when the request is not aligned or reaches beyond the capacity: whoever made it does not know the layout.
+    pub(crate) fn check(&self, capacity: u64) {
+        assert!(self.offset.is_multiple_of(BLOCK as u64), "offset {} is not aligned", self.offset);
+        let end = self.offset + self.buffer.len() as u64;
+        assert!(end <= capacity, "a transfer up to {end} on a device of {capacity} bytes");
+    }
+
+    pub(crate) fn finish(self, result: io::Result<()>) {
+        (self.done)(Outcome { buffer: self.buffer, result });
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {} bytes at {}", self.direction, self.buffer.len(), self.offset)
+    }
+}
+
+/// Reads and waits for it.
+pub fn read(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
+    transfer(device, Direction::Read, offset, buffer)
+}
+
+/// Writes and waits for it.
+pub fn write(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
+    transfer(device, Direction::Write, offset, buffer)
+}
+
+fn transfer(device: &dyn Device, direction: Direction, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
+    let bytes = buffer.len();
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let done: Done = Box::new(move |outcome| sender.send(outcome).expect("the receiver waits"));
+    let mut request = Request { direction, offset, buffer, done };
+    while let Err(refused) = device.submit(request) {
+        device.wait_for_room();
+        request = refused;
+    }
+    let outcome = receiver.recv().expect("every request is completed");
+    let operation = match direction {
+        Direction::Read => "a read",
+        Direction::Write => "a write",
+    };
+    outcome.result.map_err(|source| Error::Transfer { operation, offset, bytes, source })?;
+    Ok(outcome.buffer)
+}

@@ -1,0 +1,9 @@
+use std::io;
+
+/// What goes wrong with flash. That an object is not there, or is damaged, is no error but a miss.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A transfer failed. What it was to write is not there; what it was to read may be there another time.
+    #[error("{operation} of {bytes} bytes at {offset} failed: {source}")]
+    Transfer { operation: &'static str, offset: u64, bytes: usize, source: io::Error },
+}

@@ -1,0 +1,18 @@
+//! The flash tier: objects that DRAM has no room for, on files and block devices.
+//!
+//! It knows nothing of segments in DRAM: objects come in as bytes, time as an argument. It starts no thread; what works in
+//! the background is called.
+//!
+//! | where | what |
+//! |---|---|
+//! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
+//! | `object` | what is stored: keys, their hash, values, expiry |
+
+#![deny(unsafe_code)]
+
+pub mod device;
+mod error;
+mod object;
+
+pub use error::Error;
+pub use object::{Found, Key, KeyHash, Object, Token};

@@ -1,0 +1,107 @@
+//! What flash stores. An object is found by a hash of its key that is the same for ever, and given out only if its whole
+//! key matches.
+
+use crate::device::Buffer;
+use std::fmt;
+use std::ops::Range;
+use twox_hash::XxHash3_64;
+
+/// XXH3 of a key, 64 bits without a seed: a part of the formats on flash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyHash(pub u64);
+
+impl KeyHash {
+    pub fn of(key: &[u8]) -> Self {
+        Self(XxHash3_64::oneshot(key))
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "KeyHash({:016x})", self.0)
+    }
+}
+
+/// A key of 1 to 250 bytes, with its hash.
+#[derive(Clone, Copy, Debug)]
+pub struct Key<'a> {
+    pub bytes: &'a [u8],
+    pub hash: KeyHash,
+}
+
+impl<'a> Key<'a> {
+    pub fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, hash: KeyHash::of(bytes) }
+    }
+}
+
+/// An object on its way to flash.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    pub key: Key<'a>,
+    /// The value: these, one after the other.
+    pub value: &'a [&'a [u8]],
+    /// Opaque: given back as they came.
+    pub client_flags: u32,
+    /// Opaque: given back as they came.
+    pub attributes: u8,
+    /// Seconds since 1970 at which it expires; 0 for never.
+    pub expiry: u32,
+}
+
+impl Object<'_> {
+    pub fn value_bytes(&self) -> usize {
+        self.value.iter().map(|part| part.len()).sum()
+    }
+
+    /// Whether the object expires, and has.
+    pub fn is_expired(&self, now: u32) -> bool {
+        is_past(self.expiry, now)
+    }
+}
+
+/// Whether a moment of expiry has come; 0 never does.
+pub(crate) fn is_past(expiry: u32, now: u32) -> bool {
+    expiry != 0 && expiry <= now
+}
+
+/// Names one version of an object for as long as flash holds it: another version, or the same one written elsewhere, has
+/// another token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token(pub u64);
+
+/// An object that was found. Its bytes were compared with their checksum, its key with the one that was asked for.
+#[derive(Debug)]
+pub struct Found {
+    pub(crate) buffer: Buffer,
+    pub(crate) value: Range<usize>,
+    pub client_flags: u32,
+    pub attributes: u8,
+    /// Seconds since 1970 at which it expires; 0 for never.
+    pub expiry: u32,
+    pub token: Token,
+}
+
+impl Found {
+    pub fn value(&self) -> &[u8] {
+        &self.buffer[self.value.clone()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_of_a_key_never_changes() {
+        assert_eq!(KeyHash::of(b"").0, 0x2d06_8005_38d3_94c2);
+        assert_eq!(KeyHash::of(b"ebbtide").0, 2_445_092_342_771_660_794);
+    }
+
+    #[test]
+    fn what_never_expires_does_not() {
+        assert!(!is_past(0, u32::MAX));
+        assert!(!is_past(11, 10));
+        assert!(is_past(10, 10));
+    }
+}
