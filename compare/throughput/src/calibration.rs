@@ -1,5 +1,6 @@
 //! The same memory for all. An engine's capacity means what it means to that engine; here it is scaled until the resident
-//! memory of the full cache is what was asked for. Some take more parts, and more memory, for more threads.
+//! memory of the full cache is what was asked for, or, where it jumps as tables double, the most below that. Some take more
+//! parts, and more memory, for more threads.
 
 use crate::Error;
 use crate::compare::in_own_process;
@@ -8,7 +9,7 @@ use crate::plan::{Distribution, Mix, Plan, Sharing};
 
 /// How far the resident memory may be from what was asked for.
 const TOLERANCE: f64 = 0.03;
-const TRIES: u32 = 6;
+const TRIES: u32 = 8;
 
 /// Capacities that have been found.
 #[derive(Default)]
@@ -53,24 +54,36 @@ impl Calibration {
             requests: plan.requests.min(1_000_000),
             ..plan.clone()
         };
+        // Capacities that take too little and too much.
+        let (mut below, mut above) = (0.0, f64::INFINITY);
         let mut capacity = wanted;
         for _ in 0..TRIES {
             trial.capacity_bytes = Some(capacity as u64);
             let rss = in_own_process(&trial)?.rss_bytes as f64;
             eprintln!("{}: capacity {:.0} MiB takes {:.0} MiB", plan.engine, capacity / 1048576.0, rss / 1048576.0);
             if (rss / wanted - 1.0).abs() <= TOLERANCE {
-                self.found.push(Found {
-                    engine: plan.engine,
-                    keys: plan.keys,
-                    value_bytes: plan.value_bytes,
-                    memory_bytes: plan.memory_bytes,
-                    threads: plan.threads,
-                    capacity_bytes: capacity as u64,
-                });
-                return Ok(capacity as u64);
+                below = capacity;
+                break;
             }
-            capacity *= wanted / rss;
+            if rss < wanted {
+                below = capacity.max(below);
+            } else {
+                above = capacity.min(above);
+            }
+            let scaled = capacity * wanted / rss;
+            capacity = if below < scaled && scaled < above { scaled } else { (below + above) / 2.0 };
         }
-        Err(Error::Plan(format!("no capacity of {} takes {wanted} bytes: ask for more memory", plan.engine)))
+        if below == 0.0 {
+            return Err(Error::Plan(format!("{} takes more than {wanted} bytes even when almost empty", plan.engine)));
+        }
+        self.found.push(Found {
+            engine: plan.engine,
+            keys: plan.keys,
+            value_bytes: plan.value_bytes,
+            memory_bytes: plan.memory_bytes,
+            threads: plan.threads,
+            capacity_bytes: below as u64,
+        });
+        Ok(below as u64)
     }
 }

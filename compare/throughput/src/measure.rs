@@ -48,7 +48,7 @@ fn run_on<E: Engine>(plan: &Plan) -> Result<Outcome, Error> {
     let size = Size {
         capacity_bytes: plan.capacity_bytes(),
         value_bytes: plan.value_bytes,
-        objects: u64::from(plan.filled_objects()),
+        objects: (plan.capacity_bytes() / plan.object_bytes()).min(u64::from(plan.keys)),
         threads: plan.threads,
     };
     let caches = if plan.sharing == Sharing::Private { plan.threads } else { 1 };

@@ -27,7 +27,7 @@ pub struct Size {
     /// In the engine's own count.
     pub capacity_bytes: u64,
     pub value_bytes: u32,
-    /// About as many as fit, for those who want to know beforehand.
+    /// As many as the capacity holds without any overhead, for those who want to know beforehand.
     pub objects: u64,
     pub threads: u32,
 }
