@@ -6,4 +6,8 @@ pub enum Error {
     /// A transfer failed. What it was to write is not there; what it was to read may be there another time.
     #[error("{operation} of {bytes} bytes at {offset} failed: {source}")]
     Transfer { operation: &'static str, offset: u64, bytes: usize, source: io::Error },
+
+    /// Writes may be lost at a power cut, also some that were completed.
+    #[error("a sync failed: {source}")]
+    Sync { source: io::Error },
 }

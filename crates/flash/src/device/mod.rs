@@ -5,12 +5,18 @@
 //! ```
 //!
 //! A submit never waits for the device: a full queue gives the request back. A completion may run on any thread, also
-//! before `submit` returns; so no lock that it takes may be held over `submit`. It must not block.
+//! before `submit` or `wait_for_room` returns; so no lock that it takes may be held over them. It must not block, so it may
+//! submit, but not wait for room.
+//!
+//! A device starts no thread. Where it needs some, its owner calls `serve` on [`Device::threads`] of them; until then
+//! requests are taken and wait.
 
 mod buffer;
+mod faults;
 mod memory;
 
 pub use buffer::{BLOCK, Buffer};
+pub use faults::{Delivery, Faults, Faulty};
 pub use memory::Memory;
 
 use crate::Error;
@@ -38,6 +44,17 @@ pub trait Device: Send + Sync {
 
     /// Says that nobody will read these bytes before they are written again. They may change.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error>;
+
+    /// How many threads are to call [`Device::serve`].
+    fn threads(&self) -> usize {
+        0
+    }
+
+    /// Moves transfers on and calls their completions until the device has stopped and nothing is under way.
+    fn serve(&self) {}
+
+    /// Ends [`Device::serve`] after what is under way. What is submitted later fails.
+    fn stop(&self) {}
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,12 +103,17 @@ impl fmt::Debug for Request {
     }
 }
 
-/// Reads and waits for it.
+/// Why a request fails on a device that has stopped.
+fn stopped() -> io::Error {
+    io::Error::other("the device has stopped")
+}
+
+/// Reads and waits for it. Only for a device that is served, or needs no serving.
 pub fn read(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
     transfer(device, Direction::Read, offset, buffer)
 }
 
-/// Writes and waits for it.
+/// Writes and waits for it. Only for a device that is served, or needs no serving.
 pub fn write(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
     transfer(device, Direction::Write, offset, buffer)
 }

@@ -1,0 +1,669 @@
+//! A device in memory that fails as devices do, repeatably, for tests.
+//!
+//! ```text
+//!             execute                    sync, or pushed out by later writes
+//! pending  -----------> bytes, volatile ------------------------------------> durable
+//!    |                            |                                              |
+//!    +----- any part of these ----+------------------- power_cut ----------------+--> the next device
+//! ```
+//! `bytes` is what reads see. A power cut takes what is durable, and of each later write all, nothing, or some sectors; also
+//! of those that are under way. Of a pending write some sectors can be there before the rest: who reads meanwhile sees both.
+//!
+//! One mutex guards everything. No completion runs under it.
+
+use super::{BLOCK, Device, Direction, Request, stopped};
+use crate::Error;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard};
+
+/// What a device writes as a whole, or not at all.
+const SECTOR: usize = 512;
+/// A drive holds no more than this back from the medium.
+const VOLATILE_BYTES: usize = 16 << 20;
+
+/// How often something goes wrong: of so many transfers one, by chance; 0 for never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Faults {
+    /// Reads that fail.
+    pub read_errors: u32,
+    /// Writes that fail; some of their sectors may be written.
+    pub write_errors: u32,
+    /// Syncs that fail; nothing becomes durable.
+    pub sync_errors: u32,
+    /// Reads with a wrong bit, right another time.
+    pub read_flips: u32,
+    /// Writes that store a wrong bit.
+    pub write_flips: u32,
+    /// Writes that succeed and leave what was there. No checksum tells; only who remembers what must be there does.
+    pub lost_writes: u32,
+    /// Writes that go to another block.
+    pub misplaced_writes: u32,
+    /// Submits that find the queue full.
+    pub refusals: u32,
+}
+
+/// When transfers are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delivery {
+    /// When `submit` returns.
+    AtOnce,
+    /// Later, in any order: at [`Faulty::step`], or on threads that serve. At most so many are under way.
+    Later { queue_depth: usize },
+}
+
+/// A device in memory with faults that come from a seed.
+pub struct Faulty {
+    capacity: u64,
+    delivery: Delivery,
+    state: Mutex<State>,
+    /// Something is pending, or the device has stopped.
+    work: Condvar,
+}
+
+struct State {
+    random: Random,
+    faults: Faults,
+    bytes: Vec<u8>,
+    durable: Vec<u8>,
+    volatile: VecDeque<Written>,
+    volatile_bytes: usize,
+    pending: Vec<Pending>,
+    broken: Vec<Range<u64>>,
+    writes: u64,
+    cut_at: Option<u64>,
+    stopped: bool,
+}
+
+/// Whole sectors that were written and may be lost.
+struct Written {
+    offset: usize,
+    bytes: Vec<u8>,
+}
+
+struct Pending {
+    request: Request,
+    /// Some of its sectors are written.
+    begun: bool,
+}
+
+impl Faulty {
+    /// Zeros, and no faults yet.
+    ///
+    /// # Panics
+    ///
+    /// Panics when `capacity` is not a multiple of [`BLOCK`].
+    pub fn new(capacity: usize, seed: u64, delivery: Delivery) -> Self {
+        assert!(capacity.is_multiple_of(BLOCK), "{capacity} bytes are not whole blocks");
+        Self::with_bytes(vec![0; capacity], seed, delivery)
+    }
+
+    fn with_bytes(bytes: Vec<u8>, seed: u64, delivery: Delivery) -> Self {
+        let state = State {
+            random: Random(seed),
+            faults: Faults::default(),
+            durable: bytes.clone(),
+            bytes,
+            volatile: VecDeque::new(),
+            volatile_bytes: 0,
+            pending: Vec::new(),
+            broken: Vec::new(),
+            writes: 0,
+            cut_at: None,
+            stopped: false,
+        };
+        let capacity = state.bytes.len() as u64;
+        Self { capacity, delivery, state: Mutex::new(state), work: Condvar::new() }
+    }
+
+    /// From now on these go wrong.
+    pub fn set(&self, faults: Faults) {
+        self.state().faults = faults;
+    }
+
+    /// From now on transfers that touch these bytes fail.
+    pub fn break_range(&self, range: Range<u64>) {
+        self.state().broken.push(range);
+    }
+
+    /// Turns over one bit of what is stored, durably.
+    pub fn flip(&self, offset: u64, bit: u32) {
+        let mut state = self.state();
+        state.bytes[offset as usize] ^= 1 << bit;
+        state.durable[offset as usize] ^= 1 << bit;
+        for written in &mut state.volatile {
+            if let Some(byte) = (offset as usize).checked_sub(written.offset).and_then(|i| written.bytes.get_mut(i)) {
+                *byte ^= 1 << bit;
+            }
+        }
+    }
+
+    /// How many transfers are under way.
+    pub fn pending(&self) -> usize {
+        self.state().pending.len()
+    }
+
+    /// How many writes were done or failed.
+    pub fn writes(&self) -> u64 {
+        self.state().writes
+    }
+
+    /// Goes on with one pending transfer, by chance, and calls its completion when it is done. False if none is pending.
+    pub fn step(&self) -> bool {
+        let mut state = self.state();
+        if state.pending.is_empty() {
+            return false;
+        }
+        let pending = state.pending.len();
+        let chosen = state.random.below(pending);
+        if !state.pending[chosen].begun && state.random.one_in(4) && state.begin(chosen) {
+            return true;
+        }
+        let mut request = state.pending.swap_remove(chosen).request;
+        let result = state.execute(&mut request);
+        drop(state);
+        request.finish(result);
+        true
+    }
+
+    /// Steps until nothing is pending.
+    pub fn drain(&self) {
+        while self.step() {}
+    }
+
+    /// The power will fail at the write of this number, counted from 1 as [`Faulty::writes`] does: what comes after it is
+    /// seen by reads, but not by the device that [`Faulty::power_cut`] makes.
+    pub fn cut_at(&self, write: u64) {
+        self.state().cut_at = Some(write);
+    }
+
+    /// Whether the power has failed.
+    pub fn is_cut(&self) -> bool {
+        self.state().is_cut()
+    }
+
+    /// The device as it may be found after a power cut, now or when it was set to be: without faults, and delivering as this
+    /// one does. Another seed gives another loss. This device goes on as if nothing had happened.
+    pub fn power_cut(&self, seed: u64) -> Faulty {
+        let state = self.state();
+        let mut random = Random(seed);
+        let mut bytes = state.durable.clone();
+        for written in &state.volatile {
+            keep_some(&mut bytes, written.offset, &written.bytes, &mut random);
+        }
+        if !state.is_cut() {
+            let writes = state.pending.iter().map(|pending| &pending.request);
+            for request in writes.filter(|request| request.direction == Direction::Write) {
+                keep_some(&mut bytes, request.offset as usize, &request.buffer, &mut random);
+            }
+        }
+        Self::with_bytes(bytes, random.next(), self.delivery)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl Device for Faulty {
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn submit(&self, mut request: Request) -> Result<(), Request> {
+        request.check(self.capacity);
+        let mut state = self.state();
+        if state.stopped {
+            drop(state);
+            request.finish(Err(stopped()));
+            return Ok(());
+        }
+        let refusals = state.faults.refusals;
+        if state.random.one_in(refusals) {
+            return Err(request);
+        }
+        match self.delivery {
+            Delivery::AtOnce => {
+                let result = state.execute(&mut request);
+                drop(state);
+                request.finish(result);
+            }
+            Delivery::Later { queue_depth } if state.pending.len() >= queue_depth => return Err(request),
+            Delivery::Later { .. } => {
+                state.pending.push(Pending { request, begun: false });
+                self.work.notify_one();
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) {
+        self.step();
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        let mut state = self.state();
+        let errors = state.faults.sync_errors;
+        if state.random.one_in(errors) {
+            return Err(Error::Sync { source: failed() });
+        }
+        if !state.is_cut() {
+            while state.push_out() {}
+        }
+        Ok(())
+    }
+
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        let mut state = self.state();
+        let fill = [None, Some(0), Some(0xdc)][state.random.below(3)];
+        if let Some(fill) = fill {
+            state.put(offset as usize, &vec![fill; bytes as usize]);
+        }
+        Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        match self.delivery {
+            Delivery::AtOnce => 0,
+            Delivery::Later { .. } => 1,
+        }
+    }
+
+    fn serve(&self) {
+        loop {
+            while self.step() {}
+            let state = self.state();
+            if !state.pending.is_empty() {
+                continue;
+            }
+            if state.stopped {
+                return;
+            }
+            drop(self.work.wait(state).unwrap());
+        }
+    }
+
+    fn stop(&self) {
+        self.state().stopped = true;
+        self.work.notify_all();
+    }
+}
+
+impl State {
+    /// Whether what is written now is too late to survive.
+    fn is_cut(&self) -> bool {
+        self.cut_at.is_some_and(|write| self.writes >= write)
+    }
+
+    /// Writes some sectors of a pending write. False for a read.
+    fn begin(&mut self, chosen: usize) -> bool {
+        let mut pending = self.pending.swap_remove(chosen);
+        let is_write = pending.request.direction == Direction::Write;
+        if is_write {
+            pending.begun = true;
+            self.put_some(pending.request.offset as usize, &pending.request.buffer);
+        }
+        self.pending.push(pending);
+        let last = self.pending.len() - 1;
+        self.pending.swap(chosen, last);
+        is_write
+    }
+
+    fn execute(&mut self, request: &mut Request) -> io::Result<()> {
+        let end = request.offset + request.buffer.len() as u64;
+        let is_broken = self.broken.iter().any(|range| range.start < end && request.offset < range.end);
+        match request.direction {
+            Direction::Read => self.read(request, is_broken),
+            Direction::Write => {
+                let result = self.write(request, is_broken);
+                self.writes += 1;
+                result
+            }
+        }
+    }
+
+    fn read(&mut self, request: &mut Request, is_broken: bool) -> io::Result<()> {
+        if is_broken || self.random.one_in(self.faults.read_errors) {
+            return Err(failed());
+        }
+        let at = request.offset as usize;
+        let length = request.buffer.len();
+        request.buffer.copy_from_slice(&self.bytes[at..][..length]);
+        if self.random.one_in(self.faults.read_flips) {
+            self.random.flip(&mut request.buffer);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, request: &Request, is_broken: bool) -> io::Result<()> {
+        let mut at = request.offset as usize;
+        if is_broken || self.random.one_in(self.faults.write_errors) {
+            self.put_some(at, &request.buffer);
+            return Err(failed());
+        }
+        if self.random.one_in(self.faults.lost_writes) {
+            return Ok(());
+        }
+        if self.random.one_in(self.faults.misplaced_writes) {
+            at = self.random.below((self.bytes.len() - request.buffer.len()) / BLOCK + 1) * BLOCK;
+        }
+        if self.random.one_in(self.faults.write_flips) {
+            let mut wrong = request.buffer.to_vec();
+            self.random.flip(&mut wrong);
+            self.put(at, &wrong);
+        } else {
+            self.put(at, &request.buffer);
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, offset: usize, bytes: &[u8]) {
+        self.bytes[offset..][..bytes.len()].copy_from_slice(bytes);
+        if self.is_cut() {
+            return;
+        }
+        self.volatile_bytes += bytes.len();
+        self.volatile.push_back(Written { offset, bytes: bytes.to_vec() });
+        while self.volatile_bytes > VOLATILE_BYTES && self.push_out() {}
+    }
+
+    fn put_some(&mut self, offset: usize, bytes: &[u8]) {
+        for (i, sector) in bytes.chunks(SECTOR).enumerate() {
+            if self.random.one_in(2) {
+                self.put(offset + i * SECTOR, sector);
+            }
+        }
+    }
+
+    /// Makes the oldest write durable. False if there is none.
+    fn push_out(&mut self) -> bool {
+        let Some(written) = self.volatile.pop_front() else { return false };
+        self.volatile_bytes -= written.bytes.len();
+        self.durable[written.offset..][..written.bytes.len()].copy_from_slice(&written.bytes);
+        true
+    }
+}
+
+/// What is left of a write after a power cut: all, nothing, its beginning, or any of its blocks or sectors.
+fn keep_some(image: &mut [u8], offset: usize, bytes: &[u8], random: &mut Random) {
+    let sectors = bytes.len() / SECTOR;
+    let (beginning, unit) = match random.below(6) {
+        0 => (0, None),
+        1 => (sectors, None),
+        2 => (random.below(sectors + 1), None),
+        3 | 4 => (0, Some(BLOCK)),
+        _ => (0, Some(SECTOR)),
+    };
+    image[offset..][..beginning * SECTOR].copy_from_slice(&bytes[..beginning * SECTOR]);
+    let Some(unit) = unit else { return };
+    for (i, part) in bytes.chunks(unit).enumerate() {
+        if random.one_in(2) {
+            image[offset + i * unit..][..part.len()].copy_from_slice(part);
+        }
+    }
+}
+
+fn failed() -> io::Error {
+    io::Error::other("an injected fault")
+}
+
+/// Splitmix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    fn one_in(&mut self, transfers: u32) -> bool {
+        transfers != 0 && self.next().is_multiple_of(u64::from(transfers))
+    }
+
+    fn flip(&mut self, bytes: &mut [u8]) {
+        if !bytes.is_empty() {
+            let at = self.below(bytes.len());
+            bytes[at] ^= 1 << self.below(8);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Buffer, Outcome, read, write};
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, channel};
+
+    fn filled(blocks: usize, byte: u8) -> Buffer {
+        let mut buffer = Buffer::zeroed(blocks * BLOCK);
+        buffer.fill(byte);
+        buffer
+    }
+
+    fn submit(device: &Faulty, direction: Direction, block: usize, buffer: Buffer) -> Receiver<Outcome> {
+        let (sender, receiver) = channel();
+        let done = Box::new(move |outcome| sender.send(outcome).unwrap());
+        device.submit(Request { direction, offset: (block * BLOCK) as u64, buffer, done }).unwrap();
+        receiver
+    }
+
+    fn contents(device: &Faulty) -> Vec<u8> {
+        device.state().bytes.clone()
+    }
+
+    fn share_of_failed(faults: Faults, direction: Direction) -> usize {
+        let device = Faulty::new(4 * BLOCK, 1, Delivery::AtOnce);
+        device.set(faults);
+        let failed = |_: &usize| submit(&device, direction, 1, filled(1, 9)).recv().unwrap().result.is_err();
+        (0..1000).filter(failed).count()
+    }
+
+    #[test]
+    fn without_faults_it_is_memory() {
+        let device = Faulty::new(4 * BLOCK, 1, Delivery::AtOnce);
+        write(&device, BLOCK as u64, filled(2, 7)).unwrap();
+        let read = read(&device, 0, Buffer::zeroed(4 * BLOCK)).unwrap();
+        assert!(read[BLOCK..3 * BLOCK].iter().all(|&b| b == 7));
+        assert!(read[..BLOCK].iter().chain(&read[3 * BLOCK..]).all(|&b| b == 0));
+    }
+
+    #[test]
+    fn errors_come_as_often_as_is_said() {
+        let reads = Faults { read_errors: 10, ..Faults::default() };
+        let writes = Faults { write_errors: 10, ..Faults::default() };
+        assert!((50..200).contains(&share_of_failed(reads, Direction::Read)));
+        assert_eq!(share_of_failed(reads, Direction::Write), 0);
+        assert!((50..200).contains(&share_of_failed(writes, Direction::Write)));
+        assert_eq!(share_of_failed(writes, Direction::Read), 0);
+    }
+
+    #[test]
+    fn a_broken_range_fails_and_its_neighbours_do_not() {
+        let device = Faulty::new(4 * BLOCK, 1, Delivery::AtOnce);
+        device.break_range(BLOCK as u64 + 1..BLOCK as u64 + 2);
+        let outcomes: Vec<_> = (0..4).map(|block| read(&device, block * BLOCK as u64, filled(1, 0)).is_ok()).collect();
+        assert_eq!(outcomes, [true, false, true, true]);
+        assert!(write(&device, 0, filled(2, 1)).is_err());
+    }
+
+    #[test]
+    fn reads_and_writes_flip_one_bit() {
+        let bits = |bytes: &[u8]| bytes.iter().map(|b| b.count_ones()).sum::<u32>();
+        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        device.set(Faults { read_flips: 1, ..Faults::default() });
+        assert_eq!(bits(&read(&device, 0, filled(1, 0)).unwrap()), 1);
+        assert_eq!(bits(&contents(&device)), 0, "a wrong read leaves what is stored");
+        device.set(Faults { write_flips: 1, ..Faults::default() });
+        write(&device, 0, filled(1, 0)).unwrap();
+        assert_eq!(bits(&contents(&device)), 1);
+        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        device.flip(3, 5);
+        assert_eq!((contents(&device)[3], contents(&device.power_cut(1))[3]), (32, 32));
+    }
+
+    #[test]
+    fn writes_are_lost_or_misplaced() {
+        let device = Faulty::new(64 * BLOCK, 1, Delivery::AtOnce);
+        device.set(Faults { lost_writes: 1, ..Faults::default() });
+        write(&device, 0, filled(1, 1)).unwrap();
+        assert!(contents(&device).iter().all(|&b| b == 0));
+        device.set(Faults { misplaced_writes: 1, ..Faults::default() });
+        for _ in 0..8 {
+            write(&device, 0, filled(1, 1)).unwrap();
+        }
+        assert!(contents(&device).chunks(BLOCK).filter(|block| block[0] == 1).count() > 4);
+    }
+
+    #[test]
+    fn a_full_queue_gives_requests_back() {
+        let device = Faulty::new(BLOCK, 1, Delivery::Later { queue_depth: 2 });
+        let request =
+            || Request { direction: Direction::Read, offset: 0, buffer: filled(1, 0), done: Box::new(|_| ()) };
+        assert!(device.submit(request()).is_ok());
+        assert!(device.submit(request()).is_ok());
+        assert!(device.submit(request()).is_err());
+        device.wait_for_room();
+        assert_eq!(device.pending(), 1);
+        assert!(device.submit(request()).is_ok());
+        device.drain();
+        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        device.set(Faults { refusals: 1, ..Faults::default() });
+        assert!(device.submit(request()).is_err());
+    }
+
+    #[test]
+    fn transfers_are_done_later_and_in_another_order() {
+        let device = Faulty::new(16 * BLOCK, 3, Delivery::Later { queue_depth: 16 });
+        let order = Arc::new(Mutex::new(Vec::new()));
+        for block in 0..16 {
+            let order = order.clone();
+            let done = Box::new(move |_| order.lock().unwrap().push(block));
+            let request =
+                Request { direction: Direction::Write, offset: block * BLOCK as u64, buffer: filled(1, 1), done };
+            device.submit(request).unwrap();
+        }
+        assert!(order.lock().unwrap().is_empty());
+        device.drain();
+        let mut order = order.lock().unwrap().clone();
+        assert!(!order.is_sorted());
+        order.sort();
+        assert_eq!(order, (0..16).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_read_beside_a_write_sees_some_of_it() {
+        let torn = |seed| {
+            let device = Faulty::new(BLOCK, seed, Delivery::Later { queue_depth: 2 });
+            let _write = submit(&device, Direction::Write, 0, filled(1, 1));
+            let read = submit(&device, Direction::Read, 0, filled(1, 0));
+            device.drain();
+            let buffer = read.recv().unwrap().buffer;
+            buffer.contains(&0) && buffer.contains(&1)
+        };
+        let count = (0..100).filter(|&seed| torn(seed)).count();
+        assert!((1..50).contains(&count), "{count} of 100");
+    }
+
+    #[test]
+    fn a_power_cut_spares_what_was_synced() {
+        let mut fates = [0; 3];
+        for seed in 0..200 {
+            let device = Faulty::new(4 * BLOCK, seed, Delivery::AtOnce);
+            write(&device, 0, filled(2, 1)).unwrap();
+            device.sync().unwrap();
+            write(&device, BLOCK as u64, filled(2, 2)).unwrap();
+            let bytes = contents(&device.power_cut(seed));
+            assert!(bytes[..BLOCK].iter().all(|&b| b == 1));
+            assert!(bytes[3 * BLOCK..].iter().all(|&b| b == 0));
+            for (i, sector) in bytes[BLOCK..3 * BLOCK].chunks(SECTOR).enumerate() {
+                let old = if i < BLOCK / SECTOR { 1 } else { 0 };
+                assert!(sector.iter().all(|&b| b == 2) || sector.iter().all(|&b| b == old));
+            }
+            let kept = bytes.iter().filter(|&&b| b == 2).count();
+            fates[if kept == 0 { 0 } else { 1 + usize::from(kept == 2 * BLOCK) }] += 1;
+            assert!(contents(&device)[BLOCK..3 * BLOCK].iter().all(|&b| b == 2), "this device goes on");
+        }
+        assert!(fates.iter().all(|&count| count > 20), "nothing, some, all: {fates:?}");
+    }
+
+    #[test]
+    fn a_power_cut_takes_part_of_what_is_under_way() {
+        let kept = |seed| {
+            let device = Faulty::new(BLOCK, seed, Delivery::Later { queue_depth: 1 });
+            let _write = submit(&device, Direction::Write, 0, filled(1, 1));
+            contents(&device.power_cut(seed)).iter().filter(|&&b| b == 1).count()
+        };
+        let kept: Vec<_> = (0..100).map(kept).collect();
+        assert!(kept.contains(&0) && kept.contains(&BLOCK) && kept.iter().any(|&k| k != 0 && k != BLOCK));
+    }
+
+    #[test]
+    fn what_comes_after_the_cut_is_not_found_later() {
+        for seed in 0..50 {
+            let device = Faulty::new(4 * BLOCK, seed, Delivery::AtOnce);
+            device.cut_at(2);
+            for block in 0..4 {
+                assert_eq!(device.is_cut(), block >= 2);
+                write(&device, block * BLOCK as u64, filled(1, 1)).unwrap();
+                device.sync().unwrap();
+            }
+            assert!(contents(&device).iter().all(|&b| b == 1));
+            let after = contents(&device.power_cut(seed));
+            assert!(after[..BLOCK].iter().all(|&b| b == 1));
+            assert!(after[2 * BLOCK..].iter().all(|&b| b == 0));
+        }
+    }
+
+    #[test]
+    fn a_failed_sync_keeps_nothing() {
+        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        device.set(Faults { sync_errors: 1, ..Faults::default() });
+        write(&device, 0, filled(1, 1)).unwrap();
+        assert!(matches!(device.sync(), Err(Error::Sync { .. })));
+        assert!((0..50).any(|seed| contents(&device.power_cut(seed))[0] == 0));
+    }
+
+    #[test]
+    fn what_a_drive_holds_back_is_bounded() {
+        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        for _ in 0..2 * VOLATILE_BYTES / BLOCK {
+            write(&device, 0, filled(1, 1)).unwrap();
+        }
+        assert_eq!(device.state().volatile_bytes, VOLATILE_BYTES);
+    }
+
+    #[test]
+    fn what_is_discarded_may_change() {
+        let after = |seed| {
+            let device = Faulty::new(BLOCK, seed, Delivery::AtOnce);
+            write(&device, 0, filled(1, 1)).unwrap();
+            device.discard(0, BLOCK as u64).unwrap();
+            contents(&device)[0]
+        };
+        let after: Vec<_> = (0..50).map(after).collect();
+        assert!([0, 1, 0xdc].iter().all(|byte| after.contains(byte)));
+    }
+
+    #[test]
+    fn a_stopped_device_finishes_what_it_took_and_refuses_the_rest() {
+        let device = Faulty::new(16 * BLOCK, 1, Delivery::Later { queue_depth: 16 });
+        assert_eq!(device.threads(), 1);
+        let taken: Vec<_> = (0..16).map(|block| submit(&device, Direction::Write, block, filled(1, 1))).collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| device.serve());
+            write(&device, 0, filled(1, 2)).unwrap();
+            device.stop();
+        });
+        assert!(taken.iter().all(|outcome| outcome.recv().unwrap().result.is_ok()));
+        assert!(submit(&device, Direction::Write, 0, filled(1, 1)).recv().unwrap().result.is_err());
+    }
+}
