@@ -3,6 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// Bytes of a block: offsets, lengths and addresses of all transfers are multiples of it.
 pub const BLOCK: usize = 4096;
@@ -13,13 +14,32 @@ struct Block([u8; BLOCK]);
 
 const _: () = assert!(size_of::<Block>() == BLOCK && align_of::<Block>() == BLOCK);
 
+struct Blocks(Box<[Block]>);
+
 /// Whole, aligned blocks of bytes.
-pub struct Buffer(Box<[Block]>);
+pub struct Buffer {
+    blocks: Arc<Blocks>,
+    /// How many of the blocks it shows.
+    count: usize,
+}
 
 impl Buffer {
     /// Zeros, at least so many bytes of them.
     pub fn zeroed(bytes: usize) -> Self {
-        Self(bytemuck::zeroed_slice_box(bytes.div_ceil(BLOCK)))
+        let count = bytes.div_ceil(BLOCK);
+        Self { blocks: Arc::new(Blocks(bytemuck::zeroed_slice_box(count))), count }
+    }
+
+    /// The same memory again, the blocks of its first `bytes`: what is being written can be read meanwhile. Neither of the
+    /// two can be changed before the other one is dropped.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the buffer has fewer bytes.
+    pub fn share(&self, bytes: usize) -> Self {
+        let count = bytes.div_ceil(BLOCK);
+        assert!(count <= self.count, "{bytes} bytes of a buffer of {}", self.len());
+        Self { blocks: Arc::clone(&self.blocks), count }
     }
 }
 
@@ -27,13 +47,17 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.0)
+        bytemuck::cast_slice(&self.blocks.0[..self.count])
     }
 }
 
 impl DerefMut for Buffer {
+    /// # Panics
+    ///
+    /// Panics when the buffer is shared.
     fn deref_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0)
+        let blocks = Arc::get_mut(&mut self.blocks).expect("a shared buffer does not change");
+        bytemuck::cast_slice_mut(&mut blocks.0[..self.count])
     }
 }
 
@@ -55,5 +79,23 @@ mod tests {
             assert!(buffer.as_ptr().addr().is_multiple_of(BLOCK));
             assert!(buffer.iter().all(|&b| b == 0));
         }
+    }
+
+    #[test]
+    fn a_share_is_the_same_memory() {
+        let mut buffer = Buffer::zeroed(3 * BLOCK);
+        buffer[5] = 7;
+        let front = buffer.share(BLOCK + 1);
+        assert_eq!((front.len(), front[5], front.as_ptr()), (2 * BLOCK, 7, buffer.as_ptr()));
+        drop(front);
+        buffer[5] = 8;
+    }
+
+    #[test]
+    #[should_panic(expected = "does not change")]
+    fn what_is_shared_does_not_change() {
+        let mut buffer = Buffer::zeroed(BLOCK);
+        let _front = buffer.share(BLOCK);
+        buffer[0] = 1;
     }
 }
