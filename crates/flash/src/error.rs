@@ -10,4 +10,8 @@ pub enum Error {
     /// Writes may be lost at a power cut, also some that were completed.
     #[error("a sync failed: {source}")]
     Sync { source: io::Error },
+
+    /// Options that make no sense, alone or for the area they are for.
+    #[error("{0}")]
+    Options(String),
 }

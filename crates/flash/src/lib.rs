@@ -7,12 +7,14 @@
 //! |---|---|
 //! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
 //! | `object` | what is stored: keys, their hash, values, expiry |
+//! | `small` | objects under 2 KiB: set pages with a log before them |
 
 #![deny(unsafe_code)]
 
 pub mod device;
 mod error;
 mod object;
+pub mod small;
 
 pub use error::Error;
 pub use object::{Found, Key, KeyHash, Object, Token};

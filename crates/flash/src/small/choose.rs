@@ -1,0 +1,57 @@
+//! Decisions, without the doing: what becomes of an object at the log's end, and which sets of a group are mended.
+
+/// What becomes of an object at the log's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Into its set's page, with all others of its set in the log.
+    Move,
+    /// To the log's front.
+    Readmit,
+    End,
+}
+
+/// `together` objects of its set are in the log, itself included.
+pub(crate) fn fate(together: usize, threshold: u8, hit: bool) -> Fate {
+    if together >= usize::from(threshold) {
+        Fate::Move
+    } else if hit {
+        Fate::Readmit
+    } else {
+        Fate::End
+    }
+}
+
+/// The sets whose pages to rewrite so that a group keeps at most so many tombstones: those with the most, and all that are
+/// unclean. Given are the tombstones of each set, and whether it is unclean.
+pub(crate) fn mend(sets: impl Iterator<Item = (usize, bool)>, keep: usize) -> Vec<usize> {
+    let mut sets: Vec<_> = sets.enumerate().map(|(set, (tombstones, unclean))| (unclean, tombstones, set)).collect();
+    let mut left: usize = sets.iter().map(|&(_, tombstones, _)| tombstones).sum();
+    sets.sort_unstable_by(|a, b| b.cmp(a));
+    let chosen = sets.into_iter().take_while(|&(unclean, tombstones, _)| {
+        let take = unclean || left > keep;
+        left -= if take { tombstones } else { 0 };
+        take
+    });
+    chosen.map(|(_, _, set)| set).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_together_end_unless_they_were_hit() {
+        assert_eq!(fate(2, 2, false), Fate::Move);
+        assert_eq!(fate(1, 2, true), Fate::Readmit);
+        assert_eq!(fate(1, 2, false), Fate::End);
+        assert_eq!(fate(1, 1, false), Fate::Move);
+    }
+
+    #[test]
+    fn unclean_sets_are_mended_and_those_with_most_tombstones() {
+        let sets = [(3, false), (0, true), (9, false), (1, false), (4, true)];
+        assert_eq!(mend(sets.into_iter(), 4), [4, 1, 2]);
+        assert_eq!(mend(sets.into_iter(), 100), [4, 1]);
+        assert_eq!(mend([(0, false)].into_iter(), 0), []);
+    }
+}

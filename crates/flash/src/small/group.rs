@@ -1,0 +1,424 @@
+//! What RAM knows of a group of neighbouring sets: for each set the entries of its objects in the log and of its
+//! tombstones, oldest first, and the filter of its page. The caller holds the group's lock.
+//!
+//! ```text
+//! object     hash's low bits: the tag | page of the log | hit:1 | 0:1        entries are as few bytes long as the
+//! tombstone  hash's low bits                                  | 1:1          number of log pages allows
+//! ```
+//! The entries of all sets lie one after the other in one piece of memory, as do the filters: where a set's begin is the sum
+//! of those before. An entry hides the older ones of its key, and the key in the page. Of two entries of a set with the same
+//! tag and page, the older is taken out: so tag and page name one object of the set.
+
+use super::filter::{Width, hit_bytes};
+use crate::device::Buffer;
+use crate::object::KeyHash;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Sets of a group.
+pub(crate) const SETS: usize = 128;
+/// Tags are so long at least.
+const TAG_BITS: u32 = 8;
+/// Room for so many entries more is reserved with each growth.
+const SPARE_ENTRIES: usize = 8;
+/// What the allocator takes for each piece.
+const ALLOCATION: usize = 16;
+
+/// A set's entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    Object { page: u32, hit: bool, tag: u64 },
+    Tombstone { mark: u64 },
+}
+
+/// How hashes are divided: the same for all groups.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub sets: u32,
+    pub width: Width,
+    entry_bytes: usize,
+    page_bits: u32,
+}
+
+impl Shape {
+    pub fn new(sets: u32, log_pages: u32, width: Width) -> Self {
+        let page_bits = u32::BITS - log_pages.saturating_sub(1).leading_zeros();
+        let entry_bytes = (TAG_BITS + page_bits + 2).div_ceil(8).max(3) as usize;
+        Self { sets, width, entry_bytes, page_bits }
+    }
+
+    pub fn groups(&self) -> usize {
+        (self.sets as usize).div_ceil(SETS)
+    }
+
+    /// The set that a key belongs to.
+    pub fn set(&self, hash: KeyHash) -> u32 {
+        ((u128::from(hash.0) * u128::from(self.sets)) >> 64) as u32
+    }
+
+    pub fn tag(&self, hash: KeyHash) -> u64 {
+        hash.0 & ((1 << (8 * self.entry_bytes as u32 - self.page_bits - 2)) - 1)
+    }
+
+    pub fn mark(&self, hash: KeyHash) -> u64 {
+        hash.0 & ((1 << (8 * self.entry_bytes - 1)) - 1)
+    }
+
+    fn unpack(&self, bytes: &[u8]) -> Entry {
+        let mut word = [0; 8];
+        word[..self.entry_bytes].copy_from_slice(bytes);
+        let word = u64::from_le_bytes(word);
+        if word & 1 != 0 {
+            return Entry::Tombstone { mark: word >> 1 };
+        }
+        let page = (word >> 2 & ((1 << self.page_bits) - 1)) as u32;
+        Entry::Object { page, hit: word & 2 != 0, tag: word >> (2 + self.page_bits) }
+    }
+
+    fn pack(&self, entry: Entry, bytes: &mut [u8]) {
+        let word = match entry {
+            Entry::Tombstone { mark } => mark << 1 | 1,
+            Entry::Object { page, hit, tag } => {
+                tag << (2 + self.page_bits) | u64::from(page) << 2 | u64::from(hit) << 1
+            }
+        };
+        bytes.copy_from_slice(&word.to_le_bytes()[..self.entry_bytes]);
+    }
+}
+
+/// A page that is being composed, or written.
+#[derive(Debug)]
+pub(crate) struct Move {
+    pub set: u8,
+    /// So many of the set's oldest entries end when the page is written.
+    pub taken: u8,
+    /// The new page: from when it is being written, it answers instead of the old one.
+    pub image: Option<Arc<Buffer>>,
+    /// The set was emptied meanwhile.
+    pub void: bool,
+}
+
+/// Of one group, what adds up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    pub page_objects: usize,
+    pub log_objects: usize,
+    pub tombstones: usize,
+    pub bytes: usize,
+}
+
+#[derive(Debug)]
+pub(crate) struct Group {
+    /// Changes whenever entries end, and whenever a page begins or ends to be written.
+    pub version: u32,
+    /// The flush that it has seen.
+    pub epoch: u32,
+    /// It waits in the queue of groups with something to mend.
+    pub queued: bool,
+    tombstones: u16,
+    page_objects: u16,
+    pub moves: Vec<Move>,
+    entries: Vec<u8>,
+    filters: Vec<u8>,
+    counts: [u8; SETS],
+    objects: [u8; SETS],
+    generations: [u8; SETS],
+    /// Sets whose page may hold objects that RAM does not know.
+    unclean: [u8; SETS / 8],
+}
+
+impl Default for Group {
+    fn default() -> Self {
+        Self {
+            version: 0,
+            epoch: 0,
+            queued: false,
+            tombstones: 0,
+            page_objects: 0,
+            moves: Vec::new(),
+            entries: Vec::new(),
+            filters: Vec::new(),
+            counts: [0; SETS],
+            objects: [0; SETS],
+            generations: [0; SETS],
+            unclean: [0; SETS / 8],
+        }
+    }
+}
+
+impl Group {
+    fn range(&self, shape: &Shape, set: usize) -> Range<usize> {
+        let before: usize = self.counts[..set].iter().map(|&count| usize::from(count)).sum();
+        let start = before * shape.entry_bytes;
+        start..start + self.len(set) * shape.entry_bytes
+    }
+
+    fn region(&self, shape: &Shape, set: usize) -> Range<usize> {
+        let start = self.objects[..set].iter().map(|&objects| shape.width.bytes(objects)).sum();
+        start..start + shape.width.bytes(self.objects[set])
+    }
+
+    /// The entries of a set, oldest first.
+    pub fn entries<'a>(
+        &'a self,
+        shape: &'a Shape,
+        set: usize,
+    ) -> impl DoubleEndedIterator<Item = Entry> + ExactSizeIterator + 'a {
+        self.entries[self.range(shape, set)].chunks_exact(shape.entry_bytes).map(|bytes| shape.unpack(bytes))
+    }
+
+    pub fn len(&self, set: usize) -> usize {
+        usize::from(self.counts[set])
+    }
+
+    /// How many objects the page of a set has.
+    pub fn objects(&self, set: usize) -> u8 {
+        self.objects[set]
+    }
+
+    pub fn generation(&self, set: usize) -> u8 {
+        self.generations[set]
+    }
+
+    pub fn set_generation(&mut self, set: usize, generation: u8) {
+        self.generations[set] = generation;
+    }
+
+    /// Adds the newest entry of a set. Says whether a byte can count it.
+    pub fn push(&mut self, shape: &Shape, set: usize, entry: Entry) -> bool {
+        if self.counts[set] == u8::MAX {
+            return false;
+        }
+        let (end, bytes) = (self.range(shape, set).end, shape.entry_bytes);
+        if self.entries.capacity() < self.entries.len() + bytes {
+            self.entries.reserve_exact(SPARE_ENTRIES * bytes);
+        }
+        self.entries.splice(end..end, [0; 8][..bytes].iter().copied());
+        shape.pack(entry, &mut self.entries[end..end + bytes]);
+        self.counts[set] += 1;
+        self.tombstones += u16::from(matches!(entry, Entry::Tombstone { .. }));
+        true
+    }
+
+    /// Puts another entry in the place of one.
+    pub fn replace(&mut self, shape: &Shape, set: usize, index: usize, entry: Entry) {
+        let bytes = self.place(shape, set, index);
+        let before = shape.unpack(&self.entries[bytes.clone()]);
+        self.tombstones -= u16::from(matches!(before, Entry::Tombstone { .. }));
+        self.tombstones += u16::from(matches!(entry, Entry::Tombstone { .. }));
+        shape.pack(entry, &mut self.entries[bytes]);
+    }
+
+    fn place(&self, shape: &Shape, set: usize, index: usize) -> Range<usize> {
+        assert!(index < self.len(set));
+        let start = self.range(shape, set).start + index * shape.entry_bytes;
+        start..start + shape.entry_bytes
+    }
+
+    /// Ends one entry.
+    pub fn remove(&mut self, shape: &Shape, set: usize, index: usize) {
+        let bytes = self.place(shape, set, index);
+        self.end(shape, set, bytes);
+        if let Some(underway) = self.moves.iter_mut().find(|m| usize::from(m.set) == set) {
+            underway.taken -= u8::from(index < usize::from(underway.taken));
+        }
+    }
+
+    /// Ends the oldest entries of a set.
+    pub fn remove_oldest(&mut self, shape: &Shape, set: usize, count: usize) {
+        let start = self.range(shape, set).start;
+        self.end(shape, set, start..start + count * shape.entry_bytes);
+    }
+
+    fn end(&mut self, shape: &Shape, set: usize, bytes: Range<usize>) {
+        let gone = self.entries[bytes.clone()].chunks_exact(shape.entry_bytes).map(|bytes| shape.unpack(bytes));
+        self.tombstones -= gone.filter(|entry| matches!(entry, Entry::Tombstone { .. })).count() as u16;
+        self.counts[set] -= (bytes.len() / shape.entry_bytes) as u8;
+        self.entries.drain(bytes);
+        if self.entries.capacity() > self.entries.len() + 2 * SPARE_ENTRIES * shape.entry_bytes {
+            self.entries.shrink_to(self.entries.len() + SPARE_ENTRIES * shape.entry_bytes);
+        }
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// Whether the page of a set may hold a key, as far as its filter knows.
+    pub fn may_hold(&self, shape: &Shape, set: usize, hash: KeyHash) -> bool {
+        let region = self.region(shape, set);
+        shape.width.contains(&self.filters[region][hit_bytes(self.objects[set])..], hash)
+    }
+
+    /// The page of a set holds these now, first to last.
+    pub fn set_page(&mut self, shape: &Shape, set: usize, generation: u8, hashes: &[KeyHash]) {
+        let before = self.region(shape, set);
+        let objects = u8::try_from(hashes.len()).expect("a page holds no more objects than a byte counts");
+        let bytes = shape.width.bytes(objects);
+        let after = (self.filters.len() + bytes).saturating_sub(before.len());
+        if after > self.filters.capacity() {
+            self.filters.reserve_exact(after - self.filters.len());
+        }
+        self.filters.splice(before.clone(), std::iter::repeat_n(0, bytes));
+        let filter = &mut self.filters[before.start..before.start + bytes][hit_bytes(objects)..];
+        hashes.iter().for_each(|&hash| shape.width.insert(filter, hash));
+        self.page_objects = self.page_objects - u16::from(self.objects[set]) + u16::from(objects);
+        self.objects[set] = objects;
+        self.generations[set] = generation;
+        self.version = self.version.wrapping_add(1);
+    }
+
+    /// Nothing of a set is known any more; whatever its page holds is dead.
+    pub fn void(&mut self, shape: &Shape, set: usize) {
+        self.remove_oldest(shape, set, self.len(set));
+        self.set_page(shape, set, self.generations[set], &[]);
+        self.set_unclean(set, true);
+        self.moves.iter_mut().filter(|m| usize::from(m.set) == set).for_each(Move::cancel);
+    }
+
+    /// Nothing of any set is known any more.
+    pub fn clear(&mut self, epoch: u32) {
+        (self.tombstones, self.page_objects) = (0, 0);
+        (self.entries, self.filters) = (Vec::new(), Vec::new());
+        (self.counts, self.objects) = ([0; SETS], [0; SETS]);
+        self.moves.iter_mut().for_each(Move::cancel);
+        self.version = self.version.wrapping_add(1);
+        self.epoch = epoch;
+    }
+
+    pub fn is_unclean(&self, set: usize) -> bool {
+        self.unclean[set / 8] & 1 << (set % 8) != 0
+    }
+
+    pub fn set_unclean(&mut self, set: usize, unclean: bool) {
+        self.unclean[set / 8] &= !(1 << (set % 8));
+        self.unclean[set / 8] |= u8::from(unclean) << (set % 8);
+    }
+
+    /// Notes that an object of a page was hit. A page that is not in use yet notes nothing.
+    pub fn hit(&mut self, shape: &Shape, set: usize, position: usize) {
+        if position < usize::from(self.objects[set]) && self.image(set).is_none() {
+            let region = self.region(shape, set);
+            self.filters[region][position / 8] |= 1 << (position % 8);
+        }
+    }
+
+    /// Notes that an object of the log was hit.
+    pub fn note_hit(&mut self, shape: &Shape, set: usize, index: usize) {
+        let bytes = self.place(shape, set, index);
+        if let Entry::Object { page, tag, .. } = shape.unpack(&self.entries[bytes.clone()]) {
+            shape.pack(Entry::Object { page, hit: true, tag }, &mut self.entries[bytes]);
+        }
+    }
+
+    /// The hit bits of a page.
+    pub fn hits(&self, shape: &Shape, set: usize) -> &[u8] {
+        &self.filters[self.region(shape, set)][..hit_bytes(self.objects[set])]
+    }
+
+    pub fn move_of(&mut self, set: usize) -> Option<&mut Move> {
+        self.moves.iter_mut().find(|m| usize::from(m.set) == set)
+    }
+
+    pub fn image(&self, set: usize) -> Option<Arc<Buffer>> {
+        self.moves.iter().find(|m| usize::from(m.set) == set)?.image.clone()
+    }
+
+    pub fn tombstones(&self) -> usize {
+        usize::from(self.tombstones)
+    }
+
+    pub fn totals(&self, shape: &Shape) -> Totals {
+        let entries = self.entries.len() / shape.entry_bytes;
+        let allocated = |capacity: usize| if capacity == 0 { 0 } else { capacity + ALLOCATION };
+        let moves = self.moves.capacity() * size_of::<Move>();
+        Totals {
+            page_objects: usize::from(self.page_objects),
+            log_objects: entries - self.tombstones(),
+            tombstones: self.tombstones(),
+            bytes: allocated(self.entries.capacity()) + allocated(self.filters.capacity()) + allocated(moves),
+        }
+    }
+
+    /// Asserts what always holds.
+    pub fn verify(&self, shape: &Shape) {
+        let entries: usize = self.counts.iter().map(|&count| usize::from(count)).sum();
+        assert_eq!(self.entries.len(), entries * shape.entry_bytes);
+        assert_eq!(self.filters.len(), self.objects.iter().map(|&objects| shape.width.bytes(objects)).sum::<usize>());
+        assert_eq!(u32::from(self.page_objects), self.objects.iter().map(|&objects| u32::from(objects)).sum::<u32>());
+        let all = self.entries.chunks_exact(shape.entry_bytes).map(|bytes| shape.unpack(bytes));
+        assert_eq!(self.tombstones(), all.filter(|entry| matches!(entry, Entry::Tombstone { .. })).count());
+        for one in &self.moves {
+            assert!(one.void || usize::from(one.taken) <= self.len(usize::from(one.set)));
+        }
+    }
+}
+
+impl Move {
+    fn cancel(&mut self) {
+        self.void = true;
+        self.image = None;
+        self.taken = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(log_pages: u32) -> Shape {
+        Shape::new(1000, log_pages, Width::of(21))
+    }
+
+    #[test]
+    fn entries_are_as_short_as_the_log_allows() {
+        for (pages, bytes) in [(1, 3), (1 << 14, 3), ((1 << 14) + 1, 4), (1 << 22, 4), ((1 << 22) + 1, 5), (1 << 30, 5)]
+        {
+            assert_eq!(shape(pages).entry_bytes, bytes, "{pages} pages");
+        }
+    }
+
+    #[test]
+    fn entries_are_these_bytes() {
+        let shape = shape(1 << 22);
+        let mut bytes = [0; 4];
+        shape.pack(Entry::Object { page: 0x2a_aaab, hit: true, tag: 0xc3 }, &mut bytes);
+        assert_eq!(bytes, [0xae, 0xaa, 0xaa, 0xc3]);
+        shape.pack(Entry::Tombstone { mark: 0x7654_3210 }, &mut bytes);
+        assert_eq!(bytes, [0x21, 0x64, 0xa8, 0xec]);
+        assert_eq!(shape.unpack(&bytes), Entry::Tombstone { mark: 0x7654_3210 });
+    }
+
+    #[test]
+    fn sets_do_not_disturb_each_other() {
+        let shape = shape(1 << 20);
+        let mut group = Group::default();
+        let hash = |set: usize, i: usize| KeyHash::of(&(set * 1000 + i).to_le_bytes());
+        let object = |set, i| Entry::Object { page: (set + i) as u32, hit: i == 1, tag: shape.tag(hash(set, i)) };
+        for i in 0..5 {
+            (0..SETS).for_each(|set| assert!(group.push(&shape, set, object(set, i))));
+        }
+        for set in (0..SETS).rev() {
+            group.set_page(&shape, set, 3, &(0..set).map(|i| hash(set, i)).collect::<Vec<_>>());
+            group.replace(&shape, set, 2, Entry::Tombstone { mark: shape.mark(hash(set, 2)) });
+        }
+        group.verify(&shape);
+        (0..SETS).step_by(2).for_each(|set| group.remove_oldest(&shape, set, 2));
+        (1..SETS).step_by(2).for_each(|set| group.remove(&shape, set, 0));
+        group.hit(&shape, 77, 76);
+        group.verify(&shape);
+        for set in 0..SETS {
+            let mark = shape.mark(hash(set, 2));
+            let mut left = vec![Entry::Tombstone { mark }, object(set, 3), object(set, 4)];
+            if set % 2 == 1 {
+                left.insert(0, object(set, 1));
+            }
+            assert_eq!(group.entries(&shape, set).collect::<Vec<_>>(), left);
+            assert!((0..set).all(|i| group.may_hold(&shape, set, hash(set, i))));
+            assert_eq!(group.hits(&shape, set).iter().map(|b| b.count_ones()).sum::<u32>(), u32::from(set == 77));
+        }
+        group.void(&shape, 77);
+        assert!(group.len(77) == 0 && group.objects(77) == 0 && group.is_unclean(77) && !group.is_unclean(76));
+        assert_eq!(group.len(78), 3);
+        group.clear(1);
+        assert_eq!(group.totals(&shape), Totals::default());
+        group.verify(&shape);
+    }
+}

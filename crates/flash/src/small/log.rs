@@ -1,0 +1,332 @@
+//! The log before the sets: a ring of segments, filled page by page in RAM and written whole.
+//!
+//! ```text
+//!          append               full            written            reclaimed: all its entries have ended
+//! Free -----------> Open -----------> Sealed -----------> Written -----------> Free
+//!                                       |                                       ^
+//!                                       +--- the write failed, or nothing is ---+
+//!                                            written: reclaimed out of RAM
+//! ```
+//! The log's clock, the moment, goes on with each page that is begun: page k of a segment has the moment of its first page
+//! plus k. So RAM knows the moment that any page on flash must have; what a lost or misplaced write left there never passes.
+//! An append holds its segment until its entry is published: until then it is not reclaimed.
+
+use super::page::{self, Header, PAGE, Writer};
+use crate::device::Buffer;
+use crate::object::Object;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Where the log lies and how it is divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub segments: u32,
+    pub pages_per_segment: u32,
+    /// The number of the first page in the area; none if segments stay in RAM until they are reclaimed.
+    pub first_block: Option<u32>,
+    /// Sealed segments in RAM at most, if they are written.
+    pub buffers: usize,
+    pub salt: u64,
+}
+
+pub(crate) struct Log {
+    pub layout: Layout,
+    /// Of each segment, the moment of its first page; 0 if it is free.
+    first: Box<[AtomicU64]>,
+    /// Of each segment, the appends that are not published.
+    appends: Box<[AtomicU32]>,
+    /// The last one that began.
+    moment: AtomicU64,
+    state: Mutex<State>,
+}
+
+struct State {
+    open: Option<Open>,
+    free: VecDeque<u32>,
+    /// Sealed and written ones, oldest first.
+    filled: VecDeque<u32>,
+    sealed: Vec<Sealed>,
+}
+
+struct Open {
+    segment: u32,
+    buffer: Buffer,
+    page: u32,
+    end: usize,
+    objects: usize,
+}
+
+struct Sealed {
+    segment: u32,
+    buffer: Arc<Buffer>,
+    phase: Phase,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Waiting,
+    Writing,
+    Failed,
+    /// Never written.
+    Kept,
+}
+
+/// What is appended.
+pub(crate) enum Addition<'a> {
+    New(&'a Object<'a>, usize),
+    /// A record from the log's end; the segment that is kept for these may be used. Not into a page that has a key with the
+    /// same tag, of which the second argument is told: there it would pass for something newer.
+    Again(&'a [u8], &'a dyn Fn(&[u8]) -> bool),
+}
+
+/// An object's place in the log, not yet published.
+#[must_use]
+pub(crate) struct Place<'a> {
+    pub page: u32,
+    pub moment: u64,
+    holds: &'a AtomicU32,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.holds.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// A segment to be reclaimed.
+pub(crate) struct Tail {
+    pub segment: u32,
+    /// Its pages, if they are in RAM.
+    pub buffer: Option<Arc<Buffer>>,
+    pub failed: bool,
+}
+
+impl Log {
+    pub fn new(layout: Layout) -> Self {
+        let count = layout.segments as usize;
+        let state =
+            State { open: None, free: (0..layout.segments).collect(), filled: VecDeque::new(), sealed: Vec::new() };
+        Self {
+            layout,
+            first: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            appends: (0..count).map(|_| AtomicU32::new(0)).collect(),
+            moment: AtomicU64::new(0),
+            state: Mutex::new(state),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no thread panics with the log")
+    }
+
+    /// The log's clock.
+    pub fn moment(&self) -> u64 {
+        self.moment.load(Ordering::Relaxed)
+    }
+
+    /// What a page's header must say; none if it lies in no segment in use.
+    pub fn header(&self, page: u32) -> Option<Header> {
+        let first = self.first[(page / self.layout.pages_per_segment) as usize].load(Ordering::Acquire);
+        let moment = first + u64::from(page % self.layout.pages_per_segment);
+        let number = self.layout.first_block.unwrap_or(0) + page;
+        (first != 0).then_some(Header { number, moment, generation: 0 })
+    }
+
+    /// Copies an object or a record into the open segment. None if segments are not written or reclaimed fast enough.
+    pub fn append(&self, addition: &Addition<'_>) -> Option<Place<'_>> {
+        let mut state = self.state();
+        loop {
+            if state.open.is_none() {
+                state.open = Some(self.begin(&mut state, matches!(addition, Addition::Again(..)))?);
+            }
+            let open = state.open.as_mut().expect("it was begun");
+            if let Addition::Again(_, clashes) = addition {
+                let page = &open.buffer[open.page as usize * PAGE..][..PAGE];
+                if page::unsealed(page, open.end, open.objects).any(|record| clashes(&page[record.key])) {
+                    return None;
+                }
+            }
+            if open.push(addition) {
+                let page = open.segment * self.layout.pages_per_segment + open.page;
+                let holds = &self.appends[open.segment as usize];
+                holds.fetch_add(1, Ordering::Relaxed);
+                return Some(Place { page, moment: self.moment(), holds });
+            }
+            open.seal_page(&self.layout, self.moment());
+            if open.page + 1 < self.layout.pages_per_segment {
+                open.begin_page();
+                self.moment.fetch_add(1, Ordering::Relaxed);
+            } else {
+                let full = state.open.take().expect("it was full");
+                self.seal(&mut state, full);
+            }
+        }
+    }
+
+    fn begin(&self, state: &mut State, again: bool) -> Option<Open> {
+        let kept = usize::from(self.layout.first_block.is_some() && !again);
+        if state.free.len() <= kept || state.sealed.len() >= self.layout.buffers {
+            return None;
+        }
+        let segment = state.free.pop_front()?;
+        let moment = self.moment.fetch_add(1, Ordering::Relaxed) + 1;
+        self.first[segment as usize].store(moment, Ordering::Release);
+        let buffer = Buffer::zeroed(self.segment_bytes());
+        Some(Open { segment, buffer, page: 0, end: 0, objects: 0 })
+    }
+
+    fn seal(&self, state: &mut State, full: Open) {
+        let phase = if self.layout.first_block.is_some() { Phase::Waiting } else { Phase::Kept };
+        state.filled.push_back(full.segment);
+        state.sealed.push(Sealed { segment: full.segment, buffer: Arc::new(full.buffer), phase });
+    }
+
+    /// Seals the open segment though it is not full, so that what it holds comes to flash.
+    pub fn seal_open(&self) {
+        let mut state = self.state();
+        let Some(mut open) = state.open.take() else {
+            return;
+        };
+        open.seal_page(&self.layout, self.moment());
+        while open.page + 1 < self.layout.pages_per_segment {
+            open.begin_page();
+            let moment = self.moment.fetch_add(1, Ordering::Relaxed) + 1;
+            open.seal_page(&self.layout, moment);
+        }
+        self.seal(&mut state, open);
+    }
+
+    pub fn segment_bytes(&self) -> usize {
+        self.layout.pages_per_segment as usize * PAGE
+    }
+
+    /// A copy of a page that is in RAM.
+    pub fn copy(&self, page: u32) -> Option<Buffer> {
+        let (segment, at) =
+            (page / self.layout.pages_per_segment, (page % self.layout.pages_per_segment) as usize * PAGE);
+        let mut copy = Buffer::zeroed(PAGE);
+        let state = self.state();
+        if let Some(open) = state.open.as_ref().filter(|open| open.segment == segment) {
+            copy.copy_from_slice(&open.buffer[at..at + PAGE]);
+            if open.page as usize * PAGE == at {
+                let header = self.header(page).expect("the open segment is in use");
+                Writer::resume(&mut copy, open.end, open.objects).seal(self.layout.salt, header);
+            }
+            return Some(copy);
+        }
+        let sealed = state.sealed.iter().find(|sealed| sealed.segment == segment)?;
+        copy.copy_from_slice(&sealed.buffer[at..at + PAGE]);
+        Some(copy)
+    }
+
+    /// A segment that waits to be written; it is being written now.
+    pub fn next_write(&self) -> Option<(u32, Arc<Buffer>)> {
+        let mut state = self.state();
+        let sealed = state.sealed.iter_mut().find(|sealed| sealed.phase == Phase::Waiting)?;
+        sealed.phase = Phase::Writing;
+        Some((sealed.segment, Arc::clone(&sealed.buffer)))
+    }
+
+    /// What became of the write of a segment: none if it was not begun.
+    pub fn written(&self, segment: u32, success: Option<bool>) {
+        let mut state = self.state();
+        let index = state.sealed.iter().position(|sealed| sealed.segment == segment).expect("it is being written");
+        match success {
+            Some(true) => drop(state.sealed.swap_remove(index)),
+            Some(false) => state.sealed[index].phase = Phase::Failed,
+            None => state.sealed[index].phase = Phase::Waiting,
+        }
+    }
+
+    /// The segment to reclaim next, if one has to be so that `spare` are free: one that could not be written, else the oldest.
+    pub fn tail(&self, spare: usize) -> Option<Tail> {
+        let state = self.state();
+        let failed = state.sealed.iter().find(|sealed| sealed.phase == Phase::Failed).map(|sealed| sealed.segment);
+        let segment = match failed {
+            Some(segment) => segment,
+            None if state.free.len() < spare || self.layout.first_block.is_none() => *state.filled.front()?,
+            None => return None,
+        };
+        let sealed = state.sealed.iter().find(|sealed| sealed.segment == segment);
+        let underway = sealed.is_some_and(|sealed| matches!(sealed.phase, Phase::Waiting | Phase::Writing));
+        // Acquire: with `Place::drop`, the entry was published.
+        if underway || self.appends[segment as usize].load(Ordering::Acquire) != 0 {
+            return None;
+        }
+        Some(Tail { segment, buffer: sealed.map(|sealed| Arc::clone(&sealed.buffer)), failed: failed.is_some() })
+    }
+
+    /// The moment before which no segment that was written holds anything, once the tail has ended.
+    pub fn oldest_after(&self, tail: u32) -> u64 {
+        let state = self.state();
+        let next =
+            state.filled.iter().find(|&&segment| segment != tail).or(state.open.as_ref().map(|open| &open.segment));
+        next.map_or(self.moment() + 1, |&segment| self.first[segment as usize].load(Ordering::Relaxed))
+    }
+
+    /// A segment whose entries have all ended: it is free, or never used again.
+    pub fn end(&self, segment: u32, retire: bool) {
+        let mut state = self.state();
+        state.filled.retain(|&filled| filled != segment);
+        state.sealed.retain(|sealed| sealed.segment != segment);
+        self.first[segment as usize].store(0, Ordering::Release);
+        if !retire {
+            state.free.push_back(segment);
+        }
+    }
+
+    /// Free segments, and bytes of RAM for buffers.
+    pub fn room(&self) -> (usize, usize) {
+        let state = self.state();
+        let buffers = state.sealed.len() + usize::from(state.open.is_some());
+        let writing = state.sealed.iter().filter(|sealed| sealed.phase == Phase::Writing).count();
+        (state.free.len(), (buffers + writing) * self.segment_bytes())
+    }
+
+    /// Whether a page may have entries.
+    pub fn is_used(&self, page: u32) -> bool {
+        self.header(page).is_some()
+    }
+
+    pub fn verify(&self) {
+        let state = self.state();
+        let mut all: Vec<u32> = state.free.iter().chain(&state.filled).copied().collect();
+        all.extend(state.open.as_ref().map(|open| open.segment));
+        all.sort_unstable();
+        assert!(all.is_sorted_by(|a, b| a < b), "a segment is in two states: {all:?}");
+        assert!(state.sealed.iter().all(|sealed| state.filled.contains(&sealed.segment)));
+        assert!(state.free.iter().all(|&free| self.first[free as usize].load(Ordering::Relaxed) == 0));
+    }
+}
+
+impl Open {
+    fn push(&mut self, addition: &Addition<'_>) -> bool {
+        let mut writer = Writer::resume(page_of(&mut self.buffer, self.page), self.end, self.objects);
+        let pushed = match addition {
+            Addition::New(object, bytes) => writer.push(object, *bytes),
+            Addition::Again(record, _) => writer.push_record(record),
+        };
+        (self.end, self.objects) = (writer.end(), writer.objects());
+        pushed
+    }
+
+    fn seal_page(&mut self, layout: &Layout, moment: u64) {
+        let number = layout.first_block.unwrap_or(0) + self.segment * layout.pages_per_segment + self.page;
+        let writer = Writer::resume(page_of(&mut self.buffer, self.page), self.end, self.objects);
+        writer.seal(layout.salt, Header { number, moment, generation: 0 });
+    }
+
+    fn begin_page(&mut self) {
+        (self.page, self.end, self.objects) = (self.page + 1, 0, 0);
+    }
+}
+
+fn page_of(buffer: &mut Buffer, page: u32) -> &mut [u8] {
+    &mut buffer[page as usize * PAGE..][..PAGE]
+}
+
+/// Whether a page is the one that RAM knows.
+pub(crate) fn is_expected(bytes: &[u8], salt: u64, expected: Option<Header>) -> bool {
+    expected.is_some() && page::open(bytes, salt) == expected
+}

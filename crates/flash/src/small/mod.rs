@@ -1,0 +1,445 @@
+//! Small objects on flash: set pages, with a log before them.
+//!
+//! ```text
+//! insert -> open segment (RAM) -> log (flash) -- a set's objects together --> the set's page (4 KiB)
+//! ```
+//! A key belongs to one set, and a set has one page. Objects gather in a log, whose index in RAM finds all that belong to a
+//! set; when the log's end comes to an object, its set's page is rewritten for all of them, or the object ends. Each get
+//! costs at most one read, but for collisions of tags. Removed keys have a tombstone in RAM until their page is rewritten.
+//!
+//! | where | what |
+//! |---|---|
+//! | `page` | the format of pages |
+//! | `group`, `filter` | what RAM knows of the sets: log index, tombstones, filters |
+//! | `log` | segments, from the open one in RAM to the oldest on flash |
+//! | `lookup` | lookups, with their reads |
+//! | `choose` | pure decisions: which objects move, get another life, end |
+//! | `reclaim` | the log's end, and sets to be mended |
+//! | `moving` | pages are composed and written |
+//! | `recover` | what RAM knows, from flash or from a checkpoint |
+//!
+//! Threads: [`SmallStore::lookup`], `remove`, `is_current`, `could_exist` never wait for the device; `insert` neither. What
+//! waits is [`SmallStore::maintain`]. The protocol is in `docs/concurrency.md`.
+
+mod choose;
+mod filter;
+mod group;
+mod log;
+mod lookup;
+mod moving;
+mod options;
+mod page;
+mod reclaim;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use lookup::Lookup;
+pub use options::Options;
+pub use page::{PAGE, RECORD_MOST, record_bytes};
+pub use stats::{Counts, Stats};
+
+use crate::Error;
+use crate::device::Device;
+use crate::object::{Found, Key, KeyHash, Object, Token};
+use group::{Entry, Group, SETS, Totals};
+use log::{Addition, Log};
+use options::Division;
+use stats::Counters;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Tokens of objects in sets' pages; others name a place in the log.
+const IN_PAGE: u64 = 1 << 63;
+
+/// Why an object was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// Its record is longer than [`RECORD_MOST`], or its key no key.
+    Large,
+    Expired,
+    /// The log is full: the device or `maintain` does not keep up.
+    Busy,
+    /// The index has no memory left.
+    Memory,
+    /// Its set has too many objects in the log.
+    Crowded,
+    /// A flush came between.
+    Flushed,
+}
+
+/// The small objects in one area of a device.
+pub struct SmallStore {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    device: Arc<dyn Device>,
+    area: Range<u64>,
+    options: Options,
+    division: Division,
+    groups: Box<[Mutex<Group>]>,
+    log: Log,
+    /// Counts flushes.
+    epoch: AtomicU32,
+    counters: Counters,
+    page_objects: AtomicU64,
+    log_objects: AtomicU64,
+    tombstones: AtomicU64,
+    group_bytes: AtomicU64,
+    /// Groups that have sets to mend: many tombstones, or unclean.
+    queue: Mutex<VecDeque<u32>>,
+    /// Held by the thread that does the upkeep.
+    upkeep: Mutex<reclaim::Upkeep>,
+}
+
+impl SmallStore {
+    /// An empty store; nothing that lies in the area is read.
+    ///
+    /// # Errors
+    ///
+    /// Refuses options that make no sense, alone or for the area.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the area reaches beyond the device.
+    pub fn new(device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Self, Error> {
+        assert!(area.end <= device.capacity(), "an area up to {} on a device of {} bytes", area.end, device.capacity());
+        let division = options.divide(&area)?;
+        let groups = (0..division.shape.groups()).map(|_| Mutex::default()).collect();
+        let log = Log::new(division.log);
+        let shared = Shared {
+            device,
+            area,
+            options,
+            division,
+            groups,
+            log,
+            epoch: AtomicU32::new(0),
+            counters: Counters::default(),
+            page_objects: AtomicU64::new(0),
+            log_objects: AtomicU64::new(0),
+            tombstones: AtomicU64::new(0),
+            group_bytes: AtomicU64::new(0),
+            queue: Mutex::default(),
+            upkeep: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Takes an object, instead of any older one of its key. It is found from now on.
+    ///
+    /// # Errors
+    ///
+    /// Says why it was not taken; then no older one is found either.
+    pub fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, Dropped> {
+        let result = self.shared.insert(object, now);
+        if let Err(reason) = result {
+            let counters = &self.shared.counters;
+            Counters::one(match reason {
+                Dropped::Large => &counters.dropped_large,
+                Dropped::Expired => &counters.dropped_expired,
+                Dropped::Busy => &counters.dropped_busy,
+                Dropped::Memory => &counters.dropped_memory,
+                Dropped::Crowded => &counters.dropped_crowded,
+                Dropped::Flushed => &counters.dropped_flushed,
+            });
+            self.remove(object.key.hash);
+        }
+        result
+    }
+
+    /// Looks a key up. If flash must be read, `done` is called when that is over, maybe before this returns; otherwise
+    /// never.
+    pub fn lookup(&self, key: Key<'_>, now: u32, done: Box<dyn FnOnce(Option<Found>) + Send>) -> Lookup {
+        lookup::begin(&self.shared, key, now, done)
+    }
+
+    /// Whether a lookup may find an object with this hash. No I/O.
+    pub fn could_exist(&self, hash: KeyHash) -> bool {
+        let (group, set) = self.shared.locked(self.shared.division.shape.set(hash));
+        self.shared.newest(&group, set, hash, &[]) != Newest::Nothing
+    }
+
+    /// From now on no lookup finds an object with this hash, also none that is under way. Says whether flash may hold one;
+    /// then a recovery must be told of the removal, with the [`SmallStore::moment`] read after it.
+    pub fn remove(&self, hash: KeyHash) -> bool {
+        let (mut group, set) = self.shared.locked(self.shared.division.shape.set(hash));
+        self.shared.remove(&mut group, set, hash)
+    }
+
+    /// Removes what was inserted with this token, wherever it is by now. Of a newer object of the key it may take away, too;
+    /// never uncovers an older one. Says as [`SmallStore::remove`] does whether flash may hold it.
+    pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
+        let (mut group, set) = self.shared.locked(self.shared.division.shape.set(hash));
+        self.shared.bury(&mut group, set, hash, token) || self.shared.remove(&mut group, set, hash)
+    }
+
+    /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
+    pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
+        let (group, set) = self.shared.locked(self.shared.division.shape.set(hash));
+        self.shared.token(&group, set, hash) == Some(token)
+    }
+
+    /// All objects are gone, also for lookups under way. A recovery must be told of it, with the [`SmallStore::moment`] read
+    /// after it.
+    pub fn flush(&self) {
+        // Release: with `Shared::locked`; who sees an operation after the flush sees the flush.
+        self.shared.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The store's clock: what was written to flash before a removal has no greater moment than the one read after it.
+    pub fn moment(&self) -> u64 {
+        self.shared.log.moment()
+    }
+
+    /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and again; of
+    /// several threads that call it one works.
+    pub fn maintain(&self, now: u32) {
+        self.shared.maintain(now);
+    }
+
+    /// Brings all that was inserted on its way to flash, also from a segment that is not full.
+    pub fn seal(&self, now: u32) {
+        self.shared.log.seal_open();
+        self.shared.maintain(now);
+    }
+
+    pub fn stats(&self) -> Stats {
+        let shared = &self.shared;
+        let (free_log_segments, buffer_bytes) = shared.log.room();
+        Stats {
+            counts: shared.counters.read(),
+            page_objects: shared.page_objects.load(Ordering::Relaxed),
+            log_objects: shared.log_objects.load(Ordering::Relaxed),
+            tombstones: shared.tombstones.load(Ordering::Relaxed),
+            index_bytes: shared.index_bytes() as u64,
+            buffer_bytes: buffer_bytes as u64,
+            sets: u64::from(shared.division.shape.sets),
+            free_log_segments: free_log_segments as u64,
+        }
+    }
+
+    /// RAM in use: index and buffers.
+    pub fn memory_bytes(&self) -> usize {
+        self.shared.index_bytes() + self.shared.log.room().1
+    }
+
+    /// Asserts what always holds. Nothing may be under way.
+    pub fn verify(&self) {
+        self.shared.verify();
+    }
+}
+
+/// What the newest entry of a key, or its page's filter, says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Newest {
+    Nothing,
+    /// An entry of the log with this index has the key's tag.
+    Log {
+        index: usize,
+        page: u32,
+    },
+    /// The set's page may have it.
+    Page,
+}
+
+impl Shared {
+    /// The group of a set, and the set's place in it. A flush that the group has not seen takes effect.
+    fn locked(&self, set: u32) -> (Locked<'_>, usize) {
+        let group = self.groups[set as usize / SETS].lock().expect("no thread panics with a group");
+        let before = group.totals(&self.division.shape);
+        let mut locked = Locked { shared: self, group, before };
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if locked.epoch != epoch {
+            locked.clear(epoch);
+        }
+        (locked, set as usize % SETS)
+    }
+
+    fn index_bytes(&self) -> usize {
+        let segments = self.division.log.segments as usize;
+        let fixed = self.groups.len() * size_of::<Mutex<Group>>()
+            + segments * (size_of::<AtomicU64>() + size_of::<AtomicU32>());
+        fixed + self.group_bytes.load(Ordering::Relaxed) as usize
+    }
+
+    fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, Dropped> {
+        let bytes = page::record_bytes(object).ok_or(Dropped::Large)?;
+        if object.is_expired(now) {
+            return Err(Dropped::Expired);
+        }
+        if self.index_bytes() >= self.options.index_bytes {
+            return Err(Dropped::Memory);
+        }
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let place = self.log.append(&Addition::New(object, bytes)).ok_or(Dropped::Busy)?;
+        let shape = &self.division.shape;
+        let hash = object.key.hash;
+        let (mut group, set) = self.locked(shape.set(hash));
+        if group.epoch != epoch {
+            return Err(Dropped::Flushed);
+        }
+        if !self.publish(&mut group, set, hash, place.page) {
+            return Err(Dropped::Crowded);
+        }
+        Counters::one(&self.counters.inserted);
+        Counters::add(&self.counters.inserted_bytes, bytes);
+        Ok(Token(place.moment))
+    }
+
+    /// Makes an object in the log the newest of its key.
+    fn publish(&self, group: &mut Group, set: usize, hash: KeyHash, page: u32) -> bool {
+        let shape = &self.division.shape;
+        let tag = shape.tag(hash);
+        let twin = group
+            .entries(shape, set)
+            .position(|entry| matches!(entry, Entry::Object { page: p, tag: t, .. } if (p, t) == (page, tag)));
+        if let Some(index) = twin {
+            group.remove(shape, set, index);
+        }
+        group.push(shape, set, Entry::Object { page, hit: false, tag })
+    }
+
+    /// What a lookup would look at first; entries of these pages are known to be another key's.
+    fn newest(&self, group: &Group, set: usize, hash: KeyHash, foreign: &[u32]) -> Newest {
+        let shape = &self.division.shape;
+        let (tag, mark) = (shape.tag(hash), shape.mark(hash));
+        for (index, entry) in group.entries(shape, set).enumerate().rev() {
+            match entry {
+                Entry::Tombstone { mark: m } if m == mark => return Newest::Nothing,
+                Entry::Object { page, tag: t, .. } if t == tag && !foreign.contains(&page) => {
+                    return Newest::Log { index, page };
+                }
+                _ => {}
+            }
+        }
+        if group.may_hold(shape, set, hash) { Newest::Page } else { Newest::Nothing }
+    }
+
+    /// The token of what a lookup would find, if it finds anything.
+    fn token(&self, group: &Group, set: usize, hash: KeyHash) -> Option<Token> {
+        match self.newest(group, set, hash, &[]) {
+            Newest::Nothing => None,
+            Newest::Log { page, .. } => self.log.header(page).map(|header| Token(header.moment)),
+            Newest::Page => Some(page_token(group)),
+        }
+    }
+
+    /// Hides a key. Says whether flash may hold it.
+    fn remove(&self, group: &mut Group, set: usize, hash: KeyHash) -> bool {
+        if self.newest(group, set, hash, &[]) == Newest::Nothing {
+            return group.is_unclean(set);
+        }
+        let shape = &self.division.shape;
+        let room = group.tombstones() < usize::from(self.options.tombstones_per_group);
+        let pushed = room && group.push(shape, set, Entry::Tombstone { mark: shape.mark(hash) });
+        if !pushed {
+            Counters::one(&self.counters.voided_by_tombstones);
+            group.void(shape, set);
+        }
+        if !pushed || group.tombstones() > usize::from(self.options.tombstones_per_group) / 2 {
+            self.enqueue(group, shape.set(hash));
+        }
+        true
+    }
+
+    /// Puts a tombstone in the place of the entry with this token, if there is one that is not on its way to the page.
+    fn bury(&self, group: &mut Group, set: usize, hash: KeyHash, token: Token) -> bool {
+        let shape = &self.division.shape;
+        let is_it = |entry: Entry| match entry {
+            Entry::Object { page, tag, .. } => {
+                tag == shape.tag(hash) && self.log.header(page).is_some_and(|header| header.moment == token.0)
+            }
+            Entry::Tombstone { .. } => false,
+        };
+        let index = group.entries(shape, set).position(is_it);
+        let room = group.tombstones() < usize::from(self.options.tombstones_per_group);
+        let Some(index) = index.filter(|_| room && group.move_of(set).is_none()) else {
+            return false;
+        };
+        group.replace(shape, set, index, Entry::Tombstone { mark: shape.mark(hash) });
+        true
+    }
+
+    /// Has a group looked at for sets to mend.
+    fn enqueue(&self, group: &mut Group, set: u32) {
+        if !group.queued {
+            group.queued = true;
+            self.queue.lock().expect("no thread panics with the queue").push_back(set / SETS as u32);
+        }
+    }
+
+    /// A set's page, or a page of the log, by its number in the area.
+    fn offset(&self, number: u32) -> u64 {
+        self.area.start + u64::from(number) * PAGE as u64
+    }
+
+    fn verify(&self) {
+        let mut totals = Totals::default();
+        for index in 0..self.groups.len() {
+            let (group, _) = self.locked((index * SETS) as u32);
+            group.verify(&self.division.shape);
+            assert!(group.moves.is_empty(), "a page is being written");
+            for set in 0..SETS {
+                for entry in group.entries(&self.division.shape, set) {
+                    let alive = !matches!(entry, Entry::Object { page, .. } if !self.log.is_used(page));
+                    assert!(alive, "{entry:?} of set {set} of group {index} is in no segment");
+                }
+            }
+            let own = group.totals(&self.division.shape);
+            totals.page_objects += own.page_objects;
+            totals.log_objects += own.log_objects;
+            totals.tombstones += own.tombstones;
+            totals.bytes += own.bytes;
+        }
+        let sum = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as usize;
+        assert_eq!(sum(&self.page_objects), totals.page_objects);
+        assert_eq!(sum(&self.log_objects), totals.log_objects);
+        assert_eq!(sum(&self.tombstones), totals.tombstones);
+        assert_eq!(sum(&self.group_bytes), totals.bytes);
+        self.log.verify();
+    }
+}
+
+fn page_token(group: &Group) -> Token {
+    Token(IN_PAGE | u64::from(group.version))
+}
+
+/// A locked group. When it is unlocked, what changed is added to the totals.
+struct Locked<'a> {
+    shared: &'a Shared,
+    group: MutexGuard<'a, Group>,
+    before: Totals,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Group;
+
+    fn deref(&self) -> &Group {
+        &self.group
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Group {
+        &mut self.group
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        let (before, after) = (self.before, self.group.totals(&self.shared.division.shape));
+        let shift = |counter: &AtomicU64, before: usize, after: usize| {
+            if before != after {
+                counter.fetch_add((after as u64).wrapping_sub(before as u64), Ordering::Relaxed);
+            }
+        };
+        shift(&self.shared.page_objects, before.page_objects, after.page_objects);
+        shift(&self.shared.log_objects, before.log_objects, after.log_objects);
+        shift(&self.shared.tombstones, before.tombstones, after.tombstones);
+        shift(&self.shared.group_bytes, before.bytes, after.bytes);
+    }
+}

@@ -1,0 +1,350 @@
+//! Pages are composed of what a set has in the log and of what its page held, and written.
+//!
+//! ```text
+//! begin: entries and hit bits are noted      group's lock
+//! read:  the old page, pages of the log      no lock; many at once
+//! compose                                    no lock
+//! install: the new page answers, from RAM    group's lock
+//! write                                      no lock; many at once
+//! end:   the noted entries end               group's lock
+//! ```
+//! The order in which objects have a claim to room: those of the log, newest first; those of the page that were hit; the
+//! others as they lie. So what was hit is kept once over what was not. What finds no room hides older versions as well.
+
+use super::group::{Entry, Group, Move, SETS};
+use super::log::{Tail, is_expected};
+use super::page::{self, Header, PAGE, Record, Writer};
+use super::stats::Counters;
+use super::{Newest, Shared};
+use crate::device::{Buffer, Direction, Outcome, Request};
+use crate::object::{KeyHash, is_past};
+use std::sync::Arc;
+use std::sync::mpsc;
+
+/// A page on its way.
+struct Job {
+    number: u32,
+    /// The log's clock when the entries were noted.
+    moment: u64,
+    generation: u8,
+    entries: Vec<Entry>,
+    hits: Vec<u8>,
+    old: Option<Buffer>,
+    /// Pages of the log that have the set's objects; none if one cannot be read.
+    log: Vec<(u32, Option<Buffer>)>,
+}
+
+/// A new page, and what it holds.
+struct Composed {
+    page: Buffer,
+    hashes: Vec<KeyHash>,
+    moved: usize,
+}
+
+struct Composer<'a> {
+    shared: &'a Shared,
+    number: u32,
+    now: u32,
+    writer: Writer<'a>,
+    hashes: Vec<KeyHash>,
+    hidden: Vec<u64>,
+    hidden_tags: Vec<u64>,
+}
+
+impl Shared {
+    /// Rewrites the pages of these sets with all they have in the log. Waits for the device.
+    pub(super) fn move_sets(&self, sets: &[u32], tail: Option<&Tail>, now: u32) {
+        for window in sets.chunks(self.options.moves_at_once) {
+            let mut jobs: Vec<Job> = window.iter().filter_map(|&set| self.begin_move(set)).collect();
+            self.read_for(&mut jobs, tail);
+            let composed: Vec<_> = jobs.iter().map(|job| self.compose(job, now)).collect();
+            let mut writes = Vec::new();
+            let mut ends = Vec::new();
+            for (job, composed) in jobs.into_iter().zip(composed) {
+                if self.install(&job, &composed.page) {
+                    writes.push((Direction::Write, self.division.first_set + job.number, composed.page));
+                    ends.push((job, composed.hashes, composed.moved));
+                }
+            }
+            let written = self.transfer(writes);
+            for ((job, hashes, moved), written) in ends.into_iter().zip(written) {
+                self.end_move(&job, &hashes, moved, written.is_some());
+            }
+        }
+    }
+
+    fn begin_move(&self, number: u32) -> Option<Job> {
+        let (mut group, set) = self.locked(number);
+        let nothing = group.len(set) == 0 && !group.is_unclean(set);
+        if nothing || group.move_of(set).is_some() {
+            return None;
+        }
+        let shape = &self.division.shape;
+        let entries: Vec<Entry> = group.entries(shape, set).collect();
+        let taken = entries.len() as u8;
+        group.moves.push(Move { set: set as u8, taken, image: None, void: false });
+        let old = (group.objects(set) != 0).then(|| Buffer::zeroed(PAGE));
+        let hits = group.hits(shape, set).to_vec();
+        let generation = group.generation(set).wrapping_add(1);
+        // Read under the lock: what is removed later is removed at this moment or a later one.
+        let moment = self.log.moment();
+        Some(Job { number, moment, generation, entries, hits, old, log: Vec::new() })
+    }
+
+    fn read_for(&self, jobs: &mut [Job], tail: Option<&Tail>) {
+        let mut reads = Vec::new();
+        let mut places = Vec::new();
+        for (index, job) in jobs.iter_mut().enumerate() {
+            if let Some(buffer) = job.old.take() {
+                places.push((index, None));
+                reads.push((Direction::Read, self.division.first_set + job.number, buffer));
+            }
+            for &entry in &job.entries {
+                let Entry::Object { page, .. } = entry else { continue };
+                if job.log.iter().any(|&(known, _)| known == page) {
+                    continue;
+                }
+                let copy = tail.and_then(|tail| self.copy_of_tail(tail, page)).or_else(|| self.log.copy(page));
+                if copy.is_none() {
+                    places.push((index, Some(job.log.len())));
+                    let header = self.log.header(page).expect("an entry's segment is in use");
+                    reads.push((Direction::Read, header.number, Buffer::zeroed(PAGE)));
+                }
+                job.log.push((page, copy));
+            }
+        }
+        Counters::add(&self.counters.bytes_read_to_move, reads.len() * PAGE);
+        for ((index, place), buffer) in places.into_iter().zip(self.transfer(reads)) {
+            let job = &mut jobs[index];
+            match place {
+                None => job.old = buffer.filter(|page| self.is_old_page(job.number, job.generation, page)),
+                Some(at) => job.log[at].1 = buffer,
+            }
+        }
+        let salt = self.options.salt;
+        for (page, copy) in jobs.iter_mut().flat_map(|job| &mut job.log) {
+            if copy.as_ref().is_some_and(|copy| !is_expected(copy, salt, self.log.header(*page))) {
+                Counters::one(&self.counters.corrupt_pages);
+                *copy = None;
+            }
+        }
+    }
+
+    fn is_old_page(&self, number: u32, next: u8, page: &[u8]) -> bool {
+        let expected = (self.division.first_set + number, next.wrapping_sub(1));
+        let right =
+            page::open(page, self.options.salt).is_some_and(|header| (header.number, header.generation) == expected);
+        if !right {
+            Counters::one(&self.counters.corrupt_pages);
+        }
+        right
+    }
+
+    fn copy_of_tail(&self, tail: &Tail, page: u32) -> Option<Buffer> {
+        let pages = self.log.layout.pages_per_segment;
+        let bytes = tail.buffer.as_ref().filter(|_| page / pages == tail.segment)?;
+        let mut copy = Buffer::zeroed(PAGE);
+        copy.copy_from_slice(&bytes[(page % pages) as usize * PAGE..][..PAGE]);
+        Some(copy)
+    }
+
+    /// Transfers of pages by their numbers, all at once; none for one that failed.
+    pub(super) fn transfer(&self, transfers: Vec<(Direction, u32, Buffer)>) -> Vec<Option<Buffer>> {
+        let (sender, receiver) = mpsc::channel();
+        let mut results: Vec<Option<Buffer>> = Vec::new();
+        results.resize_with(transfers.len(), || None);
+        for (index, (direction, number, buffer)) in transfers.into_iter().enumerate() {
+            let sender = sender.clone();
+            let done = move |outcome: Outcome| sender.send((index, direction, outcome)).expect("the receiver waits");
+            let mut request = Request { direction, offset: self.offset(number), buffer, done: Box::new(done) };
+            while let Err(refused) = self.device.submit(request) {
+                self.device.wait_for_room();
+                request = refused;
+            }
+        }
+        drop(sender);
+        for (index, direction, outcome) in receiver {
+            match (outcome.result, direction) {
+                (Ok(()), _) => results[index] = Some(outcome.buffer),
+                (Err(_), Direction::Read) => Counters::one(&self.counters.read_errors),
+                (Err(_), Direction::Write) => Counters::one(&self.counters.write_errors),
+            }
+        }
+        results
+    }
+
+    fn compose(&self, job: &Job, now: u32) -> Composed {
+        let mut page = Buffer::zeroed(PAGE);
+        let writer = Writer::resume(&mut page, 0, 0);
+        let (hashes, hidden, hidden_tags) = (Vec::new(), Vec::new(), Vec::new());
+        let mut composer = Composer { shared: self, number: job.number, now, writer, hashes, hidden, hidden_tags };
+        for &entry in job.entries.iter().rev() {
+            match entry {
+                Entry::Tombstone { mark } => composer.hidden.push(mark),
+                Entry::Object { page, tag, .. } => {
+                    let (_, bytes) = job.log.iter().find(|&&(known, _)| known == page).expect("it was asked for");
+                    composer.add_from_log(bytes.as_deref(), tag);
+                }
+            }
+        }
+        let moved = composer.hashes.len();
+        if let Some(old) = &job.old {
+            let is_hit =
+                |position: usize| job.hits.get(position / 8).is_some_and(|byte| byte & 1 << (position % 8) != 0);
+            for wanted in [true, false] {
+                let chosen = page::records(old).enumerate().filter(|&(position, _)| is_hit(position) == wanted);
+                chosen.for_each(|(_, record)| composer.add(old, &record));
+            }
+        }
+        let Composer { writer, hashes, .. } = composer;
+        let number = self.division.first_set + job.number;
+        writer.seal(self.options.salt, Header { number, moment: job.moment, generation: job.generation });
+        Composed { page, hashes, moved }
+    }
+
+    /// The record that an entry with this tag means: the last one of the page.
+    pub(super) fn tagged(&self, number: u32, tag: u64, page: &[u8]) -> Option<(KeyHash, Record)> {
+        let shape = &self.division.shape;
+        let hashed = page::records(page).map(|record| (record.hash(page), record));
+        hashed.filter(|&(hash, _)| shape.tag(hash) == tag && shape.set(hash) == number).last()
+    }
+
+    /// From now on the new page answers. Says whether it is to be written.
+    fn install(&self, job: &Job, page: &Buffer) -> bool {
+        let mut image = Buffer::zeroed(PAGE);
+        image.copy_from_slice(page);
+        let (mut group, set) = self.locked(job.number);
+        let underway = group.move_of(set).expect("it is under way");
+        if underway.void {
+            forget(&mut group, set);
+            return false;
+        }
+        underway.image = Some(Arc::new(image));
+        group.version = group.version.wrapping_add(1);
+        true
+    }
+
+    fn end_move(&self, job: &Job, hashes: &[KeyHash], moved: usize, written: bool) {
+        let shape = &self.division.shape;
+        let (mut group, set) = self.locked(job.number);
+        let (void, taken) = group.move_of(set).map(|m| (m.void, usize::from(m.taken))).expect("it is under way");
+        forget(&mut group, set);
+        if written {
+            Counters::one(&self.counters.pages_written);
+            Counters::add(&self.counters.set_bytes_written, PAGE);
+        }
+        if written && !void {
+            group.remove_oldest(shape, set, taken);
+            group.set_page(shape, set, job.generation, hashes);
+            group.set_unclean(set, false);
+            Counters::add(&self.counters.moved, moved);
+            return;
+        }
+        if !void {
+            Counters::add(&self.counters.ended_failed, hashes.len());
+            self.void_failed(&mut group, set, job.number);
+        }
+        // Whatever lies there now, the next page must differ from it.
+        group.set_generation(set, job.generation);
+    }
+
+    /// Empties a set whose page cannot be read or written.
+    pub(super) fn void_failed(&self, group: &mut Group, set: usize, number: u32) {
+        Counters::one(&self.counters.voided_by_failure);
+        group.void(&self.division.shape, set);
+        self.enqueue(group, number);
+    }
+
+    /// The sets of a group that are to be mended.
+    pub(super) fn sets_to_mend(&self, index: u32) -> Vec<u32> {
+        let shape = &self.division.shape;
+        let first = index * SETS as u32;
+        let (mut group, _) = self.locked(first);
+        group.queued = false;
+        let present = SETS.min((shape.sets - first) as usize);
+        let tombstones =
+            |set| group.entries(shape, set).filter(|entry| matches!(entry, Entry::Tombstone { .. })).count();
+        let keep = usize::from(self.options.tombstones_per_group) / 4;
+        let keep = if group.tombstones() > 2 * keep { keep } else { usize::MAX };
+        let sets = super::choose::mend((0..present).map(|set| (tombstones(set), group.is_unclean(set))), keep);
+        sets.into_iter().map(|set| first + set as u32).collect()
+    }
+
+    /// Ends an entry of the log whose object ends. If the set's page may hold an older one, a tombstone hides that.
+    pub(super) fn end_entry(&self, hash: KeyHash, page: u32) {
+        let shape = &self.division.shape;
+        let (mut group, set) = self.locked(shape.set(hash));
+        let Some(index) = self.entry_at(&group, set, hash, page) else {
+            return;
+        };
+        if !group.may_hold(shape, set, hash) {
+            group.remove(shape, set, index);
+        } else if group.tombstones() < usize::from(self.options.tombstones_per_group) {
+            group.replace(shape, set, index, Entry::Tombstone { mark: shape.mark(hash) });
+        } else {
+            Counters::one(&self.counters.voided_by_tombstones);
+            group.void(shape, set);
+            self.enqueue(&mut group, shape.set(hash));
+        }
+    }
+
+    /// The index of the entry of this page with this hash's tag.
+    pub(super) fn entry_at(&self, group: &Group, set: usize, hash: KeyHash, page: u32) -> Option<usize> {
+        let shape = &self.division.shape;
+        let wanted = (page, shape.tag(hash));
+        group
+            .entries(shape, set)
+            .position(|entry| matches!(entry, Entry::Object { page, tag, .. } if (page, tag) == wanted))
+    }
+
+    /// Puts an object's other place in the log in the place of its old one. Says whether it was still the newest.
+    pub(super) fn swap_entry(&self, hash: KeyHash, old: u32, new: u32) -> bool {
+        let (mut group, set) = self.locked(self.division.shape.set(hash));
+        match self.newest(&group, set, hash, &[]) {
+            Newest::Log { index, page } if page == old => {
+                group.remove(&self.division.shape, set, index);
+                self.publish(&mut group, set, hash, new)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn forget(group: &mut Group, set: usize) {
+    group.moves.retain(|m| usize::from(m.set) != set);
+    if group.moves.is_empty() {
+        group.moves = Vec::new();
+    }
+    group.version = group.version.wrapping_add(1);
+}
+
+impl Composer<'_> {
+    fn add_from_log(&mut self, page: Option<&[u8]>, tag: u64) {
+        let Some(bytes) = page else {
+            self.hidden_tags.push(tag);
+            Counters::one(&self.shared.counters.ended_failed);
+            return;
+        };
+        if let Some((_, record)) = self.shared.tagged(self.number, tag, bytes) {
+            self.add(bytes, &record);
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8], record: &Record) {
+        let shape = &self.shared.division.shape;
+        let hash = record.hash(bytes);
+        let (mark, tag) = (shape.mark(hash), shape.tag(hash));
+        if self.hashes.contains(&hash) || self.hidden.contains(&mark) || self.hidden_tags.contains(&tag) {
+            return;
+        }
+        if is_past(record.expiry, self.now) {
+            Counters::one(&self.shared.counters.ended_expired);
+            self.hidden.push(mark);
+        } else if self.writer.push_record(&bytes[record.range.clone()]) {
+            self.hashes.push(hash);
+        } else {
+            Counters::one(&self.shared.counters.ended_evicted);
+            self.hidden.push(mark);
+        }
+    }
+}

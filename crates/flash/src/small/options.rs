@@ -1,0 +1,170 @@
+//! What can be chosen, and how an area is divided by it.
+
+use super::filter::Width;
+use super::group::{SETS, Shape};
+use super::log::Layout;
+use super::page::PAGE;
+use crate::Error;
+use std::ops::Range;
+
+/// The pages before the log that say where it begins.
+pub(crate) const MARKS: u32 = 2;
+/// Segments of a log at least: one open, one for objects that get another life, two being written or reclaimed, and as many
+/// that rest.
+const SEGMENTS_LEAST: u32 = 8;
+/// Buffers of the log when nothing of it is written.
+const KEPT_SEGMENTS: u32 = 4;
+
+/// Options of the small-object store.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Share of the area for the log before the sets, percent, at most 50. With 0 each object goes to its set's page
+    /// alone. More makes page writes rarer, and costs four bytes of RAM for each object in the log.
+    pub log_percent: u8,
+    /// A set's page is rewritten for so many objects of the log at least. When the log's end comes to an object with fewer
+    /// others of its set, it ends, or goes to the log's front if it was hit. With 1 no object ends there.
+    pub move_threshold: u8,
+    /// Quarters of a bit that a set's filter has per object, 4 to 64. 21 let one in twelve absent keys pass.
+    pub filter_quarter_bits: u16,
+    /// Bytes of a segment of the log, whole pages: what is written and reclaimed at once. Smaller in small areas.
+    pub segment_bytes: usize,
+    /// Full segments in RAM at most, so that inserts go on while the device is busy.
+    pub buffers: usize,
+    /// Tombstones of each [`SETS`] neighbouring sets at most. From half of it on pages are rewritten to apply them; one set is
+    /// emptied for each one beyond.
+    pub tombstones_per_group: u16,
+    /// Bytes of RAM for filters, log index and tombstones at most.
+    pub index_bytes: usize,
+    /// Pages that are composed and written at once.
+    pub moves_at_once: usize,
+    /// Seed of all checksums: pages written with another one are none. Choose another for each new area.
+    pub salt: u64,
+}
+
+impl Default for Options {
+    /// For objects of 300 B: 1.4 B of RAM per object.
+    fn default() -> Self {
+        Self {
+            log_percent: 15,
+            move_threshold: 1,
+            filter_quarter_bits: 21,
+            segment_bytes: 256 << 10,
+            buffers: 4,
+            tombstones_per_group: SETS as u16,
+            index_bytes: usize::MAX,
+            moves_at_once: 32,
+            salt: 0,
+        }
+    }
+}
+
+/// An area, divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Division {
+    pub shape: Shape,
+    pub log: Layout,
+    /// The number of the first set's page in the area.
+    pub first_set: u32,
+}
+
+impl Options {
+    pub(crate) fn divide(&self, area: &Range<u64>) -> Result<Division, Error> {
+        self.check()?;
+        let refuse = |message: String| Err(Error::Options(message));
+        let bytes = area.end.saturating_sub(area.start);
+        let aligned = area.start.is_multiple_of(PAGE as u64) && bytes.is_multiple_of(PAGE as u64);
+        let blocks = u32::try_from(bytes / PAGE as u64).unwrap_or(0);
+        if !aligned || blocks == 0 {
+            return refuse(format!("an area of small objects has whole pages, below 16 TiB; this is {area:?}"));
+        }
+        let most = (self.segment_bytes / PAGE) as u32;
+        let (log, first_set) = if self.log_percent == 0 {
+            (
+                Layout {
+                    segments: KEPT_SEGMENTS,
+                    pages_per_segment: most,
+                    first_block: None,
+                    buffers: KEPT_SEGMENTS as usize,
+                    salt: self.salt,
+                },
+                0,
+            )
+        } else {
+            let pages = (u64::from(blocks) * u64::from(self.log_percent) / 100) as u32;
+            let pages_per_segment = most.min(pages / (2 * SEGMENTS_LEAST)).max(1);
+            let segments = pages / pages_per_segment;
+            if segments < SEGMENTS_LEAST {
+                let percent = self.log_percent;
+                return refuse(format!(
+                    "{percent} % of {bytes} bytes are no log of {SEGMENTS_LEAST} pages: raise the log's share or the size"
+                ));
+            }
+            let layout = Layout {
+                segments,
+                pages_per_segment,
+                first_block: Some(MARKS),
+                buffers: self.buffers,
+                salt: self.salt,
+            };
+            (layout, MARKS + segments * pages_per_segment)
+        };
+        if first_set >= blocks {
+            return refuse(format!("{bytes} bytes have no room for sets beside the log: raise the size"));
+        }
+        let shape =
+            Shape::new(blocks - first_set, log.segments * log.pages_per_segment, Width::of(self.filter_quarter_bits));
+        Ok(Division { shape, log, first_set })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let problem = if self.log_percent > 50 {
+            format!("a log share of {} %: at most 50", self.log_percent)
+        } else if self.move_threshold == 0 {
+            "a move threshold of 0 objects: at least 1".to_owned()
+        } else if !(4..=64).contains(&self.filter_quarter_bits) {
+            format!("{} quarters of a filter bit per object: 4 to 64", self.filter_quarter_bits)
+        } else if self.segment_bytes < PAGE || !self.segment_bytes.is_multiple_of(PAGE) || self.segment_bytes > 1 << 30
+        {
+            format!("a log segment of {} bytes: whole pages of {PAGE}, at most 1 GiB", self.segment_bytes)
+        } else if self.buffers == 0 || self.moves_at_once == 0 {
+            "no buffer for the log, or no page written at once: at least 1".to_owned()
+        } else {
+            return Ok(());
+        };
+        Err(Error::Options(problem))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_area_is_divided_by_the_share_of_the_log() {
+        let area = 4096..4096 + (1 << 30);
+        for (percent, segments, first_set) in [(0, 4, 0), (5, 204, 2 + 204 * 64), (50, 2048, 2 + 2048 * 64)] {
+            let options = Options { log_percent: percent, ..Options::default() };
+            let division = options.divide(&area).unwrap();
+            assert_eq!((division.log.segments, division.first_set), (segments, first_set));
+            assert_eq!(division.shape.sets, (1 << 18) - first_set);
+        }
+        let small = Options::default().divide(&(0..1 << 20)).unwrap();
+        assert_eq!((small.log.pages_per_segment, small.log.segments), (2, 19));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_with_the_limit() {
+        let refused = |options: Options, area: Range<u64>, part: &str| {
+            let message = options.divide(&area).unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        };
+        let area = 0..1 << 24;
+        refused(Options { log_percent: 51, ..Options::default() }, area.clone(), "at most 50");
+        refused(Options { move_threshold: 0, ..Options::default() }, area.clone(), "at least 1");
+        refused(Options { filter_quarter_bits: 65, ..Options::default() }, area.clone(), "4 to 64");
+        refused(Options { segment_bytes: 5000, ..Options::default() }, area.clone(), "whole pages");
+        refused(Options { buffers: 0, ..Options::default() }, area, "at least 1");
+        refused(Options::default(), 0..5000, "whole pages");
+        refused(Options::default(), 0..1 << 15, "raise the log's share");
+    }
+}

@@ -1,0 +1,304 @@
+//! A page of 4 KiB with small objects: a set's page, or a page of the log.
+//!
+//! ```text
+//!  0        8        16       20       22       24   25  28
+//!  +--------+--------+--------+--------+--------+----+---+----------+----------+------------+
+//!  |checksum| moment | number | objects|  end   |gen | 0 | record   | record   | ... zeros  |
+//!  +--------+--------+--------+--------+--------+----+---+----------+----------+------------+
+//!
+//!  record
+//!  0          1                                              3
+//!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
+//!  |key bytes | value bytes:11 flags:1 expiry:1 attributes:1 |[flags]|[expiry]|[attribute]| key | value |
+//!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
+//! ```
+//! All numbers are little-endian. The checksum is XXH3 of all that follows it, with the area's salt as its seed: what
+//! another cache left there never passes. `number` is the page's place in the area, `end` where the records end. `moment`
+//! is the log's clock when the page was begun (log) or composed (set); `gen` counts a set's pages, modulo 256. The first
+//! record of a set's page is the last to go; the last record of a log page is the newest. Fields in brackets are there if
+//! their bit is set: otherwise 0.
+
+use crate::device::BLOCK;
+use crate::object::{KeyHash, Object};
+use std::ops::Range;
+use twox_hash::XxHash3_64;
+
+/// Bytes of a page.
+pub const PAGE: usize = BLOCK;
+/// Where the records begin.
+pub(crate) const HEADER: usize = 28;
+/// The longest record: objects under 2 KiB, with all that is stored beside key and value.
+pub const RECORD_MOST: usize = 2048;
+
+const RECORD_HEADER: usize = 3;
+const VALUE_BITS: u16 = (1 << 11) - 1;
+const FLAGS: u16 = 1 << 11;
+const EXPIRY: u16 = 1 << 12;
+const ATTRIBUTES: u16 = 1 << 13;
+/// Records of a page at most, so that a byte counts them.
+pub(crate) const OBJECTS_MOST: usize = 255;
+
+const _: () = assert!(PAGE == 4096 && RECORD_MOST <= VALUE_BITS as usize + 1);
+const _: () = assert!((PAGE - HEADER) / RECORD_MOST >= 1);
+
+/// Bytes of an object's record; none if it is no small object.
+pub fn record_bytes(object: &Object<'_>) -> Option<usize> {
+    let optional = 4 * usize::from(object.client_flags != 0)
+        + 4 * usize::from(object.expiry != 0)
+        + usize::from(object.attributes != 0);
+    let bytes = RECORD_HEADER + optional + object.key.bytes.len() + object.value_bytes();
+    let key = (1..=usize::from(u8::MAX)).contains(&object.key.bytes.len());
+    (key && bytes <= RECORD_MOST).then_some(bytes)
+}
+
+/// What the header says of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub number: u32,
+    pub moment: u64,
+    pub generation: u8,
+}
+
+/// Records on their way into a page.
+pub(crate) struct Writer<'a> {
+    page: &'a mut [u8],
+    end: usize,
+    objects: usize,
+}
+
+impl<'a> Writer<'a> {
+    /// Goes on where a page ends that has no checksum yet; `end` and `objects` are 0 for an empty one.
+    pub fn resume(page: &'a mut [u8], end: usize, objects: usize) -> Self {
+        assert_eq!(page.len(), PAGE);
+        Self { page, end: end.max(HEADER), objects }
+    }
+
+    pub fn end(&self) -> usize {
+        self.end
+    }
+
+    pub fn objects(&self) -> usize {
+        self.objects
+    }
+
+    fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if self.end + bytes > PAGE || self.objects == OBJECTS_MOST {
+            return None;
+        }
+        let place = &mut self.page[self.end..self.end + bytes];
+        self.end += bytes;
+        self.objects += 1;
+        Some(place)
+    }
+
+    /// Copies a record as it is. Says whether there was room.
+    pub fn push_record(&mut self, record: &[u8]) -> bool {
+        self.place(record.len()).map(|place| place.copy_from_slice(record)).is_some()
+    }
+
+    /// Writes an object's record of so many bytes. Says whether there was room.
+    pub fn push(&mut self, object: &Object<'_>, bytes: usize) -> bool {
+        let Some(place) = self.place(bytes) else {
+            return false;
+        };
+        let mut lengths = object.value_bytes() as u16;
+        let mut at = RECORD_HEADER;
+        let mut put = |bytes: &[u8]| {
+            place[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        if object.client_flags != 0 {
+            lengths |= FLAGS;
+            put(&object.client_flags.to_le_bytes());
+        }
+        if object.expiry != 0 {
+            lengths |= EXPIRY;
+            put(&object.expiry.to_le_bytes());
+        }
+        if object.attributes != 0 {
+            lengths |= ATTRIBUTES;
+            put(&[object.attributes]);
+        }
+        put(object.key.bytes);
+        object.value.iter().for_each(|part| put(part));
+        assert_eq!(at, bytes, "the record has another length");
+        place[0] = object.key.bytes.len() as u8;
+        place[1..RECORD_HEADER].copy_from_slice(&lengths.to_le_bytes());
+        true
+    }
+
+    /// Writes the header; the page is whole then.
+    pub fn seal(self, salt: u64, header: Header) {
+        self.page[self.end..].fill(0);
+        self.page[8..16].copy_from_slice(&header.moment.to_le_bytes());
+        self.page[16..20].copy_from_slice(&header.number.to_le_bytes());
+        self.page[20..22].copy_from_slice(&(self.objects as u16).to_le_bytes());
+        self.page[22..24].copy_from_slice(&(self.end as u16).to_le_bytes());
+        self.page[24..HEADER].copy_from_slice(&[header.generation, 0, 0, 0]);
+        let checksum = checksum(salt, self.page);
+        self.page[..8].copy_from_slice(&checksum.to_le_bytes());
+    }
+}
+
+fn checksum(salt: u64, page: &[u8]) -> u64 {
+    XxHash3_64::oneshot_with_seed(salt, &page[8..])
+}
+
+/// The header of a whole page with the right checksum.
+pub(crate) fn open(page: &[u8], salt: u64) -> Option<Header> {
+    let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"));
+    let end = usize::from(u16::from_le_bytes([page[22], page[23]]));
+    if page.len() != PAGE || word(0) != checksum(salt, page) || !(HEADER..=PAGE).contains(&end) {
+        return None;
+    }
+    let number = u32::from_le_bytes(page[16..20].try_into().expect("four bytes"));
+    Some(Header { number, moment: word(8), generation: page[24] })
+}
+
+/// An object as it lies in a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// All of it.
+    pub range: Range<usize>,
+    pub key: Range<usize>,
+    pub value: Range<usize>,
+    pub client_flags: u32,
+    pub expiry: u32,
+    pub attributes: u8,
+}
+
+impl Record {
+    pub fn hash(&self, page: &[u8]) -> KeyHash {
+        KeyHash::of(&page[self.key.clone()])
+    }
+
+    /// The record that begins here and ends before the end of the page.
+    fn read(page: &[u8], start: usize, end: usize) -> Option<Self> {
+        let take = |at: &mut usize, bytes: usize| {
+            let range = *at..*at + bytes;
+            *at += bytes;
+            (*at <= end).then_some(range)
+        };
+        let mut at = start;
+        let head = take(&mut at, RECORD_HEADER)?;
+        let lengths = u16::from_le_bytes([page[head.start + 1], page[head.start + 2]]);
+        let mut number = |bit: u16| {
+            if lengths & bit == 0 {
+                return Some(0);
+            }
+            Some(u32::from_le_bytes(page[take(&mut at, 4)?].try_into().expect("four bytes")))
+        };
+        let client_flags = number(FLAGS)?;
+        let expiry = number(EXPIRY)?;
+        let attributes = if lengths & ATTRIBUTES == 0 { 0 } else { page[take(&mut at, 1)?.start] };
+        let key = take(&mut at, usize::from(page[head.start])).filter(|key| !key.is_empty())?;
+        let value = take(&mut at, usize::from(lengths & VALUE_BITS))?;
+        Some(Self { range: start..at, key, value, client_flags, expiry, attributes })
+    }
+}
+
+/// The records of a page that [`open`] approved, first to last.
+pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Record> + '_ {
+    let objects = usize::from(u16::from_le_bytes([page[20], page[21]])).min(OBJECTS_MOST);
+    let end = usize::from(u16::from_le_bytes([page[22], page[23]])).min(PAGE);
+    unsealed(page, end, objects)
+}
+
+/// The records of a page that has no header yet.
+pub(crate) fn unsealed(page: &[u8], end: usize, objects: usize) -> impl Iterator<Item = Record> + '_ {
+    let mut at = HEADER;
+    (0..objects).map_while(move |_| {
+        let record = Record::read(page, at, end)?;
+        at = record.range.end;
+        Some(record)
+    })
+}
+
+/// The record of a key, with its position.
+pub(crate) fn find(page: &[u8], key: &[u8]) -> Option<(usize, Record)> {
+    records(page).enumerate().find(|(_, record)| &page[record.key.clone()] == key)
+}
+
+/// An object of two parts, for tests.
+#[cfg(test)]
+pub(crate) fn object<'a>(key: &'a [u8], value: &'a [&'a [u8]], expiry: u32) -> Object<'a> {
+    Object { key: crate::object::Key::new(key), value, client_flags: 0, attributes: 0, expiry }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Buffer;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    #[test]
+    fn a_page_is_these_bytes() {
+        let mut page = Buffer::zeroed(PAGE);
+        let mut writer = Writer::resume(&mut page, 0, 0);
+        let parts: &[&[u8]] = &[b"va", b"lue"];
+        let full = Object { client_flags: 0x0102_0304, attributes: 9, ..object(b"key", parts, 0x0a0b_0c0d) };
+        let bare = object(b"k", &[b"v"], 0);
+        for object in [full, bare] {
+            let bytes = record_bytes(&object).unwrap();
+            assert!(writer.push(&object, bytes));
+        }
+        let header = Header { number: 7, moment: 0x1122_3344_5566_7788, generation: 5 };
+        writer.seal(42, header);
+        let expected = "8877665544332211".to_owned() // moment
+            + "07000000" // number
+            + "0200" // objects
+            + "3500" // end
+            + "05000000" // generation
+            + "03" + "0538" + "04030201" + "0d0c0b0a" + "09" + "6b6579" + "76616c7565"
+            + "01" + "0100" + "6b" + "76";
+        assert_eq!(hex(&page[8..0x35]), expected);
+        assert_eq!(hex(&page[..8]), CHECKSUM);
+        assert!(page[0x35..].iter().all(|&b| b == 0));
+        assert_eq!(open(&page, 42), Some(header));
+        let all: Vec<_> = records(&page).collect();
+        assert_eq!((&page[all[0].key.clone()], &page[all[0].value.clone()]), (&b"key"[..], &b"value"[..]));
+        assert_eq!((all[0].client_flags, all[0].attributes, all[0].expiry), (0x0102_0304, 9, 0x0a0b_0c0d));
+        assert_eq!((all[1].client_flags, all[1].attributes, all[1].expiry), (0, 0, 0));
+        assert_eq!(find(&page, b"k"), Some((1, all[1].clone())));
+    }
+
+    const CHECKSUM: &str = "273815127331f3a0";
+
+    #[test]
+    fn a_changed_bit_anywhere_or_another_salt_is_seen() {
+        let mut page = Buffer::zeroed(PAGE);
+        let mut writer = Writer::resume(&mut page, 0, 0);
+        assert!(writer.push(&object(b"key", &[b"value"], 0), 11));
+        writer.seal(1, Header { number: 0, moment: 1, generation: 0 });
+        assert!(open(&page, 1).is_some() && open(&page, 2).is_none());
+        for at in (0..64).chain([PAGE - 1]) {
+            page[at] ^= 16;
+            assert_eq!(open(&page, 1), None, "byte {at}");
+            page[at] ^= 16;
+        }
+    }
+
+    #[test]
+    fn only_small_objects_have_records() {
+        let value = [0u8; RECORD_MOST];
+        let bytes = |key: &[u8], value: &[u8], expiry| record_bytes(&object(key, &[value], expiry));
+        assert_eq!(bytes(b"k", &value[..2044], 0), Some(RECORD_MOST));
+        assert_eq!(bytes(b"k", &value[..2045], 0), None);
+        assert_eq!(bytes(b"k", &value[..2044], 1), None);
+        assert_eq!(bytes(b"", b"v", 0), None);
+        assert_eq!(bytes(&[7; 256], b"v", 0), None);
+    }
+
+    #[test]
+    fn records_that_lie_about_their_length_end_the_page() {
+        let mut page = Buffer::zeroed(PAGE);
+        page[20..24].copy_from_slice(&[255, 0, 0, 16]);
+        page[HEADER] = 250;
+        page[HEADER + 1..HEADER + 3].copy_from_slice(&[255, 255]);
+        page[PAGE - 5] = 250;
+        assert_eq!(records(&page).count(), 1);
+    }
+}

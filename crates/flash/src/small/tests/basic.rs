@@ -1,0 +1,195 @@
+use super::super::{Dropped, Options, PAGE, RECORD_MOST};
+use super::{get, put, store, value};
+use crate::object::KeyHash;
+
+const MIB: usize = 1 << 20;
+
+fn fill(store: &super::SmallStore, keys: std::ops::Range<u32>, bytes: usize) {
+    for i in keys {
+        while put(store, &i.to_le_bytes(), &vec![i as u8; bytes], 0, 1) == Err(Dropped::Busy) {
+            store.maintain(1);
+        }
+    }
+    store.maintain(1);
+}
+
+#[test]
+fn objects_are_found_in_ram_in_the_log_and_in_sets() {
+    for log_percent in [0, 15] {
+        let store = store(8 * MIB, Options { log_percent, ..Options::default() });
+        put(&store, b"first", b"value", 0, 1).unwrap();
+        assert_eq!(value(&store, b"first").unwrap(), b"value");
+        fill(&store, 0..7000, 300);
+        let stats = store.stats();
+        assert!(stats.page_objects > 3000, "{stats:?}");
+        assert!(stats.log_objects > if log_percent == 0 { 0 } else { 1000 }, "{stats:?}");
+        for i in 0..7000u32 {
+            assert_eq!(value(&store, &i.to_le_bytes()), Some(vec![i as u8; 300]), "{i} {:?}", store.stats());
+        }
+        assert_eq!(value(&store, b"first").unwrap(), b"value");
+        assert_eq!(value(&store, b"second"), None);
+        store.verify();
+    }
+}
+
+#[test]
+fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
+    let store = store(4 * MIB, Options::default());
+    let key = b"key";
+    for round in 0..6u32 {
+        put(&store, key, &[round as u8; 100], 0, 1).unwrap();
+        assert_eq!(value(&store, key).unwrap(), [round as u8; 100]);
+        fill(&store, round * 3000..(round + 1) * 3000, 200);
+        if let Some(found) = value(&store, key) {
+            assert_eq!(found, [round as u8; 100]);
+        }
+        if round % 2 == 1 {
+            store.remove(KeyHash::of(key));
+            assert_eq!(value(&store, key), None);
+            assert!(!store.could_exist(KeyHash::of(key)));
+            fill(&store, round * 5000..round * 5000 + 3000, 200);
+            assert_eq!(value(&store, key), None);
+        }
+    }
+    store.verify();
+}
+
+#[test]
+fn tombstones_go_with_the_next_write_of_their_page() {
+    let store = store(2 * MIB, Options { tombstones_per_group: 1000, ..Options::default() });
+    fill(&store, 0..2000, 300);
+    let before = store.stats().tombstones;
+    let removed = (0..2000u32).step_by(10).filter(|i| store.remove(KeyHash::of(&i.to_le_bytes()))).count();
+    assert_eq!(removed, 200);
+    assert_eq!(store.stats().tombstones, before + 200);
+    fill(&store, 2000..9000, 300);
+    assert!(store.stats().tombstones < 10, "{}", store.stats().tombstones);
+    assert!((0..2000u32).step_by(10).all(|i| value(&store, &i.to_le_bytes()).is_none()));
+    store.verify();
+}
+
+#[test]
+fn tombstones_are_bounded_and_never_forgotten() {
+    let bound = 40;
+    let store = store(2 * MIB, Options { tombstones_per_group: bound, ..Options::default() });
+    fill(&store, 0..5000, 300);
+    for i in 0..2500u32 {
+        store.remove(KeyHash::of(&i.to_le_bytes()));
+        if i % 500 == 0 {
+            store.maintain(1);
+        }
+    }
+    let stats = store.stats();
+    assert!(stats.counts.voided_by_tombstones > 0);
+    assert!(stats.tombstones <= u64::from(bound) * stats.sets.div_ceil(128));
+    assert!((0..2500u32).all(|i| value(&store, &i.to_le_bytes()).is_none()));
+    store.maintain(1);
+    assert!(store.stats().tombstones <= stats.tombstones / 2, "{:?}", store.stats());
+    assert!((0..2500u32).all(|i| value(&store, &i.to_le_bytes()).is_none()));
+    store.verify();
+}
+
+#[test]
+fn a_flush_takes_all_at_once() {
+    let store = store(2 * MIB, Options::default());
+    fill(&store, 0..4000, 300);
+    let before = store.stats();
+    store.flush();
+    assert!((0..4000u32).all(|i| value(&store, &i.to_le_bytes()).is_none()));
+    assert!(store.stats().index_bytes < before.index_bytes);
+    put(&store, &1u32.to_le_bytes(), b"new", 0, 1).unwrap();
+    assert_eq!(value(&store, &1u32.to_le_bytes()).unwrap(), b"new");
+    fill(&store, 4000..8000, 300);
+    assert_eq!(store.stats().counts.corrupt_pages, 0);
+    store.verify();
+}
+
+#[test]
+fn what_expired_is_not_found_and_leaves_with_its_page() {
+    let store = store(2 * MIB, Options::default());
+    put(&store, b"early", b"v", 10, 9).unwrap();
+    assert_eq!(put(&store, b"late", b"v", 10, 10), Err(Dropped::Expired));
+    assert!(get(&store, b"early", 9).is_some());
+    assert!(get(&store, b"early", 10).is_none());
+    for i in 0..12_000u32 {
+        while put(&store, &i.to_le_bytes(), &[7; 300], 100 + i, 1) == Err(Dropped::Busy) {
+            store.maintain(20_000);
+        }
+    }
+    assert!(store.stats().counts.ended_expired > 5000);
+    store.verify();
+}
+
+#[test]
+fn tokens_name_one_version() {
+    let store = store(2 * MIB, Options::default());
+    let hash = KeyHash::of(b"key");
+    let first = put(&store, b"key", b"first", 0, 1).unwrap();
+    assert_eq!(get(&store, b"key", 1).unwrap().1, first);
+    assert!(store.is_current(hash, first));
+    fill(&store, 0..100, 300);
+    let second = put(&store, b"key", b"second", 0, 1).unwrap();
+    assert!(!store.is_current(hash, first) && store.is_current(hash, second));
+    assert!(store.remove_if(hash, first));
+    assert_eq!(value(&store, b"key").unwrap(), b"second");
+    assert!(store.remove_if(hash, second));
+    assert_eq!(value(&store, b"key"), None);
+    assert!(!store.is_current(hash, second));
+    let third = put(&store, b"key", b"third", 0, 1).unwrap();
+    fill(&store, 100..3000, 300);
+    let (_, moved) = get(&store, b"key", 1).unwrap();
+    assert!(moved != third && store.is_current(hash, moved) && !store.is_current(hash, third));
+    assert!(store.remove_if(hash, third));
+    assert_eq!(value(&store, b"key"), None);
+    store.verify();
+}
+
+#[test]
+fn what_does_not_fit_is_refused_and_hides_the_older() {
+    let store = store(2 * MIB, Options::default());
+    put(&store, b"key", b"small", 0, 1).unwrap();
+    assert_eq!(put(&store, b"key", &[0; RECORD_MOST], 0, 1), Err(Dropped::Large));
+    assert_eq!(value(&store, b"key"), None);
+    assert_eq!(store.stats().counts.dropped_large, 1);
+}
+
+#[test]
+fn without_upkeep_inserts_are_dropped_in_the_end() {
+    let store = store(MIB, Options::default());
+    let busy = (0..20_000u32).filter(|i| put(&store, &i.to_le_bytes(), &[1; 300], 0, 1) == Err(Dropped::Busy)).count();
+    assert!(busy > 10_000);
+    assert_eq!(store.stats().counts.dropped_busy, busy as u64);
+    store.maintain(1);
+    put(&store, b"key", b"value", 0, 1).unwrap();
+    store.verify();
+}
+
+#[test]
+fn memory_is_bounded_and_counted() {
+    let bound = 60_000;
+    let store = store(16 * MIB, Options { index_bytes: bound, ..Options::default() });
+    let full = store.memory_bytes();
+    fill(&store, 0..40_000, 100);
+    let stats = store.stats();
+    assert!(stats.counts.dropped_memory > 0 && full > 0);
+    assert!((bound..bound + 3 * PAGE).contains(&(stats.index_bytes as usize)), "{}", stats.index_bytes);
+    assert_eq!(store.memory_bytes() as u64, stats.index_bytes + stats.buffer_bytes);
+    store.verify();
+}
+
+#[test]
+fn a_threshold_ends_lonely_objects_and_readmits_those_that_were_hit() {
+    let options = Options { log_percent: 5, move_threshold: 3, ..Options::default() };
+    let store = store(16 * MIB, options);
+    for i in 0..30_000u32 {
+        put(&store, &i.to_le_bytes(), &[1; 300], 0, 1).unwrap();
+        store.maintain(1);
+        get(&store, &(i / 3 * 3).to_le_bytes(), 1);
+    }
+    let counts = store.stats().counts;
+    assert!(counts.ended_below_threshold > 3000 && counts.readmitted > 1000 && counts.moved > 3000, "{counts:?}");
+    assert!(counts.moved >= 3 * counts.pages_written, "{counts:?}");
+    let found = |rest| (0..30_000u32).filter(|i| i % 3 == rest && value(&store, &i.to_le_bytes()).is_some()).count();
+    assert!(found(0) > 3 * found(1) / 2);
+    store.verify();
+}
