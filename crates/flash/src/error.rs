@@ -1,4 +1,6 @@
+use crate::device::Refusal;
 use std::io;
+use std::path::PathBuf;
 
 /// What goes wrong with flash. That an object is not there, or is damaged, is no error but a miss.
 #[derive(Debug, thiserror::Error)]
@@ -14,4 +16,12 @@ pub enum Error {
     /// Options that make no sense, alone or for the area they are for.
     #[error("{0}")]
     Options(String),
+
+    /// A path cannot be a part of the device. What was not ours is as it was.
+    #[error("{path}: {reason}")]
+    Refused { path: PathBuf, reason: Refusal },
+
+    /// What moves transfers could not be set up.
+    #[error("flash cannot be read and written here: {source}")]
+    Engine { source: io::Error },
 }

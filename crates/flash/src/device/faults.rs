@@ -11,12 +11,13 @@
 //!
 //! One mutex guards everything. No completion runs under it.
 
-use super::{BLOCK, Device, Direction, Request, stopped};
+use super::{Account, BLOCK, Device, Direction, Request, stopped};
 use crate::Error;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Instant;
 
 /// What a device writes as a whole, or not at all.
 const SECTOR: usize = 512;
@@ -60,6 +61,7 @@ pub struct Faulty {
     state: Mutex<State>,
     /// Something is pending, or the device has stopped.
     work: Condvar,
+    account: Account,
 }
 
 struct State {
@@ -84,6 +86,7 @@ struct Written {
 
 struct Pending {
     request: Request,
+    began: Instant,
     /// Some of its sectors are written.
     begun: bool,
 }
@@ -114,7 +117,7 @@ impl Faulty {
             stopped: false,
         };
         let capacity = state.bytes.len() as u64;
-        Self { capacity, delivery, state: Mutex::new(state), work: Condvar::new() }
+        Self { capacity, delivery, state: Mutex::new(state), work: Condvar::new(), account: Account::new() }
     }
 
     /// From now on these go wrong.
@@ -160,10 +163,10 @@ impl Faulty {
         if !state.pending[chosen].begun && state.random.one_in(4) && state.begin(chosen) {
             return true;
         }
-        let mut request = state.pending.swap_remove(chosen).request;
+        let Pending { mut request, began, .. } = state.pending.swap_remove(chosen);
         let result = state.execute(&mut request);
         drop(state);
-        request.finish(result);
+        self.finish(request, began, result);
         true
     }
 
@@ -201,6 +204,11 @@ impl Faulty {
         Self::with_bytes(bytes, random.next(), self.delivery)
     }
 
+    fn finish(&self, request: Request, began: Instant, result: io::Result<()>) {
+        self.account.end(request.direction, request.buffer.len(), &result, began, Instant::now());
+        request.finish(result);
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
@@ -219,21 +227,24 @@ impl Device for Faulty {
             request.finish(Err(stopped()));
             return Ok(());
         }
+        let is_full = match self.delivery {
+            Delivery::AtOnce => false,
+            Delivery::Later { queue_depth } => state.pending.len() >= queue_depth,
+        };
         let refusals = state.faults.refusals;
-        if state.random.one_in(refusals) {
+        if state.random.one_in(refusals) || is_full {
+            self.account.refused();
             return Err(request);
         }
-        match self.delivery {
-            Delivery::AtOnce => {
-                let result = state.execute(&mut request);
-                drop(state);
-                request.finish(result);
-            }
-            Delivery::Later { queue_depth } if state.pending.len() >= queue_depth => return Err(request),
-            Delivery::Later { .. } => {
-                state.pending.push(Pending { request, begun: false });
-                self.work.notify_one();
-            }
+        let began = Instant::now();
+        self.account.begin(began);
+        if self.delivery == Delivery::AtOnce {
+            let result = state.execute(&mut request);
+            drop(state);
+            self.finish(request, began, result);
+        } else {
+            state.pending.push(Pending { request, began, begun: false });
+            self.work.notify_one();
         }
         Ok(())
     }
@@ -245,7 +256,9 @@ impl Device for Faulty {
     fn sync(&self) -> Result<(), Error> {
         let mut state = self.state();
         let errors = state.faults.sync_errors;
-        if state.random.one_in(errors) {
+        let fails = state.random.one_in(errors);
+        self.account.synced(!fails);
+        if fails {
             return Err(Error::Sync { source: failed() });
         }
         if !state.is_cut() {
@@ -260,6 +273,7 @@ impl Device for Faulty {
         if let Some(fill) = fill {
             state.put(offset as usize, &vec![fill; bytes as usize]);
         }
+        self.account.discarded(true);
         Ok(())
     }
 
@@ -287,6 +301,10 @@ impl Device for Faulty {
     fn stop(&self) {
         self.state().stopped = true;
         self.work.notify_all();
+    }
+
+    fn account(&self) -> &Account {
+        &self.account
     }
 }
 

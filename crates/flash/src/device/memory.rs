@@ -1,11 +1,13 @@
 //! A device in memory, for tests: a transfer is done when `submit` returns.
 
-use super::{BLOCK, Device, Direction, Request};
+use super::{Account, BLOCK, Device, Direction, Request};
 use crate::Error;
 use std::sync::Mutex;
+use std::time::Instant;
 
 pub struct Memory {
     bytes: Mutex<Vec<u8>>,
+    account: Account,
 }
 
 impl Memory {
@@ -16,7 +18,7 @@ impl Memory {
     /// Panics when `capacity` is not a multiple of [`BLOCK`].
     pub fn new(capacity: usize) -> Self {
         assert!(capacity.is_multiple_of(BLOCK), "{capacity} bytes are not whole blocks");
-        Self { bytes: Mutex::new(vec![0; capacity]) }
+        Self { bytes: Mutex::new(vec![0; capacity]), account: Account::new() }
     }
 }
 
@@ -27,6 +29,8 @@ impl Device for Memory {
 
     fn submit(&self, mut request: Request) -> Result<(), Request> {
         request.check(self.capacity());
+        let began = Instant::now();
+        self.account.begin(began);
         let mut bytes = self.bytes.lock().unwrap();
         let place = &mut bytes[request.offset as usize..][..request.buffer.len()];
         match request.direction {
@@ -34,6 +38,7 @@ impl Device for Memory {
             Direction::Write => place.copy_from_slice(&request.buffer),
         }
         drop(bytes);
+        self.account.end(request.direction, request.buffer.len(), &Ok(()), began, Instant::now());
         request.finish(Ok(()));
         Ok(())
     }
@@ -41,11 +46,17 @@ impl Device for Memory {
     fn wait_for_room(&self) {}
 
     fn sync(&self) -> Result<(), Error> {
+        self.account.synced(true);
         Ok(())
     }
 
     fn discard(&self, _offset: u64, _bytes: u64) -> Result<(), Error> {
+        self.account.discarded(true);
         Ok(())
+    }
+
+    fn account(&self) -> &Account {
+        &self.account
     }
 }
 

@@ -11,13 +11,42 @@
 //! A device starts no thread. Where it needs some, its owner calls `serve` on [`Device::threads`] of them; until then
 //! requests are taken and wait.
 
-mod buffer;
-mod faults;
-mod memory;
+//! | where | what |
+//! |---|---|
+//! | `disk` | the device of files and block devices |
+//! | `part`, `label`, `refusal` | opening one path, what tells that it is ours, what its operator is told |
+//! | `stripes` | several paths as one capacity |
+//! | `transfer`, `queue` | a request in pieces, the bounded queue of them |
+//! | `ring`, `pool` | what serves the queue: io_uring, threads |
+//! | `account`, `histogram`, `health` | counters, latencies, whether the device does its work |
+//! | `memory`, `faults` | devices for tests |
 
+mod account;
+mod buffer;
+mod disk;
+mod faults;
+mod health;
+mod histogram;
+mod label;
+mod memory;
+mod part;
+mod pool;
+mod queue;
+mod refusal;
+mod ring;
+mod stripes;
+mod transfer;
+
+pub use account::{Account, DeviceStats, LaneStats};
 pub use buffer::{BLOCK, Buffer};
+pub use disk::{Disk, DiskOptions, Engine, Opened};
 pub use faults::{Delivery, Faults, Faulty};
+pub use health::Health;
+pub use histogram::Latencies;
 pub use memory::Memory;
+pub use part::LEAST_PART;
+pub use refusal::{Notice, Refusal};
+pub use stripes::STRIPE;
 
 use crate::Error;
 use std::fmt;
@@ -33,7 +62,7 @@ pub trait Device: Send + Sync {
     ///
     /// # Panics
     ///
-    /// Panics when the request is not aligned or reaches beyond the capacity.
+    /// Panics when the request is empty, not aligned, or reaches beyond the capacity.
     fn submit(&self, request: Request) -> Result<(), Request>;
 
     /// Waits until a submit may succeed again, or for a short while.
@@ -55,6 +84,9 @@ pub trait Device: Send + Sync {
 
     /// Ends [`Device::serve`] after what is under way. What is submitted later fails.
     fn stop(&self) {}
+
+    /// Its counters and its health.
+    fn account(&self) -> &Account;
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +117,10 @@ pub struct Outcome {
 impl Request {
     /// # Panics
     ///
-    /// Panics when the request is not aligned or reaches beyond the capacity: whoever made it does not know the layout.
+    /// Panics when the request is empty, not aligned, or reaches beyond the capacity: whoever made it does not know the
+    /// layout.
     pub(crate) fn check(&self, capacity: u64) {
+        assert!(!self.buffer.is_empty(), "an empty transfer");
         assert!(self.offset.is_multiple_of(BLOCK as u64), "offset {} is not aligned", self.offset);
         let end = self.offset + self.buffer.len() as u64;
         assert!(end <= capacity, "a transfer up to {end} on a device of {capacity} bytes");

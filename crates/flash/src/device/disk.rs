@@ -1,0 +1,251 @@
+//! Files and block devices as one device.
+//!
+//! ```text
+//! submit -> Queue -> ring (one thread) or pool (several) -> the paths, by Stripes
+//! ```
+
+#![allow(unsafe_code)]
+
+use super::account::Account;
+use super::label::{Found, Label};
+use super::part::{Kind, Part};
+use super::queue::Queue;
+use super::refusal::{Notice, Refusal};
+use super::stripes::Stripes;
+use super::{Device, Request, pool, ring};
+use crate::Error;
+use rustix::ioctl::{Opcode, Setter, opcode};
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// `BLKDISCARD`, as linux/fs.h has it.
+const DISCARD: Opcode = opcode::none(0x12, 119);
+
+/// How transfers are moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Engine {
+    /// By io_uring, where the system allows it.
+    Ring,
+    /// By threads.
+    Pool,
+}
+
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    /// None: the ring where there is one, else the pool. It needs the least of the processor.
+    pub engine: Option<Engine>,
+    /// How many transfers can be under way; half as many writes. 2 to 4096. By default 256: what keeps a fast drive busy with
+    /// random reads, and still has each of them done within a few milliseconds on a slow one.
+    pub queue_depth: usize,
+    /// Threads of the pool, 1 to 256: as many transfers are under way at once. By default 16: from there on most drives
+    /// gain little.
+    pub pool_threads: usize,
+}
+
+impl Default for DiskOptions {
+    fn default() -> Self {
+        Self { engine: None, queue_depth: 256, pool_threads: 16 }
+    }
+}
+
+/// What [`Disk::open`] found.
+pub struct Opened {
+    pub disk: Disk,
+    /// Whether the device holds nothing: what its bytes are means nothing.
+    pub is_new: bool,
+    pub notices: Vec<Notice>,
+}
+
+/// Files and block devices, as one device. It locks them for as long as it lives.
+pub struct Disk {
+    parts: Vec<Part>,
+    stripes: Stripes,
+    queue: Queue,
+    engine: Engine,
+    pool_threads: usize,
+    identity: u64,
+    takes_discards: AtomicBool,
+}
+
+impl Disk {
+    /// Opens paths, each with its bytes. Files are made, and their space is reserved. Of a path that holds something and is
+    /// not ours nothing is changed, and then none of the others is labelled.
+    pub fn open(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<Opened, Error> {
+        check("the queue's depth", options.queue_depth, 2, 4096)?;
+        check("the number of threads", options.pool_threads, 1, 256)?;
+        check("the number of paths", paths.len(), 1, usize::from(u16::MAX))?;
+        let mut notices = Vec::new();
+        let engine = choose_engine(options, &mut notices)?;
+        let mut parts = Vec::new();
+        let opened = open_parts(paths, &mut parts, &mut notices);
+        let labelled = opened.and_then(|stripes| Ok((label(&parts, stripes.stripe_bytes(), &mut notices)?, stripes)));
+        let ((identity, is_new), stripes) = labelled.inspect_err(|_| parts.iter().for_each(Part::abandon))?;
+        let takes_discards = AtomicBool::new(parts.iter().all(|part| part.kind == Kind::BlockDevice));
+        let queue = Queue::new(options.queue_depth).map_err(|source| Error::Engine { source })?;
+        let pool_threads = options.pool_threads;
+        let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards };
+        Ok(Opened { disk, is_new, notices })
+    }
+
+    /// Drawn anew whenever the device is new: what remembers another one does not belong to these bytes.
+    pub fn identity(&self) -> u64 {
+        self.identity
+    }
+
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.parts.iter().map(|part| part.path.as_path())
+    }
+
+    pub fn engine(&self) -> Engine {
+        self.engine
+    }
+
+    /// Has the medium forget the blocks of one part.
+    fn discard_run(&self, part: &Part, offset: u64, bytes: u64) -> io::Result<()> {
+        // SAFETY: this is the number of an ioctl that takes a pointer to two u64, the offset and the length.
+        let request = unsafe { Setter::<DISCARD, [u64; 2]>::new([offset, bytes]) };
+        // SAFETY: it reads those two numbers. What it discards is on our own block device, which is locked.
+        unsafe { rustix::ioctl::ioctl(&part.file, request) }.map_err(io::Error::from)
+    }
+}
+
+impl Device for Disk {
+    fn capacity(&self) -> u64 {
+        self.stripes.capacity()
+    }
+
+    fn submit(&self, request: Request) -> Result<(), Request> {
+        request.check(self.capacity());
+        self.queue.offer(request)
+    }
+
+    fn wait_for_room(&self) {
+        self.queue.wait_for_room();
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        let result = self.parts.iter().try_for_each(|part| part.file.sync_data());
+        self.account().synced(result.is_ok());
+        result.map_err(|source| Error::Sync { source })
+    }
+
+    /// Block devices are told. Files are not: punching a hole would give up the space that was reserved, and the next write
+    /// of the region would fail on a filesystem that others have filled meanwhile.
+    fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
+        let (mut at, end) = (offset, offset + bytes);
+        while at < end && self.takes_discards.load(Relaxed) {
+            let place = self.stripes.place(at);
+            let run = place.run.min(end - at);
+            if let Err(source) = self.discard_run(&self.parts[place.part], place.offset, run) {
+                if !matches!(source.kind(), ErrorKind::Unsupported | ErrorKind::InvalidInput) {
+                    self.account().discarded(false);
+                    return Err(Error::Transfer { operation: "a discard", offset: at, bytes: run as usize, source });
+                }
+                self.takes_discards.store(false, Relaxed);
+            }
+            at += run;
+        }
+        self.account().discarded(self.takes_discards.load(Relaxed));
+        Ok(())
+    }
+
+    fn threads(&self) -> usize {
+        match self.engine {
+            Engine::Ring => 1,
+            Engine::Pool => self.pool_threads,
+        }
+    }
+
+    fn serve(&self) {
+        let served = match self.engine {
+            Engine::Ring => ring::serve(&self.queue, &self.parts, &self.stripes).is_ok(),
+            Engine::Pool => false,
+        };
+        // A ring that could be made when the device was opened, and now cannot, leaves its thread to the pool.
+        if !served {
+            pool::serve(&self.queue, &self.parts, &self.stripes);
+        }
+    }
+
+    fn stop(&self) {
+        self.queue.stop();
+    }
+
+    fn account(&self) -> &Account {
+        self.queue.account()
+    }
+}
+
+fn check(name: &'static str, value: usize, least: usize, most: usize) -> Result<(), Error> {
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::Options(format!("{name} is {value}, but can be {least} to {most}")))
+}
+
+fn choose_engine(options: &DiskOptions, notices: &mut Vec<Notice>) -> Result<Engine, Error> {
+    let probed = match options.engine {
+        Some(Engine::Pool) => return Ok(Engine::Pool),
+        _ => ring::probe(options.queue_depth),
+    };
+    match (probed, options.engine) {
+        (Ok(()), _) => Ok(Engine::Ring),
+        (Err(source), Some(_)) => Err(Error::Engine { source }),
+        (Err(reason), None) => {
+            notices.push(Notice::NoRing { reason });
+            Ok(Engine::Pool)
+        }
+    }
+}
+
+/// Opens all, then makes all ready: when one of them is refused, none of the others is changed.
+fn open_parts(paths: &[(PathBuf, u64)], parts: &mut Vec<Part>, notices: &mut Vec<Notice>) -> Result<Stripes, Error> {
+    for (path, bytes) in paths {
+        let part = Part::open(path, *bytes).map_err(|reason| Error::Refused { path: path.clone(), reason })?;
+        let is_foreign = part.found == Some(Found::Foreign);
+        parts.push(part);
+        if is_foreign {
+            return Err(Error::Refused { path: path.clone(), reason: Refusal::Foreign });
+        }
+    }
+    for part in parts.iter() {
+        part.prepare(notices).map_err(|reason| refused(part, reason))?;
+    }
+    let bytes: Vec<u64> = parts.iter().map(|part| part.bytes).collect();
+    Ok(Stripes::new(&bytes))
+}
+
+/// The identity that the parts share, and whether it is new.
+fn label(parts: &[Part], stripe_bytes: u64, notices: &mut Vec<Notice>) -> Result<(u64, bool), Error> {
+    let drawn = RandomState::new().hash_one("identity");
+    let first = match parts[0].found {
+        Some(Found::Label(label)) => label.identity,
+        _ => drawn,
+    };
+    let labels = |identity| {
+        let label = move |(index, part): (usize, &Part)| Label {
+            index: index as u16,
+            parts: parts.len() as u16,
+            identity,
+            bytes: part.bytes,
+            stripe_bytes,
+        };
+        parts.iter().enumerate().map(label)
+    };
+    if parts.iter().zip(labels(first)).all(|(part, label)| part.found == Some(Found::Label(label))) {
+        return Ok((first, false));
+    }
+    if parts.iter().any(|part| part.found.is_some()) {
+        notices.push(Notice::Relabelled);
+    }
+    for (part, label) in parts.iter().zip(labels(drawn)) {
+        part.write_label(&label.to_block()).map_err(|reason| refused(part, reason))?;
+    }
+    Ok((drawn, true))
+}
+
+fn refused(part: &Part, reason: Refusal) -> Error {
+    Error::Refused { path: part.path.clone(), reason }
+}

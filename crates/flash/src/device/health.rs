@@ -1,0 +1,124 @@
+//! Whether a device does its work, told from what it did.
+//!
+//! ```text
+//!            an error, or nothing done for 2 s           half of 16 transfers and more fail, or nothing done for 30 s
+//! Healthy --------------------------------------> Degraded ------------------------------------------------------> Failed
+//!         <--------------------------------------
+//!                       60 s without
+//! ```
+//! Errors are counted over windows of 10 s. A device that failed stays so until it is opened again: it is to be looked at.
+//!
+//! `observe` is pure but for what it remembers: times come in.
+
+use std::time::Duration;
+
+/// A device that is busy answers within this; one that resets its link does not.
+const STALL: Duration = Duration::from_secs(2);
+/// What the kernel's own limit for a command is, by default: nothing that comes later is to be waited for.
+const DEAD: Duration = Duration::from_secs(30);
+const WINDOW: Duration = Duration::from_secs(10);
+/// With fewer transfers in a window, their errors may be those of one bad place.
+const ENOUGH: u64 = 16;
+const QUIET: Duration = Duration::from_secs(60);
+
+/// From good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Health {
+    Healthy,
+    /// There were errors, or there was a stall, not long ago. It is used.
+    Degraded,
+    /// Nothing good comes from it. It is to be used no more.
+    Failed,
+}
+
+/// What a device did up to now.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Sample {
+    /// Transfers that were over, well or not.
+    pub finished: u64,
+    pub errors: u64,
+    /// How long nothing was finished, though something was under way.
+    pub idle: Duration,
+}
+
+pub(super) struct Judge {
+    health: Health,
+    window_began: Duration,
+    at_window: Sample,
+    last_errors: u64,
+    last_trouble: Duration,
+}
+
+impl Judge {
+    pub fn new() -> Self {
+        Self {
+            health: Health::Healthy,
+            window_began: Duration::ZERO,
+            at_window: Sample::default(),
+            last_errors: 0,
+            last_trouble: Duration::ZERO,
+        }
+    }
+
+    /// `now` is any monotonic time.
+    pub fn observe(&mut self, sample: Sample, now: Duration) -> Health {
+        let finished = sample.finished - self.at_window.finished;
+        let errors = sample.errors - self.at_window.errors;
+        let fails_often = finished >= ENOUGH && errors * 2 >= finished;
+        if sample.errors > self.last_errors || sample.idle >= STALL {
+            self.last_trouble = now;
+            self.last_errors = sample.errors;
+            self.health = self.health.max(Health::Degraded);
+        } else if now.saturating_sub(self.last_trouble) >= QUIET && self.health == Health::Degraded {
+            self.health = Health::Healthy;
+        }
+        if fails_often || sample.idle >= DEAD {
+            self.health = Health::Failed;
+        }
+        if now.saturating_sub(self.window_began) >= WINDOW {
+            self.window_began = now;
+            self.at_window = sample;
+        }
+        self.health
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn after(samples: &[(u32, u64, u64, u32)]) -> Vec<Health> {
+        let mut judge = Judge::new();
+        let observe = |&(now, finished, errors, idle): &(u32, u64, u64, u32)| {
+            judge.observe(Sample { finished, errors, idle: SECOND * idle }, SECOND * now)
+        };
+        samples.iter().map(observe).collect()
+    }
+
+    #[test]
+    fn an_error_degrades_for_a_minute() {
+        use Health::{Degraded, Healthy};
+        let states = after(&[(1, 100, 0, 0), (2, 200, 1, 0), (61, 300, 1, 0), (62, 300, 1, 0), (63, 400, 2, 0)]);
+        assert_eq!(states, [Healthy, Degraded, Degraded, Healthy, Degraded]);
+    }
+
+    #[test]
+    fn a_stall_degrades_then_fails_for_good() {
+        use Health::{Degraded, Failed, Healthy};
+        let states =
+            after(&[(1, 9, 0, 1), (2, 9, 0, 2), (29, 9, 0, 29), (30, 9, 0, 30), (31, 99, 0, 0), (300, 999, 0, 0)]);
+        assert_eq!(states, [Healthy, Degraded, Degraded, Failed, Failed, Failed]);
+    }
+
+    #[test]
+    fn half_of_many_errors_fail_and_fewer_do_not() {
+        use Health::{Degraded, Failed};
+        assert_eq!(after(&[(1, 16, 8, 0)]), [Failed]);
+        assert_eq!(after(&[(1, 15, 15, 0)]), [Degraded]);
+        assert_eq!(after(&[(1, 100, 49, 0), (2, 120, 59, 0)]), [Degraded, Degraded]);
+        // A window forgets what was good before.
+        assert_eq!(after(&[(11, 1000, 1, 0), (12, 1020, 12, 0)]), [Degraded, Failed]);
+    }
+}

@@ -1,0 +1,112 @@
+//! How long transfers take: counts of durations, in buckets that grow with them.
+//!
+//! ```text
+//! microseconds   0  1 .. 7    8  9 .. 15    16  18 .. 30    32  36 .. 60    ...    up to 2^26 (67 s), and all that is longer
+//! ```
+//! Each octave has eight buckets, so a percentile is at most an eighth too high. Anyone adds, anyone reads: what is read while
+//! others add may lack some of it.
+
+use std::array;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+const STEPS: usize = 8;
+/// Of the first, no octave in truth, to the last, up to 2^26 us.
+const OCTAVES: usize = 24;
+const BUCKETS: usize = STEPS * OCTAVES;
+
+pub(super) struct Histogram([AtomicU64; BUCKETS]);
+
+/// Durations that were counted, by length.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Latencies([u64; BUCKETS]);
+
+impl Histogram {
+    pub fn new() -> Self {
+        Self(array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    pub fn add(&self, duration: Duration) {
+        self.0[bucket_of(duration)].fetch_add(1, Relaxed);
+    }
+
+    pub fn read(&self) -> Latencies {
+        Latencies(array::from_fn(|bucket| self.0[bucket].load(Relaxed)))
+    }
+}
+
+impl Latencies {
+    pub fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// What so many percent of the durations are at most, an eighth too high at most. None if there are none.
+    pub fn percentile(&self, percent: f64) -> Option<Duration> {
+        let count = self.count();
+        let rank = ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let mut below = 0;
+        let bucket = self.0.iter().position(|&bucket| {
+            below += bucket;
+            below >= rank
+        })?;
+        Some(limit_of(bucket))
+    }
+
+    /// Each bucket that counted something: what its durations are at most, and how many they are.
+    pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
+        self.0.iter().enumerate().filter(|&(_, &count)| count != 0).map(|(bucket, &count)| (limit_of(bucket), count))
+    }
+}
+
+fn bucket_of(duration: Duration) -> usize {
+    let micros = duration.as_micros().min(u128::from(u64::MAX)) as u64;
+    if micros < STEPS as u64 {
+        return micros as usize;
+    }
+    let shift = micros.ilog2() - STEPS.ilog2();
+    let bucket = (shift as usize + 1) * STEPS + (micros >> shift) as usize - STEPS;
+    bucket.min(BUCKETS - 1)
+}
+
+/// The longest duration of a bucket, in whole microseconds.
+fn limit_of(bucket: usize) -> Duration {
+    let micros = match bucket / STEPS {
+        0 => bucket as u64,
+        octave => (((STEPS + bucket % STEPS + 1) as u64) << (octave - 1)) - 1,
+    };
+    Duration::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_has_a_bucket_that_ends_an_eighth_later_at_most() {
+        let mut before = 0;
+        for micros in (0..5000).chain((5000..40_000_000).step_by(9973)) {
+            let bucket = bucket_of(Duration::from_micros(micros));
+            let limit = limit_of(bucket).as_micros() as u64;
+            assert!(micros <= limit && limit <= micros + micros / 8, "{micros} in a bucket up to {limit}");
+            assert!(bucket >= before);
+            before = bucket;
+        }
+        assert_eq!(bucket_of(Duration::MAX), BUCKETS - 1);
+    }
+
+    #[test]
+    fn percentiles_are_what_was_added() {
+        let histogram = Histogram::new();
+        assert_eq!(histogram.read().percentile(50.0), None);
+        for millis in 1..=100 {
+            histogram.add(Duration::from_millis(millis));
+        }
+        let latencies = histogram.read();
+        assert_eq!(latencies.count(), 100);
+        for (percent, millis) in [(0.0, 1.0), (1.0, 1.0), (50.0, 50.0), (99.0, 99.0), (100.0, 100.0)] {
+            let found = latencies.percentile(percent).unwrap().as_secs_f64() * 1000.0;
+            assert!((millis..=millis * 1.125).contains(&found), "{percent} %: {found} ms");
+        }
+        assert_eq!(latencies.buckets().map(|(_, count)| count).sum::<u64>(), 100);
+    }
+}

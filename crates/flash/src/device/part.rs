@@ -1,0 +1,220 @@
+//! One path of a device: a file, or a block device.
+//!
+//! ```text
+//! open: check the size, open, lock, look at what it holds       changes nothing
+//! prepare: reserve the space, turn direct I/O on                 only after every path was opened
+//! ```
+//! The lock (`flock`, and for block devices an exclusive open) lasts as long as the part.
+
+use super::label::{DATA_START, Found};
+use super::refusal::{Notice, Refusal};
+use super::stripes::STRIPE;
+use super::{BLOCK, Buffer};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The least that a path can have: its label, a stripe, and something to go round.
+pub const LEAST_PART: u64 = 32 << 20;
+/// How much of a block device must be zeros for it to be empty: labels, partition tables and superblocks lie there.
+const ERASED: usize = 1 << 20;
+
+const _: () = assert!(LEAST_PART > DATA_START + STRIPE);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    File,
+    BlockDevice,
+}
+
+pub(super) struct Part {
+    pub path: PathBuf,
+    pub file: File,
+    pub kind: Kind,
+    pub bytes: u64,
+    /// None for one that is empty.
+    pub found: Option<Found>,
+    is_created: bool,
+}
+
+impl Part {
+    /// Opens and locks a path, and looks at it. A file that is not there is made.
+    pub fn open(path: &Path, bytes: u64) -> Result<Self, Refusal> {
+        if bytes < LEAST_PART {
+            return Err(Refusal::TooSmall { bytes, least: LEAST_PART });
+        }
+        if !bytes.is_multiple_of(BLOCK as u64) {
+            return Err(Refusal::NotAligned { bytes, unit: BLOCK as u64 });
+        }
+        let kind = kind_of(path)?;
+        let (file, is_created) = open_file(path, kind)?;
+        // From here on a file that was made is removed again when something is wrong.
+        let mut part = Self { path: path.to_owned(), file, kind, bytes, found: None, is_created };
+        let looked = part.lock().and_then(|()| part.look());
+        match looked {
+            Ok(found) => part.found = found,
+            Err(refusal) => {
+                part.abandon();
+                return Err(refusal);
+            }
+        }
+        Ok(part)
+    }
+
+    /// Removes the file if it was made.
+    pub fn abandon(&self) {
+        if self.is_created {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    fn lock(&self) -> Result<(), Refusal> {
+        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(()),
+            Err(Errno::WOULDBLOCK) => Err(Refusal::InUse),
+            Err(error) => Err(Refusal::failed("locking")(error)),
+        }
+    }
+
+    /// What it holds; None for nothing.
+    fn look(&self) -> Result<Option<Found>, Refusal> {
+        let has = rustix::fs::seek(&self.file, SeekFrom::End(0)).map_err(Refusal::failed("asking for the size"))?;
+        if self.kind == Kind::BlockDevice && self.bytes > has {
+            return Err(Refusal::TooLarge { bytes: self.bytes, has });
+        }
+        if has == 0 || self.is_erased().map_err(Refusal::failed("reading"))? {
+            return Ok(None);
+        }
+        if has < BLOCK as u64 {
+            return Ok(Some(Found::Foreign));
+        }
+        let mut block = Buffer::zeroed(BLOCK);
+        self.file.read_exact_at(&mut block, 0).map_err(Refusal::failed("reading"))?;
+        Ok(Some(Found::in_block(&block)))
+    }
+
+    /// Whether it holds zeros: a file that is one hole, as when its space was reserved and nothing was written, or a block
+    /// device with a zeroed beginning.
+    fn is_erased(&self) -> io::Result<bool> {
+        match self.kind {
+            Kind::File => match rustix::fs::seek(&self.file, SeekFrom::Data(0)) {
+                Err(Errno::NXIO) => Ok(true),
+                Ok(_) | Err(Errno::INVAL) => Ok(false),
+                Err(error) => Err(error.into()),
+            },
+            Kind::BlockDevice => {
+                let mut beginning = Buffer::zeroed(ERASED);
+                self.file.read_exact_at(&mut beginning, 0)?;
+                Ok(beginning.iter().all(|&b| b == 0))
+            }
+        }
+    }
+
+    /// Makes it as large as it is to be, and its transfers direct.
+    pub fn prepare(&self, notices: &mut Vec<Notice>) -> Result<(), Refusal> {
+        if self.kind == Kind::File && !self.reserve()? {
+            notices.push(Notice::NotReserved { path: self.path.clone() });
+        }
+        if let Err(reason) = self.make_direct() {
+            notices.push(Notice::NotDirect { path: self.path.clone(), reason });
+        }
+        Ok(())
+    }
+
+    /// Gives a file its size and its space. False where space cannot be reserved.
+    fn reserve(&self) -> Result<bool, Refusal> {
+        let metadata = self.file.metadata().map_err(Refusal::failed("asking for the size"))?;
+        let needed = self.bytes.saturating_sub(metadata.blocks() * 512);
+        let free = self.free()?;
+        if needed > free {
+            return Err(Refusal::Full { needed, free });
+        }
+        if metadata.len() > self.bytes {
+            self.file.set_len(self.bytes).map_err(Refusal::failed("shrinking"))?;
+        }
+        loop {
+            match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, self.bytes) {
+                Ok(()) => return Ok(true),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP) => {
+                    self.file.set_len(self.bytes).map_err(Refusal::failed("growing"))?;
+                    return Ok(false);
+                }
+                Err(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => {
+                    // What was reserved so far is given back.
+                    let _ = self.file.set_len(metadata.len());
+                    return Err(Refusal::Full { needed, free: self.free()? });
+                }
+                Err(error) => return Err(Refusal::failed("reserving space")(error)),
+            }
+        }
+    }
+
+    fn free(&self) -> Result<u64, Refusal> {
+        let filesystem = rustix::fs::fstatvfs(&self.file).map_err(Refusal::failed("asking for free space"))?;
+        // A filesystem without a size, as one in memory can be, says so by having no blocks.
+        if filesystem.f_blocks == 0 {
+            return Ok(u64::MAX);
+        }
+        Ok(filesystem.f_bavail * filesystem.f_frsize)
+    }
+
+    /// Turns direct I/O on, unless this path takes no block of it.
+    fn make_direct(&self) -> io::Result<()> {
+        let flags = rustix::fs::fcntl_getfl(&self.file)?;
+        rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT)?;
+        let mut block = Buffer::zeroed(BLOCK);
+        if let Err(error) = self.file.read_exact_at(&mut block, DATA_START) {
+            rustix::fs::fcntl_setfl(&self.file, flags)?;
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    pub fn write_label(&self, block: &[u8]) -> Result<(), Refusal> {
+        self.file.write_all_at(block, 0).map_err(Refusal::failed("writing the label"))?;
+        self.file.sync_data().map_err(Refusal::failed("writing the label"))
+    }
+}
+
+/// What lies at a path; a file where nothing does.
+fn kind_of(path: &Path) -> Result<Kind, Refusal> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(Refusal::IsDirectory),
+        Ok(metadata) if metadata.file_type().is_block_device() => Ok(Kind::BlockDevice),
+        Ok(metadata) if metadata.is_file() => Ok(Kind::File),
+        Ok(_) => Err(Refusal::OtherKind),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Kind::File),
+        Err(error) => Err(refusal_of(error)),
+    }
+}
+
+/// The file, and whether it was made.
+fn open_file(path: &Path, kind: Kind) -> Result<(File, bool), Refusal> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    if kind == Kind::BlockDevice {
+        // Without O_CREAT it means that the device is mounted nowhere, and no part of another one.
+        options.custom_flags(OFlags::EXCL.bits() as i32);
+    }
+    match options.open(path) {
+        Ok(file) => return Ok((file, false)),
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(refusal_of(error)),
+        Err(_) => {}
+    }
+    options.create_new(true).mode(0o600);
+    options.open(path).map(|file| (file, true)).map_err(refusal_of)
+}
+
+fn refusal_of(error: io::Error) -> Refusal {
+    match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => Refusal::NoDirectory,
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Refusal::NotWritable(error),
+        ErrorKind::ResourceBusy | ErrorKind::ExecutableFileBusy => Refusal::InUse,
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Refusal::Full { needed: BLOCK as u64, free: 0 },
+        _ => Refusal::Failed { operation: "opening", source: error },
+    }
+}

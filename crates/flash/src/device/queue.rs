@@ -1,0 +1,232 @@
+//! The bounded queue between those who submit and those who serve.
+//!
+//! ```text
+//! offer -> waiting -> take, take_all -> (pieces are moved) -> finish -> the completion
+//! ```
+//! A request counts as under way from `offer` to `finish`, and there are at most so many. Writes have half of that, so that
+//! reads find room when the device does not keep up with what is written.
+//!
+//! One mutex guards the counts and what waits. It is a leaf, and no completion runs under it. Three things are waited for:
+//! - A thread of the pool waits for work on `work`; each offer wakes one.
+//! - The ring's thread waits in the kernel. Before it does, it sets `is_asleep` and takes what waits, in one critical section:
+//!   an offer before that is taken, one after it sees `is_asleep` and writes to the eventfd that the ring polls. So no request
+//!   waits while the ring's thread sleeps.
+//! - Whoever found the queue full waits on `room`; each finish wakes one.
+//!
+//! After `stop` an offer fails at once. What was taken before is served: a server returns when the queue has stopped and
+//! nothing waits, the ring's also when nothing of its own is under way.
+
+use super::account::Account;
+use super::transfer::Transfer;
+use super::{Direction, Request, stopped};
+use rustix::event::EventfdFlags;
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How long a wait for room lasts at most: whoever waits looks at other things, too.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+pub(super) struct Queue {
+    depth: usize,
+    write_depth: usize,
+    state: Mutex<State>,
+    work: Condvar,
+    room: Condvar,
+    wake: OwnedFd,
+    account: Account,
+}
+
+struct State {
+    waiting: VecDeque<Transfer>,
+    reads: usize,
+    writes: usize,
+    is_asleep: bool,
+    is_stopped: bool,
+}
+
+impl Queue {
+    /// For `depth` transfers, two at least.
+    pub fn new(depth: usize) -> io::Result<Self> {
+        let state =
+            State { waiting: VecDeque::with_capacity(depth), reads: 0, writes: 0, is_asleep: false, is_stopped: false };
+        Ok(Self {
+            depth,
+            write_depth: depth / 2,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            wake: rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
+            account: Account::new(),
+        })
+    }
+
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
+    pub fn depth(&self) -> usize {
+        self.depth
+    }
+
+    pub fn offer(&self, request: Request) -> Result<(), Request> {
+        let mut state = self.state();
+        if state.is_stopped {
+            drop(state);
+            request.finish(Err(stopped()));
+            return Ok(());
+        }
+        if !self.has_room(&state, request.direction) {
+            drop(state);
+            self.account.refused();
+            return Err(request);
+        }
+        let now = Instant::now();
+        *state.count(request.direction) += 1;
+        self.account.begin(now);
+        state.waiting.push_back(Transfer::new(request, now));
+        let is_asleep = std::mem::take(&mut state.is_asleep);
+        drop(state);
+        self.work.notify_one();
+        if is_asleep {
+            self.rouse();
+        }
+        Ok(())
+    }
+
+    pub fn wait_for_room(&self) {
+        let is_full = |state: &mut State| !state.is_stopped && !self.has_room(state, Direction::Write);
+        drop(self.room.wait_timeout_while(self.state(), PATIENCE, is_full).unwrap());
+    }
+
+    /// Waits for a transfer. None when the queue has stopped and nothing waits.
+    pub fn take(&self) -> Option<Transfer> {
+        let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_stopped;
+        self.work.wait_while(self.state(), is_idle).unwrap().waiting.pop_front()
+    }
+
+    /// Takes all that waits, and announces sleep. True when the queue has stopped.
+    pub fn take_all(&self, into: &mut Vec<Transfer>) -> bool {
+        let mut state = self.state();
+        into.extend(state.waiting.drain(..));
+        state.is_asleep = true;
+        state.is_stopped
+    }
+
+    /// Readable after an offer or a stop.
+    pub fn wake(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+
+    /// Makes `wake` unreadable.
+    pub fn awake(&self) {
+        // It fails when another was faster: then it is unreadable, too.
+        let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+    }
+
+    pub fn finish(&self, transfer: Transfer, result: io::Result<()>) {
+        let direction = transfer.request.direction;
+        self.account.end(direction, transfer.request.buffer.len(), &result, transfer.began, Instant::now());
+        *self.state().count(direction) -= 1;
+        self.room.notify_one();
+        transfer.request.finish(result);
+    }
+
+    pub fn stop(&self) {
+        self.state().is_stopped = true;
+        self.work.notify_all();
+        self.room.notify_all();
+        self.rouse();
+    }
+
+    fn rouse(&self) {
+        // It fails when the count is at its end: then it is readable.
+        let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
+    }
+
+    fn has_room(&self, state: &State, direction: Direction) -> bool {
+        let has_lane = direction == Direction::Read || state.writes < self.write_depth;
+        has_lane && state.reads + state.writes < self.depth
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+}
+
+impl State {
+    fn count(&mut self, direction: Direction) -> &mut usize {
+        match direction {
+            Direction::Read => &mut self.reads,
+            Direction::Write => &mut self.writes,
+        }
+    }
+}
+
+impl Drop for Queue {
+    /// Ends what nobody served.
+    fn drop(&mut self) {
+        self.stop();
+        while let Some(transfer) = self.take() {
+            self.finish(transfer, Err(stopped()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BLOCK, Buffer, Outcome};
+    use super::*;
+    use std::sync::mpsc::{Receiver, channel};
+
+    fn offer(queue: &Queue, direction: Direction) -> Result<Receiver<bool>, Request> {
+        let (sender, receiver) = channel();
+        // Nobody may wait for it.
+        let done = Box::new(move |outcome: Outcome| _ = sender.send(outcome.result.is_ok()));
+        queue.offer(Request { direction, offset: 0, buffer: Buffer::zeroed(BLOCK), done })?;
+        Ok(receiver)
+    }
+
+    #[test]
+    fn writes_leave_half_of_the_queue_to_reads() {
+        let queue = Queue::new(4).unwrap();
+        let taken = |direction| (0..9).map(|_| offer(&queue, direction)).filter(Result::is_ok).count();
+        assert_eq!(taken(Direction::Write), 2);
+        assert_eq!(taken(Direction::Read), 2);
+        let queue = Queue::new(4).unwrap();
+        let taken = |direction| (0..9).map(|_| offer(&queue, direction)).filter(Result::is_ok).count();
+        assert_eq!(taken(Direction::Read), 4);
+        assert_eq!(taken(Direction::Write), 0);
+        assert_eq!(queue.account().stats().refusals, 5 + 9);
+    }
+
+    #[test]
+    fn a_finish_makes_room() {
+        let queue = Queue::new(2).unwrap();
+        let first = offer(&queue, Direction::Write).ok().unwrap();
+        assert!(offer(&queue, Direction::Write).is_err());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let transfer = queue.take().unwrap();
+                queue.finish(transfer, Ok(()));
+            });
+            while offer(&queue, Direction::Write).is_err() {
+                queue.wait_for_room();
+            }
+        });
+        assert!(first.recv().unwrap());
+    }
+
+    #[test]
+    fn what_nobody_served_ends_with_the_queue() {
+        let queue = Queue::new(4).unwrap();
+        let taken = offer(&queue, Direction::Read).ok().unwrap();
+        queue.stop();
+        let late = offer(&queue, Direction::Read).ok().unwrap();
+        assert!(!late.recv().unwrap());
+        drop(queue);
+        assert!(!taken.recv().unwrap());
+    }
+}

@@ -1,0 +1,137 @@
+//! A request on its way, piece by piece.
+//!
+//! A piece ends where its stripe ends, and has at most [`PIECE`] bytes: a region that is written does not fill the drive's own
+//! queue before the reads that come meanwhile. One piece is under way at a time. What comes short is gone on with from the
+//! last whole block, since direct I/O begins nowhere else.
+
+use super::stripes::Stripes;
+use super::{BLOCK, Request};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::time::Instant;
+
+const PIECE: u64 = 1 << 20;
+/// A device that makes no progress so often in a row will not make any.
+const ATTEMPTS: u32 = 64;
+
+pub(super) struct Transfer {
+    pub request: Request,
+    pub began: Instant,
+    moved: usize,
+    attempts: u32,
+}
+
+/// What is to be moved next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    pub part: usize,
+    /// On the part.
+    pub offset: u64,
+    /// Of the buffer; never empty.
+    pub range: Range<usize>,
+}
+
+impl Transfer {
+    /// Of a request that is not empty.
+    pub fn new(request: Request, began: Instant) -> Self {
+        Self { request, began, moved: 0, attempts: 0 }
+    }
+
+    pub fn piece(&self, stripes: &Stripes) -> Piece {
+        let place = stripes.place(self.request.offset + self.moved as u64);
+        let rest = (self.request.buffer.len() - self.moved) as u64;
+        let bytes = rest.min(place.run).min(PIECE) as usize;
+        Piece { part: place.part, offset: place.offset, range: self.moved..self.moved + bytes }
+    }
+
+    /// Takes what became of the piece. Some when the transfer is over.
+    pub fn advance(&mut self, result: io::Result<usize>) -> Option<io::Result<()>> {
+        let blocks = match result {
+            Ok(0) => return Some(Err(io::Error::from(ErrorKind::UnexpectedEof))),
+            Ok(bytes) => bytes / BLOCK * BLOCK,
+            // Cancelled is what io_uring says when it could not go on with a request for the time being.
+            Err(error) if is_passing(&error) => 0,
+            Err(error) => return Some(Err(error)),
+        };
+        self.moved += blocks;
+        self.attempts = if blocks == 0 { self.attempts + 1 } else { 0 };
+        if self.attempts == ATTEMPTS {
+            return Some(Err(io::Error::from(ErrorKind::TimedOut)));
+        }
+        (self.moved == self.request.buffer.len()).then_some(Ok(()))
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    let cancelled = Some(rustix::io::Errno::CANCELED.raw_os_error());
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) || error.raw_os_error() == cancelled
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::label::DATA_START;
+    use super::super::stripes::STRIPE;
+    use super::super::{Buffer, Direction};
+    use super::*;
+
+    fn transfer(offset: u64, bytes: usize) -> Transfer {
+        let request =
+            Request { direction: Direction::Read, offset, buffer: Buffer::zeroed(bytes), done: Box::new(|_| ()) };
+        Transfer::new(request, Instant::now())
+    }
+
+    #[test]
+    fn pieces_cover_the_buffer_across_stripes() {
+        let part = DATA_START + 3 * STRIPE;
+        let stripes = Stripes::new(&[part, part]);
+        let mut transfer = transfer(STRIPE - 2 * PIECE, 4 * PIECE as usize);
+        let mut pieces = Vec::new();
+        loop {
+            let piece = transfer.piece(&stripes);
+            let bytes = piece.range.len();
+            pieces.push((piece.part, piece.offset, piece.range.start));
+            if let Some(result) = transfer.advance(Ok(bytes)) {
+                result.unwrap();
+                break;
+            }
+        }
+        let mib = PIECE as usize;
+        let end = DATA_START + STRIPE;
+        assert_eq!(
+            pieces,
+            [
+                (0, end - 2 * PIECE, 0),
+                (0, end - PIECE, mib),
+                (1, DATA_START, 2 * mib),
+                (1, DATA_START + PIECE, 3 * mib)
+            ]
+        );
+    }
+
+    #[test]
+    fn what_comes_short_goes_on_from_a_whole_block() {
+        let stripes = Stripes::new(&[DATA_START + STRIPE]);
+        let mut transfer = transfer(0, 4 * BLOCK);
+        assert!(transfer.advance(Ok(BLOCK + 512)).is_none());
+        assert_eq!(transfer.piece(&stripes).range, BLOCK..4 * BLOCK);
+        assert!(transfer.advance(Ok(3 * BLOCK)).unwrap().is_ok());
+    }
+
+    #[test]
+    fn passing_errors_are_tried_again_but_not_for_ever() {
+        for error in [ErrorKind::Interrupted, ErrorKind::WouldBlock] {
+            let mut transfer = transfer(0, BLOCK);
+            let attempts = (0..1000).take_while(|_| transfer.advance(Err(error.into())).is_none()).count();
+            assert_eq!(attempts, ATTEMPTS as usize - 1);
+        }
+        let mut transfer = transfer(0, BLOCK);
+        let attempts = (0..1000).take_while(|_| transfer.advance(Ok(512)).is_none()).count();
+        assert_eq!(attempts, ATTEMPTS as usize - 1);
+    }
+
+    #[test]
+    fn other_errors_and_the_end_of_a_file_end_it() {
+        assert!(transfer(0, BLOCK).advance(Err(io::Error::from_raw_os_error(5))).unwrap().is_err());
+        assert_eq!(transfer(0, BLOCK).advance(Ok(0)).unwrap().unwrap_err().kind(), ErrorKind::UnexpectedEof);
+    }
+}

@@ -1,0 +1,256 @@
+//! What operators can get wrong about the paths of a device: each is told by name, with the limit and what to change, and
+//! nothing that is not ours is touched.
+
+mod mounted;
+
+use ebbtide_flash::Error;
+use ebbtide_flash::device::{
+    BLOCK, Buffer, Device, Disk, DiskOptions, Engine, LEAST_PART, Notice, Opened, Refusal, read, write,
+};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use tempfile::TempDir;
+
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn open(paths: &[(&Path, u64)]) -> Result<Opened, Error> {
+    let paths: Vec<(PathBuf, u64)> = paths.iter().map(|&(path, bytes)| (path.to_owned(), bytes)).collect();
+    Disk::open(&paths, &DiskOptions::default())
+}
+
+/// Why it was refused, and what the operator reads.
+fn refusal(path: &Path, bytes: u64) -> (Refusal, String) {
+    let error = open(&[(path, bytes)]).err().expect("it is refused");
+    let message = error.to_string();
+    match error {
+        Error::Refused { path: named, reason } => {
+            assert_eq!(named, path);
+            assert!(message.starts_with(&path.display().to_string()), "{message}");
+            (reason, message)
+        }
+        other => panic!("{other}"),
+    }
+}
+
+fn served<T>(disk: &Disk, work: impl FnOnce() -> T) -> T {
+    thread::scope(|scope| {
+        for _ in 0..disk.threads() {
+            scope.spawn(|| disk.serve());
+        }
+        let done = work();
+        disk.stop();
+        done
+    })
+}
+
+fn put(disk: &Disk, byte: u8) {
+    let mut buffer = Buffer::zeroed(BLOCK);
+    buffer.fill(byte);
+    served(disk, || write(disk, 0, buffer).unwrap());
+}
+
+fn get(disk: &Disk) -> u8 {
+    served(disk, || read(disk, 0, Buffer::zeroed(BLOCK)).unwrap()[0])
+}
+
+#[test]
+fn a_file_is_made_with_its_space_and_found_again() {
+    let directory = directory();
+    let path = directory.path().join("flash");
+    let first = open(&[(&path, LEAST_PART)]).unwrap();
+    assert!(first.is_new);
+    assert!(first.disk.capacity() > LEAST_PART - (2 << 20));
+    assert_eq!(fs::metadata(&path).unwrap().len(), LEAST_PART);
+    put(&first.disk, 7);
+    let identity = first.disk.identity();
+    drop(first);
+    let second = open(&[(&path, LEAST_PART)]).unwrap();
+    assert!(!second.is_new);
+    assert_eq!(second.disk.identity(), identity);
+    assert_eq!(get(&second.disk), 7);
+}
+
+#[test]
+fn other_sizes_numbers_and_orders_start_empty() {
+    let directory = directory();
+    let path = |name| directory.path().join(name);
+    let (a, b) = (path("a"), path("b"));
+    let both = open(&[(&a, LEAST_PART), (&b, LEAST_PART)]).unwrap();
+    let mut identities = vec![both.disk.identity()];
+    drop(both);
+    assert!(!open(&[(&a, LEAST_PART), (&b, LEAST_PART)]).unwrap().is_new);
+    let larger = LEAST_PART + BLOCK as u64;
+    let changes = [
+        vec![(&*b, LEAST_PART), (&*a, LEAST_PART)],
+        vec![(&*b, LEAST_PART)],
+        vec![(&*b, larger)],
+        vec![(&*b, LEAST_PART)],
+        vec![(&*a, LEAST_PART), (&*b, LEAST_PART)],
+    ];
+    for change in changes {
+        let opened = open(&change).unwrap();
+        assert!(opened.is_new);
+        assert!(opened.notices.iter().any(|notice| matches!(notice, Notice::Relabelled)));
+        assert!(opened.notices[0].to_string().contains("flash starts empty"));
+        let lengths: Vec<u64> = change.iter().map(|(path, _)| fs::metadata(path).unwrap().len()).collect();
+        assert_eq!(lengths, change.iter().map(|&(_, bytes)| bytes).collect::<Vec<_>>());
+        identities.push(opened.disk.identity());
+    }
+    identities.sort();
+    identities.dedup();
+    assert_eq!(identities.len(), 6, "what remembers one of them does not belong to another");
+}
+
+#[test]
+fn a_damaged_label_is_ours_and_starts_empty() {
+    let directory = directory();
+    let path = directory.path().join("flash");
+    drop(open(&[(&path, LEAST_PART)]).unwrap());
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[20] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert!(open(&[(&path, LEAST_PART)]).unwrap().is_new);
+}
+
+#[test]
+fn a_file_that_is_not_ours_is_left_as_it_is() {
+    let directory = directory();
+    let (path, other) = (directory.path().join("photos"), directory.path().join("other"));
+    for held in [b"x".to_vec(), vec![0; 5000], b"mine".repeat(1 << 20)] {
+        fs::write(&path, &held).unwrap();
+        assert!(matches!(refusal(&path, LEAST_PART), (Refusal::Foreign, message) if message.contains("not ours")));
+        assert!(open(&[(&other, LEAST_PART), (&path, LEAST_PART)]).is_err());
+        assert!(fs::read(&path).unwrap() == held);
+        assert!(!other.exists(), "a file that was made is removed again");
+    }
+}
+
+#[test]
+fn a_file_of_one_hole_is_empty() {
+    let directory = directory();
+    let path = directory.path().join("reserved");
+    fs::File::create(&path).unwrap().set_len(LEAST_PART).unwrap();
+    let opened = open(&[(&path, LEAST_PART)]).unwrap();
+    assert!(opened.is_new);
+    assert!(!opened.notices.iter().any(|notice| matches!(notice, Notice::Relabelled)));
+}
+
+#[test]
+fn a_directory_is_refused_and_so_is_what_lies_in_none() {
+    let directory = directory();
+    let (reason, message) = refusal(directory.path(), LEAST_PART);
+    assert!(matches!(reason, Refusal::IsDirectory), "{message}");
+    let (reason, message) = refusal(&directory.path().join("absent/flash"), LEAST_PART);
+    assert!(matches!(reason, Refusal::NoDirectory), "{message}");
+    fs::write(directory.path().join("file"), "").unwrap();
+    let (reason, message) = refusal(&directory.path().join("file/flash"), LEAST_PART);
+    assert!(matches!(reason, Refusal::NoDirectory), "{message}");
+    let (reason, message) = refusal(Path::new("/dev/null"), LEAST_PART);
+    assert!(matches!(reason, Refusal::OtherKind), "{message}");
+}
+
+#[test]
+fn a_size_that_is_too_small_or_not_aligned_is_refused() {
+    let directory = directory();
+    let path = directory.path().join("flash");
+    let (reason, message) = refusal(&path, LEAST_PART - BLOCK as u64);
+    assert!(matches!(reason, Refusal::TooSmall { .. }) && message.contains("33554432"), "{message}");
+    let (reason, message) = refusal(&path, LEAST_PART + 512);
+    assert!(matches!(reason, Refusal::NotAligned { .. }) && message.contains("4096"), "{message}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn more_than_the_filesystem_has_is_refused() {
+    let directory = directory();
+    let path = directory.path().join("flash");
+    // More than any, and less than a file can have.
+    let (reason, message) = refusal(&path, 8 << 40);
+    assert!(matches!(reason, Refusal::Full { .. }) && message.contains("make room"), "{message}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn what_is_in_use_is_refused_until_it_is_not() {
+    let directory = directory();
+    let path = directory.path().join("flash");
+    let held = open(&[(&path, LEAST_PART)]).unwrap();
+    assert!(matches!(refusal(&path, LEAST_PART).0, Refusal::InUse));
+    assert!(path.exists(), "it was not made by who was refused");
+    drop(held);
+    assert!(open(&[(&path, LEAST_PART)]).is_ok());
+    let other = directory.path().join("other");
+    let twice = open(&[(&other, LEAST_PART), (&other, LEAST_PART)]);
+    assert!(matches!(twice, Err(Error::Refused { reason: Refusal::InUse, .. })));
+    assert!(!other.exists());
+}
+
+#[test]
+fn a_place_that_takes_no_files_is_refused() {
+    let (reason, message) = refusal(Path::new("/sys/ebbtide"), LEAST_PART);
+    assert!(matches!(reason, Refusal::NotWritable(_)) && message.contains("read and write"), "{message}");
+}
+
+#[test]
+fn a_read_only_filesystem_is_refused() {
+    mounted::run("a_read_only_filesystem_is_refused", "tmpfs", "ro", |directory| {
+        let (reason, message) = refusal(&directory.join("flash"), LEAST_PART);
+        assert!(matches!(reason, Refusal::NotWritable(_)), "{message}");
+    });
+}
+
+#[test]
+fn a_full_filesystem_is_refused() {
+    mounted::run("a_full_filesystem_is_refused", "tmpfs", "size=40m", |directory| {
+        let path = directory.join("flash");
+        let (reason, message) = refusal(&path, 64 << 20);
+        assert!(matches!(reason, Refusal::Full { needed: 67_108_864, free } if free <= 40 << 20), "{message}");
+        assert!(!path.exists());
+        let opened = open(&[(&path, LEAST_PART)]).unwrap();
+        put(&opened.disk, 5);
+        drop(opened);
+        // What it holds already need not be there again.
+        assert_eq!(get(&open(&[(&path, LEAST_PART)]).unwrap().disk), 5);
+    });
+}
+
+#[test]
+fn a_filesystem_without_direct_io_or_reservation_is_used_and_told() {
+    mounted::run("a_filesystem_without_direct_io_or_reservation_is_used_and_told", "ramfs", "rw", |directory| {
+        let opened = open(&[(&directory.join("flash"), LEAST_PART)]).unwrap();
+        let told = |which: fn(&Notice) -> bool| opened.notices.iter().filter(|notice| which(notice)).count();
+        assert_eq!(told(|notice| matches!(notice, Notice::NotDirect { .. })), 1, "{:?}", opened.notices);
+        assert_eq!(told(|notice| matches!(notice, Notice::NotReserved { .. })), 1, "{:?}", opened.notices);
+        assert!(opened.notices.iter().any(|notice| notice.to_string().contains("no direct I/O here")));
+        put(&opened.disk, 6);
+        drop(opened);
+        assert_eq!(get(&open(&[(&directory.join("flash"), LEAST_PART)]).unwrap().disk), 6);
+    });
+}
+
+#[test]
+fn options_out_of_range_are_refused() {
+    let refused = |options, paths: &[(PathBuf, u64)]| Disk::open(paths, &options).err().unwrap().to_string();
+    let path = || [(PathBuf::from("/nowhere"), LEAST_PART)];
+    for queue_depth in [0, 1, 4097] {
+        let message = refused(DiskOptions { queue_depth, ..DiskOptions::default() }, &path());
+        assert!(message.contains("2 to 4096"), "{message}");
+    }
+    for pool_threads in [0, 257] {
+        let message = refused(DiskOptions { pool_threads, ..DiskOptions::default() }, &path());
+        assert!(message.contains("1 to 256"), "{message}");
+    }
+    assert!(refused(DiskOptions::default(), &[]).contains("number of paths"));
+}
+
+#[test]
+fn the_engine_that_is_wanted_is_taken() {
+    let directory = directory();
+    let path = directory.path().join("flash");
+    let options = DiskOptions { engine: Some(Engine::Pool), pool_threads: 3, ..DiskOptions::default() };
+    let opened = Disk::open(&[(path, LEAST_PART)], &options).unwrap();
+    assert_eq!((opened.disk.engine(), opened.disk.threads()), (Engine::Pool, 3));
+}
