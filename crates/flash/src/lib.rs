@@ -6,6 +6,7 @@
 //! | where | what |
 //! |---|---|
 //! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
+//! | `large` | the log of large objects |
 //! | `object` | what is stored: keys, their hash, values, expiry |
 //! | `small` | objects under 2 KiB: set pages with a log before them |
 
@@ -13,6 +14,7 @@
 
 pub mod device;
 mod error;
+pub mod large;
 mod object;
 pub mod small;
 

@@ -1,0 +1,370 @@
+//! Open regions and those that are being written: where objects go in, and how regions get to the device.
+//!
+//! ```text
+//! buffer   | header | objects ->        room        <- footer, last entry first |        while the region is open
+//!          | header | objects | footer | rest of the block                               as it is written
+//! ```
+
+use super::LargeLog;
+use super::format::{
+    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, RegionHeader, checksum,
+    object_checksum,
+};
+use super::place::UNIT;
+use super::regions::{Life, State, later};
+use super::stats::Tally;
+use crate::KeyHash;
+use crate::device::{BLOCK, Buffer, Direction, Outcome, Request};
+use crate::object::is_past;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// So much is copied at once while readers of the buffer wait.
+const COPY_BYTES: usize = 256 << 10;
+/// A part is at least an eighth of a region; before less than that, the region is written.
+const SHARE_OF_PART: usize = 8;
+/// A gap before an object that saves reading a block is left if it is at most this share of the object.
+const SHARE_OF_GAP: usize = 16;
+
+/// What is free, and what has yet to be handed to the device.
+pub struct Books {
+    pub free: VecDeque<u32>,
+    pub free_slots: Vec<u8>,
+    pub next_sequence: u64,
+    /// Complete regions that the device had no room for.
+    pub waiting: VecDeque<Complete>,
+}
+
+impl Books {
+    pub fn new(regions: u32, buffers: u8) -> Self {
+        Self {
+            free: (0..regions).collect(),
+            free_slots: (0..buffers).collect(),
+            next_sequence: 1,
+            waiting: VecDeque::new(),
+        }
+    }
+}
+
+/// A buffer in use.
+pub struct Staged {
+    pub region: u32,
+    pub sequence: u64,
+    pub buffer: Buffer,
+}
+
+/// A region that objects are added to.
+pub struct Open {
+    pub region: u32,
+    sequence: u64,
+    slot: u8,
+    /// Bytes from the begin, up to the last object's end.
+    used: usize,
+    objects: usize,
+    opened: u32,
+    latest_expiry: u32,
+    lowest_order: u64,
+    tally: Tally,
+}
+
+/// A region that is to be written.
+#[derive(Clone, Copy)]
+pub struct Complete {
+    region: u32,
+    slot: u8,
+    bytes: usize,
+    tally: Tally,
+}
+
+/// An object, or a part of one, that is to be added.
+pub struct Draft<'a> {
+    pub hash: KeyHash,
+    /// All but the sequence and the position, and the bytes of the value if it may be cut.
+    pub header: ObjectHeader,
+    pub key: &'a [u8],
+    pub value: &'a [&'a [u8]],
+    /// Where in the value it begins.
+    pub from: usize,
+    /// It may be cut where the region ends.
+    pub may_cut: bool,
+    /// It was in the log before.
+    pub is_copy: bool,
+}
+
+/// Where something was added.
+#[derive(Clone, Copy, Debug)]
+pub struct Added {
+    pub region: u32,
+    pub sequence: u64,
+    pub position: u32,
+    pub bytes: usize,
+    pub value_bytes: usize,
+}
+
+/// Why nothing can be added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    Buffers,
+    Regions,
+}
+
+impl Open {
+    pub fn lowest_order(&self) -> u64 {
+        self.lowest_order
+    }
+
+    /// Where an object of so many bytes goes: to the next unit, or to the next block if that saves reading one and costs
+    /// little.
+    fn place(&self, bytes: usize) -> usize {
+        let at = self.used.next_multiple_of(UNIT);
+        let gap = at.next_multiple_of(BLOCK) - at;
+        let saves = (at % BLOCK + bytes).div_ceil(BLOCK) > bytes.div_ceil(BLOCK);
+        if saves && gap <= bytes / SHARE_OF_GAP { at + gap } else { at }
+    }
+
+    /// Bytes up to the footer, if it has one entry more.
+    fn end(&self, region_bytes: usize) -> usize {
+        region_bytes - (self.objects + 1) * FOOTER_ENTRY_BYTES
+    }
+
+    /// Where a draft goes, and how much of its value; `None` if there is no room.
+    fn room(&self, draft: &Draft<'_>, region_bytes: usize) -> Option<(usize, usize)> {
+        let rest = draft.header.value_bytes as usize;
+        let fixed = OBJECT_HEADER_BYTES + draft.key.len();
+        let end = self.end(region_bytes);
+        let at = self.place(fixed + rest);
+        if at + fixed + rest <= end {
+            return Some((at, rest));
+        }
+        let at = self.used.next_multiple_of(UNIT);
+        let room = end.checked_sub(at + fixed)?;
+        (draft.may_cut && (room >= rest || room >= region_bytes / SHARE_OF_PART)).then_some((at, rest.min(room)))
+    }
+}
+
+impl LargeLog {
+    /// Adds a draft to the open region of a group, opening one if need be. It is not published yet.
+    pub(super) fn add(self: &Arc<Self>, group: usize, draft: &Draft<'_>, now: u32) -> Result<Added, Full> {
+        let mut place = self.groups[group].lock().unwrap();
+        if place.as_ref().is_some_and(|open| open.room(draft, self.geometry.region_bytes).is_none()) {
+            let open = place.take().expect("it was looked at");
+            self.seal(open, now);
+        }
+        if place.is_none() {
+            *place = Some(self.open(now)?);
+        }
+        let open = place.as_mut().expect("it is open");
+        let (at, value_bytes) = open.room(draft, self.geometry.region_bytes).expect("an empty region has room");
+        Ok(self.copy_in(open, draft, at, value_bytes))
+    }
+
+    /// Begins the life of a region.
+    fn open(&self, now: u32) -> Result<Open, Full> {
+        let mut books = self.books();
+        if books.free_slots.is_empty() {
+            return Err(Full::Buffers);
+        }
+        let region = books.free.pop_front().ok_or(Full::Regions)?;
+        let slot = books.free_slots.pop().expect("it was looked at");
+        let sequence = books.next_sequence;
+        books.next_sequence += 1;
+        let buffer = Buffer::zeroed(self.geometry.region_bytes);
+        *self.slots[usize::from(slot)].write().unwrap() = Some(Staged { region, sequence, buffer });
+        self.regions[region as usize].begin(sequence, slot, self.tick.load(std::sync::atomic::Ordering::Relaxed));
+        Ok(Open {
+            region,
+            sequence,
+            slot,
+            used: REGION_HEADER_BYTES,
+            objects: 0,
+            opened: now,
+            // Expired long ago: nothing in it lives.
+            latest_expiry: 1,
+            lowest_order: u64::MAX,
+            tally: Tally::default(),
+        })
+    }
+
+    /// Copies a draft to its place. Nobody reads there yet; who reads elsewhere in the buffer waits for one piece at most.
+    fn copy_in(&self, open: &mut Open, draft: &Draft<'_>, at: usize, value_bytes: usize) -> Added {
+        let position = (at / UNIT) as u32;
+        let header =
+            ObjectHeader { sequence: open.sequence, position, value_bytes: value_bytes as u32, ..draft.header };
+        let bytes = header.object_bytes();
+        let front = [&header.encode()[..], draft.key].concat();
+        self.change(open.slot, at, &front);
+        let mut target = at + front.len();
+        let (mut skip, mut left) = (draft.from, value_bytes);
+        for part in draft.value {
+            let begin = skip.min(part.len());
+            skip -= begin;
+            let wanted = &part[begin..][..left.min(part.len() - begin)];
+            left -= wanted.len();
+            for piece in wanted.chunks(COPY_BYTES) {
+                self.change(open.slot, target, piece);
+                target += piece.len();
+            }
+        }
+        debug_assert_eq!((target, left), (at + bytes, 0));
+        let sum = self.staged(open.slot, |buffer| object_checksum(self.options.identity, &buffer[at..at + bytes]));
+        self.change(open.slot, at, &sum);
+        let entry = FooterEntry {
+            hash: draft.hash,
+            order: header.order,
+            position,
+            bytes: bytes as u32,
+            expiry: header.expiry,
+            part: u32::from(header.part),
+        };
+        self.change(open.slot, open.end(self.geometry.region_bytes), &entry.encode());
+        open.used = at + bytes;
+        open.objects += 1;
+        open.latest_expiry = later(open.latest_expiry, header.expiry);
+        open.lowest_order = open.lowest_order.min(header.order);
+        if draft.is_copy {
+            open.tally.reinsertion += bytes as u64;
+        } else {
+            open.tally.insert += bytes as u64;
+            open.tally.payload += (value_bytes + if header.part == 0 { draft.key.len() } else { 0 }) as u64;
+        }
+        Added { region: open.region, sequence: open.sequence, position, bytes, value_bytes }
+    }
+
+    /// Ends the adding to a region, and has it written, unless nothing in it lives.
+    pub(super) fn seal(self: &Arc<Self>, open: Open, now: u32) {
+        if is_past(open.latest_expiry, now) {
+            self.abandon(open);
+            return;
+        }
+        let region_bytes = self.geometry.region_bytes;
+        let footer_bytes = open.objects * FOOTER_ENTRY_BYTES;
+        let footer_offset = open.used;
+        {
+            let mut staged = self.slots[usize::from(open.slot)].write().unwrap();
+            let buffer = &mut staged.as_mut().expect("an open region has a buffer").buffer;
+            let reversed = buffer[region_bytes - footer_bytes..].to_vec();
+            // Entries that stay behind what is written now must not be written as padding of another life.
+            buffer[region_bytes - footer_bytes..].fill(0);
+            let entries = reversed.rchunks_exact(FOOTER_ENTRY_BYTES);
+            for (to, from) in buffer[footer_offset..].chunks_exact_mut(FOOTER_ENTRY_BYTES).zip(entries) {
+                to.copy_from_slice(from);
+            }
+            let header = RegionHeader {
+                sequence: open.sequence,
+                region: open.region,
+                objects: open.objects as u32,
+                footer_offset: footer_offset as u32,
+                latest_expiry: open.latest_expiry,
+                lowest_order: open.lowest_order,
+                footer_checksum: checksum(self.options.identity, &buffer[footer_offset..][..footer_bytes]),
+            };
+            buffer[..REGION_HEADER_BYTES].copy_from_slice(&header.encode(self.options.identity));
+        }
+        let tally = Tally { footer: (REGION_HEADER_BYTES + footer_bytes) as u64, ..open.tally };
+        let bytes = (footer_offset + footer_bytes).next_multiple_of(BLOCK);
+        let region = &self.regions[open.region as usize];
+        let life = Life {
+            sequence: open.sequence,
+            lowest_order: open.lowest_order,
+            latest_expiry: open.latest_expiry,
+            objects: open.objects as u32,
+        };
+        {
+            let mut books = self.books();
+            region.complete(life);
+            region.set_state(State::Writing);
+            books.waiting.push_back(Complete { region: open.region, slot: open.slot, bytes, tally });
+        }
+        self.submit_waiting();
+    }
+
+    /// Drops an open region: its objects are gone, and the device never saw them.
+    pub(super) fn abandon(&self, open: Open) {
+        self.counters.regions_unwritten.one();
+        self.regions[open.region as usize].complete(Life {
+            sequence: open.sequence,
+            lowest_order: u64::MAX,
+            latest_expiry: open.latest_expiry,
+            objects: open.objects as u32,
+        });
+        self.release(open.region, open.slot, State::Emptied);
+    }
+
+    /// Hands complete regions to the device, as far as it takes them.
+    pub(super) fn submit_waiting(self: &Arc<Self>) {
+        loop {
+            let Some(complete) = self.books().waiting.pop_front() else { return };
+            let Complete { region, slot, bytes, .. } = complete;
+            let buffer = {
+                let staged = self.slots[usize::from(slot)].read().unwrap();
+                staged.as_ref().expect("a region that waits has a buffer").buffer.share(bytes)
+            };
+            let log = Arc::clone(self);
+            let done = Box::new(move |outcome| log.written(complete, outcome));
+            let offset = self.geometry.offset(region);
+            if self.device.submit(Request { direction: Direction::Write, offset, buffer, done }).is_err() {
+                self.books().waiting.push_front(complete);
+                return;
+            }
+        }
+    }
+
+    fn written(&self, complete: Complete, outcome: Outcome) {
+        drop(outcome.buffer);
+        let state = match outcome.result {
+            Ok(()) => {
+                complete.tally.count(&self.counters, complete.bytes as u64);
+                State::Sealed
+            }
+            Err(_) => {
+                self.counters.write_errors.one();
+                State::Failed
+            }
+        };
+        self.release(complete.region, complete.slot, state);
+    }
+
+    /// The region leaves its buffer. The state changes first: who finds the slot empty finds the new state.
+    fn release(&self, region: u32, slot: u8, state: State) {
+        {
+            let _books = self.books();
+            self.regions[region as usize].set_state(state);
+        }
+        *self.slots[usize::from(slot)].write().unwrap() = None;
+        self.books().free_slots.push(slot);
+        self.freed.notify_all();
+    }
+
+    /// Waits until a buffer is free, or for as long as the options say. False if there is none.
+    pub(super) fn wait_for_buffer(self: &Arc<Self>) -> bool {
+        self.submit_waiting();
+        let is_full = |books: &mut Books| books.free_slots.is_empty();
+        let (_books, timeout) = self.freed.wait_timeout_while(self.books(), self.options.patience, is_full).unwrap();
+        !timeout.timed_out()
+    }
+
+    fn change(&self, slot: u8, at: usize, bytes: &[u8]) {
+        let mut staged = self.slots[usize::from(slot)].write().unwrap();
+        let buffer = &mut staged.as_mut().expect("an open region has a buffer").buffer;
+        buffer[at..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn staged<T>(&self, slot: u8, read: impl FnOnce(&[u8]) -> T) -> T {
+        read(&self.slots[usize::from(slot)].read().unwrap().as_ref().expect("an open region has a buffer").buffer)
+    }
+
+    /// Seals regions that have been open for long, and drops those in which nothing lives.
+    pub(super) fn seal_old(self: &Arc<Self>, now: u32) {
+        for group in &self.groups {
+            let mut place = group.lock().unwrap();
+            let is_due = |open: &Open| {
+                let age = now.saturating_sub(open.opened);
+                age >= self.options.seal_seconds || is_past(open.latest_expiry, now)
+            };
+            if place.as_ref().is_some_and(is_due) {
+                let open = place.take().expect("it was looked at");
+                self.seal(open, now);
+            }
+        }
+    }
+}

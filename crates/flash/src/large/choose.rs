@@ -1,0 +1,143 @@
+//! Which regions go, and why. Pure functions; `reclaim` carries them out.
+
+use super::options::{Reclaim, Reinsertion};
+use super::place::Place;
+use super::regions::{Life, State};
+use crate::object::is_past;
+
+/// Why a region is reclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cause {
+    /// All that it held is flushed, or it never got to the device.
+    Flushed,
+    /// All that it held is expired.
+    Expired,
+    /// A transfer failed.
+    Failed,
+    /// Space is needed.
+    Space,
+}
+
+/// What a choice looks at.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    pub region: u32,
+    pub state: State,
+    pub life: Life,
+    pub last_hit: u64,
+}
+
+/// What a choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct Need {
+    pub now: u32,
+    /// Lives below it are flushed.
+    pub floor: u64,
+    /// How many regions are to be free.
+    pub wanted: usize,
+    pub free: usize,
+    pub reclaim: Reclaim,
+}
+
+/// All regions that hold nothing any more, all that failed, and if that is not enough as many as are missing, in the order of
+/// the policy.
+pub fn choose(candidates: impl Iterator<Item = Candidate>, need: Need) -> Vec<(u32, Cause)> {
+    let (mut chosen, mut living) = (Vec::new(), Vec::new());
+    for candidate in candidates {
+        let cause = match candidate.state {
+            State::Emptied => Cause::Flushed,
+            State::Failed => Cause::Failed,
+            State::Sealed if candidate.life.sequence < need.floor => Cause::Flushed,
+            State::Sealed if is_past(candidate.life.latest_expiry, need.now) => Cause::Expired,
+            State::Sealed => Cause::Space,
+            _ => continue,
+        };
+        match cause {
+            Cause::Space => living.push(candidate),
+            _ => chosen.push((candidate.region, cause)),
+        }
+    }
+    let gained = chosen.iter().filter(|(_, cause)| *cause != Cause::Failed).count();
+    let missing = need.wanted.saturating_sub(need.free + gained).min(living.len());
+    if missing > 0 {
+        let rank = |candidate: &Candidate| match need.reclaim {
+            Reclaim::Fifo => (0, candidate.life.sequence),
+            Reclaim::Lru => (candidate.last_hit, candidate.life.sequence),
+        };
+        living.select_nth_unstable_by_key(missing - 1, rank);
+        chosen.extend(living[..missing].iter().map(|candidate| (candidate.region, Cause::Space)));
+    }
+    chosen
+}
+
+/// Whether an object of a reclaimed region is to be written again.
+pub fn is_kept(reinsertion: Reinsertion, tag: u32, place: Place) -> bool {
+    match reinsertion {
+        Reinsertion::Never => false,
+        Reinsertion::Hits(least) => place.hits() >= least,
+        Reinsertion::Percent(percent) => {
+            // A number that the object gets anew with each place.
+            let draw = (u64::from(tag) ^ place.unit() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+            draw % 100 < u64::from(percent)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidate(region: u32, state: State, sequence: u64, latest_expiry: u32, last_hit: u64) -> Candidate {
+        let life = Life { sequence, lowest_order: 1, latest_expiry, objects: 1 };
+        Candidate { region, state, life, last_hit }
+    }
+
+    fn chosen(wanted: usize, free: usize, reclaim: Reclaim) -> Vec<(u32, Cause)> {
+        let candidates = [
+            candidate(0, State::Free, 1, 0, 0),
+            candidate(1, State::Open, 90, 0, 0),
+            candidate(2, State::Sealed, 50, 0, 7),
+            candidate(3, State::Sealed, 30, 0, 9),
+            candidate(4, State::Sealed, 40, 99, 8),
+            candidate(5, State::Sealed, 60, 100, 0),
+            candidate(6, State::Sealed, 20, 0, 99),
+            candidate(7, State::Emptied, 80, 0, 0),
+            candidate(8, State::Failed, 81, 0, 0),
+            candidate(9, State::Lost, 31, 0, 0),
+        ];
+        let mut chosen = choose(candidates.into_iter(), Need { now: 100, floor: 25, wanted, free, reclaim });
+        chosen.sort_by_key(|choice| choice.0);
+        chosen
+    }
+
+    #[test]
+    fn what_is_empty_goes_first() {
+        let gone =
+            [(4, Cause::Expired), (5, Cause::Expired), (6, Cause::Flushed), (7, Cause::Flushed), (8, Cause::Failed)];
+        assert_eq!(chosen(4, 0, Reclaim::Fifo), gone);
+        assert_eq!(chosen(5, 1, Reclaim::Lru), gone);
+    }
+
+    #[test]
+    fn the_policy_says_who_else() {
+        let space = |wanted, reclaim| {
+            let chosen = chosen(wanted, 0, reclaim);
+            chosen.into_iter().filter(|choice| choice.1 == Cause::Space).map(|choice| choice.0).collect::<Vec<_>>()
+        };
+        assert_eq!(space(5, Reclaim::Fifo), [3]);
+        assert_eq!(space(5, Reclaim::Lru), [2]);
+        assert_eq!(space(99, Reclaim::Lru), [2, 3]);
+    }
+
+    #[test]
+    fn reinsertion_is_by_hits_or_by_chance() {
+        let place = Place::new(77, 5000);
+        assert!(!is_kept(Reinsertion::Never, 1, place.hit()));
+        assert!(!is_kept(Reinsertion::Hits(2), 1, place.hit()));
+        assert!(is_kept(Reinsertion::Hits(2), 1, place.hit().hit()));
+        let kept =
+            (0..10_000).filter(|&i| is_kept(Reinsertion::Percent(30), i, Place::new(u64::from(i) * 130, 9))).count();
+        assert!((2800..3200).contains(&kept), "{kept} of 10000");
+        assert!(!is_kept(Reinsertion::Percent(0), 1, place) && is_kept(Reinsertion::Percent(100), 1, place));
+    }
+}

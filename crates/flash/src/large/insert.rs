@@ -1,0 +1,139 @@
+//! Objects in.
+
+use super::LargeLog;
+use super::buffers::{Added, Draft, Full};
+use super::format::{ObjectHeader, part_hash};
+use super::index::Identity;
+use super::options::group_of;
+use super::place::Place;
+use super::stats::Dropped;
+use crate::{KeyHash, Object, Token};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// So often an insert tries to get a region before it gives up: others may take what it makes free.
+const ATTEMPTS: usize = 8;
+const KEY_BYTES_LIMIT: usize = 250;
+
+/// An object is in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inserted {
+    pub token: Token,
+    /// The version, or other key of the same hash, that was there is not found any more, but may still be on the device: a log
+    /// of removals must say so, with the hash and `order`.
+    pub replaced: bool,
+    pub order: u64,
+}
+
+impl LargeLog {
+    /// Stores an object in place of any older version of its key. It is copied, and found at once. `now` is in seconds since
+    /// 1970. May wait for a buffer (see [`super::Options::patience`]), and reclaims regions if none is free.
+    ///
+    /// # Errors
+    ///
+    /// Why it was not stored; it is counted. An older version stays.
+    pub fn insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, Dropped> {
+        let result = self.try_insert(object, self.see(now));
+        match &result {
+            Ok(inserted) => {
+                self.counters.inserts.one();
+                self.counters.inserted_bytes.add((object.key.bytes.len() + object.value_bytes()) as u64);
+                self.counters.replaced.add(u64::from(inserted.replaced));
+            }
+            Err(dropped) => self.counters.drop_one(*dropped),
+        }
+        result
+    }
+
+    fn try_insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, Dropped> {
+        if object.is_expired(now) {
+            return Err(Dropped::Expired);
+        }
+        let (key, total) = (object.key, object.value_bytes());
+        let is_long = total as u64 > self.geometry.value_bytes_limit();
+        if is_long || key.bytes.is_empty() || key.bytes.len() > KEY_BYTES_LIMIT {
+            return Err(Dropped::TooLarge);
+        }
+        let identity = Identity::of(key.hash);
+        let _writer = self.writers[usize::from(identity.shard)].lock().unwrap();
+        let order = self.next_order.fetch_add(1, Relaxed);
+        let header = ObjectHeader {
+            sequence: 0,
+            order,
+            value_bytes: total as u32,
+            total_bytes: total as u32,
+            position: 0,
+            expiry: object.expiry,
+            client_flags: object.client_flags,
+            part: 0,
+            key_bytes: key.bytes.len() as u8,
+            attributes: object.attributes,
+        };
+        let may_cut = header.object_bytes() > self.geometry.object_bytes_limit();
+        let draft =
+            Draft { hash: key.hash, header, key: key.bytes, value: object.value, from: 0, may_cut, is_copy: false };
+        let group = self.group(object.expiry, now);
+        let head = self.place(group, &draft, now)?;
+        if head.value_bytes < total {
+            self.insert_rest(group, &draft, head.value_bytes, now)?;
+        }
+        let replaced = self.publish(key.hash, head).ok_or(Dropped::Overtaken)?.is_some();
+        Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
+    }
+
+    /// Stores the other parts of an object of which the first is placed. They are published before it.
+    fn insert_rest(self: &Arc<Self>, group: usize, head: &Draft<'_>, from: usize, now: u32) -> Result<(), Dropped> {
+        let total = head.header.total_bytes as usize;
+        let (mut from, mut part) = (from, 1);
+        while from < total {
+            let hash = part_hash(head.hash, head.header.order, part);
+            let key = hash.0.to_le_bytes();
+            let value_bytes = (total - from) as u32;
+            let header = ObjectHeader { part, key_bytes: key.len() as u8, value_bytes, ..head.header };
+            let draft = Draft { hash, header, key: &key, from, ..*head };
+            let added = self.place(group, &draft, now)?;
+            self.publish(hash, added).ok_or(Dropped::Overtaken)?;
+            from += added.value_bytes;
+            part += 1;
+        }
+        Ok(())
+    }
+
+    /// Adds a draft, waiting for a buffer and reclaiming regions as needed. No lock but the writer's is held meanwhile.
+    fn place(self: &Arc<Self>, group: usize, draft: &Draft<'_>, now: u32) -> Result<Added, Dropped> {
+        let mut dropped = Dropped::NoRegion;
+        for _ in 0..ATTEMPTS {
+            dropped = match self.add(group, draft, now) {
+                Ok(added) => return Ok(added),
+                Err(Full::Buffers) if self.wait_for_buffer() => Dropped::Behind,
+                Err(Full::Buffers) => return Err(Dropped::Behind),
+                Err(Full::Regions) if self.reclaim(now, 1) => Dropped::NoRegion,
+                Err(Full::Regions) => return Err(Dropped::NoRegion),
+            };
+        }
+        Err(dropped)
+    }
+
+    /// Makes an object that was added the current one of its hash. `None` if its region is flushed or lost; otherwise what was
+    /// there.
+    fn publish(&self, hash: KeyHash, added: Added) -> Option<Option<Place>> {
+        let identity = Identity::of(hash);
+        let mut shard = self.index.lock(identity.shard);
+        let place = self.publishable(added)?;
+        Some(shard.insert(identity.tag, place))
+    }
+
+    /// The place of what was added. Only under the lock of a shard: who empties the region locks the shard after the region's
+    /// state has changed, so either the change is seen here or the place is seen there.
+    pub(super) fn publishable(&self, added: Added) -> Option<Place> {
+        let region = &self.regions[added.region as usize];
+        let fits = region.takes_objects_of(added.sequence) && added.sequence >= self.floor.load(Acquire);
+        fits.then(|| Place::new(self.geometry.unit(added.region, added.position), added.bytes))
+    }
+
+    /// The group of objects that expire then.
+    pub(super) fn group(&self, expiry: u32, now: u32) -> usize {
+        let seconds = (expiry != 0).then(|| expiry.saturating_sub(now));
+        group_of(seconds, self.options.groups)
+    }
+}

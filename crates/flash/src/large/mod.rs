@@ -1,0 +1,253 @@
+//! The large-object log: objects one behind the other in regions, which are written whole and reclaimed whole.
+//!
+//! ```text
+//! insert -> group of expiry -> open region, in a buffer -> device          index: hash -> place, in RAM
+//!                                   |                         |
+//!                                 lookup                   lookup, one read
+//! ```
+//! A region belongs to a group of objects that expire at about the same time, so that it dies as a whole. Nobody but the index
+//! says what is current: an object is there if its place is in the index and its region is in the life of that place. Values
+//! that do not fit a region are stored in parts, each found by the index under a hash of its own.
+//!
+//! | where | what |
+//! |---|---|
+//! | `format` | the bytes on the device |
+//! | `options` | what can be chosen; where regions lie |
+//! | `index`, `page`, `place` | where the objects are: 10 bytes each, and a little |
+//! | `regions` | what RAM knows of each region; its states |
+//! | `buffers` | open regions, and those that are being written |
+//! | `insert`, `read` | objects in and out |
+//! | `choose`, `reclaim` | which regions go, and how |
+//! | `stats` | what is counted |
+//!
+//! Who may touch what, and why no stale value comes out: `docs/concurrency.md`.
+
+mod buffers;
+mod choose;
+mod format;
+mod index;
+mod insert;
+mod options;
+mod page;
+mod place;
+mod read;
+mod reclaim;
+mod regions;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use insert::Inserted;
+pub use options::{Options, Reclaim, Reinsertion};
+pub use read::Lookup;
+pub use stats::{Dropped, Stats};
+
+use self::buffers::{Books, Open, Staged};
+use self::index::{Identity, Index, SHARDS};
+use self::options::Geometry;
+use self::place::Place;
+use self::regions::{Region, State};
+use self::stats::Counters;
+use crate::device::Device;
+use crate::{Error, KeyHash, Token};
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+
+/// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `remove_if`, `is_current`,
+/// `flush`) never wait for the device.
+pub struct LargeLog {
+    device: Arc<dyn Device>,
+    options: Options,
+    geometry: Geometry,
+    index: Index,
+    regions: Box<[Region]>,
+    /// The open region of each group.
+    groups: Box<[Mutex<Option<Open>>]>,
+    slots: Box<[RwLock<Option<Staged>>]>,
+    books: Mutex<Books>,
+    /// A buffer became free.
+    freed: Condvar,
+    /// One insert at a time for keys of a shard, so that the order of versions is the order of publication.
+    writers: Box<[Mutex<()>]>,
+    /// One reclaim at a time.
+    reclaiming: Mutex<()>,
+    /// What lies in regions of earlier lives is flushed.
+    floor: AtomicU64,
+    next_order: AtomicU64,
+    /// Counts hits, for the order of regions by last hit.
+    tick: AtomicU64,
+    /// The latest moment that anyone has named.
+    now: AtomicU32,
+    /// Bytes of buffers of reads that are under way.
+    reading_bytes: AtomicUsize,
+    counters: Counters,
+}
+
+impl LargeLog {
+    /// An empty log in an area of the device. What the area holds is not looked at, and not found later if the identity is a
+    /// new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] when the options contradict each other or the area is too small for them.
+    pub fn new(device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Arc<Self>, Error> {
+        let geometry = Geometry::new(&area, &options)?;
+        assert!(area.end <= device.capacity(), "an area up to {} on a device of {}", area.end, device.capacity());
+        Ok(Arc::new(Self {
+            device,
+            options,
+            geometry,
+            index: Index::new(),
+            regions: (0..geometry.regions).map(|_| Region::free()).collect(),
+            groups: (0..options.groups).map(|_| Mutex::new(None)).collect(),
+            slots: (0..options.buffers).map(|_| RwLock::new(None)).collect(),
+            books: Mutex::new(Books::new(geometry.regions, options.buffers as u8)),
+            freed: Condvar::new(),
+            writers: (0..SHARDS).map(|_| Mutex::new(())).collect(),
+            reclaiming: Mutex::new(()),
+            floor: AtomicU64::new(1),
+            next_order: AtomicU64::new(1),
+            tick: AtomicU64::new(0),
+            now: AtomicU32::new(0),
+            reading_bytes: AtomicUsize::new(0),
+            counters: Counters::default(),
+        }))
+    }
+
+    /// Whether a lookup would look further than the index. No I/O.
+    pub fn could_exist(&self, hash: KeyHash) -> bool {
+        self.find(hash, |_| ()).is_some()
+    }
+
+    /// Takes an object away, in effect for every lookup that begins later and for those under way. True if there may have been
+    /// one: then it may still be on the device, and must be logged to be gone after a crash, with [`LargeLog::next_order`].
+    pub fn remove(&self, hash: KeyHash) -> bool {
+        let identity = Identity::of(hash);
+        let removed = self.index.lock(identity.shard).remove(identity.tag).is_some();
+        self.counters.removes.add(u64::from(removed));
+        removed
+    }
+
+    /// As [`LargeLog::remove`], if the object is still the one that the token names.
+    pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
+        let identity = Identity::of(hash);
+        let mut shard = self.index.lock(identity.shard);
+        let fits = shard.get(identity.tag).is_some_and(|place| self.token(place) == token);
+        if fits {
+            shard.remove(identity.tag);
+            self.counters.removes.one();
+        }
+        fits
+    }
+
+    /// Whether the object that the token names is what a lookup would find.
+    pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
+        self.find(hash, |place| self.token(place)) == Some(token)
+    }
+
+    /// All objects inserted from now on have this order or a higher one; all that were published have a lower one. With it, a
+    /// log of removals can say what it kills.
+    pub fn next_order(&self) -> u64 {
+        self.next_order.load(Relaxed)
+    }
+
+    /// Everything on the device has this order or a higher one: removals with a lower one, or this one, kill nothing any more.
+    pub fn oldest_order(&self) -> u64 {
+        let holds = |region: &&Region| !matches!(region.state(), State::Free | State::Open | State::Retired);
+        let oldest = self.regions.iter().filter(holds).map(|region| region.life().lowest_order).min();
+        let open =
+            self.groups.iter().filter_map(|group| group.lock().unwrap().as_ref().map(|open| open.lowest_order()));
+        open.chain(oldest).min().unwrap_or(u64::MAX).min(self.next_order())
+    }
+
+    pub fn stats(&self) -> Stats {
+        let count =
+            |wanted: &[State]| self.regions.iter().filter(|region| wanted.contains(&region.state())).count() as u64;
+        Stats {
+            objects: self.index.objects() as u64,
+            regions_free: count(&[State::Free, State::Emptied]),
+            regions_retired: count(&[State::Failed, State::Lost, State::Retired]),
+            regions: self.regions.len() as u64,
+            ..self.counters.read()
+        }
+    }
+
+    /// Bytes of RAM: the index, the table of regions, buffers, reads under way.
+    pub fn memory_bytes(&self) -> usize {
+        let buffers = self.options.buffers - self.books().free_slots.len();
+        self.index.bytes()
+            + size_of_val(&self.regions[..])
+            + buffers * self.geometry.region_bytes
+            + self.reading_bytes.load(Relaxed)
+    }
+
+    /// Asserts every invariant. Only while nothing else is going on.
+    pub fn verify(&self) {
+        let mut objects = vec![0_u32; self.regions.len()];
+        self.index.verify(|_, place| {
+            let (region, position) = self.geometry.split(place.unit());
+            let state = self.regions[region as usize].state();
+            assert!(!matches!(state, State::Free | State::Retired), "{place:?} is in a region that is {state:?}");
+            assert!(position > 0, "{place:?} is where the header of its region is");
+            objects[region as usize] += 1;
+        });
+        let opened: Vec<u32> =
+            self.groups.iter().filter_map(|group| Some(group.lock().unwrap().as_ref()?.region)).collect();
+        let books = self.books();
+        let mut used = 0;
+        for (number, region) in self.regions.iter().enumerate() {
+            let state = region.state();
+            assert_eq!(state == State::Free, books.free.contains(&(number as u32)), "region {number} is {state:?}");
+            assert_eq!(state == State::Open, opened.contains(&(number as u32)), "region {number} is {state:?}");
+            if matches!(state, State::Open | State::Writing) {
+                used += 1;
+                let staged = self.slots[usize::from(region.slot())].read().unwrap();
+                let staged = staged.as_ref().expect("a region that is open or being written has a buffer");
+                assert_eq!((staged.region, staged.sequence), (number as u32, region.sequence()));
+            }
+            if state == State::Sealed {
+                assert!(objects[number] <= region.life().objects, "region {number} holds more than it lists");
+            }
+            assert!(region.sequence() < books.next_sequence);
+        }
+        assert_eq!(used + books.free_slots.len(), self.slots.len(), "a buffer is lost");
+    }
+
+    /// What is to be told of the place of an object that is there, under the lock of its shard.
+    fn find<T>(&self, hash: KeyHash, tell: impl FnOnce(Place) -> T) -> Option<T> {
+        let identity = Identity::of(hash);
+        let shard = self.index.lock(identity.shard);
+        let place = shard.get(identity.tag)?;
+        self.is_alive(place).then(|| tell(place))
+    }
+
+    /// Only under the lock of the shard in which the place was found, for its region to be in the same life.
+    fn is_alive(&self, place: Place) -> bool {
+        let region = self.region_of(place);
+        let holds = matches!(region.state(), State::Open | State::Writing | State::Sealed | State::Dying);
+        holds && region.sequence() >= self.floor.load(Acquire)
+    }
+
+    /// As [`LargeLog::is_alive`].
+    fn token(&self, place: Place) -> Token {
+        let position = self.geometry.split(place.unit()).1;
+        Token(self.region_of(place).sequence() << 24 | u64::from(position))
+    }
+
+    fn region_of(&self, place: Place) -> &Region {
+        &self.regions[self.geometry.split(place.unit()).0 as usize]
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap()
+    }
+
+    /// Notes the time; gives back the latest that was noted.
+    fn see(&self, now: u32) -> u32 {
+        self.now.fetch_max(now, Relaxed).max(now)
+    }
+}

@@ -1,0 +1,209 @@
+//! What can be chosen about the log, and what follows from it.
+
+use super::format::{FOOTER_ENTRY_BYTES, OBJECT_HEADER_BYTES, REGION_HEADER_BYTES};
+use super::place::{UNIT, UNITS_LIMIT};
+use crate::Error;
+use crate::device::BLOCK;
+use std::ops::Range;
+use std::time::Duration;
+
+/// The most groups of expiry.
+pub const GROUPS_LIMIT: usize = 8;
+/// Keys and values share a region with headers; below this nothing useful fits.
+const REGION_BYTES_LEAST: usize = 4 * BLOCK;
+/// Positions in a region have 24 bits in a token.
+const REGION_BYTES_MOST: usize = 1 << 30;
+const BUFFERS_LIMIT: usize = 128;
+/// Below this, objects that live longest in the first group: five minutes.
+const FIRST_GROUP_SECONDS: u32 = 300;
+
+/// How the log works.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Which life of the device this is: what was written under another identity is not there. Whoever starts cold takes a
+    /// new one, at random.
+    pub identity: u64,
+    /// Bytes of a region, what is written and reclaimed at once; whole blocks. 16 MiB: large enough that flash is erased
+    /// without moving what lives, small enough that buffers stay affordable.
+    pub region_bytes: usize,
+    /// Objects are kept apart by how long they still live, in 1 to 8 groups, each with an open region. 8: a region then
+    /// expires as a whole more often, and a group without objects costs nothing.
+    pub groups: usize,
+    /// Regions that may be in RAM, open or being written, each with a buffer of `region_bytes`; more than `groups`. 10: two
+    /// can be written while all groups are open.
+    pub buffers: usize,
+    /// An open region older than this is written as it is. 600: what is only in RAM is lost with a crash, and a short region
+    /// wastes space.
+    pub seal_seconds: u32,
+    /// How long an insert waits for a buffer when all are being written. 100 ms: long enough for a stall of the drive, short
+    /// enough that eviction, which waits too, finds another way.
+    pub patience: Duration,
+    /// Which region goes when space is needed. First in, first out: flash is written in sequence.
+    pub reclaim: Reclaim,
+    /// What of that region is kept. Nothing: each copy is a write.
+    pub reinsertion: Reinsertion,
+    /// Whether the device is told of regions that were reclaimed. Off: a region is written again soon, and many drives are slow
+    /// at it.
+    pub discard: bool,
+}
+
+/// The order in which regions are reclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reclaim {
+    /// The oldest first.
+    Fifo,
+    /// The one first whose last hit is longest ago.
+    Lru,
+}
+
+/// Which objects of a reclaimed region are written again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reinsertion {
+    Never,
+    /// Those that were hit at least so often since they were written; 1 to 3.
+    Hits(u8),
+    /// This share of them, by chance, whether they were hit or not.
+    Percent(u8),
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            identity: 0,
+            region_bytes: 16 << 20,
+            groups: GROUPS_LIMIT,
+            buffers: GROUPS_LIMIT + 2,
+            seal_seconds: 600,
+            patience: Duration::from_millis(100),
+            reclaim: Reclaim::Fifo,
+            reinsertion: Reinsertion::Never,
+            discard: false,
+        }
+    }
+}
+
+/// Where the regions lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Geometry {
+    /// Offset of the first region on the device.
+    start: u64,
+    pub region_bytes: usize,
+    pub regions: u32,
+}
+
+impl Geometry {
+    /// As many regions as fit an area of the device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] when the options contradict each other or the area is too small for them.
+    pub fn new(area: &Range<u64>, options: &Options) -> Result<Self, Error> {
+        let Options { region_bytes, groups, buffers, .. } = *options;
+        let refuse = |input: String, limit: String| Err(Error::Options(format!("{input}: must be {limit}")));
+        if !(1..=GROUPS_LIMIT).contains(&groups) {
+            return refuse(format!("{groups} groups of expiry"), format!("1 to {GROUPS_LIMIT}"));
+        }
+        if buffers <= groups || buffers > BUFFERS_LIMIT {
+            let limit = format!("more than the {groups} groups of expiry, at most {BUFFERS_LIMIT}");
+            return refuse(format!("{buffers} buffers of regions"), limit);
+        }
+        let fits = (REGION_BYTES_LEAST..=REGION_BYTES_MOST).contains(&region_bytes);
+        if !fits || !region_bytes.is_multiple_of(BLOCK) {
+            let limit = format!("{REGION_BYTES_LEAST} to {REGION_BYTES_MOST}, a multiple of {BLOCK}");
+            return refuse(format!("regions of {region_bytes} bytes"), limit);
+        }
+        if let Reinsertion::Hits(hits @ (0 | 4..)) = options.reinsertion {
+            return refuse(format!("reinsertion after {hits} hits"), "1 to 3".to_owned());
+        }
+        if let Reinsertion::Percent(percent @ 101..) = options.reinsertion {
+            return refuse(format!("reinsertion of {percent} %"), "at most 100".to_owned());
+        }
+        let start = area.start.next_multiple_of(BLOCK as u64);
+        let regions = area.end.saturating_sub(start) / region_bytes as u64;
+        let least = 2 * buffers as u64;
+        if regions < least {
+            let limit = format!("at least {least} regions; a larger area, smaller regions, or fewer buffers");
+            return refuse(format!("an area of {regions} regions of {region_bytes} bytes"), limit);
+        }
+        if regions * (region_bytes / UNIT) as u64 > UNITS_LIMIT {
+            let limit = format!("at most {} TiB", (UNITS_LIMIT * UNIT as u64) >> 40);
+            return refuse(format!("an area of {} bytes", area.end - area.start), limit);
+        }
+        Ok(Self { start, region_bytes, regions: regions as u32 })
+    }
+
+    /// Where a region begins on the device.
+    pub fn offset(&self, region: u32) -> u64 {
+        self.start + u64::from(region) * self.region_bytes as u64
+    }
+
+    pub fn units_per_region(&self) -> u64 {
+        (self.region_bytes / UNIT) as u64
+    }
+
+    /// The region of a unit of the log, and the unit's position in it.
+    pub fn split(&self, unit: u64) -> (u32, u32) {
+        ((unit / self.units_per_region()) as u32, (unit % self.units_per_region()) as u32)
+    }
+
+    pub fn unit(&self, region: u32, position: u32) -> u64 {
+        u64::from(region) * self.units_per_region() + u64::from(position)
+    }
+
+    /// The longest object that fits an empty region, header included.
+    pub fn object_bytes_limit(&self) -> usize {
+        self.region_bytes - REGION_HEADER_BYTES - FOOTER_ENTRY_BYTES
+    }
+
+    /// The longest value that is taken: a quarter of the log, so that it is not reclaimed before it is complete.
+    pub fn value_bytes_limit(&self) -> u64 {
+        let parts = u64::from(self.regions / 4).max(1);
+        let part = (self.object_bytes_limit() - OBJECT_HEADER_BYTES - usize::from(u8::MAX)) as u64;
+        (parts * part).min(u64::from(u32::MAX))
+    }
+}
+
+/// The group of objects with so many seconds to live; `None` for ever. The last one is for those that do not expire, if there
+/// are two or more. Of the others each holds lives four times as long as the one before.
+pub fn group_of(seconds: Option<u32>, groups: usize) -> usize {
+    let Some(seconds) = seconds else { return groups - 1 };
+    let octaves = (seconds / FIRST_GROUP_SECONDS).checked_ilog2().map_or(0, |log| log as usize / 2 + 1);
+    octaves.min(groups.saturating_sub(2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_by_remaining_life() {
+        let of = |seconds: u32| group_of(Some(seconds), 8);
+        assert_eq!([1, 299, 300, 1199, 1200, 4800, 19_200].map(of), [0, 0, 1, 1, 2, 3, 4]);
+        assert_eq!((of(u32::MAX), group_of(None, 8)), (6, 7));
+        assert_eq!((group_of(Some(u32::MAX), 2), group_of(None, 2)), (0, 1));
+        assert_eq!((group_of(Some(u32::MAX), 1), group_of(None, 1)), (0, 0));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_the_limit() {
+        let small = Options { region_bytes: 64 << 10, groups: 2, buffers: 3, ..Options::default() };
+        let refusal = |options: Options| Geometry::new(&(0..1 << 20), &options).unwrap_err().to_string();
+        assert!(Geometry::new(&(0..1 << 20), &small).is_ok());
+        for (options, part) in [
+            (Options { groups: 0, ..small }, "1 to 8"),
+            (Options { groups: 9, buffers: 10, ..small }, "1 to 8"),
+            (Options { buffers: 2, ..small }, "more than the 2 groups"),
+            (Options { region_bytes: 5000, ..small }, "16384"),
+            (Options { region_bytes: 70_000, ..small }, "multiple of 4096"),
+            (Options { region_bytes: 256 << 10, ..small }, "at least 6 regions"),
+            (Options { reinsertion: Reinsertion::Hits(0), ..small }, "1 to 3"),
+            (Options { reinsertion: Reinsertion::Percent(101), ..small }, "at most 100"),
+        ] {
+            let refusal = refusal(options);
+            assert!(refusal.contains(part), "{refusal}");
+        }
+        let geometry = Geometry::new(&(1..1 << 20), &small).unwrap();
+        assert_eq!((geometry.regions, geometry.offset(1)), (15, 4096 + (64 << 10)));
+        assert_eq!(geometry.split(geometry.unit(3, 17)), (3, 17));
+    }
+}

@@ -1,0 +1,317 @@
+//! Objects out.
+//!
+//! ```text
+//! locate -> in a buffer: copy ---------------------------+-> next part, or found
+//!    ^   -> on the device: submit ... arrived -> check --+
+//!    +------ moved meanwhile -----------------------+
+//! ```
+//! What was read counts only if its place is still the current one afterwards.
+
+use super::LargeLog;
+use super::format::{ObjectHeader, Unfit, part_hash};
+use super::index::Identity;
+use super::place::{Place, UNIT};
+use super::regions::State;
+use crate::device::{BLOCK, Buffer, Direction, Outcome, Request};
+use crate::object::is_past;
+use crate::{Found, Key, KeyHash, Token};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+
+/// So often a lookup follows an object that moves, before it is a miss.
+const MOVES: u32 = 8;
+
+/// What a lookup answers at once.
+#[derive(Debug)]
+pub enum Lookup {
+    /// It is not there. The completion is not called.
+    Absent,
+    /// It was in a buffer. The completion is not called.
+    Found(Found),
+    /// The completion is called, or was.
+    Reading,
+}
+
+/// Called once with what a lookup found, on whichever thread completes the read. It must not block.
+pub type Done = Box<dyn FnOnce(Option<Found>) + Send>;
+
+/// A lookup under way.
+struct Reading {
+    key: Box<[u8]>,
+    hash: KeyHash,
+    /// What is there of an object of several parts.
+    gathered: Option<Gathered>,
+    moves: u32,
+}
+
+struct Gathered {
+    header: ObjectHeader,
+    token: Token,
+    buffer: Buffer,
+    filled: usize,
+    parts: u16,
+}
+
+/// Where an object was a moment ago.
+#[derive(Clone, Copy)]
+struct Located {
+    place: Place,
+    token: Token,
+    region: u32,
+    sequence: u64,
+    position: u32,
+    /// The buffer it is in.
+    slot: Option<u8>,
+}
+
+enum Progress {
+    Finished(Option<Found>, Done),
+    Submitted,
+}
+
+enum Step {
+    Finished(Option<Found>),
+    NextPart,
+}
+
+/// Bytes of an object, and what of them can be given away.
+enum Bytes<'a> {
+    Borrowed(&'a [u8]),
+    /// An object that begins there.
+    Owned(Buffer, usize),
+}
+
+impl LargeLog {
+    /// Looks for an object that is alive at `now`, in seconds since 1970. Answers at once what needs no I/O; otherwise `done`
+    /// is called with what was found, possibly before this returns.
+    pub fn lookup(self: &Arc<Self>, key: Key<'_>, now: u32, done: Done) -> Lookup {
+        self.see(now);
+        if self.find(key.hash, |_| ()).is_none() {
+            return Lookup::Absent;
+        }
+        self.counters.lookups.one();
+        let reading = Reading { key: key.bytes.into(), hash: key.hash, gathered: None, moves: 0 };
+        match self.advance(reading, done) {
+            Progress::Finished(None, _) => Lookup::Absent,
+            Progress::Finished(Some(found), _) => {
+                self.counters.hits_memory.one();
+                Lookup::Found(found)
+            }
+            Progress::Submitted => Lookup::Reading,
+        }
+    }
+
+    /// Goes on until there is an answer or a read is under way.
+    fn advance(self: &Arc<Self>, mut reading: Reading, done: Done) -> Progress {
+        loop {
+            let Some(located) = self.locate(reading.wanted()).filter(|_| reading.moves <= MOVES) else {
+                self.counters.misses_gone.one();
+                return Progress::Finished(None, done);
+            };
+            let Some(slot) = located.slot else { return self.submit_read(reading, located, done) };
+            let step = {
+                let staged = self.slots[usize::from(slot)].read().unwrap();
+                let staged = staged.as_ref();
+                let staged = staged.filter(|it| it.region == located.region && it.sequence == located.sequence);
+                staged.map(|it| self.take(&mut reading, located, &it.buffer))
+            };
+            match step {
+                Some(Step::Finished(found)) => return Progress::Finished(found, done),
+                Some(Step::NextPart) => {}
+                // It has been written since, and is on the device.
+                None => reading.moves += 1,
+            }
+        }
+    }
+
+    /// An object in a buffer: complete and unharmed, since its place was published.
+    fn take(&self, reading: &mut Reading, located: Located, buffer: &[u8]) -> Step {
+        let bytes = &buffer[located.position as usize * UNIT..];
+        let header = ObjectHeader::decode(bytes);
+        self.step(reading, located, header, Bytes::Borrowed(&bytes[..header.object_bytes()]))
+    }
+
+    /// What an object that was read means for the lookup.
+    fn step(&self, reading: &mut Reading, located: Located, header: ObjectHeader, bytes: Bytes<'_>) -> Step {
+        let key_end = super::format::OBJECT_HEADER_BYTES + usize::from(header.key_bytes);
+        let value = key_end..key_end + header.value_bytes as usize;
+        if bytes.key(key_end) != &*reading.wanted_key() {
+            self.counters.misses_collision.one();
+            return Step::Finished(None);
+        }
+        if is_past(header.expiry, self.now.load(Relaxed)) {
+            self.counters.misses_expired.one();
+            return Step::Finished(None);
+        }
+        let total = header.total_bytes as usize;
+        let gathered = match &mut reading.gathered {
+            None if value.len() == total => return Step::Finished(Some(bytes.found(value, header, located.token))),
+            None => reading.gathered.insert(Gathered {
+                header,
+                token: located.token,
+                buffer: Buffer::zeroed(total),
+                filled: 0,
+                parts: 0,
+            }),
+            Some(gathered) => gathered,
+        };
+        let is_next = header.order == gathered.header.order && header.part == gathered.parts;
+        if !is_next || gathered.filled + value.len() > total {
+            self.counters.misses_corrupt.one();
+            return Step::Finished(None);
+        }
+        gathered.buffer[gathered.filled..][..value.len()].copy_from_slice(&bytes.slice()[value.clone()]);
+        gathered.filled += value.len();
+        gathered.parts += 1;
+        if gathered.filled < total {
+            return Step::NextPart;
+        }
+        let Gathered { header, token, buffer, filled, .. } = reading.gathered.take().expect("it was filled");
+        // Another version may have come since the first part was read; its parts are others.
+        if self.find(reading.hash, |place| self.token(place)) != Some(token) {
+            self.counters.misses_gone.one();
+            return Step::Finished(None);
+        }
+        Step::Finished(Some(found(buffer, 0..filled, header, token)))
+    }
+
+    fn submit_read(self: &Arc<Self>, reading: Reading, located: Located, done: Done) -> Progress {
+        let begin = located.position as usize * UNIT / BLOCK * BLOCK;
+        let bytes = (located.place.blocks() * BLOCK).min(self.geometry.region_bytes - begin);
+        let offset = self.geometry.offset(located.region) + begin as u64;
+        let pending = Arc::new(Mutex::new(Some((reading, done))));
+        let (log, theirs) = (Arc::clone(self), Arc::clone(&pending));
+        let arrived = Box::new(move |outcome| {
+            log.reading_bytes.fetch_sub(bytes, Relaxed);
+            let (reading, done) = theirs.lock().unwrap().take().expect("a read is completed once");
+            log.arrived(reading, located, done, outcome);
+        });
+        self.reading_bytes.fetch_add(bytes, Relaxed);
+        let request = Request { direction: Direction::Read, offset, buffer: Buffer::zeroed(bytes), done: arrived };
+        if self.device.submit(request).is_ok() {
+            return Progress::Submitted;
+        }
+        self.reading_bytes.fetch_sub(bytes, Relaxed);
+        self.counters.misses_refused.one();
+        let (_, done) = pending.lock().unwrap().take().expect("a refused read is not completed");
+        Progress::Finished(None, done)
+    }
+
+    fn arrived(self: &Arc<Self>, mut reading: Reading, located: Located, done: Done, outcome: Outcome) {
+        if outcome.result.is_err() {
+            self.counters.read_errors.one();
+            self.counters.misses_error.one();
+            self.fail(located.region, located.sequence);
+            return done(None);
+        }
+        self.counters.read_bytes.add(outcome.buffer.len() as u64);
+        let begin = located.position as usize * UNIT % BLOCK;
+        let wanted = reading.wanted();
+        let checked =
+            ObjectHeader::check(&outcome.buffer[begin..], self.options.identity, located.sequence, located.position);
+        let step = checked.map(|header| self.step(&mut reading, located, header, Bytes::Owned(outcome.buffer, begin)));
+        // The last look: what is current now was so during the whole read, and its region in the same life.
+        if !self.is_at(wanted, located) {
+            reading.moves += 1;
+            return self.go_on(reading, done);
+        }
+        match step {
+            Ok(Step::NextPart) => self.go_on(reading, done),
+            Ok(Step::Finished(found)) => {
+                self.counters.hits_device.add(u64::from(found.is_some()));
+                done(found);
+            }
+            // The region is in the same life, so it must be there: it was not written, or not here.
+            Err(Unfit::Foreign | Unfit::Corrupt) => {
+                self.counters.misses_corrupt.one();
+                done(None);
+            }
+        }
+    }
+
+    fn go_on(self: &Arc<Self>, reading: Reading, done: Done) {
+        if let Progress::Finished(found, done) = self.advance(reading, done) {
+            self.counters.hits_device.add(u64::from(found.is_some()));
+            done(found);
+        }
+    }
+
+    /// Looks an object up in the index and counts the hit.
+    fn locate(&self, hash: KeyHash) -> Option<Located> {
+        let identity = Identity::of(hash);
+        let mut shard = self.index.lock(identity.shard);
+        let place = shard.get(identity.tag)?;
+        let (region, position) = self.geometry.split(place.unit());
+        let entry = &self.regions[region as usize];
+        let slot = matches!(entry.state(), State::Open | State::Writing).then(|| entry.slot());
+        if !self.is_alive(place) {
+            return None;
+        }
+        if place.hit() != place {
+            shard.insert(identity.tag, place.hit());
+        }
+        entry.hit(self.tick.fetch_add(1, Relaxed) + 1);
+        let sequence = entry.sequence();
+        Some(Located { place: place.without_hits(), token: self.token(place), region, sequence, position, slot })
+    }
+
+    /// Whether an object is still where it was, in the same life of the region.
+    fn is_at(&self, hash: KeyHash, located: Located) -> bool {
+        let is_same = |place: Place| place.without_hits() == located.place && self.token(place) == located.token;
+        self.find(hash, is_same) == Some(true)
+    }
+
+    /// A transfer of a region failed: what it holds is lost.
+    pub(super) fn fail(&self, region: u32, sequence: u64) {
+        let _books = self.books();
+        let region = &self.regions[region as usize];
+        if region.sequence() == sequence && matches!(region.state(), State::Sealed | State::Dying) {
+            region.set_state(State::Failed);
+        }
+    }
+}
+
+impl Reading {
+    /// The hash of the part that comes next.
+    fn wanted(&self) -> KeyHash {
+        self.gathered.as_ref().map_or(self.hash, |it| part_hash(self.hash, it.header.order, it.parts))
+    }
+
+    /// What the next part has for a key.
+    fn wanted_key(&self) -> std::borrow::Cow<'_, [u8]> {
+        match &self.gathered {
+            None => (&*self.key).into(),
+            Some(_) => self.wanted().0.to_le_bytes().to_vec().into(),
+        }
+    }
+}
+
+impl Bytes<'_> {
+    fn slice(&self) -> &[u8] {
+        match self {
+            Self::Borrowed(bytes) => bytes,
+            Self::Owned(buffer, begin) => &buffer[*begin..],
+        }
+    }
+
+    fn key(&self, end: usize) -> &[u8] {
+        &self.slice()[super::format::OBJECT_HEADER_BYTES..end]
+    }
+
+    /// A value that is complete.
+    fn found(self, value: std::ops::Range<usize>, header: ObjectHeader, token: Token) -> Found {
+        match self {
+            Self::Borrowed(bytes) => {
+                let mut buffer = Buffer::zeroed(value.len());
+                buffer[..value.len()].copy_from_slice(&bytes[value.clone()]);
+                found(buffer, 0..value.len(), header, token)
+            }
+            Self::Owned(buffer, begin) => found(buffer, begin + value.start..begin + value.end, header, token),
+        }
+    }
+}
+
+fn found(buffer: Buffer, value: std::ops::Range<usize>, header: ObjectHeader, token: Token) -> Found {
+    let ObjectHeader { client_flags, attributes, expiry, .. } = header;
+    Found { buffer, value, client_flags, attributes, expiry, token }
+}

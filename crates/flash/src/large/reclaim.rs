@@ -1,0 +1,279 @@
+//! Regions are emptied and become free.
+//!
+//! ```text
+//! choose -> Dying -> copies of what is kept -> dead on the device -> Emptied -> index swept -> Free
+//! ```
+//! Nothing is read but the objects that are kept. The index is swept once for many regions, page by page: entries of other
+//! regions cost a look each, so regions are reclaimed by the sixty-fourth of the log.
+//!
+//! That a region is dead is written before its objects leave the index. After a crash the footers that are found are thus those
+//! of regions whose objects were all known to the index, or had been removed or replaced before its eyes. Expired regions
+//! need no such mark: what is in them expires again.
+
+use super::LargeLog;
+use super::buffers::{Draft, Full};
+use super::choose::{Candidate, Cause, Need, choose, is_kept};
+use super::format::{OBJECT_HEADER_BYTES, ObjectHeader};
+use super::index::{Identity, SHARDS};
+use super::options::Reinsertion;
+use super::place::{Place, UNIT};
+use super::regions::State;
+use crate::KeyHash;
+use crate::device::{self, BLOCK, Buffer};
+use crate::object::is_past;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+/// So many sweeps of the index for one turn of the log.
+const SWEEPS: usize = 64;
+const BATCH_LIMIT: usize = 1024;
+/// With copies to make: their places are in RAM for the time.
+const BATCH_LIMIT_WITH_COPIES: usize = 64;
+
+/// An object that is to be kept.
+type Kept = (Identity, Place);
+
+impl LargeLog {
+    /// To be called every second or so, from a thread that may wait for the device: writes buffers that are old or were
+    /// refused, drops regions that are expired, flushed or failed, and reclaims ahead of need. `now` is in seconds since 1970.
+    pub fn maintain(self: &Arc<Self>, now: u32) {
+        let now = self.see(now);
+        self.seal_old(now);
+        self.submit_waiting();
+        self.reclaim(now, self.batch());
+    }
+
+    /// Has all that is in buffers written, as far as the device takes it.
+    pub fn seal_all(self: &Arc<Self>, now: u32) {
+        let now = self.see(now);
+        for group in &self.groups {
+            let mut place = group.lock().unwrap();
+            if let Some(open) = place.take() {
+                self.seal(open, now);
+            }
+        }
+    }
+
+    /// All objects are gone, in effect for every lookup that begins later and for those under way. To be logged as a removal
+    /// of everything below [`LargeLog::next_order`].
+    pub fn flush(&self) {
+        let floor = {
+            let books = self.books();
+            self.floor.store(books.next_sequence, Release);
+            books.next_sequence
+        };
+        for group in &self.groups {
+            let mut place = group.lock().unwrap();
+            if let Some(open) = place.take_if(|open| self.regions[open.region as usize].sequence() < floor) {
+                self.abandon(open);
+            }
+        }
+    }
+
+    /// How many regions are reclaimed at once, and kept free.
+    fn batch(&self) -> usize {
+        let limit = if self.options.reinsertion == Reinsertion::Never { BATCH_LIMIT } else { BATCH_LIMIT_WITH_COPIES };
+        (self.regions.len() / SWEEPS).clamp(1, limit)
+    }
+
+    /// Frees what holds nothing, and more if fewer than `wanted` regions are free then. False if none is free after all.
+    pub(super) fn reclaim(self: &Arc<Self>, now: u32, wanted: usize) -> bool {
+        let _one = self.reclaiming.lock().unwrap();
+        let free = self.books().free.len();
+        let missing = if free >= wanted { 0 } else { self.batch() };
+        let floor = self.floor.load(Acquire);
+        let need = Need { now, floor, wanted: free + missing, free, reclaim: self.options.reclaim };
+        let candidates = self.regions.iter().enumerate().map(|(number, region)| Candidate {
+            region: number as u32,
+            state: region.state(),
+            life: region.life(),
+            last_hit: region.last_hit(),
+        });
+        let mut chosen = choose(candidates, need);
+        if !chosen.is_empty() {
+            chosen.retain(|&(region, cause)| self.claim(region, cause));
+            self.keep_some(&chosen, now);
+            chosen.retain(|&(region, cause)| self.bury(region, cause));
+            self.sweep(&chosen);
+            self.free(&chosen);
+        }
+        !self.books().free.is_empty()
+    }
+
+    /// From here on nothing is published in the region. False if it failed since it was chosen.
+    fn claim(&self, region: u32, cause: Cause) -> bool {
+        let _books = self.books();
+        let region = &self.regions[region as usize];
+        match cause {
+            Cause::Failed => true,
+            _ if region.state() == State::Emptied => true,
+            _ if region.state() == State::Sealed => {
+                region.set_state(State::Dying);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Makes sure that a restart does not find the region. False if that could not be done: then the index keeps what it knows
+    /// of it, so that removals are still noticed.
+    fn bury(&self, region: u32, cause: Cause) -> bool {
+        let state = self.regions[region as usize].state();
+        let was_written = state != State::Emptied;
+        let result = match cause {
+            Cause::Expired => Ok(()),
+            _ if !was_written => Ok(()),
+            _ => {
+                let written = device::write(&*self.device, self.geometry.offset(region), Buffer::zeroed(BLOCK));
+                written.map(|_| self.counters.written_death_bytes.add(BLOCK as u64))
+            }
+        };
+        let _books = self.books();
+        let region = &self.regions[region as usize];
+        // A read may have failed meanwhile.
+        let failed = region.state() == State::Failed;
+        if result.is_err() {
+            self.counters.write_errors.one();
+            region.set_state(State::Lost);
+            self.counters.regions_failed.add(u64::from(!failed));
+            return false;
+        }
+        if !failed {
+            region.set_state(State::Emptied);
+        }
+        true
+    }
+
+    /// Takes everything out of the index that lies in these regions.
+    fn sweep(&self, chosen: &[(u32, Cause)]) {
+        let mut causes = vec![None; self.regions.len()];
+        chosen.iter().for_each(|&(region, cause)| causes[region as usize] = Some(cause));
+        let mut counts = [0; 4];
+        self.index.retain(|_, place| {
+            let Some(cause) = causes[self.geometry.split(place.unit()).0 as usize] else { return true };
+            counts[cause as usize] += 1;
+            false
+        });
+        self.counters.objects_flushed.add(counts[Cause::Flushed as usize]);
+        self.counters.objects_expired.add(counts[Cause::Expired as usize]);
+        self.counters.objects_failed.add(counts[Cause::Failed as usize]);
+        self.counters.objects_evicted.add(counts[Cause::Space as usize]);
+    }
+
+    fn free(&self, chosen: &[(u32, Cause)]) {
+        for &(region, cause) in chosen {
+            match cause {
+                Cause::Flushed => &self.counters.regions_flushed,
+                Cause::Expired => &self.counters.regions_expired,
+                Cause::Failed => &self.counters.regions_failed,
+                Cause::Space => &self.counters.regions_evicted,
+            }
+            .one();
+            let has_failed = self.regions[region as usize].state() == State::Failed;
+            if self.options.discard && !has_failed {
+                let bytes = self.geometry.region_bytes as u64;
+                let result = self.device.discard(self.geometry.offset(region), bytes);
+                self.counters.discard_errors.add(u64::from(result.is_err()));
+            }
+            let mut books = self.books();
+            if has_failed {
+                self.regions[region as usize].set_state(State::Retired);
+            } else {
+                self.regions[region as usize].set_state(State::Free);
+                books.free.push_back(region);
+            }
+        }
+    }
+
+    /// Writes again what is worth it, at most half of what is reclaimed: otherwise nothing would be won.
+    fn keep_some(self: &Arc<Self>, chosen: &[(u32, Cause)], now: u32) {
+        let space: Vec<u32> = chosen.iter().filter(|choice| choice.1 == Cause::Space).map(|choice| choice.0).collect();
+        if self.options.reinsertion == Reinsertion::Never || space.is_empty() {
+            return;
+        }
+        let mut budget = space.len() * self.geometry.region_bytes / 2;
+        let mut kept = self.worth_keeping(&space);
+        kept.sort_unstable_by_key(|(_, place)| place.unit());
+        for object in kept {
+            match self.keep(object, now, budget) {
+                Some(bytes) => {
+                    self.counters.reinserted.one();
+                    budget -= bytes;
+                }
+                None => self.counters.reinsertions_dropped.one(),
+            }
+        }
+    }
+
+    fn worth_keeping(&self, regions: &[u32]) -> Vec<Kept> {
+        let mut kept = Vec::new();
+        for shard in 0..SHARDS as u8 {
+            for page in 0.. {
+                let locked = self.index.lock(shard);
+                let Some(objects) = locked.page(page) else { break };
+                let is_worth = |&(tag, place): &(u32, Place)| {
+                    regions.contains(&self.geometry.split(place.unit()).0)
+                        && is_kept(self.options.reinsertion, tag, place)
+                };
+                kept.extend(objects.filter(is_worth).map(|(tag, place)| (Identity { shard, tag }, place)));
+            }
+        }
+        kept
+    }
+
+    /// Reads an object and adds it anew, with its order; its new place counts only if the old one is still current then. Gives
+    /// back its bytes.
+    fn keep(self: &Arc<Self>, (identity, place): Kept, now: u32, budget: usize) -> Option<usize> {
+        let (number, position) = self.geometry.split(place.unit());
+        let region = &self.regions[number as usize];
+        let sequence = region.sequence();
+        let begin = position as usize * UNIT / BLOCK * BLOCK;
+        let bytes = (place.blocks() * BLOCK).min(self.geometry.region_bytes - begin);
+        let offset = self.geometry.offset(number) + begin as u64;
+        let Ok(buffer) = device::read(&*self.device, offset, Buffer::zeroed(bytes)) else {
+            self.counters.read_errors.one();
+            self.fail(number, sequence);
+            return None;
+        };
+        self.counters.read_bytes.add(bytes as u64);
+        let object = &buffer[position as usize * UNIT % BLOCK..];
+        let header = ObjectHeader::check(object, self.options.identity, sequence, position).ok()?;
+        if is_past(header.expiry, now) || header.object_bytes() > budget {
+            return None;
+        }
+        let (key, value) = halves(object, &header);
+        let hash = match (header.part, <[u8; 8]>::try_from(key)) {
+            (0, _) => KeyHash::of(key),
+            (_, Ok(hash)) => KeyHash(u64::from_le_bytes(hash)),
+            (_, Err(_)) => return None,
+        };
+        if Identity::of(hash) != identity {
+            return None;
+        }
+        let draft = Draft { hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
+        let added = self.add_copy(&draft, now)?;
+        let mut shard = self.index.lock(identity.shard);
+        let current = shard.get(identity.tag)?;
+        let is_same = current.without_hits() == place.without_hits() && self.is_alive(current);
+        let new = self.publishable(added).filter(|_| is_same)?;
+        shard.insert(identity.tag, new);
+        Some(added.bytes)
+    }
+
+    /// Adds a copy, without reclaiming.
+    fn add_copy(self: &Arc<Self>, draft: &Draft<'_>, now: u32) -> Option<super::buffers::Added> {
+        let group = self.group(draft.header.expiry, now);
+        match self.add(group, draft, now) {
+            Ok(added) => Some(added),
+            Err(Full::Buffers) if self.wait_for_buffer() => self.add(group, draft, now).ok(),
+            Err(Full::Buffers | Full::Regions) => None,
+        }
+    }
+}
+
+/// The key and the value of an object.
+fn halves<'a>(object: &'a [u8], header: &ObjectHeader) -> (&'a [u8], &'a [u8]) {
+    let key: Range<usize> = OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(header.key_bytes);
+    (&object[key.clone()], &object[key.end..header.object_bytes()])
+}

@@ -1,0 +1,175 @@
+//! What RAM knows of each region.
+//!
+//! ```text
+//!         open          seal            written          chosen            buried            swept
+//! Free ---------> Open ------> Writing ---------> Sealed -------> Dying -----------> Emptied ------> Free
+//!                  |               |                |               |                   ^
+//!                  |               | I/O error      +---- Failed ---+-- buried, swept --|---> Retired
+//!                  |               +-------------->------/    \-- cannot be buried ---> Lost
+//!                  +------------------------ flushed, all expired ----------------------+
+//! ```
+//! States change under the mutex of the books. They are read without it, under the lock of an index shard.
+
+use std::sync::atomic::{
+    AtomicU8, AtomicU32, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release},
+};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nothing refers to it.
+    Free,
+    /// Objects are added to it, in a buffer.
+    Open,
+    /// Complete, in a buffer, on its way to the device.
+    Writing,
+    /// On the device.
+    Sealed,
+    /// On the device; nothing is published in it any more.
+    Dying,
+    /// What it held is gone, but the index may still refer to it.
+    Emptied,
+    /// A transfer failed. What it held is not found, but not forgotten: a restart could still find it.
+    Failed,
+    /// As failed, and the device does not take that it is dead. Stays so.
+    Lost,
+    /// Failed once, and dead on the device too. Stays so.
+    Retired,
+}
+
+impl State {
+    const ALL: [Self; 9] = [
+        Self::Free,
+        Self::Open,
+        Self::Writing,
+        Self::Sealed,
+        Self::Dying,
+        Self::Emptied,
+        Self::Failed,
+        Self::Lost,
+        Self::Retired,
+    ];
+
+    /// Whether an object may be published that lies in a region in this state.
+    pub fn takes_objects(self) -> bool {
+        matches!(self, Self::Open | Self::Writing | Self::Sealed)
+    }
+}
+
+/// 40 bytes each.
+#[derive(Debug)]
+pub struct Region {
+    sequence: AtomicU64,
+    lowest_order: AtomicU64,
+    last_hit: AtomicU64,
+    latest_expiry: AtomicU32,
+    objects: AtomicU32,
+    state: AtomicU8,
+    slot: AtomicU8,
+}
+
+/// One life of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life {
+    pub sequence: u64,
+    pub lowest_order: u64,
+    /// 0 for never.
+    pub latest_expiry: u32,
+    pub objects: u32,
+}
+
+impl Region {
+    pub fn free() -> Self {
+        Self {
+            sequence: AtomicU64::new(0),
+            lowest_order: AtomicU64::new(0),
+            last_hit: AtomicU64::new(0),
+            latest_expiry: AtomicU32::new(0),
+            objects: AtomicU32::new(0),
+            state: AtomicU8::new(State::Free as u8),
+            slot: AtomicU8::new(0),
+        }
+    }
+
+    /// The partner of [`Region::set_state`]: who sees a state sees the sequence and the slot that were stored before.
+    pub fn state(&self) -> State {
+        State::ALL[usize::from(self.state.load(Acquire))]
+    }
+
+    pub fn set_state(&self, state: State) {
+        self.state.store(state as u8, Release);
+    }
+
+    pub fn sequence(&self) -> u64 {
+        self.sequence.load(Relaxed)
+    }
+
+    /// Whether an object may be published here that was added in the life of this number. The state is read first: if it is of
+    /// a later life, so is the sequence.
+    pub fn takes_objects_of(&self, sequence: u64) -> bool {
+        self.state().takes_objects() && self.sequence() == sequence
+    }
+
+    /// Begins a life in a slot.
+    pub fn begin(&self, sequence: u64, slot: u8, last_hit: u64) {
+        self.sequence.store(sequence, Relaxed);
+        self.slot.store(slot, Relaxed);
+        self.last_hit.store(last_hit, Relaxed);
+        self.set_state(State::Open);
+    }
+
+    /// What is known when a region is complete, or found after a restart.
+    pub fn complete(&self, life: Life) {
+        self.sequence.store(life.sequence, Relaxed);
+        self.lowest_order.store(life.lowest_order, Relaxed);
+        self.latest_expiry.store(life.latest_expiry, Relaxed);
+        self.objects.store(life.objects, Relaxed);
+    }
+
+    pub fn life(&self) -> Life {
+        Life {
+            sequence: self.sequence(),
+            lowest_order: self.lowest_order.load(Relaxed),
+            latest_expiry: self.latest_expiry.load(Relaxed),
+            objects: self.objects.load(Relaxed),
+        }
+    }
+
+    /// The buffer in which it is while it is open or being written.
+    pub fn slot(&self) -> u8 {
+        self.slot.load(Relaxed)
+    }
+
+    pub fn hit(&self, tick: u64) {
+        self.last_hit.store(tick, Relaxed);
+    }
+
+    pub fn last_hit(&self) -> u64 {
+        self.last_hit.load(Relaxed)
+    }
+}
+
+/// The later one of two moments of expiry, of which 0 is the latest.
+pub fn later(a: u32, b: u32) -> u32 {
+    if a == 0 || b == 0 { 0 } else { a.max(b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_numbered() {
+        let region = Region::free();
+        for state in State::ALL {
+            region.set_state(state);
+            assert_eq!(region.state(), state);
+        }
+        assert!(size_of::<Region>() <= 40);
+    }
+
+    #[test]
+    fn never_is_the_latest() {
+        assert_eq!([later(0, 5), later(5, 0), later(5, 7), later(7, 5)], [0, 0, 7, 7]);
+    }
+}

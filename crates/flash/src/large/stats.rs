@@ -1,0 +1,169 @@
+//! What the log counts.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Why an object was not inserted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// It was expired.
+    Expired,
+    /// Its key is empty or longer than 250 bytes, or its value is longer than the log takes.
+    TooLarge,
+    /// All buffers are being written, and the device was given time.
+    Behind,
+    /// No region can be had: they are in use, or the device fails.
+    NoRegion,
+    /// A flush came between, or the region was lost before it was complete.
+    Overtaken,
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        #[derive(Debug, Default)]
+        pub struct Counters {
+            $(pub $name: Counter,)*
+        }
+
+        /// What happened since the log was made, and what it holds.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Stats {
+            $($(#[$doc])* pub $name: u64,)*
+            /// Objects in the index, parts and flushed ones that are not swept yet included.
+            pub objects: u64,
+            /// Regions that hold nothing.
+            pub regions_free: u64,
+            /// Regions that are not used any more because a transfer failed.
+            pub regions_retired: u64,
+            pub regions: u64,
+        }
+
+        impl Counters {
+            pub fn read(&self) -> Stats {
+                Stats { $($name: self.$name.0.load(Relaxed),)* ..Stats::default() }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Objects that were inserted, and bytes of their keys and values.
+    inserts,
+    inserted_bytes,
+    /// Of these, those that took the place of an older version or of another key with the same 38 bits of hash.
+    replaced,
+    /// Objects that were not, by reason.
+    dropped_expired,
+    dropped_too_large,
+    dropped_behind,
+    dropped_no_region,
+    dropped_overtaken,
+    /// Lookups that the index answered with a place, and what became of them.
+    lookups,
+    hits_memory,
+    hits_device,
+    /// Another key with the same 38 bits of hash.
+    misses_collision,
+    misses_expired,
+    /// Removed, overwritten, flushed or reclaimed during the read, or a part is missing.
+    misses_gone,
+    /// Wrong bytes came back.
+    misses_corrupt,
+    misses_error,
+    /// The device had no room for a read.
+    misses_refused,
+    removes,
+    /// Bytes that reached the device, by cause: headers, keys and values of inserts
+    written_insert_bytes,
+    /// and of objects that were written again;
+    written_reinsertion_bytes,
+    /// headers and footers of regions;
+    written_footer_bytes,
+    /// gaps;
+    written_padding_bytes,
+    /// marks of death.
+    written_death_bytes,
+    /// Keys and values of inserts that reached the device: the base of the write amplification.
+    written_payload_bytes,
+    read_bytes,
+    regions_written,
+    /// Open regions that were dropped before they were written, since all they held was expired or flushed.
+    regions_unwritten,
+    regions_flushed,
+    regions_expired,
+    regions_evicted,
+    regions_failed,
+    /// Objects that left with a region, by the region's cause.
+    objects_flushed,
+    objects_expired,
+    objects_evicted,
+    objects_failed,
+    reinserted,
+    /// Objects that were to be written again and found no room, or not to be what they should.
+    reinsertions_dropped,
+    read_errors,
+    write_errors,
+    discard_errors,
+}
+
+impl Stats {
+    /// Bytes that reached the device.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_insert_bytes
+            + self.written_reinsertion_bytes
+            + self.written_footer_bytes
+            + self.written_padding_bytes
+            + self.written_death_bytes
+    }
+
+    /// Bytes written per byte of keys and values.
+    pub fn write_amplification(&self) -> f64 {
+        self.written_bytes() as f64 / self.written_payload_bytes as f64
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    pub fn add(&self, count: u64) {
+        self.0.fetch_add(count, Relaxed);
+    }
+
+    pub fn one(&self) {
+        self.add(1);
+    }
+}
+
+impl Counters {
+    pub fn drop_one(&self, dropped: Dropped) {
+        match dropped {
+            Dropped::Expired => &self.dropped_expired,
+            Dropped::TooLarge => &self.dropped_too_large,
+            Dropped::Behind => &self.dropped_behind,
+            Dropped::NoRegion => &self.dropped_no_region,
+            Dropped::Overtaken => &self.dropped_overtaken,
+        }
+        .one();
+    }
+}
+
+/// What a region's write carries, by cause.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    pub payload: u64,
+    pub insert: u64,
+    pub reinsertion: u64,
+    pub footer: u64,
+}
+
+impl Tally {
+    /// Counts a write of so many bytes that reached the device.
+    pub fn count(&self, counters: &Counters, bytes: u64) {
+        counters.regions_written.one();
+        counters.written_payload_bytes.add(self.payload);
+        counters.written_insert_bytes.add(self.insert);
+        counters.written_reinsertion_bytes.add(self.reinsertion);
+        counters.written_footer_bytes.add(self.footer);
+        counters.written_padding_bytes.add(bytes - self.insert - self.reinsertion - self.footer);
+    }
+}

@@ -1,0 +1,232 @@
+//! What single operations do.
+
+use super::super::options::Options;
+use super::*;
+use crate::KeyHash;
+use crate::device::{BLOCK, Delivery, Faults, Faulty};
+
+#[test]
+fn an_object_is_found_before_and_after_it_is_written() {
+    let log = on_memory(16, small());
+    for bytes in [0, 1, 2000, 4000, 5000, 60_000, 64_000, REGION_BYTES, 3 * REGION_BYTES + 17] {
+        let stored = value(1, bytes as u64, bytes);
+        insert(&log, 1, &stored, 0, 1).unwrap();
+        assert_eq!(get(&log, 1, 1), Some(stored.clone()), "{bytes} bytes");
+        log.seal_all(1);
+        assert_eq!(get(&log, 1, 1), Some(stored), "{bytes} bytes");
+        log.verify();
+    }
+    assert!(log.stats().hits_memory > 0 && log.stats().hits_device > 0);
+    assert_eq!(log.stats().replaced, 8);
+}
+
+#[test]
+fn what_cannot_be_stored_says_why() {
+    let log = on_memory(16, small());
+    assert_eq!(insert(&log, 1, b"value", 5, 5), Err(Dropped::Expired));
+    assert_eq!(insert(&log, 1, &vec![0; 5 * REGION_BYTES], 0, 5), Err(Dropped::TooLarge));
+    let long = [0; 251];
+    for bytes in [&long[..], b""] {
+        let object = Object { key: Key::new(bytes), value: &[], client_flags: 0, attributes: 0, expiry: 0 };
+        assert_eq!(log.insert(&object, 5), Err(Dropped::TooLarge));
+    }
+    assert_eq!((log.stats().dropped_expired, log.stats().dropped_too_large), (1, 3));
+    log.verify();
+}
+
+#[test]
+fn a_value_of_many_regions_is_one_read_after_the_other() {
+    let options = Options { region_bytes: 256 << 10, ..small() };
+    let log = on_memory(400, options);
+    let stored = value(1, 1, 20 << 20);
+    insert(&log, 1, &stored, 0, 1).unwrap();
+    log.seal_all(1);
+    assert_eq!(get(&log, 1, 1), Some(stored));
+    assert!(remove(&log, 1));
+    assert_eq!(get(&log, 1, 1), None);
+    log.verify();
+}
+
+#[test]
+fn an_expired_object_is_a_miss() {
+    let log = on_memory(16, small());
+    insert(&log, 1, b"short", 10, 1).unwrap();
+    insert(&log, 2, b"long", 0, 1).unwrap();
+    assert!(get(&log, 1, 9).is_some() && get(&log, 1, 10).is_none());
+    assert!(get(&log, 1, 9).is_none(), "time does not go back");
+    log.seal_all(5);
+    assert!(get(&log, 1, 5).is_none() && get(&log, 2, 5).is_some());
+}
+
+/// A lookup of key 1 whose read is under way while `change` happens.
+fn meanwhile(change: impl FnOnce(&Arc<LargeLog>)) -> Option<Option<Vec<u8>>> {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 64 }));
+    let log = on(device.clone(), small());
+    insert(&log, 1, b"old", 0, 1).unwrap();
+    log.seal_all(1);
+    device.drain();
+    let (sender, receiver) = mpsc::channel();
+    let done = Box::new(move |found: Option<Found>| sender.send(found.map(|found| found.value().to_vec())).unwrap());
+    assert!(matches!(log.lookup(Key::new(&key(1)), 1, done), Lookup::Reading));
+    assert_eq!(device.pending(), 1);
+    change(&log);
+    device.drain();
+    log.verify();
+    receiver.try_recv().ok()
+}
+
+#[test]
+fn what_goes_during_the_read_is_not_found() {
+    assert_eq!(meanwhile(|_| ()), Some(Some(b"old".to_vec())));
+    assert_eq!(meanwhile(|log| assert!(remove(log, 1))), Some(None));
+    assert_eq!(meanwhile(|log| log.flush()), Some(None));
+    assert_eq!(
+        meanwhile(|log| {
+            insert(log, 1, b"new", 0, 1).unwrap();
+        }),
+        Some(Some(b"new".to_vec()))
+    );
+    assert_eq!(
+        meanwhile(|log| {
+            log.flush();
+            insert(log, 2, b"other", 0, 1).unwrap();
+        }),
+        Some(None)
+    );
+}
+
+#[test]
+fn a_token_names_one_version() {
+    let log = on_memory(16, small());
+    let hash = KeyHash::of(&key(1));
+    let old = insert(&log, 1, b"value", 0, 1).unwrap().token;
+    let new = insert(&log, 1, b"value", 0, 1).unwrap();
+    assert!(new.replaced && !log.is_current(hash, old) && log.is_current(hash, new.token));
+    assert!(!log.remove_if(hash, old));
+    log.seal_all(1);
+    assert_eq!(find(&log, 1, 1).unwrap().token, new.token);
+    assert!(log.remove_if(hash, new.token) && !log.could_exist(hash));
+    let flushed = insert(&log, 1, b"value", 0, 1).unwrap().token;
+    log.flush();
+    assert!(!log.is_current(hash, flushed));
+}
+
+#[test]
+fn two_keys_of_one_hash_are_not_mistaken() {
+    let log = on_memory(16, small());
+    let (mine, other) = (Key::new(b"mine"), Key { bytes: b"other", hash: KeyHash::of(b"mine") });
+    let object = |key, value| Object { key, value, client_flags: 0, attributes: 0, expiry: 0 };
+    log.insert(&object(mine, &[b"value"]), 1).unwrap();
+    let miss = |_: &str| matches!(log.lookup(other, 1, Box::new(|found| assert!(found.is_none()))), Lookup::Absent);
+    assert!(miss("in the buffer"));
+    log.seal_all(1);
+    assert!(!miss("on the device"));
+    assert_eq!(log.stats().misses_collision, 2);
+}
+
+#[test]
+fn a_device_that_does_not_keep_up_costs_inserts_not_time() {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
+    let options = Options { patience: std::time::Duration::from_millis(1), ..small() };
+    let log = on(device.clone(), options);
+    let results: Vec<_> = (0..20).map(|i| insert(&log, i, &value(i, i, 50_000), 0, 1)).collect();
+    assert!(results[..5].iter().all(Result::is_ok));
+    assert!(results[5..].iter().all(|result| *result == Err(Dropped::Behind)));
+    assert_eq!(log.stats().dropped_behind, 15);
+    assert_eq!(get(&log, 2, 1), Some(value(2, 2, 50_000)), "from the buffer that waits");
+    device.drain();
+    log.maintain(2);
+    device.drain();
+    log.maintain(2);
+    device.drain();
+    insert(&log, 30, b"value", 0, 2).unwrap();
+    log.verify();
+}
+
+#[test]
+fn reads_that_the_device_has_no_room_for_are_misses() {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let log = on(device.clone(), small());
+    insert(&log, 1, b"value", 0, 1).unwrap();
+    log.seal_all(1);
+    device.set(Faults { refusals: 1, ..Faults::default() });
+    assert_eq!(get(&log, 1, 1), None);
+    device.set(Faults::default());
+    assert!(get(&log, 1, 1).is_some());
+    assert_eq!(log.stats().misses_refused, 1);
+}
+
+#[test]
+fn a_wrong_byte_is_a_miss() {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let log = on(device.clone(), small());
+    insert(&log, 1, &value(1, 1, 3000), 0, 1).unwrap();
+    log.seal_all(1);
+    device.flip(1000, 3);
+    assert_eq!(get(&log, 1, 1), None);
+    assert_eq!(log.stats().misses_corrupt, 1);
+    assert!(remove(&log, 1), "what may be found after a restart is still known");
+}
+
+#[test]
+fn lost_writes_are_misses() {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let log = on(device.clone(), small());
+    device.set(Faults { lost_writes: 1, ..Faults::default() });
+    insert(&log, 1, &value(1, 1, 3000), 0, 1).unwrap();
+    log.seal_all(1);
+    assert_eq!(get(&log, 1, 1), None);
+    assert_eq!(log.stats().misses_corrupt, 1);
+}
+
+#[test]
+fn buffers_are_sealed_when_they_are_old() {
+    let log = on_memory(16, Options { seal_seconds: 50, ..small() });
+    insert(&log, 1, b"value", 0, 100).unwrap();
+    log.maintain(149);
+    assert_eq!(log.stats().regions_written, 0);
+    log.maintain(150);
+    assert_eq!(log.stats().regions_written, 1);
+    insert(&log, 2, b"value", 170, 160).unwrap();
+    log.maintain(170);
+    assert_eq!((log.stats().regions_written, log.stats().regions_unwritten), (1, 1), "nothing in it lives");
+    log.verify();
+}
+
+#[test]
+fn memory_is_what_is_in_use() {
+    let log = on_memory(16, small());
+    let empty = log.memory_bytes();
+    insert(&log, 1, b"value", 0, 1).unwrap();
+    assert!((REGION_BYTES..REGION_BYTES + 200).contains(&(log.memory_bytes() - empty)));
+    insert(&log, 2, b"value", 100, 1).unwrap();
+    assert!(log.memory_bytes() - empty > 2 * REGION_BYTES, "another group");
+    log.seal_all(1);
+    assert!(log.memory_bytes() - empty < 1000);
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 64 }));
+    let log = on(device.clone(), small());
+    insert(&log, 1, &[1; 5000], 0, 1).unwrap();
+    log.seal_all(1);
+    device.drain();
+    let idle = log.memory_bytes();
+    log.lookup(Key::new(&key(1)), 1, Box::new(|_| ()));
+    assert_eq!(log.memory_bytes() - idle, 2 * BLOCK, "the buffer of the read");
+    device.drain();
+    assert_eq!(log.memory_bytes(), idle);
+}
+
+#[test]
+fn a_read_covers_few_blocks() {
+    let log = on_memory(128, small());
+    let mut least = 0;
+    for i in 0..500 {
+        let bytes = 2000 + (i as usize * 7919) % 14_000;
+        insert(&log, i, &value(i, 1, bytes), 0, 1).unwrap();
+        least += (bytes + key(i).len() + 48).div_ceil(BLOCK);
+    }
+    log.seal_all(1);
+    assert!((0..500).all(|i| get(&log, i, 1).is_some()));
+    let read = log.stats().read_bytes as usize / BLOCK;
+    println!("{read} blocks read, {least} at least");
+    assert!(read <= least + 500 * 6 / 10, "{read} blocks read, {least} at least");
+}

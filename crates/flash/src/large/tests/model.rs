@@ -1,0 +1,168 @@
+//! Random operations against a plain map.
+
+use super::super::options::Options;
+use super::super::{LargeLog, Reclaim, Reinsertion};
+use super::*;
+use crate::device::{Delivery, Faulty};
+use crate::{KeyHash, Token};
+use ebbtide_testkit::Random;
+use std::collections::HashMap;
+
+struct Known {
+    version: u64,
+    expiry: u32,
+    token: Token,
+}
+
+struct Run {
+    log: Arc<LargeLog>,
+    map: HashMap<u64, Known>,
+    random: Random,
+    now: u32,
+    versions: u64,
+    /// Nothing may be missing: the log is large enough for everything.
+    is_exact: bool,
+    hits: u64,
+    misses: u64,
+}
+
+impl Run {
+    fn step(&mut self) {
+        let number = self.random.below(100);
+        let hash = KeyHash::of(&key(number));
+        match self.random.below(1000) {
+            0 => {
+                self.log.flush();
+                self.map.clear();
+            }
+            1..10 => self.now += self.random.below(100) as u32,
+            10..20 => self.log.seal_all(self.now),
+            20..60 => self.log.maintain(self.now),
+            60..160 => {
+                let could = self.log.could_exist(hash);
+                assert!(could || !self.is_missed(number));
+                self.map.remove(&number);
+                assert!(self.log.remove(hash) || !could);
+                assert!(!self.log.could_exist(hash));
+            }
+            160..200 => self.cancel(number, hash),
+            200..600 => self.insert(number),
+            _ => self.look_up(number, hash),
+        }
+    }
+
+    fn insert(&mut self, number: u64) {
+        self.versions += 1;
+        let bytes = match self.random.below(20) {
+            0 => self.random.below(4 * REGION_BYTES as u64),
+            1..5 => self.random.below(40_000),
+            _ => self.random.below(4000),
+        };
+        let expiry = if self.random.chance(50) { 0 } else { self.now + self.random.below(2000) as u32 };
+        let result = insert(&self.log, number, &value(number, self.versions, bytes as usize), expiry, self.now);
+        match result {
+            Ok(Inserted { token, replaced, .. }) => {
+                assert!(replaced || !self.is_missed(number));
+                self.map.insert(number, Known { version: self.versions, expiry, token });
+            }
+            Err(dropped) => assert!(dropped == Dropped::Expired || !self.is_exact, "{dropped:?}"),
+        }
+    }
+
+    fn cancel(&mut self, number: u64, hash: KeyHash) {
+        let token = self.map.get(&number).map_or(Token(1 << 30), |known| known.token);
+        assert!(!self.log.is_current(hash, Token(token.0 + 1)) && !self.log.remove_if(hash, Token(token.0 + 1)));
+        let is_current = self.log.is_current(hash, token);
+        assert!(is_current || !self.is_missed(number));
+        assert_eq!(self.log.remove_if(hash, token), is_current);
+        if is_current {
+            self.map.remove(&number);
+        }
+    }
+
+    /// Whether it is wrong that the log does not know a key.
+    fn is_missed(&self, number: u64) -> bool {
+        self.is_exact && self.known(number).is_some()
+    }
+
+    fn known(&self, number: u64) -> Option<&Known> {
+        self.map.get(&number).filter(|known| known.expiry == 0 || known.expiry > self.now)
+    }
+
+    fn look_up(&mut self, number: u64, hash: KeyHash) {
+        let found = find(&self.log, number, self.now);
+        let Some(found) = found else {
+            assert!(!self.is_missed(number), "key {number} is lost");
+            self.misses += u64::from(self.known(number).is_some());
+            return;
+        };
+        let known = self.known(number).expect("a hit on what is not there");
+        let stamp = Stamp::read(found.value()).expect("a whole value");
+        assert_eq!(stamp, Stamp { key: number, version: known.version });
+        assert_eq!(found.expiry, known.expiry);
+        assert!(self.log.is_current(hash, found.token));
+        self.hits += 1;
+    }
+}
+
+/// Gives back hits, and misses of what had been inserted.
+fn run(seed: u64, steps: usize, regions: usize, options: Options, delivery: Delivery) -> (u64, u64) {
+    println!("seed {seed}");
+    let device = Arc::new(Faulty::new(regions * REGION_BYTES, seed, delivery));
+    let log = on(device.clone(), options);
+    let is_exact = regions > 1000;
+    let mut run = Run {
+        log: log.clone(),
+        map: HashMap::new(),
+        random: Random::new(seed),
+        now: 1000,
+        versions: 0,
+        is_exact,
+        hits: 0,
+        misses: 0,
+    };
+    std::thread::scope(|scope| {
+        let _stop = served(scope, &*device);
+        for step in 0..steps {
+            run.step();
+            if step.is_multiple_of(1000) && delivery == Delivery::AtOnce {
+                log.verify();
+            }
+        }
+    });
+    log.verify();
+    let stats = log.stats();
+    let clean = [stats.misses_corrupt, stats.misses_error, stats.read_errors, stats.write_errors];
+    assert_eq!(clean, [0; 4]);
+    assert!(stats.hits_device > 0 && stats.hits_memory > 0 && stats.removes > 0);
+    (run.hits, run.misses)
+}
+
+#[test]
+fn without_need_nothing_is_lost() {
+    for seed in 1..4 {
+        let (_, misses) = run(seed, 4000, 2000, small(), Delivery::AtOnce);
+        assert_eq!(misses, 0);
+    }
+}
+
+#[test]
+fn what_is_found_is_right_while_regions_turn_around() {
+    for seed in 10..14 {
+        for reinsertion in [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(60)] {
+            let reclaim = if seed % 2 == 0 { Reclaim::Fifo } else { Reclaim::Lru };
+            let options = Options { reinsertion, reclaim, discard: true, ..small() };
+            let (hits, misses) = run(seed, 10_000, 24, options, Delivery::AtOnce);
+            assert!(hits > 500 && misses > 10, "{hits} hits, {misses} misses");
+        }
+    }
+}
+
+#[test]
+fn what_is_found_is_right_on_a_slow_device() {
+    for seed in 20..24 {
+        let options = Options { reinsertion: Reinsertion::Hits(1), ..small() };
+        let (hits, _) = run(seed, 4000, 24, options, Delivery::Later { queue_depth: 8 });
+        assert!(hits > 200, "{hits} hits");
+    }
+}

@@ -1,0 +1,185 @@
+//! Which regions go, what is kept, and what it costs in writes.
+
+use super::super::options::Options;
+use super::super::{Reclaim, Reinsertion};
+use super::*;
+use crate::device::{Delivery, Faults, Faulty};
+use ebbtide_testkit::Random;
+
+/// Inserts so many objects of 16 KiB, three to a region, and says which are there.
+fn survivors(log: &Arc<LargeLog>, objects: u64, now: u32) -> Vec<u64> {
+    for i in 0..objects {
+        insert(log, i, &value(i, i, 16 << 10), 0, now).unwrap();
+        log.maintain(now);
+    }
+    log.verify();
+    (0..objects).filter(|&i| log.could_exist(Key::new(&key(i)).hash)).collect()
+}
+
+#[test]
+fn the_oldest_region_goes_first() {
+    let log = on_memory(16, small());
+    let left = survivors(&log, 200, 1);
+    assert!(left.len() > 14 * 3 && left.iter().is_sorted() && left.last() == Some(&199), "{left:?}");
+    assert_eq!(left.len() as u64, left[left.len() - 1] - left[0] + 1, "the last ones, all of them");
+    assert!(left.iter().all(|&i| get(&log, i, 1) == Some(value(i, i, 16 << 10))));
+    let stats = log.stats();
+    assert_eq!(stats.objects_evicted + left.len() as u64, 200);
+    assert_eq!(stats.read_bytes, stats.hits_device * 5 * 4096, "reclaim read nothing");
+}
+
+#[test]
+fn lru_keeps_what_is_hit() {
+    for (reclaim, is_kept) in [(Reclaim::Fifo, false), (Reclaim::Lru, true)] {
+        let log = on_memory(16, Options { reclaim, ..small() });
+        insert(&log, 1000, b"favourite", 0, 1).unwrap();
+        for i in 0..200 {
+            insert(&log, i, &value(i, i, 16 << 10), 0, 1).unwrap();
+            log.maintain(1);
+            get(&log, 1000, 1);
+        }
+        assert_eq!(get(&log, 1000, 1).is_some(), is_kept, "{reclaim:?}");
+        log.verify();
+    }
+}
+
+#[test]
+fn what_was_hit_is_written_again() {
+    for (reinsertion, kept) in [
+        (Reinsertion::Never, [false; 3]),
+        (Reinsertion::Hits(1), [true, true, false]),
+        (Reinsertion::Hits(2), [true, false, false]),
+    ] {
+        let log = on_memory(16, Options { reinsertion, ..small() });
+        let mut next = 0;
+        while log.stats().regions_evicted == 0 {
+            insert(&log, next, &value(next, next, 10 << 10), 0, 1).unwrap();
+            if next == 8 {
+                get(&log, 0, 1);
+                get(&log, 0, 1);
+                get(&log, 1, 1);
+            }
+            log.maintain(1);
+            next += 1;
+        }
+        // 0, 1 and 2 were in the first region.
+        let found = [0, 1, 2].map(|i| log.could_exist(Key::new(&key(i)).hash));
+        assert_eq!(found, kept, "{reinsertion:?}");
+        assert_eq!(log.stats().reinserted, kept.iter().filter(|&&kept| kept).count() as u64);
+        log.verify();
+    }
+}
+
+#[test]
+fn a_share_is_written_again_at_most_half_of_a_region() {
+    let kept = |percent| {
+        let log = on_memory(16, Options { reinsertion: Reinsertion::Percent(percent), ..small() });
+        survivors(&log, 400, 1);
+        let stats = log.stats();
+        stats.reinserted as f64 / (stats.objects_evicted + stats.reinserted) as f64
+    };
+    assert_eq!(kept(0), 0.0);
+    assert!((0.1..0.4).contains(&kept(25)), "{}", kept(25));
+    assert!((0.3..=0.5).contains(&kept(100)), "{}", kept(100));
+}
+
+#[test]
+fn expired_regions_go_unread_and_before_the_others() {
+    let log = on_memory(16, small());
+    for i in 0..15 {
+        insert(&log, i, &value(i, i, 16 << 10), if i % 2 == 0 { 100 } else { 0 }, 1).unwrap();
+    }
+    log.seal_all(1);
+    let writes = log.stats().written_death_bytes;
+    log.maintain(99);
+    assert_eq!(log.stats().regions_expired, 0);
+    log.maintain(100);
+    let stats = log.stats();
+    assert_eq!((stats.regions_expired, stats.objects_expired, stats.regions_evicted), (3, 8, 0));
+    assert_eq!((stats.read_bytes, stats.written_death_bytes - writes), (0, 0));
+    assert_eq!(stats.objects, 7, "no memory is left with them");
+    log.verify();
+}
+
+#[test]
+fn a_flush_frees_everything() {
+    let log = on_memory(16, small());
+    survivors(&log, 40, 1);
+    log.flush();
+    assert!((0..40).all(|i| !log.could_exist(Key::new(&key(i)).hash) && get(&log, i, 1).is_none()));
+    insert(&log, 3, b"after", 0, 1).unwrap();
+    log.maintain(1);
+    assert_eq!((log.stats().objects, log.stats().regions_free), (1, 15));
+    assert_eq!(get(&log, 3, 1), Some(b"after".to_vec()));
+    log.verify();
+}
+
+#[test]
+fn a_write_that_fails_retires_its_region() {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let log = on(device.clone(), small());
+    insert(&log, 1, b"value", 0, 1).unwrap();
+    device.set(Faults { write_errors: 1, ..Faults::default() });
+    log.seal_all(1);
+    assert_eq!(get(&log, 1, 1), None);
+    assert!(log.stats().regions_retired == 1 && remove(&log, 1), "still known, for it may be on the device");
+    insert(&log, 2, b"value", 0, 1).unwrap();
+    log.seal_all(1);
+    log.maintain(1);
+    assert_eq!((log.stats().regions_retired, log.stats().objects), (2, 1), "they cannot be buried");
+    device.set(Faults::default());
+    insert(&log, 3, b"value", 0, 1).unwrap();
+    log.seal_all(1);
+    assert!(get(&log, 3, 1).is_some(), "others go on");
+    log.verify();
+}
+
+#[test]
+fn a_read_that_fails_retires_its_region() {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let log = on(device.clone(), small());
+    insert(&log, 1, b"value", 0, 1).unwrap();
+    insert(&log, 2, b"value", 0, 1).unwrap();
+    log.seal_all(1);
+    device.set(Faults { read_errors: 1, ..Faults::default() });
+    assert_eq!(get(&log, 1, 1), None);
+    device.set(Faults::default());
+    assert_eq!(get(&log, 2, 1), None);
+    log.maintain(1);
+    let stats = log.stats();
+    assert_eq!((stats.read_errors, stats.regions_retired, stats.regions_failed, stats.objects), (1, 1, 1, 0));
+    log.verify();
+}
+
+#[test]
+fn a_device_that_fails_for_good_leaves_nothing_to_insert_into() {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let log = on(device.clone(), small());
+    device.set(Faults { write_errors: 1, read_errors: 1, ..Faults::default() });
+    for i in 0..100 {
+        let _ = insert(&log, i, &value(i, i, 16 << 10), 0, 1);
+        log.maintain(1);
+    }
+    assert!(log.stats().dropped_no_region > 0);
+    assert_eq!(log.stats().regions_retired, 16);
+    log.verify();
+}
+
+#[test]
+fn large_objects_cost_few_bytes_more_than_they_have() {
+    // Exponential sizes with a mean of 8 KiB; regions of 1 MiB, a sixteenth of the default, show footers and ends larger.
+    let log = on_memory(32, Options { region_bytes: 1 << 20, ..small() });
+    let mut random = Random::new(1);
+    for i in 0..20_000 {
+        let uniform = (random.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
+        let bytes = (2048.0 - 6144.0 * uniform.ln()) as usize;
+        insert(&log, i, &vec![1; bytes], 0, 1).unwrap();
+        log.maintain(1);
+    }
+    log.seal_all(1);
+    let stats = log.stats();
+    println!("write amplification {:.4}: {stats:?}", stats.write_amplification());
+    assert!(stats.written_payload_bytes as f64 / 20_000.0 > 8000.0);
+    assert!(stats.regions_evicted > 100 && stats.write_amplification() <= 1.05);
+    log.verify();
+}
