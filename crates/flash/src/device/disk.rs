@@ -77,7 +77,7 @@ impl Disk {
         check("the number of threads", options.pool_threads, 1, 256)?;
         check("the number of paths", paths.len(), 1, usize::from(u16::MAX))?;
         let mut notices = Vec::new();
-        let engine = choose_engine(options, &mut notices)?;
+        let engine = choose_engine(options.engine, || ring::probe(options.queue_depth), &mut notices)?;
         let mut parts = Vec::new();
         let opened = open_parts(paths, &mut parts, &mut notices);
         let labelled = opened.and_then(|stripes| Ok((label(&parts, stripes.stripe_bytes(), &mut notices)?, stripes)));
@@ -185,12 +185,16 @@ fn check(name: &'static str, value: usize, least: usize, most: usize) -> Result<
     Err(Error::Options(format!("{name} is {value}, but can be {least} to {most}")))
 }
 
-fn choose_engine(options: &DiskOptions, notices: &mut Vec<Notice>) -> Result<Engine, Error> {
-    let probed = match options.engine {
-        Some(Engine::Pool) => return Ok(Engine::Pool),
-        _ => ring::probe(options.queue_depth),
-    };
-    match (probed, options.engine) {
+/// From what was wanted and whether there is a ring.
+fn choose_engine(
+    wanted: Option<Engine>,
+    probe: impl FnOnce() -> io::Result<()>,
+    notices: &mut Vec<Notice>,
+) -> Result<Engine, Error> {
+    if wanted == Some(Engine::Pool) {
+        return Ok(Engine::Pool);
+    }
+    match (probe(), wanted) {
         (Ok(()), _) => Ok(Engine::Ring),
         (Err(source), Some(_)) => Err(Error::Engine { source }),
         (Err(reason), None) => {
@@ -248,4 +252,20 @@ fn label(parts: &[Part], stripe_bytes: u64, notices: &mut Vec<Notice>) -> Result
 
 fn refused(part: &Part, reason: Refusal) -> Error {
     Error::Refused { path: part.path.clone(), reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_ring_threads_do_the_work_unless_the_ring_was_asked_for() {
+        let mut notices = Vec::new();
+        let refused = || Err(ErrorKind::PermissionDenied.into());
+        assert_eq!(choose_engine(None, refused, &mut notices).unwrap(), Engine::Pool);
+        assert!(notices[0].to_string().contains("no io_uring here (permission denied)"));
+        assert!(matches!(choose_engine(Some(Engine::Ring), refused, &mut notices), Err(Error::Engine { .. })));
+        assert_eq!(choose_engine(None, || Ok(()), &mut notices).unwrap(), Engine::Ring);
+        assert_eq!(notices.len(), 1);
+    }
 }
