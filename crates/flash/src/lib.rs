@@ -5,6 +5,7 @@
 //!
 //! | where | what |
 //! |---|---|
+//! | `admission` | which objects are worth a write |
 //! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
 //! | `large` | the log of large objects |
 //! | `object` | what is stored: keys, their hash, values, expiry |
@@ -12,6 +13,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod admission;
 pub mod device;
 mod error;
 pub mod large;

@@ -1,0 +1,252 @@
+//! Which objects are worth a write to flash.
+//!
+//! ```text
+//! offer -> held unchanged? -> about to expire? -> policy -> budget -> admit
+//! ```
+//! | policy | admits |
+//! |---|---|
+//! | all | everything |
+//! | probability | by chance |
+//! | reject first | what was offered so many times before |
+//! | history | what is likely to be read, by the hours in which it was requested |
+//!
+//! A budget goes with any of them: it lowers the share that is admitted until the device writes no more than it is to. With
+//! history it takes what promises the most reads per byte, with the others it takes by chance.
+//!
+//! Time comes in. [`Admission::requested`] is for workers and takes no lock; the others take short ones.
+
+mod bloom;
+mod budget;
+mod cut;
+mod history;
+mod reject_first;
+
+pub use budget::WriteBudget;
+
+use crate::{Error, KeyHash};
+use bloom::mix;
+use budget::Steering;
+use cut::Cut;
+use history::History;
+use reject_first::RejectFirst;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Policy {
+    All,
+    /// From 0 to 1.
+    Probability(f64),
+    /// 1 to 8 times; remembers about so many keys.
+    RejectFirst {
+        times: u8,
+        keys: usize,
+    },
+    /// Expects so many different keys in an hour, at 9 bytes of memory each, and refuses what is likely to get fewer reads an
+    /// hour from flash.
+    History {
+        keys_per_hour: usize,
+        least_reads: f64,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdmissionOptions {
+    /// By default all: how long a drive is to live is for its owner to say.
+    pub policy: Policy,
+    /// By default none, for the same reason.
+    pub budget: Option<WriteBudget>,
+    /// Objects that expire sooner are refused. By default 10: an object waits about so long in a buffer, and is hardly read
+    /// from flash in that time.
+    pub least_remaining_seconds: u32,
+}
+
+impl Default for AdmissionOptions {
+    fn default() -> Self {
+        Self { policy: Policy::All, budget: None, least_remaining_seconds: 10 }
+    }
+}
+
+/// An object that could be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    pub key: KeyHash,
+    /// Of key and value.
+    pub bytes: usize,
+    /// Seconds since 1970 at which it expires; 0 for never.
+    pub expiry: u32,
+    /// Whether flash holds this very version.
+    pub is_held: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    Admit,
+    Refuse(Reason),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Flash holds it already.
+    Held,
+    ExpiresSoon,
+    Policy,
+    Budget,
+}
+
+/// Counters since the beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct AdmissionStats {
+    pub admitted: u64,
+    pub admitted_bytes: u64,
+    pub refused_held: u64,
+    pub refused_expires_soon: u64,
+    pub refused_by_policy: u64,
+    pub refused_by_budget: u64,
+    /// Of the bytes that pass the policy, the share that the budget lets pass now.
+    pub share: f64,
+}
+
+pub struct Admission {
+    options: AdmissionOptions,
+    history: Option<History>,
+    state: Mutex<State>,
+    draws: AtomicU64,
+}
+
+struct State {
+    reject_first: Option<RejectFirst>,
+    steering: Option<Steering>,
+    cut: Cut,
+    stats: AdmissionStats,
+}
+
+impl Admission {
+    /// For a device with so many bytes. Chance comes from the seed.
+    pub fn new(options: AdmissionOptions, capacity: u64, seed: u64) -> Result<Self, Error> {
+        check(&options)?;
+        let history = match options.policy {
+            Policy::History { keys_per_hour, .. } => Some(History::new(keys_per_hour)),
+            _ => None,
+        };
+        let reject_first = match options.policy {
+            Policy::RejectFirst { times, keys } => Some(RejectFirst::new(times, keys)),
+            _ => None,
+        };
+        let steering = options.budget.map(|budget| Steering::new(budget.bytes_per_second(capacity)));
+        let state = State { reject_first, steering, cut: Cut::new(), stats: AdmissionStats::default() };
+        Ok(Self { options, history, state: Mutex::new(state), draws: AtomicU64::new(seed) })
+    }
+
+    /// A key was requested, and DRAM had it or not. For every request, or for a sample of the keys.
+    pub fn requested(&self, key: KeyHash, in_dram: bool) {
+        if let Some(history) = &self.history {
+            history.requested(key, in_dram);
+        }
+    }
+
+    pub fn offer(&self, offer: &Offer, now: u32) -> Decision {
+        let mut state = self.state.lock().unwrap();
+        let decision = self.decide(&mut state, offer, now);
+        let stats = &mut state.stats;
+        match decision {
+            Decision::Admit => {
+                stats.admitted += 1;
+                stats.admitted_bytes += offer.bytes as u64;
+            }
+            Decision::Refuse(Reason::Held) => stats.refused_held += 1,
+            Decision::Refuse(Reason::ExpiresSoon) => stats.refused_expires_soon += 1,
+            Decision::Refuse(Reason::Policy) => stats.refused_by_policy += 1,
+            Decision::Refuse(Reason::Budget) => stats.refused_by_budget += 1,
+        }
+        decision
+    }
+
+    /// To be called about once a second, with what the device wrote since the beginning.
+    pub fn maintain(&self, now: u32, written_bytes: u64) {
+        if let Some(history) = &self.history {
+            history.maintain(now);
+        }
+        let mut state = self.state.lock().unwrap();
+        let State { steering: Some(steering), cut, .. } = &mut *state else { return };
+        if steering.observe(now, written_bytes) {
+            cut.settle(steering.share());
+        }
+    }
+
+    pub fn stats(&self) -> AdmissionStats {
+        let state = self.state.lock().unwrap();
+        AdmissionStats { share: state.steering.as_ref().map_or(1.0, Steering::share), ..state.stats }
+    }
+
+    /// Of all filters and samples.
+    pub fn memory_bytes(&self) -> usize {
+        let state = self.state.lock().unwrap();
+        let reject_first = state.reject_first.as_ref().map_or(0, RejectFirst::memory_bytes);
+        size_of::<Self>() + reject_first + self.history.as_ref().map_or(0, History::memory_bytes)
+    }
+
+    fn decide(&self, state: &mut State, offer: &Offer, now: u32) -> Decision {
+        if offer.is_held {
+            return Decision::Refuse(Reason::Held);
+        }
+        if offer.expiry != 0 && offer.expiry.saturating_sub(now) < self.options.least_remaining_seconds {
+            return Decision::Refuse(Reason::ExpiresSoon);
+        }
+        let mut share = state.steering.as_ref().map_or(1.0, Steering::share);
+        let passes = match (self.options.policy, &mut state.reject_first, &self.history) {
+            (Policy::Probability(probability), ..) => self.chance(probability),
+            (_, Some(reject_first), _) => reject_first.offer(offer.key),
+            (Policy::History { least_reads, .. }, _, Some(history)) => {
+                let reads = history.offer(offer.key, now);
+                let passes = reads >= least_reads;
+                if passes && state.steering.is_some() {
+                    share = state.cut.offer(reads, offer.bytes);
+                }
+                passes
+            }
+            _ => true,
+        };
+        match (passes, self.chance(share)) {
+            (false, _) => Decision::Refuse(Reason::Policy),
+            (true, false) => Decision::Refuse(Reason::Budget),
+            (true, true) => Decision::Admit,
+        }
+    }
+
+    fn chance(&self, probability: f64) -> bool {
+        let draw = mix(self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed));
+        ((draw >> 11) as f64) < probability * (1_u64 << 53) as f64
+    }
+}
+
+fn check(options: &AdmissionOptions) -> Result<(), Error> {
+    let refuse = |text: String| Err(Error::Options(text));
+    match options.policy {
+        Policy::Probability(p) if !(0.0..=1.0).contains(&p) => {
+            return refuse(format!("the admission probability is {p}, but can be 0 to 1"));
+        }
+        Policy::RejectFirst { times, .. } if !(1..=8).contains(&times) => {
+            return refuse(format!("flash is to reject the first {times} times, but can do so 1 to 8 times"));
+        }
+        Policy::RejectFirst { keys: 0, .. } | Policy::History { keys_per_hour: 0, .. } => {
+            return refuse("flash is to remember 0 keys for admission, but needs 1 at least".to_owned());
+        }
+        Policy::History { least_reads, .. } if !(0.0..=1e9).contains(&least_reads) => {
+            return refuse(format!("the least reads an hour for admission are {least_reads}, but can be 0 to 1e9"));
+        }
+        _ => {}
+    }
+    match options.budget {
+        Some(WriteBudget::BytesPerSecond(0)) => {
+            refuse("the write budget is 0 bytes per second, but must be more".to_owned())
+        }
+        Some(WriteBudget::DriveWritesPerDay(writes)) if !(writes > 0.0 && writes <= 1e6) => refuse(format!(
+            "the write budget is {writes} drive writes per day, but must be more than 0, and 1e6 at most"
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

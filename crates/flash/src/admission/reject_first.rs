@@ -1,0 +1,73 @@
+//! Refuses an object the first times that it is offered.
+//!
+//! The times are counted in Bloom filters: the n-th time adds the key's n-th name to the youngest filter. When that is full the
+//! oldest is emptied and becomes the youngest, so a key is remembered for at least three quarters of the keys and names that it is made for.
+
+use super::bloom::{Bloom, mix};
+use crate::KeyHash;
+
+const FILTERS: usize = 4;
+
+pub(super) struct RejectFirst {
+    times: u8,
+    filters: [Bloom; FILTERS],
+    youngest: usize,
+    /// In the youngest.
+    added: usize,
+    room: usize,
+}
+
+impl RejectFirst {
+    pub fn new(times: u8, keys: usize) -> Self {
+        let room = (keys * usize::from(times)).div_ceil(FILTERS).max(1);
+        Self { times, filters: std::array::from_fn(|_| Bloom::new(room)), youngest: 0, added: 0, room }
+    }
+
+    /// Whether it was offered as many times before.
+    pub fn offer(&mut self, key: KeyHash) -> bool {
+        let names = (1..=u64::from(self.times)).map(|time| mix(key.0.wrapping_add(time)));
+        let Some(name) = names.into_iter().find(|&name| !self.filters.iter().any(|filter| filter.has(name))) else {
+            return true;
+        };
+        self.filters[self.youngest].add(name);
+        self.added += 1;
+        if self.added == self.room {
+            self.youngest = (self.youngest + 1) % FILTERS;
+            self.filters[self.youngest].clear();
+            self.added = 0;
+        }
+        false
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.filters.iter().map(Bloom::memory_bytes).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(i: u64) -> KeyHash {
+        KeyHash(mix(i + 1))
+    }
+
+    #[test]
+    fn so_many_times_are_refused() {
+        for times in 1..=3 {
+            let mut policy = RejectFirst::new(times, 1000);
+            let refused = (0..10).take_while(|_| !policy.offer(key(7))).count();
+            assert_eq!(refused, usize::from(times));
+        }
+    }
+
+    #[test]
+    fn keys_are_remembered_for_a_while_and_not_for_ever() {
+        let mut policy = RejectFirst::new(1, 4000);
+        assert!(!policy.offer(key(0)));
+        (1..2900).for_each(|i| _ = policy.offer(key(i)));
+        assert!(policy.offer(key(0)));
+        (2900..7000).for_each(|i| _ = policy.offer(key(i)));
+        assert!(!policy.offer(key(0)));
+    }
+}

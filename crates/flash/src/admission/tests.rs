@@ -1,0 +1,129 @@
+use super::*;
+
+fn admission(options: AdmissionOptions) -> Admission {
+    Admission::new(options, 1 << 30, 1).unwrap()
+}
+
+fn with(policy: Policy) -> Admission {
+    admission(AdmissionOptions { policy, ..AdmissionOptions::default() })
+}
+
+fn offer(i: u64) -> Offer {
+    Offer { key: KeyHash(mix(i + 1)), bytes: 100, expiry: 0, is_held: false }
+}
+
+fn admitted(admission: &Admission, keys: std::ops::Range<u64>, now: u32) -> usize {
+    keys.filter(|&i| admission.offer(&offer(i), now) == Decision::Admit).count()
+}
+
+#[test]
+fn what_flash_holds_or_expires_soon_is_refused_first() {
+    let admission = admission(AdmissionOptions { least_remaining_seconds: 30, ..AdmissionOptions::default() });
+    let decide = |expiry, is_held| admission.offer(&Offer { expiry, is_held, ..offer(1) }, 1000);
+    assert_eq!(decide(0, true), Decision::Refuse(Reason::Held));
+    assert_eq!(decide(1029, false), Decision::Refuse(Reason::ExpiresSoon));
+    assert_eq!(decide(999, false), Decision::Refuse(Reason::ExpiresSoon));
+    assert_eq!(decide(1030, false), Decision::Admit);
+    assert_eq!(decide(0, false), Decision::Admit);
+    let stats = admission.stats();
+    assert_eq!((stats.refused_held, stats.refused_expires_soon), (1, 2));
+    assert_eq!((stats.admitted, stats.admitted_bytes, stats.share), (2, 200, 1.0));
+}
+
+#[test]
+fn probability_is_kept() {
+    for (probability, expected) in [(0.0, 0..1), (0.25, 2300..2700), (1.0, 10_000..10_001)] {
+        let admission = with(Policy::Probability(probability));
+        assert!(expected.contains(&admitted(&admission, 0..10_000, 0)), "{probability}");
+    }
+}
+
+#[test]
+fn reject_first_admits_the_next_time() {
+    let admission = with(Policy::RejectFirst { times: 2, keys: 1000 });
+    let rounds: Vec<usize> = (0..3).map(|now| admitted(&admission, 0..100, now)).collect();
+    assert!(rounds[0] == 0 && rounds[1] <= 10 && rounds[2] >= 90, "{rounds:?}");
+    assert!(admission.stats().refused_by_policy >= 190);
+    assert!(admission.memory_bytes() > 2 * 1000 * 12 / 8);
+}
+
+#[test]
+fn a_budget_holds_with_every_policy() {
+    let policies = [
+        Policy::All,
+        Policy::Probability(0.9),
+        Policy::RejectFirst { times: 1, keys: 100_000 },
+        Policy::History { keys_per_hour: 100_000, least_reads: 0.0 },
+    ];
+    for policy in policies {
+        // Objects of 100 bytes, each of which costs 150 to write.
+        let budget = Some(WriteBudget::BytesPerSecond(1500));
+        let admission = admission(AdmissionOptions { policy, budget, ..AdmissionOptions::default() });
+        let mut at_warm = 0;
+        for now in 0..8000_u64 {
+            // Each key comes twice, a little later again.
+            for i in (now * 50..now * 50 + 50).chain(now.saturating_sub(20) * 50..now.saturating_sub(20) * 50 + 50) {
+                admission.offer(&offer(i), now as u32);
+            }
+            let written = admission.stats().admitted_bytes * 3 / 2;
+            admission.maintain(now as u32, written);
+            at_warm = if now == 4000 { written } else { at_warm };
+        }
+        let stats = admission.stats();
+        let rate = (stats.admitted_bytes * 3 / 2 - at_warm) as f64 / 4000.0;
+        assert!((1400.0..1600.0).contains(&rate), "{policy:?}: {rate}");
+        assert!(stats.refused_by_budget > 0 && stats.share < 1.0, "{policy:?}: {stats:?}");
+    }
+}
+
+#[test]
+fn history_admits_what_was_requested_and_a_budget_takes_the_best() {
+    let policy = Policy::History { keys_per_hour: 10_000, least_reads: 0.1 };
+    let plain = with(policy);
+    let budget = Some(WriteBudget::BytesPerSecond(500));
+    let tight = admission(AdmissionOptions { policy, budget, ..AdmissionOptions::default() });
+    for admission in [&plain, &tight] {
+        for hour in 0..6 {
+            admission.maintain(hour * 3600, 0);
+            // Of 1000 keys, all are requested in the first hour and a hundred in each.
+            let requested = if hour == 0 { 0..1000 } else { 0..100 };
+            requested.for_each(|i| admission.requested(offer(i).key, true));
+        }
+    }
+    let now = 5 * 3600 + 1;
+    assert_eq!(admitted(&plain, 0..100, now), 100);
+    assert_eq!(admitted(&plain, 100..1000, now), 900, "requested in one of six hours: 0.17");
+    assert!(admitted(&plain, 5000..6000, now) < 100, "not requested");
+    // A tenth of what passes the policy may be written: that is the hundred, and nearly nothing else.
+    let mut written = 0;
+    for second in 0..3000 {
+        let before = tight.stats().admitted_bytes;
+        admitted(&tight, 0..1000, now + second);
+        written += (tight.stats().admitted_bytes - before) / 20;
+        tight.maintain(now + second, written);
+    }
+    let best = admitted(&tight, 0..100, now + 3000);
+    let others = admitted(&tight, 100..1000, now + 3000);
+    assert!(best >= 90 && others <= 60, "{best} of 100, {others} of 900");
+}
+
+#[test]
+fn options_that_make_no_sense_are_refused_by_name() {
+    let refusal = |policy, budget| {
+        let options = AdmissionOptions { policy, budget, ..AdmissionOptions::default() };
+        Admission::new(options, 1 << 30, 1).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    for probability in [-0.1, 1.1, f64::NAN] {
+        assert!(refusal(Policy::Probability(probability), None).contains("0 to 1"));
+    }
+    assert!(refusal(Policy::RejectFirst { times: 0, keys: 1 }, None).contains("1 to 8"));
+    assert!(refusal(Policy::RejectFirst { times: 9, keys: 1 }, None).contains("1 to 8"));
+    assert!(refusal(Policy::RejectFirst { times: 1, keys: 0 }, None).contains("needs 1"));
+    assert!(refusal(Policy::History { keys_per_hour: 0, least_reads: 1.0 }, None).contains("needs 1"));
+    assert!(refusal(Policy::History { keys_per_hour: 1, least_reads: f64::NAN }, None).contains("least reads"));
+    assert!(refusal(Policy::All, Some(WriteBudget::BytesPerSecond(0))).contains("more"));
+    for writes in [0.0, -1.0, f64::INFINITY, f64::NAN] {
+        assert!(refusal(Policy::All, Some(WriteBudget::DriveWritesPerDay(writes))).contains("drive writes"));
+    }
+    assert_eq!(refusal(Policy::All, Some(WriteBudget::DriveWritesPerDay(1.0))), "");
+}
