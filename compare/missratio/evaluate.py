@@ -5,16 +5,16 @@ import systems
 import traces
 from results import Cell, Results
 
-# What the bars are about, and the sizes at which the curves of generated workloads are taken: shares of the footprint.
+# What the bars are about: shares of the footprint.
 TRACE_SHARES = ("0.01", "0.1", "0.3")
-PRESET_SHARES = ("0.06", "0.1", "0.16", "0.25", "0.4", "0.63", "1.0", "1.6")
 
 
 class Evaluation:
-    def __init__(self, folder, ebbtide, peers, say=print):
+    def __init__(self, folder, ebbtide, peers, jobs=None, say=print):
         self.folder = folder
         self.binary = ebbtide
         self.peer_binary = peers
+        self.more = ["--jobs", str(jobs)] if jobs else []
         self.say = say
         self.peers = Results(folder / "peers.csv")
         digest = hashlib.sha256(ebbtide.read_bytes()).hexdigest()[:12]
@@ -27,31 +27,46 @@ class Evaluation:
     def load(self, path):
         return traces.load(path, self.folder / "traces")
 
-    def run(self, path, shares, ours=systems.EBBTIDE_POLICIES):
-        """Ebbtide and the systems of peer-replay, as far as they are not known yet. Returns the sizes by share."""
-        trace = self.load(path)
-        footprint = trace.footprint_bytes()
+    def run(self, path, shares):
+        """Ebbtide and the systems of peer-replay. Returns the sizes by share."""
+        footprint = self.load(path).footprint_bytes()
         sizes = {share: int(footprint * float(share)) for share in shares}
-        cell = lambda share, *system: Cell(trace.name, share, sizes[share], *system)
-        missing = [share for share in shares if any(cell(share, "ebbtide", name, "all-in") not in self.ours for name in ours)]
-        found = systems.ebbtide(self.binary, path, [sizes[share] for share in missing], ours)
-        for share in missing:
-            for policy in ours:
-                if (sizes[share], policy) in found:
-                    self.ours.add(cell(share, "ebbtide", policy, "all-in"), found[sizes[share], policy])
-        missing = {sizes[share]: share for share in shares if cell(share, "proactive", "lru", str(systems.CHARGE)) not in self.peers}
-        if missing:
-            for *system, memory, ratio in systems.peers(self.peer_binary, path, missing):
-                self.peers.add(cell(missing[memory], *system), ratio)
-        self.say(f"{trace.name}: ebbtide and peer-replay done")
+        self.run_ours(path, sizes, systems.EBBTIDE_POLICIES)
+        self.run_peers(path, sizes, systems.FAST_PEERS | systems.SLOW_PEERS)
         return sizes
 
+    def run_ours(self, path, sizes, policies):
+        """Ebbtide, as far as it is not known yet."""
+        name = traces.name_of(path)
+        cell = lambda share, policy: Cell(name, share, sizes[share], "ebbtide", policy, "all-in")
+        missing = [share for share in sizes if any(cell(share, policy) not in self.ours for policy in policies)]
+        found = systems.ebbtide(self.binary, path, [sizes[share] for share in missing], policies, self.more)
+        for share in missing:
+            for policy in policies:
+                if (sizes[share], policy) in found:
+                    self.ours.add(cell(share, policy), found[sizes[share], policy])
+        self.say(f"{name}: ebbtide done")
+
+    def run_peers(self, path, sizes, peers):
+        """Systems of peer-replay, as far as they are not known yet: {as it calls them: system, policy, metadata}."""
+        name = traces.name_of(path)
+        for argument, system in peers.items():
+            missing = {memory: share for share, memory in sizes.items() if Cell(name, share, memory, *system) not in self.peers}
+            if missing:
+                for memory, ratio in systems.peer(self.peer_binary, path, missing, argument):
+                    self.peers.add(Cell(name, missing[memory], memory, *system), ratio)
+        self.say(f"{name}: {', '.join(peers)} done")
+
     def run_policies(self, path, sizes):
-        """The policies of libcachesim, as far as they are not known yet."""
-        trace = self.load(path)
-        for share, memory in sizes.items():
-            for system in systems.policy_systems(trace):
-                cell = Cell(trace.name, share, memory, system.system, system.policy, str(system.metadata))
-                if cell not in self.peers:
-                    self.peers.add(cell, system.miss_ratio(trace, memory))
-        self.say(f"{trace.name}: libcachesim done")
+        """The policies of libcachesim."""
+        for system in systems.policy_systems(self.load(path)):
+            self.run_policy(path, sizes, system)
+        self.say(f"{traces.name_of(path)}: libcachesim done")
+
+    def run_policy(self, path, sizes, system):
+        """A policy of libcachesim, as far as it is not known yet."""
+        cell = lambda share: Cell(traces.name_of(path), share, sizes[share], system.system, system.policy, str(system.metadata))
+        missing = [share for share in sizes if cell(share) not in self.peers]
+        trace = self.load(path) if missing else None
+        for share in missing:
+            self.peers.add(cell(share), system.miss_ratio(trace, sizes[share]))

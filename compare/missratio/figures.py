@@ -11,12 +11,12 @@ matplotlib.use("svg")
 matplotlib.rcParams.update({"svg.hashsalt": "ebbtide", "svg.fonttype": "none", "font.size": 9})
 from matplotlib import pyplot  # noqa: E402
 
-SYSTEMS = {"ebbtide": tables.OURS} | tables.COLUMNS
+SYSTEMS = {"ebbtide": tables.OURS, "ebbtide, fine segments": tables.OURS_FINE} | tables.COLUMNS
 BASELINE = "slab eviction"
 
 
 def draw(ratios, out):
-    presets = sorted({cell.trace for cell in ratios if tables.is_preset(cell.trace)})
+    presets = tables.preset_traces(ratios)
     places = tables.by_place(ratios)
     real = {place: found for place, found in places.items() if not tables.is_preset(place[0])}
     relative_miss_ratio(ratios, presets, out / "fig6-relative-miss-ratio.svg")
@@ -48,28 +48,34 @@ def bars(groups, label, path):
     save(figure, path)
 
 
+def sizes(trace, points):
+    """Our memory at the miss ratio in production and at a higher one, by name, with that miss ratio."""
+    both = zip(("production", "higher"), tables.targets(trace, points))
+    found = {name: (tables.memory_for(points, target), target) for name, target in both}
+    return {name: pair for name, pair in found.items() if pair[0]}
+
+
 def relative_miss_ratio(ratios, presets, path):
-    """At the large cache, where more is of little use, and at half of it."""
     groups = {}
     for trace in presets:
         found = tables.curves(ratios, trace)
-        for size, target in zip(("large", "small"), tables.targets(found.get(tables.OURS, []))):
-            memory = next(memory for memory, ratio in found[tables.OURS] if ratio == target)
-            at = {name: dict(found.get(system, [])).get(memory) for name, system in SYSTEMS.items()}
+        for size, (memory, _) in sizes(trace, found.get(tables.OURS, [])).items():
+            at = {name: tables.ratio_at(found.get(system, []), memory) for name, system in SYSTEMS.items()}
             if at[BASELINE]:
                 groups[f"{trace} {size}"] = {name: ratio / at[BASELINE] for name, ratio in at.items() if ratio}
     bars(groups, f"miss ratio, {BASELINE} = 1", path)
 
 
 def relative_memory(ratios, presets, path):
+    """Over memcached's, as slab eviction does not get there with the memory of some curves."""
     groups = {}
     for trace in presets:
         found = tables.curves(ratios, trace)
-        for size, target in zip(("large", "small"), tables.targets(found.get(tables.OURS, []))):
+        for size, (_, target) in sizes(trace, found.get(tables.OURS, [])).items():
             at = {name: tables.memory_for(found.get(system, []), target) for name, system in SYSTEMS.items()}
-            if at[BASELINE]:
-                groups[f"{trace} {size}"] = {name: memory / at[BASELINE] for name, memory in at.items() if memory}
-    bars(groups, f"memory for the same miss ratio, {BASELINE} = 1", path)
+            if at["memcached"]:
+                groups[f"{trace} {size}"] = {name: memory / at["memcached"] for name, memory in at.items() if memory}
+    bars(groups, "memory for the same miss ratio, memcached = 1", path)
 
 
 def variants(ratios, presets, pattern, label, path):
@@ -84,6 +90,8 @@ def variants(ratios, presets, pattern, label, path):
         points.sort()
         if points:
             axes.plot([x for x, _ in points], [y / points[0][1] for _, y in points], marker="o", markersize=3, label=trace)
+    if "segment 1/" in pattern:
+        axes.set_xscale("log", base=2)
     axes.set_xlabel(label)
     axes.set_ylabel("miss ratio, relative")
     axes.legend(fontsize=7)
@@ -108,6 +116,8 @@ def own_policies(real, path):
 
 
 def boxes(rows, label, path):
+    if not rows:
+        return
     figure, axes = pyplot.subplots(figsize=(1.5 + 0.45 * len(rows), 3))
     axes.boxplot(list(rows.values()), tick_labels=list(rows), whis=(0, 100))
     axes.axhline(1, color="0.6", linewidth=0.8)

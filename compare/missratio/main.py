@@ -25,6 +25,7 @@ def arguments():
     parser.add_argument("--folder", type=pathlib.Path, default=ROOT / "compare/target/missratio")
     parser.add_argument("--out", type=pathlib.Path, default=ROOT / "compare/results/missratio")
     parser.add_argument("--only", action="append", help="only these traces or presets")
+    parser.add_argument("--jobs", type=int, help="replays of ebbtide at a time; default: the cores")
     parsed = parser.parse_args()
     if parsed.stage in ("traces", "check") and parsed.traces is None:
         parser.error(f"{parsed.stage} needs the directory of the traces")
@@ -44,7 +45,7 @@ def main():
     for binary, package in ((given.ebbtide, "-p ebbtide-cli"), (given.peers, "-p ebbtide-peer-replay, in compare")):
         if not binary.exists():
             sys.exit(f"{binary} is not there: build it (cargo build --release {package}) or name another one")
-    evaluation = Evaluation(given.folder, given.ebbtide, given.peers)
+    evaluation = Evaluation(given.folder, given.ebbtide, given.peers, given.jobs)
     if given.stage == "traces":
         paths = sorted(given.traces.glob("*.csv.zst"))
         for path in paths:

@@ -1,68 +1,163 @@
 """The generated workloads: curves over memory, and what metadata, runs and segment sizes do to ebbtide.
 
-`ebbtide generate --preset` makes the traces, small ones: sizes are shares of the footprint, so the scale matters little.
+`ebbtide generate --preset` makes the traces, small ones: sizes are shares of the footprint, so the scale matters little as
+long as a cache has some hundred segments.
 """
+import pathlib
+import re
 import subprocess
+from dataclasses import dataclass, replace
 
 import numpy
 
 import systems
-from evaluate import PRESET_SHARES
+import traces
 from results import Cell
 
-# Requests of each: as many as give it a footprint of a few megabytes, of which a share has enough segments.
-PRESETS = {"c": "3m", "u1": "12m", "u2": "25m", "n": "8m", "mix": "2m"}
+
+@dataclass(frozen=True)
+class Preset:
+    """Requests, as many as give it a footprint of some megabytes; at which shares of it the curve is taken; and at which
+    miss ratios memory is compared: in production, and higher.
+
+    The Segcache paper's Table 3 has the production miss ratios: c 1 to 5 %, u1 and u2 below 1 %, n about 1 %. Its authors'
+    log of Segcache at a large and a medium size (benchmarks/scripts/log_all of Thesys-lab/Segcache) has c 0.0485 and
+    0.0560, u1 0.0070 and 0.0185, u2 0.0128 and 0.0285, n 0.0197 and 0.0375. The large one counts as production where it
+    is in the table's range; else the range's end does. Of mix nothing is published: it is compared where its curve
+    flattens, as the paper's large sizes are chosen, and at half that memory.
+    """
+
+    requests: str
+    shares: tuple
+    miss_ratios: tuple
+
+
+PRESETS = {
+    "c": Preset("10m", ("0.1", "0.125", "0.16", "0.2", "0.25", "0.32", "0.4"), (0.0485, 0.0560)),
+    "n": Preset("10m", ("0.1", "0.16", "0.25", "0.32", "0.4", "0.63", "1.0"), (0.0150, 0.0375)),
+    "mix": Preset("6m", ("0.01", "0.016", "0.025", "0.032", "0.04", "0.063"), ()),
+    "u1": Preset("30m", ("0.063", "0.1", "0.16", "0.25", "0.4"), (0.0070, 0.0185)),
+    "u2": Preset("40m", ("0.16", "0.25", "0.32", "0.4", "0.5"), (0.0100, 0.0285)),
+}
+# Redis is no system of the paper.
+FAST_PEERS = {name: system for name, system in systems.FAST_PEERS.items() if name != "redis"}
+# The paper's figure of metadata shows these, those of runs and segments the first.
+PADDED = ("c", "n")
+SEGMENTED = ("c",)
+# What of a trace is left out to see what it costs, and where.
+DECOMPOSED = ("c", "mix")
+CHANGES = {
+    "as it is": lambda trace: trace,
+    "without TTLs": lambda trace: replace(trace, ttl=trace.ttl * 0),
+    "without sets and deletes": lambda trace: trace.rows(trace.op == traces.GET),
+    "without both": lambda trace: replace(trace, ttl=trace.ttl * 0).rows(trace.op == traces.GET),
+}
+# libcachesim's LHD is fed row by row from Python, which takes long where most requests hit.
+WITH_LHD = ("c", "mix")
 # Bytes added to every value, for the ablation of metadata; and the cache of the ablations, as a share.
-PADDING = (0, 8, 16, 24, 32, 48)
-ABLATION_SHARE = "0.4"
+PADDING = (0, 16, 32, 48)
+ABLATION_SHARE = {"c": "0.2", "n": "0.25", "mix": "0.032"}
 MERGE_RUNS = (2, 3, 4, 5, 6, 8)
-SEGMENTS = (256, 512, 1024, 2048, 4096)
+SEGMENTS = (32, 64, 128, 256, 512, 1024)
 LEAST_SEGMENT = 4096
+# Caches of 64 MiB and more have a thousand segments by default, such small ones fewer: this is what a large one does.
+FINE = "s3fifo, fine segments"
+FINE_SEGMENTS = 512
 
 
 def run(evaluation, only):
-    for preset, requests in PRESETS.items():
-        if only and preset not in only:
-            continue
-        path = generated(evaluation, preset, requests)
-        evaluation.run(path, PRESET_SHARES, (systems.DEFAULT_POLICY, "merge"))
-        ablations(evaluation, path)
+    chosen = {name: preset for name, preset in PRESETS.items() if not only or name in only}
+    paths = {name: generated(evaluation, name, preset.requests) for name, preset in chosen.items()}
+    sizes = {name: {share: int(paths[name][1] * float(share)) for share in preset.shares} for name, preset in chosen.items()}
+    for name in chosen:
+        path, places = paths[name][0], sizes[name]
+        evaluation.run_ours(path, places, (systems.DEFAULT_POLICY, "merge"))
+        for place in places.items():
+            variant(evaluation, path, place, FINE, None, segments_of(place[1], FINE_SEGMENTS))
+        evaluation.run_peers(path, places, FAST_PEERS)
+    for name in chosen:
+        ablations(evaluation, name, *paths[name])
+    # LHD and the crate take longer than all others together: they come last, and at every other size.
+    every_other = {name: dict(list(places.items())[::2]) for name, places in sizes.items()}
+    for name in WITH_LHD:
+        if name in chosen:
+            evaluation.run_policy(paths[name][0], every_other[name], systems.LHD)
+    for name in chosen:
+        evaluation.run_peers(paths[name][0], every_other[name], systems.SLOW_PEERS)
+
+
+def ablations(evaluation, name, path, footprint):
+    if name not in ABLATION_SHARE:
+        return
+    share = ABLATION_SHARE[name]
+    place = share, int(footprint * float(share))
+    if name in PADDED:
+        metadata(evaluation, path, place)
+    if name in SEGMENTED:
+        runs_and_segments(evaluation, path, place)
+    if name in DECOMPOSED:
+        decompositions(evaluation, path, place)
 
 
 def generated(evaluation, preset, requests):
+    """The trace and its footprint: the bytes of all its keys and values."""
     path = evaluation.folder / "presets" / f"{preset}-{requests}.csv.zst"
-    if not path.exists():
+    report = pathlib.Path(f"{path}.report")
+    if not path.exists() or not report.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         command = [evaluation.binary, "generate", "--preset", preset, "--requests", requests, "--seed", "1", "--output", path]
-        subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
-    return path
+        report.write_text("\n".join(systems.lines(command)))
+    return path, int(re.search(r"^footprint_bytes\s+(\d+)$", report.read_text(), re.MULTILINE)[1])
 
 
-def ablations(evaluation, path):
-    trace = evaluation.load(path)
-    memory = int(trace.footprint_bytes() * float(ABLATION_SHARE))
+def metadata(evaluation, path, place):
     for padding in PADDING:
-        variant(evaluation, trace, memory, f"metadata {padding:+d}", lambda: padded(evaluation, trace, padding), [])
+        longer = lambda trace: replace(trace, value_size=trace.value_size + padding)
+        variant(evaluation, path, place, f"metadata {padding:+d}", longer)
+
+
+def runs_and_segments(evaluation, path, place):
     for merged in MERGE_RUNS:
-        variant(evaluation, trace, memory, f"merge run {merged}", lambda: path, ["--merge-run", str(merged)], "merge")
+        variant(evaluation, path, place, f"merge run {merged}", None, ["--merge-run", str(merged)], "merge")
     for count in SEGMENTS:
-        size = max(1 << (memory // count).bit_length() - 1, LEAST_SEGMENT)
-        variant(evaluation, trace, memory, f"segment 1/{count}", lambda: path, ["--segment-size", str(size)])
+        variant(evaluation, path, place, f"segment 1/{count}", None, segments_of(place[1], count))
 
 
-def variant(evaluation, trace, memory, name, path, more, policy=systems.DEFAULT_POLICY):
-    cell = Cell(trace.name, ABLATION_SHARE, memory, "ebbtide", name, "all-in")
-    if cell not in evaluation.ours:
-        found = systems.ebbtide(evaluation.binary, path(), [memory], (policy,), more)
-        if (memory, policy) in found:
-            evaluation.ours.add(cell, found[memory, policy])
+def segments_of(memory, count):
+    """The arguments for at least so many segments in the memory."""
+    return ["--segment-size", str(max(1 << (memory // count).bit_length() - 1, LEAST_SEGMENT))]
 
 
-def padded(evaluation, trace, padding):
-    """The same trace with values that are longer by so many bytes: metadata as it would be if it took as much more."""
-    path = evaluation.folder / "presets" / "padded.csv"
+def decompositions(evaluation, path, place):
+    """What overwriting and expiry cost ebbtide, and what they cost exact LRU with proactive expiry."""
+    for name, change in CHANGES.items():
+        variant(evaluation, path, place, name, change)
+        variant(evaluation, path, place, name, change, system="proactive")
+
+
+def variant(evaluation, path, place, name, change, more=(), policy=systems.DEFAULT_POLICY, system="ebbtide"):
+    """A cell of a changed trace, or of other settings; `place` is a share of the footprint, and as much memory."""
+    share, memory = place
+    ours = system == "ebbtide"
+    metadata = "all-in" if ours else systems.FAST_PEERS[system][2]
+    cell = Cell(traces.name_of(path), share, memory, system, name, metadata)
+    known = evaluation.ours if ours else evaluation.peers
+    if cell in known:
+        return
+    if change:
+        path = written(evaluation, change(evaluation.load(path)))
+    if ours:
+        found = systems.ebbtide(evaluation.binary, path, [memory], (policy,), [*more, *evaluation.more]).values()
+    else:
+        found = [ratio for _, ratio in systems.peer(evaluation.peer_binary, path, [memory], system)]
+    for ratio in found:
+        known.add(cell, ratio)
+
+
+def written(evaluation, trace):
+    path = evaluation.folder / "presets" / "changed.csv"
     words = numpy.array(["get", "set", "delete"])[trace.op]
-    columns = (trace.time, trace.key, trace.key_size, trace.value_size + padding, words, trace.ttl)
+    columns = (trace.time, trace.key, trace.key_size, trace.value_size, words, trace.ttl)
     with open(path, "w") as file:
         file.write("timestamp_s,key_id,key_size,value_size,op,ttl_s\n")
         file.writelines(",".join(map(str, row)) + "\n" for row in zip(*(column.tolist() for column in columns)))

@@ -10,8 +10,13 @@ def write(evaluation, out):
     results.write(ratios, out / "results.csv")
     figures.draw(ratios, out)
     places = tables.by_place(ratios)
-    text = "\n\n".join(
-        "\n".join(lines) for lines in (tables.summary(places), tables.traces_table(places), tables.presets_table(ratios))
+    parts = (
+        tables.summary(places),
+        tables.traces_table(places),
+        tables.presets_table(ratios),
+        tables.expiry_table(ratios),
+        tables.decomposition_table(ratios),
     )
+    text = "\n\n".join("\n".join(lines) for lines in parts)
     (out / "tables.md").write_text(text + "\n")
     print(text)

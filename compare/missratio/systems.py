@@ -17,6 +17,16 @@ CHARGE = 24
 LHD_CHARGE = 38
 LEAST_MEMORY = 256 << 10
 DEFAULT_POLICY = "s3fifo"
+# What peer-replay calls a system; system, policy and bytes charged per object.
+FAST_PEERS = {
+    "proactive": ("proactive", "lru", "24"),
+    "slab": ("slab", "slab eviction", "38"),
+    "memcached": ("memcached", "no crawler", "56"),
+    "memcached-crawler": ("memcached", "crawler", "56"),
+    "redis": ("redis", "allkeys-lru", "60"),
+    "hyperbolic": ("sampling", "hyperbolic", "38"),
+}
+SLOW_PEERS = {"segcache": ("segcache", "merge", "all-in")}
 EBBTIDE_POLICIES = ("merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "tinylfu")
 
 
@@ -33,10 +43,13 @@ class Policy:
         return policies.miss_ratio(trace, self.policy, memory, self.metadata, self.sampling)
 
 
+LHD = Policy("sampling", "lhd", LHD_CHARGE, sampling=True)
+
+
 def policy_systems(trace):
     """Belady does not know of expiry: what it would do with a TTL is not defined."""
     names = policies.POLICIES if trace.only_gets else policies.ONLINE
-    return [Policy("libcachesim", name, CHARGE) for name in names] + [Policy("sampling", "lhd", LHD_CHARGE, sampling=True)]
+    return [Policy("libcachesim", name, CHARGE) for name in names] + [LHD]
 
 
 def lines(command):
@@ -46,12 +59,12 @@ def lines(command):
     return done.stdout.splitlines()
 
 
-def peers(binary, path, memories):
-    """Yields (system, policy, metadata, memory, miss ratio) of all that peer-replay knows."""
-    for line in lines([binary, path, "--memory", ",".join(map(str, memories))]):
-        system, policy, metadata, memory, ratio = line.split(",")
+def peer(binary, path, memories, name):
+    """Yields memory and miss ratio of a system of peer-replay, but for what it refuses."""
+    for line in lines([binary, path, "--memory", ",".join(map(str, memories)), "--system", name]):
+        *_, memory, ratio = line.split(",")
         if ratio != "-":
-            yield system, policy, metadata, int(memory), float(ratio)
+            yield int(memory), float(ratio)
 
 
 def ebbtide(binary, path, memories, eviction=EBBTIDE_POLICIES, more=()):

@@ -1,19 +1,22 @@
 """The table of results as Markdown: ours beside the peers, cell by cell, and what it says about the bars."""
+import math
 from collections import defaultdict
 from statistics import median
 
 import policies
-from presets import PRESETS
+from presets import CHANGES, FINE, PRESETS
 from systems import DEFAULT_POLICY
 
 # Below, 64 segments are small and an object is a good part of one: medians are given with and without such cells.
 SMALL_MEMORY = 2 << 20
 OURS = ("ebbtide", DEFAULT_POLICY)
+OURS_FINE = ("ebbtide", FINE)
 MEMCACHED = ("memcached", "crawler")
 SEGCACHE = ("segcache", "merge")
 PROACTIVE = ("proactive", "lru")
 COLUMNS = {
     "memcached": MEMCACHED,
+    "memcached, no crawler": ("memcached", "no crawler"),
     "segcache": SEGCACHE,
     "redis": ("redis", "allkeys-lru"),
     "slab eviction": ("slab", "slab eviction"),
@@ -21,6 +24,8 @@ COLUMNS = {
     "Hyperbolic, sampling": ("sampling", "hyperbolic"),
     "LHD, sampling": ("sampling", "lhd"),
 }
+# The systems of the Segcache paper, itself left out.
+PAPER = ("memcached", "memcached, no crawler", "slab eviction", "Hyperbolic, sampling", "LHD, sampling")
 
 
 def by_place(ratios):
@@ -96,37 +101,98 @@ def curves(ratios, trace):
             for system, ratio in systems.items():
                 found[system].append((memory, ratio))
     wide = {system: sorted(points) for system, points in found.items()}
-    longest = max(map(len, wide.values()), default=0)
-    return {system: points for system, points in wide.items() if len(points) > longest // 2}
+    return {system: points for system, points in wide.items() if len(points) > 2}
 
 
 def memory_for(points, target):
-    """The least memory with so low a miss ratio, by straight lines between the points; None beyond them."""
+    """The least memory with so low a miss ratio, between two points by its logarithm; None where they do not tell."""
+    if points and points[0][1] == target:
+        return points[0][0]
     for (less, high), (more, low) in zip(points, points[1:]):
         if low <= target < high:
-            return less + (more - less) * (high - target) / (high - low)
-    return points[0][0] if points and points[0][1] <= target else None
+            return less * (more / less) ** ((high - target) / (high - low))
+    return None
+
+
+def compared(ours, points, target):
+    """Our memory over another system's for the same miss ratio; a bound where its curve ends before or begins after."""
+    if not points:
+        return "-"
+    if theirs := memory_for(points, target):
+        return f"{ours / theirs:.2f}"
+    return f"< {ours / points[-1][0]:.2f}" if points[-1][1] > target else f"> {ours / points[0][0]:.2f}"
+
+
+def beside_least(ours, curves, target):
+    """How much more than the least of others our memory is; at least so much where that one's curve begins below."""
+    bounds = {memory_for(points, target) or points[0][0]: "" for points in curves if points[-1][1] <= target}
+    bounds |= {points[0][0]: "> " for points in curves if points[0][1] < target}
+    return f"{bounds[min(bounds)]}{ours / min(bounds) - 1:+.0%}" if bounds else "-"
+
+
+def preset_traces(ratios):
+    """Those of the presets as they are now: results at other scales may be kept."""
+    there = {cell.trace for cell in ratios}
+    return [trace for name, preset in PRESETS.items() if (trace := f"{name}-{preset.requests}") in there]
 
 
 def presets_table(ratios):
-    """Memory for the same miss ratio, ours over each system's."""
-    yield "| preset | miss ratio | our memory | " + " | ".join(COLUMNS) + " |"
-    yield "|---" * (3 + len(COLUMNS)) + "|"
-    for trace in sorted({cell.trace for cell in ratios if is_preset(cell.trace)}):
+    """Memory for the same miss ratio, ours over each system's, with segments by default and with fine ones."""
+    columns = {"merge": ("ebbtide", "merge")} | {name: system for name, system in COLUMNS.items() if name != "redis"}
+    yield "| preset | miss ratio | segments | our memory, bytes | " + " | ".join(columns) + " | least of the paper's five |"
+    yield "|---" * (5 + len(columns)) + "|"
+    for trace in preset_traces(ratios):
         found = curves(ratios, trace)
-        for target in targets(found.get(OURS, [])):
-            ours = memory_for(found[OURS], target)
-            cells = []
-            for column in COLUMNS.values():
-                theirs = memory_for(found.get(column, []), target)
-                cells.append("-" if theirs is None else f"{ours / theirs:.2f}")
-            yield f"| {trace} | {target:.4f} | {ours:.0f} | {' | '.join(cells)} |"
+        for target in targets(trace, found.get(OURS, [])):
+            five = [found[COLUMNS[name]] for name in PAPER if COLUMNS[name] in found]
+            for segments, system in (("default", OURS), ("fine", OURS_FINE)):
+                if (ours := memory_for(found.get(system, []), target)) is None:
+                    continue
+                cells = [compared(ours, found.get(column), target) for column in columns.values()]
+                cells.append(beside_least(ours, five, target))
+                yield f"| {trace} | {target:.4f} | {segments} | {ours:.0f} | {' | '.join(cells)} |"
 
 
-def targets(points):
-    """Our miss ratios where more memory is of little use any more, and at half that memory."""
-    for memory, ratio in points:
-        if ratio <= points[-1][1] * 1.1:
-            half = min(points, key=lambda point: abs(point[0] - memory / 2))
-            return [ratio, half[1]]
-    return []
+def targets(trace, points):
+    """The miss ratio in production and a higher one. Where nothing is published, as the paper chooses its sizes: where 5 %
+    more memory wins less than 0.0005, and half of that memory."""
+    if published := PRESETS[trace.split("-")[0]].miss_ratios:
+        return published
+    for (less, high), (more, low) in zip(points, points[1:]):
+        if (high - low) / math.log(more / less) * math.log(1.05) < 0.0005:
+            return high, ratio_at(points, less / 2)
+    return ()
+
+
+def ratio_at(points, memory):
+    """The miss ratio between two points, by the logarithm of memory."""
+    for (less, high), (more, low) in zip(points, points[1:]):
+        if less <= memory <= more:
+            return high + (low - high) * math.log(memory / less) / math.log(more / less)
+    return None
+
+
+def expiry_table(ratios):
+    """Our miss ratios over those of exact LRU with proactive expiry, at equal memory."""
+    yield "| preset | segments | least | median | most | sizes at which we miss more |"
+    yield "|---|---|---|---|---|---|"
+    for trace in preset_traces(ratios):
+        found = curves(ratios, trace)
+        theirs = dict(found.get(PROACTIVE, []))
+        for segments, system in (("default", OURS), ("fine", OURS_FINE)):
+            both = [ratio / theirs[memory] for memory, ratio in found.get(system, []) if memory in theirs]
+            if both:
+                more = sum(ratio > 1 for ratio in both)
+                spread = f"{min(both):.3f} | {median(both):.3f} | {max(both):.3f}"
+                yield f"| {trace} | {segments} | {spread} | {more} of {len(both)} |"
+
+
+def decomposition_table(ratios):
+    """What expiry and overwriting cost ours and exact LRU."""
+    yield "| preset | memory | trace | ebbtide | LRU, proactive expiry | ratio |"
+    yield "|---|---|---|---|---|---|"
+    for (trace, _, memory), found in by_place(ratios).items():
+        for name in CHANGES:
+            ours, theirs = found.get(("ebbtide", name)), found.get(("proactive", name))
+            if ours and theirs:
+                yield f"| {trace} | {memory} | {name} | {ours:.4f} | {theirs:.4f} | {ours / theirs:.2f} |"

@@ -7,6 +7,7 @@ import pytest
 
 import check
 import policies
+import presets
 import results
 import tables
 import traces
@@ -101,10 +102,52 @@ def test_results_are_kept_and_written_in_order(tmp_path):
 
 def test_memory_for_a_miss_ratio_lies_between_the_points():
     points = [(100, 0.5), (200, 0.3), (400, 0.3), (800, 0.1)]
-    assert tables.memory_for(points, 0.4) == pytest.approx(150)
-    assert tables.memory_for(points, 0.2) == pytest.approx(600)
-    assert tables.memory_for(points, 0.6) == 100
+    assert tables.memory_for(points, 0.4) == pytest.approx(100 * 2**0.5)
+    assert tables.memory_for(points, 0.2) == pytest.approx(400 * 2**0.5)
+    assert tables.memory_for(points, 0.6) is None
     assert tables.memory_for(points, 0.05) is None
+    assert tables.ratio_at(points, 100 * 2**0.5) == pytest.approx(0.4)
+    assert tables.ratio_at(points, 50) is None
+
+
+def test_memory_is_compared_or_bounded():
+    points = [(100, 0.5), (200, 0.3)]
+    assert tables.compared(70, points, 0.4) == f"{70 / (100 * 2**0.5):.2f}"
+    assert tables.compared(70, points, 0.2) == "< 0.35"
+    assert tables.compared(70, points, 0.6) == "> 0.70"
+    assert tables.compared(70, None, 0.4) == "-"
+    assert tables.beside_least(70, [points, [(140, 0.5), (200, 0.3)]], 0.3) == "-65%"
+    assert tables.beside_least(150, [points, [(50, 0.3), (200, 0.2)]], 0.4) == "> +200%"
+    assert tables.beside_least(70, [points], 0.2) == "-"
+
+
+def test_the_paper_chooses_its_sizes_where_the_curve_flattens():
+    flat_from_400 = [(100, 0.5), (200, 0.3), (400, 0.2), (800, 0.199)]
+    assert tables.targets("mix-6m", flat_from_400) == pytest.approx((0.2, 0.3))
+    assert tables.targets("mix-6m", flat_from_400[:3]) == ()
+    assert tables.targets("c-10m", flat_from_400) == (0.0485, 0.0560)
+
+
+def test_the_table_of_presets_names_the_saving():
+    trace = f"c-{presets.PRESETS['c'].requests}"
+    cell = lambda system, memory: results.Cell(trace, str(memory), memory, *system, "24")
+    ratios = {}
+    for memory, ratio in ((1000, 0.06), (2000, 0.05), (4000, 0.04)):
+        ratios[cell(tables.OURS, memory)] = ratio
+        ratios[cell(tables.MEMCACHED, memory * 2)] = ratio
+    rows = list(tables.presets_table(ratios))[2:]
+    assert len(rows) == 2 and all("| 0.50 |" in row and row.endswith("-50% |") for row in rows)
+    assert list(tables.expiry_table(ratios))[2:] == []
+    ratios |= {cell(tables.PROACTIVE, memory): 0.05 for memory in (1000, 2000, 4000)}
+    assert "| default | 0.800 | 1.000 | 1.200 | 1 of 3 |" in list(tables.expiry_table(ratios))[2]
+
+
+def test_a_changed_trace_is_replayed_as_changed(tmp_path):
+    trace = trace_of(tmp_path, [(0, 1, 16, 84, "set", 100)] + gets([1, 1], ttl=7))
+    changed = {name: change(trace) for name, change in presets.CHANGES.items()}
+    assert (changed["without TTLs"].op.tolist(), changed["without TTLs"].ttl.tolist()) == ([1, 0, 0], [0, 0, 0])
+    assert changed["without sets and deletes"].ttl.tolist() == [7, 7]
+    assert changed["without both"].ttl.tolist() == [0, 0]
 
 
 def test_losses_are_named():

@@ -32,15 +32,23 @@ class Trace:
         """Nothing but gets of objects that never expire: what libcachesim replays by itself."""
         return not self.op.any() and not self.ttl.any()
 
+    def rows(self, chosen):
+        """The rows for which `chosen` holds."""
+        return Trace(self.name, self.path, *(getattr(self, column)[chosen] for column in COLUMNS))
+
     def footprint_bytes(self):
         """Keys and values of all objects, each at the size of its first appearance."""
         _, first = numpy.unique(self.key, return_index=True)
         return int(self.sizes[first].sum())
 
 
+def name_of(path):
+    return pathlib.Path(path).name.removesuffix(".csv.zst")
+
+
 def load(path, cache):
     path = pathlib.Path(path)
-    name = path.name.removesuffix(".csv.zst")
+    name = name_of(path)
     kept = cache / f"{name}.npy"
     if not kept.exists() or kept.stat().st_mtime < path.stat().st_mtime:
         cache.mkdir(parents=True, exist_ok=True)
