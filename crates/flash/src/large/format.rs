@@ -102,7 +102,6 @@ impl RegionHeader {
     }
 
     /// `None` if it is not a header of this log, for this region.
-    #[cfg(test)]
     pub fn decode(bytes: &[u8], identity: u64, region: u32) -> Option<Self> {
         let mut reader = Reader { bytes, at: 0 };
         let is_ours = reader.u32() == MAGIC && reader.u32() == VERSION;
@@ -190,7 +189,6 @@ impl FooterEntry {
         bytes
     }
 
-    #[cfg(test)]
     pub fn decode(bytes: &[u8]) -> Self {
         let mut reader = Reader { bytes, at: 0 };
         Self {

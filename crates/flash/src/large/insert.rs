@@ -31,7 +31,7 @@ impl LargeLog {
     ///
     /// # Errors
     ///
-    /// Why it was not stored; it is counted. An older version stays.
+    /// Why it was not stored; it is counted. An older version stays: whoever inserts because of a change has removed it before.
     pub fn insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, Dropped> {
         let result = self.try_insert(object, self.see(now));
         match &result {
@@ -56,6 +56,10 @@ impl LargeLog {
         }
         let identity = Identity::of(key.hash);
         let _writer = self.writers[usize::from(identity.shard)].lock().unwrap();
+        // Acquire: with `checkpoint`.
+        if self.is_closed.load(Acquire) {
+            return Err(Dropped::Closed);
+        }
         let order = self.next_order.fetch_add(1, Relaxed);
         let header = ObjectHeader {
             sequence: 0,
@@ -114,8 +118,8 @@ impl LargeLog {
         Err(dropped)
     }
 
-    /// Makes an object that was added the current one of its hash. `None` if its region is flushed or lost; otherwise what was
-    /// there.
+    /// Makes an object that was added the current one of its hash. `None` if its region is flushed or emptied; otherwise what
+    /// was there. In a region that failed it is not found, but known, as all that was published there.
     fn publish(&self, hash: KeyHash, added: Added) -> Option<Option<Place>> {
         let identity = Identity::of(hash);
         let mut shard = self.index.lock(identity.shard);
@@ -123,8 +127,8 @@ impl LargeLog {
         Some(shard.insert(identity.tag, place))
     }
 
-    /// The place of what was added. Only under the lock of a shard: who empties the region locks the shard after the region's
-    /// state has changed, so either the change is seen here or the place is seen there.
+    /// The place of what was added. Only under the lock of a shard: the sweep locks the shard after the region's state has
+    /// changed, so either the change is seen here or the place is seen there.
     pub(super) fn publishable(&self, added: Added) -> Option<Place> {
         let region = &self.regions[added.region as usize];
         let fits = region.takes_objects_of(added.sequence) && added.sequence >= self.floor.load(Acquire);

@@ -18,11 +18,13 @@
 //! | `buffers` | open regions, and those that are being written |
 //! | `insert`, `read` | objects in and out |
 //! | `choose`, `reclaim` | which regions go, and how |
+//! | `recover`, `checkpoint` | after a restart |
 //! | `stats` | what is counted |
 //!
 //! Who may touch what, and why no stale value comes out: `docs/concurrency.md`.
 
 mod buffers;
+mod checkpoint;
 mod choose;
 mod format;
 mod index;
@@ -32,6 +34,7 @@ mod page;
 mod place;
 mod read;
 mod reclaim;
+mod recover;
 mod regions;
 mod stats;
 #[cfg(test)]
@@ -40,6 +43,7 @@ mod tests;
 pub use insert::Inserted;
 pub use options::{Options, Reclaim, Reinsertion};
 pub use read::Lookup;
+pub use recover::{Known, Recovered, Removal};
 pub use stats::{Dropped, Stats};
 
 use self::buffers::{Books, Open, Staged};
@@ -52,7 +56,7 @@ use crate::device::Device;
 use crate::{Error, KeyHash, Token};
 use std::ops::Range;
 use std::sync::atomic::{
-    AtomicU32, AtomicU64, AtomicUsize,
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed},
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
@@ -78,6 +82,8 @@ pub struct LargeLog {
     /// What lies in regions of earlier lives is flushed.
     floor: AtomicU64,
     next_order: AtomicU64,
+    /// A checkpoint is there or being made: nothing that it says may change.
+    is_closed: AtomicBool,
     /// Counts hits, for the order of regions by last hit.
     tick: AtomicU64,
     /// The latest moment that anyone has named.
@@ -111,6 +117,7 @@ impl LargeLog {
             reclaiming: Mutex::new(()),
             floor: AtomicU64::new(1),
             next_order: AtomicU64::new(1),
+            is_closed: AtomicBool::new(false),
             tick: AtomicU64::new(0),
             now: AtomicU32::new(0),
             reading_bytes: AtomicUsize::new(0),

@@ -80,6 +80,15 @@ impl LargeLog {
     /// Frees what holds nothing, and more if fewer than `wanted` regions are free then. False if none is free after all.
     pub(super) fn reclaim(self: &Arc<Self>, now: u32, wanted: usize) -> bool {
         let _one = self.reclaiming.lock().unwrap();
+        // Acquire: with `checkpoint`.
+        if self.is_closed.load(Acquire) {
+            return false;
+        }
+        self.reclaim_locked(now, wanted)
+    }
+
+    /// The same, for who holds `reclaiming`.
+    pub(super) fn reclaim_locked(self: &Arc<Self>, now: u32, wanted: usize) -> bool {
         let free = self.books().free.len();
         let missing = if free >= wanted { 0 } else { self.batch() };
         let floor = self.floor.load(Acquire);
@@ -94,14 +103,15 @@ impl LargeLog {
         if !chosen.is_empty() {
             chosen.retain(|&(region, cause)| self.claim(region, cause));
             self.keep_some(&chosen, now);
-            chosen.retain(|&(region, cause)| self.bury(region, cause));
-            self.sweep(&chosen);
-            self.free(&chosen);
+            let buried = chosen.into_iter().filter_map(|(region, cause)| Some((region, self.bury(region, cause)?)));
+            let buried: Vec<_> = buried.collect();
+            self.sweep(&buried);
+            self.free(&buried);
         }
         !self.books().free.is_empty()
     }
 
-    /// From here on nothing is published in the region. False if it failed since it was chosen.
+    /// False if the region failed since it was chosen.
     fn claim(&self, region: u32, cause: Cause) -> bool {
         let _books = self.books();
         let region = &self.regions[region as usize];
@@ -116,33 +126,28 @@ impl LargeLog {
         }
     }
 
-    /// Makes sure that a restart does not find the region. False if that could not be done: then the index keeps what it knows
-    /// of it, so that removals are still noticed.
-    fn bury(&self, region: u32, cause: Cause) -> bool {
-        let state = self.regions[region as usize].state();
-        let was_written = state != State::Emptied;
-        let result = match cause {
-            Cause::Expired => Ok(()),
-            _ if !was_written => Ok(()),
-            _ => {
-                let written = device::write(&*self.device, self.geometry.offset(region), Buffer::zeroed(BLOCK));
-                written.map(|_| self.counters.written_death_bytes.add(BLOCK as u64))
-            }
-        };
+    /// Makes sure that a restart does not find the region, and says why it goes: it may have failed meanwhile. `None` if that could
+    /// not be done: then the index keeps what it knows of it, so that removals are still noticed.
+    fn bury(&self, region: u32, cause: Cause) -> Option<Cause> {
+        let was_written = self.regions[region as usize].state() != State::Emptied;
+        let mut is_dead = true;
+        if was_written && cause != Cause::Expired {
+            let offset = self.geometry.offset(region);
+            is_dead = device::write(&*self.device, offset, Buffer::zeroed(BLOCK)).is_ok();
+            let bytes = if is_dead { BLOCK as u64 } else { 0 };
+            self.counters.written_death_bytes.add(bytes);
+            self.counters.write_errors.add(u64::from(!is_dead));
+        }
         let _books = self.books();
         let region = &self.regions[region as usize];
-        // A read may have failed meanwhile.
-        let failed = region.state() == State::Failed;
-        if result.is_err() {
-            self.counters.write_errors.one();
-            region.set_state(State::Lost);
-            self.counters.regions_failed.add(u64::from(!failed));
-            return false;
-        }
-        if !failed {
+        let has_failed = region.state() == State::Failed;
+        if is_dead {
             region.set_state(State::Emptied);
+            return Some(if has_failed { Cause::Failed } else { cause });
         }
-        true
+        region.set_state(State::Lost);
+        self.counters.regions_failed.one();
+        None
     }
 
     /// Takes everything out of the index that lies in these regions.
@@ -170,7 +175,7 @@ impl LargeLog {
                 Cause::Space => &self.counters.regions_evicted,
             }
             .one();
-            let has_failed = self.regions[region as usize].state() == State::Failed;
+            let has_failed = cause == Cause::Failed;
             if self.options.discard && !has_failed {
                 let bytes = self.geometry.region_bytes as u64;
                 let result = self.device.discard(self.geometry.offset(region), bytes);

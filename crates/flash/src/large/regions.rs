@@ -25,9 +25,10 @@ pub enum State {
     Writing,
     /// On the device.
     Sealed,
-    /// On the device; nothing is published in it any more.
+    /// On the device, and chosen to be reclaimed.
     Dying,
-    /// What it held is gone, but the index may still refer to it.
+    /// What it held is gone, and will not be found after a restart. The index may still refer to it, but nothing is published in
+    /// it any more.
     Emptied,
     /// A transfer failed. What it held is not found, but not forgotten: a restart could still find it.
     Failed,
@@ -50,9 +51,16 @@ impl State {
         Self::Retired,
     ];
 
-    /// Whether an object may be published that lies in a region in this state.
+    /// The state of a region in a checkpoint; `None` if it cannot be one.
+    pub fn saved(number: u8) -> Option<Self> {
+        let lasts =
+            |state: &Self| matches!(state, Self::Free | Self::Sealed | Self::Failed | Self::Lost | Self::Retired);
+        Self::ALL.get(usize::from(number)).copied().filter(lasts)
+    }
+
+    /// Whether an object may be published that lies in a region in this state. It must be as long as a restart could find it.
     pub fn takes_objects(self) -> bool {
-        matches!(self, Self::Open | Self::Writing | Self::Sealed)
+        !matches!(self, Self::Free | Self::Emptied | Self::Retired)
     }
 }
 

@@ -13,7 +13,9 @@ pub enum Dropped {
     Behind,
     /// No region can be had: they are in use, or the device fails.
     NoRegion,
-    /// A flush came between, or the region was lost before it was complete.
+    /// A checkpoint was made.
+    Closed,
+    /// A flush came between, or its region was reclaimed before it was complete.
     Overtaken,
 }
 
@@ -56,6 +58,7 @@ counters! {
     dropped_too_large,
     dropped_behind,
     dropped_no_region,
+    dropped_closed,
     dropped_overtaken,
     /// Lookups that the index answered with a place, and what became of them.
     lookups,
@@ -141,6 +144,7 @@ impl Counters {
             Dropped::TooLarge => &self.dropped_too_large,
             Dropped::Behind => &self.dropped_behind,
             Dropped::NoRegion => &self.dropped_no_region,
+            Dropped::Closed => &self.dropped_closed,
             Dropped::Overtaken => &self.dropped_overtaken,
         }
         .one();

@@ -1,10 +1,13 @@
 //! The log as a whole, on devices in memory.
 
 mod behaviour;
+mod history;
 mod model;
 mod reclaim;
+mod restart;
+mod stress;
 
-use super::{Dropped, Inserted, LargeLog, Lookup, Options};
+use super::{Dropped, Inserted, LargeLog, Lookup, Options, Stats};
 use crate::device::{Device, Memory};
 use crate::{Found, Key, Object};
 use ebbtide_testkit::Stamp;

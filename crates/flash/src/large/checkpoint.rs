@@ -1,0 +1,335 @@
+//! The index on the device, for a start that looks at no region. Little-endian; written last, valid once.
+//!
+//! ```text
+//! block 0   magic u32 | version u32 | identity u64 | region bytes u32 | regions u32 | next sequence u64 | next order u64
+//!           | bytes of the body u64 | checksum of the body u64 | checksum of the 56 bytes before it u64
+//! body      per region: sequence u64 | lowest order u64 | latest expiry u32 | objects u32 | state u8     25 bytes
+//!           per shard: objects u32, then per object: tag u32 | place, 48 bits                             10 bytes
+//! ```
+//! Checksums are XXH3 (64 bits) with the identity as seed; that of the body goes over pieces of 1 MiB, each with the checksum so far as
+//! its seed. The body is durable before block 0 is written.
+
+use super::LargeLog;
+use super::format::{Reader, Writer, checksum};
+use super::index::{Identity, SHARDS};
+use super::place::Place;
+use super::recover::Gone;
+use super::regions::{Life, State};
+use crate::Error;
+use crate::device::{self, BLOCK, Buffer, Device};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"EbLc");
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 64;
+const REGION_BYTES: usize = 25;
+const OBJECT_BYTES: usize = 10;
+/// So much is transferred at once.
+const PIECE_BYTES: usize = 1 << 20;
+/// A region's write may take so many times the patience of an insert.
+const WAITS: u32 = 100;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    region_bytes: u32,
+    regions: u32,
+    next_sequence: u64,
+    next_order: u64,
+    body_bytes: u64,
+    body_checksum: u64,
+}
+
+impl LargeLog {
+    /// Bytes that a checkpoint needs now, whole blocks.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        (BLOCK + self.body_bytes()).next_multiple_of(BLOCK) as u64
+    }
+
+    /// Writes all buffers and the index, which must fit an area of the device outside the log's own. The log takes no inserts any more,
+    /// nor does it reclaim; removals after it must be told to the recovery, as always.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] when the area is too small, [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too
+    /// slow. There is no checkpoint then, and a recovery looks at the regions.
+    pub fn checkpoint(self: &Arc<Self>, area: Range<u64>, now: u32) -> Result<(), Error> {
+        // Release: with `is_closed`. Whoever did not see it has a writer's lock.
+        self.is_closed.store(true, Release);
+        self.writers.iter().for_each(|writer| drop(writer.lock().unwrap()));
+        self.seal_all(now);
+        self.wait_for_writes()?;
+        let _one = self.reclaiming.lock().unwrap();
+        self.reclaim_locked(now, 0);
+        let bytes = self.checkpoint_bytes();
+        if bytes > area.end - area.start {
+            let area = area.end - area.start;
+            return Err(Error::Options(format!(
+                "a checkpoint of {bytes} bytes: must be at most the {area} of its area"
+            )));
+        }
+        let mut sink = Sink::new(&*self.device, area.start + BLOCK as u64, self.options.identity);
+        self.save(&mut sink)?;
+        let (body_bytes, body_checksum) = sink.finish()?;
+        let header = Header {
+            region_bytes: self.geometry.region_bytes as u32,
+            regions: self.geometry.regions,
+            next_sequence: self.books().next_sequence,
+            next_order: self.next_order(),
+            body_bytes,
+            body_checksum,
+        };
+        self.device.sync()?;
+        let mut block = Buffer::zeroed(BLOCK);
+        block[..HEADER_BYTES].copy_from_slice(&header.encode(self.options.identity));
+        device::write(&*self.device, area.start, block)?;
+        self.device.sync()
+    }
+
+    fn body_bytes(&self) -> usize {
+        self.regions.len() * REGION_BYTES + SHARDS * size_of::<u32>() + self.index.objects() * OBJECT_BYTES
+    }
+
+    fn wait_for_writes(self: &Arc<Self>) -> Result<(), Error> {
+        let is_busy = |books: &mut super::Books| books.free_slots.len() < self.options.buffers;
+        for _ in 0..WAITS {
+            self.submit_waiting();
+            let wait = self.freed.wait_timeout_while(self.books(), self.options.patience, is_busy).unwrap();
+            if !wait.1.timed_out() {
+                return Ok(());
+            }
+        }
+        let source = io::Error::from(io::ErrorKind::TimedOut);
+        let bytes = self.geometry.region_bytes;
+        Err(Error::Transfer { operation: "a write", offset: self.geometry.offset(0), bytes, source })
+    }
+
+    fn save(&self, sink: &mut Sink<'_>) -> Result<(), Error> {
+        for region in &self.regions {
+            let life = region.life();
+            let mut bytes = [0; REGION_BYTES];
+            let mut writer = Writer { bytes: &mut bytes, at: 0 };
+            writer.u64(life.sequence).u64(life.lowest_order).u32(life.latest_expiry).u32(life.objects);
+            bytes[REGION_BYTES - 1] = region.state() as u8;
+            sink.put(&bytes)?;
+        }
+        for shard in 0..SHARDS as u8 {
+            let objects = self.objects_of(shard);
+            sink.put(&(objects.len() as u32).to_le_bytes())?;
+            for (tag, place) in objects {
+                let words = place.to_words().map(u16::to_le_bytes);
+                sink.put(&tag.to_le_bytes())?;
+                sink.put(words.as_flattened())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn objects_of(&self, shard: u8) -> Vec<(u32, Place)> {
+        let locked = self.index.lock(shard);
+        (0..).map_while(|page| locked.page(page)).flatten().collect()
+    }
+
+    /// Fills an empty log. `None` if there is no checkpoint of it, or a damaged one: then the log is of no use.
+    pub(super) fn load(&self, area: &Range<u64>, gone: &Gone) -> Option<()> {
+        let block = device::read(&*self.device, area.start, Buffer::zeroed(BLOCK)).ok()?;
+        let header = Header::decode(&block[..HEADER_BYTES], self.options.identity)?;
+        let is_same =
+            header.region_bytes as usize == self.geometry.region_bytes && header.regions == self.geometry.regions;
+        let fits = area.end.checked_sub(area.start + BLOCK as u64).is_some_and(|room| header.body_bytes <= room);
+        if !is_same || !fits {
+            return None;
+        }
+        let start = area.start + BLOCK as u64;
+        let mut source = Source::new(&*self.device, start, header.body_bytes, self.options.identity);
+        for region in &self.regions {
+            let bytes = source.take(REGION_BYTES)?;
+            let mut reader = Reader { bytes: &bytes, at: 0 };
+            let (sequence, lowest_order) = (reader.u64(), reader.u64());
+            let life = Life { sequence, lowest_order, latest_expiry: reader.u32(), objects: reader.u32() };
+            region.complete(life);
+            region.set_state(State::saved(bytes[REGION_BYTES - 1])?);
+        }
+        for shard in 0..SHARDS as u8 {
+            let count = Reader { bytes: &source.take(size_of::<u32>())?, at: 0 }.u32();
+            for _ in 0..count {
+                let bytes = source.take(OBJECT_BYTES)?;
+                let tag = Reader { bytes: &bytes, at: 0 }.u32();
+                let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+                let place = Place::from_words([word(4), word(6), word(8)]);
+                let region = self.geometry.split(place.unit()).0;
+                if self.regions.get(region as usize).is_none_or(|region| region.state() == State::Free) {
+                    return None;
+                }
+                self.index.lock(shard).insert(tag, place);
+            }
+        }
+        if source.finish()? != header.body_checksum {
+            return None;
+        }
+        self.books().next_sequence = header.next_sequence;
+        self.next_order.fetch_max(header.next_order, Relaxed);
+        match gone.since(header.next_order) {
+            Some(removed) => removed.for_each(|Identity { shard, tag }| {
+                self.index.lock(shard).remove(tag);
+            }),
+            None => self.index.retain(|_, _| false),
+        }
+        Some(())
+    }
+}
+
+impl Header {
+    fn encode(&self, identity: u64) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        writer.u32(MAGIC).u32(VERSION).u64(identity).u32(self.region_bytes).u32(self.regions);
+        writer.u64(self.next_sequence).u64(self.next_order).u64(self.body_bytes).u64(self.body_checksum);
+        let sum = checksum(identity, &bytes[..HEADER_BYTES - 8]);
+        bytes[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8], identity: u64) -> Option<Self> {
+        let mut reader = Reader { bytes, at: 0 };
+        if reader.u32() != MAGIC || reader.u32() != VERSION || reader.u64() != identity {
+            return None;
+        }
+        let header = Self {
+            region_bytes: reader.u32(),
+            regions: reader.u32(),
+            next_sequence: reader.u64(),
+            next_order: reader.u64(),
+            body_bytes: reader.u64(),
+            body_checksum: reader.u64(),
+        };
+        (reader.u64() == checksum(identity, &bytes[..HEADER_BYTES - 8])).then_some(header)
+    }
+}
+
+/// Writes bytes one behind the other.
+struct Sink<'a> {
+    device: &'a dyn Device,
+    offset: u64,
+    piece: Vec<u8>,
+    bytes: u64,
+    checksum: u64,
+}
+
+impl<'a> Sink<'a> {
+    fn new(device: &'a dyn Device, offset: u64, identity: u64) -> Self {
+        Self { device, offset, piece: Vec::with_capacity(PIECE_BYTES), bytes: 0, checksum: identity }
+    }
+
+    fn put(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while !bytes.is_empty() {
+            let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.piece.len()));
+            self.piece.extend_from_slice(now);
+            bytes = later;
+            if self.piece.len() == PIECE_BYTES {
+                self.write()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<(), Error> {
+        let mut buffer = Buffer::zeroed(self.piece.len());
+        buffer[..self.piece.len()].copy_from_slice(&self.piece);
+        self.checksum = checksum(self.checksum, &self.piece);
+        device::write(self.device, self.offset + self.bytes, buffer)?;
+        self.bytes += self.piece.len() as u64;
+        self.piece.clear();
+        Ok(())
+    }
+
+    /// Bytes and checksum of all.
+    fn finish(mut self) -> Result<(u64, u64), Error> {
+        if !self.piece.is_empty() {
+            self.write()?;
+        }
+        Ok((self.bytes, self.checksum))
+    }
+}
+
+/// Reads bytes one behind the other.
+struct Source<'a> {
+    device: &'a dyn Device,
+    offset: u64,
+    left: u64,
+    piece: Vec<u8>,
+    at: usize,
+    checksum: u64,
+}
+
+impl<'a> Source<'a> {
+    fn new(device: &'a dyn Device, offset: u64, bytes: u64, identity: u64) -> Self {
+        Self { device, offset, left: bytes, piece: Vec::new(), at: 0, checksum: identity }
+    }
+
+    fn take(&mut self, count: usize) -> Option<Vec<u8>> {
+        let mut taken = Vec::with_capacity(count);
+        while taken.len() < count {
+            if self.at == self.piece.len() {
+                self.read()?;
+            }
+            let wanted = (count - taken.len()).min(self.piece.len() - self.at);
+            taken.extend_from_slice(&self.piece[self.at..self.at + wanted]);
+            self.at += wanted;
+        }
+        Some(taken)
+    }
+
+    fn read(&mut self) -> Option<()> {
+        let bytes = self.left.min(PIECE_BYTES as u64) as usize;
+        if bytes == 0 {
+            return None;
+        }
+        let buffer = device::read(self.device, self.offset, Buffer::zeroed(bytes)).ok()?;
+        self.piece = buffer[..bytes].to_vec();
+        self.at = 0;
+        self.checksum = checksum(self.checksum, &self.piece);
+        self.offset += bytes as u64;
+        self.left -= bytes as u64;
+        Some(())
+    }
+
+    /// The checksum, if all was taken.
+    fn finish(self) -> Option<u64> {
+        (self.left == 0 && self.at == self.piece.len()).then_some(self.checksum)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_these_bytes() {
+        let header = Header {
+            region_bytes: 1 << 24,
+            regions: 9,
+            next_sequence: 77,
+            next_order: 0x0102_0304_0506,
+            body_bytes: 999,
+            body_checksum: 0xfeed,
+        };
+        let bytes = header.encode(0x1d);
+        let hex: Vec<String> =
+            bytes.chunks(8).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+        assert_eq!(
+            hex.join(" "),
+            "45624c6301000000 1d00000000000000 0000000109000000 4d00000000000000 0605040302010000 e703000000000000 \
+             edfe000000000000 14559f6249bde3c1"
+        );
+        assert_eq!(Header::decode(&bytes, 0x1d), Some(header));
+        assert_eq!(Header::decode(&bytes, 0x1e), None);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::decode(&damaged, 0x1d), None, "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! After a restart: the index from a checkpoint, or from the footers of regions.
+//!
+//! What is found is what had been in the index, less what the caller says is gone. Whatever leaves the index otherwise than
+//! with its region must be known to the caller, who logs it:
+//! - [`LargeLog::remove`] and `remove_if`, where they say true: the hash, with [`LargeLog::next_order`] read afterwards;
+//! - an insert that replaced something: its hash and order;
+//! - a flush: [`LargeLog::next_order`] read afterwards.
+//!
+//! A record may be forgotten when its order is not above [`LargeLog::oldest_order`]. Of two versions of a key in footers the
+//! one with the higher order counts, also if it is expired.
+//!
+//! A region that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it.
+//! So it is marked dead, and if that fails too there is no recovery.
+
+use super::format::{
+    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, REGION_HEADER_BYTES, RegionHeader, checksum,
+};
+use super::index::Identity;
+use super::place::{Place, UNIT};
+use super::regions::{Life, State};
+use super::{LargeLog, Options};
+use crate::device::{self, BLOCK, Buffer, Device};
+use crate::{Error, KeyHash};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// What was drawn before a crash and never reached the device is not drawn again.
+const SEQUENCES_SKIPPED: u64 = 1 << 16;
+const ORDERS_SKIPPED: u64 = 1 << 32;
+/// Footers that are kept while versions are compared.
+const FOOTERS_KEPT: usize = 16;
+
+/// All versions of a hash with a lower order are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Removal {
+    pub hash: KeyHash,
+    pub order: u64,
+}
+
+/// What a restart is told.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Where [`LargeLog::checkpoint`] wrote, if it was given an area.
+    pub checkpoint: Option<Range<u64>>,
+    /// What is gone, in any order.
+    pub removals: Vec<Removal>,
+    /// Everything with a lower order is flushed.
+    pub flushed: u64,
+}
+
+/// What a restart found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// The index came from the checkpoint; no region was looked at.
+    pub from_checkpoint: bool,
+    pub objects: u64,
+    pub regions: u64,
+    /// Regions that could not be read, or whose footer is damaged.
+    pub regions_damaged: u64,
+    /// Objects in footers that are known to be gone, or of which a later version is there.
+    pub objects_gone: u64,
+}
+
+/// What is gone, as the index names it: an object that took another one's place, since 38 bits of their hashes are the same, hides
+/// that one with its own removal.
+pub(super) struct Gone {
+    removals: HashMap<Identity, u64>,
+    flushed: u64,
+}
+
+impl Gone {
+    fn new(known: &Known) -> Self {
+        let mut removals = HashMap::new();
+        for removal in &known.removals {
+            let order: &mut u64 = removals.entry(Identity::of(removal.hash)).or_default();
+            *order = removal.order.max(*order);
+        }
+        Self { removals, flushed: known.flushed }
+    }
+
+    fn has(&self, identity: Identity, order: u64) -> bool {
+        order < self.flushed || self.removals.get(&identity).is_some_and(|&removed| order < removed)
+    }
+
+    fn latest(&self) -> u64 {
+        self.removals.values().copied().max().unwrap_or(0).max(self.flushed)
+    }
+
+    /// What was removed at this order or later; `None` if everything was.
+    pub(super) fn since(&self, order: u64) -> Option<impl Iterator<Item = Identity>> {
+        let removed = self.removals.iter().filter(move |removal| *removal.1 >= order);
+        (self.flushed == 0 || self.flushed < order).then(|| removed.map(|removal| *removal.0))
+    }
+}
+
+impl LargeLog {
+    /// The log as it was, in the same area, with the same options; `now` is in seconds since 1970. Takes a read of the checkpoint, or
+    /// two reads per region. A checkpoint is good for one recovery.
+    ///
+    /// # Errors
+    ///
+    /// As [`LargeLog::new`]; and [`Error::Transfer`] or [`Error::Sync`] when what must not be found another time cannot be
+    /// overwritten. Then only a start under another identity is safe.
+    pub fn recover(
+        device: Arc<dyn Device>,
+        area: Range<u64>,
+        options: Options,
+        known: &Known,
+        now: u32,
+    ) -> Result<(Arc<Self>, Recovered), Error> {
+        let gone = Gone::new(known);
+        if let Some(checkpoint) = &known.checkpoint {
+            let log = Self::new(Arc::clone(&device), area.clone(), options)?;
+            let loaded = log.load(checkpoint, &gone);
+            device::write(&*device, checkpoint.start, Buffer::zeroed(BLOCK))?;
+            device.sync()?;
+            if loaded.is_some() {
+                let recovered = Recovered { from_checkpoint: true, ..Recovered::default() };
+                return Ok(log.recovered(recovered, gone.latest(), now));
+            }
+        }
+        let log = Self::new(device, area, options)?;
+        let (recovered, latest) = Scan::run(&log, &gone)?;
+        Ok(log.recovered(recovered, latest.max(gone.latest()), now))
+    }
+
+    /// Brings what follows from the regions up to date.
+    fn recovered(self: Arc<Self>, mut recovered: Recovered, latest_order: u64, now: u32) -> (Arc<Self>, Recovered) {
+        self.see(now);
+        let is_free = |region: &u32| self.regions[*region as usize].state() == State::Free;
+        {
+            let mut books = self.books();
+            books.free.retain(is_free);
+            let latest = self.regions.iter().map(|region| region.sequence()).max().unwrap_or(0);
+            books.next_sequence = books.next_sequence.max(latest + SEQUENCES_SKIPPED);
+            recovered.regions = (self.regions.len() - books.free.len()) as u64;
+        }
+        self.next_order.fetch_max(latest_order + ORDERS_SKIPPED, Relaxed);
+        recovered.objects = self.index.objects() as u64;
+        (self, recovered)
+    }
+}
+
+/// The way through all regions.
+struct Scan<'a> {
+    log: &'a LargeLog,
+    gone: &'a Gone,
+    /// Of each region the lowest and the highest order.
+    orders: Vec<(u64, u64)>,
+    footers: VecDeque<(u32, Vec<FooterEntry>)>,
+    found: Recovered,
+}
+
+impl Scan<'_> {
+    fn run(log: &LargeLog, gone: &Gone) -> Result<(Recovered, u64), Error> {
+        let orders = vec![(u64::MAX, 0); log.regions.len()];
+        let mut scan = Scan { log, gone, orders, footers: VecDeque::new(), found: Recovered::default() };
+        let mut headers = Vec::new();
+        for region in 0..log.regions.len() as u32 {
+            headers.extend(scan.header(region)?);
+        }
+        // Later ones mostly hold later versions: then no footer is read again to compare.
+        headers.sort_by_key(|header| header.sequence);
+        for header in headers {
+            match scan.footer(&header) {
+                Some(entries) => scan.add(&header, entries),
+                None => scan.bury(header.region)?,
+            }
+        }
+        log.device.sync()?;
+        let latest = scan.orders.iter().map(|orders| orders.1).max().unwrap_or(0);
+        Ok((scan.found, latest))
+    }
+
+    /// The header of a region that holds something.
+    fn header(&mut self, region: u32) -> Result<Option<RegionHeader>, Error> {
+        let block = device::read(&*self.log.device, self.log.geometry.offset(region), Buffer::zeroed(BLOCK));
+        if block.as_ref().is_ok_and(|block| block.iter().all(|&byte| byte == 0)) {
+            return Ok(None);
+        }
+        let header = block
+            .ok()
+            .and_then(|block| RegionHeader::decode(&block[..REGION_HEADER_BYTES], self.log.options.identity, region));
+        if header.is_none() {
+            self.bury(region)?;
+        }
+        Ok(header)
+    }
+
+    /// What a region lists; `None` if that is not as it was written.
+    fn footer(&self, header: &RegionHeader) -> Option<Vec<FooterEntry>> {
+        let log = self.log;
+        let offset = header.footer_offset as usize;
+        let bytes = (header.objects as usize).checked_mul(FOOTER_ENTRY_BYTES)?;
+        let end = offset.checked_add(bytes).filter(|&end| end <= log.geometry.region_bytes)?;
+        let begin = offset / BLOCK * BLOCK;
+        let place = log.geometry.offset(header.region) + begin as u64;
+        let buffer = device::read(&*log.device, place, Buffer::zeroed(end - begin)).ok()?;
+        let footer = &buffer[offset - begin..end - begin];
+        if checksum(log.options.identity, footer) != header.footer_checksum {
+            return None;
+        }
+        let entries: Vec<_> = footer.chunks_exact(FOOTER_ENTRY_BYTES).map(FooterEntry::decode).collect();
+        let fits = |entry: &FooterEntry| {
+            let begin = entry.position as usize * UNIT;
+            let bytes = entry.bytes as usize;
+            begin >= REGION_HEADER_BYTES && bytes >= OBJECT_HEADER_BYTES && begin + bytes <= offset
+        };
+        entries.iter().all(fits).then_some(entries)
+    }
+
+    fn add(&mut self, header: &RegionHeader, entries: Vec<FooterEntry>) {
+        let number = header.region;
+        let region = &self.log.regions[number as usize];
+        region.complete(Life {
+            sequence: header.sequence,
+            lowest_order: header.lowest_order,
+            latest_expiry: header.latest_expiry,
+            objects: header.objects,
+        });
+        region.set_state(State::Sealed);
+        let highest = entries.iter().map(|entry| entry.order).max().unwrap_or(0);
+        self.orders[number as usize] = (header.lowest_order, highest);
+        for entry in &entries {
+            self.add_object(number, entry);
+        }
+        self.keep(number, entries);
+    }
+
+    fn add_object(&mut self, region: u32, entry: &FooterEntry) {
+        let identity = Identity::of(entry.hash);
+        let mut shard = self.log.index.lock(identity.shard);
+        let other = shard.get(identity.tag);
+        if self.gone.has(identity, entry.order)
+            || other.is_some_and(|other| !self.is_later(entry.order, identity, other))
+        {
+            self.found.objects_gone += 1;
+            return;
+        }
+        let place = Place::new(self.log.geometry.unit(region, entry.position), entry.bytes as usize);
+        self.found.objects_gone += u64::from(shard.insert(identity.tag, place).is_some());
+    }
+
+    /// Whether a version is at least as late as the one that lies at a place.
+    fn is_later(&mut self, order: u64, identity: Identity, place: Place) -> bool {
+        let (region, position) = self.log.geometry.split(place.unit());
+        let (lowest, highest) = self.orders[region as usize];
+        if order >= highest || order < lowest {
+            return order >= highest;
+        }
+        let find = |entries: &[FooterEntry]| {
+            let at = entries.iter().find(|entry| entry.position == position && Identity::of(entry.hash) == identity);
+            at.map(|entry| entry.order)
+        };
+        if let Some((_, entries)) = self.footers.iter().find(|footer| footer.0 == region) {
+            return find(entries).is_none_or(|other| order >= other);
+        }
+        let offset = self.log.geometry.offset(region);
+        let block = device::read(&*self.log.device, offset, Buffer::zeroed(BLOCK)).ok();
+        let header = block
+            .and_then(|block| RegionHeader::decode(&block[..REGION_HEADER_BYTES], self.log.options.identity, region));
+        let entries = header.and_then(|header| self.footer(&header)).unwrap_or_default();
+        let other = find(&entries);
+        self.keep(region, entries);
+        // If it cannot be told, the one in the region that was begun later.
+        other.is_none_or(|other| order >= other)
+    }
+
+    fn keep(&mut self, region: u32, entries: Vec<FooterEntry>) {
+        if self.footers.len() == FOOTERS_KEPT {
+            self.footers.pop_front();
+        }
+        self.footers.push_back((region, entries));
+    }
+
+    fn bury(&mut self, region: u32) -> Result<(), Error> {
+        self.found.regions_damaged += 1;
+        let bytes = Buffer::zeroed(BLOCK);
+        device::write(&*self.log.device, self.log.geometry.offset(region), bytes).map(drop)
+    }
+}

@@ -1,0 +1,332 @@
+//! Restarts: from a checkpoint, from footers, after crashes at any point.
+
+use super::super::options::Options;
+use super::super::{Known, LargeLog, Recovered, Reinsertion, Removal};
+use super::*;
+use crate::device::{BLOCK, Delivery, Faults, Faulty};
+use crate::{Error, KeyHash};
+use ebbtide_testkit::Random;
+use std::collections::HashMap;
+use std::ops::Range;
+
+const REGIONS: usize = 24;
+const AREA: Range<u64> = 0..(REGIONS * REGION_BYTES) as u64;
+const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (64 << 10);
+const DEVICE_BYTES: usize = CHECKPOINT.end as usize;
+
+fn device(seed: u64) -> Arc<Faulty> {
+    Arc::new(Faulty::new(DEVICE_BYTES, seed, Delivery::AtOnce))
+}
+
+fn filled(device: &Arc<Faulty>, objects: u64) -> Arc<LargeLog> {
+    let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
+    for i in 0..objects {
+        insert(&log, i, &value(i, i, 3000), if i % 3 == 0 { 500 } else { 0 }, 1).unwrap();
+    }
+    log
+}
+
+fn recover(device: &Arc<Faulty>, known: &Known) -> (Arc<LargeLog>, Recovered) {
+    let (log, recovered) = LargeLog::recover(device.clone(), AREA, small(), known, 1).unwrap();
+    log.verify();
+    (log, recovered)
+}
+
+fn found(log: &Arc<LargeLog>, objects: u64) -> Vec<u64> {
+    (0..objects).filter(|&i| get(log, i, 1).inspect(|got| assert_eq!(*got, value(i, i, 3000))).is_some()).collect()
+}
+
+fn all(objects: u64) -> Vec<u64> {
+    (0..objects).collect()
+}
+
+fn checkpointed() -> Known {
+    Known { checkpoint: Some(CHECKPOINT), ..Known::default() }
+}
+
+#[test]
+fn a_checkpoint_brings_everything_back_once() {
+    let device = device(1);
+    let log = filled(&device, 100);
+    remove(&log, 50);
+    assert!(log.checkpoint_bytes() <= CHECKPOINT.end - CHECKPOINT.start);
+    log.checkpoint(CHECKPOINT, 1).unwrap();
+    assert_eq!(insert(&log, 1, b"late", 0, 1), Err(Dropped::Closed));
+    let next_order = log.next_order();
+    let reads = device.writes();
+    let (log, recovered) = recover(&device, &checkpointed());
+    assert_eq!((recovered.from_checkpoint, recovered.objects, device.writes() - reads), (true, 99, 1));
+    assert_eq!(found(&log, 100), [&all(50)[..], &(51..100).collect::<Vec<_>>()].concat());
+    assert!(log.next_order() > next_order);
+    insert(&log, 7, b"new", 0, 1).unwrap();
+    log.seal_all(1);
+    let removals = vec![Removal { hash: KeyHash::of(&key(50)), order: next_order }];
+    let (log, recovered) = recover(&device, &Known { removals, ..checkpointed() });
+    assert!(!recovered.from_checkpoint, "it is used up");
+    assert_eq!(get(&log, 7, 1), Some(b"new".to_vec()));
+    assert_eq!(get(&log, 50, 1), None);
+}
+
+#[test]
+fn what_was_removed_after_the_checkpoint_stays_removed() {
+    let device = device(1);
+    let log = filled(&device, 20);
+    log.checkpoint(CHECKPOINT, 1).unwrap();
+    assert!(remove(&log, 3));
+    let removals = vec![Removal { hash: KeyHash::of(&key(3)), order: log.next_order() }];
+    let (log, _) = recover(&device, &Known { removals, ..checkpointed() });
+    assert_eq!(log.stats().objects, 19);
+    assert_eq!(get(&log, 3, 1), None);
+    log.checkpoint(CHECKPOINT, 1).unwrap();
+    log.flush();
+    let (log, recovered) = recover(&device, &Known { flushed: log.next_order(), ..checkpointed() });
+    assert_eq!((recovered.from_checkpoint, log.stats().objects), (true, 0));
+}
+
+#[test]
+fn a_checkpoint_that_is_damaged_or_does_not_fit_is_none() {
+    let device = device(1);
+    let log = filled(&device, 100);
+    let short = CHECKPOINT.start..CHECKPOINT.start + BLOCK as u64;
+    assert!(matches!(log.checkpoint(short, 1), Err(Error::Options(message)) if message.contains("at most the 4096")));
+    for offset in [0, 60, BLOCK as u64, BLOCK as u64 + 700] {
+        log.checkpoint(CHECKPOINT, 1).unwrap();
+        device.flip(CHECKPOINT.start + offset, 2);
+        let (log, recovered) = recover(&device, &checkpointed());
+        assert_eq!((recovered.from_checkpoint, recovered.objects), (false, 100));
+        assert_eq!(found(&log, 100), all(100));
+    }
+}
+
+#[test]
+fn footers_bring_back_what_was_written() {
+    let device = device(1);
+    let log = filled(&device, 100);
+    insert(&log, 200, &value(200, 1, 150_000), 0, 1).unwrap();
+    log.seal_all(1);
+    insert(&log, 101, b"only in RAM", 0, 1).unwrap();
+    let (log, recovered) = recover(&device, &Known::default());
+    assert_eq!(recovered.objects_gone, 0);
+    assert_eq!((found(&log, 102), get(&log, 200, 1)), (all(100), Some(value(200, 1, 150_000))));
+    let gone = Known { removals: vec![Removal { hash: KeyHash::of(&key(4)), order: 6 }], ..Known::default() };
+    let (log, recovered) = recover(&device, &gone);
+    assert_eq!((recovered.objects_gone, get(&log, 4, 1)), (1, None));
+    let (log, _) = recover(&device, &Known { flushed: 51, ..Known::default() });
+    assert_eq!(found(&log, 100), (50..100).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_later_version_counts_wherever_it_lies() {
+    // The regions of two groups are open at the same time, so their order says nothing.
+    for first_expires in [true, false] {
+        let device = device(1);
+        let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
+        let expiries = if first_expires { [500, 0] } else { [0, 500] };
+        for version in 0..10 {
+            insert(&log, 1, &value(1, version, 3000), expiries[version as usize % 2], 1).unwrap();
+        }
+        log.seal_all(1);
+        let (log, recovered) = recover(&device, &Known::default());
+        assert_eq!(get(&log, 1, 1), Some(value(1, 9, 3000)));
+        assert_eq!((recovered.objects, recovered.objects_gone), (1, 9));
+    }
+}
+
+#[test]
+fn another_identity_finds_nothing() {
+    let device = device(1);
+    filled(&device, 100).seal_all(1);
+    let options = Options { identity: 8, ..small() };
+    let (log, recovered) = LargeLog::recover(device.clone(), AREA, options, &checkpointed(), 1).unwrap();
+    assert_eq!((recovered.objects, recovered.regions), (0, 0));
+    log.verify();
+    let (_, recovered) = recover(&device, &Known::default());
+    assert_eq!(recovered.objects, 0, "it was marked dead, too");
+}
+
+#[test]
+fn a_region_that_cannot_be_read_stays_forgotten() {
+    let device = device(1);
+    filled(&device, 100).seal_all(1);
+    device.flip(REGION_BYTES as u64 + 20, 1);
+    let (log, recovered) = recover(&device, &Known::default());
+    assert_eq!(recovered.regions_damaged, 1);
+    let left = found(&log, 100);
+    assert!(left.len() < 100 && left.len() > 50);
+    device.flip(REGION_BYTES as u64 + 20, 1);
+    assert_eq!(found(&recover(&device, &Known::default()).0, 100), left);
+    device.set(Faults { read_errors: 1, write_errors: 1, ..Faults::default() });
+    assert!(LargeLog::recover(device.clone(), AREA, small(), &Known::default(), 1).is_err());
+}
+
+/// A log with the record of what is gone, as a caller keeps it, across crashes.
+struct Life {
+    log: Arc<LargeLog>,
+    device: Arc<Faulty>,
+    options: Options,
+    /// The version that is current, and when it expires.
+    current: HashMap<u64, (u64, u32)>,
+    known: Known,
+    random: Random,
+    versions: u64,
+    now: u32,
+    /// After a power cut what was completed may be lost, so also removals of what was not there are noted.
+    notes_all: bool,
+    hits: u64,
+}
+
+impl Life {
+    fn new(seed: u64, notes_all: bool, delivery: Delivery) -> Self {
+        let device = Arc::new(Faulty::new(DEVICE_BYTES, seed, delivery));
+        let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40)][seed as usize % 3];
+        let options = Options { reinsertion, discard: seed.is_multiple_of(2), ..small() };
+        let log = LargeLog::new(device.clone(), AREA, options).unwrap();
+        Self {
+            log,
+            device,
+            options,
+            current: HashMap::new(),
+            known: Known::default(),
+            random: Random::new(seed),
+            versions: 0,
+            now: 1000,
+            notes_all,
+            hits: 0,
+        }
+    }
+
+    fn step(&mut self) {
+        let number = self.random.below(60);
+        match self.random.below(1000) {
+            0 => {
+                self.log.flush();
+                self.known.flushed = self.log.next_order();
+                self.current.clear();
+            }
+            1..20 => self.now += self.random.below(100) as u32,
+            20..40 => self.log.seal_all(self.now),
+            40..120 => self.log.maintain(self.now),
+            120..250 => self.remove(number),
+            250..700 => self.insert(number),
+            _ => self.look_up(number),
+        }
+    }
+
+    fn note(&mut self, number: u64, order: u64) {
+        self.known.removals.push(Removal { hash: KeyHash::of(&key(number)), order });
+    }
+
+    fn remove(&mut self, number: u64) {
+        self.current.remove(&number);
+        if remove(&self.log, number) || self.notes_all {
+            self.note(number, self.log.next_order());
+        }
+    }
+
+    /// As a tier does: what DRAM overwrites is taken out of flash at once, and comes back some day.
+    fn insert(&mut self, number: u64) {
+        if self.random.chance(50) {
+            self.remove(number);
+        }
+        self.versions += 1;
+        let bytes = if self.random.chance(5) { self.random.below(150_000) } else { self.random.below(9000) };
+        let expiry = if self.random.chance(60) { 0 } else { self.now + self.random.below(1000) as u32 };
+        let stored = value(number, self.versions, bytes as usize);
+        if let Ok(inserted) = insert(&self.log, number, &stored, expiry, self.now) {
+            if inserted.replaced || self.notes_all {
+                self.note(number, inserted.order);
+            }
+            self.current.insert(number, (self.versions, expiry));
+        }
+    }
+
+    fn look_up(&mut self, number: u64) {
+        let Some(found) = find(&self.log, number, self.now) else { return };
+        let stamp = Stamp::read(found.value()).expect("a whole value");
+        let (version, expiry) = *self.current.get(&number).expect("what is found was removed");
+        assert_eq!(stamp, Stamp { key: number, version });
+        assert!(expiry == 0 || expiry > self.now);
+        self.hits += 1;
+    }
+
+    /// Goes on with what a crash left.
+    fn crash(&mut self, seed: u64) {
+        let oldest = self.log.oldest_order();
+        if !self.notes_all {
+            self.known.removals.retain(|removal| removal.order > oldest);
+        }
+        self.device = Arc::new(self.device.power_cut(seed));
+        self.restart();
+    }
+
+    fn restart(&mut self) {
+        let device = self.device.clone();
+        (self.log, _) = LargeLog::recover(device, AREA, self.options, &self.known, self.now).unwrap();
+        for number in 0..60 {
+            self.look_up(number);
+        }
+        self.log.verify();
+    }
+}
+
+#[test]
+fn after_a_power_cut_at_any_write_nothing_stale_comes_back() {
+    let (mut hits, mut cuts) = (0, 0);
+    for seed in 0..750 {
+        let mut life = Life::new(seed, true, Delivery::AtOnce);
+        for crash in 0..4 {
+            let write = life.device.writes() + life.random.between(1, 30);
+            life.device.cut_at(write);
+            while !life.device.is_cut() {
+                life.step();
+            }
+            let before = life.hits;
+            life.crash(seed * 100 + crash);
+            hits += life.hits - before;
+            cuts += 1;
+        }
+    }
+    println!("{hits} objects came back after {cuts} cuts");
+    assert!(hits > cuts * 3, "{hits} objects came back after {cuts} cuts");
+}
+
+#[test]
+fn after_a_crash_of_the_process_the_noted_removals_are_enough() {
+    let mut hits = 0;
+    for seed in 0..60 {
+        let mut life = Life::new(seed, false, Delivery::AtOnce);
+        for crash in 0..4 {
+            for _ in 0..life.random.between(20, 300) {
+                life.step();
+            }
+            // What was completed is with the system.
+            life.device.sync().unwrap();
+            let before = life.hits;
+            life.crash(seed * 100 + crash);
+            hits += life.hits - before;
+        }
+    }
+    assert!(hits > 1000, "{hits} objects came back");
+}
+
+#[test]
+fn clean_and_unclean_restarts_may_follow_each_other() {
+    for seed in 0..40 {
+        let mut life = Life::new(seed, false, Delivery::AtOnce);
+        for _ in 0..4 {
+            for _ in 0..life.random.between(20, 200) {
+                life.step();
+            }
+            life.known.checkpoint = life.random.chance(50).then_some(CHECKPOINT);
+            if let Some(checkpoint) = life.known.checkpoint.clone() {
+                life.log.checkpoint(checkpoint, life.now).unwrap();
+                for _ in 0..life.random.below(10) {
+                    let number = life.random.below(60);
+                    life.remove(number);
+                }
+            }
+            life.restart();
+        }
+        assert!(life.hits > 20);
+    }
+}
