@@ -2,8 +2,8 @@
 //! tombstones, oldest first, and the filter of its page. The caller holds the group's lock.
 //!
 //! ```text
-//! object     hash's low bits: the tag | page of the log | hit:1 | 0:1        entries are as few bytes long as the
-//! tombstone  hash's low bits                                  | 1:1          number of log pages allows
+//! object     hash's low bits: the tag | page of the log | hit:1 | 0:1        entries have four bytes, or as many
+//! tombstone  hash's low bits                                  | 1:1          more as the log's pages need
 //! ```
 //! The entries of all sets lie one after the other in one piece of memory, as do the filters: where a set's begin is the sum
 //! of those before. An entry hides the older ones of its key, and the key in the page. Of two entries of a set with the same
@@ -43,7 +43,7 @@ pub(crate) struct Shape {
 impl Shape {
     pub fn new(sets: u32, log_pages: u32, width: Width) -> Self {
         let page_bits = u32::BITS - log_pages.saturating_sub(1).leading_zeros();
-        let entry_bytes = (TAG_BITS + page_bits + 2).div_ceil(8).max(3) as usize;
+        let entry_bytes = (TAG_BITS + page_bits + 2).div_ceil(8).max(4) as usize;
         Self { sets, width, entry_bytes, page_bits }
     }
 
@@ -368,9 +368,8 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_as_short_as_the_log_allows() {
-        for (pages, bytes) in [(1, 3), (1 << 14, 3), ((1 << 14) + 1, 4), (1 << 22, 4), ((1 << 22) + 1, 5), (1 << 30, 5)]
-        {
+    fn entries_are_as_long_as_the_log_needs() {
+        for (pages, bytes) in [(1, 4), (1 << 22, 4), ((1 << 22) + 1, 5), (1 << 30, 5)] {
             assert_eq!(shape(pages).entry_bytes, bytes, "{pages} pages");
         }
     }

@@ -228,7 +228,7 @@ impl Seek {
                 let Some((position, record)) = page::find(&buffer, &self.key) else {
                     return Some(None);
                 };
-                let found = self.found(buffer, record, page_token(group));
+                let found = self.found(buffer, record, page_token(group, set));
                 if found.is_some() {
                     group.hit(shape, set, position);
                     Counters::one(&shared.counters.set_hits);

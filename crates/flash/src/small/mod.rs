@@ -180,7 +180,11 @@ impl SmallStore {
     /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
     pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
         let (group, set) = self.shared.locked(self.shared.division.shape.set(hash));
-        self.shared.token(&group, set, hash) == Some(token)
+        match self.shared.newest(&group, set, hash, &[]) {
+            Newest::Nothing => false,
+            Newest::Log { page, .. } => self.shared.log.header(page).is_some_and(|header| header.moment == token.0),
+            Newest::Page => is_page_token(&group, set, token),
+        }
     }
 
     /// All objects are gone, also for lookups under way. A recovery must be told of it, with the [`SmallStore::moment`] read
@@ -319,15 +323,6 @@ impl Shared {
         if group.may_hold(shape, set, hash) { Newest::Page } else { Newest::Nothing }
     }
 
-    /// The token of what a lookup would find, if it finds anything.
-    fn token(&self, group: &Group, set: usize, hash: KeyHash) -> Option<Token> {
-        match self.newest(group, set, hash, &[]) {
-            Newest::Nothing => None,
-            Newest::Log { page, .. } => self.log.header(page).map(|header| Token(header.moment)),
-            Newest::Page => Some(page_token(group)),
-        }
-    }
-
     /// Hides a key. Says whether flash may hold it.
     fn remove(&self, group: &mut Group, set: usize, hash: KeyHash) -> bool {
         if self.newest(group, set, hash, &[]) == Newest::Nothing {
@@ -404,8 +399,16 @@ impl Shared {
     }
 }
 
-fn page_token(group: &Group) -> Token {
-    Token(IN_PAGE | u64::from(group.version))
+/// Names what a set's page holds: its generation, and the group's version, since generations come again.
+fn page_token(group: &Group, set: usize) -> Token {
+    Token(IN_PAGE | u64::from(group.generation(set)) << 32 | u64::from(group.version))
+}
+
+/// Whether the page of a set is still the same; each new one changes the version at least once.
+fn is_page_token(group: &Group, set: usize, token: Token) -> bool {
+    let changes = group.version.wrapping_sub(token.0 as u32);
+    let same_generation = (token.0 ^ page_token(group, set).0) >> 32 == 0;
+    same_generation && changes <= u32::from(u8::MAX)
 }
 
 /// A locked group. When it is unlocked, what changed is added to the totals.

@@ -1,6 +1,9 @@
-use super::super::{Dropped, Options, PAGE, RECORD_MOST};
-use super::{get, put, store, value};
-use crate::object::KeyHash;
+use super::super::{Dropped, Lookup, Options, PAGE, RECORD_MOST};
+use super::{get, put, store, store_on, value};
+use crate::Error;
+use crate::device::{Account, BLOCK, Device, Direction, Memory, Request};
+use crate::object::{Found, Key, KeyHash};
+use std::sync::{Arc, Mutex};
 
 const MIB: usize = 1 << 20;
 
@@ -16,7 +19,7 @@ fn fill(store: &super::SmallStore, keys: std::ops::Range<u32>, bytes: usize) {
 #[test]
 fn objects_are_found_in_ram_in_the_log_and_in_sets() {
     for log_percent in [0, 15] {
-        let store = store(8 * MIB, Options { log_percent, ..Options::default() });
+        let store = store(8 * MIB, Options { log_percent, move_threshold: 1, ..Options::default() });
         put(&store, b"first", b"value", 0, 1).unwrap();
         assert_eq!(value(&store, b"first").unwrap(), b"value");
         fill(&store, 0..7000, 300);
@@ -56,7 +59,7 @@ fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
 
 #[test]
 fn tombstones_go_with_the_next_write_of_their_page() {
-    let store = store(2 * MIB, Options { tombstones_per_group: 1000, ..Options::default() });
+    let store = store(2 * MIB, Options { tombstones_per_group: 1000, move_threshold: 1, ..Options::default() });
     fill(&store, 0..2000, 300);
     let before = store.stats().tombstones;
     let removed = (0..2000u32).step_by(10).filter(|i| store.remove(KeyHash::of(&i.to_le_bytes()))).count();
@@ -192,4 +195,82 @@ fn a_threshold_ends_lonely_objects_and_readmits_those_that_were_hit() {
     let found = |rest| (0..30_000u32).filter(|i| i % 3 == rest && value(&store, &i.to_le_bytes()).is_some()).count();
     assert!(found(0) > 3 * found(1) / 2);
     store.verify();
+}
+
+/// Memory that keeps single pages that were read to itself for a while.
+struct Holding {
+    memory: Memory,
+    held: Mutex<Option<Vec<Request>>>,
+}
+
+impl Device for Holding {
+    fn capacity(&self) -> u64 {
+        self.memory.capacity()
+    }
+
+    fn submit(&self, mut request: Request) -> Result<(), Request> {
+        let mut held = self.held.lock().unwrap();
+        if let (Some(held), Direction::Read, BLOCK) = (held.as_mut(), request.direction, request.buffer.len()) {
+            let page = crate::device::read(&self.memory, request.offset, crate::device::Buffer::zeroed(BLOCK));
+            request.buffer = page.unwrap();
+            held.push(request);
+            return Ok(());
+        }
+        drop(held);
+        self.memory.submit(request)
+    }
+
+    fn wait_for_room(&self) {}
+
+    fn sync(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _bytes: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn account(&self) -> &Account {
+        self.memory.account()
+    }
+}
+
+/// What a lookup answers if this happens while its page is being read.
+fn read_during(keys: u32, change: impl FnOnce(&super::SmallStore)) -> Option<Vec<u8>> {
+    let device = Arc::new(Holding { memory: Memory::new(2 * MIB), held: Mutex::new(None) });
+    let store = store_on(Arc::clone(&device) as Arc<dyn Device>, Options { move_threshold: 1, ..Options::default() });
+    put(&store, b"key", b"old", 0, 1).unwrap();
+    fill(&store, 0..keys, 300);
+    *device.held.lock().unwrap() = Some(Vec::new());
+    let answer = Arc::new(Mutex::new(None));
+    let later = Arc::clone(&answer);
+    let done = Box::new(move |found: Option<Found>| *later.lock().unwrap() = Some(found));
+    assert!(matches!(store.lookup(Key::new(b"key"), 1, done), Lookup::Reading));
+    let held = device.held.lock().unwrap().take().unwrap();
+    assert_eq!(held.len(), 1);
+    change(&store);
+    held.into_iter().for_each(|request| request.finish(Ok(())));
+    store.verify();
+    let found = answer.lock().unwrap().take().expect("the lookup is over");
+    found.map(|found| found.value().to_vec())
+}
+
+#[test]
+fn what_changes_during_a_read_is_not_missed() {
+    for keys in [1200, 2500] {
+        let hash = KeyHash::of(b"key");
+        assert_eq!(read_during(keys, |_| {}).unwrap(), b"old");
+        assert_eq!(read_during(keys, |store| fill(store, 3000..3010, 300)).unwrap(), b"old");
+        assert_eq!(read_during(keys, |store| assert!(store.remove(hash))), None);
+        assert_eq!(read_during(keys, |store| store.flush()), None);
+        let overwritten = read_during(keys, |store| assert!(put(store, b"key", b"new", 0, 1).is_ok()));
+        assert_eq!(overwritten.unwrap(), b"new");
+        let gone = read_during(keys, |store| {
+            store.remove(hash);
+            fill(store, 3000..8000, 300);
+        });
+        assert_eq!(gone, None);
+        let moved = read_during(keys, |store| fill(store, 3000..4000, 300));
+        assert!(moved.is_none_or(|value| value == b"old"));
+    }
 }

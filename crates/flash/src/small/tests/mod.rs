@@ -2,6 +2,7 @@
 
 mod basic;
 mod model;
+mod stress;
 
 use super::{Dropped, Lookup, Options, SmallStore};
 use crate::device::{Device, Memory};
