@@ -112,6 +112,16 @@ mod tests {
     }
 
     #[test]
+    fn a_lull_is_made_good_within_minutes() {
+        let (mut steering, mut total) = (Steering::new(1000.0), 0.0);
+        for begin in (0..40_000).step_by(400) {
+            written(&mut steering, begin..begin + 200, 0.0, 1.0, &mut total);
+            written(&mut steering, begin + 200..begin + 400, 10_000.0, 1.0, &mut total);
+        }
+        assert!((900.0..1100.0).contains(&(total / 40_000.0)), "{} bytes per second", total / 40_000.0);
+    }
+
+    #[test]
     fn what_was_saved_is_bounded() {
         let (mut steering, mut total) = (Steering::new(1000.0), 0.0);
         written(&mut steering, 0..100_000, 0.0, 1.0, &mut total);

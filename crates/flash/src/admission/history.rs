@@ -199,6 +199,22 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_is_watched_for_an_hour_and_counts_once() {
+        let history = History::new(1000);
+        history.maintain(0);
+        history.offer(key(1), 0);
+        history.requested(key(1), false);
+        history.maintain(HOUR - 1);
+        assert_eq!(history.learnt.lock().unwrap().classes[0].samples, 0.0);
+        for now in [HOUR, HOUR + 1] {
+            history.maintain(now);
+            history.requested(key(1), false);
+            let Class { samples, reads } = history.learnt.lock().unwrap().classes[0];
+            assert_eq!((samples, reads), (FADE, FADE));
+        }
+    }
+
+    #[test]
     fn its_memory_is_that_of_its_filters_and_samples() {
         let (small, large) = (History::new(1 << 10).memory_bytes(), History::new(1 << 20).memory_bytes());
         assert_eq!(large - small, 6 * ((1 << 20) - (1 << 10)) * 12 / 8);
