@@ -351,7 +351,8 @@ impl Store {
             }
             (None, Some(new)) => {
                 let frequency = self.maintenance.past.first_frequency(hash);
-                pair.place(Slot::new(Tag::of(hash), frequency, new.at), |at| self.hash_at(at))
+                let slot = Slot::new(Tag::of(hash), frequency, new.at);
+                pair.place(slot, |at| self.segments.arena.prefetch(at), |at| self.hash_at(at))
             }
             (None, None) => Placed::Free,
         };

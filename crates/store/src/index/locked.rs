@@ -14,6 +14,8 @@ use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 
 /// How many more slots a displacement may displace, one after the other.
 const DISPLACEMENTS: u32 = 2;
+/// Neighbours whose ways out are looked at together, so that the cache misses overlap.
+const LEAVERS: usize = 4;
 
 /// Both candidate buckets of a key, locked. Dropping it unlocks them.
 pub struct LockedPair<'i> {
@@ -157,8 +159,8 @@ impl LockedPair<'_> {
     }
 
     /// Puts a slot for a key that `find` did not find into the less loaded bucket. `hash_of` gives the hash of the key of
-    /// an item that a slot of a locked bucket names.
-    pub fn place(&mut self, new: Slot, hash_of: impl Fn(Location) -> u64) -> Placed {
+    /// an item that a slot of a locked bucket names; `prefetch` says that it will be asked for.
+    pub fn place(&mut self, new: Slot, prefetch: impl Fn(Location), hash_of: impl Fn(Location) -> u64) -> Placed {
         let first = self.empty_position(self.buckets.first);
         let second = self.second.as_ref().and_then(|_| self.empty_position(self.buckets.second));
         let (bucket, position) = match (first, second) {
@@ -167,7 +169,7 @@ impl LockedPair<'_> {
             }
             (Some((position, _)), _) => (self.buckets.first, position),
             (None, Some((position, _))) => (self.buckets.second, position),
-            (None, None) => return self.place_in_full(new, hash_of),
+            (None, None) => return self.place_in_full(new, prefetch, hash_of),
         };
         self.index.store_slot(bucket, position, new);
         self.mark(bucket);
@@ -188,9 +190,19 @@ impl LockedPair<'_> {
         empty.map(|position| (position, load))
     }
 
-    fn place_in_full(&mut self, new: Slot, hash_of: impl Fn(Location) -> u64) -> Placed {
+    fn place_in_full(
+        &mut self,
+        new: Slot,
+        prefetch: impl Fn(Location),
+        hash_of: impl Fn(Location) -> u64,
+    ) -> Placed {
         for depth in 0..=DISPLACEMENTS {
-            let leaver = self.candidate_places().find(|place| self.displace(place, &hash_of, depth));
+            let leaver = self.candidate_places().enumerate().find_map(|(i, place)| {
+                if depth == 0 && i % LEAVERS == 0 {
+                    self.prefetch_ways_out(i, &prefetch, &hash_of);
+                }
+                self.displace(&place, &hash_of, depth).then_some(place)
+            });
             if let Some(place) = leaver {
                 self.replace(&place, new);
                 return Placed::Displaced;
@@ -200,6 +212,15 @@ impl LockedPair<'_> {
         let coldest = places.min_by_key(|place| place.slot.frequency()).expect("a full bucket has slots");
         self.replace(&coldest, new);
         Placed::Replaced(coldest.slot)
+    }
+
+    /// Has the memory that the next displacements look at fetched: the items, then the buckets that they could go to.
+    fn prefetch_ways_out(&self, first: usize, prefetch: &impl Fn(Location), hash_of: &impl Fn(Location) -> u64) {
+        let leavers = || self.candidate_places().skip(first).take(LEAVERS).map(|place| place.slot.location());
+        leavers().for_each(prefetch);
+        leavers().for_each(|at| {
+            self.index.prefetch(hash_of(at));
+        });
     }
 
     fn candidate_places(&self) -> impl Iterator<Item = Place> {
@@ -314,7 +335,7 @@ mod tests {
             self.hashes.push(hash);
             let number = self.hashes.len() - 1;
             let slot = Slot::new(Tag::of(hash), 0, Self::at(number));
-            let placed = self.index.lock_pair(hash).place(slot, |at| Self::hash_at(&self.hashes, at));
+            let placed = self.index.lock_pair(hash).place(slot, |_| {}, |at| Self::hash_at(&self.hashes, at));
             self.present.push(number);
             if let Placed::Replaced(slot) = placed {
                 self.present.retain(|number| Self::at(*number) != slot.location());
