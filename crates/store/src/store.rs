@@ -5,7 +5,7 @@ use crate::epoch::{Domain, Participant};
 use crate::error::Error;
 use crate::evict::{Cause, Maintenance, Past, Sinks};
 use crate::hash::KeyHash;
-use crate::index::{Grown, Index, LockedPair, Placed, Slot, Tag};
+use crate::index::{Grown, Index, Items, LockedPair, Placed, Slot, Tag};
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
 use crate::memory::{Budget, Layout};
 use crate::options::Options;
@@ -49,6 +49,9 @@ const PREPARE_SHARE: u64 = 32;
 
 /// The share of the memory that takes what is remembered of evicted keys, in policies that do.
 const PAST_SHARE: u64 = 256;
+
+/// Where the key of most items has ended.
+const SHORT_KEY_END: u32 = 32;
 
 /// The TTL bucket of a life, and when it ends.
 pub(crate) type Life = (TtlBucket, Option<u64>);
@@ -223,16 +226,6 @@ impl Store {
         unsafe { self.item(slot).has_key(&self.segments.arena, key) }
     }
 
-    /// The hash of the key of an item under the same protection.
-    pub(crate) fn hash_at(&self, at: Location) -> u64 {
-        // SAFETY: as in `item`.
-        unsafe {
-            let item = ItemAt::read(&self.segments.arena, at);
-            let key = self.segments.arena.slice(item.key_at(), item.header.key_length.into());
-            self.hash.hash(key)
-        }
-    }
-
     /// The bucket and expiry of a life that begins now; `None` if it is over already.
     pub(crate) fn life(&self, ttl: Ttl, moment: Moment) -> Option<Life> {
         match ttl {
@@ -351,8 +344,7 @@ impl Store {
             }
             (None, Some(new)) => {
                 let frequency = self.maintenance.past.first_frequency(hash);
-                let slot = Slot::new(Tag::of(hash), frequency, new.at);
-                pair.place(slot, |at| self.segments.arena.prefetch(at), |at| self.hash_at(at))
+                pair.place(Slot::new(Tag::of(hash), frequency, new.at), self)
             }
             (None, None) => Placed::Free,
         };
@@ -457,7 +449,7 @@ impl Store {
     /// Splits one bucket, if the budget has the memory; else asks the next eviction for it.
     pub(crate) fn grow_index(&self) {
         for _ in 0..2 {
-            match self.index.split_one(|at| self.hash_at(at)) {
+            match self.index.split_one(self) {
                 Grown::Split | Grown::Busy => return,
                 Grown::Unpaid => {
                     if !self.pay_for_index() {
@@ -477,6 +469,24 @@ impl Store {
         } else {
             self.raise_generation();
         }
+    }
+}
+
+impl Items for Store {
+    /// Protection as in `item`.
+    fn hash_at(&self, at: Location) -> u64 {
+        // SAFETY: as in `item`.
+        unsafe {
+            let item = ItemAt::read(&self.segments.arena, at);
+            let key = self.segments.arena.slice(item.key_at(), item.header.key_length.into());
+            self.hash.hash(key)
+        }
+    }
+
+    fn prefetch(&self, at: Location) {
+        self.segments.arena.prefetch(at);
+        // Where most keys end.
+        self.segments.arena.prefetch(at.plus(SHORT_KEY_END));
     }
 }
 

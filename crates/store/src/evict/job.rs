@@ -11,7 +11,7 @@
 use super::policy::{Aging, Keep};
 use super::survivors::Destination;
 use crate::epoch::Participant;
-use crate::index::Slot;
+use crate::index::{Items, Slot};
 use crate::item::ItemAt;
 use crate::segment::{Location, Purpose, SegmentId, State};
 use crate::stats::Counter;
@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// Items whose index lookups overlap.
 const GROUP: usize = 16;
+/// How far ahead of the item that is looked at the memory is fetched.
+const FETCH_AHEAD_BYTES: u32 = 1024;
 /// Scores of items that are not in the index any more, of those that have expired, and of those alive that have not earned
 /// their place.
 const SCORE_GONE: u8 = 0;
@@ -67,6 +69,15 @@ struct Walk {
     source: usize,
     offset: u32,
     item: usize,
+}
+
+/// An item of the run.
+struct Candidate {
+    item: ItemAt,
+    /// Of its key.
+    hash: u64,
+    /// `None` before it is scored, or if it needs no score.
+    score: Option<u8>,
 }
 
 /// What scored the same.
@@ -162,8 +173,8 @@ impl Job {
         }
     }
 
-    /// The next items with the hashes of their keys, their buckets prefetched.
-    fn next_group(&mut self, store: &Store, size: usize) -> Vec<(ItemAt, u64)> {
+    /// The next items that may still be there, their buckets prefetched.
+    fn next_group(&mut self, store: &Store, size: usize) -> Vec<Candidate> {
         let mut group = Vec::with_capacity(size);
         while group.len() < size {
             let Some(&segment) = self.sources.get(self.walk.source) else { break };
@@ -175,16 +186,22 @@ impl Job {
             let at = Location::new(segment, self.walk.offset);
             // SAFETY: the job owns its draining sources: they keep their bytes until it retires them.
             let item = unsafe { ItemAt::read(&store.segments.arena, at) };
+            store.segments.arena.prefetch(at.plus(FETCH_AHEAD_BYTES));
             self.walk.offset += item.header.size();
+            let score = self.scores.get(self.walk.item).copied();
+            self.walk.item += 1;
+            if score == Some(SCORE_GONE) {
+                continue;
+            }
             let hash = store.hash_at(at);
             store.index.prefetch(hash);
-            group.push((item, hash));
+            group.push(Candidate { item, hash, score });
         }
         group
     }
 
-    fn score(&mut self, store: &Store, group: &[(ItemAt, u64)], moment: Moment) {
-        for (item, hash) in group {
+    fn score(&mut self, store: &Store, group: &[Candidate], moment: Moment) {
+        for Candidate { item, hash, .. } in group {
             let found = store.index.find(*hash, |slot| slot.location() == item.at);
             let score = match found {
                 None => SCORE_GONE,
@@ -254,14 +271,9 @@ impl Job {
         self.walk = Walk::default();
     }
 
-    fn apply(&mut self, store: &Store, participant: &Participant, group: &[(ItemAt, u64)], moment: Moment) {
-        for (item, hash) in group {
-            let score = self.scores.get(self.walk.item).copied();
-            self.walk.item += 1;
-            if score == Some(SCORE_GONE) {
-                continue;
-            }
-            let kept = self.wants(score)
+    fn apply(&mut self, store: &Store, participant: &Participant, group: &[Candidate], moment: Moment) {
+        for Candidate { item, hash, score } in group {
+            let kept = self.wants(*score)
                 && store.is_live(item, moment)
                 && self.keep_item(store, participant, item, *hash, moment);
             if !kept {

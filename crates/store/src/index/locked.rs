@@ -8,8 +8,7 @@
 //! never below a token handed out for the key: an item that is changed, moved, or deleted and stored again never meets an
 //! old token.
 
-use super::{BUCKET_SLOTS, Candidates, Control, Index, Slot, Tag};
-use crate::segment::Location;
+use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot, Tag};
 use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 
 /// How many more slots a displacement may displace, one after the other.
@@ -158,9 +157,8 @@ impl LockedPair<'_> {
         self.index.held_slot(place.bucket, place.position)
     }
 
-    /// Puts a slot for a key that `find` did not find into the less loaded bucket. `hash_of` gives the hash of the key of
-    /// an item that a slot of a locked bucket names; `prefetch` says that it will be asked for.
-    pub fn place(&mut self, new: Slot, prefetch: impl Fn(Location), hash_of: impl Fn(Location) -> u64) -> Placed {
+    /// Puts a slot for a key that `find` did not find into the less loaded bucket.
+    pub fn place(&mut self, new: Slot, items: &impl Items) -> Placed {
         let first = self.empty_position(self.buckets.first);
         let second = self.second.as_ref().and_then(|_| self.empty_position(self.buckets.second));
         let (bucket, position) = match (first, second) {
@@ -169,7 +167,7 @@ impl LockedPair<'_> {
             }
             (Some((position, _)), _) => (self.buckets.first, position),
             (None, Some((position, _))) => (self.buckets.second, position),
-            (None, None) => return self.place_in_full(new, prefetch, hash_of),
+            (None, None) => return self.place_in_full(new, items),
         };
         self.index.store_slot(bucket, position, new);
         self.mark(bucket);
@@ -190,18 +188,13 @@ impl LockedPair<'_> {
         empty.map(|position| (position, load))
     }
 
-    fn place_in_full(
-        &mut self,
-        new: Slot,
-        prefetch: impl Fn(Location),
-        hash_of: impl Fn(Location) -> u64,
-    ) -> Placed {
+    fn place_in_full(&mut self, new: Slot, items: &impl Items) -> Placed {
         for depth in 0..=DISPLACEMENTS {
             let leaver = self.candidate_places().enumerate().find_map(|(i, place)| {
                 if depth == 0 && i % LEAVERS == 0 {
-                    self.prefetch_ways_out(i, &prefetch, &hash_of);
+                    self.prefetch_ways_out(i, items);
                 }
-                self.displace(&place, &hash_of, depth).then_some(place)
+                self.displace(&place, items, depth).then_some(place)
             });
             if let Some(place) = leaver {
                 self.replace(&place, new);
@@ -215,11 +208,11 @@ impl LockedPair<'_> {
     }
 
     /// Has the memory that the next displacements look at fetched: the items, then the buckets that they could go to.
-    fn prefetch_ways_out(&self, first: usize, prefetch: &impl Fn(Location), hash_of: &impl Fn(Location) -> u64) {
+    fn prefetch_ways_out(&self, first: usize, items: &impl Items) {
         let leavers = || self.candidate_places().skip(first).take(LEAVERS).map(|place| place.slot.location());
-        leavers().for_each(prefetch);
+        leavers().for_each(|at| items.prefetch(at));
         leavers().for_each(|at| {
-            self.index.prefetch(hash_of(at));
+            self.index.prefetch(items.hash_at(at));
         });
     }
 
@@ -240,8 +233,8 @@ impl LockedPair<'_> {
     /// Copies the slot of a place to its key's other candidate, if its lock is free and it has room, or its room can be
     /// made by `depth` more displacements. The place itself still holds the slot: the caller overwrites it, so that a
     /// reader finds the item in at least one of the two.
-    fn displace(&self, place: &Place, hash_of: &impl Fn(Location) -> u64, depth: u32) -> bool {
-        let hash = hash_of(place.slot.location());
+    fn displace(&self, place: &Place, items: &impl Items, depth: u32) -> bool {
+        let hash = items.hash_at(place.slot.location());
         let candidates = || self.index.split().candidates(hash);
         let theirs = candidates();
         let other = if theirs.first == place.bucket { theirs.second } else { theirs.first };
@@ -263,7 +256,8 @@ impl LockedPair<'_> {
             }
             empty.or_else(|| {
                 let deeper = depth.checked_sub(1)?;
-                self.places(other).find(|place| self.displace(place, hash_of, deeper)).map(|place| place.position)
+                self.places(other).for_each(|place| items.prefetch(place.slot.location()));
+                self.places(other).find(|place| self.displace(place, items, deeper)).map(|place| place.position)
             })
         };
         let Some(position) = room() else {
@@ -301,7 +295,7 @@ impl Drop for LockedPair<'_> {
 mod tests {
     use super::*;
     use crate::index::Grown;
-    use crate::segment::SegmentId;
+    use crate::segment::{Location, SegmentId};
 
     /// An index of keys that are their own hashes: the item of hash number `n` lies in "segment" `n + 1`.
     struct Keys {
@@ -309,6 +303,14 @@ mod tests {
         hashes: Vec<u64>,
         present: Vec<usize>,
         random: u64,
+    }
+
+    impl Items for Vec<u64> {
+        fn hash_at(&self, at: Location) -> u64 {
+            self[at.segment().index()]
+        }
+
+        fn prefetch(&self, _at: Location) {}
     }
 
     impl Keys {
@@ -326,16 +328,12 @@ mod tests {
             Location::new(SegmentId::new(number as u32 + 1), 0)
         }
 
-        fn hash_at(hashes: &[u64], at: Location) -> u64 {
-            hashes[at.segment().index()]
-        }
-
         fn insert(&mut self) -> Placed {
             let hash = self.draw();
             self.hashes.push(hash);
             let number = self.hashes.len() - 1;
             let slot = Slot::new(Tag::of(hash), 0, Self::at(number));
-            let placed = self.index.lock_pair(hash).place(slot, |_| {}, |at| Self::hash_at(&self.hashes, at));
+            let placed = self.index.lock_pair(hash).place(slot, &self.hashes);
             self.present.push(number);
             if let Placed::Replaced(slot) = placed {
                 self.present.retain(|number| Self::at(*number) != slot.location());
@@ -374,8 +372,7 @@ mod tests {
                 }
                 inserted += 1;
             }
-            let hashes = keys.hashes.clone();
-            assert_eq!(keys.index.split_one(|at| Keys::hash_at(&hashes, at)), Grown::Split);
+            assert_eq!(keys.index.split_one(&keys.hashes), Grown::Split);
         }
         assert!(displaced > inserted / 10, "{displaced} of {inserted} displaced");
         assert!(replaced < inserted / 2000, "{replaced} of {inserted} lost a neighbour");

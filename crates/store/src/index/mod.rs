@@ -21,6 +21,7 @@ pub use split::{Grown, Split};
 
 use crate::error::Error;
 use crate::mapping::Table;
+use crate::segment::Location;
 use crate::sync::{AtomicU64, Backoff, Mutex, Ordering, fence, load_to_write, store_over};
 use cursors::Cursors;
 
@@ -39,6 +40,15 @@ pub struct Found {
     pub slot: Slot,
     /// The bucket's control word, read before the slot: its sequence is the CAS token.
     pub control: Control,
+}
+
+/// What the index asks of the items that its slots name. A bucket's lock or a pin protects them.
+pub trait Items {
+    /// The hash of an item's key.
+    fn hash_at(&self, at: Location) -> u64;
+
+    /// Says that the hash will be asked for.
+    fn prefetch(&self, at: Location);
 }
 
 /// The hash table of the store.

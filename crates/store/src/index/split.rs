@@ -4,8 +4,7 @@
 //! Split word   level:8 | position:56        buckets in use = 2^level + position
 //! ```
 
-use super::{BUCKET_SLOTS, Candidates, Control, Index, Slot};
-use crate::segment::Location;
+use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot};
 use crate::sync::{Ordering, load_to_write, store_over, try_lock};
 
 /// How far growth has come.
@@ -77,7 +76,7 @@ pub enum Grown {
 
 impl Index {
     /// Splits the next bucket. Waits for nothing but the lock of that one bucket.
-    pub fn split_one(&self, hash_of: impl Fn(Location) -> u64) -> Grown {
+    pub fn split_one(&self, items: &impl Items) -> Grown {
         let Some(_growing) = try_lock(&self.growing) else {
             return Grown::Busy;
         };
@@ -94,13 +93,15 @@ impl Index {
         let next = split.next();
         // Pairs with the Acquire in `Index::split`.
         store_over(&self.split, next.word(), Ordering::Release);
+        let slots = (0..BUCKET_SLOTS).map(|position| self.held_slot(old, position));
+        slots.filter(|slot| !slot.is_empty()).for_each(|slot| items.prefetch(slot.location()));
         let mut taken = 0;
         for position in 0..BUCKET_SLOTS {
             let slot = self.held_slot(old, position);
             if slot.is_empty() {
                 continue;
             }
-            let Candidates { first, second } = next.candidates(hash_of(slot.location()));
+            let Candidates { first, second } = next.candidates(items.hash_at(slot.location()));
             if first != old && second != old {
                 assert!(first == new || second == new, "{slot:?} was in bucket {old}, none of its candidates");
                 self.store_slot(new, taken, slot);

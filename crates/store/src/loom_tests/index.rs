@@ -1,7 +1,7 @@
 //! The index against itself: lookups, displacements and splits, with hashes chosen so that buckets collide.
 
 use super::{hash_for, model};
-use crate::index::{Grown, Index, Placed, Slot, Split, Tag};
+use crate::index::{Grown, Index, Items, Placed, Slot, Split, Tag};
 use crate::segment::{Location, SegmentId};
 use loom::thread;
 use std::sync::Arc;
@@ -10,6 +10,14 @@ use std::sync::Arc;
 pub(super) struct Keys {
     pub index: Index,
     hashes: Vec<u64>,
+}
+
+impl Items for Keys {
+    fn hash_at(&self, at: Location) -> u64 {
+        self.hashes[at.segment().index()]
+    }
+
+    fn prefetch(&self, _at: Location) {}
 }
 
 impl Keys {
@@ -34,10 +42,6 @@ impl Keys {
         self.hashes[number]
     }
 
-    fn hash_at(&self, at: Location) -> u64 {
-        self.hashes[at.segment().index()]
-    }
-
     /// Puts a key in, or another item of it in its place, as a publication does.
     pub fn put(&self, number: usize, offset: u32) -> Placed {
         let hash = self.hash(number);
@@ -48,7 +52,7 @@ impl Keys {
                 pair.replace(&place, place.slot.moved(at, 0));
                 Placed::Free
             }
-            None => pair.place(Slot::new(Tag::of(hash), 0, at), |at| self.hash_at(at)),
+            None => pair.place(Slot::new(Tag::of(hash), 0, at), self),
         }
     }
 
@@ -87,7 +91,7 @@ impl Keys {
     }
 
     pub fn grow(&self) -> Grown {
-        self.index.split_one(|at| self.hash_at(at))
+        self.index.split_one(self)
     }
 
     /// Asserts that each of these keys is in exactly one slot, in a bucket of its own, and that nothing else is there.

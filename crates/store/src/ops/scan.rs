@@ -7,7 +7,7 @@
 use super::read::Item;
 use crate::epoch::{Participant, Pin};
 use crate::error::Error;
-use crate::index::{BUCKET_SLOTS, Found, Visited, WALKS, Walk};
+use crate::index::{BUCKET_SLOTS, Found, Items, Visited, WALKS, Walk};
 use crate::store::Store;
 use crate::time::Moment;
 use std::ops::Deref;
