@@ -12,8 +12,9 @@ use crate::sync::{Mutex, Ordering, lock};
 use crate::time::Moment;
 use crate::ttl::TtlBucket;
 
-/// The share of all segments that may be kept open here, and the most.
-const OPEN_SHARE: u32 = 64;
+/// The share of all segments that may be kept open here, and the most. Sealed early they would waste as much: the share is
+/// only so small that there is always something sealed to evict.
+const OPEN_SHARE: u32 = 16;
 const OPEN_MAX: usize = 64;
 /// A segment with less room than this share is full.
 const FULL_SHARE: u32 = 64;
@@ -51,7 +52,7 @@ impl Survivors {
         Some(open.remove(at))
     }
 
-    /// Keeps a segment for the next eviction, or seals it if it is full. With too many, the oldest is sealed.
+    /// Keeps a segment for the next eviction, or seals it if it is full. With too many, the fullest is sealed.
     pub(super) fn give_back(&self, segments: &Segments, destination: Destination) {
         debug_assert!(destination.is_chained && destination.offset > 0);
         if segments.segment_bytes() - destination.offset < segments.segment_bytes() / FULL_SHARE {
@@ -62,7 +63,9 @@ impl Survivors {
         let mut open = lock(&self.0);
         open.push(destination);
         while open.len() > most {
-            segments.header(open.remove(0).segment).pass_to(State::Sealed);
+            let fullest = open.iter().enumerate().max_by_key(|(_, destination)| destination.offset);
+            let (at, _) = fullest.expect("there are more than one");
+            segments.header(open.remove(at).segment).pass_to(State::Sealed);
         }
     }
 
@@ -203,6 +206,20 @@ mod tests {
         let evicted = store.stats().segments_evicted - evicted_before;
         assert!(evicted >= 6 && segments.len() as u64 <= evicted / 3, "{segments:?} after {evicted} evictions");
         assert!((0..50).step_by(10).all(|number| get(&store, &participant, number, 1000)), "what was used has stayed");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn survivors_of_several_lives_have_a_segment_each() {
+        let (store, participant) = store();
+        let lives = [100, 10_000, 1_000_000];
+        let mut open_most = 0;
+        for number in 0..12_000u32 {
+            set(&store, &participant, number, lives[number as usize % 3], 1000);
+            get(&store, &participant, number / 30 * 10, 1000);
+            open_most = store.maintenance.survivors.count().max(open_most);
+        }
+        assert_eq!(open_most, 3);
         store.verify(&participant, 1000);
     }
 
