@@ -31,6 +31,12 @@ pub(crate) enum Entry {
     Tombstone { mark: u64 },
 }
 
+impl Entry {
+    pub fn is_object(self) -> bool {
+        matches!(self, Self::Object { .. })
+    }
+}
+
 /// How hashes are divided: the same for all groups.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
@@ -285,6 +291,10 @@ impl Group {
 
     pub fn is_unclean(&self, set: usize) -> bool {
         self.unclean[set / 8] & 1 << (set % 8) != 0
+    }
+
+    pub fn has_unclean(&self) -> bool {
+        self.unclean != [0; SETS / 8]
     }
 
     pub fn set_unclean(&mut self, set: usize, unclean: bool) {

@@ -9,7 +9,6 @@
 //! ```
 //! The log's clock, the moment, goes on with each page that is begun: page k of a segment has the moment of its first page
 //! plus k. So RAM knows the moment that any page on flash must have; what a lost or misplaced write left there never passes.
-//! An append holds its segment until its entry is published: until then it is not reclaimed.
 
 use super::page::{self, Header, PAGE, Writer};
 use crate::device::Buffer;
@@ -34,10 +33,10 @@ pub(crate) struct Log {
     pub layout: Layout,
     /// Of each segment, the moment of its first page; 0 if it is free.
     first: Box<[AtomicU64]>,
-    /// Of each segment, the appends that are not published.
-    appends: Box<[AtomicU32]>,
     /// The last one that began.
     moment: AtomicU64,
+    /// Counts flushes.
+    epoch: AtomicU32,
     state: Mutex<State>,
 }
 
@@ -75,23 +74,17 @@ pub(crate) enum Phase {
 /// What is appended.
 pub(crate) enum Addition<'a> {
     New(&'a Object<'a>, usize),
-    /// A record from the log's end; the segment that is kept for these may be used. Not into a page that has a key with the
-    /// same tag, of which the second argument is told: there it would pass for something newer.
-    Again(&'a [u8], &'a dyn Fn(&[u8]) -> bool),
+    /// A record from the log's end, unless there was a flush since; the segment that is kept for these may be used.
+    Again(&'a [u8], u32),
 }
 
-/// An object's place in the log, not yet published.
-#[must_use]
-pub(crate) struct Place<'a> {
+/// An object's place in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
     pub page: u32,
     pub moment: u64,
-    holds: &'a AtomicU32,
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        self.holds.fetch_sub(1, Ordering::Release);
-    }
+    /// The flushes before it.
+    pub epoch: u32,
 }
 
 /// A segment to be reclaimed.
@@ -110,8 +103,8 @@ impl Log {
         Self {
             layout,
             first: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            appends: (0..count).map(|_| AtomicU32::new(0)).collect(),
             moment: AtomicU64::new(0),
+            epoch: AtomicU32::new(0),
             state: Mutex::new(state),
         }
     }
@@ -125,6 +118,23 @@ impl Log {
         self.moment.load(Ordering::Relaxed)
     }
 
+    pub fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Counts a flush. Under the lock: what was appended before has a moment that is not above the one read afterwards.
+    pub fn flush(&self) {
+        let _state = self.state();
+        // Release: with `epoch`; who sees an operation after the flush sees the flush.
+        self.epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The moment, and the flushes before it.
+    pub fn moment_and_epoch(&self) -> (u64, u32) {
+        let _state = self.state();
+        (self.moment(), self.epoch())
+    }
+
     /// What a page's header must say; none if it lies in no segment in use.
     pub fn header(&self, page: u32) -> Option<Header> {
         let first = self.first[(page / self.layout.pages_per_segment) as usize].load(Ordering::Acquire);
@@ -133,25 +143,21 @@ impl Log {
         (first != 0).then_some(Header { number, moment, generation: 0 })
     }
 
-    /// Copies an object or a record into the open segment. None if segments are not written or reclaimed fast enough.
-    pub fn append(&self, addition: &Addition<'_>) -> Option<Place<'_>> {
+    /// Copies an object or a record into the open segment, under the lock of its group. None if segments are not written or reclaimed fast enough.
+    pub fn append(&self, addition: &Addition<'_>) -> Option<Place> {
         let mut state = self.state();
+        let epoch = self.epoch();
+        if matches!(addition, Addition::Again(_, expected) if *expected != epoch) {
+            return None;
+        }
         loop {
             if state.open.is_none() {
                 state.open = Some(self.begin(&mut state, matches!(addition, Addition::Again(..)))?);
             }
             let open = state.open.as_mut().expect("it was begun");
-            if let Addition::Again(_, clashes) = addition {
-                let page = &open.buffer[open.page as usize * PAGE..][..PAGE];
-                if page::unsealed(page, open.end, open.objects).any(|record| clashes(&page[record.key])) {
-                    return None;
-                }
-            }
             if open.push(addition) {
                 let page = open.segment * self.layout.pages_per_segment + open.page;
-                let holds = &self.appends[open.segment as usize];
-                holds.fetch_add(1, Ordering::Relaxed);
-                return Some(Place { page, moment: self.moment(), holds });
+                return Some(Place { page, moment: self.moment(), epoch });
             }
             open.seal_page(&self.layout, self.moment());
             if open.page + 1 < self.layout.pages_per_segment {
@@ -250,8 +256,7 @@ impl Log {
         };
         let sealed = state.sealed.iter().find(|sealed| sealed.segment == segment);
         let underway = sealed.is_some_and(|sealed| matches!(sealed.phase, Phase::Waiting | Phase::Writing));
-        // Acquire: with `Place::drop`, the entry was published.
-        if underway || self.appends[segment as usize].load(Ordering::Acquire) != 0 {
+        if underway {
             return None;
         }
         Some(Tail { segment, buffer: sealed.map(|sealed| Arc::clone(&sealed.buffer)), failed: failed.is_some() })
@@ -282,6 +287,19 @@ impl Log {
         let buffers = state.sealed.len() + usize::from(state.open.is_some());
         let writing = state.sealed.iter().filter(|sealed| sealed.phase == Phase::Writing).count();
         (state.free.len(), (buffers + writing) * self.segment_bytes())
+    }
+
+    /// Takes up a log that lies on flash: its segments with the moments of their first pages, and the clock.
+    pub fn restore(&self, segments: &[(u32, u64)], moment: u64) {
+        let mut state = self.state();
+        let mut segments = segments.to_vec();
+        segments.sort_unstable_by_key(|&(_, first)| first);
+        state.filled = segments.iter().map(|&(segment, _)| segment).collect();
+        for &(segment, first) in &segments {
+            self.first[segment as usize].store(first, Ordering::Release);
+            state.free.retain(|&free| free != segment);
+        }
+        self.moment.store(moment, Ordering::Relaxed);
     }
 
     /// Whether a page may have entries.

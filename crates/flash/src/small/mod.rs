@@ -16,7 +16,7 @@
 //! | `choose` | pure decisions: which objects move, get another life, end |
 //! | `reclaim` | the log's end, and sets to be mended |
 //! | `moving` | pages are composed and written |
-//! | `recover` | what RAM knows, from flash or from a checkpoint |
+//! | `recover` | what RAM knows, from flash |
 //!
 //! Threads: [`SmallStore::lookup`], `remove`, `is_current`, `could_exist` never wait for the device; `insert` neither. What
 //! waits is [`SmallStore::maintain`]. The protocol is in `docs/concurrency.md`.
@@ -30,6 +30,7 @@ mod moving;
 mod options;
 mod page;
 mod reclaim;
+mod recover;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -37,18 +38,19 @@ mod tests;
 pub use lookup::Lookup;
 pub use options::Options;
 pub use page::{PAGE, RECORD_MOST, record_bytes};
+pub use recover::Recovered;
 pub use stats::{Counts, Stats};
 
 use crate::Error;
 use crate::device::Device;
 use crate::object::{Found, Key, KeyHash, Object, Token};
 use group::{Entry, Group, SETS, Totals};
-use log::{Addition, Log};
+use log::{Addition, Log, Place};
 use options::Division;
 use stats::Counters;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Tokens of objects in sets' pages; others name a place in the log.
@@ -66,8 +68,6 @@ pub enum Dropped {
     Memory,
     /// Its set has too many objects in the log.
     Crowded,
-    /// A flush came between.
-    Flushed,
 }
 
 /// The small objects in one area of a device.
@@ -82,8 +82,6 @@ struct Shared {
     division: Division,
     groups: Box<[Mutex<Group>]>,
     log: Log,
-    /// Counts flushes.
-    epoch: AtomicU32,
     counters: Counters,
     page_objects: AtomicU64,
     log_objects: AtomicU64,
@@ -117,7 +115,6 @@ impl SmallStore {
             division,
             groups,
             log,
-            epoch: AtomicU32::new(0),
             counters: Counters::default(),
             page_objects: AtomicU64::new(0),
             log_objects: AtomicU64::new(0),
@@ -144,7 +141,6 @@ impl SmallStore {
                 Dropped::Busy => &counters.dropped_busy,
                 Dropped::Memory => &counters.dropped_memory,
                 Dropped::Crowded => &counters.dropped_crowded,
-                Dropped::Flushed => &counters.dropped_flushed,
             });
             self.remove(object.key.hash);
         }
@@ -164,7 +160,7 @@ impl SmallStore {
     }
 
     /// From now on no lookup finds an object with this hash, also none that is under way. Says whether flash may hold one;
-    /// then a recovery must be told of the removal, with the [`SmallStore::moment`] read after it.
+    /// then a recovery must be told of the removal, with the [`SmallStore::next_order`] read after it.
     pub fn remove(&self, hash: KeyHash) -> bool {
         let (mut group, set) = self.shared.locked(self.shared.division.shape.set(hash));
         self.shared.remove(&mut group, set, hash)
@@ -187,16 +183,10 @@ impl SmallStore {
         }
     }
 
-    /// All objects are gone, also for lookups under way. A recovery must be told of it, with the [`SmallStore::moment`] read
-    /// after it.
+    /// All objects are gone, also for lookups under way. A recovery must be told of it, with the [`SmallStore::next_order`]
+    /// read after it.
     pub fn flush(&self) {
-        // Release: with `Shared::locked`; who sees an operation after the flush sees the flush.
-        self.shared.epoch.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// The store's clock: what was written to flash before a removal has no greater moment than the one read after it.
-    pub fn moment(&self) -> u64 {
-        self.shared.log.moment()
+        self.shared.log.flush();
     }
 
     /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and again; of
@@ -256,7 +246,7 @@ impl Shared {
         let group = self.groups[set as usize / SETS].lock().expect("no thread panics with a group");
         let before = group.totals(&self.division.shape);
         let mut locked = Locked { shared: self, group, before };
-        let epoch = self.epoch.load(Ordering::Acquire);
+        let epoch = self.log.epoch();
         if locked.epoch != epoch {
             locked.clear(epoch);
         }
@@ -265,8 +255,7 @@ impl Shared {
 
     fn index_bytes(&self) -> usize {
         let segments = self.division.log.segments as usize;
-        let fixed = self.groups.len() * size_of::<Mutex<Group>>()
-            + segments * (size_of::<AtomicU64>() + size_of::<AtomicU32>());
+        let fixed = self.groups.len() * size_of::<Mutex<Group>>() + segments * size_of::<AtomicU64>();
         fixed + self.group_bytes.load(Ordering::Relaxed) as usize
     }
 
@@ -278,33 +267,32 @@ impl Shared {
         if self.index_bytes() >= self.options.index_bytes {
             return Err(Dropped::Memory);
         }
-        let epoch = self.epoch.load(Ordering::Acquire);
-        let place = self.log.append(&Addition::New(object, bytes)).ok_or(Dropped::Busy)?;
         let shape = &self.division.shape;
         let hash = object.key.hash;
         let (mut group, set) = self.locked(shape.set(hash));
-        if group.epoch != epoch {
-            return Err(Dropped::Flushed);
-        }
-        if !self.publish(&mut group, set, hash, place.page) {
+        if group.len(set) == usize::from(u8::MAX) {
             return Err(Dropped::Crowded);
         }
+        let place = self.log.append(&Addition::New(object, bytes)).ok_or(Dropped::Busy)?;
+        self.publish(&mut group, set, hash, place);
         Counters::one(&self.counters.inserted);
         Counters::add(&self.counters.inserted_bytes, bytes);
         Ok(Token(place.moment))
     }
 
-    /// Makes an object in the log the newest of its key.
-    fn publish(&self, group: &mut Group, set: usize, hash: KeyHash, page: u32) -> bool {
-        let shape = &self.division.shape;
-        let tag = shape.tag(hash);
-        let twin = group
-            .entries(shape, set)
-            .position(|entry| matches!(entry, Entry::Object { page: p, tag: t, .. } if (p, t) == (page, tag)));
-        if let Some(index) = twin {
-            group.remove(shape, set, index);
+    /// Makes an object that was appended under the same lock the newest of its key.
+    fn publish(&self, group: &mut Group, set: usize, hash: KeyHash, place: Place) {
+        if group.epoch != place.epoch {
+            group.clear(place.epoch);
         }
-        group.push(shape, set, Entry::Object { page, hit: false, tag })
+        let page = place.page;
+        let shape = &self.division.shape;
+        if let Some(twin) = self.entry_at(group, set, hash, page) {
+            group.remove(shape, set, twin);
+        }
+        let tag = shape.tag(hash);
+        let pushed = group.push(shape, set, Entry::Object { page, hit: false, tag });
+        assert!(pushed, "there was room");
     }
 
     /// What a lookup would look at first; entries of these pages are known to be another key's.

@@ -11,11 +11,11 @@
 //! The order in which objects have a claim to room: those of the log, newest first; those of the page that were hit; the
 //! others as they lie. So what was hit is kept once over what was not. What finds no room hides older versions as well.
 
+use super::Shared;
 use super::group::{Entry, Group, Move, SETS};
 use super::log::{Tail, is_expected};
 use super::page::{self, Header, PAGE, Record, Writer};
 use super::stats::Counters;
-use super::{Newest, Shared};
 use crate::device::{Buffer, Direction, Outcome, Request};
 use crate::object::{KeyHash, is_past};
 use std::sync::Arc;
@@ -75,6 +75,12 @@ impl Shared {
 
     fn begin_move(&self, number: u32) -> Option<Job> {
         let (mut group, set) = self.locked(number);
+        // Read under the lock: what is removed later has this moment or a later one. What was flushed is in no page that is
+        // newer than the flush.
+        let (moment, epoch) = self.log.moment_and_epoch();
+        if group.epoch != epoch {
+            group.clear(epoch);
+        }
         let nothing = group.len(set) == 0 && !group.is_unclean(set);
         if nothing || group.move_of(set).is_some() {
             return None;
@@ -86,8 +92,6 @@ impl Shared {
         let old = (group.objects(set) != 0).then(|| Buffer::zeroed(PAGE));
         let hits = group.hits(shape, set).to_vec();
         let generation = group.generation(set).wrapping_add(1);
-        // Read under the lock: what is removed later is removed at this moment or a later one.
-        let moment = self.log.moment();
         Some(Job { number, moment, generation, entries, hits, old, log: Vec::new() })
     }
 
@@ -295,18 +299,6 @@ impl Shared {
         group
             .entries(shape, set)
             .position(|entry| matches!(entry, Entry::Object { page, tag, .. } if (page, tag) == wanted))
-    }
-
-    /// Puts an object's other place in the log in the place of its old one. Says whether it was still the newest.
-    pub(super) fn swap_entry(&self, hash: KeyHash, old: u32, new: u32) -> bool {
-        let (mut group, set) = self.locked(self.division.shape.set(hash));
-        match self.newest(&group, set, hash, &[]) {
-            Newest::Log { index, page } if page == old => {
-                group.remove(&self.division.shape, set, index);
-                self.publish(&mut group, set, hash, new)
-            }
-            _ => false,
-        }
     }
 }
 

@@ -201,11 +201,6 @@ impl Record {
 pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Record> + '_ {
     let objects = usize::from(u16::from_le_bytes([page[20], page[21]])).min(OBJECTS_MOST);
     let end = usize::from(u16::from_le_bytes([page[22], page[23]])).min(PAGE);
-    unsealed(page, end, objects)
-}
-
-/// The records of a page that has no header yet.
-pub(crate) fn unsealed(page: &[u8], end: usize, objects: usize) -> impl Iterator<Item = Record> + '_ {
     let mut at = HEADER;
     (0..objects).map_while(move |_| {
         let record = Record::read(page, at, end)?;

@@ -1,11 +1,11 @@
 //! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a time.
 
-use super::Shared;
 use super::choose::{Fate, fate};
 use super::group::Entry;
 use super::log::{Addition, Tail, is_expected};
 use super::page::{self, Header, PAGE, Writer};
 use super::stats::Counters;
+use super::{Newest, Shared};
 use crate::device::{Buffer, Direction, Outcome, Request};
 use crate::object::{KeyHash, is_past};
 use std::ops::Range;
@@ -17,8 +17,8 @@ const SPARE_SEGMENTS: usize = 3;
 /// What the upkeep remembers.
 #[derive(Default)]
 pub(super) struct Upkeep {
-    /// Which of the two marks is written next.
-    mark: u32,
+    /// Which of the two marks is written next: never the newest, of which a torn write would leave nothing.
+    pub mark: u32,
 }
 
 /// An object at the log's end whose entry has not ended.
@@ -198,21 +198,19 @@ impl Shared {
     fn readmit(&self, tail: &Tail, candidate: &Candidate) -> bool {
         let buffer = tail.buffer.as_ref().expect("it was read");
         let page = page_of(buffer, candidate.page % self.log.layout.pages_per_segment);
-        let shape = &self.division.shape;
-        let twin = (candidate.set, shape.tag(candidate.hash));
-        let clashes = |key: &[u8]| {
-            let hash = KeyHash::of(key);
-            (shape.set(hash), shape.tag(hash)) == twin
-        };
-        let record = &page[candidate.record.clone()];
-        let Some(place) = self.log.append(&Addition::Again(record, &clashes)) else {
+        let (mut group, set) = self.locked(candidate.set);
+        match self.newest(&group, set, candidate.hash, &[]) {
+            Newest::Log { page, .. } if page == candidate.page => {}
+            _ => return false,
+        }
+        let Some(place) = self.log.append(&Addition::Again(&page[candidate.record.clone()], group.epoch)) else {
             return false;
         };
-        let swapped = self.swap_entry(candidate.hash, candidate.page, place.page);
-        if swapped {
-            Counters::one(&self.counters.readmitted);
-        }
-        swapped
+        let old = self.entry_at(&group, set, candidate.hash, candidate.page).expect("it is the newest");
+        group.remove(&self.division.shape, set, old);
+        self.publish(&mut group, set, candidate.hash, place);
+        Counters::one(&self.counters.readmitted);
+        true
     }
 
     /// Notes on flash that nothing before a moment is in the log, before entries end whose objects still lie there. Says

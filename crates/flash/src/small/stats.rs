@@ -38,8 +38,6 @@ counters! {
     dropped_memory,
     /// Objects refused: their set has as many entries as a byte counts.
     dropped_crowded,
-    /// Objects refused: a flush came between.
-    dropped_flushed,
     /// Lookups.
     lookups,
     /// Hits in the log.

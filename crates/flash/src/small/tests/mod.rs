@@ -2,6 +2,7 @@
 
 mod basic;
 mod model;
+mod restart;
 mod stress;
 
 use super::{Dropped, Lookup, Options, SmallStore};

@@ -1,0 +1,288 @@
+//! After a restart: what RAM knows, from all pages on flash.
+//!
+//! What is found is what had been in the store, less what the caller says is gone; nothing that had ended comes back:
+//! - a set's page has what it was composed of, but for what was removed at its order or later;
+//! - an object of the log counts if its page is newer than its set's page: otherwise it is in that or ended;
+//! - the log has nothing from before the marks.
+//!
+//! The caller logs, before it answers, each [`SmallStore::remove`] and `remove_if` that says true: the hash, with
+//! [`SmallStore::next_order`] read afterwards; and keeps for ever that of the last flush. An insert of another value than flash
+//! holds follows a removal. Records can be forgotten by [`SmallStore::removals`]. That holds for what was written and
+//! completed; who loses power without a sync starts with an empty store.
+//!
+//! A page that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it. So it is
+//! overwritten: a set's page by the upkeep, and until then each removal from the set says true; a page of the log at once, and
+//! if that fails there is no recovery.
+
+use super::group::{Entry, SETS, Shape};
+use super::options::MARKS;
+use super::page::{self, Header, PAGE};
+use super::{Options, Shared, SmallStore};
+use crate::Error;
+use crate::device::{self, Buffer, Device, Direction};
+use crate::large::{Known, Removal};
+use crate::object::{KeyHash, is_past};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Pages that are read at once, and how many such reads.
+const PAGES: u32 = 64;
+const READS: usize = 8;
+
+/// What a restart found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    pub objects: u64,
+    /// Pages that could not be read, or were damaged.
+    pub pages_damaged: u64,
+    /// Objects on flash that are known to be gone.
+    pub objects_gone: u64,
+}
+
+/// What a page on flash turned out to be.
+enum Seen<'a> {
+    Blank,
+    Damaged,
+    Whole(Header, &'a [u8]),
+}
+
+/// An object of the log.
+struct Logged {
+    moment: u64,
+    page: u32,
+    hash: KeyHash,
+    expired: bool,
+}
+
+struct Scan<'a> {
+    shared: &'a Shared,
+    now: u32,
+    flushed: u64,
+    gone: HashMap<(u32, u64), u64>,
+    /// Of each set, the moment of its page.
+    moments: Vec<u64>,
+    latest: u64,
+    recovered: Recovered,
+}
+
+impl SmallStore {
+    /// The store as it was, in the same area, with the same options. Reads all of the area. Of `known`, a checkpoint is of no use.
+    ///
+    /// # Errors
+    ///
+    /// As [`SmallStore::new`]; and [`Error::Transfer`] when what must not be found another time cannot be overwritten. Then
+    /// only a start with another salt is safe.
+    pub fn recover(
+        device: Arc<dyn Device>,
+        area: Range<u64>,
+        options: Options,
+        known: &Known,
+        now: u32,
+    ) -> Result<(Self, Recovered), Error> {
+        let store = Self::new(device, area, options)?;
+        let shape = &store.shared.division.shape;
+        let mut gone = HashMap::new();
+        for removal in &known.removals {
+            let order: &mut u64 = gone.entry((shape.set(removal.hash), shape.mark(removal.hash))).or_default();
+            *order = removal.order.max(*order);
+        }
+        let latest = gone.values().copied().max().unwrap_or(0).max(known.flushed);
+        let moments = vec![0; shape.sets as usize];
+        let recovered = Recovered::default();
+        let mut scan = Scan { shared: &store.shared, now, flushed: known.flushed, gone, moments, latest, recovered };
+        scan.sets();
+        scan.log()?;
+        let mut recovered = scan.recovered;
+        recovered.objects = store.stats().objects();
+        Ok((store, recovered))
+    }
+
+    /// The order that no object on flash has yet: for the record of a removal, read after it.
+    pub fn next_order(&self) -> u64 {
+        self.shared.log.moment() + 1
+    }
+
+    /// All removals that a recovery must still be told of, one or the other hash standing for the one that was removed. Says
+    /// whether they stand for all earlier records: no, while a set waits to be overwritten. Who then forgets earlier records
+    /// writes new removals elsewhere before this call, and has the device sync after it.
+    pub fn removals(&self, mut each: impl FnMut(Removal)) -> bool {
+        let shape = &self.shared.division.shape;
+        let mut clean = true;
+        for index in 0..shape.groups() {
+            let (group, _) = self.shared.locked((index * SETS) as u32);
+            clean &= !group.has_unclean();
+            let order = self.next_order();
+            for set in 0..SETS {
+                for entry in group.entries(shape, set) {
+                    if let Entry::Tombstone { mark } = entry {
+                        each(Removal { hash: shape.hash_of(index * SETS + set, mark), order });
+                    }
+                }
+            }
+        }
+        clean
+    }
+}
+
+impl Shape {
+    /// A hash with this set and mark.
+    fn hash_of(&self, set: usize, mark: u64) -> KeyHash {
+        let marks = u128::from(self.mark(KeyHash(u64::MAX))) + 1;
+        let first = ((set as u128) << 64).div_ceil(u128::from(self.sets)).next_multiple_of(marks);
+        KeyHash(first as u64 | mark)
+    }
+}
+
+impl Scan<'_> {
+    /// Calls `each` with pages, by their number.
+    fn pages(&mut self, numbers: Range<u32>, mut each: impl FnMut(&mut Self, u32, Seen<'_>)) {
+        let starts: Vec<u32> = numbers.clone().step_by(PAGES as usize).collect();
+        for window in starts.chunks(READS) {
+            let bytes = |&start: &u32| (numbers.end - start).min(PAGES) as usize * PAGE;
+            let reads = window.iter().map(|start| (Direction::Read, *start, Buffer::zeroed(bytes(start))));
+            let read = self.shared.transfer(reads.collect());
+            for (&start, buffer) in window.iter().zip(read) {
+                match buffer {
+                    Some(buffer) => {
+                        let pages = buffer.chunks_exact(PAGE).zip(start..);
+                        pages.for_each(|(bytes, number)| self.see(number, Some(bytes), &mut each));
+                    }
+                    None => (start..numbers.end.min(start + PAGES)).for_each(|number| {
+                        let one = self.shared.transfer(vec![(Direction::Read, number, Buffer::zeroed(PAGE))]).remove(0);
+                        self.see(number, one.as_deref(), &mut each);
+                    }),
+                }
+            }
+        }
+    }
+
+    fn see(&mut self, number: u32, bytes: Option<&[u8]>, each: &mut impl FnMut(&mut Self, u32, Seen<'_>)) {
+        let seen = match bytes {
+            Some(bytes) => match page::open(bytes, self.shared.options.salt) {
+                Some(header) if header.number == number => Seen::Whole(header, bytes),
+                _ if bytes.iter().all(|&byte| byte == 0) => Seen::Blank,
+                _ => Seen::Damaged,
+            },
+            None => Seen::Damaged,
+        };
+        match seen {
+            Seen::Damaged => self.recovered.pages_damaged += 1,
+            Seen::Whole(header, _) => self.latest = self.latest.max(header.moment),
+            Seen::Blank => {}
+        }
+        each(self, number, seen);
+    }
+
+    fn sets(&mut self) {
+        let first = self.shared.division.first_set;
+        let sets = self.shared.division.shape.sets;
+        self.pages(first..first + sets, |scan, number, seen| scan.set(number - first, seen));
+    }
+
+    fn set(&mut self, number: u32, seen: Seen<'_>) {
+        let (shared, shape) = (self.shared, &self.shared.division.shape);
+        let (mut group, set) = shared.locked(number);
+        match seen {
+            Seen::Blank => {}
+            Seen::Damaged => {
+                // What its objects in the log became cannot be told.
+                self.moments[number as usize] = u64::MAX;
+                group.set_unclean(set, true);
+                shared.enqueue(&mut group, number);
+            }
+            Seen::Whole(header, _) if header.moment < self.flushed => group.set_generation(set, header.generation),
+            Seen::Whole(header, bytes) => {
+                self.moments[number as usize] = header.moment;
+                let hashes: Vec<KeyHash> = page::records(bytes).map(|record| record.hash(bytes)).collect();
+                group.set_page(shape, set, header.generation, &hashes);
+                for hash in hashes {
+                    if self.is_gone(number, hash, header.moment) {
+                        self.recovered.objects_gone += 1;
+                        shared.remove(&mut group, set, hash);
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_gone(&self, number: u32, hash: KeyHash, moment: u64) -> bool {
+        let removed = self.gone.get(&(number, self.shared.division.shape.mark(hash)));
+        moment < self.flushed || removed.is_some_and(|&order| moment < order)
+    }
+
+    fn log(&mut self) -> Result<(), Error> {
+        let layout = self.shared.log.layout;
+        let skipped = u64::from(layout.pages_per_segment) * (layout.buffers as u64 + 2);
+        let Some(first) = layout.first_block else {
+            self.shared.log.restore(&[], self.latest + skipped);
+            return Ok(());
+        };
+        let (mut oldest, mut newest_mark) = (0, 0);
+        self.pages(0..first, |_, number, seen| match seen {
+            Seen::Whole(header, _) if header.moment > oldest => (oldest, newest_mark) = (header.moment, number),
+            _ => {}
+        });
+        self.shared.upkeep.lock().expect("nobody else has the store").mark = (newest_mark + 1) % MARKS;
+        let mut firsts = vec![0; layout.segments as usize];
+        let (mut objects, mut damaged) = (Vec::new(), Vec::new());
+        let pages = layout.pages_per_segment;
+        self.pages(first..first + layout.segments * pages, |scan, number, seen| match seen {
+            Seen::Blank => {}
+            Seen::Damaged => damaged.push(number),
+            Seen::Whole(header, bytes) => {
+                let page = number - first;
+                let begun = header.moment.saturating_sub(u64::from(page % pages));
+                if begun >= oldest.max(1) {
+                    let segment = &mut firsts[(page / pages) as usize];
+                    *segment = begun.max(*segment);
+                    scan.logged(page, header.moment, bytes, &mut objects);
+                }
+            }
+        });
+        for number in damaged {
+            device::write(&*self.shared.device, self.shared.offset(number), Buffer::zeroed(PAGE))?;
+        }
+        let segments: Vec<(u32, u64)> = (0..).zip(firsts.iter().copied()).filter(|&(_, begun)| begun != 0).collect();
+        self.shared.log.restore(&segments, self.latest + skipped);
+        // Pages of a segment's life before are in none of its sets' pages, and ended.
+        objects
+            .retain(|object| self.shared.log.header(object.page).is_some_and(|header| header.moment == object.moment));
+        objects.sort_by_key(|object| object.moment);
+        objects.iter().for_each(|object| self.restore(object));
+        Ok(())
+    }
+
+    fn logged(&self, page: u32, moment: u64, bytes: &[u8], objects: &mut Vec<Logged>) {
+        let shape = &self.shared.division.shape;
+        for record in page::records(bytes) {
+            let hash = record.hash(bytes);
+            let number = shape.set(hash);
+            let last = self.shared.tagged(number, shape.tag(hash), bytes);
+            if moment > self.moments[number as usize] && last.is_some_and(|(_, last)| last == record) {
+                objects.push(Logged { moment, page, hash, expired: is_past(record.expiry, self.now) });
+            }
+        }
+    }
+
+    fn restore(&mut self, object: &Logged) {
+        let (shared, shape) = (self.shared, &self.shared.division.shape);
+        let number = shape.set(object.hash);
+        let (mut group, set) = shared.locked(number);
+        let gone = self.is_gone(number, object.hash, object.moment);
+        self.recovered.objects_gone += u64::from(gone);
+        if object.moment < self.flushed {
+            return;
+        }
+        // A tombstone stays even if it hides nothing in RAM: with it goes the caller's record.
+        let entry = if gone || object.expired {
+            Entry::Tombstone { mark: shape.mark(object.hash) }
+        } else {
+            Entry::Object { page: object.page, hit: false, tag: shape.tag(object.hash) }
+        };
+        let room = entry.is_object() || group.tombstones() < usize::from(shared.options.tombstones_per_group);
+        if !room || !group.push(shape, set, entry) {
+            shared.void_failed(&mut group, set, number);
+        }
+    }
+}

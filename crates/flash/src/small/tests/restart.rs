@@ -1,0 +1,154 @@
+//! Crashes at random writes, and what comes back: never what was removed, overwritten, flushed or damaged.
+
+use super::super::{Options, SmallStore};
+use super::{Random, get, put, store_on};
+use crate::device::{Delivery, Device, Faulty};
+use crate::large::{Known, Removal};
+use crate::object::KeyHash;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+const KEYS: u64 = 3000;
+
+struct World {
+    random: Random,
+    device: Arc<Faulty>,
+    options: Options,
+    store: SmallStore,
+    known: Known,
+    map: HashMap<u64, Vec<u8>>,
+    hits: usize,
+}
+
+fn hash_of(key: u64) -> KeyHash {
+    KeyHash::of(&key.to_le_bytes())
+}
+
+impl World {
+    fn new(seed: u64, options: Options) -> Self {
+        let device = Arc::new(Faulty::new(1 << 20, seed, Delivery::AtOnce));
+        let store = store_on(Arc::clone(&device) as Arc<dyn Device>, options.clone());
+        let (known, map) = (Known::default(), HashMap::new());
+        Self { random: Random(seed), device, options, store, known, map, hits: 0 }
+    }
+
+    fn remove(&mut self, key: u64) {
+        if self.store.remove(hash_of(key)) {
+            self.known.removals.push(Removal { hash: hash_of(key), order: self.store.next_order() });
+        }
+        self.map.remove(&key);
+    }
+
+    fn step(&mut self) {
+        let key = self.random.below(KEYS) * self.random.below(KEYS) / KEYS;
+        match self.random.below(1000) {
+            0..600 => {
+                self.remove(key);
+                let value = self.random.next().to_le_bytes().repeat(1 + self.random.below(40) as usize);
+                if put(&self.store, &key.to_le_bytes(), &value, 0, 1).is_ok() {
+                    self.map.insert(key, value);
+                }
+            }
+            600..700 => self.remove(key),
+            700..998 => self.store.maintain(1),
+            998 => {
+                let mut removals = Vec::new();
+                if self.store.removals(|removal| removals.push(removal)) {
+                    self.known.removals = removals;
+                }
+            }
+            _ => {
+                if self.random.below(20) == 0 {
+                    self.store.flush();
+                    self.known.flushed = self.store.next_order();
+                    self.map.clear();
+                }
+            }
+        }
+        self.device.sync().unwrap();
+    }
+
+    fn look_at_all(&mut self) -> usize {
+        let mut hits = 0;
+        for key in 0..KEYS {
+            if let Some((value, _)) = get(&self.store, &key.to_le_bytes(), 1) {
+                let kept = self.map.get(&key).unwrap_or_else(|| panic!("key {key} is gone, and came back"));
+                assert_eq!(&value, kept, "key {key} came back with another value");
+                hits += 1;
+            }
+        }
+        hits
+    }
+
+    /// Goes on until a write is cut off, and starts anew with what is on flash then.
+    fn crash(&mut self) {
+        self.device.cut_at(self.device.writes() + 1 + self.random.below(400));
+        while !self.device.is_cut() {
+            self.step();
+        }
+        self.device = Arc::new(self.device.power_cut(self.random.next()));
+        self.recover();
+        self.hits += self.look_at_all();
+    }
+
+    fn recover(&mut self) {
+        let device = Arc::clone(&self.device) as Arc<dyn Device>;
+        let area = 8192..device.capacity();
+        let (store, recovered) = SmallStore::recover(device, area, self.options.clone(), &self.known, 1).unwrap();
+        assert_eq!(recovered.objects, store.stats().objects());
+        store.verify();
+        self.store = store;
+    }
+}
+
+#[test]
+fn after_a_crash_nothing_comes_back_that_is_gone() {
+    for seed in 0..6u64 {
+        let log_percent = [10, 30, 0][seed as usize % 3];
+        let move_threshold = 1 + seed as u8 % 2;
+        let options = Options { log_percent, move_threshold, segment_bytes: 8192, salt: seed, ..Options::default() };
+        println!("seed {seed}, {options:?}");
+        let mut world = World::new(seed, options);
+        let crashes = 40;
+        (0..crashes).for_each(|_| world.crash());
+        assert!(world.hits > 200 * crashes, "{} hits", world.hits);
+    }
+}
+
+#[test]
+fn what_was_written_is_there_after_a_restart() {
+    let options = Options { move_threshold: 1, salt: 9, ..Options::default() };
+    let mut world = World::new(1, options);
+    for key in 0..1500u64 {
+        while put(&world.store, &key.to_le_bytes(), &[key as u8; 200], 0, 1).is_err() {
+            world.store.maintain(1);
+        }
+        world.map.insert(key, vec![key as u8; 200]);
+    }
+    world.remove(7);
+    world.store.seal(1);
+    let before = world.look_at_all();
+    world.recover();
+    let after = world.look_at_all();
+    // Those in the log page that was open when their set's page was written.
+    assert!(before == 1499 && after >= 1400, "{before} before, {after} after");
+    world.options.salt = 10;
+    world.recover();
+    assert_eq!(world.look_at_all(), 0, "another salt");
+}
+
+#[test]
+fn pages_that_cannot_be_read_stay_away() {
+    let mut world = World::new(2, Options { salt: 3, ..Options::default() });
+    (0..8000).for_each(|_| world.step());
+    world.store.seal(1);
+    let bytes = world.device.capacity();
+    (0..60).for_each(|i| world.device.flip(8192 + (i * 13_007) % (bytes - 8192), 3));
+    world.recover();
+    let some = world.look_at_all();
+    assert!(some > 100, "{some}");
+    (0..60).for_each(|i| world.device.flip(8192 + (i * 13_007) % (bytes - 8192), 3));
+    world.known.removals.clear();
+    assert_eq!(world.look_at_all(), some);
+    world.store.verify();
+}
