@@ -18,6 +18,7 @@ use crate::device::{BLOCK, Buffer, Direction, Outcome, Request};
 use crate::object::is_past;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// So much is copied at once while readers of the buffer wait.
 const COPY_BYTES: usize = 256 << 10;
@@ -160,17 +161,19 @@ impl LargeLog {
 
     /// Begins the life of a region.
     fn open(&self, now: u32) -> Result<Open, Full> {
-        let mut books = self.books();
-        if books.free_slots.is_empty() {
-            return Err(Full::Buffers);
-        }
-        let region = books.free.pop_front().ok_or(Full::Regions)?;
-        let slot = books.free_slots.pop().expect("it was looked at");
-        let sequence = books.next_sequence;
-        books.next_sequence += 1;
+        let (region, slot, sequence) = {
+            let mut books = self.books();
+            if books.free_slots.is_empty() {
+                return Err(Full::Buffers);
+            }
+            let region = books.free.pop_front().ok_or(Full::Regions)?;
+            let slot = books.free_slots.pop().expect("it was looked at");
+            books.next_sequence += 1;
+            (region, slot, books.next_sequence - 1)
+        };
         let buffer = Buffer::zeroed(self.geometry.region_bytes);
         *self.slots[usize::from(slot)].write().unwrap() = Some(Staged { region, sequence, buffer });
-        self.regions[region as usize].begin(sequence, slot, self.tick.load(std::sync::atomic::Ordering::Relaxed));
+        self.regions[region as usize].begin(sequence, slot, self.tick.load(Relaxed));
         Ok(Open {
             region,
             sequence,

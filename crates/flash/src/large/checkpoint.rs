@@ -145,7 +145,7 @@ impl LargeLog {
         let start = area.start + BLOCK as u64;
         let mut source = Source::new(&*self.device, start, header.body_bytes, self.options.identity);
         for region in &self.regions {
-            let bytes = source.take(REGION_BYTES)?;
+            let bytes: [u8; REGION_BYTES] = source.take()?;
             let mut reader = Reader { bytes: &bytes, at: 0 };
             let (sequence, lowest_order) = (reader.u64(), reader.u64());
             let life = Life { sequence, lowest_order, latest_expiry: reader.u32(), objects: reader.u32() };
@@ -153,9 +153,9 @@ impl LargeLog {
             region.set_state(State::saved(bytes[REGION_BYTES - 1])?);
         }
         for shard in 0..SHARDS as u8 {
-            let count = Reader { bytes: &source.take(size_of::<u32>())?, at: 0 }.u32();
+            let count = u32::from_le_bytes(source.take()?);
             for _ in 0..count {
-                let bytes = source.take(OBJECT_BYTES)?;
+                let bytes: [u8; OBJECT_BYTES] = source.take()?;
                 let tag = Reader { bytes: &bytes, at: 0 }.u32();
                 let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
                 let place = Place::from_words([word(4), word(6), word(8)]);
@@ -269,15 +269,16 @@ impl<'a> Source<'a> {
         Self { device, offset, left: bytes, piece: Vec::new(), at: 0, checksum: identity }
     }
 
-    fn take(&mut self, count: usize) -> Option<Vec<u8>> {
-        let mut taken = Vec::with_capacity(count);
-        while taken.len() < count {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (mut taken, mut count) = ([0; N], 0);
+        while count < N {
             if self.at == self.piece.len() {
                 self.read()?;
             }
-            let wanted = (count - taken.len()).min(self.piece.len() - self.at);
-            taken.extend_from_slice(&self.piece[self.at..self.at + wanted]);
+            let wanted = (N - count).min(self.piece.len() - self.at);
+            taken[count..count + wanted].copy_from_slice(&self.piece[self.at..self.at + wanted]);
             self.at += wanted;
+            count += wanted;
         }
         Some(taken)
     }

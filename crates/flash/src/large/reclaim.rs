@@ -177,8 +177,9 @@ impl LargeLog {
             .one();
             let has_failed = cause == Cause::Failed;
             if self.options.discard && !has_failed {
-                let bytes = self.geometry.region_bytes as u64;
-                let result = self.device.discard(self.geometry.offset(region), bytes);
+                // But for the mark of death: a drive may give back what was there before.
+                let (offset, bytes) = (self.geometry.offset(region), self.geometry.region_bytes as u64);
+                let result = self.device.discard(offset + BLOCK as u64, bytes - BLOCK as u64);
                 self.counters.discard_errors.add(u64::from(result.is_err()));
             }
             let mut books = self.books();

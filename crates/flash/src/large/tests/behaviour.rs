@@ -144,6 +144,19 @@ fn a_device_that_does_not_keep_up_costs_inserts_not_time() {
 }
 
 #[test]
+fn an_insert_waits_for_a_buffer_as_long_as_it_may() {
+    let device = Arc::new(Faulty::new(32 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
+    let options = Options { patience: std::time::Duration::from_secs(60), ..small() };
+    let log = on(device.clone(), options);
+    std::thread::scope(|scope| {
+        let _stop = served(scope, &*device);
+        assert!((0..20).all(|i| insert(&log, i, &value(i, i, 50_000), 0, 1).is_ok()));
+    });
+    assert_eq!(log.stats().dropped_behind, 0);
+    log.verify();
+}
+
+#[test]
 fn reads_that_the_device_has_no_room_for_are_misses() {
     let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());

@@ -3,7 +3,7 @@
 use super::super::options::Options;
 use super::super::{Reclaim, Reinsertion};
 use super::*;
-use crate::device::{Delivery, Faults, Faulty};
+use crate::device::{Buffer, Delivery, Faults, Faulty, read};
 use ebbtide_testkit::Random;
 
 /// Inserts so many objects of 16 KiB, three to a region, and says which are there.
@@ -81,6 +81,26 @@ fn a_share_is_written_again_at_most_half_of_a_region() {
     assert_eq!(kept(0), 0.0);
     assert!((0.1..0.4).contains(&kept(25)), "{}", kept(25));
     assert!((0.3..=0.5).contains(&kept(100)), "{}", kept(100));
+}
+
+#[test]
+fn the_device_is_told_of_reclaimed_regions_if_it_shall_be() {
+    let changed = |discard| {
+        let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+        let log = on(device.clone(), Options { discard, ..small() });
+        for i in 0..14 {
+            insert(&log, i, &value(i, i, 60_000), 0, 1).unwrap();
+        }
+        log.seal_all(1);
+        let second = |region: u64| read(&*device, region * REGION_BYTES as u64 + 4096, Buffer::zeroed(4096)).unwrap();
+        let before: Vec<_> = (0..14).map(second).collect();
+        log.flush();
+        log.maintain(1);
+        log.verify();
+        (0..14).filter(|&region| second(region)[..] != before[region as usize][..]).count()
+    };
+    assert_eq!(changed(false), 0);
+    assert!(changed(true) > 3);
 }
 
 #[test]
