@@ -193,6 +193,27 @@ fn lost_writes_are_misses() {
 }
 
 #[test]
+fn a_region_that_still_holds_its_last_life_is_a_miss() {
+    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let log = on(device.clone(), small());
+    for life in 0..2 {
+        // The mark of death covers a block: the key lies behind it.
+        insert(&log, 0, &value(0, life, 9000), 0, 1).unwrap();
+        insert(&log, 1, &value(1, life, 3000), 0, 1).unwrap();
+        log.seal_all(1);
+        if life == 0 {
+            for i in 0..15 {
+                insert(&log, 10 + i, &value(i, i, 60_000), 0, 1).unwrap();
+            }
+            log.flush();
+            log.maintain(1);
+            device.set(Faults { lost_writes: 1, ..Faults::default() });
+        }
+    }
+    assert_eq!((get(&log, 1, 1), log.stats().misses_corrupt), (None, 1));
+}
+
+#[test]
 fn buffers_are_sealed_when_they_are_old() {
     let log = on_memory(16, Options { seal_seconds: 50, ..small() });
     insert(&log, 1, b"value", 0, 100).unwrap();

@@ -3,6 +3,7 @@
 mod behaviour;
 mod history;
 mod model;
+mod races;
 mod reclaim;
 mod restart;
 mod stress;

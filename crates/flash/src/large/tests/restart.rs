@@ -1,9 +1,10 @@
 //! Restarts: from a checkpoint, from footers, after crashes at any point.
 
+use super::super::format::RegionHeader;
 use super::super::options::Options;
 use super::super::{Known, LargeLog, Recovered, Reinsertion, Removal};
 use super::*;
-use crate::device::{BLOCK, Delivery, Faults, Faulty};
+use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read};
 use crate::{Error, KeyHash};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
@@ -133,6 +134,43 @@ fn the_later_version_counts_wherever_it_lies() {
 }
 
 #[test]
+fn versions_are_compared_though_their_regions_overlap() {
+    // In groups of expiry: key, group, in order. The first group's region is begun first.
+    for (inserts, last) in [(vec![(1, 0), (1, 1), (2, 0)], 1), (vec![(3, 0), (1, 1), (1, 0), (2, 1)], 2)] {
+        let device = device(1);
+        let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
+        for (i, (key, group)) in inserts.into_iter().enumerate() {
+            insert(&log, key, &value(key, i as u64, 3000), group * 500, 1).unwrap();
+        }
+        log.seal_all(1);
+        let (log, recovered) = recover(&device, &Known::default());
+        assert_eq!((get(&log, 1, 1), recovered.objects_gone), (Some(value(1, last, 3000)), 1));
+    }
+}
+
+#[test]
+fn of_concurrent_inserts_the_same_one_is_current_afterwards() {
+    for round in 0..20 {
+        let device = device(round);
+        let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let log = &log;
+                scope.spawn(move || {
+                    for i in 0..100 {
+                        insert(log, i % 2, &value(i % 2, thread * 1000 + i, 1000), thread as u32 * 300, 1).unwrap();
+                    }
+                });
+            }
+        });
+        let current = [0, 1].map(|number| get(&log, number, 1).unwrap());
+        log.seal_all(1);
+        let (log, _) = recover(&device, &Known::default());
+        assert_eq!([0, 1].map(|number| get(&log, number, 1).unwrap()), current);
+    }
+}
+
+#[test]
 fn another_identity_finds_nothing() {
     let device = device(1);
     filled(&device, 100).seal_all(1);
@@ -148,13 +186,20 @@ fn another_identity_finds_nothing() {
 fn a_region_that_cannot_be_read_stays_forgotten() {
     let device = device(1);
     filled(&device, 100).seal_all(1);
-    device.flip(REGION_BYTES as u64 + 20, 1);
-    let (log, recovered) = recover(&device, &Known::default());
-    assert_eq!(recovered.regions_damaged, 1);
-    let left = found(&log, 100);
-    assert!(left.len() < 100 && left.len() > 50);
-    device.flip(REGION_BYTES as u64 + 20, 1);
-    assert_eq!(found(&recover(&device, &Known::default()).0, 100), left);
+    let block = read(&*device, REGION_BYTES as u64, Buffer::zeroed(BLOCK)).unwrap();
+    let header = RegionHeader::decode(&block[..64], 7, 1).unwrap();
+    let mut left = all(100);
+    for (region, offset) in [(1, header.footer_offset + 33), (2, 20)] {
+        let damaged = (region * REGION_BYTES) as u64 + u64::from(offset);
+        device.flip(damaged, 1);
+        let (log, recovered) = recover(&device, &Known::default());
+        assert_eq!(recovered.regions_damaged, 1);
+        let now_left = found(&log, 100);
+        assert!(now_left.len() < left.len());
+        left = now_left;
+        device.flip(damaged, 1);
+        assert_eq!(found(&recover(&device, &Known::default()).0, 100), left);
+    }
     device.set(Faults { read_errors: 1, write_errors: 1, ..Faults::default() });
     assert!(LargeLog::recover(device.clone(), AREA, small(), &Known::default(), 1).is_err());
 }

@@ -1,0 +1,149 @@
+//! What happens while the log reads or writes, at a moment that the test chooses.
+
+use super::super::index::Identity;
+use super::super::options::Options;
+use super::super::{LargeLog, Reinsertion};
+use super::*;
+use crate::Error;
+use crate::device::{Account, Direction, Request};
+use std::sync::Mutex;
+
+type Event = Box<dyn FnOnce() + Send>;
+
+/// Memory that has something happen within one transfer.
+struct Eventful {
+    memory: Memory,
+    /// In which transfer, how many of its kind are passed over, what happens.
+    event: Mutex<Option<(Direction, usize, Event)>>,
+}
+
+impl Eventful {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { memory: Memory::new(16 * REGION_BYTES), event: Mutex::new(None) })
+    }
+
+    fn at_next(&self, direction: Direction, event: impl FnOnce() + Send + 'static) {
+        self.after(0, direction, event);
+    }
+
+    fn after(&self, transfers: usize, direction: Direction, event: impl FnOnce() + Send + 'static) {
+        *self.event.lock().unwrap() = Some((direction, transfers, Box::new(event)));
+    }
+}
+
+impl Device for Eventful {
+    fn capacity(&self) -> u64 {
+        self.memory.capacity()
+    }
+
+    fn submit(&self, request: Request) -> Result<(), Request> {
+        let is_due = |event: &mut (Direction, usize, Event)| {
+            let fits = event.0 == request.direction;
+            let is_due = fits && event.1 == 0;
+            event.1 -= usize::from(fits && !is_due);
+            is_due
+        };
+        let event = self.event.lock().unwrap().take_if(is_due);
+        if let Some((.., event)) = event {
+            event();
+        }
+        self.memory.submit(request)
+    }
+
+    fn wait_for_room(&self) {}
+
+    fn account(&self) -> &Account {
+        self.memory.account()
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _bytes: u64) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+/// What becomes of key 0 if it is hit, its region is reclaimed, and something happens while its copy is being made.
+fn while_it_is_copied(event: impl FnOnce(&Arc<LargeLog>) + Send + 'static) -> Option<Vec<u8>> {
+    let device = Eventful::new();
+    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..small() });
+    insert(&log, 0, b"old", 0, 1).unwrap();
+    get(&log, 0, 1);
+    for i in 1.. {
+        if log.stats().regions_free == 1 {
+            break;
+        }
+        insert(&log, i, &value(i, i, 60_000), 0, 1).unwrap();
+    }
+    let theirs = log.clone();
+    device.at_next(Direction::Read, move || event(&theirs));
+    insert(&log, 1000, &value(1000, 1, 60_000), 0, 1).unwrap();
+    log.maintain(1);
+    assert!(device.event.lock().unwrap().is_none(), "no copy was made");
+    log.verify();
+    get(&log, 0, 1)
+}
+
+#[test]
+fn a_copy_does_not_bring_back_what_went_meanwhile() {
+    assert_eq!(while_it_is_copied(|_| ()), Some(b"old".to_vec()));
+    assert_eq!(while_it_is_copied(|log| assert!(remove(log, 0))), None);
+    assert_eq!(while_it_is_copied(|log| log.flush()), None);
+    let overwrite = |log: &Arc<LargeLog>| {
+        insert(log, 0, b"new", 0, 1).unwrap();
+    };
+    assert_eq!(while_it_is_copied(overwrite), Some(b"new".to_vec()));
+}
+
+/// Inserts a value of three parts; something happens while the region of one of them is written.
+fn while_parts_are_written(
+    part: usize,
+    event: impl FnOnce(&Arc<LargeLog>) + Send + 'static,
+) -> Result<Inserted, Dropped> {
+    let device = Eventful::new();
+    let log = on(device.clone(), small());
+    let theirs = log.clone();
+    device.after(part, Direction::Write, move || event(&theirs));
+    let result = insert(&log, 1, &value(1, 1, 150_000), 0, 1);
+    assert_eq!(get(&log, 1, 1).is_some(), result.is_ok());
+    log.maintain(1);
+    log.verify();
+    result
+}
+
+#[test]
+fn an_insert_whose_region_is_reclaimed_meanwhile_is_none() {
+    assert!(while_parts_are_written(1, |_| ()).is_ok());
+    // Of another group and another writer's lock than the insert under way has.
+    let writer = |number| Identity::of(Key::new(&key(number)).hash).shard;
+    let turn = move |log: &Arc<LargeLog>| {
+        for i in (10..).filter(|&i| writer(i) != writer(1)) {
+            insert(log, i, &value(i, i, 60_000), 5000, 1).unwrap();
+            if log.stats().regions_evicted > 0 {
+                break;
+            }
+        }
+    };
+    assert_eq!(while_parts_are_written(1, turn).unwrap_err(), Dropped::Overtaken);
+}
+
+#[test]
+fn a_read_that_meets_the_next_life_of_its_region_is_a_miss() {
+    let device = Eventful::new();
+    let log = on(device.clone(), small());
+    insert(&log, 1, b"value", 0, 1).unwrap();
+    log.seal_all(1);
+    let theirs = log.clone();
+    device.at_next(Direction::Read, move || {
+        theirs.flush();
+        theirs.maintain(1);
+        for i in 10..40 {
+            insert(&theirs, i, &value(i, i, 60_000), 0, 1).unwrap();
+        }
+    });
+    assert_eq!(get(&log, 1, 1), None);
+    assert_eq!(log.stats().misses_gone, 1);
+    log.verify();
+}
