@@ -152,3 +152,23 @@ fn pages_that_cannot_be_read_stay_away() {
     assert_eq!(world.look_at_all(), some);
     world.store.verify();
 }
+
+#[test]
+fn what_ram_forgot_does_not_come_back_once_removed() {
+    let lonely = Options { log_percent: 30, move_threshold: 100, ..Options::default() };
+    let crowded = Options { tombstones_per_group: 4, ..Options::default() };
+    for options in [lonely, crowded] {
+        let mut world = World::new(4, Options { segment_bytes: 8192, salt: 5, ..options });
+        for key in 0..KEYS {
+            while put(&world.store, &key.to_le_bytes(), &[key as u8; 200], 0, 1).is_err() {
+                world.store.maintain(1);
+            }
+        }
+        world.store.seal(1);
+        (0..KEYS).for_each(|key| world.remove(key));
+        let counts = world.store.stats().counts;
+        assert!(counts.ended_below_threshold + counts.voided_by_tombstones > 100, "{counts:?}");
+        world.recover();
+        assert_eq!(world.look_at_all(), 0);
+    }
+}
