@@ -11,6 +11,7 @@
 //! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
+//! | `below` | what takes evicted items, and answers for them |
 //! | `epoch` | how readers are protected without locks |
 //! | `memory` | the budget |
 //! | `verify` | every invariant, asserted |
@@ -19,6 +20,7 @@
 #![cfg_attr(loom, allow(dead_code))]
 
 mod arena;
+mod below;
 mod chains;
 mod epoch;
 mod error;
@@ -41,6 +43,7 @@ mod time;
 mod ttl;
 mod verify;
 
+pub use below::Below;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
 pub use evict::{Cause, Policy, Progress, Removed, UnknownPolicy};

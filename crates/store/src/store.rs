@@ -1,5 +1,6 @@
 //! The store itself: what its operations share.
 
+use crate::below::Below;
 use crate::chains::{Chains, Need, Reservation};
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
@@ -14,7 +15,7 @@ use crate::stats::{Counter, Counters};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
 use crate::ttl::{Ttl, TtlBucket};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A cache of TTL-indexed segments in memory. All operations may be called from any thread, with that thread's own
 /// `Participant`, the hash of the key by this store's `hash`, and the time in milliseconds since an origin that the caller
@@ -38,6 +39,7 @@ pub struct Store {
     pub(crate) maintenance: Maintenance,
     pub(crate) upload_bytes: AtomicU64,
     pub(crate) sinks: Sinks,
+    pub(crate) below: OnceLock<Box<dyn Below>>,
 }
 
 /// The load above which the index grows when a key finds no free slot.
@@ -63,6 +65,8 @@ pub(crate) enum Condition {
     Absent,
     Present,
     Token(u64),
+    /// The index has no slot for the key, and this copy below is current.
+    Copy(u64),
     /// The very item that was read, unchanged since.
     Unchanged {
         at: Location,
@@ -143,6 +147,7 @@ impl Store {
             maintenance: Maintenance::new(past),
             upload_bytes: AtomicU64::new(0),
             sinks: Sinks::default(),
+            below: OnceLock::new(),
             budget: Budget::new(layout, options.memory_bytes),
             options,
         })
@@ -184,8 +189,13 @@ impl Store {
 
     /// Everything that is stored now counts as absent from here on.
     fn raise_generation(&self) {
+        let mut generation = 0;
         // Release pairs with the Acquire in `is_live` and `reserve`.
-        let generation = self.generation.fetch_add(1, Ordering::Release) + 1;
+        let mut raise = || generation = self.generation.fetch_add(1, Ordering::Release) + 1;
+        match self.below.get() {
+            Some(below) => below.flush(&mut raise),
+            None => raise(),
+        }
         // Release pairs with the Acquire in `moment`: who sees the flush done sees the new generation.
         self.clock.flush_at_ms().store(u64::MAX, Ordering::Release);
         self.maintenance.note_flush(generation);
@@ -314,7 +324,11 @@ impl Store {
         let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
         let refused = match (condition, &live) {
             (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
-            (Condition::Absent, Some(_)) => Some(Outcome::Present),
+            (Condition::Absent | Condition::Copy(_), Some(_)) => Some(Outcome::Present),
+            (Condition::Copy(copy), None) => {
+                let is_current = place.is_none() && self.below.get().is_some_and(|below| below.is_current(key, copy));
+                (!is_current).then_some(Outcome::Present)
+            }
             (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
             (Condition::Token(token), Some(place)) => {
                 let matches = self.token_of(&self.item(place.slot), pair.sequence(place)) == token;
@@ -328,6 +342,7 @@ impl Store {
         if let Some(outcome) = refused {
             return outcome;
         }
+        let had_copy = !matches!(condition, Condition::Copy(_)) && self.forget_below(key);
         let mut old = place.map(|place| self.describe(place.slot));
         if let (Some(old), Some(NewItem { inherits_body: true, .. })) = (&mut old, new) {
             old.body = None;
@@ -350,7 +365,7 @@ impl Store {
         };
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
         self.settle(participant, pair, placed, old, new, moment);
-        if live.is_none() && new.is_none() { Outcome::Absent } else { Outcome::Done { token } }
+        if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } }
     }
 
     /// Accounts what a publication changed, and unlocks. What has left the index is accounted before: once its bucket is
@@ -369,6 +384,9 @@ impl Store {
             Placed::Free | Placed::Displaced => None,
         };
         let replaced = replaced_slot.map(|slot| self.describe(slot));
+        if let Some(slot) = replaced_slot {
+            self.hand_down(participant, slot, pair.control(None), moment);
+        }
         let farewell = replaced_slot.and_then(|slot| self.prepare_farewell(participant, slot, pair.control(None)));
         for unlinked in old.iter().chain(&replaced) {
             self.account_unlinked(unlinked);

@@ -103,7 +103,9 @@ impl Store {
         let place = pair.find(|slot| slot.location() == item.at)?;
         let is_live = self.is_live(item, moment);
         let unlinked = self.describe(place.slot);
-        let farewell = self.prepare_farewell(participant, place.slot, pair.control(Some(&place)));
+        let control = pair.control(Some(&place));
+        self.hand_down(participant, place.slot, control, moment);
+        let farewell = self.prepare_farewell(participant, place.slot, control);
         pair.remove(&place);
         drop(pair);
         self.account_unlinked(&unlinked);

@@ -72,7 +72,9 @@ impl Store {
         if is_live && !self.options.evicts {
             return false;
         }
-        let farewell = self.prepare_farewell(participant, place.slot, pair.control(Some(&place)));
+        let control = pair.control(Some(&place));
+        self.hand_down(participant, place.slot, control, moment);
+        let farewell = self.prepare_farewell(participant, place.slot, control);
         pair.remove(&place);
         self.account_unlinked(&unlinked);
         drop(pair);

@@ -31,6 +31,8 @@ pub enum Mode {
     AppendIf(u64),
     /// As `Prepend`, but only if the present value still has this token.
     PrependIf(u64),
+    /// Store what was found below the store under this name, if the key is absent and that is still its copy.
+    Promote(u64),
 }
 
 /// What came of a write.
@@ -154,7 +156,7 @@ impl Store {
             let outcome = match terms.life {
                 None => self.write_past(participant, target, &terms, moment),
                 Some(_) if self.refuses(participant, target, terms.condition, moment) => match terms.condition {
-                    Condition::Absent => Outcome::Present,
+                    Condition::Absent | Condition::Copy(_) => Outcome::Present,
                     _ => Outcome::Absent,
                 },
                 Some(life) => {
@@ -185,6 +187,7 @@ impl Store {
             Mode::Add => Condition::Absent,
             Mode::Replace | Mode::Append | Mode::Prepend | Mode::AppendIf(_) | Mode::PrependIf(_) => Condition::Present,
             Mode::Cas(token) => Condition::Token(token),
+            Mode::Promote(copy) => Condition::Copy(copy),
             Mode::CasOrStale(expected) => {
                 let found = self.index.find(target.1, |slot| self.is_key(slot, target.0)).ok_or(Stored::NotFound)?;
                 let item = self.item(found.slot);
@@ -257,13 +260,13 @@ impl Store {
         let _pin = participant.pin();
         let found = self.index.find(target.1, |slot| self.is_key(slot, target.0));
         let live = found.is_some_and(|found| self.is_live(&self.item(found.slot), moment));
-        live == (condition == Condition::Absent)
+        live == matches!(condition, Condition::Absent | Condition::Copy(_))
     }
 
     #[inline]
     pub(super) fn written(&self, participant: &Participant, mode: Mode, outcome: Outcome) -> Written {
         let written = mode.answer(outcome);
-        if written.stored == Stored::Stored {
+        if written.stored == Stored::Stored && !matches!(mode, Mode::Promote(_)) {
             self.counters.add(participant.number(), Counter::Stored, 1);
         }
         written
