@@ -27,7 +27,7 @@ pub struct Inserted {
 
 impl LargeLog {
     /// Stores an object in place of any older version of its key. It is copied, and found at once. `now` is in seconds since
-    /// 1970. May wait for a buffer (see [`super::Options::patience`]), and reclaims regions if none is free.
+    /// 1970. May wait for a buffer and reclaims regions if none is free, both as [`super::Options::patience`] allows.
     ///
     /// # Errors
     ///
@@ -111,7 +111,7 @@ impl LargeLog {
                 Ok(added) => return Ok(added),
                 Err(Full::Buffers) if self.wait_for_buffer() => Dropped::Behind,
                 Err(Full::Buffers) => return Err(Dropped::Behind),
-                Err(Full::Regions) if self.reclaim(now, 1) => Dropped::NoRegion,
+                Err(Full::Regions) if self.may_reclaim_for_inserts() && self.reclaim(now, 1) => Dropped::NoRegion,
                 Err(Full::Regions) => return Err(Dropped::NoRegion),
             };
         }

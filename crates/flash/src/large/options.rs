@@ -36,7 +36,8 @@ pub struct Options {
     /// wastes space.
     pub seal_seconds: u32,
     /// How long an insert waits for a buffer when all are being written. 100 ms: long enough for a stall of the drive, short
-    /// enough that eviction, which waits too, finds another way.
+    /// enough that eviction, which waits too, finds another way. With zero an insert never waits for the device: it does not
+    /// reclaim regions either, and upkeep keeps more of them free.
     pub patience: Duration,
     /// Which region goes when space is needed. First in, first out: flash is written in sequence.
     pub reclaim: Reclaim,

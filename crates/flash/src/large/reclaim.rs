@@ -27,6 +27,8 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 
 /// So many sweeps of the index for one turn of the log.
 const SWEEPS: usize = 64;
+/// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep.
+const SPARES: usize = 32;
 const BATCH_LIMIT: usize = 1024;
 /// With copies to make: their places are in RAM for the time.
 const BATCH_LIMIT_WITH_COPIES: usize = 64;
@@ -41,7 +43,13 @@ impl LargeLog {
         let now = self.see(now);
         self.seal_old(now);
         self.submit_waiting();
-        self.reclaim(now, self.batch());
+        let spare = if self.may_reclaim_for_inserts() { 0 } else { self.regions.len() / SPARES };
+        self.reclaim(now, self.batch().max(spare));
+    }
+
+    /// Reclaiming waits for the device.
+    pub(super) fn may_reclaim_for_inserts(&self) -> bool {
+        !self.options.patience.is_zero()
     }
 
     /// Has all that is in buffers written, as far as the device takes it.
@@ -90,7 +98,7 @@ impl LargeLog {
     /// The same, for who holds `reclaiming`.
     pub(super) fn reclaim_locked(self: &Arc<Self>, now: u32, wanted: usize) -> bool {
         let free = self.books().free.len();
-        let missing = if free >= wanted { 0 } else { self.batch() };
+        let missing = if free >= wanted { 0 } else { self.batch().max(wanted - free) };
         let floor = self.floor.load(Acquire);
         let need = Need { now, floor, wanted: free + missing, free, reclaim: self.options.reclaim };
         let candidates = self.regions.iter().enumerate().map(|(number, region)| Candidate {
