@@ -10,6 +10,7 @@
 //! | `large` | the log of large objects |
 //! | `object` | what is stored: keys, their hash, values, expiry |
 //! | `small` | objects under 2 KiB: set pages with a log before them |
+//! | `tier` | all of these as one |
 
 #![deny(unsafe_code)]
 
@@ -19,6 +20,8 @@ mod error;
 pub mod large;
 mod object;
 pub mod small;
+mod tier;
 
 pub use error::Error;
 pub use object::{Found, Key, KeyHash, Object, Token};
+pub use tier::{Drops, Lookup, Tier, TierOptions, TierStats, Written};

@@ -1,0 +1,48 @@
+//! Objects in.
+
+use super::{STRIPES, Tier, token_of_large};
+use crate::admission::{Decision, Offer};
+use crate::small::record_bytes;
+use crate::{KeyHash, Object, Token};
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Tier {
+    /// Takes an object, in place of any older version of its key; it is found from now on. `now` is in seconds since 1970. Never
+    /// waits for the device. None if it is not taken, which is counted by reason; then no older version is found either.
+    pub fn insert(&self, object: &Object<'_>, now: u32) -> Option<Token> {
+        let hash = object.key.hash;
+        let _one = self.inserting[hash.0 as usize % STRIPES].lock().unwrap();
+        if self.has_failed(now) {
+            self.dropped_failed.fetch_add(1, Relaxed);
+            self.remove(hash);
+            return None;
+        }
+        let bytes = object.key.bytes.len() + object.value_bytes();
+        let offer = Offer { key: hash, bytes, expiry: object.expiry, is_held: false };
+        if self.admission.offer(&offer, now) != Decision::Admit {
+            self.remove(hash);
+            return None;
+        }
+        if record_bytes(object).is_some() {
+            self.large.remove(hash);
+            return self.small.insert(object, now).ok();
+        }
+        self.small.remove(hash);
+        match self.large.insert(object, now) {
+            Ok(inserted) => Some(token_of_large(inserted.token)),
+            Err(_) => {
+                self.large.remove(hash);
+                None
+            }
+        }
+    }
+
+    /// Whether flash still holds the version with this token, so that it need not be written again; counted by the admission.
+    pub fn holds(&self, hash: KeyHash, token: Token, now: u32) -> bool {
+        let is_held = self.is_current(hash, token);
+        if is_held {
+            self.admission.offer(&Offer { key: hash, bytes: 0, expiry: 0, is_held }, now);
+        }
+        is_held
+    }
+}

@@ -1,0 +1,97 @@
+//! Objects out.
+//!
+//! ```text
+//! large log's index --- nothing ---------------------------------+
+//!        | something                                             v
+//!        +--> buffer or device --- another key's, or gone ---> small objects --> answer
+//!                   | the key's
+//!                   +--> answer
+//! ```
+
+use super::{Tier, token_of_large};
+use crate::small::SmallStore;
+use crate::{Found, Key, large, small};
+use std::sync::{Arc, Mutex, mpsc};
+
+/// What a lookup answers at once.
+#[derive(Debug)]
+pub enum Lookup {
+    /// It is not there. The completion is not called.
+    Absent,
+    /// It was in RAM. The completion is not called.
+    Found(Found),
+    /// The completion is called, or was.
+    Reading,
+}
+
+/// Called once with what a lookup found, on whichever thread completes the read. It must not block.
+pub type Done = Box<dyn FnOnce(Option<Found>) + Send>;
+
+impl Tier {
+    /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device: if it must be read,
+    /// `done` is called when that is over, maybe before this returns; otherwise never.
+    pub fn lookup(&self, key: Key<'_>, now: u32, done: Done) -> Lookup {
+        if self.has_failed(now) {
+            return Lookup::Absent;
+        }
+        if !self.large.could_exist(key.hash) {
+            return self.small.lookup(key, now, done).into();
+        }
+        // Given to the large log, and taken back if that calls nothing.
+        let done = Arc::new(Mutex::new(Some(done)));
+        let (theirs, small, bytes) = (Arc::clone(&done), Arc::clone(&self.small), Box::<[u8]>::from(key.bytes));
+        let read = Box::new(move |found: Option<Found>| {
+            let done = take(&theirs);
+            match found {
+                Some(found) => done(Some(of_large(found))),
+                None => go_on(&small, Key { bytes: &bytes, hash: key.hash }, now, done),
+            }
+        });
+        match self.large.lookup(key, now, read) {
+            large::Lookup::Absent => self.small.lookup(key, now, take(&done)).into(),
+            large::Lookup::Found(found) => Lookup::Found(of_large(found)),
+            large::Lookup::Reading => Lookup::Reading,
+        }
+    }
+
+    /// As [`Tier::lookup`], waiting for the device. Not for threads that serve it.
+    pub fn get(&self, key: Key<'_>, now: u32) -> Option<Found> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        // Nobody waits only if this thread has panicked.
+        let done = Box::new(move |found| drop(sender.send(found)));
+        match self.lookup(key, now, done) {
+            Lookup::Absent => None,
+            Lookup::Found(found) => Some(found),
+            Lookup::Reading => receiver.recv().ok().flatten(),
+        }
+    }
+}
+
+/// Goes on among the small objects, on a thread that completes a read.
+fn go_on(small: &SmallStore, key: Key<'_>, now: u32, done: Done) {
+    let done = Arc::new(Mutex::new(Some(done)));
+    let theirs = Arc::clone(&done);
+    match small.lookup(key, now, Box::new(move |found| take(&theirs)(found))) {
+        small::Lookup::Absent => take(&done)(None),
+        small::Lookup::Found(found) => take(&done)(Some(found)),
+        small::Lookup::Reading => {}
+    }
+}
+
+fn take(done: &Mutex<Option<Done>>) -> Done {
+    done.lock().unwrap().take().expect("a lookup is answered once")
+}
+
+fn of_large(found: Found) -> Found {
+    Found { token: token_of_large(found.token), ..found }
+}
+
+impl From<small::Lookup> for Lookup {
+    fn from(lookup: small::Lookup) -> Self {
+        match lookup {
+            small::Lookup::Absent => Self::Absent,
+            small::Lookup::Found(found) => Self::Found(found),
+            small::Lookup::Reading => Self::Reading,
+        }
+    }
+}

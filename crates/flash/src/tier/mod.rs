@@ -1,0 +1,204 @@
+//! Both stores, admission and the device as one: what the cache sees of flash.
+//!
+//! ```text
+//! insert -> device failed? -> admission -> by size --> large log, or small objects     the other store's version goes first
+//! lookup -> device failed? -> large log --- not there, or another key's ---> small objects
+//! ```
+//! | where | what |
+//! |---|---|
+//! | `options`, `layout` | what can be chosen; how capacity and memory are divided |
+//! | `insert`, `lookup` | objects in and out |
+//! | `stats` | what is counted |
+//!
+//! Invariant: of a key at most one store has a version that could be found. An insert first takes the key out of the other store,
+//! and inserts of one key go one after the other; so what ends in one store never uncovers something in the other.
+//!
+//! Any thread may call any method. [`Tier::get`] and [`Tier::maintain`] wait for the device; nothing else does.
+
+mod insert;
+mod layout;
+mod lookup;
+mod options;
+mod stats;
+#[cfg(test)]
+mod tests;
+
+pub use lookup::Lookup;
+pub use options::TierOptions;
+pub use stats::{Drops, TierStats, Written};
+
+use crate::admission::Admission;
+use crate::device::{BLOCK, Device, Disk, Health, STRIPE};
+use crate::large::LargeLog;
+use crate::small::SmallStore;
+use crate::{Error, KeyHash, Token};
+use layout::Layout;
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+/// Marks the tokens of large objects. Theirs count regions and small ones' pages, neither gets so far; the bit above it is used.
+const LARGE: u64 = 1 << 62;
+/// Inserts of one key go one after the other: they share one of so many locks.
+const STRIPES: usize = 64;
+
+/// The flash tier.
+pub struct Tier {
+    device: Arc<dyn Device>,
+    large: Arc<LargeLog>,
+    small: Arc<SmallStore>,
+    admission: Admission,
+    inserting: Box<[Mutex<()>]>,
+    /// When the device was judged last, and when admission was told of time.
+    observed: AtomicU32,
+    maintained: AtomicU32,
+    dropped_failed: AtomicU64,
+}
+
+impl Tier {
+    /// An empty tier on files and block devices, each with its bytes. Says in what lesser ways it works than it could.
+    ///
+    /// # Errors
+    ///
+    /// As [`Disk::open`] and [`Tier::on`].
+    pub fn open(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(Arc<Self>, Vec<String>), Error> {
+        let opened = Disk::open(paths, &options.disk)?;
+        let unit = if paths.len() == 1 { BLOCK as u64 } else { STRIPE };
+        let notices = opened.notices.iter().map(ToString::to_string).collect();
+        Ok((Self::with(Arc::new(opened.disk), unit, options)?, notices))
+    }
+
+    /// An empty tier on any device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] when the options contradict each other or the device is too small for them.
+    pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
+        Self::with(device, BLOCK as u64, options)
+    }
+
+    fn with(device: Arc<dyn Device>, unit: u64, options: &TierOptions) -> Result<Arc<Self>, Error> {
+        let life = RandomState::new().hash_one("life");
+        let layout = Layout::new(device.capacity(), unit, life, options)?;
+        Ok(Arc::new(Self {
+            large: LargeLog::new(Arc::clone(&device), layout.large, layout.large_options)?,
+            small: Arc::new(SmallStore::new(Arc::clone(&device), layout.small, layout.small_options)?),
+            admission: Admission::new(options.admission, device.capacity(), life)?,
+            device,
+            inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            observed: AtomicU32::new(0),
+            maintained: AtomicU32::new(0),
+            dropped_failed: AtomicU64::new(0),
+        }))
+    }
+
+    /// How many threads are to call [`Tier::serve_io`].
+    pub fn io_threads(&self) -> usize {
+        self.device.threads()
+    }
+
+    /// Moves transfers on and runs completions, until [`Tier::stop`].
+    pub fn serve_io(&self) {
+        self.device.serve();
+    }
+
+    /// Ends [`Tier::serve_io`] after what is under way. What would need the device later is a miss.
+    pub fn stop(&self) {
+        self.device.stop();
+    }
+
+    /// The upkeep of both stores, of the admission and of the device's health; to be called again and again, about every
+    /// 10 ms, from a thread that may wait for the device. `now` is in seconds since 1970.
+    pub fn maintain(&self, now: u32) {
+        if self.has_failed(now) {
+            return;
+        }
+        self.small.maintain(now);
+        self.large.maintain(now);
+        if self.maintained.swap(now, Relaxed) != now {
+            self.admission.maintain(now, stats::written(&self.large.stats(), &self.small.stats()).total());
+        }
+    }
+
+    /// Whether a lookup may find an object. No I/O.
+    pub fn could_exist(&self, hash: KeyHash) -> bool {
+        self.health() != Health::Failed && (self.large.could_exist(hash) || self.small.could_exist(hash))
+    }
+
+    /// Takes an object away: no lookup that begins later finds it, and none that is under way. Says whether flash may have
+    /// held one.
+    pub fn remove(&self, hash: KeyHash) -> bool {
+        let was_small = self.small.remove(hash);
+        self.large.remove(hash) || was_small
+    }
+
+    /// Takes away what was inserted with this token, since it was overtaken. A newer version may go with it, and no older one
+    /// is found.
+    pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
+        match large_token(token) {
+            Some(token) => self.large.remove_if(hash, token),
+            None => self.small.remove_if(hash, token),
+        }
+    }
+
+    /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
+    pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
+        let is_there = match large_token(token) {
+            Some(token) => self.large.is_current(hash, token),
+            None => self.small.is_current(hash, token),
+        };
+        is_there && self.health() != Health::Failed
+    }
+
+    /// All objects are gone, also for lookups under way.
+    pub fn flush(&self) {
+        self.small.flush();
+        self.large.flush();
+    }
+
+    /// A key was requested, and DRAM had it or not: for admission by history. Takes no lock.
+    pub fn requested(&self, hash: KeyHash, in_dram: bool) {
+        self.admission.requested(hash, in_dram);
+    }
+
+    /// RAM in use: indexes, filters, buffers, reads under way.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.large.memory_bytes() + self.small.memory_bytes() + self.admission.memory_bytes()) as u64
+    }
+
+    pub fn capacity_bytes(&self) -> u64 {
+        self.device.capacity()
+    }
+
+    /// As it was found within the last second of work.
+    pub fn health(&self) -> Health {
+        self.device.account().health()
+    }
+
+    /// Asserts every invariant. Only while nothing else is going on.
+    pub fn verify(&self) {
+        self.large.verify();
+        self.small.verify();
+    }
+
+    /// Judges the device once a second. Whoever comes first does so, since the thread that maintains may wait for a device that
+    /// does nothing.
+    fn has_failed(&self, now: u32) -> bool {
+        if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {
+            self.device.account().observe(Instant::now());
+        }
+        self.health() == Health::Failed
+    }
+}
+
+/// The large log's own token; none for one of a small object.
+fn large_token(token: Token) -> Option<Token> {
+    (token.0 & LARGE != 0).then_some(Token(token.0 & !LARGE))
+}
+
+fn token_of_large(token: Token) -> Token {
+    debug_assert_eq!(token.0 & LARGE, 0);
+    Token(token.0 | LARGE)
+}

@@ -1,0 +1,53 @@
+//! What can be chosen about the tier.
+
+use crate::admission::AdmissionOptions;
+use crate::device::DiskOptions;
+use crate::large::{Reclaim, Reinsertion};
+
+#[derive(Clone, Debug)]
+pub struct TierOptions {
+    /// What is written at all.
+    pub admission: AdmissionOptions,
+    /// How paths are read and written; only for [`super::Tier::open`].
+    pub disk: DiskOptions,
+    /// Share of the capacity for small objects, whose record has [`crate::small::RECORD_MOST`] bytes at most; 0.01 to 0.99. By
+    /// default half: what is cached is not known before.
+    pub small_share: f64,
+    /// Bytes of a region of large objects at most, a power of two from 64 KiB to 16 MiB; smaller ones are taken where the
+    /// capacity or the memory is small. By default 16 MiB: flash is then erased without moving what lives.
+    pub region_bytes: usize,
+    /// Which region of large objects goes when space is needed. By default the oldest: flash is written in sequence.
+    pub reclaim: Reclaim,
+    /// Which objects of that region are written again. By default none: each copy is a write.
+    pub reinsertion: Reinsertion,
+    /// Whether the device is told of regions that were reclaimed. By default not: they are written again soon, and many
+    /// drives are slow at it.
+    pub discard: bool,
+    /// A region that has been open for so many seconds is written as it is. By default 600: what is only in RAM is lost with
+    /// a crash, and a short region wastes space.
+    pub seal_seconds: u32,
+    /// Percent of the space for small objects that their log has, 0 to 50. By default 10: more makes page writes rarer, and
+    /// costs four bytes of RAM for each object in the log.
+    pub log_percent: u8,
+    /// A page of small objects is rewritten for so many of them at least. By default 2: a page for one object alone is
+    /// written 4 KiB for a few hundred bytes.
+    pub move_threshold: u8,
+}
+
+impl Default for TierOptions {
+    fn default() -> Self {
+        let (large, small) = (crate::large::Options::default(), crate::small::Options::default());
+        Self {
+            admission: AdmissionOptions::default(),
+            disk: DiskOptions::default(),
+            small_share: 0.5,
+            region_bytes: large.region_bytes,
+            reclaim: large.reclaim,
+            reinsertion: large.reinsertion,
+            discard: large.discard,
+            seal_seconds: large.seal_seconds,
+            log_percent: small.log_percent,
+            move_threshold: small.move_threshold,
+        }
+    }
+}

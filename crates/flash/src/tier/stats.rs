@@ -1,0 +1,131 @@
+//! What the tier did, added up over its parts.
+
+use super::Tier;
+use crate::admission::AdmissionStats;
+use crate::device::DeviceStats;
+use crate::{large, small};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Counters since the beginning, and what is there now.
+#[derive(Clone, Debug)]
+pub struct TierStats {
+    /// Lookups that found an object in the log of large objects.
+    pub hits_large: u64,
+    /// Lookups that found an object among the small ones.
+    pub hits_small: u64,
+    /// Lookups that found nothing, or whose read is under way. Those made when the device had failed are not counted.
+    pub misses: u64,
+    /// Objects that were taken, and bytes of their keys and values (large) and records (small).
+    pub inserts: u64,
+    pub inserted_bytes: u64,
+    pub drops: Drops,
+    pub written: Written,
+    /// Objects in both stores, expired ones too.
+    pub objects: u64,
+    pub capacity_bytes: u64,
+    pub memory_bytes: u64,
+    pub large: large::Stats,
+    pub small: small::Stats,
+    pub device: DeviceStats,
+    pub admission: AdmissionStats,
+}
+
+/// Objects that were not taken, by reason; what admission refused is in its own counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drops {
+    pub expired: u64,
+    /// Longer than the tier takes, or the key is none.
+    pub too_large: u64,
+    /// The device does not keep up.
+    pub behind: u64,
+    /// No region was free.
+    pub no_region: u64,
+    /// The index has no memory left.
+    pub memory: u64,
+    /// Too many objects of one set came at once.
+    pub crowded: u64,
+    /// A flush came between.
+    pub overtaken: u64,
+    /// The tier is closed for a checkpoint.
+    pub closed: u64,
+    /// The device had failed.
+    pub failed: u64,
+}
+
+/// Bytes that reached the device, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Large objects, with their headers.
+    pub large_objects: u64,
+    /// Large objects that were written again.
+    pub large_again: u64,
+    /// Headers and footers of regions, gaps, marks of death.
+    pub large_frames: u64,
+    /// Segments of the small objects' log, and marks where it begins.
+    pub small_log: u64,
+    /// Pages of sets.
+    pub small_pages: u64,
+}
+
+impl Written {
+    pub fn total(&self) -> u64 {
+        self.large_objects + self.large_again + self.large_frames + self.small_log + self.small_pages
+    }
+}
+
+impl Drops {
+    pub fn total(&self) -> u64 {
+        let Self { expired, too_large, behind, no_region, memory, crowded, overtaken, closed, failed } = *self;
+        expired + too_large + behind + no_region + memory + crowded + overtaken + closed + failed
+    }
+}
+
+impl Tier {
+    pub fn stats(&self) -> TierStats {
+        let (large, small) = (self.large.stats(), self.small.stats());
+        let hits_large = large.hits_memory + large.hits_device;
+        let hits_small = small.counts.log_hits + small.counts.set_hits;
+        TierStats {
+            hits_large,
+            hits_small,
+            // What is not among the large objects is looked for among the small ones.
+            misses: small.counts.lookups.saturating_sub(hits_small),
+            inserts: large.inserts + small.counts.inserted,
+            inserted_bytes: large.inserted_bytes + small.counts.inserted_bytes,
+            drops: self.drops(&large, &small),
+            written: written(&large, &small),
+            objects: large.objects + small.objects(),
+            capacity_bytes: self.capacity_bytes(),
+            memory_bytes: self.memory_bytes(),
+            large,
+            small,
+            device: self.device.account().stats(),
+            admission: self.admission.stats(),
+        }
+    }
+
+    fn drops(&self, large: &large::Stats, small: &small::Stats) -> Drops {
+        let small = &small.counts;
+        Drops {
+            expired: large.dropped_expired + small.dropped_expired,
+            too_large: large.dropped_too_large + small.dropped_large,
+            behind: large.dropped_behind + small.dropped_busy,
+            no_region: large.dropped_no_region,
+            memory: small.dropped_memory,
+            crowded: small.dropped_crowded,
+            overtaken: large.dropped_overtaken,
+            closed: large.dropped_closed,
+            failed: self.dropped_failed.load(Relaxed),
+        }
+    }
+}
+
+pub(super) fn written(large: &large::Stats, small: &small::Stats) -> Written {
+    Written {
+        large_objects: large.written_insert_bytes,
+        large_again: large.written_reinsertion_bytes,
+        large_frames: large.written_footer_bytes + large.written_padding_bytes + large.written_death_bytes,
+        small_log: small.counts.log_bytes_written + small.counts.mark_bytes_written,
+        small_pages: small.counts.set_bytes_written,
+    }
+}

@@ -1,0 +1,148 @@
+//! What the tier promises, one by one, on a device that is done at once.
+
+use super::{SMALL, get, put, put_until, tier_on};
+use crate::admission::{AdmissionOptions, Policy};
+use crate::device::{BLOCK, Delivery, Faults, Faulty, Health, Memory};
+use crate::{Key, KeyHash, Lookup, Tier, TierOptions};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+const CAPACITY: usize = 8 << 20;
+
+fn tier() -> Arc<Tier> {
+    tier_on(Arc::new(Memory::new(CAPACITY)))
+}
+
+#[test]
+fn sizes_go_to_their_store_and_come_back() {
+    let tier = tier();
+    for bytes in [0, 1, 300, SMALL, 2100, 70_000, 200_000] {
+        let (key, value) = (format!("k{bytes}"), vec![bytes as u8; bytes]);
+        let token = put(&tier, key.as_bytes(), &value, 1).unwrap_or_else(|| panic!("{bytes} bytes"));
+        let found = get(&tier, key.as_bytes(), 1).unwrap();
+        assert_eq!((found.value(), found.token), (&value[..], token));
+        assert!(tier.is_current(KeyHash::of(key.as_bytes()), token));
+        assert!(tier.could_exist(KeyHash::of(key.as_bytes())));
+    }
+    let stats = tier.stats();
+    assert_eq!((stats.large.inserts, stats.small.counts.inserted), (3, 4));
+    assert_eq!((stats.hits_large, stats.hits_small, stats.misses, stats.inserts), (3, 4, 0, 7));
+    assert!(get(&tier, b"other", 1).is_none());
+    assert_eq!(tier.stats().misses, 1);
+    assert_eq!(tier.stats().drops.total(), 0);
+    tier.verify();
+}
+
+#[test]
+fn a_version_of_another_size_hides_the_older_one_for_good() {
+    for sizes in [[100, 5000], [5000, 100]] {
+        let tier = tier();
+        let hash = KeyHash::of(b"key");
+        let tokens = sizes.map(|bytes| put(&tier, b"key", &vec![1; bytes], 1).unwrap());
+        assert_eq!(get(&tier, b"key", 1).unwrap().value().len(), sizes[1]);
+        assert_eq!(tokens.map(|token| tier.is_current(hash, token)), [false, true]);
+        assert!(!tier.large.could_exist(hash) || !tier.small.could_exist(hash), "only one store has it");
+        tier.remove_if(hash, tokens[0]);
+        assert!(tier.is_current(hash, tokens[1]) || get(&tier, b"key", 1).is_none());
+        tier.remove_if(hash, tokens[1]);
+        assert!(get(&tier, b"key", 1).is_none(), "nothing is uncovered");
+        tier.verify();
+    }
+}
+
+#[test]
+fn what_is_removed_or_flushed_or_expired_is_gone() {
+    let tier = tier();
+    for bytes in [100, 5000] {
+        let value = vec![1; bytes];
+        put(&tier, b"removed", &value, 1).unwrap();
+        assert!(tier.remove(KeyHash::of(b"removed")));
+        assert!(get(&tier, b"removed", 1).is_none());
+        put_until(&tier, b"expired", &value, 20, 1).unwrap();
+        assert!(get(&tier, b"expired", 19).is_some());
+        assert!(get(&tier, b"expired", 20).is_none());
+        put(&tier, b"flushed", &value, 20).unwrap();
+        tier.flush();
+        assert!(get(&tier, b"flushed", 20).is_none());
+        assert!(!tier.could_exist(KeyHash::of(b"flushed")));
+    }
+    tier.verify();
+}
+
+#[test]
+fn what_is_not_taken_leaves_no_older_version() {
+    for bytes in [100, 5000] {
+        let tier = tier();
+        put(&tier, b"key", &vec![1; bytes], 100).unwrap();
+        assert!(put_until(&tier, b"key", &vec![2; bytes], 101, 100).is_none(), "expires too soon");
+        assert_eq!(tier.stats().admission.refused_expires_soon, 1);
+        assert!(get(&tier, b"key", 100).is_none());
+        put(&tier, b"key", &vec![1; bytes], 100).unwrap();
+        assert!(put(&tier, b"key", &vec![2; CAPACITY], 100).is_none());
+        assert_eq!(tier.stats().drops.too_large, 1);
+        assert!(get(&tier, b"key", 100).is_none());
+        tier.verify();
+    }
+}
+
+#[test]
+fn admission_decides() {
+    let admission =
+        AdmissionOptions { policy: Policy::RejectFirst { times: 1, keys: 100 }, ..AdmissionOptions::default() };
+    let options = TierOptions { admission, ..TierOptions::default() };
+    let tier = Tier::on(Arc::new(Memory::new(CAPACITY)), &options).unwrap();
+    assert!(put(&tier, b"key", b"value", 1).is_none());
+    let token = put(&tier, b"key", b"value", 1).unwrap();
+    assert!(tier.holds(KeyHash::of(b"key"), token, 1));
+    tier.remove(KeyHash::of(b"key"));
+    assert!(!tier.holds(KeyHash::of(b"key"), token, 1));
+    let stats = tier.stats().admission;
+    assert_eq!((stats.refused_by_policy, stats.admitted, stats.refused_held), (1, 1, 1));
+}
+
+#[test]
+fn a_device_that_failed_holds_nothing_and_takes_nothing() {
+    let device = Arc::new(Faulty::new(CAPACITY, 1, Delivery::AtOnce));
+    let tier = tier_on(Arc::clone(&device) as _);
+    let token = put(&tier, b"key", b"value", 1).unwrap();
+    device.set(Faults { read_errors: 1, ..Faults::default() });
+    for _ in 0..16 {
+        let _ = crate::device::read(&*device, 0, crate::device::Buffer::zeroed(BLOCK));
+    }
+    assert_eq!(tier.health(), Health::Healthy, "nobody looked yet");
+    assert!(matches!(tier.lookup(Key::new(b"key"), 2, Box::new(|_| ())), Lookup::Absent));
+    assert_eq!(tier.health(), Health::Failed);
+    assert!(!tier.could_exist(KeyHash::of(b"key")) && !tier.is_current(KeyHash::of(b"key"), token));
+    assert!(put(&tier, b"key", b"value", 2).is_none());
+    assert_eq!(tier.stats().drops.failed, 1);
+    assert!(!tier.remove(KeyHash::of(b"key")), "the insert took the older version away");
+    tier.flush();
+    tier.maintain(3);
+    tier.verify();
+}
+
+#[test]
+fn another_key_with_the_same_tag_is_passed_over() {
+    let tier = tier();
+    put(&tier, b"mine", b"small", 1).unwrap();
+    let hash = KeyHash::of(b"mine");
+    // Under the same hash, as a collision would have it; put in behind the back of the tier, which would remove the small one.
+    let foreign = crate::Object {
+        key: Key { bytes: b"foreign", hash },
+        value: &[&[7; 5000]],
+        client_flags: 0,
+        attributes: 0,
+        expiry: 0,
+    };
+    tier.large.insert(&foreign, 1).unwrap();
+    assert_eq!(get(&tier, b"mine", 1).unwrap().value(), b"small", "from the buffer");
+    tier.large.seal_all(1);
+    let answered = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&answered);
+    let done = Box::new(move |found: Option<crate::Found>| {
+        counter.fetch_add(found.expect("it is small").value().len(), Relaxed);
+    });
+    assert!(matches!(tier.lookup(Key::new(b"mine"), 1, done), Lookup::Reading));
+    assert_eq!(answered.load(Relaxed), 5);
+    tier.verify();
+}

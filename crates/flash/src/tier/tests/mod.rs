@@ -1,0 +1,50 @@
+//! Tests of the whole tier.
+
+mod basic;
+mod model;
+
+use super::{Tier, TierOptions};
+use crate::device::Device;
+use crate::{Found, Key, Object, Token};
+use std::sync::Arc;
+use std::thread::{Scope, ScopedJoinHandle};
+
+/// A longer one is a large object.
+const SMALL: usize = 1900;
+
+fn tier_on(device: Arc<dyn Device>) -> Arc<Tier> {
+    Tier::on(device, &TierOptions::default()).unwrap()
+}
+
+fn put(tier: &Tier, key: &[u8], value: &[u8], now: u32) -> Option<Token> {
+    put_until(tier, key, value, 0, now)
+}
+
+fn put_until(tier: &Tier, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Option<Token> {
+    let key = Key::new(key);
+    tier.insert(&Object { key, value: &[value], client_flags: 5, attributes: 6, expiry }, now)
+}
+
+fn get(tier: &Tier, key: &[u8], now: u32) -> Option<Found> {
+    let found = tier.get(Key::new(key), now)?;
+    assert_eq!((found.client_flags, found.attributes), (5, 6));
+    Some(found)
+}
+
+/// Serves the device on a thread of its own, until the tier stops.
+fn serve<'scope>(scope: &'scope Scope<'scope, '_>, tier: &Arc<Tier>) -> Vec<ScopedJoinHandle<'scope, ()>> {
+    let spawn = |_| {
+        let tier = Arc::clone(tier);
+        scope.spawn(move || tier.serve_io())
+    };
+    (0..tier.io_threads()).map(spawn).collect()
+}
+
+/// Stops a tier when the test ends, well or not: who serves must not be waited for in vain.
+struct Stopping<'a>(&'a Tier);
+
+impl Drop for Stopping<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
