@@ -155,12 +155,13 @@ def presets_table(ratios):
 
 def targets(trace, points):
     """The miss ratio in production and a higher one. Where nothing is published, as the paper chooses its sizes: where 5 %
-    more memory wins less than 0.0005, and half of that memory."""
+    more memory wins less than 0.0005, and at half of that memory if the curve reaches so far."""
     if published := PRESETS[trace.split("-")[0]].miss_ratios:
         return published
     for (less, high), (more, low) in zip(points, points[1:]):
         if (high - low) / math.log(more / less) * math.log(1.05) < 0.0005:
-            return high, ratio_at(points, less / 2)
+            half = ratio_at(points, less / 2)
+            return (high,) if half is None else (high, half)
     return ()
 
 
