@@ -42,7 +42,8 @@ pub const EXTENSION_BYTES_MAX: u32 = 1 + TOKEN_BYTES;
 const TOKEN_BYTES: u32 = 8;
 const STALE_BIT: u8 = 1;
 const WON_BIT: u8 = 2;
-const TOKENED_BIT: u8 = 4;
+const COPIED_BIT: u8 = 4;
+const TOKENED_BIT: u8 = 8;
 
 /// What the value part of an item holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +60,8 @@ pub struct Extension {
     pub stale: bool,
     /// Somebody was told to store a new value: nobody else need be.
     pub won: bool,
+    /// It was made of a copy below the store, and has not changed since.
+    pub copied: bool,
     /// The CAS token that a client gave the value, in place of the bucket's sequence.
     pub token: Option<u64>,
 }
@@ -68,7 +71,7 @@ impl Extension {
     #[inline(always)]
     pub fn length(self) -> u8 {
         match self {
-            Self { stale: false, won: false, token: None } => 0,
+            Self { stale: false, won: false, copied: false, token: None } => 0,
             Self { token: None, .. } => 1,
             Self { token: Some(_), .. } => EXTENSION_BYTES_MAX as u8,
         }
@@ -78,7 +81,10 @@ impl Extension {
     fn encode(self) -> [u8; EXTENSION_BYTES_MAX as usize] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let mut bytes = [0; EXTENSION_BYTES_MAX as usize];
-        bytes[0] = bit(self.stale, STALE_BIT) | bit(self.won, WON_BIT) | bit(self.token.is_some(), TOKENED_BIT);
+        bytes[0] = bit(self.stale, STALE_BIT)
+            | bit(self.won, WON_BIT)
+            | bit(self.copied, COPIED_BIT)
+            | bit(self.token.is_some(), TOKENED_BIT);
         bytes[1..].copy_from_slice(&self.token.unwrap_or(0).to_le_bytes());
         bytes
     }
@@ -195,7 +201,7 @@ impl ItemAt {
         let bits = unsafe { arena.slice(at.plus(header.extension_offset()), 1)[0] };
         match bits {
             1..TOKENED_BIT => 1,
-            TOKENED_BIT..8 => EXTENSION_BYTES_MAX as u8,
+            TOKENED_BIT..16 => EXTENSION_BYTES_MAX as u8,
             other => panic!("an extension of {other:#x}: the segment's bytes are damaged"),
         }
     }
@@ -219,7 +225,8 @@ impl ItemAt {
         // SAFETY: the caller's.
         let bytes = unsafe { arena.slice(at, self.header.extension_length.into()) };
         let token = bytes.get(1..).and_then(|token| token.try_into().ok()).map(u64::from_le_bytes);
-        Extension { stale: bytes[0] & STALE_BIT != 0, won: bytes[0] & WON_BIT != 0, token }
+        let has = |bit: u8| bytes[0] & bit != 0;
+        Extension { stale: has(STALE_BIT), won: has(WON_BIT), copied: has(COPIED_BIT), token }
     }
 
     /// Writes what stands before the value part: header, client flags, extension, key.
@@ -405,8 +412,9 @@ mod tests {
             (Extension::default(), &[][..]),
             (Extension { stale: true, ..Extension::default() }, &[1]),
             (Extension { won: true, ..Extension::default() }, &[2]),
-            (Extension { token: Some(0), ..Extension::default() }, &[4, 0, 0, 0, 0, 0, 0, 0, 0]),
-            (Extension { stale: true, won: true, token: Some(0x0102) }, &[7, 2, 1, 0, 0, 0, 0, 0, 0]),
+            (Extension { copied: true, ..Extension::default() }, &[4]),
+            (Extension { token: Some(0), ..Extension::default() }, &[8, 0, 0, 0, 0, 0, 0, 0, 0]),
+            (Extension { stale: true, won: true, copied: false, token: Some(0x0102) }, &[11, 2, 1, 0, 0, 0, 0, 0, 0]),
         ] {
             let header = ItemHeader { value_length: 2, ..header(Kind::Plain, extension) };
             // SAFETY: nobody else has the arena.

@@ -41,7 +41,7 @@ fn win(client: &Client<'_>) -> u64 {
 fn one_of_two_wins_a_stale_item() {
     against(set_stale, win, win, |client, theirs, mine| {
         assert_eq!(theirs + mine, 1);
-        assert_eq!(client.extension(KEY), Some(Extension { stale: true, won: true, token: None }));
+        assert_eq!(client.extension(KEY), Some(Extension { stale: true, won: true, copied: false, token: None }));
     });
 }
 
@@ -53,7 +53,7 @@ fn one_of_two_makes_an_absent_item() {
         win,
         |client, theirs, mine| {
             assert_eq!(theirs + mine, 1);
-            assert_eq!(client.extension(KEY), Some(Extension { stale: false, won: true, token: None }));
+            assert_eq!(client.extension(KEY), Some(Extension { stale: false, won: true, copied: false, token: None }));
         },
     );
 }
@@ -90,7 +90,7 @@ fn a_win_loses_no_increment() {
     };
     against(prepare, count, win, |client, counted, won| {
         assert_eq!((counted, won, client.get(KEY)), (5, 1, Some(5)));
-        assert_eq!(client.extension(KEY), Some(Extension { stale: true, won: true, token: None }));
+        assert_eq!(client.extension(KEY), Some(Extension { stale: true, won: true, copied: false, token: None }));
     });
 }
 
@@ -110,7 +110,10 @@ fn a_stale_write_hides_no_later_set() {
         other.join().unwrap();
         match client.get(KEY) {
             Some(2) => assert_eq!(client.extension(KEY), Some(Extension::default())),
-            Some(3) => assert_eq!(client.extension(KEY), Some(Extension { stale: true, won: false, token: None })),
+            Some(3) => assert_eq!(
+                client.extension(KEY),
+                Some(Extension { stale: true, won: false, copied: false, token: None })
+            ),
             value => panic!("{value:?}"),
         }
         client.verify();

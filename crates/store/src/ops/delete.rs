@@ -130,6 +130,7 @@ impl Store {
     ) -> Result<Outcome, Error> {
         let arena = &self.segments.arena;
         let &Successor { of: item, sequence, life, extension } = successor;
+        let extension = Extension { copied: false, ..extension };
         // SAFETY: the caller holds a pin under which it found the item.
         let flags = unsafe { item.flags(arena) };
         let (kind, value_length) = (item.header.kind, item.header.value_length);

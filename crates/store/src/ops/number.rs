@@ -203,7 +203,7 @@ impl Store {
         // A number that outgrows its width is another value in memcached: the marks of the old one do not stay.
         let extension = match width > old_width {
             true => Extension { token: count.token, ..Extension::default() },
-            false => Extension { token: count.token, ..old },
+            false => Extension { token: count.token, copied: false, ..old },
         };
         let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let kept = || Some((self.bucket_until(expiry_seconds, moment), expiry_seconds));

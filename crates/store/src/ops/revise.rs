@@ -111,7 +111,7 @@ impl Store {
         let extension = match revision.mark {
             Mark::Keep => old,
             Mark::Won => Extension { won: true, ..old },
-            Mark::Stale { token } => Extension { stale: true, won: false, token },
+            Mark::Stale { token } => Extension { stale: true, won: false, copied: false, token },
         };
         let is_same_life = life.is_some_and(|(_, until)| until == expiry);
         if is_same_life && extension == old && !matches!(revision.mark, Mark::Stale { .. }) {

@@ -101,6 +101,11 @@ impl Mode {
         matches!(self, Self::CasOrStale(_))
     }
 
+    /// What a new value carries beside it, with the token that a client gave.
+    fn extension(self, token: Option<u64>) -> Extension {
+        Extension { copied: matches!(self, Self::Promote(_)), token, ..Extension::default() }
+    }
+
     fn answer(self, outcome: Outcome) -> Written {
         let stored = match (self, outcome) {
             (_, Outcome::Done { token }) => return Written { stored: Stored::Stored, token },
@@ -140,7 +145,7 @@ impl Store {
         if length > self.options.value_bytes_max && !is_over {
             return Err(Error::TooLarge { bytes: length, limit: self.options.value_bytes_max });
         }
-        let extension = Extension { token: write.token, ..Extension::default() };
+        let extension = write.mode.extension(write.token);
         let mut head =
             Head { key: write.key, flags: write.flags, extension, kind: Kind::Plain, value_length: length as u32 };
         if head.size_max() > u64::from(self.segments.segment_bytes()) && !is_over {
@@ -180,7 +185,7 @@ impl Store {
         token: Option<u64>,
         moment: Moment,
     ) -> Result<Terms, Stored> {
-        let extension = Extension { token, ..Extension::default() };
+        let extension = mode.extension(token);
         let life = self.life(ttl, moment);
         let condition = match mode {
             Mode::Set => Condition::Always,
@@ -204,7 +209,7 @@ impl Store {
                     let life = Some((self.bucket_until(expiry, moment), expiry));
                     // SAFETY: the caller is pinned.
                     let won = unsafe { item.extension(&self.segments.arena) }.won;
-                    return Ok(Terms { condition, life, extension: Extension { stale: true, won, token } });
+                    return Ok(Terms { condition, life, extension: Extension { stale: true, won, ..extension } });
                 }
                 condition
             }
