@@ -1,4 +1,5 @@
-//! All threads of a cache: one, which refreshes the coarse time and does the maintenance.
+//! All threads of a cache: one, which refreshes the coarse time and does the maintenance; with flash another one for its upkeep,
+//! which waits for the device. Those that serve the device are in `hybrid`.
 //!
 //! It wakes every few milliseconds, and at once when a writer sees that free segments run low. Between slices of work it
 //! gives its core away, so that no request waits for a merge. It holds the cache weakly: it ends when the cache does.
@@ -12,6 +13,9 @@ use std::time::Duration;
 
 /// How often the coarse time is refreshed and maintenance looks whether something is due.
 const TICK: Duration = Duration::from_millis(5);
+
+/// How often the upkeep of flash looks whether something is due.
+const FLASH_TICK: Duration = Duration::from_millis(5);
 
 /// How writers reach the background thread.
 #[derive(Default)]
@@ -36,7 +40,21 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
     let weak = Arc::downgrade(shared);
     let handle = thread::Builder::new().name("ebbtide-maintain".into()).spawn(move || maintain(&weak))?;
     let _ = shared.bell.thread.set(handle.thread().clone());
+    if shared.hybrid.is_some() {
+        let weak = Arc::downgrade(shared);
+        thread::Builder::new().name("ebbtide-flash".into()).spawn(move || maintain_flash(&weak))?;
+    }
     Ok(())
+}
+
+fn maintain_flash(weak: &Weak<Shared>) {
+    while let Some(shared) = weak.upgrade() {
+        if let Some(hybrid) = &shared.hybrid {
+            hybrid.maintain(shared.time.now_ms());
+        }
+        drop(shared);
+        thread::sleep(FLASH_TICK);
+    }
 }
 
 fn maintain(weak: &Weak<Shared>) {

@@ -4,9 +4,13 @@ use crate::background;
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
-use crate::time::Clock;
+use crate::hybrid::{Flash, Hybrid, IoThreads};
+use crate::time::{Clock, Time};
+use ebbtide_flash::{Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy, Store};
 use std::hash::{BuildHasher, RandomState};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Options of a [`Cache`]; see `Cache::builder`.
 #[derive(Clone, Debug, Default)]
@@ -15,6 +19,8 @@ pub struct CacheBuilder {
     max_value: Option<u64>,
     clock: Clock,
     seed: Option<u64>,
+    flash: Vec<(PathBuf, u64)>,
+    flash_options: FlashOptions,
 }
 
 impl CacheBuilder {
@@ -71,23 +77,65 @@ impl CacheBuilder {
         self
     }
 
+    /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used. Several are used as
+    /// one. Its buffers and indexes come out of the memory.
+    pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
+        self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
+        self
+    }
+
+    /// What goes to flash, and how it lies there.
+    pub fn flash_options(mut self, options: FlashOptions) -> Self {
+        self.flash_options = options;
+        self
+    }
+
     /// Builds the cache, and with the system's clock starts its background thread.
     ///
     /// # Errors
     /// `Configuration` names the option that cannot work, and why.
     pub fn build(self) -> Result<Cache, Error> {
-        let Self { mut options, max_value, clock, seed } = self;
+        let flash = self.open_flash()?;
+        let Self { mut options, max_value, clock, seed, .. } = self;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
         let store = Store::new(options).map_err(Error::from_store)?;
-        let shared = Shared::new(store, clock);
+        let not_started = |error: std::io::Error| Error::Configuration {
+            option: "clock",
+            value: format!("{clock:?}"),
+            reason: format!("a background thread does not start: {error}"),
+        };
+        let time = Time::new(clock);
+        let flash = flash.map(|tier| lay_below(&store, tier, clock, &time)).transpose().map_err(not_started)?;
+        let shared = Shared::new(store, time, clock, flash);
         if clock == Clock::System {
-            background::start(&shared).map_err(|error| Error::Configuration {
-                option: "clock",
-                value: "system".into(),
-                reason: format!("the background thread does not start: {error}"),
-            })?;
+            background::start(&shared).map_err(not_started)?;
         }
         Ok(Cache { shared })
     }
+
+    fn open_flash(&self) -> Result<Option<Arc<Tier>>, Error> {
+        if self.flash.is_empty() {
+            return Ok(None);
+        }
+        let opened = Tier::open(&self.flash, &self.flash_options).map_err(|error| Error::Configuration {
+            option: "flash",
+            value: self
+                .flash
+                .iter()
+                .map(|(path, bytes)| format!("{}:{bytes}", path.display()))
+                .collect::<Vec<_>>()
+                .join(","),
+            reason: error.to_string(),
+        })?;
+        Ok(Some(opened.0))
+    }
+}
+
+/// Puts a tier below a store that is still empty, and has its device served.
+fn lay_below(store: &Store, tier: Arc<Tier>, clock: Clock, time: &Time) -> std::io::Result<(Arc<Hybrid>, IoThreads)> {
+    let hybrid = Hybrid::new(tier, clock, time.now_ms());
+    store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
+    let io = hybrid.start_io()?;
+    Ok((hybrid, io))
 }

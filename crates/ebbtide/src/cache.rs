@@ -4,6 +4,7 @@ use crate::background::Bell;
 use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
 use crate::error::Error;
+use crate::hybrid::{Hybrid, IoThreads};
 use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
 use ebbtide_store::{
@@ -29,6 +30,9 @@ pub(crate) struct Shared {
     /// Held by the background thread while it works.
     pub maintaining: Mutex<()>,
     pub clock: Clock,
+    pub hybrid: Option<Arc<Hybrid>>,
+    /// Goes last of what uses the device.
+    _io: Option<IoThreads>,
     this: Weak<Shared>,
 }
 
@@ -38,13 +42,16 @@ thread_local! {
 }
 
 impl Shared {
-    pub fn new(store: Store, clock: Clock) -> Arc<Self> {
+    pub fn new(store: Store, time: Time, clock: Clock, flash: Option<(Arc<Hybrid>, IoThreads)>) -> Arc<Self> {
+        let (hybrid, io) = flash.unzip();
         Arc::new_cyclic(|this| Self {
             store: Arc::new(store),
-            time: Time::new(clock),
+            time,
             bell: Bell::default(),
             maintaining: Mutex::new(()),
             clock,
+            hybrid,
+            _io: io,
             this: this.clone(),
         })
     }
@@ -81,7 +88,10 @@ impl Cache {
         let shared = &*self.shared;
         let now_ms = shared.time.coarse_ms();
         let item = shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms);
-        self.lookup(item)
+        match (self.lookup(item), &shared.hybrid) {
+            (Lookup::Miss, Some(hybrid)) => self.get_below(hybrid, key),
+            (lookup, _) => lookup,
+        }
     }
 
     #[inline(always)]
@@ -112,6 +122,11 @@ impl Cache {
     /// As `get_batch`, until `answer` breaks: the keys behind are not looked up, which would count as a use.
     pub fn get_batch_while<'a>(&'a self, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>) {
         let shared = &*self.shared;
+        if shared.hybrid.is_some() {
+            // What waits for a device must hold nothing meanwhile.
+            let _ = keys.iter().enumerate().try_for_each(|(i, key)| answer(i, self.get(key)));
+            return;
+        }
         let now_ms = shared.time.coarse_ms();
         let participant = shared.participant();
         shared.store.get_batch(&participant, keys, now_ms, |i, item| answer(i, self.lookup(item)));
@@ -140,6 +155,7 @@ impl Cache {
             return Changed::Absent;
         }
         let store = &self.shared.store;
+        self.shared.bring_up_if_below(key);
         store.delete_if(&self.shared.participant(), key, store.hash(key), token, self.shared.time.now_ms())
     }
 
@@ -181,6 +197,7 @@ impl Cache {
     /// As `increment`.
     pub fn count(&self, key: &[u8], count: &Count) -> Result<Changed<Number>, Error> {
         let shared = &*self.shared;
+        shared.bring_up_if_below(key);
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
         shared.with_room(&participant, |now_ms| shared.store.change_number(&participant, target, count, now_ms))
@@ -192,6 +209,7 @@ impl Cache {
     /// `OutOfMemory`.
     pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
         let shared = &*self.shared;
+        shared.bring_up_if_below(key);
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         shared.with_room(&participant, |now_ms| shared.store.touch(&participant, key, hash, ttl, now_ms))
@@ -203,6 +221,7 @@ impl Cache {
     /// As `touch`.
     pub fn get_and_touch(&self, key: &[u8], ttl: Ttl) -> Result<Lookup<'_>, Error> {
         let shared = &*self.shared;
+        shared.bring_up_if_below(key);
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         let item = shared
@@ -299,6 +318,9 @@ impl Cache {
     fn run_maintenance(&self, now_ms: u64) {
         let participant = self.shared.participant();
         while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}
+        if let Some(hybrid) = &self.shared.hybrid {
+            hybrid.maintain(now_ms);
+        }
     }
 
     /// Walks everything and asserts every invariant of the engine. For tests: slow, and all threads but the cache's own
@@ -306,6 +328,9 @@ impl Cache {
     pub fn verify(&self) {
         let _quiet = self.shared.maintaining.lock().expect("the background thread has panicked");
         self.shared.store.verify(&self.shared.participant(), self.shared.time.now_ms());
+        if let Some(hybrid) = &self.shared.hybrid {
+            hybrid.verify();
+        }
     }
 }
 
@@ -365,6 +390,9 @@ impl Insert<'_> {
             return upload.finish_with_token();
         }
         let shared = &*cache.shared;
+        if mode != Mode::Set {
+            shared.bring_up_if_below(key);
+        }
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };
         let written = shared.with_room(&participant, |now_ms| shared.store.write(&participant, &write, now_ms));

@@ -22,6 +22,7 @@ mod builder;
 mod byte_size;
 mod cache;
 mod error;
+mod hybrid;
 mod item;
 mod removal;
 mod room;
@@ -33,11 +34,13 @@ mod visit;
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};
+pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
     Census, Change, Changed, Count, Mark, Mode, Number, Policy, Pulse, Revision, Stats, Stored, Ttl, TtlBucketCensus,
     UnknownPolicy, Visit, Written,
 };
 pub use error::Error;
+pub use hybrid::FlashStats;
 pub use item::{Handle, Item, Lookup};
 pub use removal::{Cause, Removal};
 pub use scan::{Entry, Scan};

@@ -97,6 +97,9 @@ impl Upload {
     /// # Errors
     /// As `write`.
     pub fn finish_with_token(mut self) -> Result<Written, Error> {
+        if self.mode != Mode::Set {
+            self.shared.bring_up_if_below(&self.key);
+        }
         let participant = self.shared.participant();
         let (ttl, mode, token) = (self.ttl, self.mode, self.token);
         let finished = match &mut self.value {

@@ -25,7 +25,8 @@ pub trait Below: Send + Sync {
     /// Copies an item that is evicted, or not. An older copy of the key is found no more in any case.
     fn demote(&self, item: &Item<'_>, now_ms: u64);
 
-    /// Whether the copy of the key that `copy` names is what would be found, and no flush is under way.
+    /// Whether no flush was under way at the time of the call, and afterwards the copy of the key that `copy` names was what would
+    /// be found.
     fn is_current(&self, key: &[u8], copy: u64) -> bool;
 
     /// From now on no copy of the key is found. True if there may have been one.

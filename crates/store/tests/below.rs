@@ -30,8 +30,8 @@ impl Below for Shared {
     }
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {
-        let current = self.0.map.lock().unwrap().get(key).is_some_and(|(name, _)| *name == copy);
-        current && !self.0.is_flushing.load(Ordering::SeqCst)
+        let is_flushing = self.0.is_flushing.load(Ordering::SeqCst);
+        !is_flushing && self.0.map.lock().unwrap().get(key).is_some_and(|(name, _)| *name == copy)
     }
 
     fn remove(&self, key: &[u8]) -> bool {

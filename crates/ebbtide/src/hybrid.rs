@@ -1,0 +1,240 @@
+//! DRAM over flash: what evictions discard goes to flash, and what is asked for comes back.
+//!
+//! ```text
+//! get     store ---miss---> tier (RAM index, then the device) ---found---> promoted into the store ---> the store's item
+//! set     store, and under the key's lock the copy on flash is forgotten
+//! evict   store --- under the key's lock ---> tier, unless flash holds it unchanged
+//! ```
+//! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
+//! waits for the device, on the thread of its caller. Operations that depend on a present value bring it up first.
+
+use crate::cache::{Cache, Shared};
+use crate::error::Error;
+use crate::item::Lookup;
+use crate::time::Clock;
+use ebbtide_flash::{Found, Key, Object, Tier, TierStats, Token};
+use ebbtide_store::{Below, Item, Mode, Stored, Ttl, Write};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How often a get looks again for what it has promoted, when others evict or change it meanwhile.
+const LOOKS: u32 = 4;
+/// With a manual clock, the thread that writes does the tier's upkeep after so many demotions.
+const UPKEEP_EVERY: u32 = 32;
+/// The longest key on flash.
+const KEY_BYTES_MOST: usize = 250;
+
+/// What the flash of a cache did since it was built.
+#[derive(Clone, Debug)]
+pub struct FlashStats {
+    /// Objects that came back to DRAM.
+    pub promoted: u64,
+    /// Objects that were found on flash and could not come back, for want of memory: misses.
+    pub promotions_refused: u64,
+    /// Evicted objects that flash held already.
+    pub unchanged: u64,
+    pub tier: TierStats,
+}
+
+pub(crate) struct Hybrid {
+    tier: Arc<Tier>,
+    /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
+    epoch_seconds: u64,
+    is_flushing: AtomicBool,
+    /// Held by whoever does the upkeep.
+    maintaining: Mutex<()>,
+    demotions: AtomicU32,
+    promoted: AtomicU64,
+    promotions_refused: AtomicU64,
+    unchanged: AtomicU64,
+}
+
+/// The threads that move transfers on. Dropping it ends them.
+pub(crate) struct IoThreads {
+    tier: Arc<Tier>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Hybrid {
+    pub fn new(tier: Arc<Tier>, clock: Clock, store_now_ms: u64) -> Arc<Self> {
+        let unix_seconds = match clock {
+            Clock::System => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            Clock::Manual => 0,
+        };
+        Arc::new(Self {
+            tier,
+            epoch_seconds: unix_seconds.saturating_sub(store_now_ms / 1000),
+            is_flushing: AtomicBool::new(false),
+            maintaining: Mutex::new(()),
+            demotions: AtomicU32::new(0),
+            promoted: AtomicU64::new(0),
+            promotions_refused: AtomicU64::new(0),
+            unchanged: AtomicU64::new(0),
+        })
+    }
+
+    /// Starts the threads of the device.
+    pub fn start_io(&self) -> std::io::Result<IoThreads> {
+        let mut started = IoThreads { tier: Arc::clone(&self.tier), threads: Vec::new() };
+        for number in 0..self.tier.io_threads() {
+            let tier = Arc::clone(&self.tier);
+            let thread = std::thread::Builder::new().name(format!("ebbtide-flash{number}"));
+            started.threads.push(thread.spawn(move || tier.serve_io())?);
+        }
+        Ok(started)
+    }
+
+    /// The upkeep of the tier; waits for the device.
+    pub fn maintain(&self, now_ms: u64) {
+        let _maintaining = self.maintaining.lock().expect("the upkeep of flash has panicked");
+        self.tier.maintain(self.seconds(now_ms));
+    }
+
+    /// With a manual clock, the same if it is due.
+    pub fn maintain_if_due(&self, now_ms: u64) {
+        if self.demotions.load(Ordering::Relaxed) >= UPKEEP_EVERY {
+            self.demotions.store(0, Ordering::Relaxed);
+            self.maintain(now_ms);
+        }
+    }
+
+    /// Asserts every invariant of the tier.
+    pub fn verify(&self) {
+        let _quiet = self.maintaining.lock().expect("the upkeep of flash has panicked");
+        self.tier.verify();
+    }
+
+    fn stats(&self) -> FlashStats {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        FlashStats {
+            promoted: read(&self.promoted),
+            promotions_refused: read(&self.promotions_refused),
+            unchanged: read(&self.unchanged),
+            tier: self.tier.stats(),
+        }
+    }
+
+    /// The store's time in the seconds of flash.
+    fn seconds(&self, store_ms: u64) -> u32 {
+        u32::try_from(self.epoch_seconds + store_ms / 1000).unwrap_or(u32::MAX)
+    }
+}
+
+impl Drop for IoThreads {
+    fn drop(&mut self) {
+        self.tier.stop();
+        for thread in self.threads.drain(..) {
+            thread.join().expect("a thread of the flash device has panicked");
+        }
+    }
+}
+
+/// What the store knows of flash.
+pub(crate) struct Flash(pub Arc<Hybrid>);
+
+impl Below for Flash {
+    fn demote(&self, item: &Item<'_>, now_ms: u64) {
+        let hybrid = &*self.0;
+        let extension = item.extension();
+        let has_marks = extension.stale || extension.won || extension.token.is_some();
+        let key = Key::new(item.key());
+        // Marks and clients' own tokens have no place on flash.
+        if has_marks || item.key().len() > KEY_BYTES_MOST {
+            hybrid.tier.remove(key.hash);
+            return;
+        }
+        if extension.copied && hybrid.tier.could_exist(key.hash) {
+            hybrid.unchanged.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let value: Vec<&[u8]> = item.slices().collect();
+        // Beyond what 32 bits of seconds say is never.
+        let expiry = item.expiry_seconds().map_or(0, |seconds| hybrid.epoch_seconds + seconds);
+        let expiry = u32::try_from(expiry).unwrap_or(0);
+        let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
+        hybrid.tier.insert(&object, hybrid.seconds(now_ms));
+        hybrid.demotions.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn is_current(&self, key: &[u8], copy: u64) -> bool {
+        // The flush first: one that begins after this look makes the promoted item worthless, too.
+        !self.0.is_flushing.load(Ordering::SeqCst) && self.0.tier.is_current(Key::new(key).hash, Token(copy))
+    }
+
+    fn remove(&self, key: &[u8]) -> bool {
+        self.0.tier.remove(Key::new(key).hash)
+    }
+
+    fn flush(&self, raise: &mut dyn FnMut()) {
+        self.0.is_flushing.store(true, Ordering::SeqCst);
+        raise();
+        self.0.tier.flush();
+        self.0.is_flushing.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Shared {
+    /// Brings an entry up from flash that the store does not have; waits for the device. Whether it is worth to look for it in
+    /// the store again.
+    fn bring_up(&self, hybrid: &Hybrid, key: &[u8]) -> bool {
+        let now = hybrid.seconds(self.time.now_ms());
+        let named = Key::new(key);
+        hybrid.tier.requested(named.hash, false);
+        hybrid.tier.get(named, now).is_some_and(|found| {
+            let is_there = self.promote(key, &found, now).is_ok();
+            let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
+            counter.fetch_add(1, Ordering::Relaxed);
+            is_there
+        })
+    }
+
+    fn promote(&self, key: &[u8], found: &Found, now: u32) -> Result<Stored, Error> {
+        let participant = self.participant();
+        let ttl = match found.expiry {
+            0 => Ttl::Never,
+            expiry => Ttl::Seconds(expiry.saturating_sub(now)),
+        };
+        let mode = Mode::Promote(found.token.0);
+        let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
+        let write = Write { key, hash, value, flags, ttl, mode, token: None };
+        let written = self.with_room(&participant, |now_ms| self.store.write(&participant, &write, now_ms));
+        written.map(|written| written.stored)
+    }
+
+    /// Before an operation that depends on a present value: brings it up from flash if it may be there and nowhere else.
+    #[inline]
+    pub(crate) fn bring_up_if_below(&self, key: &[u8]) {
+        if let Some(hybrid) = &self.hybrid
+            && hybrid.tier.could_exist(Key::new(key).hash)
+            && self.store.peek(&self.participant(), key, self.store.hash(key), self.time.now_ms()).is_none()
+        {
+            self.bring_up(hybrid, key);
+        }
+    }
+}
+
+impl Cache {
+    /// What the flash of this cache did; `None` without flash.
+    pub fn flash_stats(&self) -> Option<FlashStats> {
+        self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats())
+    }
+
+    /// A get that has missed in the store.
+    #[cold]
+    pub(crate) fn get_below<'a>(&'a self, hybrid: &Hybrid, key: &[u8]) -> Lookup<'a> {
+        let shared = &*self.shared;
+        for _ in 0..LOOKS {
+            if !shared.bring_up(hybrid, key) {
+                return Lookup::Miss;
+            }
+            let now_ms = shared.time.coarse_ms();
+            let item = shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms);
+            if let hit @ Lookup::Hit(_) = self.lookup(item) {
+                return hit;
+            }
+        }
+        Lookup::Miss
+    }
+}

@@ -1,0 +1,178 @@
+//! Memory over a real file: what is evicted is found again, what was changed or deleted is not.
+
+use ebbtide::{ByteSize, Cache, Clock, Error, FlashOptions, FlashStats, Lookup, Mode, Stored, Ttl};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+fn build(path: &Path, clock: Clock) -> Cache {
+    // No object is dropped for being alone in its page.
+    let options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+    let builder = Cache::builder().memory(ByteSize::mib(6)).clock(clock);
+    builder.flash(path.join("flash"), ByteSize::mib(64)).flash_options(options).build().unwrap()
+}
+
+fn value(number: u32, version: u64, bytes: usize) -> Vec<u8> {
+    let mut value = vec![number as u8; bytes];
+    value[..8].copy_from_slice(&version.to_le_bytes());
+    value
+}
+
+/// Of objects small and large.
+fn bytes_of(number: u32) -> usize {
+    if number.is_multiple_of(50) { 9000 } else { 200 + number as usize % 300 }
+}
+
+fn get(cache: &Cache, key: &[u8]) -> Option<Vec<u8>> {
+    cache.get(key).hit().map(|item| item.to_vec())
+}
+
+fn flash(cache: &Cache) -> FlashStats {
+    cache.flash_stats().expect("there is flash")
+}
+
+#[test]
+fn what_memory_has_no_room_for_is_found_on_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = build(folder.path(), Clock::Manual);
+    const OBJECTS: u32 = 25_000;
+    for number in 0..OBJECTS {
+        let (key, value) = (number.to_le_bytes(), value(number, 1, bytes_of(number)));
+        cache.insert(&key, &value).flags(number).ttl(Ttl::seconds(1000)).apply().unwrap();
+    }
+    let in_memory = cache.stats().items;
+    assert!(in_memory < u64::from(OBJECTS) * 3 / 4, "{in_memory} fit the memory");
+    let mut found = 0;
+    for number in 0..OBJECTS {
+        if let Lookup::Hit(item) = cache.get(&number.to_le_bytes()) {
+            assert_eq!(item.to_vec(), value(number, 1, bytes_of(number)));
+            assert_eq!(item.flags(), number);
+            assert!(item.ttl().is_some_and(|left| left <= Duration::from_secs(1000)));
+            found += 1;
+        }
+    }
+    let stats = flash(&cache);
+    assert!(found > OBJECTS / 100 * 98, "{found} of {OBJECTS} found; {stats:?}");
+    assert!(stats.promoted > 5000 && stats.tier.hits_large > 100 && stats.tier.hits_small > 5000, "{stats:?}");
+    assert!(stats.unchanged > 0, "what comes and goes unchanged is not written again");
+    cache.verify();
+    cache.maintain(Duration::from_secs(1001));
+    assert!((0..OBJECTS).all(|number| get(&cache, &number.to_le_bytes()).is_none()), "nothing outlives its time");
+    cache.verify();
+}
+
+/// A cache in which `key` is on flash only.
+fn with_key_below(path: &Path, key: &[u8], text: &[u8]) -> Cache {
+    let cache = build(path, Clock::Manual);
+    cache.insert(key, text).apply().unwrap();
+    for number in 0..30_000u32 {
+        cache.insert(&number.to_le_bytes(), &value(number, 1, 300)).apply().unwrap();
+    }
+    assert!(!cache.peek(key).is_hit(), "it was evicted");
+    cache
+}
+
+#[test]
+fn operations_see_what_is_on_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let text: &[u8] = &[b'7'; 300];
+    let fresh = |path: &Path| with_key_below(path, b"key", text);
+    let cache = fresh(folder.path());
+    assert_eq!(cache.insert(b"key", b"new").mode(Mode::Add).apply(), Ok(Stored::NotStored));
+    assert_eq!(get(&cache, b"key"), Some(text.to_vec()));
+    drop(cache);
+    let cache = fresh(folder.path());
+    assert_eq!(cache.insert(b"key", b"!").mode(Mode::Append).apply(), Ok(Stored::Stored));
+    assert_eq!(get(&cache, b"key").unwrap(), [text, b"!"].concat());
+    assert!(cache.delete(b"key"));
+    assert_eq!(get(&cache, b"key"), None);
+    drop(cache);
+    let cache = fresh(folder.path());
+    assert!(cache.touch(b"key", Ttl::seconds(5)).unwrap());
+    cache.maintain(Duration::from_secs(5));
+    assert_eq!(get(&cache, b"key"), None, "it got a shorter life");
+    drop(cache);
+    let cache = fresh(folder.path());
+    assert!(cache.delete(b"key"), "it was on flash");
+    assert_eq!((get(&cache, b"key"), cache.delete(b"key")), (None, false));
+    drop(cache);
+    let cache = fresh(folder.path());
+    cache.flush(Duration::ZERO);
+    assert_eq!(get(&cache, b"key"), None);
+    cache.verify();
+}
+
+#[test]
+fn an_old_value_never_comes_back_while_threads_set_delete_and_flush() {
+    const KEYS: u32 = 30_000;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = build(folder.path(), Clock::System);
+    let least: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for owner in 0..2u32 {
+            let (cache, least) = (&cache, &least);
+            scope.spawn(move || {
+                let mut random = u64::from(owner) + 1;
+                for step in 1..30_000u64 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let number = (random >> 33) as u32 % (KEYS / 2) * 2 + owner;
+                    let key = number.to_le_bytes();
+                    let newest = &least[number as usize];
+                    match random >> 60 {
+                        0..9 => {
+                            cache.insert(&key, &value(number, step, bytes_of(number))).apply().unwrap();
+                            newest.store(step, Ordering::SeqCst);
+                        }
+                        9 => {
+                            cache.delete(&key);
+                            newest.store(step, Ordering::SeqCst);
+                        }
+                        10 if step % 1000 == 0 => cache.flush(Duration::ZERO),
+                        _ => {
+                            if let Some(found) = get(cache, &key) {
+                                assert_eq!(found, value(number, newest.load(Ordering::SeqCst), bytes_of(number)));
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        let (cache, least) = (&cache, &least);
+        scope.spawn(move || {
+            for round in 0..20_000u32 {
+                let number = round.wrapping_mul(2_654_435_761) % KEYS;
+                let known = least[number as usize].load(Ordering::SeqCst);
+                if let Some(found) = get(cache, &number.to_le_bytes()) {
+                    let version = u64::from_le_bytes(found[..8].try_into().unwrap());
+                    assert!(version >= known, "key {number}: {version} after {known}");
+                    assert_eq!(found, value(number, version, bytes_of(number)));
+                }
+            }
+        });
+    });
+    let stats = flash(&cache);
+    assert!(stats.promoted > 100, "{stats:?}");
+    cache.verify();
+}
+
+#[test]
+fn what_cannot_be_flash_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let refusal = |path: &Path, size| match Cache::builder().flash(path, size).build() {
+        Err(Error::Configuration { option: "flash", value, reason }) => (value, reason),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("{} was taken", path.display()),
+    };
+    let (value, reason) = refusal(folder.path(), ByteSize::mib(64));
+    assert!(value.contains(folder.path().to_str().unwrap()) && reason.contains("directory"), "{value}: {reason}");
+    let foreign = folder.path().join("letter");
+    std::fs::write(&foreign, "Dear reader").unwrap();
+    refusal(&foreign, ByteSize::mib(64));
+    assert_eq!(std::fs::read(&foreign).unwrap(), b"Dear reader", "what is not ours stays");
+    let file = folder.path().join("flash");
+    let first = Cache::builder().flash(&file, ByteSize::mib(64)).build().unwrap();
+    let (_, reason) = refusal(&file, ByteSize::mib(64));
+    assert!(reason.contains("in use") || reason.contains("lock"), "{reason}");
+    drop(first);
+    Cache::builder().flash(&file, ByteSize::mib(64)).build().unwrap();
+}
