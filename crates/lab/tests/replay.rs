@@ -215,3 +215,33 @@ fn every_size_is_replayed_under_every_policy() {
     assert!(Line::try_parse_from(line("16m,,64m", "merge")).is_err());
     assert!(Line::try_parse_from(["replay", "trace"]).is_err());
 }
+
+#[test]
+fn flash_holds_what_memory_has_no_room_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut rows = String::from("timestamp_s,key_id,key_size,value_size,op,ttl_s\n");
+    for (second, round) in (0..3).enumerate() {
+        (0..6000).for_each(|key| rows += &format!("{},{key},16,{},get,0\n", second * 100 + key / 100, 600 + round));
+    }
+    let trace = file(rows.as_bytes());
+    let path = |flags: &str| {
+        let line = ["replay", trace.path().to_str().unwrap(), "--memory"];
+        Line::try_parse_from(line.into_iter().chain(flags.split_whitespace())).map(|line| line.args)
+    };
+    let run = |flags: &str| {
+        let args = path(flags).unwrap();
+        replay(&args, args.cells()[0]).unwrap()
+    };
+    let alone = run("2m --audit");
+    let file = folder.path().join("flash");
+    let with_flash = run(&format!("2m --audit --flash {} --flash-size 64m", file.display()));
+    assert!(alone.misses > 15_000, "{alone:?}");
+    assert!(with_flash.misses < 7000, "{with_flash:?}");
+    let flash = with_flash.flash.as_ref().expect("there was flash");
+    assert!(flash.hits > 8000 && flash.inserts > 5000 && flash.written_bytes > flash.inserted_bytes, "{flash:?}");
+    let audit = audited(&with_flash);
+    assert_eq!((audit.late_hits, audit.wrong_values), (0, 0));
+    let two = path(&format!("2m,4m --flash {} --flash-size 64m", file.display())).unwrap();
+    assert!(ebbtide_lab::replay::run(two).unwrap_err().to_string().contains("--memory"), "one file, two caches");
+    assert!(path("2m --flash somewhere").is_err(), "its size is missing");
+}

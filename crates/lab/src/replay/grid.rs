@@ -37,6 +37,13 @@ impl ReplayArgs {
 pub fn run(args: ReplayArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let cells = args.cells();
+    if let (Some(path), 2..) = (&args.flash, cells.len()) {
+        return Err(Error::Configuration {
+            option: "--flash",
+            value: path.display().to_string(),
+            reason: format!("is for one cache, and {} are asked for: name one --memory and one --policy", cells.len()),
+        });
+    }
     if cells.len() > 1 && !args.json {
         writeln!(out, "{HEAD}")?;
     }

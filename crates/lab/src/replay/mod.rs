@@ -13,7 +13,8 @@
 //! Only gets count in hits, misses and the miss ratios. Time starts at the first request and moves in steps: to the
 //! next second of the trace, and within a second after every 1024 requests, spread evenly as the second before it was
 //! (see `batches`). With each step the cache does the maintenance that a thread does in a server, so a replay depends
-//! on the trace and the seed alone, not on the speed of the machine.
+//! on the trace and the seed alone, not on the speed of the machine. With flash it depends on the device, too: what comes
+//! faster than it writes is dropped.
 
 mod audit;
 mod batches;
@@ -48,6 +49,12 @@ pub struct ReplayArgs {
     /// Replays at the same time, where there are several [default: the cores, by the threads of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
+    /// File or block device for what memory has no room for; with one size of memory and one policy
+    #[arg(long, value_name = "FILE", requires = "flash_size")]
+    pub flash: Option<PathBuf>,
+    /// How much of it is used (for example 1g)
+    #[arg(long, value_name = "SIZE", requires = "flash")]
+    pub flash_size: Option<ByteSize>,
     /// Threads that share the cache; keys are divided among them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,

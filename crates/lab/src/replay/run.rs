@@ -14,7 +14,7 @@ use super::audit::Findings;
 use super::batches::{BATCH, Batches};
 use super::grid::Cell;
 use super::player::{Counts, Player};
-use super::report::{AuditReport, Report};
+use super::report::{AuditReport, FlashReport, Report};
 use crate::Error;
 use crate::trace::{Request, TraceReader};
 use crate::workload::mix;
@@ -57,6 +57,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<Report, Error> {
         keys_resized: counts.keys_resized,
         time_steps_back: batches.time_steps_back,
         trace_seconds: played.end.as_secs_f64(),
+        flash: cache.flash_stats().map(|stats| FlashReport::new(&stats)),
         audit: played.findings.map(|findings| AuditReport::new(&findings, stats.evictions)),
     })
 }
@@ -71,6 +72,9 @@ fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
     }
     if let Some(limit) = args.max_value {
         builder = builder.max_value(limit);
+    }
+    if let (Some(path), Some(size)) = (&args.flash, args.flash_size) {
+        builder = builder.flash(path, size);
     }
     builder.build()
 }
