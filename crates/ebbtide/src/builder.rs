@@ -12,6 +12,9 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// Flash has whole blocks of so many bytes.
+const FLASH_BLOCK: u64 = 4096;
+
 /// Options of a [`Cache`]; see `Cache::builder`.
 #[derive(Clone, Debug, Default)]
 pub struct CacheBuilder {
@@ -77,10 +80,10 @@ impl CacheBuilder {
         self
     }
 
-    /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used. Several are used as
-    /// one. Its buffers and indexes come out of the memory.
+    /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used, in whole blocks of
+    /// 4 KiB. Several are used as one. Its buffers and indexes come out of the memory.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
-        self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
+        self.flash.push((path.as_ref().to_owned(), size.as_bytes() / FLASH_BLOCK * FLASH_BLOCK));
         self
     }
 
