@@ -2,7 +2,7 @@
 
 use super::LargeLog;
 use super::buffers::{Added, Draft, Full};
-use super::format::{ObjectHeader, part_hash};
+use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, part_hash};
 use super::index::Identity;
 use super::options::group_of;
 use super::place::Place;
@@ -54,6 +54,12 @@ impl LargeLog {
         if is_long || key.bytes.is_empty() || key.bytes.len() > KEY_BYTES_LIMIT {
             return Err(Dropped::TooLarge);
         }
+        if self.index.bytes() >= self.options.index_bytes {
+            return Err(Dropped::Memory);
+        }
+        if !self.may_reclaim_for_inserts() {
+            self.check_room(OBJECT_HEADER_BYTES + key.bytes.len() + total)?;
+        }
         let identity = Identity::of(key.hash);
         let _writer = self.writers[usize::from(identity.shard)].lock().unwrap();
         // Acquire: with `checkpoint`.
@@ -83,6 +89,23 @@ impl LargeLog {
         }
         let replaced = self.publish(key.hash, head).ok_or(Dropped::Overtaken)?.is_some();
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
+    }
+
+    /// Where nothing is waited for: whether an object of several regions finds them, before any of them is spent on a part of it. If
+    /// not, the next upkeep makes that much room.
+    fn check_room(&self, bytes: usize) -> Result<(), Dropped> {
+        let limit = self.geometry.object_bytes_limit();
+        if bytes <= limit {
+            return Ok(());
+        }
+        // The first part may only fill up a region that is open.
+        let regions = bytes.div_ceil(limit) + 1;
+        let books = self.books();
+        if books.free.len() < regions {
+            self.wanted.fetch_max(regions, Relaxed);
+            return Err(Dropped::NoRegion);
+        }
+        if books.free_slots.len() + 1 < regions { Err(Dropped::Behind) } else { Ok(()) }
     }
 
     /// Stores the other parts of an object of which the first is placed. They are published before it.

@@ -82,6 +82,8 @@ pub struct LargeLog {
     /// What lies in regions of earlier lives is flushed.
     floor: AtomicU64,
     next_order: AtomicU64,
+    /// Free regions that an insert would have needed since the last upkeep.
+    wanted: AtomicUsize,
     /// A checkpoint is there or being made: nothing that it says may change.
     is_closed: AtomicBool,
     /// Counts hits, for the order of regions by last hit.
@@ -117,12 +119,20 @@ impl LargeLog {
             reclaiming: Mutex::new(()),
             floor: AtomicU64::new(1),
             next_order: AtomicU64::new(1),
+            wanted: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             tick: AtomicU64::new(0),
             now: AtomicU32::new(0),
             reading_bytes: AtomicUsize::new(0),
             counters: Counters::default(),
         }))
+    }
+
+    /// Bytes of RAM that a log has at most beside objects in its index and reads under way.
+    pub(crate) fn fixed_bytes(area: &Range<u64>, options: &Options) -> usize {
+        let buffers = options.buffers * options.region_bytes;
+        let regions = area.end.saturating_sub(area.start) / options.region_bytes as u64;
+        buffers + regions as usize * size_of::<Region>() + Index::new().bytes()
     }
 
     /// Whether a lookup would look further than the index. No I/O.

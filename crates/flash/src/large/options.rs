@@ -43,6 +43,9 @@ pub struct Options {
     pub reclaim: Reclaim,
     /// What of that region is kept. Nothing: each copy is a write.
     pub reinsertion: Reinsertion,
+    /// Bytes of RAM for the index at most. From fifteen sixteenths of it on the upkeep reclaims regions, at the bound inserts
+    /// are dropped. No bound: 10 to 12 bytes an object are what the index takes.
+    pub index_bytes: usize,
     /// Whether the device is told of regions that were reclaimed. Off: a region is written again soon, and many drives are slow
     /// at it.
     pub discard: bool,
@@ -78,6 +81,7 @@ impl Default for Options {
             patience: Duration::from_millis(100),
             reclaim: Reclaim::Fifo,
             reinsertion: Reinsertion::Never,
+            index_bytes: usize::MAX,
             discard: false,
         }
     }

@@ -23,7 +23,7 @@ use crate::device::{self, BLOCK, Buffer};
 use crate::object::is_past;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// So many sweeps of the index for one turn of the log.
 const SWEEPS: usize = 64;
@@ -44,7 +44,10 @@ impl LargeLog {
         self.seal_old(now);
         self.submit_waiting();
         let spare = if self.may_reclaim_for_inserts() { 0 } else { self.regions.len() / SPARES };
-        self.reclaim(now, self.batch().max(spare));
+        let spare = self.wanted.swap(0, Relaxed).max(spare);
+        let is_full = self.index.bytes() >= self.options.index_bytes / 16 * 15;
+        let more = if is_full { self.books().free.len() + 1 } else { 0 };
+        self.reclaim(now, self.batch().max(spare).max(more));
     }
 
     /// Reclaiming waits for the device.

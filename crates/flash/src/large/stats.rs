@@ -13,6 +13,8 @@ pub enum Dropped {
     Behind,
     /// No region can be had: they are in use, or the device fails.
     NoRegion,
+    /// The index has no memory left.
+    Memory,
     /// A checkpoint was made.
     Closed,
     /// A flush came between, or its region was reclaimed before it was complete.
@@ -58,6 +60,7 @@ counters! {
     dropped_too_large,
     dropped_behind,
     dropped_no_region,
+    dropped_memory,
     dropped_closed,
     dropped_overtaken,
     /// Lookups that the index answered with a place, and what became of them.
@@ -144,6 +147,7 @@ impl Counters {
             Dropped::TooLarge => &self.dropped_too_large,
             Dropped::Behind => &self.dropped_behind,
             Dropped::NoRegion => &self.dropped_no_region,
+            Dropped::Memory => &self.dropped_memory,
             Dropped::Closed => &self.dropped_closed,
             Dropped::Overtaken => &self.dropped_overtaken,
         }

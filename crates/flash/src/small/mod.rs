@@ -259,6 +259,11 @@ impl Shared {
         fixed + self.group_bytes.load(Ordering::Relaxed) as usize
     }
 
+    /// Whether the index comes near its bound, so that objects have to end.
+    fn is_short_of_memory(&self) -> bool {
+        self.index_bytes() >= self.options.index_bytes / 16 * 15
+    }
+
     fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, Dropped> {
         let bytes = page::record_bytes(object).ok_or(Dropped::Large)?;
         if object.is_expired(now) {

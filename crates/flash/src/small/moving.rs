@@ -47,6 +47,8 @@ struct Composer<'a> {
     now: u32,
     writer: Writer<'a>,
     hashes: Vec<KeyHash>,
+    /// Objects that the page can have.
+    room: usize,
     hidden: Vec<u64>,
     hidden_tags: Vec<u64>,
 }
@@ -181,7 +183,9 @@ impl Shared {
         let mut page = Buffer::zeroed(PAGE);
         let writer = Writer::resume(&mut page, 0, 0);
         let (hashes, hidden, hidden_tags) = (Vec::new(), Vec::new(), Vec::new());
-        let mut composer = Composer { shared: self, number: job.number, now, writer, hashes, hidden, hidden_tags };
+        let room = usize::MAX;
+        let mut composer =
+            Composer { shared: self, number: job.number, now, writer, hashes, room, hidden, hidden_tags };
         for &entry in job.entries.iter().rev() {
             match entry {
                 Entry::Tombstone { mark } => composer.hidden.push(mark),
@@ -193,6 +197,9 @@ impl Shared {
         }
         let moved = composer.hashes.len();
         if let Some(old) = &job.old {
+            if self.is_short_of_memory() {
+                composer.room = page::records(old).count() * 3 / 4;
+            }
             let is_hit =
                 |position: usize| job.hits.get(position / 8).is_some_and(|byte| byte & 1 << (position % 8) != 0);
             for wanted in [true, false] {
@@ -332,7 +339,7 @@ impl Composer<'_> {
         if is_past(record.expiry, self.now) {
             Counters::one(&self.shared.counters.ended_expired);
             self.hidden.push(mark);
-        } else if self.writer.push_record(&bytes[record.range.clone()]) {
+        } else if self.hashes.len() < self.room && self.writer.push_record(&bytes[record.range.clone()]) {
             self.hashes.push(hash);
         } else {
             Counters::one(&self.shared.counters.ended_evicted);

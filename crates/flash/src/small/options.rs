@@ -1,11 +1,13 @@
 //! What can be chosen, and how an area is divided by it.
 
 use super::filter::Width;
-use super::group::{SETS, Shape};
+use super::group::{Group, SETS, Shape};
 use super::log::Layout;
 use super::page::PAGE;
 use crate::Error;
 use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
 
 /// The pages before the log that say where it begins.
 pub(crate) const MARKS: u32 = 2;
@@ -33,7 +35,8 @@ pub struct Options {
     /// Tombstones of each [`SETS`] neighbouring sets at most. From half of it on pages are rewritten to apply them; one set is
     /// emptied for each one beyond.
     pub tombstones_per_group: u16,
-    /// Bytes of RAM for filters, log index and tombstones at most.
+    /// Bytes of RAM for filters, log index and tombstones at most. From fifteen sixteenths of it on the log gets shorter
+    /// and pages keep fewer objects each time they are written, at the bound inserts are dropped.
     pub index_bytes: usize,
     /// Pages that are composed and written at once.
     pub moves_at_once: usize,
@@ -68,6 +71,15 @@ pub(crate) struct Division {
 }
 
 impl Options {
+    /// Bytes of RAM that a store in this area has without an object, and those of its buffers at most.
+    pub(crate) fn fixed_bytes(&self, area: &Range<u64>) -> Result<(usize, usize), Error> {
+        let Division { shape, log, .. } = self.divide(area)?;
+        let index = shape.groups() * size_of::<Mutex<Group>>() + log.segments as usize * size_of::<AtomicU64>();
+        // Sealed ones, each with a copy that is being written, and the open one.
+        let buffers = (2 * log.buffers + 1) * log.pages_per_segment as usize * PAGE;
+        Ok((index, buffers))
+    }
+
     pub(crate) fn divide(&self, area: &Range<u64>) -> Result<Division, Error> {
         self.check()?;
         let refuse = |message: String| Err(Error::Options(message));

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Free segments that the upkeep provides: one is kept for objects that get another life, the others are for inserts.
 const SPARE_SEGMENTS: usize = 3;
 
+/// How many segments the upkeep empties at once when the index has too little memory.
+const SEGMENTS_FOR_MEMORY: usize = 4;
+
 /// What the upkeep remembers.
 #[derive(Default)]
 pub(super) struct Upkeep {
@@ -40,6 +43,10 @@ impl Shared {
         while let Some(tail) = self.log.tail(SPARE_SEGMENTS) {
             self.reclaim(&mut upkeep, tail, now);
             self.write_segments();
+        }
+        for _ in 0..SEGMENTS_FOR_MEMORY {
+            let Some(tail) = self.log.tail(usize::MAX).filter(|_| self.is_short_of_memory()) else { break };
+            self.reclaim(&mut upkeep, tail, now);
         }
         let waiting = self.queue.lock().expect("no thread panics with the queue").len();
         for _ in 0..waiting {
