@@ -7,6 +7,7 @@
 //! | where | what |
 //! |---|---|
 //! | `options`, `layout` | what can be chosen; how capacity and memory are divided |
+//! | `superblock` | the format of the first block |
 //! | `insert`, `lookup` | objects in and out |
 //! | `stats` | what is counted |
 //!
@@ -20,6 +21,7 @@ mod layout;
 mod lookup;
 mod options;
 mod stats;
+mod superblock;
 #[cfg(test)]
 mod tests;
 
@@ -28,7 +30,7 @@ pub use options::TierOptions;
 pub use stats::{Drops, TierStats, Written};
 
 use crate::admission::Admission;
-use crate::device::{BLOCK, Device, Disk, Health, STRIPE};
+use crate::device::{BLOCK, Buffer, Device, Direction, Disk, Health, Outcome, Request, STRIPE};
 use crate::large::LargeLog;
 use crate::small::SmallStore;
 use crate::{Error, KeyHash, Token};
@@ -55,6 +57,7 @@ pub struct Tier {
     observed: AtomicU32,
     maintained: AtomicU32,
     dropped_failed: AtomicU64,
+    superblock_bytes: AtomicU64,
 }
 
 impl Tier {
@@ -67,31 +70,48 @@ impl Tier {
         let opened = Disk::open(paths, &options.disk)?;
         let unit = if paths.len() == 1 { BLOCK as u64 } else { STRIPE };
         let notices = opened.notices.iter().map(ToString::to_string).collect();
-        Ok((Self::with(Arc::new(opened.disk), unit, options)?, notices))
+        let identity = opened.disk.identity();
+        Ok((Self::with(Arc::new(opened.disk), identity, unit, options)?, notices))
     }
 
     /// An empty tier on any device.
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] when the options contradict each other or the device is too small for them.
+    /// [`Error::Options`] when the options make no sense, or the device or the memory is too small for them.
     pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
-        Self::with(device, BLOCK as u64, options)
+        Self::with(device, 0, BLOCK as u64, options)
     }
 
-    fn with(device: Arc<dyn Device>, unit: u64, options: &TierOptions) -> Result<Arc<Self>, Error> {
+    fn with(device: Arc<dyn Device>, identity: u64, unit: u64, options: &TierOptions) -> Result<Arc<Self>, Error> {
         let life = RandomState::new().hash_one("life");
-        let layout = Layout::new(device.capacity(), unit, life, options)?;
-        Ok(Arc::new(Self {
+        let admission = Admission::new(options.admission, device.capacity(), life)?;
+        let layout = Layout::new(device.capacity(), unit, life, admission.memory_bytes(), options)?;
+        let superblock = superblock::to_block(identity, &layout);
+        let tier = Arc::new(Self {
             large: LargeLog::new(Arc::clone(&device), layout.large, layout.large_options)?,
             small: Arc::new(SmallStore::new(Arc::clone(&device), layout.small, layout.small_options)?),
-            admission: Admission::new(options.admission, device.capacity(), life)?,
+            admission,
             device,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             observed: AtomicU32::new(0),
             maintained: AtomicU32::new(0),
             dropped_failed: AtomicU64::new(0),
-        }))
+            superblock_bytes: AtomicU64::new(0),
+        });
+        tier.write_superblock(superblock);
+        Ok(tier)
+    }
+
+    /// Has it written when the device is served. One that is not written is found by no restart, which then starts empty.
+    fn write_superblock(self: &Arc<Self>, block: Buffer) {
+        let tier = Arc::clone(self);
+        let written = move |outcome: Outcome| {
+            let bytes = outcome.result.map_or(0, |()| outcome.buffer.len());
+            tier.superblock_bytes.store(bytes as u64, Relaxed);
+        };
+        let request = Request { direction: Direction::Write, offset: 0, buffer: block, done: Box::new(written) };
+        drop(self.device.submit(request));
     }
 
     /// How many threads are to call [`Tier::serve_io`].
@@ -118,7 +138,7 @@ impl Tier {
         self.small.maintain(now);
         self.large.maintain(now);
         if self.maintained.swap(now, Relaxed) != now {
-            self.admission.maintain(now, stats::written(&self.large.stats(), &self.small.stats()).total());
+            self.admission.maintain(now, self.written(&self.large.stats(), &self.small.stats()).total());
         }
     }
 

@@ -13,6 +13,9 @@ pub struct TierOptions {
     /// Share of the capacity for small objects, whose record has [`crate::small::RECORD_MOST`] bytes at most; 0.01 to 0.99. By
     /// default half: what is cached is not known before.
     pub small_share: f64,
+    /// Bytes of RAM for indexes, filters and buffers at most; values on their way from the device to a reader come on top. By
+    /// default no bound: who composes knows the machine.
+    pub memory_bytes: u64,
     /// Bytes of a region of large objects at most, a power of two from 64 KiB to 16 MiB; smaller ones are taken where the
     /// capacity or the memory is small. By default 16 MiB: flash is then erased without moving what lives.
     pub region_bytes: usize,
@@ -41,6 +44,7 @@ impl Default for TierOptions {
             admission: AdmissionOptions::default(),
             disk: DiskOptions::default(),
             small_share: 0.5,
+            memory_bytes: u64::MAX,
             region_bytes: large.region_bytes,
             reclaim: large.reclaim,
             reinsertion: large.reinsertion,

@@ -55,6 +55,7 @@ pub struct Drops {
 /// Bytes that reached the device, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
+    pub superblock: u64,
     /// Large objects, with their headers.
     pub large_objects: u64,
     /// Large objects that were written again.
@@ -69,7 +70,7 @@ pub struct Written {
 
 impl Written {
     pub fn total(&self) -> u64 {
-        self.large_objects + self.large_again + self.large_frames + self.small_log + self.small_pages
+        self.superblock + self.large_objects + self.large_again + self.large_frames + self.small_log + self.small_pages
     }
 }
 
@@ -93,7 +94,7 @@ impl Tier {
             inserts: large.inserts + small.counts.inserted,
             inserted_bytes: large.inserted_bytes + small.counts.inserted_bytes,
             drops: self.drops(&large, &small),
-            written: written(&large, &small),
+            written: self.written(&large, &small),
             objects: large.objects + small.objects(),
             capacity_bytes: self.capacity_bytes(),
             memory_bytes: self.memory_bytes(),
@@ -104,6 +105,17 @@ impl Tier {
         }
     }
 
+    pub(super) fn written(&self, large: &large::Stats, small: &small::Stats) -> Written {
+        Written {
+            superblock: self.superblock_bytes.load(Relaxed),
+            large_objects: large.written_insert_bytes,
+            large_again: large.written_reinsertion_bytes,
+            large_frames: large.written_footer_bytes + large.written_padding_bytes + large.written_death_bytes,
+            small_log: small.counts.log_bytes_written + small.counts.mark_bytes_written,
+            small_pages: small.counts.set_bytes_written,
+        }
+    }
+
     fn drops(&self, large: &large::Stats, small: &small::Stats) -> Drops {
         let small = &small.counts;
         Drops {
@@ -111,21 +123,11 @@ impl Tier {
             too_large: large.dropped_too_large + small.dropped_large,
             behind: large.dropped_behind + small.dropped_busy,
             no_region: large.dropped_no_region,
-            memory: small.dropped_memory,
+            memory: large.dropped_memory + small.dropped_memory,
             crowded: small.dropped_crowded,
             overtaken: large.dropped_overtaken,
             closed: large.dropped_closed,
             failed: self.dropped_failed.load(Relaxed),
         }
-    }
-}
-
-pub(super) fn written(large: &large::Stats, small: &small::Stats) -> Written {
-    Written {
-        large_objects: large.written_insert_bytes,
-        large_again: large.written_reinsertion_bytes,
-        large_frames: large.written_footer_bytes + large.written_padding_bytes + large.written_death_bytes,
-        small_log: small.counts.log_bytes_written + small.counts.mark_bytes_written,
-        small_pages: small.counts.set_bytes_written,
     }
 }

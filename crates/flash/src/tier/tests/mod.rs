@@ -1,7 +1,9 @@
 //! Tests of the whole tier.
 
 mod basic;
+mod bounds;
 mod model;
+mod stress;
 
 use super::{Tier, TierOptions};
 use crate::device::Device;

@@ -1,0 +1,220 @@
+//! Threads on a device that is slow, reorders and fails. Every hit must be a version that was current at some moment of its
+//! lookup. A key has one writer, so its versions are counted: `begun` before an operation, `done` after it. Some keys have two
+//! writers: of these at most one store may have a version in the end.
+
+use super::{SMALL, Stopping, put_until, serve};
+use crate::device::{Delivery, Faults, Faulty};
+use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions, large, small};
+use ebbtide_testkit::Random;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, RwLock, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const KEYS: u64 = 1000;
+const WRITERS: u64 = 2;
+const READERS: u64 = 2;
+/// Keys with two writers come behind the others.
+const SHARED: u64 = 20;
+const DURATION: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+struct History {
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+struct World {
+    tier: Arc<Tier>,
+    histories: Vec<History>,
+    flushes: AtomicU64,
+    /// Writers share it; a flush has it alone.
+    flushing: RwLock<()>,
+    over: AtomicBool,
+    now: AtomicU32,
+    hits: AtomicU64,
+}
+
+/// What a reader notes before a lookup.
+struct Question {
+    key: u64,
+    done: u64,
+    flushes: u64,
+}
+
+fn value_of(key: u64, version: u64, flushes: u64) -> Vec<u8> {
+    let mut random = Random::new(key << 40 ^ version << 8 ^ flushes);
+    let bytes = match random.below(10) {
+        0..5 => random.below(SMALL as u64),
+        5..9 => 2100 + random.below(6000),
+        _ => 50_000 + random.below(100_000),
+    };
+    let mut value = [key, version, flushes].map(u64::to_le_bytes).concat();
+    value.resize(24 + bytes as usize, key as u8 ^ version as u8);
+    value
+}
+
+impl World {
+    fn now(&self) -> u32 {
+        self.now.load(SeqCst)
+    }
+
+    fn write(&self, writer: u64, mut random: Random) {
+        while !self.over.load(SeqCst) {
+            let key = random.below(KEYS).min(random.below(KEYS)) / WRITERS * WRITERS + writer;
+            let (bytes, hash) = (key.to_le_bytes(), KeyHash::of(&key.to_le_bytes()));
+            let shared = self.flushing.read().unwrap();
+            let history = &self.histories[key as usize];
+            let version = history.begun.fetch_add(1, SeqCst) + 1;
+            let flushes = self.flushes.load(SeqCst);
+            if random.below(5) == 0 {
+                self.tier.remove(hash);
+                history.done.store(version, SeqCst);
+                continue;
+            }
+            let expiry = if random.below(4) == 0 { self.now() + 10 + random.below(5) as u32 } else { 0 };
+            let token = put_until(&self.tier, &bytes, &value_of(key, version, flushes), expiry, self.now());
+            if let Some(token) = token.filter(|_| random.below(10) == 0) {
+                history.begun.fetch_add(1, SeqCst);
+                self.tier.remove_if(hash, token);
+                history.done.store(version + 1, SeqCst);
+                continue;
+            }
+            history.done.store(version, SeqCst);
+            drop(shared);
+            let key = KEYS + random.below(SHARED);
+            put_until(&self.tier, &key.to_le_bytes(), &value_of(key, version, 0), 0, self.now());
+        }
+    }
+
+    fn read(&self, mut random: Random) {
+        let (sender, receiver) = mpsc::channel::<(Question, Option<Found>)>();
+        let mut open = 0;
+        while !self.over.load(SeqCst) {
+            let key = random.below(KEYS).min(random.below(KEYS));
+            let flushes = self.flushes.load(SeqCst);
+            let question = || Question { key, done: self.histories[key as usize].done.load(SeqCst), flushes };
+            let (noted, asked, sender) = (question(), question(), sender.clone());
+            let done = Box::new(move |found| drop(sender.send((noted, found))));
+            match self.tier.lookup(Key::new(&key.to_le_bytes()), self.now(), done) {
+                Lookup::Absent => {}
+                Lookup::Found(found) => self.check(&asked, &found),
+                Lookup::Reading => open += 1,
+            }
+            while open > 0 {
+                let answer = if open > 20 { receiver.recv().ok() } else { receiver.try_recv().ok() };
+                let Some((question, found)) = answer else { break };
+                open -= 1;
+                found.iter().for_each(|found| self.check(&question, found));
+            }
+        }
+        for _ in 0..open {
+            let (question, found) = receiver.recv().expect("every lookup is answered");
+            found.iter().for_each(|found| self.check(&question, found));
+        }
+    }
+
+    fn check(&self, question: &Question, found: &Found) {
+        let word = |at: usize| u64::from_le_bytes(found.value()[at..at + 8].try_into().unwrap());
+        let (key, version, flushes) = (word(0), word(8), word(16));
+        assert_eq!(key, question.key, "a foreign value");
+        assert_eq!(found.value(), value_of(key, version, flushes), "a torn value");
+        assert!(version >= question.done, "key {key}: version {version} after {} was done", question.done);
+        assert!(version <= self.histories[key as usize].begun.load(SeqCst));
+        assert!(flushes >= question.flushes, "key {key}: a value from before a flush");
+        self.hits.fetch_add(1, SeqCst);
+    }
+
+    fn flush(&self) {
+        let _alone = self.flushing.write().unwrap();
+        self.tier.flush();
+        self.flushes.fetch_add(1, SeqCst);
+    }
+
+    /// Each store is asked alone: the tier would look no further than to the first.
+    fn assert_one_store(&self, key: u64) {
+        let bytes = key.to_le_bytes();
+        let answers = [0, 1].map(|store| {
+            let (sender, receiver) = mpsc::channel();
+            let done = Box::new(move |found: Option<Found>| sender.send(found.is_some()).expect("this thread waits"));
+            match store {
+                0 => match self.tier.large.lookup(Key::new(&bytes), self.now(), done) {
+                    large::Lookup::Reading => receiver.recv().unwrap(),
+                    answer => matches!(answer, large::Lookup::Found(_)),
+                },
+                _ => match self.tier.small.lookup(Key::new(&bytes), self.now(), done) {
+                    small::Lookup::Reading => receiver.recv().unwrap(),
+                    answer => matches!(answer, small::Lookup::Found(_)),
+                },
+            }
+        });
+        assert_ne!(answers, [true, true], "key {key} is in both stores");
+    }
+}
+
+fn run(seed: u64, faults: Faults) {
+    println!("seed {seed}");
+    let device = Arc::new(Faulty::new(8 << 20, seed, Delivery::Later { queue_depth: 32 }));
+    let options = TierOptions { region_bytes: 64 << 10, seal_seconds: 20, ..TierOptions::default() };
+    let world = World {
+        tier: Tier::on(Arc::clone(&device) as _, &options).unwrap(),
+        histories: (0..KEYS).map(|_| History::default()).collect(),
+        flushes: AtomicU64::new(0),
+        flushing: RwLock::new(()),
+        over: AtomicBool::new(false),
+        now: AtomicU32::new(1000),
+        hits: AtomicU64::new(0),
+    };
+    device.set(faults);
+    thread::scope(|scope| {
+        let _stopping = Stopping(&world.tier);
+        serve(scope, &world.tier);
+        let world = &world;
+        let writers = (0..WRITERS).map(|i| scope.spawn(move || world.write(i, Random::new(seed + i))));
+        let mut all: Vec<_> = writers.collect();
+        all.extend((0..READERS).map(|i| scope.spawn(move || world.read(Random::new(seed + 100 + i)))));
+        let began = Instant::now();
+        for round in 1_u64.. {
+            world.tier.maintain(world.now());
+            if round.is_multiple_of(50) {
+                world.now.fetch_add(1, SeqCst);
+            }
+            if round.is_multiple_of(400) {
+                world.flush();
+            }
+            if began.elapsed() > DURATION && round > 1000 || all.iter().any(|thread| thread.is_finished()) {
+                break;
+            }
+        }
+        world.over.store(true, SeqCst);
+        all.into_iter().for_each(|thread| thread.join().unwrap());
+        device.set(Faults::default());
+        (KEYS..KEYS + SHARED).for_each(|key| world.assert_one_store(key));
+    });
+    world.tier.verify();
+    let stats = world.tier.stats();
+    let hits = world.hits.load(SeqCst);
+    assert!(hits > 200 && stats.hits_large > 50 && stats.hits_small > 50, "{stats:?}");
+}
+
+#[test]
+fn every_hit_was_current() {
+    run(1, Faults::default());
+}
+
+#[test]
+fn every_hit_was_current_on_a_bad_device() {
+    run(
+        2,
+        Faults {
+            read_errors: 500,
+            write_errors: 500,
+            read_flips: 100,
+            write_flips: 100,
+            lost_writes: 100,
+            misplaced_writes: 100,
+            refusals: 50,
+            ..Faults::default()
+        },
+    );
+}

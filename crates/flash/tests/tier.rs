@@ -1,0 +1,121 @@
+//! The tier on real files, by each way of moving transfers.
+
+use ebbtide_flash::device::{DiskOptions, Engine, LEAST_PART, STRIPE};
+use ebbtide_flash::{Error, Key, KeyHash, Object, Tier, TierOptions};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const SIZES: [usize; 5] = [1, 300, 1900, 5000, 200_000];
+const SEAL_SECONDS: u32 = 30;
+
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
+fn paths(directory: &TempDir, sizes: &[u64]) -> Vec<(PathBuf, u64)> {
+    sizes.iter().enumerate().map(|(i, &bytes)| (directory.path().join(format!("part{i}")), bytes)).collect()
+}
+
+fn options(engine: Engine) -> TierOptions {
+    let disk = DiskOptions { engine: Some(engine), pool_threads: 2, ..DiskOptions::default() };
+    TierOptions { disk, seal_seconds: SEAL_SECONDS, ..TierOptions::default() }
+}
+
+/// Runs a test on a tier that is served, and stops it however the test ends.
+fn served(tier: &Arc<Tier>, test: impl FnOnce()) {
+    struct Stopping<'a>(&'a Tier);
+    impl Drop for Stopping<'_> {
+        fn drop(&mut self) {
+            self.0.stop();
+        }
+    }
+    thread::scope(|scope| {
+        let _stopping = Stopping(tier);
+        (0..tier.io_threads()).for_each(|_| drop(scope.spawn(|| tier.serve_io())));
+        test();
+    });
+}
+
+/// `None` where this engine does not work, which is told.
+fn open(paths: &[(PathBuf, u64)], engine: Engine) -> Option<Arc<Tier>> {
+    match Tier::open(paths, &options(engine)) {
+        Ok((tier, _)) => Some(tier),
+        Err(Error::Engine { source }) => {
+            eprintln!("no {engine:?} here: {source}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn key_of(size: usize, copy: usize) -> Vec<u8> {
+    format!("{size} {copy}").into_bytes()
+}
+
+#[test]
+fn what_was_written_to_files_is_read_and_gone_after_a_restart() {
+    for engine in [Engine::Ring, Engine::Pool] {
+        for parts in [&[LEAST_PART][..], &[LEAST_PART + STRIPE, LEAST_PART + STRIPE]] {
+            let directory = directory();
+            let paths = paths(&directory, parts);
+            let Some(tier) = open(&paths, engine) else { continue };
+            served(&tier, || {
+                let deadline = Instant::now() + Duration::from_secs(60);
+                for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
+                    let (key, value) = (key_of(size, copy), vec![copy as u8; size]);
+                    let key = Key::new(&key);
+                    let object = Object { key, value: &[&value], client_flags: 7, attributes: 1, expiry: 0 };
+                    // Inserts never wait, so whoever has more than the device takes at once waits here.
+                    while tier.insert(&object, 1000).is_none() {
+                        tier.maintain(1000);
+                        assert!(Instant::now() < deadline, "{:?}", tier.stats());
+                    }
+                }
+                let is_written = || {
+                    tier.maintain(1000 + SEAL_SECONDS);
+                    let stats = tier.stats().large;
+                    stats.written_payload_bytes == stats.inserted_bytes
+                };
+                while !is_written() {
+                    assert!(Instant::now() < deadline, "{:?}", tier.stats());
+                }
+                for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
+                    let found = tier.get(Key::new(&key_of(size, copy)), 1000).expect("it is there");
+                    assert_eq!((found.value(), found.client_flags), (&vec![copy as u8; size][..], 7));
+                }
+                let stats = tier.stats();
+                assert_eq!((stats.hits_large, stats.hits_small, stats.misses), (40, 60, 0));
+                assert_eq!(stats.large.hits_device, 40, "the buffers were written");
+                assert_eq!(stats.written.superblock, 4096);
+            });
+            tier.verify();
+            drop(tier);
+            let tier = open(&paths, engine).expect("it could be opened before");
+            served(&tier, || {
+                assert!(!tier.could_exist(KeyHash::of(&key_of(1, 0))));
+                assert!(tier.get(Key::new(&key_of(5000, 0)), 1000).is_none());
+            });
+        }
+    }
+}
+
+#[test]
+fn what_the_tier_cannot_use_is_refused() {
+    let directory = directory();
+    let path = paths(&directory, &[LEAST_PART]);
+    let refused = |paths: &[(PathBuf, u64)], options: TierOptions, part: &str| {
+        let refusal = Tier::open(paths, &options).err().expect(part).to_string();
+        assert!(refusal.contains(part), "{refusal}");
+    };
+    let base = options(Engine::Pool);
+    refused(&path, TierOptions { memory_bytes: 100_000, ..base.clone() }, "raise that to 1 MiB");
+    refused(&path, TierOptions { small_share: 1.0, ..base.clone() }, "0.01 to 0.99");
+    refused(&path, TierOptions { region_bytes: 5000, ..base.clone() }, "a power of two");
+    refused(&path, TierOptions { log_percent: 51, ..base.clone() }, "at most 50");
+    refused(&path, TierOptions { move_threshold: 0, ..base.clone() }, "at least 1");
+    refused(&paths(&directory, &[1 << 20]), base.clone(), "larger size");
+    refused(&[(directory.path().to_owned(), LEAST_PART)], base, "is a directory");
+}
