@@ -177,6 +177,7 @@ fn check(options: &TierOptions) -> Result<(), Error> {
 mod tests {
     use super::*;
     use crate::device::STRIPE;
+    use crate::large::{Reclaim, Reinsertion};
 
     const MIB: u64 = 1 << 20;
 
@@ -196,6 +197,25 @@ mod tests {
         }
         let small_regions = TierOptions { region_bytes: 1 << 20, ..TierOptions::default() };
         assert_eq!(Layout::new(1 << 40, 1, 1, 0, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
+    }
+
+    #[test]
+    fn both_stores_are_told_what_was_chosen() {
+        let chosen = TierOptions {
+            reclaim: Reclaim::Lru,
+            reinsertion: Reinsertion::Hits(2),
+            discard: true,
+            seal_seconds: 7,
+            log_percent: 20,
+            move_threshold: 3,
+            ..TierOptions::default()
+        };
+        let Layout { large_options: large, small_options: small, .. } =
+            Layout::new(64 * MIB, BLOCK as u64, 9, 0, &chosen).unwrap();
+        assert_eq!((large.reclaim, large.reinsertion), (Reclaim::Lru, Reinsertion::Hits(2)));
+        assert_eq!((large.discard, large.seal_seconds, large.patience), (true, 7, Duration::ZERO));
+        assert_eq!((small.log_percent, small.move_threshold), (20, 3));
+        assert_eq!((large.identity, small.salt), (9, 9));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::super::options::Options;
 use super::super::{Reclaim, Reinsertion};
 use super::*;
-use crate::device::{Buffer, Delivery, Faults, Faulty, read};
+use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read};
 use ebbtide_testkit::Random;
 
 /// Inserts so many objects of 16 KiB, three to a region, and says which are there.
@@ -14,6 +14,27 @@ fn survivors(log: &Arc<LargeLog>, objects: u64, now: u32) -> Vec<u64> {
     }
     log.verify();
     (0..objects).filter(|&i| log.could_exist(Key::new(&key(i)).hash)).collect()
+}
+
+#[test]
+fn an_index_that_comes_to_its_bound_loses_the_oldest() {
+    let bound = 60_000;
+    let log = on_memory(64, Options { index_bytes: bound, ..small() });
+    let mut dropped = 0;
+    for i in 0..20_000 {
+        if i % 100 == 0 {
+            log.maintain(1);
+        }
+        let result = insert(&log, i, &value(i, i, 40), 0, 1);
+        dropped += u64::from(result == Err(Dropped::Memory));
+        assert!(log.index.bytes() < bound + BLOCK, "{}", log.index.bytes());
+    }
+    let stats = log.stats();
+    assert_eq!(stats.dropped_memory, dropped);
+    assert!(stats.regions_evicted > 5 && stats.regions_free > 20, "{stats:?}");
+    assert!(log.could_exist(Key::new(&key(19_999)).hash) && !log.could_exist(Key::new(&key(0)).hash));
+    assert!(dropped < 2000, "{dropped}");
+    log.verify();
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //! lookup. A key has one writer, so its versions are counted: `begun` before an operation, `done` after it. Some keys have two
 //! writers: of these at most one store may have a version in the end.
 
-use super::{SMALL, Stopping, put_until, serve};
-use crate::device::{Delivery, Faults, Faulty};
+use super::{SMALL, Stopping, put, put_until, serve, tier_on};
+use crate::device::{Delivery, Faults, Faulty, Memory};
 use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions, large, small};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Arc, RwLock, mpsc};
+use std::sync::{Arc, Barrier, RwLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -217,4 +217,35 @@ fn every_hit_was_current_on_a_bad_device() {
             ..Faults::default()
         },
     );
+}
+
+#[test]
+fn of_two_inserts_that_meet_one_is_found() {
+    let tier = tier_on(Arc::new(Memory::new(8 << 20)));
+    let barrier = Barrier::new(2);
+    let rounds = 20_000;
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                barrier.wait();
+                put(&tier, b"key", &[1; 2100], 1);
+                barrier.wait();
+            }
+        });
+        let mut in_both = 0;
+        for round in 0..rounds {
+            if round % 50 == 0 {
+                tier.maintain(1);
+            }
+            barrier.wait();
+            put(&tier, b"key", &[2; 1000], 1);
+            barrier.wait();
+            let hash = KeyHash::of(b"key");
+            in_both += u32::from(tier.large.could_exist(hash) && tier.small.could_exist(hash));
+            tier.remove(hash);
+        }
+        assert_eq!(in_both, 0, "rounds after which both stores had a version");
+    });
+    assert!(tier.stats().drops.total() < rounds / 4, "{:?}", tier.stats().drops);
+    tier.verify();
 }
