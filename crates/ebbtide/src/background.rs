@@ -11,13 +11,10 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, Thread};
 use std::time::Duration;
 
-/// How often the coarse time is refreshed and maintenance looks whether something is due.
+/// How often the coarse time is refreshed, and maintenance and the upkeep of flash look whether something is due.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How often the upkeep of flash looks whether something is due.
-const FLASH_TICK: Duration = Duration::from_millis(5);
-
-/// How writers reach the background thread.
+/// How writers reach a background thread.
 #[derive(Default)]
 pub(crate) struct Bell {
     thread: OnceLock<Thread>,
@@ -40,9 +37,10 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
     let weak = Arc::downgrade(shared);
     let handle = thread::Builder::new().name("ebbtide-maintain".into()).spawn(move || maintain(&weak))?;
     let _ = shared.bell.thread.set(handle.thread().clone());
-    if shared.hybrid.is_some() {
+    if let Some(hybrid) = &shared.hybrid {
         let weak = Arc::downgrade(shared);
-        thread::Builder::new().name("ebbtide-flash".into()).spawn(move || maintain_flash(&weak))?;
+        let handle = thread::Builder::new().name("ebbtide-flash".into()).spawn(move || maintain_flash(&weak))?;
+        let _ = hybrid.bell.thread.set(handle.thread().clone());
     }
     Ok(())
 }
@@ -50,10 +48,11 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
 fn maintain_flash(weak: &Weak<Shared>) {
     while let Some(shared) = weak.upgrade() {
         if let Some(hybrid) = &shared.hybrid {
+            hybrid.bell.rung.store(false, Ordering::Relaxed);
             hybrid.maintain(shared.time.now_ms());
         }
         drop(shared);
-        thread::sleep(FLASH_TICK);
+        thread::park_timeout(TICK);
     }
 }
 

@@ -12,6 +12,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// The share of the memory that the buffers and indexes of flash get: an eighth, or more where that is too little.
+const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
 /// Flash has whole blocks of so many bytes.
 const FLASH_BLOCK: u64 = 4096;
 
@@ -81,7 +83,8 @@ impl CacheBuilder {
     }
 
     /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used, in whole blocks of
-    /// 4 KiB. Several are used as one. Its buffers and indexes come out of the memory.
+    /// 4 KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to
+    /// half where that is too little.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.flash.push((path.as_ref().to_owned(), size.as_bytes() / FLASH_BLOCK * FLASH_BLOCK));
         self
@@ -98,8 +101,9 @@ impl CacheBuilder {
     /// # Errors
     /// `Configuration` names the option that cannot work, and why.
     pub fn build(self) -> Result<Cache, Error> {
-        let flash = self.open_flash()?;
+        let (flash, flash_memory_bytes) = self.open_flash()?;
         let Self { mut options, max_value, clock, seed, .. } = self;
+        options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
         let store = Store::new(options).map_err(Error::from_store)?;
@@ -109,7 +113,8 @@ impl CacheBuilder {
             reason: format!("a background thread does not start: {error}"),
         };
         let time = Time::new(clock);
-        let flash = flash.map(|tier| lay_below(&store, tier, clock, &time)).transpose().map_err(not_started)?;
+        let lay = |tier| lay_below(&store, Hybrid::new(tier, flash_memory_bytes, clock, time.now_ms()));
+        let flash = flash.map(lay).transpose().map_err(not_started)?;
         let shared = Shared::new(store, time, clock, flash);
         if clock == Clock::System {
             background::start(&shared).map_err(not_started)?;
@@ -117,11 +122,27 @@ impl CacheBuilder {
         Ok(Cache { shared })
     }
 
-    fn open_flash(&self) -> Result<Option<Arc<Tier>>, Error> {
-        if self.flash.is_empty() {
-            return Ok(None);
+    /// The tier, and what of the memory it has.
+    fn open_flash(&self) -> Result<(Option<Arc<Tier>>, u64), Error> {
+        let mut shares = FLASH_MEMORY_SHARES.iter().map(|share| self.options.memory_bytes / share);
+        let Some(mut memory_bytes) = shares.next().filter(|_| !self.flash.is_empty()) else {
+            return Ok((None, 0));
+        };
+        loop {
+            let options = FlashOptions {
+                memory_bytes: memory_bytes.min(self.flash_options.memory_bytes),
+                ..self.flash_options.clone()
+            };
+            match (Tier::open(&self.flash, &options), shares.next()) {
+                (Ok((tier, _)), _) => return Ok((Some(tier), options.memory_bytes)),
+                (Err(ebbtide_flash::Error::Options(_)), Some(more)) => memory_bytes = more,
+                (Err(error), _) => return Err(self.flash_error(&error)),
+            }
         }
-        let opened = Tier::open(&self.flash, &self.flash_options).map_err(|error| Error::Configuration {
+    }
+
+    fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {
+        Error::Configuration {
             option: "flash",
             value: self
                 .flash
@@ -130,14 +151,12 @@ impl CacheBuilder {
                 .collect::<Vec<_>>()
                 .join(","),
             reason: error.to_string(),
-        })?;
-        Ok(Some(opened.0))
+        }
     }
 }
 
 /// Puts a tier below a store that is still empty, and has its device served.
-fn lay_below(store: &Store, tier: Arc<Tier>, clock: Clock, time: &Time) -> std::io::Result<(Arc<Hybrid>, IoThreads)> {
-    let hybrid = Hybrid::new(tier, clock, time.now_ms());
+fn lay_below(store: &Store, hybrid: Arc<Hybrid>) -> std::io::Result<(Arc<Hybrid>, IoThreads)> {
     store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
     let io = hybrid.start_io()?;
     Ok((hybrid, io))

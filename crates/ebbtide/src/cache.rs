@@ -251,9 +251,15 @@ impl Cache {
         self.shared.store.options().evicts
     }
 
-    /// Counters and gauges.
+    /// Counters and gauges. With flash the memory counts what flash takes of it.
     pub fn stats(&self) -> Stats {
-        self.shared.store.stats()
+        let mut stats = self.shared.store.stats();
+        if let Some(hybrid) = &self.shared.hybrid {
+            let (limit, used) = hybrid.memory();
+            stats.memory_limit_bytes += limit;
+            stats.memory_used_bytes += used;
+        }
+        stats
     }
 
     /// The few of them that are cheap to ask for often.
@@ -266,14 +272,15 @@ impl Cache {
         self.shared.store.census(self.shared.time.now_ms())
     }
 
-    /// Changes the memory limit. Shrinking evicts, and gives memory back to the system; with the system's clock it goes on
+    /// Changes the memory limit; what flash has of it stays as it is. Shrinking evicts, and gives memory back to the system; with the system's clock it goes on
     /// in the background, with a manual one it is done before the answer.
     ///
     /// # Errors
     /// `Configuration` if the new limit cannot hold what the cache is set up for.
     pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
         let shared = &*self.shared;
-        shared.store.resize(memory.as_bytes()).map_err(Error::from_store)?;
+        let for_flash = shared.hybrid.as_ref().map_or(0, |hybrid| hybrid.memory().0);
+        shared.store.resize(memory.as_bytes().saturating_sub(for_flash)).map_err(Error::from_store)?;
         match shared.clock {
             Clock::System => shared.bell.ring(),
             Clock::Manual => self.run_maintenance(shared.time.now_ms()),

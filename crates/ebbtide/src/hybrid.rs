@@ -8,6 +8,7 @@
 //! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
 //! waits for the device, on the thread of its caller. Operations that depend on a present value bring it up first.
 
+use crate::background::Bell;
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
 use crate::item::Lookup;
@@ -21,7 +22,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How often a get looks again for what it has promoted, when others evict or change it meanwhile.
 const LOOKS: u32 = 4;
-/// With a manual clock, the thread that writes does the tier's upkeep after so many demotions.
+/// The tier's upkeep is due after so many demotions: its buffers are small.
 const UPKEEP_EVERY: u32 = 32;
 /// The longest key on flash.
 const KEY_BYTES_MOST: usize = 250;
@@ -40,8 +41,13 @@ pub struct FlashStats {
 
 pub(crate) struct Hybrid {
     tier: Arc<Tier>,
+    /// What of the cache's memory is for the tier.
+    memory_bytes: u64,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
     epoch_seconds: u64,
+    clock: Clock,
+    /// Wakes the thread of the upkeep.
+    pub bell: Bell,
     is_flushing: AtomicBool,
     /// Held by whoever does the upkeep.
     maintaining: Mutex<()>,
@@ -58,14 +64,17 @@ pub(crate) struct IoThreads {
 }
 
 impl Hybrid {
-    pub fn new(tier: Arc<Tier>, clock: Clock, store_now_ms: u64) -> Arc<Self> {
+    pub fn new(tier: Arc<Tier>, memory_bytes: u64, clock: Clock, store_now_ms: u64) -> Arc<Self> {
         let unix_seconds = match clock {
             Clock::System => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             Clock::Manual => 0,
         };
         Arc::new(Self {
             tier,
+            memory_bytes,
             epoch_seconds: unix_seconds.saturating_sub(store_now_ms / 1000),
+            clock,
+            bell: Bell::default(),
             is_flushing: AtomicBool::new(false),
             maintaining: Mutex::new(()),
             demotions: AtomicU32::new(0),
@@ -92,12 +101,25 @@ impl Hybrid {
         self.tier.maintain(self.seconds(now_ms));
     }
 
-    /// With a manual clock, the same if it is due.
-    pub fn maintain_if_due(&self, now_ms: u64) {
-        if self.demotions.load(Ordering::Relaxed) >= UPKEEP_EVERY {
-            self.demotions.store(0, Ordering::Relaxed);
-            self.maintain(now_ms);
+    /// An object was demoted: sees to the upkeep. With a manual clock the device is waited for here, so that nothing is lost because it
+    /// is slower than the clock.
+    fn note_demotion(&self, now_ms: u64) {
+        if self.demotions.fetch_add(1, Ordering::Relaxed) + 1 < UPKEEP_EVERY {
+            return;
         }
+        self.demotions.store(0, Ordering::Relaxed);
+        match self.clock {
+            Clock::System => self.bell.ring(),
+            Clock::Manual => {
+                let _maintaining = self.maintaining.lock().expect("the upkeep of flash has panicked");
+                self.tier.settle(self.seconds(now_ms));
+            }
+        }
+    }
+
+    /// What of the cache's memory is for the tier: its limit, and what is in use.
+    pub fn memory(&self) -> (u64, u64) {
+        (self.memory_bytes, self.tier.memory_bytes())
     }
 
     /// Asserts every invariant of the tier.
@@ -155,7 +177,7 @@ impl Below for Flash {
         let expiry = u32::try_from(expiry).unwrap_or(0);
         let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
         hybrid.tier.insert(&object, hybrid.seconds(now_ms));
-        hybrid.demotions.fetch_add(1, Ordering::Relaxed);
+        hybrid.note_demotion(now_ms);
     }
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {

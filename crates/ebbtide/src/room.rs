@@ -62,8 +62,5 @@ impl Shared {
             }
             _ => {}
         }
-        if let (Clock::Manual, Some(hybrid)) = (self.clock, &self.hybrid) {
-            hybrid.maintain_if_due(now_ms);
-        }
     }
 }

@@ -103,6 +103,12 @@ impl Account {
         }
     }
 
+    /// Transfers that were taken and are not finished.
+    pub fn under_way(&self) -> usize {
+        // Acquire: with the Release of a transfer that is taken.
+        self.under_way.load(Acquire)
+    }
+
     /// As it was found when it was last observed.
     pub fn health(&self) -> Health {
         match self.health.load(Relaxed) {

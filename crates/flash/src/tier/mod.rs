@@ -39,12 +39,16 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Marks the tokens of large objects. Theirs count regions and small ones' pages, neither gets so far; the bit above it is used.
 const LARGE: u64 = 1 << 62;
 /// Inserts of one key go one after the other: they share one of so many locks.
 const STRIPES: usize = 64;
+
+/// How long [`Tier::settle`] waits at most, and how often it looks.
+const SETTLE_MOST: Duration = Duration::from_secs(30);
+const SETTLE_STEP: Duration = Duration::from_micros(50);
 
 /// The flash tier.
 pub struct Tier {
@@ -139,6 +143,17 @@ impl Tier {
         self.large.maintain(now);
         if self.maintained.swap(now, Relaxed) != now {
             self.admission.maintain(now, self.written(&self.large.stats(), &self.small.stats()).total());
+        }
+    }
+
+    /// As [`Tier::maintain`], and waits until the device has done what was begun: for those whose time does not pass by itself.
+    /// A device that does nothing is waited for half a minute.
+    pub fn settle(&self, now: u32) {
+        let deadline = Instant::now() + SETTLE_MOST;
+        self.maintain(now);
+        while self.device.account().under_way() > 0 && Instant::now() < deadline {
+            std::thread::sleep(SETTLE_STEP);
+            self.maintain(now);
         }
     }
 
