@@ -15,6 +15,8 @@ use std::ops::ControlFlow;
 
 /// Keys that are looked up together.
 pub const BATCH: usize = 16;
+/// Cache lines of each item that a batch fetches ahead.
+const BATCH_LINES: u32 = 4;
 
 /// A borrowed hit. While it lives, its thread is pinned: no evicted segment is reused, so keep it short.
 #[derive(Clone)]
@@ -123,6 +125,8 @@ impl Store {
             for i in 0..run.len() {
                 self.index.each_match(candidates[i], hashes[i], |slot| {
                     self.prefetch_item(slot);
+                    // Its size is not known yet: most items, and what is copied of them first, end here.
+                    (1..BATCH_LINES).for_each(|line| self.segments.arena.prefetch(slot.location().plus(64 * line)));
                 });
             }
             for (i, key) in run.iter().enumerate() {
