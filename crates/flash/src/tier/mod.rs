@@ -109,10 +109,13 @@ impl Tier {
 
     /// Has it written when the device is served. One that is not written is found by no restart, which then starts empty.
     fn write_superblock(self: &Arc<Self>, block: Buffer) {
-        let tier = Arc::clone(self);
+        // The request may wait for as long as the device lives, which lives as long as the tier.
+        let tier = Arc::downgrade(self);
         let written = move |outcome: Outcome| {
             let bytes = outcome.result.map_or(0, |()| outcome.buffer.len());
-            tier.superblock_bytes.store(bytes as u64, Relaxed);
+            if let Some(tier) = tier.upgrade() {
+                tier.superblock_bytes.store(bytes as u64, Relaxed);
+            }
         };
         let request = Request { direction: Direction::Write, offset: 0, buffer: block, done: Box::new(written) };
         drop(self.device.submit(request));
