@@ -162,19 +162,17 @@ impl Below for Flash {
         let extension = item.extension();
         let has_marks = extension.stale || extension.won || extension.token.is_some();
         let key = Key::new(item.key());
-        // Marks and clients' own tokens have no place on flash.
-        if has_marks || item.key().len() > KEY_BYTES_MOST {
+        let expiry = item.expiry_seconds().map_or(Ok(0), |seconds| u32::try_from(hybrid.epoch_seconds + seconds));
+        // Marks, clients' own tokens, and an expiry beyond 32 bits of seconds have no place on flash.
+        let (Ok(expiry), false, 0..=KEY_BYTES_MOST) = (expiry, has_marks, item.key().len()) else {
             hybrid.tier.remove(key.hash);
             return;
-        }
+        };
         if extension.copied && hybrid.tier.could_exist(key.hash) {
             hybrid.unchanged.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let value: Vec<&[u8]> = item.slices().collect();
-        // Beyond what 32 bits of seconds say is never.
-        let expiry = item.expiry_seconds().map_or(0, |seconds| hybrid.epoch_seconds + seconds);
-        let expiry = u32::try_from(expiry).unwrap_or(0);
         let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
         hybrid.tier.insert(&object, hybrid.seconds(now_ms));
         hybrid.note_demotion(now_ms);
@@ -205,22 +203,20 @@ impl Shared {
         let named = Key::new(key);
         hybrid.tier.requested(named.hash, false);
         hybrid.tier.get(named, now).is_some_and(|found| {
-            let is_there = self.promote(key, &found, now).is_ok();
+            let is_there = self.promote(hybrid, key, &found).is_ok();
             let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
             counter.fetch_add(1, Ordering::Relaxed);
             is_there
         })
     }
 
-    fn promote(&self, key: &[u8], found: &Found, now: u32) -> Result<Stored, Error> {
+    fn promote(&self, hybrid: &Hybrid, key: &[u8], found: &Found) -> Result<Stored, Error> {
         let participant = self.participant();
-        let ttl = match found.expiry {
-            0 => Ttl::Never,
-            expiry => Ttl::Seconds(expiry.saturating_sub(now)),
-        };
-        let mode = Mode::Promote(found.token.0);
+        let expiry = u64::from(found.expiry);
+        let until = (expiry != 0).then(|| expiry.saturating_sub(hybrid.epoch_seconds));
+        let mode = Mode::Promote { copy: found.token.0, until };
         let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
-        let write = Write { key, hash, value, flags, ttl, mode, token: None };
+        let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
         let written = self.with_room(&participant, |now_ms| self.store.write(&participant, &write, now_ms));
         written.map(|written| written.stored)
     }
@@ -258,5 +254,36 @@ impl Cache {
             }
         }
         Lookup::Miss
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byte_size::ByteSize;
+    use std::time::Duration;
+
+    #[test]
+    fn what_was_found_in_time_and_comes_up_late_ends_when_it_had_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let shared = &*cache.shared;
+        let hybrid = shared.hybrid.as_ref().unwrap();
+        let tier = &hybrid.tier;
+        let key = Key::new(b"key");
+        let object = Object { key, value: &[b"value"], client_flags: 7, attributes: 0, expiry: 100 };
+        tier.insert(&object, 2).unwrap();
+        let found = tier.get(key, 2).unwrap();
+        cache.maintain(Duration::from_secs(97));
+        assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(Stored::Stored));
+        assert_eq!(cache.peek(b"key").hit().unwrap().ttl(), Some(Duration::from_secs(2)));
+        cache.maintain(Duration::from_secs(99));
+        assert!(!cache.get(b"key").is_hit(), "it has expired");
+        cache.delete(b"key");
+        tier.insert(&object, 2).unwrap();
+        let found = tier.get(key, 2).unwrap();
+        assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(Stored::NotStored));
+        assert!(!cache.get(b"key").is_hit(), "it had expired");
     }
 }

@@ -106,6 +106,22 @@ fn operations_see_what_is_on_flash() {
 }
 
 #[test]
+fn no_life_gets_longer_on_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = build(folder.path(), Clock::Manual);
+    for number in 0..25_000u32 {
+        let ttl = Ttl::seconds(u32::MAX - number % 2 * (1 << 31));
+        cache.insert(&number.to_le_bytes(), &value(number, 1, 300)).ttl(ttl).apply().unwrap();
+    }
+    for number in 0..25_000u32 {
+        if let Lookup::Hit(item) = cache.get(&number.to_le_bytes()) {
+            assert!(item.ttl().is_some(), "{number} was not to live for ever");
+        }
+    }
+    assert!(flash(&cache).promoted > 1000);
+}
+
+#[test]
 fn an_old_value_never_comes_back_while_threads_set_delete_and_flush() {
     const KEYS: u32 = 30_000;
     let folder = tempfile::tempdir().unwrap();
@@ -178,4 +194,12 @@ fn what_cannot_be_flash_is_refused_by_name() {
     assert!(reason.contains("in use") || reason.contains("lock"), "{reason}");
     drop(first);
     Cache::builder().flash(&file, ByteSize::mib(64)).build().unwrap();
+}
+
+#[test]
+fn what_is_refused_for_another_reason_leaves_flash_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = || Cache::builder().flash(folder.path().join("flash"), ByteSize::mib(64)).clock(Clock::Manual);
+    assert!(matches!(builder().merge_run(1).build(), Err(Error::Configuration { option: "merge_run", .. })));
+    builder().build().unwrap();
 }

@@ -84,7 +84,7 @@ impl Tiers {
         });
         found.or_else(|| {
             let (name, value) = self.copies.map.lock().unwrap().get(key).cloned()?;
-            self.write(participant, key, &value, Ttl::Never, Mode::Promote(name), now_ms);
+            self.write(participant, key, &value, Ttl::Never, Mode::Promote { copy: name, until: None }, now_ms);
             Some(value)
         })
     }
@@ -147,7 +147,7 @@ fn a_change_leaves_no_copy_behind() {
     sink(b"late", b"1");
     let name = tiers.copies.map.lock().unwrap()[&b"late"[..]].0;
     tiers.store.delete(&participant, b"late", hash(b"late"), 1000);
-    tiers.write(&participant, b"late", b"1", Ttl::Never, Mode::Promote(name), 1000);
+    tiers.write(&participant, b"late", b"1", Ttl::Never, Mode::Promote { copy: name, until: None }, 1000);
     assert_eq!(
         tiers.get(&participant, b"late", 1000),
         None,

@@ -87,7 +87,7 @@ impl Executor {
             Mode::Append | Mode::AppendIf(_) => StoreCommand::Append,
             Mode::Prepend | Mode::PrependIf(_) => StoreCommand::Prepend,
             Mode::Cas(_) | Mode::CasOrStale(_) => StoreCommand::Cas,
-            Mode::Promote(_) => panic!("no client promotes"),
+            Mode::Promote { .. } => panic!("no client promotes"),
         };
         let status = match outcome {
             Ok(Stored::Stored) => StoreStatus::Stored,

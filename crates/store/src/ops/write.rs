@@ -31,8 +31,9 @@ pub enum Mode {
     AppendIf(u64),
     /// As `Prepend`, but only if the present value still has this token.
     PrependIf(u64),
-    /// Store what was found below the store under this name, if the key is absent and that is still its copy.
-    Promote(u64),
+    /// Store what was found below the store under the name `copy`, if the key is absent and that is still its copy. Whatever the
+    /// write's life, it expires at this second of the store's time, or never.
+    Promote { copy: u64, until: Option<u64> },
 }
 
 /// What came of a write.
@@ -103,7 +104,7 @@ impl Mode {
 
     /// What a new value carries beside it, with the token that a client gave.
     fn extension(self, token: Option<u64>) -> Extension {
-        Extension { copied: matches!(self, Self::Promote(_)), token, ..Extension::default() }
+        Extension { copied: matches!(self, Self::Promote { .. }), token, ..Extension::default() }
     }
 
     fn answer(self, outcome: Outcome) -> Written {
@@ -192,7 +193,11 @@ impl Store {
             Mode::Add => Condition::Absent,
             Mode::Replace | Mode::Append | Mode::Prepend | Mode::AppendIf(_) | Mode::PrependIf(_) => Condition::Present,
             Mode::Cas(token) => Condition::Token(token),
-            Mode::Promote(copy) => Condition::Copy(copy),
+            Mode::Promote { copy, until } => {
+                let is_over = until.is_some_and(|seconds| seconds <= moment.seconds());
+                let life = (!is_over).then(|| (self.bucket_until(until, moment), until));
+                return Ok(Terms { condition: Condition::Copy(copy), life, extension });
+            }
             Mode::CasOrStale(expected) => {
                 let found = self.index.find(target.1, |slot| self.is_key(slot, target.0)).ok_or(Stored::NotFound)?;
                 let item = self.item(found.slot);
@@ -271,7 +276,7 @@ impl Store {
     #[inline]
     pub(super) fn written(&self, participant: &Participant, mode: Mode, outcome: Outcome) -> Written {
         let written = mode.answer(outcome);
-        if written.stored == Stored::Stored && !matches!(mode, Mode::Promote(_)) {
+        if written.stored == Stored::Stored && !matches!(mode, Mode::Promote { .. }) {
             self.counters.add(participant.number(), Counter::Stored, 1);
         }
         written
