@@ -263,11 +263,38 @@ mod tests {
     use crate::byte_size::ByteSize;
     use std::time::Duration;
 
+    fn build(folder: &std::path::Path) -> Cache {
+        let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
+        builder.flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap()
+    }
+
+    #[test]
+    fn what_was_found_before_its_key_changed_does_not_come_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path());
+        let shared = &*cache.shared;
+        let hybrid = shared.hybrid.as_ref().unwrap();
+        let key = Key::new(b"key");
+        let leave: [&dyn Fn(); 2] = [&|| _ = cache.delete(b"key"), &|| cache.flush(Duration::ZERO)];
+        for (leave, bytes) in leave.into_iter().flat_map(|leave| [(leave, 100), (leave, 9000)]) {
+            let evict = |value: &[u8]| {
+                let object = Object { key, value: &[value], client_flags: 0, attributes: 0, expiry: 0 };
+                hybrid.tier.insert(&object, 2).unwrap();
+            };
+            evict(&vec![1; bytes]);
+            let found = hybrid.tier.get(key, 2).unwrap();
+            leave();
+            evict(&vec![2; bytes]);
+            assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(Stored::NotStored));
+            assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), vec![2; bytes]);
+            cache.delete(b"key");
+        }
+    }
+
     #[test]
     fn what_was_found_in_time_and_comes_up_late_ends_when_it_had_to() {
         let folder = tempfile::tempdir().unwrap();
-        let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
-        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let cache = build(folder.path());
         let shared = &*cache.shared;
         let hybrid = shared.hybrid.as_ref().unwrap();
         let tier = &hybrid.tier;

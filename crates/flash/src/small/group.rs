@@ -117,6 +117,8 @@ pub(crate) struct Totals {
 pub(crate) struct Group {
     /// Changes whenever entries end, and whenever a page begins or ends to be written.
     pub version: u32,
+    /// Counts objects that were put into a page of the log that had one of the same set and tag.
+    pub repeats: u32,
     /// The flush that it has seen.
     pub epoch: u32,
     /// It waits in the queue of groups with something to mend.
@@ -137,6 +139,7 @@ impl Default for Group {
     fn default() -> Self {
         Self {
             version: 0,
+            repeats: 0,
             epoch: 0,
             queued: false,
             tombstones: 0,

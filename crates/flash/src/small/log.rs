@@ -54,6 +54,8 @@ struct Open {
     page: u32,
     end: usize,
     objects: usize,
+    /// The set and tag of each object in the page.
+    names: Vec<(u32, u64)>,
 }
 
 struct Sealed {
@@ -83,6 +85,8 @@ pub(crate) enum Addition<'a> {
 pub(crate) struct Place {
     pub page: u32,
     pub moment: u64,
+    /// Whether its page had an object of the same set and tag, be its entry there or not.
+    pub repeats: bool,
     /// The flushes before it.
     pub epoch: u32,
 }
@@ -143,8 +147,9 @@ impl Log {
         (first != 0).then_some(Header { number, moment, generation: 0 })
     }
 
-    /// Copies an object or a record into the open segment, under the lock of its group. None if segments are not written or reclaimed fast enough.
-    pub fn append(&self, addition: &Addition<'_>) -> Option<Place> {
+    /// Copies an object or a record into the open segment, under the lock of its group; `name` says its set and tag. None if
+    /// segments are not written or reclaimed fast enough.
+    pub fn append(&self, addition: &Addition<'_>, name: (u32, u64)) -> Option<Place> {
         let mut state = self.state();
         let epoch = self.epoch();
         if matches!(addition, Addition::Again(_, expected) if *expected != epoch) {
@@ -157,7 +162,9 @@ impl Log {
             let open = state.open.as_mut().expect("it was begun");
             if open.push(addition) {
                 let page = open.segment * self.layout.pages_per_segment + open.page;
-                return Some(Place { page, moment: self.moment(), epoch });
+                let repeats = open.names.contains(&name);
+                open.names.push(name);
+                return Some(Place { page, moment: self.moment(), repeats, epoch });
             }
             open.seal_page(&self.layout, self.moment());
             if open.page + 1 < self.layout.pages_per_segment {
@@ -179,7 +186,7 @@ impl Log {
         let moment = self.moment.fetch_add(1, Ordering::Relaxed) + 1;
         self.first[segment as usize].store(moment, Ordering::Release);
         let buffer = Buffer::zeroed(self.segment_bytes());
-        Some(Open { segment, buffer, page: 0, end: 0, objects: 0 })
+        Some(Open { segment, buffer, page: 0, end: 0, objects: 0, names: Vec::new() })
     }
 
     fn seal(&self, state: &mut State, full: Open) {
@@ -337,6 +344,7 @@ impl Open {
 
     fn begin_page(&mut self) {
         (self.page, self.end, self.objects) = (self.page + 1, 0, 0);
+        self.names.clear();
     }
 }
 

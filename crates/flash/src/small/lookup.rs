@@ -216,8 +216,8 @@ impl Seek {
                     self.foreign.push(page);
                     return None;
                 };
-                let header = shared.log.header(page).expect("an entry's segment is in use");
-                let found = self.found(buffer, record, Token(header.moment));
+                let token = shared.log_token(group, page).expect("an entry's segment is in use");
+                let found = self.found(buffer, record, token);
                 if found.is_some() {
                     group.note_hit(shape, set, index);
                     Counters::one(&shared.counters.log_hits);

@@ -55,6 +55,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Tokens of objects in sets' pages; others name a place in the log.
 const IN_PAGE: u64 = 1 << 63;
+/// Bits of a token for the repeats of a group: the moment has the 44 above, which are petabytes.
+const REPEATS_BITS: u32 = 18;
 
 /// Why an object was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +180,7 @@ impl SmallStore {
         let (group, set) = self.shared.locked(self.shared.division.shape.set(hash));
         match self.shared.newest(&group, set, hash, &[]) {
             Newest::Nothing => false,
-            Newest::Log { page, .. } => self.shared.log.header(page).is_some_and(|header| header.moment == token.0),
+            Newest::Log { page, .. } => self.shared.log_token(&group, page) == Some(token),
             Newest::Page => is_page_token(&group, set, token),
         }
     }
@@ -278,11 +280,12 @@ impl Shared {
         if group.len(set) == usize::from(u8::MAX) {
             return Err(Dropped::Crowded);
         }
-        let place = self.log.append(&Addition::New(object, bytes)).ok_or(Dropped::Busy)?;
+        let name = (shape.set(hash), shape.tag(hash));
+        let place = self.log.append(&Addition::New(object, bytes), name).ok_or(Dropped::Busy)?;
         self.publish(&mut group, set, hash, place);
         Counters::one(&self.counters.inserted);
         Counters::add(&self.counters.inserted_bytes, bytes);
-        Ok(Token(place.moment))
+        Ok(token_at(&group, place.moment))
     }
 
     /// Makes an object that was appended under the same lock the newest of its key.
@@ -296,6 +299,7 @@ impl Shared {
             group.remove(shape, set, twin);
         }
         let tag = shape.tag(hash);
+        group.repeats = group.repeats.wrapping_add(u32::from(place.repeats));
         let pushed = group.push(shape, set, Entry::Object { page, hit: false, tag });
         assert!(pushed, "there was room");
     }
@@ -338,9 +342,7 @@ impl Shared {
     fn bury(&self, group: &mut Group, set: usize, hash: KeyHash, token: Token) -> bool {
         let shape = &self.division.shape;
         let is_it = |entry: Entry| match entry {
-            Entry::Object { page, tag, .. } => {
-                tag == shape.tag(hash) && self.log.header(page).is_some_and(|header| header.moment == token.0)
-            }
+            Entry::Object { page, tag, .. } => tag == shape.tag(hash) && self.log_token(group, page) == Some(token),
             Entry::Tombstone { .. } => false,
         };
         let index = group.entries(shape, set).position(is_it);
@@ -350,6 +352,11 @@ impl Shared {
         };
         group.replace(shape, set, index, Entry::Tombstone { mark: shape.mark(hash) });
         true
+    }
+
+    /// The token of an object of a group in a page of the log.
+    fn log_token(&self, group: &Group, page: u32) -> Option<Token> {
+        self.log.header(page).map(|header| token_at(group, header.moment))
     }
 
     /// Has a group looked at for sets to mend.
@@ -390,6 +397,12 @@ impl Shared {
         assert_eq!(sum(&self.group_bytes), totals.bytes);
         self.log.verify();
     }
+}
+
+/// Names an object in the log's page of a moment. While a page is filled it may get several versions of an object, so the
+/// group counts those.
+fn token_at(group: &Group, moment: u64) -> Token {
+    Token(moment << REPEATS_BITS | u64::from(group.repeats) & ((1 << REPEATS_BITS) - 1))
 }
 
 /// Names what a set's page holds: its generation, and the group's version, since generations come again.

@@ -210,11 +210,13 @@ impl Shared {
             Newest::Log { page, .. } if page == candidate.page => {}
             _ => return false,
         }
-        let Some(place) = self.log.append(&Addition::Again(&page[candidate.record.clone()], group.epoch)) else {
+        let shape = &self.division.shape;
+        let again = Addition::Again(&page[candidate.record.clone()], group.epoch);
+        let Some(place) = self.log.append(&again, (candidate.set, shape.tag(candidate.hash))) else {
             return false;
         };
         let old = self.entry_at(&group, set, candidate.hash, candidate.page).expect("it is the newest");
-        group.remove(&self.division.shape, set, old);
+        group.remove(shape, set, old);
         self.publish(&mut group, set, candidate.hash, place);
         Counters::one(&self.counters.readmitted);
         true

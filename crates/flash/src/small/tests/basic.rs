@@ -58,6 +58,29 @@ fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
 }
 
 #[test]
+fn a_token_names_one_version_though_the_next_follows_at_once() {
+    for tombstones_per_group in [0, 1000] {
+        let store = store(4 * MIB, Options { tombstones_per_group, ..Options::default() });
+        let hash = KeyHash::of(b"key");
+        let leave: [(&str, &dyn Fn()); 3] =
+            [("overwritten", &|| ()), ("removed", &|| _ = store.remove(hash)), ("flushed", &|| store.flush())];
+        let mut tokens = vec![put(&store, b"key", b"value", 0, 1).unwrap()];
+        for (how, leave) in leave {
+            leave();
+            tokens.push(put(&store, b"key", b"value", 0, 1).unwrap());
+            let current: Vec<_> = tokens.iter().map(|&token| store.is_current(hash, token)).collect();
+            let count = current.iter().filter(|&&is| is).count();
+            assert!(
+                count == 1 && current.last() == Some(&true),
+                "{how}, {tombstones_per_group}: {tokens:?} {current:?}"
+            );
+            assert_eq!(get(&store, b"key", 1).unwrap().1, *tokens.last().unwrap());
+        }
+        store.verify();
+    }
+}
+
+#[test]
 fn tombstones_go_with_the_next_write_of_their_page() {
     let store = store(2 * MIB, Options { tombstones_per_group: 1000, move_threshold: 1, ..Options::default() });
     fill(&store, 0..2000, 300);
