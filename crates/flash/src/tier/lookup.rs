@@ -11,7 +11,12 @@
 use super::{Tier, token_of_large};
 use crate::small::SmallStore;
 use crate::{Found, Key, large, small};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How often whoever waits for the device looks whether it has failed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What a lookup answers at once.
 #[derive(Debug)]
@@ -54,15 +59,28 @@ impl Tier {
         }
     }
 
-    /// As [`Tier::lookup`], waiting for the device. Not for threads that serve it.
+    /// As [`Tier::lookup`], waiting for the device, until it is judged to have failed. Not for threads that serve it.
     pub fn get(&self, key: Key<'_>, now: u32) -> Option<Found> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        // Nobody waits only if this thread has panicked.
+        // Nobody waits if the device has failed meanwhile.
         let done = Box::new(move |found| drop(sender.send(found)));
         match self.lookup(key, now, done) {
             Lookup::Absent => None,
             Lookup::Found(found) => Some(found),
-            Lookup::Reading => receiver.recv().ok().flatten(),
+            Lookup::Reading => {
+                let mut seconds = (1..).map(|waited| now.saturating_add(waited));
+                loop {
+                    match receiver.recv_timeout(LOOK_AGAIN) {
+                        Ok(found) => return found,
+                        Err(RecvTimeoutError::Disconnected) => return None,
+                        // Whoever judges the device may wait for it as well.
+                        Err(RecvTimeoutError::Timeout) if seconds.next().is_some_and(|now| self.has_failed(now)) => {
+                            return None;
+                        }
+                        Err(RecvTimeoutError::Timeout) => {}
+                    }
+                }
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 mod basic;
 mod bounds;
 mod model;
+mod stalled;
 mod stress;
 
 use super::{Tier, TierOptions};
