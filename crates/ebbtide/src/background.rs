@@ -1,5 +1,4 @@
-//! All threads of a cache: one, which refreshes the coarse time and does the maintenance; with flash another one for its upkeep,
-//! which waits for the device. Those that serve the device are in `hybrid`.
+//! The thread of a cache, which refreshes the coarse time and does the maintenance. Those of flash are in `hybrid`.
 //!
 //! It wakes every few milliseconds, and at once when a writer sees that free segments run low. Between slices of work it
 //! gives its core away, so that no request waits for a merge. It holds the cache weakly: it ends when the cache does.
@@ -12,7 +11,7 @@ use std::thread::{self, Thread};
 use std::time::Duration;
 
 /// How often the coarse time is refreshed, and maintenance and the upkeep of flash look whether something is due.
-const TICK: Duration = Duration::from_millis(5);
+pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// How writers reach a background thread.
 #[derive(Default)]
@@ -30,41 +29,38 @@ impl Bell {
             thread.unpark();
         }
     }
+
+    /// Makes the calling thread the one that is woken.
+    pub fn is_for_this_thread(&self) {
+        let _ = self.thread.set(thread::current());
+    }
+
+    /// What rang before has been heard.
+    pub fn answer(&self) {
+        self.rung.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Starts the background thread of a cache.
 pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
     let weak = Arc::downgrade(shared);
-    let handle = thread::Builder::new().name("ebbtide-maintain".into()).spawn(move || maintain(&weak))?;
-    let _ = shared.bell.thread.set(handle.thread().clone());
-    if let Some(hybrid) = &shared.hybrid {
-        let weak = Arc::downgrade(shared);
-        let handle = thread::Builder::new().name("ebbtide-flash".into()).spawn(move || maintain_flash(&weak))?;
-        let _ = hybrid.bell.thread.set(handle.thread().clone());
-    }
+    thread::Builder::new().name("ebbtide-maintain".into()).spawn(move || maintain(&weak))?;
     Ok(())
-}
-
-fn maintain_flash(weak: &Weak<Shared>) {
-    while let Some(shared) = weak.upgrade() {
-        if let Some(hybrid) = &shared.hybrid {
-            hybrid.bell.rung.store(false, Ordering::Relaxed);
-            hybrid.maintain(shared.time.now_ms());
-        }
-        drop(shared);
-        thread::park_timeout(TICK);
-    }
 }
 
 fn maintain(weak: &Weak<Shared>) {
     let Some(shared) = weak.upgrade() else { return };
     let participant = shared.store.participate();
+    shared.bell.is_for_this_thread();
     drop(shared);
     loop {
         {
             let Some(shared) = weak.upgrade() else { return };
             let _working = shared.maintaining.lock().expect("a verification has panicked");
-            shared.bell.rung.store(false, Ordering::Relaxed);
+            shared.bell.answer();
+            if let Some(hybrid) = &shared.hybrid {
+                hybrid.note_time(shared.time.tick());
+            }
             while shared.store.maintain(&participant, shared.time.tick()) == Progress::Working {
                 thread::yield_now();
             }

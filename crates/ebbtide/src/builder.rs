@@ -4,7 +4,7 @@ use crate::background;
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
-use crate::hybrid::{Flash, Hybrid, IoThreads};
+use crate::hybrid::{Flash, FlashThreads, Hybrid};
 use crate::time::{Clock, Time};
 use ebbtide_flash::{Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy, Store};
@@ -156,8 +156,8 @@ impl CacheBuilder {
 }
 
 /// Puts a tier below a store that is still empty, and has its device served.
-fn lay_below(store: &Store, hybrid: Arc<Hybrid>) -> std::io::Result<(Arc<Hybrid>, IoThreads)> {
+fn lay_below(store: &Store, hybrid: Arc<Hybrid>) -> std::io::Result<(Arc<Hybrid>, FlashThreads)> {
     store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
-    let io = hybrid.start_io()?;
-    Ok((hybrid, io))
+    let threads = hybrid.start()?;
+    Ok((hybrid, threads))
 }

@@ -4,7 +4,7 @@ use crate::background::Bell;
 use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
 use crate::error::Error;
-use crate::hybrid::{Hybrid, IoThreads};
+use crate::hybrid::{FlashThreads, Hybrid};
 use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
 use ebbtide_store::{
@@ -31,8 +31,7 @@ pub(crate) struct Shared {
     pub maintaining: Mutex<()>,
     pub clock: Clock,
     pub hybrid: Option<Arc<Hybrid>>,
-    /// Goes last of what uses the device.
-    _io: Option<IoThreads>,
+    _flash_threads: Option<FlashThreads>,
     this: Weak<Shared>,
 }
 
@@ -42,8 +41,8 @@ thread_local! {
 }
 
 impl Shared {
-    pub fn new(store: Store, time: Time, clock: Clock, flash: Option<(Arc<Hybrid>, IoThreads)>) -> Arc<Self> {
-        let (hybrid, io) = flash.unzip();
+    pub fn new(store: Store, time: Time, clock: Clock, flash: Option<(Arc<Hybrid>, FlashThreads)>) -> Arc<Self> {
+        let (hybrid, flash_threads) = flash.unzip();
         Arc::new_cyclic(|this| Self {
             store: Arc::new(store),
             time,
@@ -51,7 +50,7 @@ impl Shared {
             maintaining: Mutex::new(()),
             clock,
             hybrid,
-            _io: io,
+            _flash_threads: flash_threads,
             this: this.clone(),
         })
     }
@@ -141,7 +140,8 @@ impl Cache {
         Insert { cache: self, key, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None }
     }
 
-    /// Removes a key. False if it was absent.
+    /// Removes a key. False if it was absent. With flash it may be true of an absent key, too: what memory knows of flash is
+    /// approximate, and a delete does not wait for the device.
     pub fn delete(&self, key: &[u8]) -> bool {
         let shared = &*self.shared;
         !key.is_empty()

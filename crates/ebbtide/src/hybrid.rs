@@ -8,7 +8,7 @@
 //! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
 //! waits for the device, on the thread of its caller. Operations that depend on a present value bring it up first.
 
-use crate::background::Bell;
+use crate::background::{Bell, TICK};
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
 use crate::item::Lookup;
@@ -17,13 +17,16 @@ use ebbtide_flash::{Found, Key, Object, Tier, TierStats, Token};
 use ebbtide_store::{Below, Item, Mode, Stored, Ttl, Write};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often a get looks again for what it has promoted, when others evict or change it meanwhile.
 const LOOKS: u32 = 4;
 /// The tier's upkeep is due after so many demotions: its buffers are small.
 const UPKEEP_EVERY: u32 = 32;
+/// How long the end of a cache waits for threads that a device may keep, and how often it looks.
+const END_MOST: Duration = Duration::from_secs(5);
+const END_STEP: Duration = Duration::from_micros(200);
 /// The longest key on flash.
 const KEY_BYTES_MOST: usize = 250;
 
@@ -46,8 +49,11 @@ pub(crate) struct Hybrid {
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
     epoch_seconds: u64,
     clock: Clock,
+    /// The store's time, as the background thread of the cache saw it last.
+    now_ms: AtomicU64,
     /// Wakes the thread of the upkeep.
-    pub bell: Bell,
+    bell: Bell,
+    is_ending: AtomicBool,
     is_flushing: AtomicBool,
     /// Held by whoever does the upkeep.
     maintaining: Mutex<()>,
@@ -57,10 +63,12 @@ pub(crate) struct Hybrid {
     unchanged: AtomicU64,
 }
 
-/// The threads that move transfers on. Dropping it ends them.
-pub(crate) struct IoThreads {
-    tier: Arc<Tier>,
-    threads: Vec<JoinHandle<()>>,
+/// The threads of flash: those that move transfers on and, with the system's clock, that of the upkeep. Dropping it ends them, so
+/// that the device is free for whoever comes next.
+pub(crate) struct FlashThreads {
+    hybrid: Arc<Hybrid>,
+    upkeep: Option<JoinHandle<()>>,
+    io: Vec<JoinHandle<()>>,
 }
 
 impl Hybrid {
@@ -74,7 +82,9 @@ impl Hybrid {
             memory_bytes,
             epoch_seconds: unix_seconds.saturating_sub(store_now_ms / 1000),
             clock,
+            now_ms: AtomicU64::new(store_now_ms),
             bell: Bell::default(),
+            is_ending: AtomicBool::new(false),
             is_flushing: AtomicBool::new(false),
             maintaining: Mutex::new(()),
             demotions: AtomicU32::new(0),
@@ -84,15 +94,32 @@ impl Hybrid {
         })
     }
 
-    /// Starts the threads of the device.
-    pub fn start_io(&self) -> std::io::Result<IoThreads> {
-        let mut started = IoThreads { tier: Arc::clone(&self.tier), threads: Vec::new() };
+    pub fn start(self: &Arc<Self>) -> std::io::Result<FlashThreads> {
+        let mut started = FlashThreads { hybrid: Arc::clone(self), upkeep: None, io: Vec::new() };
+        let named = |name: String| thread::Builder::new().name(name);
         for number in 0..self.tier.io_threads() {
             let tier = Arc::clone(&self.tier);
-            let thread = std::thread::Builder::new().name(format!("ebbtide-flash{number}"));
-            started.threads.push(thread.spawn(move || tier.serve_io())?);
+            started.io.push(named(format!("ebbtide-flash{number}")).spawn(move || tier.serve_io())?);
+        }
+        if self.clock == Clock::System {
+            let hybrid = Arc::clone(self);
+            started.upkeep = Some(named("ebbtide-flash".into()).spawn(move || hybrid.keep_up())?);
         }
         Ok(started)
+    }
+
+    fn keep_up(&self) {
+        self.bell.is_for_this_thread();
+        while !self.is_ending.load(Ordering::Acquire) {
+            self.bell.answer();
+            self.maintain(self.now_ms.load(Ordering::Relaxed));
+            thread::park_timeout(TICK);
+        }
+    }
+
+    /// Tells the upkeep the time.
+    pub fn note_time(&self, now_ms: u64) {
+        self.now_ms.store(now_ms, Ordering::Relaxed);
     }
 
     /// The upkeep of the tier; waits for the device.
@@ -144,12 +171,25 @@ impl Hybrid {
     }
 }
 
-impl Drop for IoThreads {
+impl Drop for FlashThreads {
     fn drop(&mut self) {
-        self.tier.stop();
-        for thread in self.threads.drain(..) {
-            thread.join().expect("a thread of the flash device has panicked");
-        }
+        // Release pairs with the Acquire in `keep_up`.
+        self.hybrid.is_ending.store(true, Ordering::Release);
+        let deadline = Instant::now() + END_MOST;
+        self.upkeep.take().into_iter().for_each(|thread| end(thread, deadline));
+        self.hybrid.tier.stop();
+        self.io.drain(..).for_each(|thread| end(thread, deadline));
+    }
+}
+
+/// Waits for the end of a thread, unless the device keeps it: then it ends when the device answers, if ever.
+fn end(thread: JoinHandle<()>, deadline: Instant) {
+    thread.thread().unpark();
+    while !thread.is_finished() && Instant::now() < deadline {
+        thread::sleep(END_STEP);
+    }
+    if thread.is_finished() {
+        thread.join().expect("a thread of flash has panicked");
     }
 }
 
