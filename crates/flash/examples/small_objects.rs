@@ -7,8 +7,9 @@
 //! 5 % of the flash's bytes. A miss is followed by an insert into DRAM; what leaves DRAM goes to flash, unless flash
 //! still has it unchanged. Sizes are exponential. It cannot see: speed, a device's own amplification, expiry.
 
+use ebbtide_flash::Lookup;
 use ebbtide_flash::device::Memory;
-use ebbtide_flash::small::{Lookup, Options, SmallStore};
+use ebbtide_flash::small::{Options, SmallStore};
 use ebbtide_flash::{Key, Object};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

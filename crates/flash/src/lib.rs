@@ -23,5 +23,5 @@ pub mod small;
 mod tier;
 
 pub use error::Error;
-pub use object::{Found, Key, KeyHash, Object, Token};
-pub use tier::{Drops, Lookup, Tier, TierOptions, TierStats, Written};
+pub use object::{Done, Found, Key, KeyHash, Lookup, Object, Token};
+pub use tier::{Drops, Tier, TierOptions, TierStats, Written};

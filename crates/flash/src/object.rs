@@ -88,6 +88,20 @@ impl Found {
     }
 }
 
+/// What a lookup answers at once.
+#[derive(Debug)]
+pub enum Lookup {
+    /// It is not there. The completion is not called.
+    Absent,
+    /// It was in RAM. The completion is not called.
+    Found(Found),
+    /// The completion is called, or was.
+    Reading,
+}
+
+/// Called once with what a lookup found, on whichever thread completes the read. It must not block.
+pub type Done = Box<dyn FnOnce(Option<Found>) + Send>;
+
 #[cfg(test)]
 mod tests {
     use super::*;

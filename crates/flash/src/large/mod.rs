@@ -42,7 +42,6 @@ mod tests;
 
 pub use insert::Inserted;
 pub use options::{Options, Reclaim, Reinsertion};
-pub use read::Lookup;
 pub use recover::{Known, Recovered, Removal};
 pub use stats::{Dropped, Stats};
 

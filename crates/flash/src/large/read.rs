@@ -14,26 +14,12 @@ use super::place::{Place, UNIT};
 use super::regions::State;
 use crate::device::{BLOCK, Buffer, Direction, Outcome, Request};
 use crate::object::is_past;
-use crate::{Found, Key, KeyHash, Token};
+use crate::{Done, Found, Key, KeyHash, Lookup, Token};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 /// So often a lookup follows an object that moves, before it is a miss.
 const MOVES: u32 = 8;
-
-/// What a lookup answers at once.
-#[derive(Debug)]
-pub enum Lookup {
-    /// It is not there. The completion is not called.
-    Absent,
-    /// It was in a buffer. The completion is not called.
-    Found(Found),
-    /// The completion is called, or was.
-    Reading,
-}
-
-/// Called once with what a lookup found, on whichever thread completes the read. It must not block.
-pub type Done = Box<dyn FnOnce(Option<Found>) + Send>;
 
 /// A lookup under way.
 struct Reading {

@@ -14,23 +14,12 @@ use super::page::{self, Header, PAGE, Record};
 use super::stats::Counters;
 use super::{Newest, Shared, page_token};
 use crate::device::{Buffer, Direction, Outcome, Request};
-use crate::object::{Found, Key, KeyHash, Token, is_past};
+use crate::object::{Done, Found, Key, KeyHash, Lookup, Token, is_past};
 use std::io;
 use std::sync::Arc;
 
 /// A lookup that found something new so many times in a row is a miss.
 const TRIES: u8 = 8;
-
-/// What a lookup can say at once.
-#[derive(Debug)]
-pub enum Lookup {
-    Absent,
-    Found(Found),
-    /// The device is being read; `done` gets the answer.
-    Reading,
-}
-
-type Done = Box<dyn FnOnce(Option<Found>) + Send>;
 
 /// A page, and what its header must say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -35,7 +35,6 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-pub use lookup::Lookup;
 pub use options::Options;
 pub use page::{PAGE, RECORD_MOST, record_bytes};
 pub use recover::Recovered;
@@ -43,7 +42,7 @@ pub use stats::{Counts, Stats};
 
 use crate::Error;
 use crate::device::Device;
-use crate::object::{Found, Key, KeyHash, Object, Token};
+use crate::object::{Done, Key, KeyHash, Lookup, Object, Token};
 use group::{Entry, Group, SETS, Totals};
 use log::{Addition, Log, Place};
 use options::Division;
@@ -151,7 +150,7 @@ impl SmallStore {
 
     /// Looks a key up. If flash must be read, `done` is called when that is over, maybe before this returns; otherwise
     /// never.
-    pub fn lookup(&self, key: Key<'_>, now: u32, done: Box<dyn FnOnce(Option<Found>) + Send>) -> Lookup {
+    pub fn lookup(&self, key: Key<'_>, now: u32, done: Done) -> Lookup {
         lookup::begin(&self.shared, key, now, done)
     }
 

@@ -10,27 +10,13 @@
 
 use super::{Tier, token_of_large};
 use crate::small::SmallStore;
-use crate::{Found, Key, large, small};
+use crate::{Done, Found, Key, Lookup};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How often whoever waits for the device looks whether it has failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-
-/// What a lookup answers at once.
-#[derive(Debug)]
-pub enum Lookup {
-    /// It is not there. The completion is not called.
-    Absent,
-    /// It was in RAM. The completion is not called.
-    Found(Found),
-    /// The completion is called, or was.
-    Reading,
-}
-
-/// Called once with what a lookup found, on whichever thread completes the read. It must not block.
-pub type Done = Box<dyn FnOnce(Option<Found>) + Send>;
 
 impl Tier {
     /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device: if it must be read,
@@ -40,7 +26,7 @@ impl Tier {
             return Lookup::Absent;
         }
         if !self.large.could_exist(key.hash) {
-            return self.small.lookup(key, now, done).into();
+            return self.small.lookup(key, now, done);
         }
         // Given to the large log, and taken back if that calls nothing.
         let done = Arc::new(Mutex::new(Some(done)));
@@ -53,9 +39,9 @@ impl Tier {
             }
         });
         match self.large.lookup(key, now, read) {
-            large::Lookup::Absent => self.small.lookup(key, now, take(&done)).into(),
-            large::Lookup::Found(found) => Lookup::Found(of_large(found)),
-            large::Lookup::Reading => Lookup::Reading,
+            Lookup::Absent => self.small.lookup(key, now, take(&done)),
+            Lookup::Found(found) => Lookup::Found(of_large(found)),
+            Lookup::Reading => Lookup::Reading,
         }
     }
 
@@ -90,9 +76,9 @@ fn go_on(small: &SmallStore, key: Key<'_>, now: u32, done: Done) {
     let done = Arc::new(Mutex::new(Some(done)));
     let theirs = Arc::clone(&done);
     match small.lookup(key, now, Box::new(move |found| take(&theirs)(found))) {
-        small::Lookup::Absent => take(&done)(None),
-        small::Lookup::Found(found) => take(&done)(Some(found)),
-        small::Lookup::Reading => {}
+        Lookup::Absent => take(&done)(None),
+        Lookup::Found(found) => take(&done)(Some(found)),
+        Lookup::Reading => {}
     }
 }
 
@@ -102,14 +88,4 @@ fn take(done: &Mutex<Option<Done>>) -> Done {
 
 fn of_large(found: Found) -> Found {
     Found { token: token_of_large(found.token), ..found }
-}
-
-impl From<small::Lookup> for Lookup {
-    fn from(lookup: small::Lookup) -> Self {
-        match lookup {
-            small::Lookup::Absent => Self::Absent,
-            small::Lookup::Found(found) => Self::Found(found),
-            small::Lookup::Reading => Self::Reading,
-        }
-    }
 }

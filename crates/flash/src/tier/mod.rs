@@ -25,7 +25,6 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
-pub use lookup::Lookup;
 pub use options::TierOptions;
 pub use stats::{Drops, TierStats, Written};
 

@@ -8,7 +8,8 @@ mod reclaim;
 mod restart;
 mod stress;
 
-use super::{Dropped, Inserted, LargeLog, Lookup, Options, Stats};
+use super::{Dropped, Inserted, LargeLog, Options, Stats};
+use crate::Lookup;
 use crate::device::{Device, Memory};
 use crate::{Found, Key, Object};
 use ebbtide_testkit::Stamp;

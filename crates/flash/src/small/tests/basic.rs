@@ -1,6 +1,7 @@
-use super::super::{Dropped, Lookup, Options, PAGE, RECORD_MOST};
+use super::super::{Dropped, Options, PAGE, RECORD_MOST};
 use super::{get, put, store, store_on, value};
 use crate::Error;
+use crate::Lookup;
 use crate::device::{Account, BLOCK, Device, Direction, Memory, Request};
 use crate::object::{Found, Key, KeyHash};
 use std::sync::{Arc, Mutex};

@@ -5,7 +5,8 @@ mod model;
 mod restart;
 mod stress;
 
-use super::{Dropped, Lookup, Options, SmallStore};
+use super::{Dropped, Options, SmallStore};
+use crate::Lookup;
 use crate::device::{Device, Memory};
 use crate::object::{Key, Object, Token};
 use std::sync::{Arc, Mutex};

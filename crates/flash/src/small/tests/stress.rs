@@ -1,8 +1,9 @@
 //! Threads on a device that is slow, reorders and fails. Every hit must be a value that was current at some moment of its
 //! lookup. A key has one writer, so its versions are counted: `begun` before an operation, `done` after it.
 
-use super::super::{Lookup, Options, SmallStore};
+use super::super::{Options, SmallStore};
 use super::{Random, put, store_on};
+use crate::Lookup;
 use crate::device::{Delivery, Device, Faults, Faulty};
 use crate::object::{Found, Key, KeyHash, Token};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

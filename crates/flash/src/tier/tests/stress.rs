@@ -4,7 +4,7 @@
 
 use super::{SMALL, Stopping, put, put_until, serve, tier_on};
 use crate::device::{Delivery, Faults, Faulty, Memory};
-use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions, large, small};
+use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, RwLock, mpsc};
@@ -139,12 +139,12 @@ impl World {
             let done = Box::new(move |found: Option<Found>| sender.send(found.is_some()).expect("this thread waits"));
             match store {
                 0 => match self.tier.large.lookup(Key::new(&bytes), self.now(), done) {
-                    large::Lookup::Reading => receiver.recv().unwrap(),
-                    answer => matches!(answer, large::Lookup::Found(_)),
+                    Lookup::Reading => receiver.recv().unwrap(),
+                    answer => matches!(answer, Lookup::Found(_)),
                 },
                 _ => match self.tier.small.lookup(Key::new(&bytes), self.now(), done) {
-                    small::Lookup::Reading => receiver.recv().unwrap(),
-                    answer => matches!(answer, small::Lookup::Found(_)),
+                    Lookup::Reading => receiver.recv().unwrap(),
+                    answer => matches!(answer, Lookup::Found(_)),
                 },
             }
         });
