@@ -4,7 +4,7 @@ use crate::background;
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
-use crate::hybrid::{Flash, FlashThreads, Hybrid};
+use crate::hybrid::{Flash, FlashThreads, Hybrid, Opened};
 use crate::time::{Clock, Time};
 use ebbtide_flash::{Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy, Store};
@@ -113,7 +113,7 @@ impl CacheBuilder {
             reason: format!("a background thread does not start: {error}"),
         };
         let time = Time::new(clock);
-        let lay = |tier| lay_below(&store, Hybrid::new(tier, flash_memory_bytes, clock, time.now_ms()));
+        let lay = |opened| lay_below(&store, Hybrid::new(opened, flash_memory_bytes, clock, time.now_ms()));
         let flash = flash.map(lay).transpose().map_err(not_started)?;
         let shared = Shared::new(store, time, clock, flash);
         if clock == Clock::System {
@@ -123,7 +123,7 @@ impl CacheBuilder {
     }
 
     /// The tier, and what of the memory it has.
-    fn open_flash(&self) -> Result<(Option<Arc<Tier>>, u64), Error> {
+    fn open_flash(&self) -> Result<(Option<Opened>, u64), Error> {
         let mut shares = FLASH_MEMORY_SHARES.iter().map(|share| self.options.memory_bytes / share);
         let Some(mut memory_bytes) = shares.next().filter(|_| !self.flash.is_empty()) else {
             return Ok((None, 0));
@@ -134,7 +134,7 @@ impl CacheBuilder {
                 ..self.flash_options.clone()
             };
             match (Tier::open(&self.flash, &options), shares.next()) {
-                (Ok((tier, _)), _) => return Ok((Some(tier), options.memory_bytes)),
+                (Ok(opened), _) => return Ok((Some(opened), options.memory_bytes)),
                 (Err(ebbtide_flash::Error::Options(_)), Some(more)) => memory_bytes = more,
                 (Err(error), _) => return Err(self.flash_error(&error)),
             }

@@ -39,11 +39,17 @@ pub struct FlashStats {
     pub promotions_refused: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
+    /// In what lesser ways the device works than it could, for the operator: without direct I/O, say.
+    pub notices: Vec<String>,
     pub tier: TierStats,
 }
 
+/// A tier, and what its operator should know of it.
+pub(crate) type Opened = (Arc<Tier>, Vec<String>);
+
 pub(crate) struct Hybrid {
     tier: Arc<Tier>,
+    notices: Vec<String>,
     /// What of the cache's memory is for the tier.
     memory_bytes: u64,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
@@ -72,13 +78,14 @@ pub(crate) struct FlashThreads {
 }
 
 impl Hybrid {
-    pub fn new(tier: Arc<Tier>, memory_bytes: u64, clock: Clock, store_now_ms: u64) -> Arc<Self> {
+    pub fn new((tier, notices): Opened, memory_bytes: u64, clock: Clock, store_now_ms: u64) -> Arc<Self> {
         let unix_seconds = match clock {
             Clock::System => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
             Clock::Manual => 0,
         };
         Arc::new(Self {
             tier,
+            notices,
             memory_bytes,
             epoch_seconds: unix_seconds.saturating_sub(store_now_ms / 1000),
             clock,
@@ -161,6 +168,7 @@ impl Hybrid {
             promoted: read(&self.promoted),
             promotions_refused: read(&self.promotions_refused),
             unchanged: read(&self.unchanged),
+            notices: self.notices.clone(),
             tier: self.tier.stats(),
         }
     }
