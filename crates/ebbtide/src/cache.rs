@@ -89,6 +89,10 @@ impl Cache {
         let item = shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms);
         match (self.lookup(item), &shared.hybrid) {
             (Lookup::Miss, Some(hybrid)) => self.get_below(hybrid, key),
+            (hit, Some(hybrid)) => {
+                hybrid.note_hit(key);
+                hit
+            }
             (lookup, _) => lookup,
         }
     }

@@ -15,15 +15,16 @@ use crate::item::Lookup;
 use crate::time::Clock;
 use ebbtide_flash::{Found, Key, Object, Tier, TierStats, Token};
 use ebbtide_store::{Below, Item, Mode, Stored, Ttl, Write};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How often a get looks again for what it has promoted, when others evict or change it meanwhile.
 const LOOKS: u32 = 4;
-/// The tier's upkeep is due after so many demotions: its buffers are small.
-const UPKEEP_EVERY: u32 = 32;
+/// The tier's upkeep is due after so many demotions, or such a part of its memory: its buffers are small.
+const UPKEEP_EVERY: u64 = 32;
+const UPKEEP_SHARE: u64 = 64;
 /// How long the end of a cache waits for threads that a device may keep, and how often it looks.
 const END_MOST: Duration = Duration::from_secs(5);
 const END_STEP: Duration = Duration::from_micros(200);
@@ -50,6 +51,8 @@ pub(crate) type Opened = (Arc<Tier>, Vec<String>);
 pub(crate) struct Hybrid {
     tier: Arc<Tier>,
     notices: Vec<String>,
+    /// Whether the tier is to know of gets that memory answers.
+    wants_hits: bool,
     /// What of the cache's memory is for the tier.
     memory_bytes: u64,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
@@ -63,7 +66,8 @@ pub(crate) struct Hybrid {
     is_flushing: AtomicBool,
     /// Held by whoever does the upkeep.
     maintaining: Mutex<()>,
-    demotions: AtomicU32,
+    /// Since the last upkeep that they asked for; objects, each with so much more as it has of the bytes.
+    demoted: AtomicU64,
     promoted: AtomicU64,
     promotions_refused: AtomicU64,
     unchanged: AtomicU64,
@@ -84,6 +88,7 @@ impl Hybrid {
             Clock::Manual => 0,
         };
         Arc::new(Self {
+            wants_hits: tier.wants_requests(),
             tier,
             notices,
             memory_bytes,
@@ -94,7 +99,7 @@ impl Hybrid {
             is_ending: AtomicBool::new(false),
             is_flushing: AtomicBool::new(false),
             maintaining: Mutex::new(()),
-            demotions: AtomicU32::new(0),
+            demoted: AtomicU64::new(0),
             promoted: AtomicU64::new(0),
             promotions_refused: AtomicU64::new(0),
             unchanged: AtomicU64::new(0),
@@ -137,17 +142,27 @@ impl Hybrid {
 
     /// An object was demoted: sees to the upkeep. With a manual clock the device is waited for here, so that nothing is lost because it
     /// is slower than the clock.
-    fn note_demotion(&self, now_ms: u64) {
-        if self.demotions.fetch_add(1, Ordering::Relaxed) + 1 < UPKEEP_EVERY {
+    fn note_demotion(&self, bytes: u64, now_ms: u64) {
+        let most = self.memory_bytes / UPKEEP_SHARE;
+        let weight = most / UPKEEP_EVERY + bytes;
+        if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < most {
             return;
         }
-        self.demotions.store(0, Ordering::Relaxed);
+        self.demoted.store(0, Ordering::Relaxed);
         match self.clock {
             Clock::System => self.bell.ring(),
             Clock::Manual => {
                 let _maintaining = self.maintaining.lock().expect("the upkeep of flash has panicked");
                 self.tier.settle(self.seconds(now_ms));
             }
+        }
+    }
+
+    /// A get was answered by memory.
+    #[inline]
+    pub fn note_hit(&self, key: &[u8]) {
+        if self.wants_hits {
+            self.tier.requested(Key::new(key).hash, true);
         }
     }
 
@@ -223,7 +238,7 @@ impl Below for Flash {
         let value: Vec<&[u8]> = item.slices().collect();
         let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
         hybrid.tier.insert(&object, hybrid.seconds(now_ms));
-        hybrid.note_demotion(now_ms);
+        hybrid.note_demotion(object.value_bytes() as u64, now_ms);
     }
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {

@@ -17,6 +17,7 @@
 //! make a [`Handle`] of it. The one memory number of the builder holds everything: items, index, headers and spares.
 #![forbid(unsafe_code)]
 
+mod admission;
 mod background;
 mod builder;
 mod byte_size;
@@ -31,6 +32,7 @@ mod time;
 mod upload;
 mod visit;
 
+pub use admission::{FlashAdmission, NotAnAdmission};
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};

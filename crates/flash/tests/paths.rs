@@ -5,7 +5,7 @@ mod mounted;
 
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
-    BLOCK, Buffer, Device, Disk, DiskOptions, Engine, LEAST_PART, Notice, Opened, Refusal, read, write,
+    BLOCK, Buffer, Device, Disk, DiskOptions, Engine, LEAST_ALONE, LEAST_PART, Notice, Opened, Refusal, read, write,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -156,8 +156,13 @@ fn a_directory_is_refused_and_so_is_what_lies_in_none() {
 fn a_size_that_is_too_small_or_not_aligned_is_refused() {
     let directory = directory();
     let path = directory.path().join("flash");
-    let (reason, message) = refusal(&path, LEAST_PART - BLOCK as u64);
-    assert!(matches!(reason, Refusal::TooSmall { .. }) && message.contains("33554432"), "{message}");
+    let (reason, message) = refusal(&path, LEAST_ALONE - BLOCK as u64);
+    assert!(matches!(reason, Refusal::TooSmall { .. }) && message.contains("4194304"), "{message}");
+    assert!(open(&[(&path, LEAST_ALONE)]).is_ok());
+    let second = directory.path().join("second");
+    let refused = open(&[(&path, LEAST_PART), (&second, LEAST_PART - BLOCK as u64)]).err().unwrap().to_string();
+    assert!(refused.contains("33554432"), "{refused}");
+    fs::remove_file(&path).unwrap();
     let (reason, message) = refusal(&path, LEAST_PART + 512);
     assert!(matches!(reason, Refusal::NotAligned { .. }) && message.contains("4096"), "{message}");
     assert!(!path.exists());

@@ -21,7 +21,7 @@ fn paths(directory: &TempDir, sizes: &[u64]) -> Vec<(PathBuf, u64)> {
 
 fn options(engine: Engine) -> TierOptions {
     let disk = DiskOptions { engine: Some(engine), pool_threads: 2, ..DiskOptions::default() };
-    TierOptions { disk, seal_seconds: SEAL_SECONDS, ..TierOptions::default() }
+    TierOptions { disk, seal_seconds: SEAL_SECONDS, small_share: Some(0.5), ..TierOptions::default() }
 }
 
 /// Runs a test on a tier that is served, and stops it however the test ends.
@@ -112,7 +112,7 @@ fn what_the_tier_cannot_use_is_refused() {
     };
     let base = options(Engine::Pool);
     refused(&path, TierOptions { memory_bytes: 100_000, ..base.clone() }, "raise that to 1 MiB");
-    refused(&path, TierOptions { small_share: 1.0, ..base.clone() }, "0.01 to 0.99");
+    refused(&path, TierOptions { small_share: Some(1.0), ..base.clone() }, "0.01 to 0.99");
     refused(&path, TierOptions { region_bytes: 5000, ..base.clone() }, "a power of two");
     refused(&path, TierOptions { log_percent: 51, ..base.clone() }, "at most 50");
     refused(&path, TierOptions { move_threshold: 0, ..base.clone() }, "at least 1");

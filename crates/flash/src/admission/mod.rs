@@ -138,6 +138,11 @@ impl Admission {
         Ok(Self { options, history, state: Mutex::new(state), draws: AtomicU64::new(seed) })
     }
 
+    /// Whether [`Admission::requested`] makes a difference.
+    pub fn wants_requests(&self) -> bool {
+        self.history.is_some()
+    }
+
     /// A key was requested, and DRAM had it or not. For every request, or for a sample of the keys.
     pub fn requested(&self, key: KeyHash, in_dram: bool) {
         if let Some(history) = &self.history {

@@ -207,7 +207,8 @@ fn choose_engine(
 /// Opens all, then makes all ready: when one of them is refused, none of the others is changed.
 fn open_parts(paths: &[(PathBuf, u64)], parts: &mut Vec<Part>, notices: &mut Vec<Notice>) -> Result<Stripes, Error> {
     for (path, bytes) in paths {
-        let part = Part::open(path, *bytes).map_err(|reason| Error::Refused { path: path.clone(), reason })?;
+        let part = Part::open(path, *bytes, paths.len() == 1)
+            .map_err(|reason| Error::Refused { path: path.clone(), reason })?;
         let is_foreign = part.found == Some(Found::Foreign);
         parts.push(part);
         if is_foreign {

@@ -44,7 +44,7 @@ pub use faults::{Delivery, Faults, Faulty};
 pub use health::Health;
 pub use histogram::Latencies;
 pub use memory::Memory;
-pub use part::LEAST_PART;
+pub use part::{LEAST_ALONE, LEAST_PART};
 pub use refusal::{Notice, Refusal};
 pub use stripes::STRIPE;
 

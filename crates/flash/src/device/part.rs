@@ -17,8 +17,10 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The least that a path can have: its label, a stripe, and something to go round.
+/// The least that one of several paths can have: its label, a stripe, and something to go round.
 pub const LEAST_PART: u64 = 32 << 20;
+/// The least that a path alone can have: its label, and room for both stores.
+pub const LEAST_ALONE: u64 = 4 << 20;
 /// How much of a block device must be zeros for it to be empty: labels, partition tables and superblocks lie there.
 const ERASED: usize = 1 << 20;
 
@@ -42,9 +44,10 @@ pub(super) struct Part {
 
 impl Part {
     /// Opens and locks a path, and looks at it. A file that is not there is made.
-    pub fn open(path: &Path, bytes: u64) -> Result<Self, Refusal> {
-        if bytes < LEAST_PART {
-            return Err(Refusal::TooSmall { bytes, least: LEAST_PART });
+    pub fn open(path: &Path, bytes: u64, is_alone: bool) -> Result<Self, Refusal> {
+        let least = if is_alone { LEAST_ALONE } else { LEAST_PART };
+        if bytes < least {
+            return Err(Refusal::TooSmall { bytes, least });
         }
         if !bytes.is_multiple_of(BLOCK as u64) {
             return Err(Refusal::NotAligned { bytes, unit: BLOCK as u64 });

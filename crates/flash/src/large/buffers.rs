@@ -17,6 +17,7 @@ use crate::KeyHash;
 use crate::device::{BLOCK, Buffer, Direction, Outcome, Request};
 use crate::object::is_past;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -37,9 +38,10 @@ pub struct Books {
 }
 
 impl Books {
-    pub fn new(regions: u32, buffers: u8) -> Self {
+    /// The last regions are used first: the beginning of the area can be given away for as long as it is empty.
+    pub fn new(regions: Range<u32>, buffers: u8) -> Self {
         Self {
-            free: (0..regions).collect(),
+            free: regions.rev().collect(),
             free_slots: (0..buffers).collect(),
             next_sequence: 1,
             waiting: VecDeque::new(),

@@ -50,11 +50,11 @@ impl LargeLog {
             return Err(Dropped::Expired);
         }
         let (key, total) = (object.key, object.value_bytes());
-        let is_long = total as u64 > self.geometry.value_bytes_limit();
+        let is_long = total as u64 > self.geometry.value_bytes_limit(self.own_regions().len());
         if is_long || key.bytes.is_empty() || key.bytes.len() > KEY_BYTES_LIMIT {
             return Err(Dropped::TooLarge);
         }
-        if self.index.bytes() >= self.options.index_bytes {
+        if self.index.bytes() >= self.index_limit.load(Relaxed) {
             return Err(Dropped::Memory);
         }
         if !self.may_reclaim_for_inserts() {

@@ -60,6 +60,9 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 
+/// Free regions that stay a log's when the others are given away.
+const FREE_KEPT: usize = 4;
+
 /// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `remove_if`, `is_current`,
 /// `flush`) never wait for the device.
 pub struct LargeLog {
@@ -71,6 +74,10 @@ pub struct LargeLog {
     /// The open region of each group.
     groups: Box<[Mutex<Option<Open>>]>,
     slots: Box<[RwLock<Option<Staged>>]>,
+    /// Regions before it are not the log's. Only grows, under the mutex of the books.
+    first_region: AtomicU32,
+    /// Bytes of the index at most.
+    index_limit: AtomicUsize,
     books: Mutex<Books>,
     /// A buffer became free.
     freed: Condvar,
@@ -112,7 +119,9 @@ impl LargeLog {
             regions: (0..geometry.regions).map(|_| Region::free()).collect(),
             groups: (0..options.groups).map(|_| Mutex::new(None)).collect(),
             slots: (0..options.buffers).map(|_| RwLock::new(None)).collect(),
-            books: Mutex::new(Books::new(geometry.regions, options.buffers as u8)),
+            first_region: AtomicU32::new(options.first_region),
+            index_limit: AtomicUsize::new(options.index_bytes),
+            books: Mutex::new(Books::new(options.first_region..geometry.regions, options.buffers as u8)),
             freed: Condvar::new(),
             writers: (0..SHARDS).map(|_| Mutex::new(())).collect(),
             reclaiming: Mutex::new(()),
@@ -131,7 +140,43 @@ impl LargeLog {
     pub(crate) fn fixed_bytes(area: &Range<u64>, options: &Options) -> usize {
         let buffers = options.buffers * options.region_bytes;
         let regions = area.end.saturating_sub(area.start) / options.region_bytes as u64;
-        buffers + regions as usize * size_of::<Region>() + Index::new().bytes()
+        buffers + regions as usize * size_of::<Region>() + Self::least_index_bytes()
+    }
+
+    /// Bytes of an index without an object.
+    pub(crate) fn least_index_bytes() -> usize {
+        Index::new().bytes()
+    }
+
+    /// Gives the beginning of the area away, up to an offset on the device or to a little before the first region that holds
+    /// something, whichever comes first; says where the log begins now.
+    pub fn narrow(&self, to: u64) -> u64 {
+        let mut books = self.books();
+        let first = self.first_region.load(Relaxed);
+        let own = &self.regions[first as usize..];
+        let most = own.len().saturating_sub(self.options.least_regions());
+        let held = own.iter().position(|region| region.state() != State::Free).unwrap_or(own.len());
+        let free = held.saturating_sub(FREE_KEPT);
+        let wanted = to.saturating_sub(self.geometry.offset(first)) / self.geometry.region_bytes as u64;
+        let first = first + free.min(most).min(wanted as usize) as u32;
+        self.first_region.store(first, Relaxed);
+        books.free.retain(|&region| region >= first);
+        self.geometry.offset(first)
+    }
+
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// From now on the index has so many bytes at most.
+    pub fn limit_index(&self, bytes: usize) {
+        self.index_limit.store(bytes, Relaxed);
+    }
+
+    /// Regions that are the log's.
+    fn own_regions(&self) -> &[Region] {
+        &self.regions[self.first_region.load(Relaxed) as usize..]
     }
 
     /// Whether a lookup would look further than the index. No I/O.
@@ -181,13 +226,14 @@ impl LargeLog {
     }
 
     pub fn stats(&self) -> Stats {
-        let count =
-            |wanted: &[State]| self.regions.iter().filter(|region| wanted.contains(&region.state())).count() as u64;
+        let count = |wanted: &[State]| {
+            self.own_regions().iter().filter(|region| wanted.contains(&region.state())).count() as u64
+        };
         Stats {
             objects: self.index.objects() as u64,
             regions_free: count(&[State::Free, State::Emptied]),
             regions_retired: count(&[State::Failed, State::Lost, State::Retired]),
-            regions: self.regions.len() as u64,
+            regions: self.own_regions().len() as u64,
             ..self.counters.read()
         }
     }
@@ -217,7 +263,10 @@ impl LargeLog {
         let mut used = 0;
         for (number, region) in self.regions.iter().enumerate() {
             let state = region.state();
-            assert_eq!(state == State::Free, books.free.contains(&(number as u32)), "region {number} is {state:?}");
+            let is_own = number >= self.first_region.load(Relaxed) as usize;
+            assert!(is_own || state == State::Free, "region {number} is {state:?}, and not the log's");
+            let is_free = is_own && state == State::Free;
+            assert_eq!(is_free, books.free.contains(&(number as u32)), "region {number} is {state:?}");
             assert_eq!(state == State::Open, opened.contains(&(number as u32)), "region {number} is {state:?}");
             if matches!(state, State::Open | State::Writing) {
                 used += 1;

@@ -23,6 +23,8 @@ pub struct Options {
     /// Which life of the device this is: what was written under another identity is not there. Whoever starts cold takes a
     /// new one, at random.
     pub identity: u64,
+    /// Regions of the area before this one are not the log's: what lies there is not touched. 0: the area is its own.
+    pub first_region: u32,
     /// Bytes of a region, what is written and reclaimed at once; whole blocks. 16 MiB: large enough that flash is erased
     /// without moving what lives, small enough that buffers stay affordable.
     pub region_bytes: usize,
@@ -74,6 +76,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             identity: 0,
+            first_region: 0,
             region_bytes: 16 << 20,
             groups: GROUPS_LIMIT,
             buffers: GROUPS_LIMIT + 2,
@@ -84,6 +87,13 @@ impl Default for Options {
             index_bytes: usize::MAX,
             discard: false,
         }
+    }
+}
+
+impl Options {
+    /// Regions that a log has at least: one for each group, and some that rest or are written.
+    pub(crate) fn least_regions(&self) -> usize {
+        self.groups + 4
     }
 }
 
@@ -125,8 +135,8 @@ impl Geometry {
         }
         let start = area.start.next_multiple_of(BLOCK as u64);
         let regions = area.end.saturating_sub(start) / region_bytes as u64;
-        let least = 2 * buffers as u64;
-        if regions < least {
+        let least = options.least_regions() as u64;
+        if regions.saturating_sub(options.first_region.into()) < least {
             let limit = format!("at least {least} regions; a larger area, smaller regions, or fewer buffers");
             return refuse(format!("an area of {regions} regions of {region_bytes} bytes"), limit);
         }
@@ -160,9 +170,10 @@ impl Geometry {
         self.region_bytes - REGION_HEADER_BYTES - FOOTER_ENTRY_BYTES
     }
 
-    /// The longest value that is taken: a quarter of the log, so that it is not reclaimed before it is complete.
-    pub fn value_bytes_limit(&self) -> u64 {
-        let parts = u64::from(self.regions / 4).max(1);
+    /// The longest value that a log of so many regions takes: a quarter of it, so that it is not reclaimed before it is
+    /// complete.
+    pub fn value_bytes_limit(&self, regions: usize) -> u64 {
+        let parts = (regions / 4).max(1) as u64;
         let part = (self.object_bytes_limit() - OBJECT_HEADER_BYTES - usize::from(u8::MAX)) as u64;
         (parts * part).min(u64::from(u32::MAX))
     }

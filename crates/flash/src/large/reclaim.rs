@@ -43,9 +43,9 @@ impl LargeLog {
         let now = self.see(now);
         self.seal_old(now);
         self.submit_waiting();
-        let spare = if self.may_reclaim_for_inserts() { 0 } else { self.regions.len() / SPARES };
+        let spare = if self.may_reclaim_for_inserts() { 0 } else { self.own_regions().len() / SPARES };
         let spare = self.wanted.swap(0, Relaxed).max(spare);
-        let is_full = self.index.bytes() >= self.options.index_bytes / 16 * 15;
+        let is_full = self.index.bytes() >= self.index_limit.load(Relaxed) / 16 * 15;
         let more = if is_full { self.books().free.len() + 1 } else { 0 };
         self.reclaim(now, self.batch().max(spare).max(more));
     }
@@ -85,7 +85,7 @@ impl LargeLog {
     /// How many regions are reclaimed at once, and kept free.
     fn batch(&self) -> usize {
         let limit = if self.options.reinsertion == Reinsertion::Never { BATCH_LIMIT } else { BATCH_LIMIT_WITH_COPIES };
-        (self.regions.len() / SWEEPS).clamp(1, limit)
+        (self.own_regions().len() / SWEEPS).clamp(1, limit)
     }
 
     /// Frees what holds nothing, and more if fewer than `wanted` regions are free then. False if none is free after all.

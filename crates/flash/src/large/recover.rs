@@ -135,7 +135,7 @@ impl LargeLog {
             books.free.retain(is_free);
             let latest = self.regions.iter().map(|region| region.sequence()).max().unwrap_or(0);
             books.next_sequence = books.next_sequence.max(latest + SEQUENCES_SKIPPED);
-            recovered.regions = (self.regions.len() - books.free.len()) as u64;
+            recovered.regions = (self.own_regions().len() - books.free.len()) as u64;
         }
         self.next_order.fetch_max(latest_order + ORDERS_SKIPPED, Relaxed);
         recovered.objects = self.index.objects() as u64;
@@ -158,7 +158,7 @@ impl Scan<'_> {
         let orders = vec![(u64::MAX, 0); log.regions.len()];
         let mut scan = Scan { log, gone, orders, footers: VecDeque::new(), found: Recovered::default() };
         let mut headers = Vec::new();
-        for region in 0..log.regions.len() as u32 {
+        for region in log.options.first_region..log.regions.len() as u32 {
             headers.extend(scan.header(region)?);
         }
         // Later ones mostly hold later versions: then no footer is read again to compare.

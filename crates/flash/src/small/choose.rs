@@ -1,5 +1,8 @@
 //! Decisions, without the doing: what becomes of an object at the log's end, and which sets of a group are mended.
 
+/// As many bytes of one object are as good as an object more.
+const OBJECT_BYTES: usize = 300;
+
 /// What becomes of an object at the log's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
@@ -10,9 +13,20 @@ pub(crate) enum Fate {
     End,
 }
 
-/// `together` objects of its set are in the log, itself included.
-pub(crate) fn fate(together: usize, threshold: u8, hit: bool) -> Fate {
-    if together >= usize::from(threshold) {
+/// What a set has in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Together {
+    pub objects: usize,
+    /// Of those at the log's end.
+    pub bytes: usize,
+    /// Whether the set's page has room for them.
+    pub fit: bool,
+}
+
+/// For an object of a set that has so much in the log. What fits the page is no loss there, and what is long is worth a page.
+pub(crate) fn fate(together: Together, threshold: u8, hit: bool) -> Fate {
+    let is_much = together.objects >= usize::from(threshold) || together.bytes >= usize::from(threshold) * OBJECT_BYTES;
+    if is_much || together.fit {
         Fate::Move
     } else if hit {
         Fate::Readmit
@@ -41,10 +55,20 @@ mod tests {
 
     #[test]
     fn few_together_end_unless_they_were_hit() {
+        let fate = |objects, threshold, hit| fate(Together { objects, bytes: 300, fit: false }, threshold, hit);
         assert_eq!(fate(2, 2, false), Fate::Move);
         assert_eq!(fate(1, 2, true), Fate::Readmit);
         assert_eq!(fate(1, 2, false), Fate::End);
         assert_eq!(fate(1, 1, false), Fate::Move);
+    }
+
+    #[test]
+    fn an_object_that_fits_or_is_long_moves_alone() {
+        let fate = |bytes, fit| fate(Together { objects: 1, bytes, fit }, 2, false);
+        assert_eq!(
+            [(10, true), (600, false), (599, false)].map(|(bytes, fit)| fate(bytes, fit)),
+            [Fate::Move, Fate::Move, Fate::End]
+        );
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! tag and page, the older is taken out: so tag and page name one object of the set.
 
 use super::filter::{Width, hit_bytes};
+use super::page::PAGE;
 use crate::device::Buffer;
 use crate::object::KeyHash;
 use std::ops::Range;
@@ -21,6 +22,8 @@ pub(crate) const SETS: usize = 128;
 const TAG_BITS: u32 = 8;
 /// Room for so many entries more is reserved with each growth.
 const SPARE_ENTRIES: usize = 8;
+/// A byte says how full a page is, in units of so many bytes.
+const FILL_UNIT: usize = PAGE / 256;
 /// What the allocator takes for each piece.
 const ALLOCATION: usize = 16;
 
@@ -131,6 +134,8 @@ pub(crate) struct Group {
     counts: [u8; SETS],
     objects: [u8; SETS],
     generations: [u8; SETS],
+    /// Where the records of each page end.
+    fills: [u8; SETS],
     /// Sets whose page may hold objects that RAM does not know.
     unclean: [u8; SETS / 8],
 }
@@ -150,6 +155,7 @@ impl Default for Group {
             counts: [0; SETS],
             objects: [0; SETS],
             generations: [0; SETS],
+            fills: [0; SETS],
             unclean: [0; SETS / 8],
         }
     }
@@ -183,6 +189,11 @@ impl Group {
     /// How many objects the page of a set has.
     pub fn objects(&self, set: usize) -> u8 {
         self.objects[set]
+    }
+
+    /// Bytes that the page of a set has room for, or a few more.
+    pub fn room(&self, set: usize) -> usize {
+        PAGE - usize::from(self.fills[set]) * FILL_UNIT
     }
 
     pub fn generation(&self, set: usize) -> u8 {
@@ -256,8 +267,8 @@ impl Group {
         shape.width.contains(&self.filters[region][hit_bytes(self.objects[set])..], hash)
     }
 
-    /// The page of a set holds these now, first to last.
-    pub fn set_page(&mut self, shape: &Shape, set: usize, generation: u8, hashes: &[KeyHash]) {
+    /// The page of a set holds these now, first to last, up to its byte `end`.
+    pub fn set_page(&mut self, shape: &Shape, set: usize, generation: u8, hashes: &[KeyHash], end: usize) {
         let before = self.region(shape, set);
         let objects = u8::try_from(hashes.len()).expect("a page holds no more objects than a byte counts");
         let bytes = shape.width.bytes(objects);
@@ -271,13 +282,14 @@ impl Group {
         self.page_objects = self.page_objects - u16::from(self.objects[set]) + u16::from(objects);
         self.objects[set] = objects;
         self.generations[set] = generation;
+        self.fills[set] = (end / FILL_UNIT).min(usize::from(u8::MAX)) as u8;
         self.version = self.version.wrapping_add(1);
     }
 
     /// Nothing of a set is known any more; whatever its page holds is dead.
     pub fn void(&mut self, shape: &Shape, set: usize) {
         self.remove_oldest(shape, set, self.len(set));
-        self.set_page(shape, set, self.generations[set], &[]);
+        self.set_page(shape, set, self.generations[set], &[], 0);
         self.set_unclean(set, true);
         self.moves.iter_mut().filter(|m| usize::from(m.set) == set).for_each(Move::cancel);
     }
@@ -286,7 +298,7 @@ impl Group {
     pub fn clear(&mut self, epoch: u32) {
         (self.tombstones, self.page_objects) = (0, 0);
         (self.entries, self.filters) = (Vec::new(), Vec::new());
-        (self.counts, self.objects) = ([0; SETS], [0; SETS]);
+        (self.counts, self.objects, self.fills) = ([0; SETS], [0; SETS], [0; SETS]);
         self.moves.iter_mut().for_each(Move::cancel);
         self.version = self.version.wrapping_add(1);
         self.epoch = epoch;
@@ -408,7 +420,8 @@ mod tests {
             (0..SETS).for_each(|set| assert!(group.push(&shape, set, object(set, i))));
         }
         for set in (0..SETS).rev() {
-            group.set_page(&shape, set, 3, &(0..set).map(|i| hash(set, i)).collect::<Vec<_>>());
+            group.set_page(&shape, set, 3, &(0..set).map(|i| hash(set, i)).collect::<Vec<_>>(), 16 * set + 7);
+            assert_eq!(group.room(set), PAGE - 16 * set);
             group.replace(&shape, set, 2, Entry::Tombstone { mark: shape.mark(hash(set, 2)) });
         }
         group.verify(&shape);

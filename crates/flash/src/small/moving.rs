@@ -38,6 +38,8 @@ struct Job {
 struct Composed {
     page: Buffer,
     hashes: Vec<KeyHash>,
+    /// Where its records end.
+    end: usize,
     moved: usize,
 }
 
@@ -65,12 +67,12 @@ impl Shared {
             for (job, composed) in jobs.into_iter().zip(composed) {
                 if self.install(&job, &composed.page) {
                     writes.push((Direction::Write, self.division.first_set + job.number, composed.page));
-                    ends.push((job, composed.hashes, composed.moved));
+                    ends.push((job, composed.hashes, composed.end, composed.moved));
                 }
             }
             let written = self.transfer(writes);
-            for ((job, hashes, moved), written) in ends.into_iter().zip(written) {
-                self.end_move(&job, &hashes, moved, written.is_some());
+            for ((job, hashes, end, moved), written) in ends.into_iter().zip(written) {
+                self.end_move(&job, (&hashes, end), moved, written.is_some());
             }
         }
     }
@@ -208,9 +210,10 @@ impl Shared {
             }
         }
         let Composer { writer, hashes, .. } = composer;
+        let end = writer.end();
         let number = self.division.first_set + job.number;
         writer.seal(self.options.salt, Header { number, moment: job.moment, generation: job.generation });
-        Composed { page, hashes, moved }
+        Composed { page, hashes, end, moved }
     }
 
     /// The record that an entry with this tag means: the last one of the page.
@@ -235,7 +238,7 @@ impl Shared {
         true
     }
 
-    fn end_move(&self, job: &Job, hashes: &[KeyHash], moved: usize, written: bool) {
+    fn end_move(&self, job: &Job, (hashes, end): (&[KeyHash], usize), moved: usize, written: bool) {
         let shape = &self.division.shape;
         let (mut group, set) = self.locked(job.number);
         let (void, taken) = group.move_of(set).map(|m| (m.void, usize::from(m.taken))).expect("it is under way");
@@ -246,7 +249,7 @@ impl Shared {
         }
         if written && !void {
             group.remove_oldest(shape, set, taken);
-            group.set_page(shape, set, job.generation, hashes);
+            group.set_page(shape, set, job.generation, hashes, end);
             group.set_unclean(set, false);
             Counters::add(&self.counters.moved, moved);
             return;

@@ -23,8 +23,9 @@ pub struct Options {
     /// Share of the area for the log before the sets, percent, at most 50. With 0 each object goes to its set's page
     /// alone. More makes page writes rarer, and costs four bytes of RAM for each object in the log.
     pub log_percent: u8,
-    /// A set's page is rewritten for so many objects of the log at least. When the log's end comes to an object with fewer
-    /// others of its set, it ends, or goes to the log's front if it was hit. With 1 no object ends there.
+    /// A set's page is rewritten for so many objects of the log at least, or as many times 300 bytes, or for one if it fits
+    /// beside what the page has. When the log's end comes to an object with fewer others of its set, it ends, or goes to the
+    /// log's front if it was hit. With 1 no object ends there.
     pub move_threshold: u8,
     /// Quarters of a bit that a set's filter has per object, 4 to 64. 21 let one in twelve absent keys pass.
     pub filter_quarter_bits: u16,

@@ -1,6 +1,6 @@
 //! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a time.
 
-use super::choose::{Fate, fate};
+use super::choose::{Fate, Together, fate};
 use super::group::Entry;
 use super::log::{Addition, Tail, is_expected};
 use super::page::{self, Header, PAGE, Writer};
@@ -11,8 +11,12 @@ use crate::object::{KeyHash, is_past};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Free segments that the upkeep provides: one is kept for objects that get another life, the others are for inserts.
+/// Free segments that the upkeep provides: one is kept for objects that get another life, the others are for inserts, which have so
+/// many bytes of them at least.
 const SPARE_SEGMENTS: usize = 3;
+const SPARE_BYTES: usize = 64 << 10;
+/// But no more than such a part of the log.
+const SPARE_SHARE: usize = 8;
 
 /// How many segments the upkeep empties at once when the index has too little memory.
 const SEGMENTS_FOR_MEMORY: usize = 4;
@@ -40,7 +44,9 @@ impl Shared {
             return;
         };
         self.write_segments();
-        while let Some(tail) = self.log.tail(SPARE_SEGMENTS) {
+        let layout = &self.log.layout;
+        let spare = (1 + SPARE_BYTES / self.log.segment_bytes()).min(layout.segments as usize / SPARE_SHARE);
+        while let Some(tail) = self.log.tail(spare.max(SPARE_SEGMENTS)) {
             self.reclaim(&mut upkeep, tail, now);
             self.write_segments();
         }
@@ -187,7 +193,9 @@ impl Shared {
     fn decide(&self, candidates: &mut [Candidate], threshold: u8) {
         let shape = &self.division.shape;
         let (group, set) = self.locked(candidates[0].set);
-        let together = group.entries(shape, set).filter(|entry| matches!(entry, Entry::Object { .. })).count();
+        let objects = group.entries(shape, set).filter(|entry| entry.is_object()).count();
+        let bytes = candidates.iter().map(|candidate| candidate.record.len()).sum();
+        let together = Together { objects, bytes, fit: bytes <= group.room(set) };
         let alone = candidates.iter().all(|candidate| candidate.expired);
         for candidate in candidates {
             let index = self.entry_at(&group, set, candidate.hash, candidate.page);

@@ -195,7 +195,8 @@ impl Scan<'_> {
             Seen::Whole(header, bytes) => {
                 self.moments[number as usize] = header.moment;
                 let hashes: Vec<KeyHash> = page::records(bytes).map(|record| record.hash(bytes)).collect();
-                group.set_page(shape, set, header.generation, &hashes);
+                let end = page::records(bytes).map(|record| record.range.end).last().unwrap_or(0);
+                group.set_page(shape, set, header.generation, &hashes, end);
                 for hash in hashes {
                     if self.is_gone(number, hash, header.moment) {
                         self.recovered.objects_gone += 1;

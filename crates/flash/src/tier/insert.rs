@@ -23,9 +23,11 @@ impl Tier {
             self.remove(hash);
             return None;
         }
-        if record_bytes(object).is_some() {
+        let record = record_bytes(object);
+        self.mix.note(record, bytes);
+        if record.is_some() && self.small.is_there() {
             self.large.remove(hash);
-            return self.small.insert(object, now).ok();
+            return self.small.insert(object, now)?.ok();
         }
         self.small.remove(hash);
         match self.large.insert(object, now) {

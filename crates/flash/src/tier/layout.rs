@@ -4,7 +4,12 @@
 //! 0            4 KiB             boundary                    end
 //! | superblock | small objects   | large objects ...         |
 //! ```
-//! The boundary is a multiple of a region, on a device of several paths also of a stripe: so no region lies on two paths.
+//! The boundary is a multiple of a region, and regions are counted from 0: so none lies on two paths, whose stripes are as long as the
+//! longest region.
+//!
+//! Unless a share for small objects is given, the capacity is not divided at first: all objects are large ones, written from the end. When
+//! enough of them came to tell how many bytes are small, the boundary is drawn, below all that was written; once. Where hardly any are
+//! small, it stays where it is, and is looked at again later.
 //!
 //! The memory goes to what is fixed (tables, buffers, admission), and the rest to both indexes, in proportion to what they need
 //! for objects of common sizes. Where objects are smaller than that, an index comes to its bound, and its store drops objects before
@@ -18,26 +23,42 @@ use std::ops::Range;
 use std::time::Duration;
 
 const MEBIBYTE: u64 = 1 << 20;
-const REGION_BYTES_LEAST: usize = 64 << 10;
+const REGION_BYTES_LEAST: usize = 16 << 10;
+/// For want of memory they do not get smaller than this: there are fewer groups of expiry rather.
+const REGION_BYTES_USUAL: usize = 64 << 10;
+const GROUPS_LEAST: usize = 2;
+/// Buffers beside those of the groups.
+const BUFFERS_BESIDE: usize = 2;
 const REGION_BYTES_MOST: usize = 16 << 20;
 /// Regions get smaller until there are so many: with fewer, too much goes at once.
 const REGIONS_WANTED: u64 = 64;
+/// The same where the boundary is drawn later: what large objects have at least is then a sixteenth at most.
+const REGIONS_WANTED_UNDIVIDED: u64 = 192;
 const SHARE_LEAST: f64 = 0.01;
 const SHARE_MOST: f64 = 0.99;
+/// What the memory must be enough for if the share is not known.
+const SHARE_EXPECTED: f64 = 0.5;
 /// Regions and segments get smaller until their buffers take such a part of the memory at most.
 const REGION_BUFFERS: u64 = 4;
-const SEGMENT_BUFFERS: u64 = 16;
+const SEGMENT_BUFFERS: u64 = 8;
+/// An object so long finds buffers, if there is memory and capacity for them: values of the default limit do.
+const OBJECT_BYTES: usize = 1 << 20;
+const BUFFERS_MOST: u64 = 64;
+/// Of the regions, so many for each buffer.
+const REGIONS_PER_BUFFER: u64 = 4;
 /// Bytes of an index entry for each byte of flash: 12 for a large object of 16 KiB,
 const LARGE_INDEX: f64 = 12.0 / 16_384.0;
 /// and 1.4 for a small one of 300 bytes.
 const SMALL_INDEX: f64 = 1.4 / 300.0;
 
-/// The areas of both stores, and what they are opened with.
-#[derive(Debug)]
+/// Where both stores lie, and what they are opened with.
+#[derive(Clone, Debug)]
 pub(super) struct Layout {
-    pub small: Range<u64>,
-    pub large: Range<u64>,
-    pub small_options: small::Options,
+    pub capacity: u64,
+    /// Where large objects begin.
+    pub boundary: u64,
+    /// None while the capacity is not divided.
+    pub small_options: Option<small::Options>,
     pub large_options: large::Options,
 }
 
@@ -57,62 +78,124 @@ impl Memory {
 }
 
 impl Layout {
-    /// Divides a capacity of whole blocks, whose boundary is to be a multiple of `unit`, a power of two. What was written in
-    /// another life than this one is not there. Admission takes so much of the memory.
-    pub fn new(capacity: u64, unit: u64, life: u64, admission: usize, options: &TierOptions) -> Result<Self, Error> {
+    /// For a capacity of whole blocks, divided if the options say how. What was written in another life than this one is not
+    /// there. Admission takes so much of the memory.
+    pub fn new(capacity: u64, life: u64, admission: usize, options: &TierOptions) -> Result<Self, Error> {
         check(options)?;
-        let mut layout = Self::divide(capacity, unit, life, options)?;
-        let memory = layout.memory(admission)?;
-        let spare = options.memory_bytes as f64 - memory.least();
-        if spare < 0.0 {
+        let layout = |capacity, memory_bytes| {
+            let options = TierOptions { memory_bytes, ..options.clone() };
+            let undivided = Self::undivided(capacity, life, &options);
+            undivided.divided(options.small_share.unwrap_or(SHARE_EXPECTED), &options)
+        };
+        let mut divided = layout(capacity, options.memory_bytes)?;
+        let memory = divided.memory(admission)?;
+        if !divided.divide_memory(admission, options)? {
             let fits = |capacity: u64, memory_bytes: u64| {
-                let layout = Self::divide(capacity, unit, life, &TierOptions { memory_bytes, ..options.clone() });
-                let memory = layout.and_then(|layout| layout.memory(admission));
+                let memory = layout(capacity, memory_bytes).and_then(|layout| layout.memory(admission));
                 memory.is_ok_and(|memory| memory.least() <= memory_bytes as f64)
             };
             return Err(too_little(capacity, options.memory_bytes, memory.least() as u64, fits));
         }
-        let share = spare / (memory.small + memory.large);
-        layout.large_options.index_bytes = (memory.large * (1.0 + share)) as usize;
-        layout.small_options.index_bytes = memory.small_fixed.saturating_add((memory.small * (1.0 + share)) as usize);
-        Ok(layout)
+        if options.small_share.is_some() {
+            return Ok(divided);
+        }
+        let mut undivided = Self::undivided(capacity, life, options);
+        assert!(undivided.divide_memory(admission, options)?, "small objects need more memory than large ones");
+        Ok(undivided)
     }
 
-    fn divide(capacity: u64, unit: u64, life: u64, options: &TierOptions) -> Result<Self, Error> {
-        let share = options.small_share;
-        let large_bytes = (capacity as f64 * (1.0 - share)) as u64;
-        let defaults = (large::Options::default(), small::Options::default());
-        let mut region_bytes = options.region_bytes;
+    /// The area of small objects, if the capacity is divided.
+    pub fn small_area(&self) -> Range<u64> {
+        BLOCK as u64..self.boundary
+    }
+
+    pub fn large_area(&self) -> Range<u64> {
+        0..self.capacity
+    }
+
+    /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough. None if there is none.
+    pub fn divided_below(&self, boundary: u64, admission: usize, options: &TierOptions) -> Option<Self> {
+        let region_bytes = self.large_options.region_bytes as u64;
+        let mut boundary = boundary / region_bytes * region_bytes;
+        while boundary > region_bytes {
+            let mut layout = self.at(boundary, options);
+            if layout
+                .as_mut()
+                .is_ok_and(|layout| layout.divide_memory(admission, options).is_ok_and(|is_enough| is_enough))
+            {
+                return layout.ok();
+            }
+            // By eighths: what is refused here is refused for a good part of it.
+            boundary -= (boundary / 8).next_multiple_of(region_bytes);
+        }
+        None
+    }
+
+    /// Gives the index of large objects so many bytes at least, at the cost of the other.
+    pub fn leave_to_large(&mut self, bytes: usize) {
+        let missing = bytes.saturating_sub(self.large_options.index_bytes);
+        if let Some(small) = &mut self.small_options {
+            let taken = missing.min(small.index_bytes / 4);
+            small.index_bytes -= taken;
+            self.large_options.index_bytes += taken;
+        }
+    }
+
+    fn undivided(capacity: u64, life: u64, options: &TierOptions) -> Self {
+        let (large_bytes, wanted) = match options.small_share {
+            Some(share) => ((capacity as f64 * (1.0 - share)) as u64, REGIONS_WANTED),
+            None => (capacity, REGIONS_WANTED_UNDIVIDED),
+        };
+        let defaults = large::Options::default();
         let buffers_most = options.memory_bytes / REGION_BUFFERS;
+        let mut region_bytes = options.region_bytes;
         while region_bytes > REGION_BYTES_LEAST
-            && (large_bytes / (region_bytes as u64) < REGIONS_WANTED
-                || (defaults.0.buffers * region_bytes) as u64 > buffers_most)
+            && (large_bytes / (region_bytes as u64) < wanted
+                || region_bytes > REGION_BYTES_USUAL && (defaults.buffers * region_bytes) as u64 > buffers_most)
         {
             region_bytes /= 2;
         }
-        let unit = unit.max(region_bytes as u64);
-        let boundary = ((capacity as f64 * share) as u64).next_multiple_of(unit).max(unit);
+        let affordable = (buffers_most / region_bytes as u64).saturating_sub(BUFFERS_BESIDE as u64);
+        let groups = affordable.clamp(GROUPS_LEAST as u64, defaults.groups as u64) as usize;
+        // Each group may have one, and the last part of an object begins another.
+        let wanted = (OBJECT_BYTES.div_ceil(region_bytes) + groups + 1) as u64;
+        let regions = large_bytes / region_bytes as u64;
+        let most = (buffers_most / region_bytes as u64).min(regions / REGIONS_PER_BUFFER).min(BUFFERS_MOST);
         let large_options = large::Options {
             identity: life,
+            first_region: 1,
             region_bytes,
+            groups,
+            buffers: (groups + BUFFERS_BESIDE).max(wanted.min(most) as usize),
             seal_seconds: options.seal_seconds,
             patience: Duration::ZERO,
             reclaim: options.reclaim,
             reinsertion: options.reinsertion,
             discard: options.discard,
-            ..defaults.0
+            ..defaults
         };
-        let least = boundary + 2 * (large_options.buffers * region_bytes) as u64;
-        if capacity < least {
+        Self { capacity, boundary: region_bytes as u64, small_options: None, large_options }
+    }
+
+    fn divided(&self, share: f64, options: &TierOptions) -> Result<Self, Error> {
+        let region_bytes = self.large_options.region_bytes as u64;
+        let boundary = ((self.capacity as f64 * share) as u64).next_multiple_of(region_bytes).max(region_bytes);
+        let least = boundary + self.large_options.least_regions() as u64 * region_bytes;
+        if self.capacity < least {
             return Err(Error::Options(format!(
-                "flash of {capacity} bytes, with a share of {share} for small objects, has no room for large ones: raise its size to {least} bytes, or lower the share"
+                "flash of {} bytes, with a share of {share} for small objects, has no room for large ones: raise its size to {least} bytes, or lower the share",
+                self.capacity
             )));
         }
+        self.at(boundary, options)
+    }
+
+    fn at(&self, boundary: u64, options: &TierOptions) -> Result<Self, Error> {
         let mut small_options = small::Options {
             log_percent: options.log_percent,
             move_threshold: options.move_threshold,
-            salt: life,
-            ..defaults.1
+            salt: self.large_options.identity,
+            ..small::Options::default()
         };
         let small = BLOCK as u64..boundary;
         while small_options.segment_bytes > BLOCK
@@ -120,20 +203,38 @@ impl Layout {
         {
             small_options.segment_bytes /= 2;
         }
-        Ok(Self { small, large: boundary..capacity, small_options, large_options })
+        let first_region = (boundary / self.large_options.region_bytes as u64) as u32;
+        let large_options = large::Options { first_region, ..self.large_options };
+        Ok(Self { capacity: self.capacity, boundary, small_options: Some(small_options), large_options })
     }
 
     /// What is needed at least.
     fn memory(&self, admission: usize) -> Result<Memory, Error> {
-        let (small_fixed, small_buffers) = self.small_options.fixed_bytes(&self.small)?;
-        let large_fixed = LargeLog::fixed_bytes(&self.large, &self.large_options);
-        let bytes = |area: &Range<u64>| (area.end - area.start) as f64;
+        let large_fixed = LargeLog::fixed_bytes(&self.large_area(), &self.large_options);
+        let (small_fixed, small_buffers) = match &self.small_options {
+            Some(options) => options.fixed_bytes(&self.small_area())?,
+            None => (0, 0),
+        };
+        let small_bytes = if self.small_options.is_some() { self.boundary as f64 } else { 0.0 };
         Ok(Memory {
             fixed: (small_fixed + small_buffers + large_fixed + admission) as f64,
             small_fixed,
-            small: bytes(&self.small) * SMALL_INDEX,
-            large: bytes(&self.large) * LARGE_INDEX,
+            small: small_bytes * SMALL_INDEX,
+            large: (self.capacity - self.boundary) as f64 * LARGE_INDEX,
         })
+    }
+
+    /// Gives each index its bound. False if the memory is not enough.
+    fn divide_memory(&mut self, admission: usize, options: &TierOptions) -> Result<bool, Error> {
+        let memory = self.memory(admission)?;
+        let spare = options.memory_bytes as f64 - memory.least();
+        let share = spare / (memory.small + memory.large);
+        self.large_options.index_bytes =
+            LargeLog::least_index_bytes().saturating_add((memory.large * (1.0 + share)) as usize);
+        if let Some(small) = &mut self.small_options {
+            small.index_bytes = memory.small_fixed.saturating_add((memory.small * (1.0 + share)) as usize);
+        }
+        Ok(spare >= 0.0)
     }
 }
 
@@ -162,7 +263,7 @@ fn bisect(mut good: u64, mut bad: u64, does: impl Fn(u64) -> bool) -> u64 {
 fn check(options: &TierOptions) -> Result<(), Error> {
     let refuse = |text: String| Err(Error::Options(text));
     let (share, region) = (options.small_share, options.region_bytes);
-    if !(SHARE_LEAST..=SHARE_MOST).contains(&share) {
+    if let Some(share) = share.filter(|share| !(SHARE_LEAST..=SHARE_MOST).contains(share)) {
         return refuse(format!("a share of {share} for small objects: must be {SHARE_LEAST} to {SHARE_MOST}"));
     }
     if !region.is_power_of_two() || !(REGION_BYTES_LEAST..=REGION_BYTES_MOST).contains(&region) {
@@ -183,20 +284,21 @@ mod tests {
 
     #[test]
     fn the_boundary_is_aligned_and_regions_follow_the_capacity() {
-        for (capacity, unit, share, region, boundary) in [
-            (1 << 40, BLOCK as u64, 0.5, 16 << 20, 1 << 39),
-            (1 << 40, STRIPE, 0.01, 16 << 20, 656 * STRIPE),
-            (96 * MIB, STRIPE, 0.1, 1 << 20, STRIPE),
-            (31 * MIB, BLOCK as u64, 0.5, 128 << 10, 31 * MIB / 2),
-            (4 * MIB, BLOCK as u64, 0.5, 64 << 10, 2 * MIB),
+        for (capacity, share, region, boundary) in [
+            (1 << 40, 0.5, 16 << 20, 1 << 39),
+            (1 << 40, 0.01, 16 << 20, 656 * STRIPE),
+            (96 * MIB, 0.1, 1 << 20, 10 * MIB),
+            (31 * MIB, 0.5, 128 << 10, 31 * MIB / 2),
+            (3 * MIB, 0.5, 16 << 10, 3 * MIB / 2),
         ] {
-            let options = TierOptions { small_share: share, ..TierOptions::default() };
-            let layout = Layout::new(capacity, unit, 1, 0, &options).unwrap();
-            assert_eq!((layout.large_options.region_bytes, layout.large.start), (region, boundary));
-            assert_eq!((layout.small, layout.large.end), (4096..boundary, capacity));
+            let options = TierOptions { small_share: Some(share), ..TierOptions::default() };
+            let layout = Layout::new(capacity, 1, 0, &options).unwrap();
+            assert_eq!((layout.large_options.region_bytes, layout.boundary), (region, boundary));
+            assert_eq!(layout.large_options.first_region as u64, boundary / region as u64);
+            assert_eq!((layout.small_area(), layout.large_area()), (4096..boundary, 0..capacity));
         }
         let small_regions = TierOptions { region_bytes: 1 << 20, ..TierOptions::default() };
-        assert_eq!(Layout::new(1 << 40, 1, 1, 0, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
+        assert_eq!(Layout::new(1 << 40, 1, 0, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
     }
 
     #[test]
@@ -208,10 +310,11 @@ mod tests {
             seal_seconds: 7,
             log_percent: 20,
             move_threshold: 3,
+            small_share: Some(0.5),
             ..TierOptions::default()
         };
-        let Layout { large_options: large, small_options: small, .. } =
-            Layout::new(64 * MIB, BLOCK as u64, 9, 0, &chosen).unwrap();
+        let Layout { large_options: large, small_options, .. } = Layout::new(64 * MIB, 9, 0, &chosen).unwrap();
+        let small = small_options.unwrap();
         assert_eq!((large.reclaim, large.reinsertion), (Reclaim::Lru, Reinsertion::Hits(2)));
         assert_eq!((large.discard, large.seal_seconds, large.patience), (true, 7, Duration::ZERO));
         assert_eq!((small.log_percent, small.move_threshold), (20, 3));
@@ -222,27 +325,29 @@ mod tests {
     fn what_makes_no_sense_is_refused_with_the_limit() {
         let base = TierOptions::default();
         for (options, capacity, part) in [
-            (TierOptions { small_share: 0.0, ..base.clone() }, 64 * MIB, "0.01 to 0.99"),
-            (TierOptions { small_share: f64::NAN, ..base.clone() }, 64 * MIB, "0.01 to 0.99"),
+            (TierOptions { small_share: Some(0.0), ..base.clone() }, 64 * MIB, "0.01 to 0.99"),
+            (TierOptions { small_share: Some(f64::NAN), ..base.clone() }, 64 * MIB, "0.01 to 0.99"),
             (TierOptions { region_bytes: 3 << 20, ..base.clone() }, 64 * MIB, "a power of two"),
-            (TierOptions { region_bytes: 32 << 20, ..base.clone() }, 64 * MIB, "65536 to 16777216"),
-            (TierOptions { small_share: 0.99, ..base.clone() }, 64 * MIB, "lower the share"),
-            (base, MIB, "raise its size to 1835008 bytes"),
+            (TierOptions { region_bytes: 32 << 20, ..base.clone() }, 64 * MIB, "16384 to 16777216"),
+            (TierOptions { small_share: Some(0.99), ..base.clone() }, 4 * MIB, "lower the share"),
+            (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "raise its size to 327680 bytes"),
         ] {
-            let refusal = Layout::new(capacity, BLOCK as u64, 1, 0, &options).unwrap_err().to_string();
+            let refusal = Layout::new(capacity, 1, 0, &options).unwrap_err().to_string();
             assert!(refusal.contains(part), "{refusal}");
         }
     }
 
     #[test]
     fn the_memory_is_divided_and_too_little_of_it_is_refused_with_what_would_do() {
-        let with = |memory_bytes| TierOptions { memory_bytes, ..TierOptions::default() };
-        let layout = |capacity, memory| Layout::new(capacity, BLOCK as u64, 1, 1000, &with(memory));
+        let with = |memory_bytes| TierOptions { memory_bytes, small_share: Some(0.5), ..TierOptions::default() };
+        let layout = |capacity, memory| Layout::new(capacity, 1, 1000, &with(memory));
         let (capacity, memory) = (64 << 30, 512 * MIB);
         let options = layout(capacity, memory).unwrap();
-        let (large, small) = (&options.large_options, &options.small_options);
-        let fixed = LargeLog::fixed_bytes(&options.large, large) + small.fixed_bytes(&options.small).unwrap().1 + 1000;
-        let total = (fixed + large.index_bytes + small.index_bytes) as u64;
+        let (large, small) = (&options.large_options, options.small_options.as_ref().unwrap());
+        let fixed = LargeLog::fixed_bytes(&options.large_area(), large)
+            + small.fixed_bytes(&options.small_area()).unwrap().1
+            + 1000;
+        let total = (fixed - LargeLog::least_index_bytes() + large.index_bytes + small.index_bytes) as u64;
         assert!(total <= memory && total > memory - 10, "{total} of {memory}");
         assert_eq!(large.region_bytes, 8 << 20, "ten buffers take a quarter at most");
 

@@ -8,8 +8,8 @@
 //!                   +--> answer
 //! ```
 
+use super::smalls::Smalls;
 use super::{Tier, token_of_large};
-use crate::small::SmallStore;
 use crate::{Done, Found, Key, Lookup};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -72,7 +72,7 @@ impl Tier {
 }
 
 /// Goes on among the small objects, on a thread that completes a read.
-fn go_on(small: &SmallStore, key: Key<'_>, now: u32, done: Done) {
+fn go_on(small: &Smalls, key: Key<'_>, now: u32, done: Done) {
     let done = Arc::new(Mutex::new(Some(done)));
     let theirs = Arc::clone(&done);
     match small.lookup(key, now, Box::new(move |found| take(&theirs)(found))) {

@@ -7,6 +7,7 @@
 //! | where | what |
 //! |---|---|
 //! | `options`, `layout` | what can be chosen; how capacity and memory are divided |
+//! | `divide`, `smalls` | when the boundary is drawn; small objects before and after |
 //! | `superblock` | the format of the first block |
 //! | `insert`, `lookup` | objects in and out |
 //! | `stats` | what is counted |
@@ -16,10 +17,12 @@
 //!
 //! Any thread may call any method. [`Tier::get`] and [`Tier::maintain`] wait for the device; nothing else does.
 
+mod divide;
 mod insert;
 mod layout;
 mod lookup;
 mod options;
+mod smalls;
 mod stats;
 mod superblock;
 #[cfg(test)]
@@ -29,11 +32,13 @@ pub use options::TierOptions;
 pub use stats::{Drops, TierStats, Written};
 
 use crate::admission::Admission;
-use crate::device::{BLOCK, Buffer, Device, Direction, Disk, Health, Outcome, Request, STRIPE};
+use crate::device::{Buffer, Device, Direction, Disk, Health, Outcome, Request};
 use crate::large::LargeLog;
 use crate::small::SmallStore;
 use crate::{Error, KeyHash, Token};
+use divide::Mix;
 use layout::Layout;
+use smalls::Smalls;
 use std::hash::{BuildHasher, RandomState};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -53,7 +58,7 @@ const SETTLE_STEP: Duration = Duration::from_micros(50);
 pub struct Tier {
     device: Arc<dyn Device>,
     large: Arc<LargeLog>,
-    small: Arc<SmallStore>,
+    small: Arc<Smalls>,
     admission: Admission,
     inserting: Box<[Mutex<()>]>,
     /// When the device was judged last, and when admission was told of time.
@@ -61,6 +66,7 @@ pub struct Tier {
     maintained: AtomicU32,
     dropped_failed: AtomicU64,
     superblock_bytes: AtomicU64,
+    mix: Mix,
 }
 
 impl Tier {
@@ -71,10 +77,9 @@ impl Tier {
     /// As [`Disk::open`] and [`Tier::on`].
     pub fn open(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(Arc<Self>, Vec<String>), Error> {
         let opened = Disk::open(paths, &options.disk)?;
-        let unit = if paths.len() == 1 { BLOCK as u64 } else { STRIPE };
         let notices = opened.notices.iter().map(ToString::to_string).collect();
         let identity = opened.disk.identity();
-        Ok((Self::with(Arc::new(opened.disk), identity, unit, options)?, notices))
+        Ok((Self::with(Arc::new(opened.disk), identity, options)?, notices))
     }
 
     /// An empty tier on any device.
@@ -83,17 +88,22 @@ impl Tier {
     ///
     /// [`Error::Options`] when the options make no sense, or the device or the memory is too small for them.
     pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
-        Self::with(device, 0, BLOCK as u64, options)
+        Self::with(device, 0, options)
     }
 
-    fn with(device: Arc<dyn Device>, identity: u64, unit: u64, options: &TierOptions) -> Result<Arc<Self>, Error> {
+    fn with(device: Arc<dyn Device>, identity: u64, options: &TierOptions) -> Result<Arc<Self>, Error> {
         let life = RandomState::new().hash_one("life");
         let admission = Admission::new(options.admission, device.capacity(), life)?;
-        let layout = Layout::new(device.capacity(), unit, life, admission.memory_bytes(), options)?;
+        let layout = Layout::new(device.capacity(), life, admission.memory_bytes(), options)?;
         let superblock = superblock::to_block(identity, &layout);
+        let small = Smalls::default();
+        if let Some(options) = layout.small_options.clone() {
+            small.set(SmallStore::new(Arc::clone(&device), layout.small_area(), options)?);
+        }
         let tier = Arc::new(Self {
-            large: LargeLog::new(Arc::clone(&device), layout.large, layout.large_options)?,
-            small: Arc::new(SmallStore::new(Arc::clone(&device), layout.small, layout.small_options)?),
+            large: LargeLog::new(Arc::clone(&device), layout.large_area(), layout.large_options)?,
+            small: Arc::new(small),
+            mix: Mix::new(identity, layout, options),
             admission,
             device,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
@@ -141,6 +151,7 @@ impl Tier {
         if self.has_failed(now) {
             return;
         }
+        self.divide();
         self.small.maintain(now);
         self.large.maintain(now);
         if self.maintained.swap(now, Relaxed) != now {
@@ -193,6 +204,11 @@ impl Tier {
     pub fn flush(&self) {
         self.small.flush();
         self.large.flush();
+    }
+
+    /// Whether [`Tier::requested`] is to be called; stays so.
+    pub fn wants_requests(&self) -> bool {
+        self.admission.wants_requests()
     }
 
     /// A key was requested, and DRAM had it or not: for admission by history. Takes no lock.

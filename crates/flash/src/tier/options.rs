@@ -11,8 +11,8 @@ pub struct TierOptions {
     /// How paths are read and written; only for [`super::Tier::open`].
     pub disk: DiskOptions,
     /// Share of the capacity for small objects, whose record has [`crate::small::RECORD_MOST`] bytes at most; 0.01 to 0.99. By
-    /// default half: what is cached is not known before.
-    pub small_share: f64,
+    /// default none: it is chosen by what comes, as what is cached is not known before.
+    pub small_share: Option<f64>,
     /// Bytes of RAM for indexes, filters and buffers at most; values on their way from the device to a reader come on top. By
     /// default no bound: who composes knows the machine.
     pub memory_bytes: u64,
@@ -32,8 +32,8 @@ pub struct TierOptions {
     /// Percent of the space for small objects that their log has, 0 to 50. By default 10: more makes page writes rarer, and
     /// costs four bytes of RAM for each object in the log.
     pub log_percent: u8,
-    /// A page of small objects is rewritten for so many of them at least. By default 2: a page for one object alone is
-    /// written 4 KiB for a few hundred bytes.
+    /// A page of small objects is rewritten for so many of them at least, or as many times 300 bytes, as soon as it is full. By
+    /// default 2: a page for one object alone is written 4 KiB for a few hundred bytes.
     pub move_threshold: u8,
 }
 
@@ -43,7 +43,7 @@ impl Default for TierOptions {
         Self {
             admission: AdmissionOptions::default(),
             disk: DiskOptions::default(),
-            small_share: 0.5,
+            small_share: None,
             memory_bytes: u64::MAX,
             region_bytes: large.region_bytes,
             reclaim: large.reclaim,

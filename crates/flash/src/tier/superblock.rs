@@ -5,7 +5,7 @@
 //! magic  version  region bytes  identity  life  capacity  boundary  segment bytes  log percent  checksum  zeros
 //! ```
 //! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so that a
-//! superblock that was copied elsewhere is none. The life is drawn whenever the tier starts empty: it is the seed of all checksums in
+//! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided yet. The life is drawn whenever the tier starts empty: it is the seed of all checksums in
 //! both stores, so nothing of an earlier life passes for an object.
 
 use super::layout::Layout;
@@ -20,7 +20,11 @@ const BYTES: usize = 64;
 const _: () = assert!(CHECKSUM + size_of::<u64>() == BYTES && BYTES <= BLOCK);
 
 pub(super) fn to_block(identity: u64, layout: &Layout) -> Buffer {
-    let (large, small) = (&layout.large_options, &layout.small_options);
+    let large = &layout.large_options;
+    let small = layout
+        .small_options
+        .as_ref()
+        .map_or((0, 0), |small| (small.segment_bytes as u32, u32::from(small.log_percent)));
     let mut block = Buffer::zeroed(BLOCK);
     let mut at = 0;
     let mut put = |bytes: &[u8]| {
@@ -32,10 +36,10 @@ pub(super) fn to_block(identity: u64, layout: &Layout) -> Buffer {
     put(&(large.region_bytes as u32).to_le_bytes());
     put(&identity.to_le_bytes());
     put(&large.identity.to_le_bytes());
-    put(&layout.large.end.to_le_bytes());
-    put(&layout.large.start.to_le_bytes());
-    put(&(small.segment_bytes as u32).to_le_bytes());
-    put(&u32::from(small.log_percent).to_le_bytes());
+    put(&layout.capacity.to_le_bytes());
+    put(&layout.boundary.to_le_bytes());
+    put(&small.0.to_le_bytes());
+    put(&small.1.to_le_bytes());
     let checksum = XxHash3_64::oneshot(&block[..CHECKSUM]);
     block[CHECKSUM..BYTES].copy_from_slice(&checksum.to_le_bytes());
     block
@@ -48,7 +52,8 @@ mod tests {
 
     #[test]
     fn the_format_never_changes() {
-        let layout = Layout::new(64 << 20, BLOCK as u64, 0x0123_4567_89ab_cdef, 0, &TierOptions::default()).unwrap();
+        let options = TierOptions { small_share: Some(0.5), ..TierOptions::default() };
+        let layout = Layout::new(64 << 20, 0x0123_4567_89ab_cdef, 0, &options).unwrap();
         let block = to_block(0xfedc_ba98_7654_3210, &layout);
         let hex: String = block[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
         let golden = "656262746964657401000000000008001032547698badcfeefcdab89674523010000000400000000\

@@ -16,6 +16,8 @@ use crate::report;
 /// What one replay has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cell {
+    /// Which of the cells it is, if there are several.
+    pub number: Option<usize>,
     pub memory: ByteSize,
     pub policy: Policy,
 }
@@ -23,8 +25,12 @@ pub struct Cell {
 impl ReplayArgs {
     /// Every size under every policy, in the order of the arguments.
     pub fn cells(&self) -> Vec<Cell> {
-        let under = |memory| self.policy.iter().map(move |&policy| Cell { memory, policy });
-        self.memory.iter().flat_map(|&memory| under(memory)).collect()
+        let under = |memory| self.policy.iter().map(move |&policy| Cell { number: None, memory, policy });
+        let mut cells: Vec<Cell> = self.memory.iter().flat_map(|&memory| under(memory)).collect();
+        if cells.len() > 1 {
+            (0..).zip(&mut cells).for_each(|(number, cell)| cell.number = Some(number));
+        }
+        cells
     }
 
     fn jobs(&self) -> usize {
@@ -37,13 +43,6 @@ impl ReplayArgs {
 pub fn run(args: ReplayArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let cells = args.cells();
-    if let (Some(path), 2..) = (&args.flash, cells.len()) {
-        return Err(Error::Configuration {
-            option: "--flash",
-            value: path.display().to_string(),
-            reason: format!("is for one cache, and {} are asked for: name one --memory and one --policy", cells.len()),
-        });
-    }
     if cells.len() > 1 && !args.json {
         writeln!(out, "{HEAD}")?;
     }

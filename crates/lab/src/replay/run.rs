@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::{Cache, Clock};
+use ebbtide::{Cache, Clock, FlashOptions};
 
 use super::ReplayArgs;
 use super::audit::Findings;
@@ -74,7 +74,13 @@ fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
         builder = builder.max_value(limit);
     }
     if let (Some(path), Some(size)) = (&args.flash, args.flash_size) {
-        builder = builder.flash(path, size);
+        let mut path = path.clone().into_os_string();
+        if let Some(number) = cell.number {
+            path.push(format!(".{number}"));
+        }
+        let admission = args.flash_admission.unwrap_or_default().0;
+        let options = FlashOptions { admission, ..FlashOptions::default() };
+        builder = builder.flash(path, size).flash_options(options);
     }
     builder.build()
 }

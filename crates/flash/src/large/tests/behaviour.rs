@@ -175,7 +175,7 @@ fn a_wrong_byte_is_a_miss() {
     let log = on(device.clone(), small());
     insert(&log, 1, &value(1, 1, 3000), 0, 1).unwrap();
     log.seal_all(1);
-    device.flip(1000, 3);
+    device.flip(15 * REGION_BYTES as u64 + 1000, 3);
     assert_eq!(get(&log, 1, 1), None);
     assert_eq!(log.stats().misses_corrupt, 1);
     assert!(remove(&log, 1), "what may be found after a restart is still known");

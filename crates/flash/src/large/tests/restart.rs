@@ -186,10 +186,12 @@ fn another_identity_finds_nothing() {
 fn a_region_that_cannot_be_read_stays_forgotten() {
     let device = device(1);
     filled(&device, 100).seal_all(1);
-    let block = read(&*device, REGION_BYTES as u64, Buffer::zeroed(BLOCK)).unwrap();
-    let header = RegionHeader::decode(&block[..64], 7, 1).unwrap();
+    // The last region is used first.
+    let (second, third) = (REGIONS - 2, REGIONS - 3);
+    let block = read(&*device, (second * REGION_BYTES) as u64, Buffer::zeroed(BLOCK)).unwrap();
+    let header = RegionHeader::decode(&block[..64], 7, second as u32).unwrap();
     let mut left = all(100);
-    for (region, offset) in [(1, header.footer_offset + 33), (2, 20)] {
+    for (region, offset) in [(second, header.footer_offset + 33), (third, 20)] {
         let damaged = (region * REGION_BYTES) as u64 + u64::from(offset);
         device.flip(damaged, 1);
         let (log, recovered) = recover(&device, &Known::default());

@@ -217,17 +217,24 @@ fn memory_is_bounded_and_counted() {
 #[test]
 fn a_threshold_ends_lonely_objects_and_readmits_those_that_were_hit() {
     let options = Options { log_percent: 5, move_threshold: 3, ..Options::default() };
-    let store = store(16 * MIB, options);
-    for i in 0..30_000u32 {
-        put(&store, &i.to_le_bytes(), &[1; 300], 0, 1).unwrap();
-        store.maintain(1);
-        get(&store, &(i / 3 * 3).to_le_bytes(), 1);
-    }
-    let counts = store.stats().counts;
+    let store = store(4 * MIB, options);
+    let fill = |numbers: std::ops::Range<u32>| {
+        for i in numbers {
+            put(&store, &i.to_le_bytes(), &[1; 300], 0, 1).unwrap();
+            store.maintain(1);
+            get(&store, &(i / 3 * 3).to_le_bytes(), 1);
+        }
+        store.stats().counts
+    };
+    assert!(fill(0..6000).ended_below_threshold < 60, "what fits moves alone");
+    let before = fill(6000..20_000);
+    let counts = fill(20_000..50_000);
     assert!(counts.ended_below_threshold > 3000 && counts.readmitted > 1000 && counts.moved > 3000, "{counts:?}");
-    assert!(counts.moved >= 3 * counts.pages_written, "{counts:?}");
-    let found = |rest| (0..30_000u32).filter(|i| i % 3 == rest && value(&store, &i.to_le_bytes()).is_some()).count();
-    assert!(found(0) > 3 * found(1) / 2);
+    let (moved, pages) = (counts.moved - before.moved, counts.pages_written - before.pages_written);
+    assert!(moved > 3 * pages / 100 * 98, "{moved} to {pages} pages");
+    let found = |rest| (0..50_000u32).filter(|i| i % 3 == rest && value(&store, &i.to_le_bytes()).is_some()).count();
+    let (hit, others) = (found(0), found(1));
+    assert!(hit > 5 * others / 4, "{hit} that were hit, {others} that were not");
     store.verify();
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[test]
 fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
     for (share, bytes, least) in [(0.95, 8, 20_000), (0.05, 2100, 2000)] {
-        let base = TierOptions { small_share: share, memory_bytes: 2 << 20, ..TierOptions::default() };
+        let base = TierOptions { small_share: Some(share), memory_bytes: 2 << 20, ..TierOptions::default() };
         let device = || Arc::new(Memory::new(32 << 20));
         let refusal = Tier::on(device(), &TierOptions { memory_bytes: 1 << 16, ..base.clone() }).err().unwrap();
         let mebibytes = refusal.to_string();
@@ -35,7 +35,8 @@ fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
 
 #[test]
 fn an_object_of_several_regions_finds_room_after_the_next_upkeep() {
-    let tier = Tier::on(Arc::new(Memory::new(8 << 20)), &TierOptions::default()).unwrap();
+    let options = TierOptions { small_share: Some(0.5), ..TierOptions::default() };
+    let tier = Tier::on(Arc::new(Memory::new(8 << 20)), &options).unwrap();
     let fill = |from: u64| (from..from + 900).all(|number| put(&tier, &number.to_le_bytes(), &[1; 5000], 1).is_some());
     assert!(!fill(0), "the log is full");
     let before = tier.stats().large.regions_written;

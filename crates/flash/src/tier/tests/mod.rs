@@ -2,6 +2,7 @@
 
 mod basic;
 mod bounds;
+mod division;
 mod model;
 mod stalled;
 mod stress;
@@ -16,7 +17,7 @@ use std::thread::{Scope, ScopedJoinHandle};
 const SMALL: usize = 1900;
 
 fn tier_on(device: Arc<dyn Device>) -> Arc<Tier> {
-    Tier::on(device, &TierOptions::default()).unwrap()
+    Tier::on(device, &TierOptions { small_share: Some(0.5), ..TierOptions::default() }).unwrap()
 }
 
 fn put(tier: &Tier, key: &[u8], value: &[u8], now: u32) -> Option<Token> {

@@ -1,0 +1,97 @@
+//! When the capacity is divided between small and large objects, if nobody said how: once a part of it was written, by the bytes that
+//! each kind has of what came. Then an object of either kind stays about as long.
+//!
+//! The superblock is durable before anything is written to the area of small objects: whoever comes after a crash finds the
+//! boundary, or an area that was never used.
+
+use super::layout::Layout;
+use super::{Tier, TierOptions, superblock};
+use crate::device;
+use crate::small::{PAGE, SmallStore};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// The share of the capacity that has to come before it is divided, and so many bytes at most.
+const NEEDED: u64 = 64;
+const NEEDED_MOST: u64 = 64 << 20;
+/// A smaller share of small objects is not worth an area.
+const LEAST: u64 = 64;
+/// What a large object takes beside key and value, with the rounding.
+const LARGE_HEADER: usize = 80;
+/// Pages hold so many percent of their size in records.
+const PAGE_FILL: u64 = 94;
+
+/// What came, until it is known how to divide.
+pub(super) struct Mix {
+    small: AtomicU64,
+    large: AtomicU64,
+    /// What is to be divided; none once that is done.
+    undivided: Mutex<Option<Undivided>>,
+}
+
+struct Undivided {
+    identity: u64,
+    layout: Layout,
+    options: TierOptions,
+}
+
+impl Mix {
+    pub fn new(identity: u64, layout: Layout, options: &TierOptions) -> Self {
+        let undivided =
+            layout.small_options.is_none().then(|| Undivided { identity, layout, options: options.clone() });
+        Self { small: AtomicU64::new(0), large: AtomicU64::new(0), undivided: Mutex::new(undivided) }
+    }
+
+    /// An object is taken, with a record of so many bytes if it is small.
+    pub fn note(&self, record: Option<usize>, bytes: usize) {
+        match record {
+            Some(bytes) => self.small.fetch_add(bytes as u64, Relaxed),
+            None => self.large.fetch_add((bytes + LARGE_HEADER) as u64, Relaxed),
+        };
+    }
+
+    /// What is on flash of each kind, if enough came to tell, which is forgotten then.
+    fn take(&self, capacity: u64) -> Option<(u64, u64)> {
+        let (small, large) = (self.small.load(Relaxed), self.large.load(Relaxed));
+        if small + large < (capacity / NEEDED).clamp(PAGE as u64, NEEDED_MOST) {
+            return None;
+        }
+        self.small.store(0, Relaxed);
+        self.large.store(0, Relaxed);
+        Some((small * 100 / PAGE_FILL, large))
+    }
+}
+
+impl Tier {
+    /// Draws the boundary when enough is known. Waits for the device.
+    pub(super) fn divide(&self) {
+        let mut place = self.mix.undivided.lock().unwrap();
+        // The superblock of the beginning must not come after this one's.
+        let Some(Undivided { identity, layout, options }) =
+            place.as_ref().filter(|_| self.superblock_bytes.load(Relaxed) > 0)
+        else {
+            return;
+        };
+        let capacity = layout.capacity;
+        let Some((small, large)) = self.mix.take(capacity) else { return };
+        let boundary = (capacity as f64 * (small as f64 / (small + large) as f64)) as u64;
+        if boundary < capacity / LEAST {
+            return;
+        }
+        let admission = self.admission.memory_bytes();
+        let Some(wanted) = layout.divided_below(boundary, admission, options) else { return };
+        let boundary = self.large.narrow(wanted.boundary);
+        let Some(mut divided) = layout.divided_below(boundary, admission, options) else { return };
+        divided.leave_to_large(self.large.index_bytes() / 4 * 5);
+        let block = superblock::to_block(*identity, &divided);
+        let (bytes, area) = (block.len() as u64, divided.small_area());
+        let written = device::write(&*self.device, 0, block).and_then(|_| self.device.sync());
+        let store = divided.small_options.map(|options| SmallStore::new(Arc::clone(&self.device), area, options));
+        if let (Ok(()), Some(Ok(store))) = (written, store) {
+            self.superblock_bytes.fetch_add(bytes, Relaxed);
+            self.large.limit_index(divided.large_options.index_bytes);
+            self.small.set(store);
+            *place = None;
+        }
+    }
+}

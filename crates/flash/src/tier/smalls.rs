@@ -1,0 +1,78 @@
+//! The store of small objects, which is not there before it is known how much of the capacity it needs: until then, and where they
+//! need next to none, small objects lie among the large ones.
+
+use crate::small::{Dropped, SmallStore, Stats};
+use crate::{Done, Key, KeyHash, Lookup, Object, Token};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+#[derive(Default)]
+pub(super) struct Smalls {
+    store: OnceLock<SmallStore>,
+    /// Lookups while there was no store.
+    absent: AtomicU64,
+}
+
+impl Smalls {
+    /// Once.
+    pub fn set(&self, store: SmallStore) {
+        assert!(self.store.set(store).is_ok(), "there is one store of small objects");
+    }
+
+    pub fn is_there(&self) -> bool {
+        self.store.get().is_some()
+    }
+
+    /// None if there is no store.
+    pub fn insert(&self, object: &Object<'_>, now: u32) -> Option<Result<Token, Dropped>> {
+        Some(self.store.get()?.insert(object, now))
+    }
+
+    pub fn lookup(&self, key: Key<'_>, now: u32, done: Done) -> Lookup {
+        match self.store.get() {
+            Some(store) => store.lookup(key, now, done),
+            None => {
+                self.absent.fetch_add(1, Relaxed);
+                Lookup::Absent
+            }
+        }
+    }
+
+    pub fn could_exist(&self, hash: KeyHash) -> bool {
+        self.store.get().is_some_and(|store| store.could_exist(hash))
+    }
+
+    pub fn remove(&self, hash: KeyHash) -> bool {
+        self.store.get().is_some_and(|store| store.remove(hash))
+    }
+
+    pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
+        self.store.get().is_some_and(|store| store.remove_if(hash, token))
+    }
+
+    pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
+        self.store.get().is_some_and(|store| store.is_current(hash, token))
+    }
+
+    pub fn flush(&self) {
+        self.store.get().inspect(|store| store.flush());
+    }
+
+    pub fn maintain(&self, now: u32) {
+        self.store.get().inspect(|store| store.maintain(now));
+    }
+
+    pub fn stats(&self) -> Stats {
+        let mut stats = self.store.get().map_or_else(Stats::default, SmallStore::stats);
+        stats.counts.lookups += self.absent.load(Relaxed);
+        stats
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.store.get().map_or(0, SmallStore::memory_bytes)
+    }
+
+    pub fn verify(&self) {
+        self.store.get().inspect(|store| store.verify());
+    }
+}

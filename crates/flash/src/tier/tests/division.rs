@@ -1,0 +1,94 @@
+//! The capacity is divided by what comes.
+
+use super::{get, put};
+use crate::device::Memory;
+use crate::{KeyHash, Tier, TierOptions};
+use std::sync::Arc;
+
+const CAPACITY: u64 = 24 << 20;
+/// Bytes of key and value.
+const SMALL: u64 = 500;
+const LARGE: u64 = 5000;
+
+fn tier(small_share: Option<f64>) -> Arc<Tier> {
+    let options = TierOptions { small_share, ..TierOptions::default() };
+    Tier::on(Arc::new(Memory::new(CAPACITY as usize)), &options).unwrap()
+}
+
+/// Puts twice as much as the capacity, of which a share by bytes is small; says how many bytes of each kind are there then.
+fn fill(tier: &Tier, small_share: f64) -> [u64; 2] {
+    let (mut put_bytes, mut keys) = ([0, 0], Vec::new());
+    while put_bytes[0] + put_bytes[1] < 2 * CAPACITY {
+        let is_small = (put_bytes[0] as f64) < small_share * (put_bytes[0] + put_bytes[1]) as f64 || small_share == 1.0;
+        let bytes = if is_small { SMALL } else { LARGE };
+        let key = (keys.len() as u64).to_le_bytes();
+        put(tier, &key, &vec![keys.len() as u8; bytes as usize - key.len()], 1);
+        put_bytes[usize::from(!is_small)] += bytes;
+        keys.push(bytes);
+        if keys.len() % 64 == 0 {
+            tier.maintain(1);
+        }
+    }
+    let mut there = [0, 0];
+    for (number, &bytes) in keys.iter().enumerate() {
+        if let Some(found) = get(tier, &(number as u64).to_le_bytes(), 1) {
+            assert_eq!(found.value(), vec![number as u8; bytes as usize - 8]);
+            there[usize::from(bytes == LARGE)] += bytes;
+        }
+    }
+    tier.verify();
+    there
+}
+
+#[test]
+fn objects_of_one_kind_get_nearly_all() {
+    let [_, large] = fill(&tier(None), 0.0);
+    assert!(large > CAPACITY / 100 * 90, "{large}");
+    let [small, _] = fill(&tier(None), 1.0);
+    // The log has a tenth, of which a part is free or holds what has moved.
+    assert!(small > CAPACITY / 100 * 75, "{small}");
+}
+
+#[test]
+fn objects_of_both_kinds_stay_about_as_long() {
+    for share in [0.2, 0.5, 0.8] {
+        let [small, large] = fill(&tier(None), share);
+        let found = small as f64 / (small + large) as f64;
+        assert!((share - 0.1..share + 0.1).contains(&found), "{share}: {small} {large}");
+        assert!(small + large > CAPACITY / 100 * 75, "{share}: {small} {large}");
+    }
+}
+
+#[test]
+fn a_share_that_was_named_is_kept() {
+    let [_, large] = fill(&tier(Some(0.75)), 0.0);
+    assert!((CAPACITY / 100 * 20..CAPACITY / 4).contains(&large), "{large}");
+}
+
+#[test]
+fn what_came_before_is_there_afterwards_and_can_be_changed() {
+    let tier = tier(None);
+    let value = vec![7; 400];
+    for number in 0..100_u64 {
+        put(&tier, &number.to_le_bytes(), &value, 1).unwrap();
+    }
+    tier.maintain(1);
+    assert!(!tier.small.is_there(), "too little came");
+    assert_eq!(tier.stats().large.objects, 100);
+    for number in 100..2000_u64 {
+        put(&tier, &number.to_le_bytes(), &value, 1).unwrap();
+    }
+    tier.maintain(1);
+    assert!(tier.small.is_there());
+    assert!((0..2000_u64).all(|number| get(&tier, &number.to_le_bytes(), 1).is_some()));
+    assert_eq!(tier.stats().large.objects, 2000);
+    put(&tier, &0_u64.to_le_bytes(), &[8; 400], 1).unwrap();
+    assert_eq!(tier.stats().large.objects, 1999, "it is a small one now");
+    assert_eq!(get(&tier, &0_u64.to_le_bytes(), 1).unwrap().value(), [8; 400]);
+    assert!(tier.remove(KeyHash::of(&1_u64.to_le_bytes())));
+    assert!(get(&tier, &1_u64.to_le_bytes(), 1).is_none());
+    assert_eq!(tier.stats().written.superblock, 2 * 4096, "the boundary is on the device");
+    tier.flush();
+    assert!((0..2000_u64).all(|number| get(&tier, &number.to_le_bytes(), 1).is_none()));
+    tier.verify();
+}
