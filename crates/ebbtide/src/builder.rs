@@ -101,7 +101,8 @@ impl CacheBuilder {
     /// # Errors
     /// `Configuration` names the option that cannot work, and why.
     pub fn build(self) -> Result<Cache, Error> {
-        let (flash, flash_memory_bytes) = self.open_flash()?;
+        let flash_memory_bytes = self.check_flash()?.as_bytes();
+        let flash = self.open_flash(flash_memory_bytes)?;
         let Self { mut options, max_value, clock, seed, .. } = self;
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
@@ -122,23 +123,37 @@ impl CacheBuilder {
         Ok(Cache { shared })
     }
 
-    /// The tier, and what of the memory it has.
-    fn open_flash(&self) -> Result<(Option<Opened>, u64), Error> {
+    /// Whether the flash could be opened, as far as that can be said without changing anything; and what of the memory it would
+    /// have.
+    ///
+    /// # Errors
+    /// As `build`.
+    pub fn check_flash(&self) -> Result<ByteSize, Error> {
         let mut shares = FLASH_MEMORY_SHARES.iter().map(|share| self.options.memory_bytes / share);
         let Some(mut memory_bytes) = shares.next().filter(|_| !self.flash.is_empty()) else {
-            return Ok((None, 0));
+            return Ok(ByteSize::bytes(0));
         };
         loop {
-            let options = FlashOptions {
-                memory_bytes: memory_bytes.min(self.flash_options.memory_bytes),
-                ..self.flash_options.clone()
-            };
-            match (Tier::open(&self.flash, &options), shares.next()) {
-                (Ok(opened), _) => return Ok((Some(opened), options.memory_bytes)),
+            let options = self.flash_options_within(memory_bytes);
+            match (Tier::check(&self.flash, &options), shares.next()) {
+                (Ok(()), _) => return Ok(ByteSize::bytes(options.memory_bytes)),
                 (Err(ebbtide_flash::Error::Options(_)), Some(more)) => memory_bytes = more,
                 (Err(error), _) => return Err(self.flash_error(&error)),
             }
         }
+    }
+
+    fn open_flash(&self, memory_bytes: u64) -> Result<Option<Opened>, Error> {
+        if self.flash.is_empty() {
+            return Ok(None);
+        }
+        let opened = Tier::open(&self.flash, &self.flash_options_within(memory_bytes));
+        opened.map(Some).map_err(|error| self.flash_error(&error))
+    }
+
+    fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
+        let memory_bytes = memory_bytes.min(self.flash_options.memory_bytes);
+        FlashOptions { memory_bytes, ..self.flash_options.clone() }
     }
 
     fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {
@@ -150,7 +165,10 @@ impl CacheBuilder {
                 .map(|(path, bytes)| format!("{}:{bytes}", path.display()))
                 .collect::<Vec<_>>()
                 .join(","),
-            reason: error.to_string(),
+            reason: match error {
+                ebbtide_flash::Error::Options(_) => format!("{error}. Flash gets up to half of the memory (-m)"),
+                _ => error.to_string(),
+            },
         }
     }
 }

@@ -32,6 +32,13 @@ mod time;
 mod upload;
 mod visit;
 
+/// What can be chosen about flash, and what it tells.
+pub mod flash {
+    pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats, Policy, WriteBudget};
+    pub use ebbtide_flash::device::{DeviceStats, DiskOptions, Engine, Health, LaneStats, Latencies};
+    pub use ebbtide_flash::{Drops, TierStats, Written};
+}
+
 pub use admission::{FlashAdmission, NotAnAdmission};
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;

@@ -73,9 +73,7 @@ impl Disk {
     /// Opens paths, each with its bytes. Files are made, and their space is reserved. Of a path that holds something and is
     /// not ours nothing is changed, and then none of the others is labelled.
     pub fn open(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<Opened, Error> {
-        check("the queue's depth", options.queue_depth, 2, 4096)?;
-        check("the number of threads", options.pool_threads, 1, 256)?;
-        check("the number of paths", paths.len(), 1, usize::from(u16::MAX))?;
+        check_options(paths, options)?;
         let mut notices = Vec::new();
         let engine = choose_engine(options.engine, || ring::probe(options.queue_depth), &mut notices)?;
         let mut parts = Vec::new();
@@ -87,6 +85,18 @@ impl Disk {
         let pool_threads = options.pool_threads;
         let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards };
         Ok(Opened { disk, is_new, notices })
+    }
+
+    /// Whether [`Disk::open`] would open these, as far as that can be said without changing anything or taking a lock; and how
+    /// many bytes there would be.
+    pub fn check(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<u64, Error> {
+        check_options(paths, options)?;
+        for (path, bytes) in paths {
+            Part::check(path, *bytes, paths.len() == 1)
+                .map_err(|reason| Error::Refused { path: path.clone(), reason })?;
+        }
+        let bytes: Vec<u64> = paths.iter().map(|(_, bytes)| *bytes).collect();
+        Ok(Stripes::new(&bytes).capacity())
     }
 
     /// Drawn anew whenever the device is new: what remembers another one does not belong to these bytes.
@@ -176,6 +186,12 @@ impl Device for Disk {
     fn account(&self) -> &Account {
         self.queue.account()
     }
+}
+
+fn check_options(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<(), Error> {
+    check("the queue's depth", options.queue_depth, 2, 4096)?;
+    check("the number of threads", options.pool_threads, 1, 256)?;
+    check("the number of paths", paths.len(), 1, usize::from(u16::MAX))
 }
 
 fn check(name: &'static str, value: usize, least: usize, most: usize) -> Result<(), Error> {

@@ -10,12 +10,14 @@ use super::label::{DATA_START, Found};
 use super::refusal::{Notice, Refusal};
 use super::stripes::STRIPE;
 use super::{BLOCK, Buffer};
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags, SeekFrom};
+use rustix::fs::{Access, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatVfs};
 use rustix::io::Errno;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The least that one of several paths can have: its label, a stripe, and something to go round.
 pub const LEAST_PART: u64 = 32 << 20;
@@ -23,6 +25,10 @@ pub const LEAST_PART: u64 = 32 << 20;
 pub const LEAST_ALONE: u64 = 4 << 20;
 /// How much of a block device must be zeros for it to be empty: labels, partition tables and superblocks lie there.
 const ERASED: usize = 1 << 20;
+/// How long a lock is waited for: the system gives up the ring of a process, and the files that it holds, a moment after the
+/// process has ended, and who starts anew at once must not be refused for that.
+const LOCK_MOST: Duration = Duration::from_secs(2);
+const LOCK_STEP: Duration = Duration::from_millis(10);
 
 const _: () = assert!(LEAST_PART > DATA_START + STRIPE);
 
@@ -45,13 +51,7 @@ pub(super) struct Part {
 impl Part {
     /// Opens and locks a path, and looks at it. A file that is not there is made.
     pub fn open(path: &Path, bytes: u64, is_alone: bool) -> Result<Self, Refusal> {
-        let least = if is_alone { LEAST_ALONE } else { LEAST_PART };
-        if bytes < least {
-            return Err(Refusal::TooSmall { bytes, least });
-        }
-        if !bytes.is_multiple_of(BLOCK as u64) {
-            return Err(Refusal::NotAligned { bytes, unit: BLOCK as u64 });
-        }
+        check_size(bytes, is_alone)?;
         let kind = kind_of(path)?;
         let (file, is_created) = open_file(path, kind)?;
         // From here on a file that was made is removed again when something is wrong.
@@ -67,6 +67,27 @@ impl Part {
         Ok(part)
     }
 
+    /// Whether [`Part::open`] would open it and [`Part::prepare`] find room, as far as that can be said without a lock and
+    /// without changing anything.
+    pub fn check(path: &Path, bytes: u64, is_alone: bool) -> Result<(), Refusal> {
+        check_size(bytes, is_alone)?;
+        let kind = kind_of(path)?;
+        match OpenOptions::new().read(true).write(true).open(path) {
+            Ok(file) => {
+                let part = Self { path: path.to_owned(), file, kind, bytes, found: None, is_created: false };
+                match part.look()? {
+                    Some(Found::Foreign) => Err(Refusal::Foreign),
+                    _ if kind == Kind::File => part.check_room().map(drop),
+                    _ => Ok(()),
+                }
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(refusal_of(error)),
+            Err(_) => {
+                check_folder(path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")), bytes)
+            }
+        }
+    }
+
     /// Removes the file if it was made.
     pub fn abandon(&self) {
         if self.is_created {
@@ -75,10 +96,14 @@ impl Part {
     }
 
     fn lock(&self) -> Result<(), Refusal> {
-        match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(()),
-            Err(Errno::WOULDBLOCK) => Err(Refusal::InUse),
-            Err(error) => Err(Refusal::failed("locking")(error)),
+        let deadline = Instant::now() + LOCK_MOST;
+        loop {
+            match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(()),
+                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOCK_STEP),
+                Err(Errno::WOULDBLOCK) => return Err(Refusal::InUse),
+                Err(error) => return Err(Refusal::failed("locking")(error)),
+            }
         }
     }
 
@@ -129,12 +154,7 @@ impl Part {
 
     /// Gives a file its size and its space. False where space cannot be reserved.
     fn reserve(&self) -> Result<bool, Refusal> {
-        let metadata = self.file.metadata().map_err(Refusal::failed("asking for the size"))?;
-        let needed = self.bytes.saturating_sub(metadata.blocks() * 512);
-        let free = self.free()?;
-        if needed > free {
-            return Err(Refusal::Full { needed, free });
-        }
+        let (metadata, needed) = self.check_room()?;
         if metadata.len() > self.bytes {
             self.file.set_len(self.bytes).map_err(Refusal::failed("shrinking"))?;
         }
@@ -156,13 +176,21 @@ impl Part {
         }
     }
 
-    fn free(&self) -> Result<u64, Refusal> {
-        let filesystem = rustix::fs::fstatvfs(&self.file).map_err(Refusal::failed("asking for free space"))?;
-        // A filesystem without a size, as one in memory can be, says so by having no blocks.
-        if filesystem.f_blocks == 0 {
-            return Ok(u64::MAX);
+    /// What a file is, and how much of its space is still to be reserved.
+    fn check_room(&self) -> Result<(Metadata, u64), Refusal> {
+        let metadata = self.file.metadata().map_err(Refusal::failed("asking for the size"))?;
+        let needed = self.bytes.saturating_sub(metadata.blocks() * 512);
+        let free = self.free()?;
+        if needed > free {
+            return Err(Refusal::Full { needed, free });
         }
-        Ok(filesystem.f_bavail * filesystem.f_frsize)
+        Ok((metadata, needed))
+    }
+
+    fn free(&self) -> Result<u64, Refusal> {
+        rustix::fs::fstatvfs(&self.file)
+            .map(|filesystem| free_of(&filesystem))
+            .map_err(Refusal::failed("asking for free space"))
     }
 
     /// Turns direct I/O on, unless this path takes no block of it.
@@ -180,6 +208,35 @@ impl Part {
     pub fn write_label(&self, block: &[u8]) -> Result<(), Refusal> {
         self.file.write_all_at(block, 0).map_err(Refusal::failed("writing the label"))?;
         self.file.sync_data().map_err(Refusal::failed("writing the label"))
+    }
+}
+
+fn check_size(bytes: u64, is_alone: bool) -> Result<(), Refusal> {
+    let least = if is_alone { LEAST_ALONE } else { LEAST_PART };
+    if bytes < least {
+        return Err(Refusal::TooSmall { bytes, least });
+    }
+    if !bytes.is_multiple_of(BLOCK as u64) {
+        return Err(Refusal::NotAligned { bytes, unit: BLOCK as u64 });
+    }
+    Ok(())
+}
+
+/// Whether a file of so many bytes can be made in a folder.
+fn check_folder(folder: &Path, bytes: u64) -> Result<(), Refusal> {
+    rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| refusal_of(error.into()))?;
+    let filesystem = rustix::fs::statvfs(folder).map_err(Refusal::failed("asking for free space"))?;
+    match free_of(&filesystem) {
+        free if bytes > free => Err(Refusal::Full { needed: bytes, free }),
+        _ => Ok(()),
+    }
+}
+
+fn free_of(filesystem: &StatVfs) -> u64 {
+    // A filesystem without a size, as one in memory can be, says so by having no blocks.
+    match filesystem.f_blocks {
+        0 => u64::MAX,
+        _ => filesystem.f_bavail * filesystem.f_frsize,
     }
 }
 
@@ -203,10 +260,16 @@ fn open_file(path: &Path, kind: Kind) -> Result<(File, bool), Refusal> {
         // Without O_CREAT it means that the device is mounted nowhere, and no part of another one.
         options.custom_flags(OFlags::EXCL.bits() as i32);
     }
-    match options.open(path) {
-        Ok(file) => return Ok((file, false)),
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(refusal_of(error)),
-        Err(_) => {}
+    let deadline = Instant::now() + LOCK_MOST;
+    loop {
+        match options.open(path) {
+            Ok(file) => return Ok((file, false)),
+            Err(error) if error.kind() == ErrorKind::NotFound => break,
+            Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
+                thread::sleep(LOCK_STEP)
+            }
+            Err(error) => return Err(refusal_of(error)),
+        }
     }
     options.create_new(true).mode(0o600);
     options.open(path).map(|file| (file, true)).map_err(refusal_of)

@@ -234,6 +234,7 @@ impl LargeLog {
             regions_free: count(&[State::Free, State::Emptied]),
             regions_retired: count(&[State::Failed, State::Lost, State::Retired]),
             regions: self.own_regions().len() as u64,
+            region_bytes: self.geometry.region_bytes as u64,
             ..self.counters.read()
         }
     }

@@ -34,6 +34,7 @@ macro_rules! counters {
             $($(#[$doc])* pub $name: u64,)*
             /// Objects in the index, parts and flushed ones that are not swept yet included.
             pub objects: u64,
+            pub region_bytes: u64,
             /// Regions that hold nothing.
             pub regions_free: u64,
             /// Regions that are not used any more because a transfer failed.

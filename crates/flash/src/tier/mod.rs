@@ -82,6 +82,17 @@ impl Tier {
         Ok((Self::with(Arc::new(opened.disk), identity, options)?, notices))
     }
 
+    /// Whether [`Tier::open`] would succeed, as far as that can be said without changing anything or taking a lock.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tier::open`].
+    pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(), Error> {
+        let capacity = Disk::check(paths, &options.disk)?;
+        let admission = Admission::new(options.admission, capacity, 0)?;
+        Layout::new(capacity, 0, admission.memory_bytes(), options).map(drop)
+    }
+
     /// An empty tier on any device.
     ///
     /// # Errors

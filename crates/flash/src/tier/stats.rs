@@ -74,6 +74,39 @@ impl Written {
     }
 }
 
+impl TierStats {
+    /// Mean bytes of key and value of large objects that were inserted; 0 if none were.
+    pub fn large_mean_bytes(&self) -> f64 {
+        mean(self.large.inserted_bytes, self.large.inserts)
+    }
+
+    /// Mean bytes of small objects' records.
+    pub fn small_mean_bytes(&self) -> f64 {
+        mean(self.small.counts.inserted_bytes, self.small.counts.inserted)
+    }
+
+    /// Bytes of the large objects that are there, estimated: as many as there are, of the mean of all that were inserted.
+    pub fn large_used_bytes(&self) -> u64 {
+        let most = self.large.regions.saturating_sub(self.large.regions_free) * self.large.region_bytes;
+        ((self.large.objects as f64 * self.large_mean_bytes()) as u64).min(most)
+    }
+
+    /// The same of small objects.
+    pub fn small_used_bytes(&self) -> u64 {
+        let most = self.capacity_bytes.saturating_sub(self.large.regions * self.large.region_bytes);
+        ((self.small.objects() as f64 * self.small_mean_bytes()) as u64).min(most)
+    }
+
+    /// Bytes written for each byte that was inserted; 0 if none was. Low as long as little has left the buffers.
+    pub fn write_amplification(&self) -> f64 {
+        mean(self.written.total(), self.inserted_bytes)
+    }
+}
+
+fn mean(sum: u64, count: u64) -> f64 {
+    if count == 0 { 0.0 } else { sum as f64 / count as f64 }
+}
+
 impl Drops {
     pub fn total(&self) -> u64 {
         let Self { expired, too_large, behind, no_region, memory, crowded, overtaken, closed, failed } = *self;
