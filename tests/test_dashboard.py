@@ -366,3 +366,35 @@ def test_it_talks_to_its_own_server_only(dashboard):
     with urllib.request.urlopen(dashboard.origin + "/") as answer:
         policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy and "unsafe" not in policy
+
+
+def test_flash_has_a_section_where_there_is_some(browser, dashboard, tmp_path):
+    dashboard.open()
+    assert not dashboard.find("#flash").is_displayed()
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "12", "--admin", admin, "--flash", f"{tmp_path / 'flash'}:128m") as server:
+        flash = Dashboard(browser, server, f"http://{admin}")
+        flash.open()
+        flash.until(lambda: "Everything was taken." in flash.find("#flash").text, "the section")
+        with server.connect() as connection:
+            for number in range(3000):
+                connection.ask(b"set key%d 0 0 9000\r\n" % number + b"x" * 9000 + b"\r\n")
+            for number in range(300):
+                connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+
+        def agrees():
+            told = flash.api("overview")["flash"]
+            rows = {row[0]: row[3] for row in flash.rows("flash-hits")}
+            return told["hits"]["large"] > 0 and rows.get("Flash, large objects") == str(told["hits"]["large"]) and told
+
+        flash.until(agrees, "the hits of flash")
+        flash.until(lambda: "Large objects" in [row[0] for row in flash.rows("flash-writes")], "what was written")
+        text = plain(flash.find("#flash").text)
+        for part in ("Healthy", "of 127 MiB", "A new drive lasts", "p99"):
+            assert part in text
+        for word in ("NaN", "undefined", "null", "Infinity", "[object"):
+            assert word not in text
+        flash.open(360, 740)
+        assert flash.script("return document.documentElement.scrollWidth") <= 360
+        assert flash.console() == []
+        browser.get("about:blank")

@@ -6,6 +6,7 @@ mod auth;
 #[cfg(test)]
 mod documented;
 mod extended;
+mod flash;
 mod line;
 mod table;
 mod tls;
@@ -17,6 +18,7 @@ use std::time::Duration;
 use ebbtide_server::Protocol;
 
 use self::admin::AdminFlag;
+use self::flash::Flash;
 use self::table::Meaning;
 use crate::error::Error;
 
@@ -34,7 +36,7 @@ const MAX_VALUE_MOST: u64 = 1 << 30;
 const MANY_THREADS: usize = 64;
 
 /// What the flags set, in the units of the engine; the defaults are memcached's.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub port: u16,
     /// Then no TCP.
@@ -73,6 +75,7 @@ pub struct Settings {
     pub evicts: bool,
     pub merge_run: Option<u32>,
     pub segment_bytes: Option<u64>,
+    pub flash: Flash,
     /// One line for each flag that changes nothing here.
     pub warnings: Vec<String>,
 }
@@ -113,6 +116,7 @@ impl Default for Settings {
             evicts: true,
             merge_run: None,
             segment_bytes: None,
+            flash: Flash::default(),
             warnings: Vec::new(),
         }
     }
@@ -206,6 +210,7 @@ impl Settings {
             "policy" => self.policy = Some(value.to_owned()),
             "merge-run" => self.merge_run = Some(values::number(name, value, 2..=64)? as u32),
             "segment-size" => self.segment_bytes = Some(values::size(name, value)?),
+            long if flag.is_about_flash() => self.flash.set(long, name, value)?,
             // Read before the flags are taken, because they say where more of them stand, or what to do with them.
             "flags-file" | "config" | "check" => {}
             other => unreachable!("{other} is in the table as used"),
@@ -217,6 +222,7 @@ impl Settings {
     pub fn finish(&mut self) -> Result<(), Error> {
         self.check()?;
         self.warnings.extend(self.tls.warning());
+        self.warnings.extend(self.flash.warning());
         Ok(())
     }
 
@@ -289,6 +295,9 @@ mod tests {
                 "stats-delimiter" => "#",
                 "admin" => "off",
                 "protocol" => "binary",
+                "flash" => "/f:1g",
+                "flash-admission" => "history:1m",
+                "flash-endurance" => "63tbw",
                 _ => "63",
             };
             let mut settings = Settings::default();

@@ -1,8 +1,9 @@
 //! Starts the server, in memcached's order: limits, then the other user, then the sockets; and stops it on a signal.
 
+use std::path::PathBuf;
 use std::thread;
 
-use ebbtide_server::ebbtide::{ByteSize, Cache, Policy};
+use ebbtide_server::ebbtide::{self, ByteSize, Cache, CacheBuilder, Policy};
 use ebbtide_server::{Protocol, ReloadHandle, Server, ServerOptions, StopHandle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -25,6 +26,9 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     let auth = flags::auth(&settings)?;
     prepare(&settings)?;
     let cache = cache(&settings)?;
+    for notice in cache.flash_stats().iter().flat_map(|flash| &flash.notices) {
+        eprintln!("ebbtide: warning: flash: {notice}");
+    }
     let options = ServerOptions { auth, ..options(&settings)? };
     let server = Server::bind(options, cache).map_err(|error| not_bound(&settings, error))?;
     let pid_file = settings.pid_file.as_deref().and_then(|path| {
@@ -68,8 +72,20 @@ fn prepare(settings: &Settings) -> Result<(), Error> {
 }
 
 pub fn cache(settings: &Settings) -> Result<Cache, Error> {
+    let builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
+    builder.build().map_err(not_made)
+}
+
+/// The same but for flash, which is not touched; and the memory that it takes.
+pub fn cache_without_flash(settings: &Settings) -> Result<(Cache, ByteSize), Error> {
+    let for_flash = with_flash(settings, builder(settings, settings.memory_bytes)?).check_flash().map_err(not_made)?;
+    let cache = builder(settings, settings.memory_bytes - for_flash.as_bytes())?.build().map_err(not_made)?;
+    Ok((cache, for_flash))
+}
+
+fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error> {
     let mut builder = Cache::builder()
-        .memory(ByteSize::bytes(settings.memory_bytes))
+        .memory(ByteSize::bytes(memory_bytes))
         .max_value(ByteSize::bytes(settings.max_value_bytes))
         .evict(settings.evicts);
     if let Some(name) = &settings.policy {
@@ -82,7 +98,20 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     if let Some(bytes) = settings.segment_bytes {
         builder = builder.segment_size(ByteSize::bytes(bytes));
     }
-    builder.build().map_err(|error| Error::Limit(format!("the cache cannot be made with these flags: {error}")))
+    Ok(builder)
+}
+
+fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
+    let add = |builder: CacheBuilder, (path, bytes): &(PathBuf, u64)| builder.flash(path, ByteSize::bytes(*bytes));
+    let builder = settings.flash.paths.iter().fold(builder, add);
+    builder.flash_options(settings.flash.options())
+}
+
+fn not_made(error: ebbtide::Error) -> Error {
+    Error::Limit(match error {
+        ebbtide::Error::Configuration { option: "flash", reason, .. } => format!("flash: {reason}"),
+        other => format!("the cache cannot be made with these flags: {other}"),
+    })
 }
 
 pub fn options(settings: &Settings) -> Result<ServerOptions, Error> {
@@ -104,6 +133,7 @@ pub fn options(settings: &Settings) -> Result<ServerOptions, Error> {
         prefix_delimiter: settings.prefix_delimiter.unwrap_or(b':'),
         count_prefixes: settings.prefix_delimiter.is_some(),
         tls: settings.tls.options()?,
+        flash_rating: settings.flash.rating(),
         protocol: settings.protocol.unwrap_or(Protocol::Auto),
         ..ServerOptions::default()
     })

@@ -52,6 +52,7 @@ pub use admin::Admin;
 pub use auth::{Auth, UserFile, UserFormat};
 pub use ebbtide;
 pub use error::Error;
+pub use observe::{Endurance, FlashRating};
 pub use options::{Listen, Protocol, ServerOptions};
 pub use server::{ReloadHandle, Running, Server, StopHandle};
 pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::auth::Auth;
 use crate::tls::Certificates;
-use crate::{Admin, Error, TlsOptions};
+use crate::{Admin, Error, FlashRating, TlsOptions};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub struct ServerOptions {
     pub protocol: Protocol,
     /// (`-Y`, `-S`) How clients show who they are. Default: nobody is asked.
     pub auth: Option<Auth>,
+    /// What the drive below flash is made for; only for the admin HTTP, and where the cache has flash.
+    pub flash_rating: FlashRating,
 }
 
 /// What clients may speak.
@@ -107,6 +109,7 @@ impl Default for ServerOptions {
             tls: None,
             protocol: Protocol::Auto,
             auth: None,
+            flash_rating: FlashRating::default(),
         }
     }
 }

@@ -10,6 +10,7 @@ use slab::Slab;
 
 use crate::ServerOptions;
 use crate::counters::{Counters, Totals};
+use crate::execute::Gets;
 use crate::listen::Stream;
 use crate::observe::Samples;
 use crate::prefixes::Prefixes;
@@ -49,6 +50,8 @@ pub struct Shared {
 pub struct Baseline {
     pub totals: Totals,
     pub cache: ebbtide::Stats,
+    /// Of flash.
+    pub gets: Gets,
     pub accepted: u64,
     pub rejected: u64,
     pub listen_disabled: u64,
@@ -78,6 +81,7 @@ impl Shared {
         *lock(&self.baseline) = Baseline {
             totals: self.totals(),
             cache: self.cache.stats(),
+            gets: self.cache.flash_stats().map(|flash| Gets::of(&flash)).unwrap_or_default(),
             accepted: self.accepted.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
             listen_disabled: self.listen_disabled.load(Ordering::Relaxed),

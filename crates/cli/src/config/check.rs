@@ -27,7 +27,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     {
         process::become_user(user)?;
     }
-    let cache = serve::cache(settings)?;
+    let (cache, for_flash) = serve::cache_without_flash(settings)?;
     let options = serve::options(settings)?;
     options.check().map_err(|error| serve::not_bound(settings, error))?;
     let stats = cache.stats();
@@ -41,7 +41,7 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     report.line("passwords", if auth.is_some() { "needed" } else { "none" });
     report.line("threads", options.threads);
     report.line("connections", settings.connections);
-    report.line("memory", memory(stats.memory_limit_bytes));
+    report.line("memory", memory(stats.memory_limit_bytes + for_flash.as_bytes()));
     report.line("  segments", format!("{} of {}", stats.segments_total, ByteSize::bytes(stats.segment_bytes)));
     report.line("  index at start", format!("{}; it grows as objects come", ByteSize::bytes(stats.index_bytes)));
     report
@@ -50,6 +50,12 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     report.line("  in one piece", format!("values up to {}", ByteSize::bytes(cache.contiguous_limit() as u64)));
     let lent = (stats.memory_limit_bytes / 4).max(cache.max_value().as_bytes() + 2 * stats.segment_bytes);
     report.line("  lent to answers", format!("{} at most", ByteSize::bytes(lent)));
+    for (path, bytes) in &settings.flash.paths {
+        report.line("flash", format!("{} of {}", ByteSize::bytes(*bytes), path.display()));
+    }
+    if !settings.flash.paths.is_empty() {
+        report.line("  of the memory", format!("{for_flash} for its indexes and buffers"));
+    }
     for bytes in SAMPLE_VALUES {
         let objects = stats.memory_limit_bytes / (SAMPLE_KEY + bytes + OVERHEAD);
         report.line("  room for", format!("about {objects} objects with {SAMPLE_KEY} B of key and {bytes} B of value"));

@@ -2,7 +2,7 @@
 //!
 //! Each is a layer of flags. A later layer wins, flag by flag; where it names addresses or a verbosity at all, the ones
 //! of earlier layers are forgotten instead of added to. Files are layers in the order in which they are named, and the
-//! command line is the last one, wherever in it they are named.
+//! command line is the last one, wherever in it they are named. Paths of flash are as addresses.
 
 pub mod check;
 mod flags_file;
@@ -64,6 +64,9 @@ fn take(settings: &mut Settings, layer: Vec<Placed>) -> Result<(), Error> {
     if has("verbose") {
         settings.verbosity = 0;
     }
+    if layer.iter().any(|placed| placed.given.names_flash()) {
+        settings.flash.paths.clear();
+    }
     for Placed { place, given } in &layer {
         settings.apply(given.flag, &given.value).map_err(|error| match place {
             Some(place) => error.at(place),
@@ -108,6 +111,15 @@ mod tests {
         assert_eq!((settings.memory_bytes, settings.port, settings.connections), (100 << 20, 2, 30));
         assert_eq!(settings.listen, ["127.0.0.2", "127.0.0.3"]);
         assert_eq!(settings.verbosity, 2);
+    }
+
+    #[test]
+    fn paths_of_flash_of_the_command_line_replace_those_of_files() {
+        let files = [("--flags-file", "-o ext_path=/a:1g,ext_path=/b:1g\n--flash-least-ttl 7\n")];
+        let paths = |line: &[&str]| settings(&files, line).unwrap().flash.paths;
+        assert_eq!(paths(&[]), [("/a".into(), 1 << 30), ("/b".into(), 1 << 30)]);
+        assert_eq!(paths(&["--flash", "/c:2g"]), [("/c".into(), 2 << 30)]);
+        assert_eq!(paths(&["-o", "modern,ext_path=/d:2g"]), [("/d".into(), 2 << 30)]);
     }
 
     #[test]

@@ -9,7 +9,9 @@ const SLABS: &str = "segments take the place of slab classes";
 const LRU: &str = "segments take the place of the LRU lists and their crawler";
 const INDEX: &str = "the index sizes itself";
 const BUFFERS: &str = "buffers are bounded without it";
-const FLASH: &str = "all data stays in memory";
+const REGIONS: &str = "regions of flash follow its size";
+const RECLAIM: &str = "flash is taken back by whole regions, and nothing is compacted";
+const DEMOTION: &str = "what memory has no room for goes to flash, whatever its size and age";
 const PROXY: &str = "this is no proxy; run memcached or twemproxy as one, in front of it";
 const WATCH: &str = "a watcher has a buffer of 256 KiB";
 
@@ -42,13 +44,15 @@ pub const OPTIONS: &[(&str, bool, Meaning)] = &[
     ("no_drop_privileges", false, Given),
     ("meta_response_old", false, Ignored("only HD is answered")),
     ("sock_cookie_id", true, Ignored("sockets carry no cookie")),
-    ("ext_path", true, Ignored(FLASH)), ("ext_page_size", true, Ignored(FLASH)),
-    ("ext_wbuf_size", true, Ignored(FLASH)), ("ext_threads", true, Ignored(FLASH)),
-    ("ext_io_depth", true, Ignored(FLASH)), ("ext_item_size", true, Ignored(FLASH)),
-    ("ext_item_age", true, Ignored(FLASH)), ("ext_low_ttl", true, Ignored(FLASH)),
-    ("ext_recache_rate", true, Ignored(FLASH)), ("ext_compact_under", true, Ignored(FLASH)),
-    ("ext_drop_under", true, Ignored(FLASH)), ("ext_max_sleep", true, Ignored(FLASH)),
-    ("ext_max_frag", true, Ignored(FLASH)), ("ext_drop_unread", false, Ignored(FLASH)),
+    ("ext_path", true, Used), ("ext_threads", true, Used),
+    ("ext_page_size", true, Ignored(REGIONS)), ("ext_wbuf_size", true, Ignored(REGIONS)),
+    ("ext_io_depth", true, Ignored("as much is under way as drives need")),
+    ("ext_item_size", true, Ignored(DEMOTION)), ("ext_item_age", true, Ignored(DEMOTION)),
+    ("ext_low_ttl", true, Ignored("objects lie by their remaining life anyway")),
+    ("ext_recache_rate", true, Ignored("what is read from flash comes back to memory")),
+    ("ext_compact_under", true, Ignored(RECLAIM)), ("ext_drop_under", true, Ignored(RECLAIM)),
+    ("ext_max_sleep", true, Ignored(RECLAIM)), ("ext_max_frag", true, Ignored(RECLAIM)),
+    ("ext_drop_unread", false, Given),
     ("proxy_config", true, Refused(PROXY)), ("proxy_arg", true, Refused(PROXY)), ("proxy_uring", false, Refused(PROXY)),
     ("ssl_chain_cert", true, Used), ("ssl_key", true, Used), ("ssl_keyformat", true, Used),
     ("ssl_verify_mode", true, Used), ("ssl_ca_cert", true, Used), ("ssl_ciphers", true, Used),
@@ -80,6 +84,7 @@ pub fn parse(list: &str, settings: &mut Settings) -> Result<(), Error> {
             Meaning::Used if name.starts_with("ssl_") => {
                 settings.tls.set(name, value)?.into_iter().for_each(|warning| settings.warn(warning));
             }
+            Meaning::Used if name.starts_with("ext_") => settings.flash.set_extended(name, value)?,
             Meaning::Used => {
                 let seconds = values::number("-o idle_timeout", value, 0..=u32::MAX.into())?;
                 settings.idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds));

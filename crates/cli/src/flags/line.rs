@@ -15,6 +15,17 @@ pub struct Given {
     pub value: String,
 }
 
+impl Given {
+    /// Whether it names a path of flash.
+    pub fn names_flash(&self) -> bool {
+        match self.flag.long {
+            "flash" => true,
+            "extended" => self.value.split(',').any(|option| option.trim().starts_with("ext_path=")),
+            _ => false,
+        }
+    }
+}
+
 /// All flags of a line, in their order, up to the first one that asks for nothing but a text.
 pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Vec<Given>, Error> {
     let mut parser = lexopt::Parser::from_args(args);

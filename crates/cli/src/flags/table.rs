@@ -76,6 +76,12 @@ pub const FLAGS: &[Flag] = &[
     own("policy", "name", "eviction policy (default: s3fifo)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
+    own("flash", "path:size", "what memory has no room for goes to this file, which is created, or\nblock device; several times for several"),
+    own("flash-admission", "policy", "what is worth a write: all, probability:0.5, reject-first:TIMES:KEYS or\nhistory:KEYS_PER_HOUR[:READS_PER_HOUR]; behind it, if wanted,\n,budget:10m (bytes a second) or ,budget:3dwpd (default: all)"),
+    own("flash-least-ttl", "num", "seconds that an object must have left (default: 10)"),
+    own("flash-small-share", "num", "percent of flash for objects under 2 KiB (default: by what comes)"),
+    own("flash-endurance", "num", "what the drive is rated for: terabytes, as 600tbw, or drive writes a\nday for five years, as 1dwpd (default: 1dwpd)"),
+    own("flash-spare", "num", "percent that the drive has beside what flash uses (default: 7)"),
 ];
 
 const fn flag(
@@ -121,6 +127,10 @@ impl Flag {
     /// Whether it may stand in a file of settings.
     pub fn is_for_files(&self) -> bool {
         !self.is_question() && !self.is_hidden() && !matches!(self.long, "config" | "flags-file" | "check")
+    }
+
+    pub fn is_about_flash(&self) -> bool {
+        self.long.starts_with("flash")
     }
 
     /// How messages name it: `-p`, or `--policy`.

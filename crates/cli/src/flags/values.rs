@@ -14,20 +14,22 @@ pub fn number(flag: &str, text: &str, range: RangeInclusive<u64>) -> Result<u64,
     }
 }
 
-/// Bytes, with an optional k, m or g.
+/// Bytes, with an optional k, m, g, t or p.
 pub fn size(flag: &str, text: &str) -> Result<u64, Error> {
     let text = text.trim();
     let (digits, shift) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (&text[..at], 10),
         Some((at, 'm' | 'M')) => (&text[..at], 20),
         Some((at, 'g' | 'G')) => (&text[..at], 30),
+        Some((at, 't' | 'T')) => (&text[..at], 40),
+        Some((at, 'p' | 'P')) => (&text[..at], 50),
         _ => (text, 0),
     };
     digits
         .parse::<u64>()
         .ok()
         .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| Error::Limit(format!("{flag} {text}: give a number of bytes, or one with k, m or g")))
+        .ok_or_else(|| Error::Limit(format!("{flag} {text}: give a number of bytes, or one with k, m, g, t or p")))
 }
 
 /// Megabytes for a plain number, as `-m` takes it; with m or g as it says.
@@ -75,6 +77,7 @@ mod tests {
         assert_eq!(size("-I", "1k"), Ok(1024));
         assert_eq!(size("-I", "2M"), Ok(2 << 20));
         assert_eq!(size("-I", "1048576"), Ok(1 << 20));
+        assert_eq!((size("--flash", "2T"), size("--flash", "1p")), (Ok(2 << 40), Ok(1 << 50)));
         for bad in ["", "k", "1kb", "-1k", "99999999999999g"] {
             assert!(size("-I", bad).is_err(), "{bad}");
         }

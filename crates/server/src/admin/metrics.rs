@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram as Buckets, LabelPair, Metric, MetricFamily, MetricType};
 
+use super::flash;
 use super::overview::resident_bytes;
 use super::routes::State;
 use crate::counters::Totals;
@@ -38,6 +39,7 @@ pub fn metrics(state: &State) -> String {
     memory(&mut page, state, &cache);
     removals(&mut page, &cache);
     durations(&mut page, state);
+    flash::metrics(&mut page, state);
     // Names and labels are the literals above: the encoder finds nothing to refuse, as a test shows.
     TextEncoder::new().encode_to_string(&page.families).unwrap_or_default()
 }
@@ -180,7 +182,7 @@ fn durations(page: &mut Page, state: &State) {
 /// Labels and a value.
 type Sample<'a> = (&'a [(&'a str, &'a str)], f64);
 
-fn labels(pairs: &[(&str, &str)]) -> Vec<LabelPair> {
+pub fn labels(pairs: &[(&str, &str)]) -> Vec<LabelPair> {
     let label = |(name, value): &(&str, &str)| {
         let mut label = LabelPair::default();
         label.set_name((*name).to_string());
@@ -192,12 +194,12 @@ fn labels(pairs: &[(&str, &str)]) -> Vec<LabelPair> {
 
 /// The families in their order.
 #[derive(Default)]
-struct Page {
+pub struct Page {
     families: Vec<MetricFamily>,
 }
 
 impl Page {
-    fn add(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) {
+    pub fn add(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) {
         let mut family = MetricFamily::default();
         family.set_name(name.to_string());
         family.set_help(help.to_string());
@@ -206,7 +208,7 @@ impl Page {
         self.families.push(family);
     }
 
-    fn gauge(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) {
+    pub fn gauge(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) {
         let metrics = samples.iter().map(|(pairs, value)| {
             let mut gauge = Gauge::default();
             gauge.set_value(*value);
@@ -217,7 +219,7 @@ impl Page {
         self.add(name, help, MetricType::GAUGE, metrics.collect());
     }
 
-    fn plain_gauge(&mut self, name: &str, help: &str, value: f64) {
+    pub fn plain_gauge(&mut self, name: &str, help: &str, value: f64) {
         self.gauge(name, help, &[(&[], value)]);
     }
 
@@ -232,12 +234,12 @@ impl Page {
         self.add(name, help, MetricType::COUNTER, metrics.collect());
     }
 
-    fn plain_counter(&mut self, name: &str, help: &str, value: u64) {
+    pub fn plain_counter(&mut self, name: &str, help: &str, value: u64) {
         self.counter(name, help, &[(&[], value as f64)]);
     }
 
     /// A counter with one label.
-    fn by(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
+    pub fn by(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
         let pairs: Vec<_> = values.iter().map(|(value, _)| [(label, *value)]).collect();
         let samples: Vec<Sample<'_>> =
             pairs.iter().zip(values).map(|(pair, (_, count))| (pair.as_slice(), *count as f64)).collect();

@@ -7,6 +7,7 @@
 //! | `routes` | which path answers what, and to whom |
 //! | `overview` | the JSON |
 //! | `metrics` | the same for Prometheus |
+//! | `flash` | both, of flash |
 //! | `dashboard` | the page for people |
 //!
 //! There is no authentication, so it listens on the loopback interface unless it is told otherwise, and then answers only
@@ -14,6 +15,7 @@
 //! (DNS rebinding) names it by that name.
 
 mod dashboard;
+mod flash;
 mod metrics;
 mod overview;
 mod routes;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use ebbtide::{Census, Stats};
 use serde_json::{Map, Value, json};
 
+use super::flash;
 use super::routes::{State, unix_now};
 use crate::counters::Totals;
 use crate::observe::{Histogram, HotKeys, Observer, hottest, printable};
@@ -28,6 +29,7 @@ pub fn overview(state: &State) -> Value {
     let cache = shared.cache.stats();
     let census = shared.cache.census();
     let totals = shared.totals();
+    let flash = flash::overview(state, totals.get_hits);
     let observer = lock(&state.observer);
     json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -47,6 +49,7 @@ pub fn overview(state: &State) -> Value {
         "network": { "bytes_read_total": totals.bytes_read, "bytes_written_total": totals.bytes_written },
         "items": cache.items,
         "memory": memory(&cache, &census),
+        "flash": flash,
         "pools": pools(&totals, &cache, &census),
         "ttl_buckets": ttl_buckets(&census),
         "evictions": {

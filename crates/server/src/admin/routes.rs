@@ -12,10 +12,15 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
+use ebbtide::flash::Health;
 
 use super::{dashboard, metrics, overview};
-use crate::observe::{Command, Histogram, Observer, Snapshot};
+use crate::observe::{Command, FlashLook, Given, Histogram, Observer, Snapshot};
 use crate::shared::{Shared, lock};
+
+/// With status 200 all the same: a restart, which a supervisor answers other ones with, would empty the memory, too.
+const DEGRADED: &str =
+    "degraded: the device of flash has failed, and all is served from memory; replace it and restart\n";
 
 /// What the answers are made from.
 pub struct State {
@@ -63,7 +68,15 @@ fn snapshot(shared: &Shared) -> Snapshot {
         rejected: shared.rejected.load(Ordering::Relaxed),
         listen_disabled: shared.listen_disabled.load(Ordering::Relaxed),
         latencies: Command::ALL.iter().map(|&command| Histogram::sum(latencies(), command)).collect(),
+        flash: flash(shared),
     }
+}
+
+fn flash(shared: &Shared) -> Option<FlashLook> {
+    let tier = shared.cache.flash_stats()?.tier;
+    let in_pages = tier.written.small_pages;
+    let given = Given { in_sequence: tier.written.total() - in_pages, in_pages };
+    Some(FlashLook { given, health: tier.device.health })
 }
 
 /// All paths.
@@ -119,18 +132,20 @@ async fn metrics_text(FromState(state): FromState<Arc<State>>) -> impl IntoRespo
 }
 
 async fn health(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
-    verdict(!state.shared.is_stopping(), "the server is stopping\n")
+    let is_failed = flash(&state.shared).is_some_and(|flash| flash.health == Health::Failed);
+    let good = if is_failed { DEGRADED } else { "ok\n" };
+    verdict(!state.shared.is_stopping(), good, "the server is stopping\n")
 }
 
 async fn ready(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
     let shared = &state.shared;
     let accepts = shared.accepting.load(Ordering::Relaxed) && !shared.is_stopping();
-    verdict(accepts, "no connections are accepted now\n")
+    verdict(accepts, "ok\n", "no connections are accepted now\n")
 }
 
-fn verdict(good: bool, otherwise: &'static str) -> impl IntoResponse {
-    match good {
-        true => (StatusCode::OK, "ok\n"),
+fn verdict(is_good: bool, good: &'static str, otherwise: &'static str) -> impl IntoResponse {
+    match is_good {
+        true => (StatusCode::OK, good),
         false => (StatusCode::SERVICE_UNAVAILABLE, otherwise),
     }
 }

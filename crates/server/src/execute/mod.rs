@@ -5,6 +5,7 @@ pub mod binary;
 mod body;
 mod dump;
 mod expiry;
+mod extstore;
 mod get;
 mod intake;
 mod keyed;
@@ -30,6 +31,7 @@ use crate::watch::Watch;
 pub use body::Body;
 pub use dump::Dumping;
 pub use expiry::unix_now;
+pub use extstore::{Gets, health};
 pub use get::{GetRun, Rest, Unanswered, end_get, line_of, position_in};
 
 /// Executes commands for one worker.

@@ -6,11 +6,12 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ebbtide::FlashStats;
 use ebbtide_protocol::reply::{self, stat};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-use super::{Executor, tls};
+use super::{Executor, Gets, extstore, tls};
 use crate::auth::Auth;
 use crate::counters::Totals;
 use crate::shared::lock;
@@ -35,6 +36,8 @@ struct Counts {
     rejected: u64,
     listen_disabled: u64,
     listen_disabled_us: u64,
+    /// Since the start, and its gets at the reset.
+    flash: Option<(FlashStats, Gets)>,
 }
 
 impl Executor {
@@ -45,6 +48,8 @@ impl Executor {
             Some(b"items") => self.items(out),
             Some(b"slabs") => self.slabs(out),
             Some(b"conns") => self.connections(connection, out),
+            // Pages are no pages here: there is nothing to say of each.
+            Some(b"extstore") => {}
             Some(b"sizes") => stat(out, "sizes_status", "disabled"),
             Some(b"ebbtide") => self.ebbtide(out),
             Some(b"detail") => match argument {
@@ -87,6 +92,7 @@ impl Executor {
             rejected: shared.rejected.load(Ordering::Relaxed) - baseline.rejected,
             listen_disabled: shared.listen_disabled.load(Ordering::Relaxed) - baseline.listen_disabled,
             listen_disabled_us: shared.listen_disabled_us.load(Ordering::Relaxed) - baseline.listen_disabled_us,
+            flash: self.cache.flash_stats().map(|flash| (flash, baseline.gets)),
             cache,
         }
     }
@@ -115,6 +121,9 @@ impl Executor {
             stat(out, "idle_kicks", counts.totals.idle_kicks);
         }
         log(&shared.watching.counts(), out);
+        if let Some((flash, _)) = &counts.flash {
+            extstore::storage(flash, out);
+        }
         stat(out, "bytes_read", counts.totals.bytes_read);
         stat(out, "bytes_written", counts.totals.bytes_written);
         stat(out, "limit_maxbytes", cache.memory_limit_bytes);
@@ -185,6 +194,9 @@ impl Executor {
         let idle = options.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         stat(out, "idle_timeout", idle);
         stat(out, "track_sizes", "no");
+        if let Some(flash) = self.cache.flash_stats() {
+            extstore::settings(&flash, out);
+        }
         tls::settings(options.tls.as_ref(), out);
     }
 
@@ -279,6 +291,9 @@ impl Executor {
         stat(out, "segments_evicted", cache.segments_evicted);
         stat(out, "segments_compacted", cache.segments_compacted);
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
+        if let Some(flash) = self.cache.flash_stats() {
+            extstore::own(&flash, out);
+        }
     }
 }
 
@@ -303,6 +318,9 @@ fn commands(counts: &Counts, out: &mut Vec<u8>) {
     stat(out, "get_misses", totals.get_misses);
     stat(out, "get_expired", counts.expired_found);
     stat(out, "get_flushed", counts.flushed_found);
+    if let Some((flash, reset)) = &counts.flash {
+        extstore::gets(flash, *reset, out);
+    }
     stat(out, "delete_misses", totals.delete_misses);
     stat(out, "delete_hits", totals.delete_hits);
     stat(out, "incr_misses", totals.incr_misses);

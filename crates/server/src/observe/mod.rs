@@ -7,6 +7,7 @@
 //! | `hot_keys` | the keys asked for most |
 //! | `observer` | what the admin thread makes of it second by second |
 //! | `events`, `history` | what has happened; the last fifteen minutes |
+//! | `wear` | how long the drive below flash will last |
 //!
 //! Everything but the samples comes from counters that are there anyway, so that workers do nothing for it; without an
 //! admin interface nothing is sampled.
@@ -17,11 +18,13 @@ mod history;
 mod hot_keys;
 mod observer;
 mod probe;
+mod wear;
 
 pub use histogram::Histogram;
 pub use hot_keys::{HotKeys, hottest, printable};
-pub use observer::{Observer, Snapshot};
+pub use observer::{FlashLook, Observer, Snapshot};
 pub use probe::{Probe, Samples};
+pub use wear::{Endurance, FlashRating, Given, Pace};
 
 use ebbtide_protocol::{MetaCommand, Request, binary};
 

@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ebbtide::Pulse;
+use ebbtide::flash::Health;
 
 use super::events::{Event, Events, Kind};
 use super::history::{History, Point};
+use super::wear::{FlashRating, Given, Pace, Wear};
 use super::{Command, Histogram};
 use crate::counters::Totals;
 
@@ -27,6 +29,15 @@ pub struct Snapshot {
     pub listen_disabled: u64,
     /// By the number of the command.
     pub latencies: Vec<Histogram>,
+    /// Where there is flash.
+    pub flash: Option<FlashLook>,
+}
+
+/// What is looked at of flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashLook {
+    pub given: Given,
+    pub health: Health,
 }
 
 /// Remembers what it has seen.
@@ -36,6 +47,7 @@ pub struct Observer {
     events: Events,
     /// The latest looks, oldest first: a window's worth of differences and the look before.
     seen: VecDeque<Snapshot>,
+    wear: Wear,
 }
 
 impl Observer {
@@ -46,6 +58,9 @@ impl Observer {
             for (kind, reason, count) in happenings(before, &now) {
                 self.events.note(now.time_unix_ms, kind, reason, count);
             }
+        }
+        if let Some(flash) = now.flash {
+            self.wear.observe(now.uptime, flash.given);
         }
         if self.seen.len() > WINDOW {
             self.seen.pop_front();
@@ -70,6 +85,11 @@ impl Observer {
             Command::ALL.into_iter().zip(pairs.map(|(before, now)| now.since(before)))
         });
         all.filter(|(_, histogram)| histogram.count() > 0)
+    }
+
+    /// How flash of so many bytes wears out now.
+    pub fn pace(&self, capacity: u64, rating: FlashRating) -> Pace {
+        self.wear.pace(capacity, rating)
     }
 
     /// Accesses to keys per second, in the last seconds.
@@ -156,12 +176,24 @@ fn happenings(before: &Snapshot, now: &Snapshot) -> Vec<(Kind, String, u64)> {
         let limit = now.connections_limit;
         found.push((Kind::Connections, format!("refused: {limit} connections are open already (-c)"), rejected));
     }
+    found.extend(now.flash.and_then(|flash| trouble(before.flash?.health, flash.health)));
     let (old, new) = (before.cache.memory_limit_bytes, now.cache.memory_limit_bytes);
     if old != new {
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         found.push((Kind::Resize, format!("the memory limit went from {:.1} to {:.1} MiB", mib(old), mib(new)), 1));
     }
     found
+}
+
+/// What a change of the health of flash's device is to its operator.
+fn trouble(before: Health, now: Health) -> Option<(Kind, String, u64)> {
+    let reason = match now {
+        _ if before == now => return None,
+        Health::Healthy => "the device of flash works as it should again",
+        Health::Degraded => "the device of flash had errors, or did nothing for seconds: see the system's log",
+        Health::Failed => "the device of flash has failed and is not used any more: replace it and restart",
+    };
+    Some((Kind::Warning, reason.to_string(), 1))
 }
 
 #[cfg(test)]
@@ -228,6 +260,19 @@ mod tests {
         }
         let seen: Vec<_> = observer.latencies().map(|(command, histogram)| (command, histogram.count())).collect();
         assert_eq!(seen, [(Command::Touch, WINDOW as u64)]);
+    }
+
+    #[test]
+    fn a_device_that_fails_is_an_event() {
+        let mut observer = Observer::default();
+        let look = |health| Some(FlashLook { given: Given::default(), health });
+        for (second, health) in
+            [Health::Healthy, Health::Healthy, Health::Degraded, Health::Failed].into_iter().enumerate()
+        {
+            observer.observe(Snapshot { flash: look(health), ..at(second as u64) });
+        }
+        let seen: Vec<_> = observer.events().map(|event| (event.kind, event.time_unix_ms)).collect();
+        assert_eq!(seen, [(Kind::Warning, 3000), (Kind::Warning, 2000)]);
     }
 
     #[test]

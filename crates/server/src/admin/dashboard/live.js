@@ -131,6 +131,7 @@ function accept(before, { overview, history }) {
   showCommands(overview, live.rates);
   showEvents(overview.events ?? []);
   showServer(overview);
+  showFlash(overview.flash);
 }
 
 // The last picture stays, greyed; the next try is later each time.

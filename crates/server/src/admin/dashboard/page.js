@@ -177,7 +177,11 @@ function showServer(overview) {
     ["Connections", `${count(connections.accepted_total)} accepted, ${count(connections.rejected_total)} refused`],
     ["Network", `${bytes(network.bytes_read_total)} received, ${bytes(network.bytes_written_total)} sent`],
   ];
-  const list = byId("server");
+  showFacts("server", facts);
+}
+
+function showFacts(listId, facts) {
+  const list = byId(listId);
   facts.forEach(([name, text], index) => {
     if (!list.children[index * 2]) list.append(el("dt", {}, name), el("dd"));
     setText(list.children[index * 2 + 1], text);

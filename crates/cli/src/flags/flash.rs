@@ -1,0 +1,223 @@
+//! Flash: `--flash` and what goes with it, and memcached's spelling, `-o ext_path`.
+
+use std::path::PathBuf;
+
+use ebbtide_server::ebbtide::flash::DiskOptions;
+use ebbtide_server::ebbtide::{FlashAdmission, FlashOptions};
+use ebbtide_server::{Endurance, FlashRating};
+
+use super::values;
+use crate::error::Error;
+
+/// As many as a pool can have.
+const THREADS_MOST: u64 = 256;
+
+/// What the flags say of flash; `None` for what they leave to its defaults.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Flash {
+    /// Each with its bytes.
+    pub paths: Vec<(PathBuf, u64)>,
+    threads: Option<usize>,
+    admission: Option<FlashAdmission>,
+    least_remaining_seconds: Option<u32>,
+    small_share: Option<f64>,
+    rating: FlashRating,
+    /// The first flag that is about flash and names no path.
+    detail: Option<String>,
+}
+
+impl Flash {
+    /// Takes a flag of ours. `long` is its name in the table, `name` the same for messages.
+    pub fn set(&mut self, long: &str, name: &str, value: &str) -> Result<(), Error> {
+        if long == "flash" {
+            self.paths.push(path(name, value)?);
+            return Ok(());
+        }
+        match long {
+            "flash-admission" => {
+                let admission = value.parse().map_err(|error| Error::Limit(format!("{name}: {error}")))?;
+                self.admission = Some(admission);
+            }
+            "flash-least-ttl" => {
+                self.least_remaining_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
+            }
+            "flash-small-share" => self.small_share = Some(values::number(name, value, 1..=99)? as f64 / 100.0),
+            "flash-endurance" => self.rating.endurance = endurance(name, value)?,
+            "flash-spare" => self.rating.spare_percent = values::number(name, value, 1..=900)? as f64,
+            other => unreachable!("{other} is in the table as a flag of flash"),
+        }
+        self.detail.get_or_insert_with(|| name.to_owned());
+        Ok(())
+    }
+
+    /// Takes an option of `-o` that has a counterpart here.
+    pub fn set_extended(&mut self, option: &str, value: &str) -> Result<(), Error> {
+        let name = format!("-o {option}");
+        match option {
+            "ext_path" => self.paths.push(path_with_bucket(&name, value)?),
+            "ext_threads" => {
+                self.threads = Some(values::number(&name, value, 1..=THREADS_MOST)? as usize);
+                self.detail.get_or_insert(name);
+            }
+            other => unreachable!("{other} is in the table as an option of flash"),
+        }
+        Ok(())
+    }
+
+    pub fn warning(&self) -> Option<String> {
+        let name = self.detail.as_ref().filter(|_| self.paths.is_empty())?;
+        Some(format!("{name} changes nothing without flash; --flash <path:size> has the cache use some"))
+    }
+
+    pub fn rating(&self) -> FlashRating {
+        self.rating
+    }
+
+    pub fn options(&self) -> FlashOptions {
+        let defaults = FlashOptions::default();
+        let mut admission = self.admission.unwrap_or_default().0;
+        if let Some(seconds) = self.least_remaining_seconds {
+            admission.least_remaining_seconds = seconds;
+        }
+        let pool_threads = self.threads.unwrap_or(defaults.disk.pool_threads);
+        let disk = DiskOptions { pool_threads, ..defaults.disk };
+        FlashOptions { admission, disk, small_share: self.small_share.or(defaults.small_share), ..defaults }
+    }
+}
+
+/// `path:size`; the path may have colons.
+fn path(name: &str, text: &str) -> Result<(PathBuf, u64), Error> {
+    match text.rsplit_once(':') {
+        Some((path, size)) if !path.is_empty() => Ok((path.into(), values::size(name, size)?)),
+        _ => Err(Error::Illegal(format!("{name} {text}: give a path and a size, as {name} /mnt/d1/ebbtide:100g"))),
+    }
+}
+
+/// `path:size` or `path:size:bucket`, as memcached takes it: the size has a letter, and the bucket is `default`.
+fn path_with_bucket(name: &str, text: &str) -> Result<(PathBuf, u64), Error> {
+    let refuse = |message: &str| Err(Error::Illegal(format!("{name}={text}: {message}")));
+    let is_size = |part: &str| part.starts_with(|first: char| first.is_ascii_digit());
+    let text = match text.rsplit_once(':') {
+        Some((rest, "default")) => rest,
+        Some((rest, bucket)) if !is_size(bucket) && rest.rsplit_once(':').is_some_and(|(_, size)| is_size(size)) => {
+            return refuse(&format!(
+                "Unknown extstore bucket: {bucket}; objects are kept apart by size and life here, leave it out"
+            ));
+        }
+        _ => text,
+    };
+    match text.rsplit_once(':') {
+        Some((_, size)) if !size.ends_with(|last: char| last.is_ascii_alphabetic()) => {
+            refuse("the size has no unit; write m, g, t or p behind it")
+        }
+        Some((file, _)) if !file.is_empty() => path(name, text),
+        _ => refuse("must supply size to ext_path, ie: ext_path=/f/e:64m (M|G|T|P supported)"),
+    }
+}
+
+fn endurance(name: &str, text: &str) -> Result<Endurance, Error> {
+    let refuse = || {
+        Error::Limit(format!(
+            "{name} {text}: give what the drive is rated for: terabytes written, as 600tbw, or drive writes a day over five \
+             years, as 1dwpd"
+        ))
+    };
+    let rated = if let Some(writes) = text.strip_suffix("dwpd") {
+        decimal(writes).map(Endurance::DriveWritesPerDay)
+    } else {
+        text.strip_suffix("tbw").and_then(decimal).map(Endurance::TerabytesWritten)
+    };
+    rated.filter(|rated| rated.is_something()).ok_or_else(refuse)
+}
+
+/// A number from 0 to a million, with a point or without.
+fn decimal(text: &str) -> Option<f64> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    text.parse().ok().filter(|number| is_plain && *number <= 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ebbtide_server::ebbtide::flash::{Policy, WriteBudget};
+
+    const GIB: u64 = 1 << 30;
+
+    fn set(long: &str, value: &str) -> Result<Flash, Error> {
+        let mut flash = Flash::default();
+        flash.set(long, &format!("--{long}"), value).map(|()| flash)
+    }
+
+    fn extended(option: &str, value: &str) -> Result<Flash, Error> {
+        let mut flash = Flash::default();
+        flash.set_extended(option, value).map(|()| flash)
+    }
+
+    fn one(path: &str, bytes: u64) -> Vec<(PathBuf, u64)> {
+        vec![(path.into(), bytes)]
+    }
+
+    #[test]
+    fn paths_are_read_in_both_spellings() {
+        assert_eq!(set("flash", "/mnt/a:b:10g").unwrap().paths, one("/mnt/a:b", 10 * GIB));
+        assert_eq!(set("flash", "file:2T").unwrap().paths, one("file", 2048 * GIB));
+        for text in ["/mnt/e:5G", "/mnt/e:5120m", "/mnt/e:5g:default"] {
+            assert_eq!(extended("ext_path", text).unwrap().paths, one("/mnt/e", 5 * GIB), "{text}");
+        }
+        assert_eq!(extended("ext_path", "/e:1P").unwrap().paths, one("/e", GIB << 20));
+        for (text, part) in [
+            ("/mnt/e", "must supply size"),
+            ("/mnt/e:5", "no unit"),
+            ("/mnt/e:5g:low", "Unknown extstore bucket: low"),
+            ("/mnt/e:5g:compact", "leave it out"),
+            (":5g", "must supply size"),
+            ("/mnt/e:5x", "give a number of bytes"),
+        ] {
+            let refusal = extended("ext_path", text).unwrap_err().to_string();
+            assert!(refusal.contains(part) && refusal.contains("ext_path"), "{refusal}");
+        }
+        for bad in ["", "/mnt/e", ":5g", "/mnt/e:", "/mnt/e:5x"] {
+            assert!(set("flash", bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn every_option_of_the_tier_is_set_by_its_flag() {
+        let options = |long: &str, value: &str| set(long, value).unwrap().options();
+        let admission = options("flash-admission", "probability:0.25,budget:20m").admission;
+        assert_eq!(admission.policy, Policy::Probability(0.25));
+        assert_eq!(admission.budget, Some(WriteBudget::BytesPerSecond(20 << 20)));
+        assert_eq!(options("flash-least-ttl", "77").admission.least_remaining_seconds, 77);
+        assert_eq!(options("flash-small-share", "20").small_share, Some(0.2));
+        assert_eq!(extended("ext_threads", "3").unwrap().options().disk.pool_threads, 3);
+        let (unset, defaults) = (Flash::default().options(), FlashOptions::default());
+        assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
+        for (long, bad) in [
+            ("flash-admission", "some"),
+            ("flash-least-ttl", "x"),
+            ("flash-small-share", "100"),
+            ("flash-endurance", "600"),
+            ("flash-endurance", "0tbw"),
+            ("flash-spare", "0"),
+        ] {
+            assert!(set(long, bad).is_err(), "{long} {bad}");
+        }
+        assert!(extended("ext_threads", "0").is_err());
+    }
+
+    #[test]
+    fn the_drives_rating_is_read() {
+        let rating = |long: &str, value: &str| set(long, value).unwrap().rating();
+        assert_eq!(rating("flash-endurance", "600tbw").endurance, Endurance::TerabytesWritten(600.0));
+        assert_eq!(rating("flash-endurance", "0.3dwpd").endurance, Endurance::DriveWritesPerDay(0.3));
+        assert_eq!(rating("flash-spare", "28").spare_percent, 28.0);
+    }
+
+    #[test]
+    fn what_is_said_of_flash_without_any_is_warned_of() {
+        let mut flash = extended("ext_threads", "3").unwrap();
+        assert!(flash.warning().unwrap().contains("-o ext_threads changes nothing"));
+        flash.set("flash", "--flash", "/f:1g").unwrap();
+        assert_eq!(flash.warning(), None);
+    }
+}

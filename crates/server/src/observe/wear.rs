@@ -1,0 +1,196 @@
+//! How fast flash wears out: what is written to it, against what its drive is rated for.
+//!
+//! A drive moves what lives before it erases, and so writes more than it is given. How much more hangs on how it is written
+//! and how much room it has to spare, and few drives tell; it is taken to be
+//!
+//! ```text
+//! regions, log        one behind the other, overwritten whole     1
+//! pages of sets       4 KiB here and there                        (1 + s) / 2 s, at least 1; s: spare room over room in use
+//! ```
+//! The second is what a drive comes to that takes back the emptiest of its blocks, with writes spread evenly.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Looks that are kept, so far apart: "now" is the last hour, or all the time since the start if that is less.
+const LOOKS: usize = 61;
+const STEP: Duration = Duration::from_secs(60);
+const DAY_SECONDS: f64 = 86_400.0;
+/// What ratings in drive writes per day are given for.
+const RATED_DAYS: f64 = 5.0 * 365.0;
+const TERABYTE: f64 = 1e12;
+
+/// What the drive below flash is made for, so that its life can be projected.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FlashRating {
+    /// (`--flash-endurance`) Default: one drive write per day, what drives for data centres are sold for at least as a rule.
+    pub endurance: Endurance,
+    /// (`--flash-spare`) Percent of what flash uses that the drive has beside it and nobody writes to, its own reserve
+    /// included. Default: 7, the reserve of a drive that is used up to its end.
+    pub spare_percent: f64,
+}
+
+/// What may be written to a drive in its life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Endurance {
+    /// Of 10^12 bytes.
+    TerabytesWritten(f64),
+    /// For five years, of what flash uses.
+    DriveWritesPerDay(f64),
+}
+
+impl Default for FlashRating {
+    fn default() -> Self {
+        Self { endurance: Endurance::DriveWritesPerDay(1.0), spare_percent: 7.0 }
+    }
+}
+
+impl Endurance {
+    /// Whether a drive with it can be written at all.
+    pub fn is_something(self) -> bool {
+        self.bytes(1) > 0.0
+    }
+
+    fn bytes(self, capacity: u64) -> f64 {
+        match self {
+            Self::TerabytesWritten(terabytes) => terabytes * TERABYTE,
+            Self::DriveWritesPerDay(writes) => writes * capacity as f64 * RATED_DAYS,
+        }
+    }
+}
+
+impl FlashRating {
+    /// Bytes that a drive writes for each byte of a page.
+    fn page_amplification(self) -> f64 {
+        let spare = self.spare_percent / 100.0;
+        ((1.0 + spare) / (2.0 * spare)).max(1.0)
+    }
+}
+
+/// Bytes given to a drive up to a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Given {
+    /// In regions and segments.
+    pub in_sequence: u64,
+    /// In pages here and there.
+    pub in_pages: u64,
+}
+
+/// Remembers what was written when.
+#[derive(Debug, Default)]
+pub struct Wear {
+    /// Oldest first.
+    looks: VecDeque<(Duration, Given)>,
+    latest: Option<(Duration, Given)>,
+}
+
+/// How it goes on, if it goes on as in the last hour.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    /// What the drive is given.
+    pub bytes_per_day: f64,
+    pub drive_writes_per_day: f64,
+    /// What the drive writes for each byte that it is given, estimated.
+    pub device_amplification: f64,
+    /// Until a new drive has written what it is rated for; endless if nothing is written.
+    pub life_seconds: f64,
+}
+
+impl Wear {
+    /// Takes what was written up to now. `uptime` is by a clock that nobody sets.
+    pub fn observe(&mut self, uptime: Duration, given: Given) {
+        if self.looks.back().is_none_or(|(last, _)| uptime.saturating_sub(*last) >= STEP) {
+            if self.looks.len() == LOOKS {
+                self.looks.pop_front();
+            }
+            self.looks.push_back((uptime, given));
+        }
+        self.latest = Some((uptime, given));
+    }
+
+    pub fn pace(&self, capacity: u64, rating: FlashRating) -> Pace {
+        let (in_sequence, in_pages) = self.per_day();
+        let bytes_per_day = in_sequence + in_pages;
+        let on_the_drive = in_sequence + in_pages * rating.page_amplification();
+        Pace {
+            bytes_per_day,
+            drive_writes_per_day: bytes_per_day / capacity as f64,
+            device_amplification: if bytes_per_day > 0.0 { on_the_drive / bytes_per_day } else { 1.0 },
+            life_seconds: rating.endurance.bytes(capacity) / on_the_drive * DAY_SECONDS,
+        }
+    }
+
+    /// Bytes a day, in sequence and in pages.
+    fn per_day(&self) -> (f64, f64) {
+        let (Some((then, before)), Some((now, given))) = (self.looks.front(), self.latest) else { return (0.0, 0.0) };
+        let seconds = now.saturating_sub(*then).as_secs_f64();
+        let rate = |now: u64, before: u64| match seconds {
+            0.0 => 0.0,
+            seconds => now.saturating_sub(before) as f64 / seconds * DAY_SECONDS,
+        };
+        (rate(given.in_sequence, before.in_sequence), rate(given.in_pages, before.in_pages))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CAPACITY: u64 = 1_000_000_000_000;
+
+    /// A wear after so many seconds of so many bytes a second.
+    fn after(seconds: u64, in_sequence: u64, in_pages: u64) -> Wear {
+        let mut wear = Wear::default();
+        for second in 0..=seconds {
+            let given = Given { in_sequence: in_sequence * second, in_pages: in_pages * second };
+            wear.observe(Duration::from_secs(second), given);
+        }
+        wear
+    }
+
+    fn is_near(found: f64, expected: f64) -> bool {
+        (found - expected).abs() <= expected.abs() * 1e-9
+    }
+
+    #[test]
+    fn the_pace_is_that_of_the_last_hour() {
+        let mut wear = after(7200, 1_000_000, 0);
+        let total = 7200 * 1_000_000;
+        let pace = |wear: &Wear| wear.pace(CAPACITY, FlashRating::default()).bytes_per_day;
+        assert!(is_near(pace(&wear), 86_400e6));
+        for second in 7201..=10_800 {
+            wear.observe(Duration::from_secs(second), Given { in_sequence: total, in_pages: 0 });
+        }
+        assert_eq!(pace(&wear), 0.0, "an hour in which nothing was written");
+        assert!(wear.looks.len() == LOOKS);
+        assert!(is_near(pace(&after(5, 1_000_000, 0)), 86_400e6), "soon after the start");
+        assert_eq!(pace(&Wear::default()), 0.0);
+    }
+
+    #[test]
+    fn pages_cost_the_drive_more_the_less_it_has_to_spare() {
+        let wear = after(100, 1000, 1000);
+        let amplification = |spare_percent| {
+            let rating = FlashRating { spare_percent, ..FlashRating::default() };
+            wear.pace(CAPACITY, rating).device_amplification
+        };
+        assert!(is_near(amplification(50.0), (1.0 + 1.5) / 2.0));
+        assert!(is_near(amplification(100.0), 1.0) && is_near(amplification(900.0), 1.0));
+        assert!(amplification(7.0) > amplification(28.0) && amplification(28.0) > amplification(50.0));
+    }
+
+    #[test]
+    fn a_life_is_what_the_rating_allows_at_this_pace() {
+        let in_sequence = after(100, CAPACITY / 86_400, 0);
+        let years = |wear: &Wear, endurance| {
+            let rating = FlashRating { endurance, spare_percent: 50.0 };
+            wear.pace(CAPACITY, rating).life_seconds / DAY_SECONDS / 365.0
+        };
+        let one = Endurance::DriveWritesPerDay(1.0);
+        assert!((years(&in_sequence, one) - 5.0).abs() < 0.01, "one drive write a day, rated for one");
+        assert!((years(&in_sequence, Endurance::TerabytesWritten(365.0)) - 1.0).abs() < 0.01);
+        let in_pages = after(100, 0, CAPACITY / 86_400);
+        assert!((years(&in_pages, one) - 5.0 / 1.5).abs() < 0.01);
+        assert_eq!(years(&Wear::default(), one), f64::INFINITY);
+    }
+}

@@ -1,0 +1,428 @@
+"""Flash as an operator sees it: what starts and what is refused, what is counted, what happens when the device fails."""
+
+import fcntl
+import itertools
+import json
+import os
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from harness import EBBTIDE, MEMCACHED, ROOT, USER, Server, free_port, open_to_others
+
+MIB = 1 << 20
+PATIENCE_SECONDS = 60
+LARGE, SMALL = 9000, 300
+GETS = "get get_aborted get_oom recache_from miss_from badcrc_from".split()
+
+
+def run(*words, user=USER):
+    words = [EBBTIDE, *user, "-p", free_port(), "-l", "127.0.0.1", *words]
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+
+
+def wait_for(condition, what):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.05)
+    return found
+
+
+def value_of(number, size):
+    return (b"%d." % number * size)[:size]
+
+
+def fill(server, large=2000, small=60000):
+    """More than its memory holds."""
+    with server.connect() as connection:
+        for numbers, size in ((range(large), LARGE), (range(large, large + small), SMALL)):
+            for number in numbers:
+                connection.send(b"set key%d 7 0 %d noreply\r\n%s\r\n" % (number, size, value_of(number, size)))
+                # What is evicted faster than the device takes it is dropped.
+                if number % 100 == 0:
+                    connection.ask(b"mn\r\n")
+                    time.sleep(0.005)
+        connection.ask(b"mn\r\n")
+
+
+def hits(server, numbers, size):
+    """How many of these are there; each with its value."""
+    found = 0
+    with server.connect() as connection:
+        for number in numbers:
+            answer = connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+            if answer != b"END\r\n":
+                assert answer == b"VALUE key%d 7 %d\r\n%s\r\nEND\r\n" % (number, size, value_of(number, size))
+                found += 1
+    return found
+
+
+def stats(server, topic=""):
+    with server.connect() as connection:
+        answer = connection.ask(f"stats {topic}".strip().encode() + b"\r\n", b"END\r\n").decode()
+    return dict(line.split(" ", 2)[1:] for line in answer.splitlines() if line.startswith("STAT "))
+
+
+def fetch(server, path):
+    with urllib.request.urlopen(f"http://{server.admin}{path}", timeout=20) as answer:
+        return answer.status, answer.read().decode()
+
+
+def flash_of(server):
+    return json.loads(fetch(server, "/api/overview")[1])["flash"]
+
+
+def with_flash(path, *flags):
+    admin = f"127.0.0.1:{free_port()}"
+    server = Server(EBBTIDE, "-m", "12", "--flash", f"{path}:128m", "--admin", admin, *flags)
+    server.admin = admin
+    return server
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    with with_flash(tmp_path_factory.mktemp("flash") / "file", "--flash-small-share", 50) as server:
+        fill(server)
+        yield server
+
+
+def test_what_memory_has_no_room_for_is_there(server):
+    before = stats(server)
+    assert hits(server, range(500), LARGE) > 350
+    assert hits(server, range(2000, 4000), SMALL) > 500
+    after = stats(server)
+    assert int(after["get_extstore"]) - int(before["get_extstore"]) > 700
+    assert int(after["recache_from_extstore"]) > int(before["recache_from_extstore"])
+    own = stats(server, "ebbtide")
+    assert int(own["flash_hits_large"]) > 300 and int(own["flash_hits_small"]) > 400
+    assert own["flash_health"] == "healthy"
+
+
+def test_the_counters_are_memcacheds_in_its_order(server, tmp_path):
+    with Server(MEMCACHED, "-m", "64", "-o", f"ext_path={tmp_path / 'flash'}:256m") as memcached:
+        theirs = [name for name in stats(memcached) if "extstore" in name]
+        settings = set(stats(memcached, "settings"))
+    assert [name for name in stats(server) if "extstore" in name] == theirs
+    assert len(theirs) == 25 and [f"{name}_extstore" for name in GETS] == theirs[:6]
+    page = (ROOT / "docs/compatibility.md").read_text().split("\n## Flash\n")[1]
+    assert set(re.findall(r"\w*extstore\w*", page)) == set(theirs)
+    shown = {name for name in stats(server, "settings") if name.startswith("ext_")}
+    assert shown <= settings
+    assert shown == {"ext_item_size", "ext_recache_rate", "ext_wbuf_size", "ext_drop_unread"}
+    with server.connect() as connection:
+        assert connection.ask(b"stats extstore\r\n") == b"END\r\n"
+
+
+def test_the_counters_are_of_what_was_done(server):
+    found = {name: int(value) for name, value in stats(server).items() if "extstore" in name}
+    assert found["extstore_limit_maxbytes"] == flash_of(server)["capacity_bytes"] > 120 * MIB
+    assert found["extstore_objects_written"] > 5000
+    assert found["extstore_bytes_written"] > 10 * MIB
+    assert 0 < found["extstore_bytes_used"] < found["extstore_limit_maxbytes"]
+    assert 0 < found["extstore_objects_used"] <= found["extstore_objects_written"]
+    assert found["extstore_pages_used"] > 0 and found["extstore_pages_free"] > 0
+    assert found["badcrc_from_extstore"] == 0
+
+
+def test_a_reset_is_of_the_gets(server):
+    hits(server, range(100), LARGE)
+    hits(server, range(10000, 10300), SMALL)
+    before = stats(server)
+    assert int(before["get_extstore"]) > 0
+    with server.connect() as connection:
+        assert connection.ask(b"stats reset\r\n") == b"RESET\r\n"
+    after = stats(server)
+    assert int(after["get_extstore"]) < int(before["get_extstore"])
+    assert int(after["recache_from_extstore"]) < int(before["recache_from_extstore"])
+    assert int(after["extstore_bytes_written"]) >= int(before["extstore_bytes_written"])
+
+
+def test_stats_fit_collectds_buffer_with_the_largest_numbers(server):
+    with server.connect() as connection:
+        answer = connection.ask(b"stats\r\n", b"END\r\n")
+    longest = re.sub(rb"(?<= )\d+(?=\r\n)", b"9" * 20, answer)
+    assert len(longest) < 4096
+
+
+def test_the_documentation_names_every_metric_of_flash_and_no_other(server):
+    page = (ROOT / "docs/flash.md").read_text()
+    documented = {}
+    for names, kind, labels in re.findall(r"^\| (`.*?`) \| (counter|gauge|histogram) \|(.*?)\| .* \|$", page, re.M):
+        for name in re.findall(r"`(\w+)`", names):
+            documented[name.removesuffix("_total")] = (kind, set(re.findall(r"`(\w+)`", labels)))
+    found = {}
+    for family in text_string_to_metric_families(fetch(server, "/metrics")[1]):
+        if family.name.startswith("ebbtide_flash"):
+            assert family.documentation
+            labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+            found[family.name] = (family.type, labels)
+    assert documented == found
+
+
+def test_the_metrics_agree_with_the_overview(server):
+    hits(server, range(100), LARGE)
+    flash = flash_of(server)
+    families = {family.name: family for family in text_string_to_metric_families(fetch(server, "/metrics")[1])}
+
+    def value(family, **labels):
+        return next(s.value for s in families[family].samples if s.labels == labels and not s.name.endswith("_created"))
+
+    # A second look is later than the first: the device may be at work.
+    later = flash_of(server)
+    for cause in flash["written_bytes"]:
+        written = value("ebbtide_flash_written_bytes", cause=cause)
+        assert flash["written_bytes"][cause] <= written <= later["written_bytes"][cause], cause
+    assert sum(flash["written_bytes"].values()) == flash["written_bytes_total"]
+    assert value("ebbtide_flash_hits", store="large") == flash["hits"]["large"] > 0
+    assert value("ebbtide_flash_hits", store="small") == flash["hits"]["small"]
+    assert value("ebbtide_flash_health", state="healthy") == 1
+    assert value("ebbtide_flash_health", state="failed") == 0
+    assert value("ebbtide_flash_projected_life_seconds") > 0
+    for reason, count in (flash["drops"] | flash["refusals"]).items():
+        family = "ebbtide_flash_drops" if reason in flash["drops"] else "ebbtide_flash_refusals"
+        assert value(family, reason=reason) >= count
+    for direction in ("read", "write"):
+        samples = [s for s in families["ebbtide_flash_transfer_duration_seconds"].samples if s.labels["direction"] == direction]
+        buckets = [(float(s.labels["le"]), s.value) for s in samples if s.name.endswith("_bucket")]
+        assert buckets == sorted(buckets) and [c for _, c in buckets] == sorted(c for _, c in buckets)
+        count = next(s.value for s in samples if s.name.endswith("_count"))
+        assert buckets[-1] == (float("inf"), count) and count > 0
+        latency = later["latency_us"][direction]
+        assert 0 < latency["p50"] <= latency["p99"] <= latency["p999"]
+
+
+def test_without_flash_nothing_is_told_of_it():
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "--admin", admin) as server:
+        server.admin = admin
+        assert not [name for name in stats(server) if "extstore" in name]
+        assert not [name for name in stats(server, "settings") if name.startswith("ext_")]
+        assert flash_of(server) is None
+        assert "ebbtide_flash" not in fetch(server, "/metrics")[1]
+
+
+def life_days(path, *flags):
+    with with_flash(path, *flags) as server:
+        fill(server, small=0)
+        wear = wait_for(lambda: (wear := flash_of(server)["wear"])["drive_writes_per_day"] > 0 and wear, "something written")
+        return wear["life_days"] * wear["bytes_per_day"] * wear["device_write_amplification"] / 128 / MIB
+
+
+def test_the_life_is_that_of_the_drive_that_was_named(tmp_path):
+    default = life_days(tmp_path / "file")
+    assert default == pytest.approx(5 * 365, rel=0.05)
+    assert life_days(tmp_path / "file", "--flash-endurance", "3dwpd") == pytest.approx(3 * default, rel=0.01)
+    assert life_days(tmp_path / "file", "--flash-endurance", "1tbw") == pytest.approx(1e12 / (128 * MIB), rel=0.01)
+
+
+def test_the_room_to_spare_counts(tmp_path):
+    seen = []
+    for spare in (7, 100):
+        with with_flash(tmp_path / "file", "--flash-spare", spare, "--flash-small-share", 20) as server:
+            fill(server, large=0)
+            pages = lambda: flash_of(server)["written_bytes"]["small_pages"] > 0  # noqa: E731
+            wait_for(pages, "pages of small objects")
+            seen.append(wait_for(lambda: flash_of(server)["wear"]["device_write_amplification"], "a factor"))
+    wait_for(lambda: seen[1] == 1, "that with a drive half empty nothing is written twice")
+
+
+@pytest.mark.parametrize(
+    "flags, reason",
+    [
+        (["--flash-admission", "probability:0"], "policy"),
+        (["--flash-admission", "reject-first:1:1m"], "policy"),
+        (["--flash-admission", "history:100k:100000"], "policy"),
+        (["--flash-least-ttl", "100000"], "expires_soon"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else value,
+)
+def test_admission_refuses_what_it_is_to(tmp_path, flags, reason):
+    with with_flash(tmp_path / "file", *flags) as server:
+        with server.connect() as connection:
+            for number in range(3000):
+                value = value_of(number, LARGE)
+                connection.send(b"set key%d 0 1000 %d noreply\r\n%s\r\n" % (number, LARGE, value))
+            connection.ask(b"mn\r\n")
+        flash = wait_for(lambda: (flash := flash_of(server))["refusals"][reason] > 1000 and flash, "refusals")
+        assert flash["inserted_total"] == 0
+        others = [count for other, count in flash["refusals"].items() if other != reason]
+        assert others == [0, 0]
+
+
+def test_the_share_of_small_objects_moves_the_boundary(tmp_path):
+    regions = []
+    for percent in (10, 90):
+        with with_flash(tmp_path / "file", "--flash-small-share", percent) as server:
+            found = stats(server)
+            size = int(stats(server, "settings")["ext_wbuf_size"])
+            regions.append((int(found["extstore_pages_free"]) + int(found["extstore_pages_used"])) * size)
+    assert regions[0] > 100 * MIB and regions[1] < 20 * MIB
+
+
+@pytest.mark.parametrize("spelling", ["--flash", "-o"])
+def test_several_paths_are_one(tmp_path, spelling):
+    names = [tmp_path / "one", tmp_path / "two"]
+    flags = [word for name in names for word in ("--flash", f"{name}:64m")]
+    if spelling == "-o":
+        flags = ["-o", ",".join(f"ext_path={name}:64M" for name in names) + ",ext_threads=2,ext_page_size=8"]
+    with Server(EBBTIDE, "-m", "12", *flags) as server:
+        assert int(stats(server)["extstore_limit_maxbytes"]) > 90 * MIB
+        assert [name.stat().st_size for name in names] == [64 * MIB, 64 * MIB]
+        warnings = [line for line in server.messages().splitlines() if "ignored" in line]
+        assert len(warnings) == (spelling == "-o")
+
+
+def named(place):
+    """Bad paths by what is wrong with them: path, size, and what the message must say."""
+    (place / "other").write_bytes(b"precious" * 4096)
+    (place / "closed").mkdir()
+    (place / "read-only").touch(0o400)
+    (place / "closed").chmod(0o500)
+    free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
+    return {
+        "no folder": (place / "absent/flash", "64m", "its directory does not exist"),
+        "a directory": (place, "64m", "is a directory"),
+        "no file": ("/dev/null", "64m", "neither a file nor a block device"),
+        "too small": (place / "flash", "1m", "needs 4194304 at least"),
+        "not ours": (place / "other", "64m", "holds what is not ours"),
+        "full": (place / "flash", str(free + 64 * MIB), "bytes more, but its filesystem has"),
+        "too much for the memory": (place / "flash", "20g", "raise that to"),
+        "read-only": (place / "read-only", "64m", "cannot be opened for writing"),
+        "a folder that is not to be written": (place / "closed/flash", "64m", "cannot be opened for writing"),
+    }
+
+
+BAD = """no folder|a directory|no file|too small|not ours|full|too much for the memory|read-only|a folder that is not to be
+written""".replace("\n", " ").split("|")
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_a_bad_path_is_refused_and_nothing_is_changed(tmp_path, kind):
+    path, size, part = named(tmp_path)[kind]
+    user = USER
+    if kind in ("read-only", "a folder that is not to be written") and os.getuid() == 0:
+        # Root may write everything.
+        user = ["-u", "nobody"]
+        open_to_others(tmp_path)
+        for name in ("read-only", "closed"):
+            os.chown(tmp_path / name, 65534, 65534)
+    before = sorted((path, path.stat().st_size) for path in tmp_path.rglob("*") if path.is_file())
+    for flags in (["--flash", f"{path}:{size}"], ["--check", "--flash", f"{path}:{size}"]):
+        done = run(*flags, user=user)
+        assert done.returncode == 64, done.stderr
+        line = done.stderr.strip().splitlines()[-1]
+        assert part in line
+        assert str(path) in line or kind == "too much for the memory"
+    assert sorted((path, path.stat().st_size) for path in tmp_path.rglob("*") if path.is_file()) == before
+
+
+@pytest.mark.parametrize(
+    "flags, code, part",
+    [
+        (["--flash", "/mnt/e"], 1, "give a path and a size"),
+        (["--flash", "/mnt/e:5x"], 64, "--flash 5x"),
+        (["-o", "ext_path=/mnt/e"], 1, "must supply size to ext_path"),
+        (["-o", "ext_path=/mnt/e:64m:low"], 1, "Unknown extstore bucket: low"),
+        (["-o", "ext_path=/mnt/e:64"], 1, "no unit"),
+        (["-o", "ext_threads=0"], 64, "from 1 to 256"),
+        (["--flash-admission", "some"], 64, "reject-first"),
+        (["--flash", "/tmp/x:64m", "--flash-admission", "probability:2"], 64, "can be 0 to 1"),
+        (["--flash-endurance", "long"], 64, "600tbw"),
+        (["--flash-small-share", "100"], 64, "from 1 to 99"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_flags_are_refused(flags, code, part):
+    done = run(*flags)
+    assert done.returncode == code, done.stderr
+    assert part in done.stderr and len(done.stderr.strip().splitlines()) <= 2
+
+
+def test_a_path_in_use_is_refused_and_may_be_checked(tmp_path):
+    flags = ["-m", "12", "--flash", f"{tmp_path / 'flash'}:64m"]
+    with Server(EBBTIDE, *flags):
+        done = run(*flags)
+        assert done.returncode == 64 and "is in use" in done.stderr and str(tmp_path / "flash") in done.stderr
+        twice = run(*flags, "--flash", f"{tmp_path / 'other'}:64m", "-o", f"ext_path={tmp_path / 'other'}:64m")
+        assert twice.returncode == 64 and "is in use" in twice.stderr
+        assert not (tmp_path / "other").exists()
+        assert run("--check", *flags).returncode == 0
+
+
+def test_a_check_touches_nothing_and_tells_what_flash_takes(tmp_path):
+    flags = ["-m", "16", "--flash", f"{tmp_path / 'flash'}:64m"]
+    report = run("--check", *flags).stdout
+    assert not (tmp_path / "flash").exists()
+    lines = dict(line.split(None, 1) for line in report.splitlines())
+    assert lines["flash"] == f"64 MiB of {tmp_path / 'flash'}"
+    assert lines["memory"].startswith("16 MiB")
+    with Server(EBBTIDE, *flags) as server:
+        assert f"segments         {stats(server, 'ebbtide')['segments_total']} of" in report
+        assert stats(server)["limit_maxbytes"] == str(16 * MIB)
+
+
+def test_flags_of_flash_without_any_are_warned_of():
+    with Server(EBBTIDE, "--flash-least-ttl", "5") as server:
+        assert "--flash-least-ttl changes nothing without flash" in server.messages()
+
+
+@pytest.mark.skipif(not os.path.isdir("/dev/shm"), reason="no filesystem in memory")
+def test_what_works_in_a_lesser_way_is_said_at_the_start():
+    path = f"/dev/shm/ebbtide-test-{os.getpid()}"
+    try:
+        with Server(EBBTIDE, "-m", "12", "--flash", f"{path}:64m") as server:
+            direct = takes_direct(path)
+            assert ("no direct I/O" in server.messages()) != direct
+            assert path in server.messages() or direct
+            fill(server, large=1000, small=0)
+            assert hits(server, range(300), LARGE) > 100
+    finally:
+        os.unlink(path)
+
+
+def takes_direct(path):
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_DIRECT))
+        return True
+    except OSError:
+        return False
+
+
+def test_a_device_that_fails_is_told_of_and_memory_goes_on():
+    # A file in memory, which can be made to refuse everything.
+    file = os.memfd_create("flash", os.MFD_ALLOW_SEALING)
+    with with_flash(f"/proc/{os.getpid()}/fd/{file}") as server:
+        fill(server, large=6000, small=0)
+        assert fetch(server, "/healthz") == (200, "ok\n")
+        assert hits(server, range(100), LARGE) > 50
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
+        os.truncate(file, 0)
+        with server.connect() as connection:
+            # A region that cannot be read is not used any more: each get is of another one. The device has failed when most
+            # of ten seconds' transfers have; what went well before is to be forgotten first.
+            numbers = itertools.cycle(range(200, 5000, 8))
+
+            def failed():
+                time.sleep(0.3)
+                for _ in range(10):
+                    answer = connection.ask(b"get key%d\r\n" % next(numbers), b"END\r\n")
+                    assert answer.endswith(b"END\r\n")
+                return flash_of(server)["health"] == "failed"
+
+            wait_for(failed, "that the device has failed")
+            status, text = fetch(server, "/healthz")
+            assert status == 200 and text.startswith("degraded: the device of flash has failed")
+            assert fetch(server, "/readyz") == (200, "ok\n")
+            assert connection.ask(b"set fresh 0 0 5\r\nvalue\r\n") == b"STORED\r\n"
+            assert connection.ask(b"get fresh\r\n", b"END\r\n") == b"VALUE fresh 0 5\r\nvalue\r\nEND\r\n"
+        assert stats(server, "ebbtide")["flash_health"] == "failed"
+        assert 'ebbtide_flash_health{state="failed"} 1' in fetch(server, "/metrics")[1]
+        events = lambda: json.loads(fetch(server, "/api/overview")[1])["events"]  # noqa: E731
+        wait_for(lambda: any("has failed" in event["reason"] for event in events()), "an event")
+    os.close(file)
