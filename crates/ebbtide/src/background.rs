@@ -1,7 +1,7 @@
 //! The thread of a cache, which refreshes the coarse time and does the maintenance. Those of flash are in `hybrid`.
 //!
 //! It wakes every few milliseconds, and at once when a writer sees that free segments run low. Between slices of work it
-//! gives its core away, so that no request waits for a merge. It holds the cache weakly: it ends when the cache does.
+//! gives its core away, so that no request waits for a merge; and it lets flash take what was evicted, unless writers wait. It holds the cache weakly: it ends when the cache does.
 
 use crate::cache::Shared;
 use ebbtide_store::Progress;
@@ -62,7 +62,10 @@ fn maintain(weak: &Weak<Shared>) {
                 hybrid.note_time(shared.time.tick());
             }
             while shared.store.maintain(&participant, shared.time.tick()) == Progress::Working {
-                thread::yield_now();
+                match &shared.hybrid {
+                    Some(hybrid) => hybrid.wait_for_room(|| shared.store.is_out_of_room()),
+                    None => thread::yield_now(),
+                }
             }
         }
         thread::park_timeout(TICK);

@@ -20,6 +20,8 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Cache {
     pub(crate) shared: Arc<Shared>,
+    /// Whether operations wait for flash.
+    pub(crate) waits: bool,
 }
 
 /// What all clones share.
@@ -88,8 +90,8 @@ impl Cache {
         let now_ms = shared.time.coarse_ms();
         let item = shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms);
         match (self.lookup(item), &shared.hybrid) {
-            (Lookup::Miss, Some(hybrid)) => self.get_below(hybrid, key),
-            (hit, Some(hybrid)) => {
+            (Lookup::Miss, Some(hybrid)) if self.waits => self.get_below(hybrid, key),
+            (hit @ Lookup::Hit(_), Some(hybrid)) => {
                 hybrid.note_hit(key);
                 hit
             }
@@ -123,16 +125,30 @@ impl Cache {
     }
 
     /// As `get_batch`, until `answer` breaks: the keys behind are not looked up, which would count as a use.
-    pub fn get_batch_while<'a>(&'a self, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>) {
-        let shared = &*self.shared;
-        if shared.hybrid.is_some() {
-            // What waits for a device must hold nothing meanwhile.
-            let _ = keys.iter().enumerate().try_for_each(|(i, key)| answer(i, self.get(key)));
-            return;
+    #[inline]
+    pub fn get_batch_while<'a>(&'a self, keys: &[&[u8]], answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>) {
+        match &self.shared.hybrid {
+            Some(hybrid) if self.waits => self.get_batch_below(hybrid, keys, answer),
+            _ => self.get_batch_in_memory(keys, answer),
         }
+    }
+
+    #[inline]
+    pub(crate) fn get_batch_in_memory<'a>(
+        &'a self,
+        keys: &[&[u8]],
+        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
+    ) {
+        let shared = &*self.shared;
         let now_ms = shared.time.coarse_ms();
         let participant = shared.participant();
-        shared.store.get_batch(&participant, keys, now_ms, |i, item| answer(i, self.lookup(item)));
+        shared.store.get_batch(&participant, keys, now_ms, |i, item| {
+            let lookup = self.lookup(item);
+            if let (Some(hybrid), Lookup::Hit(_)) = (&shared.hybrid, &lookup) {
+                hybrid.note_hit(keys[i]);
+            }
+            answer(i, lookup)
+        });
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -159,7 +175,7 @@ impl Cache {
             return Changed::Absent;
         }
         let store = &self.shared.store;
-        self.shared.bring_up_if_below(key);
+        self.shared.bring_up_if_below(self.waits, key);
         store.delete_if(&self.shared.participant(), key, store.hash(key), token, self.shared.time.now_ms())
     }
 
@@ -201,7 +217,7 @@ impl Cache {
     /// As `increment`.
     pub fn count(&self, key: &[u8], count: &Count) -> Result<Changed<Number>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(key);
+        shared.bring_up_if_below(self.waits, key);
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
         shared.with_room(&participant, |now_ms| shared.store.change_number(&participant, target, count, now_ms))
@@ -213,7 +229,7 @@ impl Cache {
     /// `OutOfMemory`.
     pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(key);
+        shared.bring_up_if_below(self.waits, key);
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         shared.with_room(&participant, |now_ms| shared.store.touch(&participant, key, hash, ttl, now_ms))
@@ -225,7 +241,7 @@ impl Cache {
     /// As `touch`.
     pub fn get_and_touch(&self, key: &[u8], ttl: Ttl) -> Result<Lookup<'_>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(key);
+        shared.bring_up_if_below(self.waits, key);
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         let item = shared
@@ -402,7 +418,7 @@ impl Insert<'_> {
         }
         let shared = &*cache.shared;
         if mode != Mode::Set {
-            shared.bring_up_if_below(key);
+            shared.bring_up_if_below(cache.waits, key);
         }
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };

@@ -11,10 +11,12 @@
 use crate::background::{Bell, TICK};
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
+use crate::fetch::Fetches;
 use crate::item::Lookup;
 use crate::time::Clock;
 use ebbtide_flash::{Found, Key, Object, Tier, TierStats, Token};
 use ebbtide_store::{Below, Item, Mode, Stored, Ttl, Write};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -28,6 +30,9 @@ const UPKEEP_SHARE: u64 = 64;
 /// How long the end of a cache waits for threads that a device may keep, and how often it looks.
 const END_MOST: Duration = Duration::from_secs(5);
 const END_STEP: Duration = Duration::from_micros(200);
+/// How long evictions wait for room on flash at most, and how often they look.
+const ROOM_MOST: Duration = Duration::from_millis(20);
+const ROOM_STEP: Duration = Duration::from_micros(100);
 /// The longest key on flash.
 const KEY_BYTES_MOST: usize = 250;
 
@@ -49,7 +54,8 @@ pub struct FlashStats {
 pub(crate) type Opened = (Arc<Tier>, Vec<String>);
 
 pub(crate) struct Hybrid {
-    tier: Arc<Tier>,
+    pub(crate) tier: Arc<Tier>,
+    pub(crate) fetches: Fetches,
     notices: Vec<String>,
     /// Whether the tier is to know of gets that memory answers.
     wants_hits: bool,
@@ -90,6 +96,7 @@ impl Hybrid {
         Arc::new(Self {
             wants_hits: tier.wants_requests(),
             tier,
+            fetches: Fetches::new(memory_bytes),
             notices,
             memory_bytes,
             epoch_seconds: unix_seconds.saturating_sub(store_now_ms / 1000),
@@ -129,15 +136,30 @@ impl Hybrid {
         }
     }
 
-    /// Tells the upkeep the time.
+    /// Tells the upkeep the time, and those who have fetched something from a device that has failed meanwhile that they have
+    /// missed. Does not wait for the device, as the upkeep may.
     pub fn note_time(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
+        if self.tier.has_failed(self.seconds(now_ms)) {
+            self.give_fetches_up();
+        }
     }
 
     /// The upkeep of the tier; waits for the device.
     pub fn maintain(&self, now_ms: u64) {
         let _maintaining = self.maintaining.lock().expect("the upkeep of flash has panicked");
         self.tier.maintain(self.seconds(now_ms));
+    }
+
+    /// Waits until flash has room for more, a little while at most, and not if evictions are urgent: then what flash has no room
+    /// for is lost.
+    pub fn wait_for_room(&self, is_urgent: impl Fn() -> bool) {
+        thread::yield_now();
+        let deadline = Instant::now() + ROOM_MOST;
+        while !self.tier.has_room() && !is_urgent() && Instant::now() < deadline {
+            self.bell.ring();
+            thread::sleep(ROOM_STEP);
+        }
     }
 
     /// An object was demoted: sees to the upkeep. With a manual clock the device is waited for here, so that nothing is lost because it
@@ -171,6 +193,13 @@ impl Hybrid {
         (self.memory_bytes, self.tier.memory_bytes())
     }
 
+    /// Whether flash may have a key that was requested and that memory has not.
+    pub(crate) fn may_have(&self, key: &[u8]) -> bool {
+        let hash = Key::new(key).hash;
+        self.tier.requested(hash, false);
+        self.tier.could_exist(hash)
+    }
+
     /// Asserts every invariant of the tier.
     pub fn verify(&self) {
         let _quiet = self.maintaining.lock().expect("the upkeep of flash has panicked");
@@ -189,7 +218,7 @@ impl Hybrid {
     }
 
     /// The store's time in the seconds of flash.
-    fn seconds(&self, store_ms: u64) -> u32 {
+    pub(crate) fn seconds(&self, store_ms: u64) -> u32 {
         u32::try_from(self.epoch_seconds + store_ms / 1000).unwrap_or(u32::MAX)
     }
 }
@@ -259,18 +288,23 @@ impl Below for Flash {
 }
 
 impl Shared {
-    /// Brings an entry up from flash that the store does not have; waits for the device. Whether it is worth to look for it in
-    /// the store again.
-    fn bring_up(&self, hybrid: &Hybrid, key: &[u8]) -> bool {
-        let now = hybrid.seconds(self.time.now_ms());
-        let named = Key::new(key);
-        hybrid.tier.requested(named.hash, false);
-        hybrid.tier.get(named, now).is_some_and(|found| {
-            let is_there = self.promote(hybrid, key, &found).is_ok();
-            let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
-            counter.fetch_add(1, Ordering::Relaxed);
-            is_there
-        })
+    /// Brings entries up from flash that the store does not have, at least the first; waits for the device. Whether it is worth to
+    /// look for that one in the store again.
+    pub(crate) fn bring_up(&self, hybrid: &Arc<Hybrid>, keys: &[&[u8]]) -> bool {
+        let mut found_first = false;
+        hybrid.fetch_and_wait(keys, hybrid.seconds(self.time.now_ms()), |number, found| {
+            let is_there = self.promote_counted(hybrid, keys[number], found);
+            found_first |= is_there && number == 0;
+        });
+        found_first
+    }
+
+    /// Whether it is worth to look for the key in the store again.
+    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, key: &[u8], found: &Found) -> bool {
+        let is_there = self.promote(hybrid, key, found).is_ok();
+        let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+        is_there
     }
 
     fn promote(&self, hybrid: &Hybrid, key: &[u8], found: &Found) -> Result<Stored, Error> {
@@ -284,19 +318,25 @@ impl Shared {
         written.map(|written| written.stored)
     }
 
-    /// Before an operation that depends on a present value: brings it up from flash if it may be there and nowhere else.
+    /// Before an operation of a cache that waits for flash, and that depends on a present value: brings it up if it may be on flash
+    /// and nowhere else.
     #[inline]
-    pub(crate) fn bring_up_if_below(&self, key: &[u8]) {
+    pub(crate) fn bring_up_if_below(&self, waits: bool, key: &[u8]) {
         if let Some(hybrid) = &self.hybrid
+            && waits
             && hybrid.tier.could_exist(Key::new(key).hash)
             && self.store.peek(&self.participant(), key, self.store.hash(key), self.time.now_ms()).is_none()
         {
-            self.bring_up(hybrid, key);
+            self.bring_up(hybrid, &[key]);
         }
     }
 }
 
 impl Cache {
+    pub fn has_flash(&self) -> bool {
+        self.shared.hybrid.is_some()
+    }
+
     /// What the flash of this cache did; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashStats> {
         self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats())
@@ -304,10 +344,10 @@ impl Cache {
 
     /// A get that has missed in the store.
     #[cold]
-    pub(crate) fn get_below<'a>(&'a self, hybrid: &Hybrid, key: &[u8]) -> Lookup<'a> {
+    pub(crate) fn get_below<'a>(&'a self, hybrid: &Arc<Hybrid>, key: &[u8]) -> Lookup<'a> {
         let shared = &*self.shared;
         for _ in 0..LOOKS {
-            if !shared.bring_up(hybrid, key) {
+            if !hybrid.may_have(key) || !shared.bring_up(hybrid, &[key]) {
                 return Lookup::Miss;
             }
             let now_ms = shared.time.coarse_ms();
@@ -317,6 +357,34 @@ impl Cache {
             }
         }
         Lookup::Miss
+    }
+
+    /// A batch of gets. All that only flash has is read at once; between the reads nothing is held.
+    #[cold]
+    pub(crate) fn get_batch_below<'a>(
+        &'a self,
+        hybrid: &Arc<Hybrid>,
+        keys: &[&[u8]],
+        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
+    ) {
+        let mut from = 0;
+        // The first key was looked for on flash: memory decides.
+        let mut settled = false;
+        loop {
+            let mut missing = None;
+            self.get_batch_in_memory(&keys[from..], |i, lookup| {
+                let is_settled = std::mem::take(&mut settled);
+                if !lookup.is_hit() && !is_settled && hybrid.may_have(keys[from + i]) {
+                    missing = Some(from + i);
+                    return ControlFlow::Break(());
+                }
+                answer(from + i, lookup)
+            });
+            let Some(index) = missing else { return };
+            self.shared.bring_up(hybrid, &keys[index..]);
+            settled = true;
+            from = index;
+        }
     }
 }
 
@@ -329,6 +397,15 @@ mod tests {
     fn build(folder: &std::path::Path) -> Cache {
         let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
         builder.flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap()
+    }
+
+    fn find(hybrid: &Arc<Hybrid>, key: &[u8]) -> Found {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        match hybrid.tier.lookup(Key::new(key), 2, Box::new(move |found| sender.send(found).unwrap())) {
+            ebbtide_flash::Lookup::Absent => panic!("it was just inserted"),
+            ebbtide_flash::Lookup::Found(found) => found,
+            ebbtide_flash::Lookup::Reading => receiver.recv().unwrap().unwrap(),
+        }
     }
 
     #[test]
@@ -345,7 +422,7 @@ mod tests {
                 hybrid.tier.insert(&object, 2).unwrap();
             };
             evict(&vec![1; bytes]);
-            let found = hybrid.tier.get(key, 2).unwrap();
+            let found = find(hybrid, key.bytes);
             leave();
             evict(&vec![2; bytes]);
             assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(Stored::NotStored));
@@ -356,24 +433,21 @@ mod tests {
 
     #[test]
     fn what_was_found_in_time_and_comes_up_late_ends_when_it_had_to() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = build(folder.path());
-        let shared = &*cache.shared;
-        let hybrid = shared.hybrid.as_ref().unwrap();
-        let tier = &hybrid.tier;
-        let key = Key::new(b"key");
-        let object = Object { key, value: &[b"value"], client_flags: 7, attributes: 0, expiry: 100 };
-        tier.insert(&object, 2).unwrap();
-        let found = tier.get(key, 2).unwrap();
-        cache.maintain(Duration::from_secs(97));
-        assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(Stored::Stored));
-        assert_eq!(cache.peek(b"key").hit().unwrap().ttl(), Some(Duration::from_secs(2)));
-        cache.maintain(Duration::from_secs(99));
-        assert!(!cache.get(b"key").is_hit(), "it has expired");
-        cache.delete(b"key");
-        tier.insert(&object, 2).unwrap();
-        let found = tier.get(key, 2).unwrap();
-        assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(Stored::NotStored));
-        assert!(!cache.get(b"key").is_hit(), "it had expired");
+        for (late, stored) in [(97, Stored::Stored), (99, Stored::NotStored)] {
+            let folder = tempfile::tempdir().unwrap();
+            let cache = build(folder.path());
+            let shared = &*cache.shared;
+            let hybrid = shared.hybrid.as_ref().unwrap();
+            let key = Key::new(b"key");
+            let object = Object { key, value: &[b"value"], client_flags: 7, attributes: 0, expiry: 100 };
+            hybrid.tier.insert(&object, 2).unwrap();
+            let found = find(hybrid, key.bytes);
+            cache.maintain(Duration::from_secs(late));
+            assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(stored));
+            let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
+            assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
+            cache.maintain(Duration::from_secs(99));
+            assert!(!cache.get(b"key").is_hit(), "it has expired");
+        }
     }
 }

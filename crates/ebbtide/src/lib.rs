@@ -23,6 +23,7 @@ mod builder;
 mod byte_size;
 mod cache;
 mod error;
+mod fetch;
 mod hybrid;
 mod item;
 mod removal;
@@ -49,6 +50,7 @@ pub use ebbtide_store::{
     UnknownPolicy, Visit, Written,
 };
 pub use error::Error;
+pub use fetch::{Fetch, Fetched, Landing, WhenBusy};
 pub use hybrid::FlashStats;
 pub use item::{Handle, Item, Lookup};
 pub use removal::{Cause, Removal};

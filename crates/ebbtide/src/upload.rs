@@ -8,6 +8,8 @@ use std::sync::Arc;
 /// A value under way, straight into segments that nobody sees before [`Upload::finish`]. Dropping it undoes it.
 pub struct Upload {
     shared: Arc<Shared>,
+    /// Whether it waits for flash.
+    waits: bool,
     key: Box<[u8]>,
     hash: u64,
     ttl: Ttl,
@@ -43,7 +45,7 @@ impl Cache {
         match value {
             Ok(value) => {
                 let shared = Arc::clone(shared);
-                Ok(Upload { shared, key: key.into(), hash, ttl, mode, flags, token: None, value })
+                Ok(Upload { shared, waits: self.waits, key: key.into(), hash, ttl, mode, flags, token: None, value })
             }
             Err(error) => {
                 if mode == Mode::Set {
@@ -98,7 +100,7 @@ impl Upload {
     /// As `write`.
     pub fn finish_with_token(mut self) -> Result<Written, Error> {
         if self.mode != Mode::Set {
-            self.shared.bring_up_if_below(&self.key);
+            self.shared.bring_up_if_below(self.waits, &self.key);
         }
         let participant = self.shared.participant();
         let (ttl, mode, token) = (self.ttl, self.mode, self.token);

@@ -6,17 +6,18 @@
 //! ```
 //! The read buffer and the output buffer are the worker's and serve one connection at a time. A connection owns
 //! memory only for what is unfinished: the bytes of an incomplete command, a value that is being received, and output
-//! that its client does not take. While there is such output nothing is read or executed for it.
+//! that its client does not take. While there is such output, or something is read from flash for it, nothing is read or
+//! executed for it.
 
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::execute::Executor;
+use crate::execute::{Executor, Pending};
 use crate::listen::Stream;
 use crate::output::Output;
 use crate::session::{Session, Stopped};
-use crate::shared::{Arrival, ConnectionInfo, ConnectionState};
+use crate::shared::{Arrival, ConnectionInfo, ConnectionState, Place};
 use crate::watch::Watch;
 
 /// Bytes per read.
@@ -39,6 +40,9 @@ pub struct Connection {
     pub id: usize,
     pub info: Arc<ConnectionInfo>,
     session: Session,
+    place: Place,
+    /// What it has fetched from flash.
+    fetched: Pending,
     /// What has arrived and was not consumed.
     pending: Vec<u8>,
     /// `pending` may hold complete commands.
@@ -69,8 +73,11 @@ pub enum Driven {
 }
 
 impl Connection {
-    pub fn new(arrival: Arrival) -> Self {
+    /// `index`: where its worker has it.
+    pub fn new(arrival: Arrival, index: usize) -> Self {
         Self {
+            place: Place { index, id: arrival.id },
+            fetched: Pending::default(),
             stream: arrival.stream,
             id: arrival.id,
             info: arrival.info,
@@ -92,6 +99,11 @@ impl Connection {
         self.session.watch()
     }
 
+    /// Whether it waits for flash.
+    pub fn is_parked(&self) -> bool {
+        self.fetched.is_parked()
+    }
+
     /// `reads_on`: even a short read is not to be taken for the last one.
     pub fn set_readable(&mut self, reads_on: bool) {
         self.readable = true;
@@ -100,16 +112,20 @@ impl Connection {
 
     /// Sends what is pending, executes what was read, and reads no more. True if all is sent.
     pub fn drain(&mut self, executor: &Executor, buffers: &mut Buffers) -> io::Result<bool> {
-        executor.serve(self.id);
         while self.send_pending(executor)? {
+            if !self.fetched.arrive() {
+                return Ok(false);
+            }
             if !std::mem::take(&mut self.unprocessed) || self.closing {
                 return Ok(true);
             }
+            executor.serve(self.place, &mut self.fetched);
             let progress = self.session.process(executor, &self.pending, &mut buffers.output);
+            executor.leave(&mut self.fetched);
             self.pending.drain(..progress.consumed);
             self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
             // A dump may go on for long: it is broken off.
-            self.unprocessed = progress.stopped == Stopped::Full;
+            self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Below);
             self.send(executor, &mut buffers.output)?;
         }
         Ok(false)
@@ -128,12 +144,14 @@ impl Connection {
         if self.closing {
             return Ok(Driven::Close);
         }
+        if !self.fetched.arrive() {
+            return Ok(Driven::Wait);
+        }
         let mut have = self.pending.len();
         buffers.input[..have].copy_from_slice(&self.pending);
         self.pending = Vec::new();
         // There may be something to tell, though nothing has arrived.
         self.unprocessed |= self.session.watch().is_some();
-        executor.serve(self.id);
         let mut requests = 0;
         loop {
             if !std::mem::take(&mut self.unprocessed) {
@@ -148,18 +166,23 @@ impl Connection {
                 }
             }
             let input = &buffers.input[..have];
+            executor.serve(self.place, &mut self.fetched);
             let progress = self.session.process(executor, input, &mut buffers.output);
+            executor.leave(&mut self.fetched);
             self.active |= progress.requests > 0 || self.session.is_receiving();
             buffers.input.copy_within(progress.consumed..have, 0);
             have -= progress.consumed;
             self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
             self.refused = progress.stopped == Stopped::Refused;
-            self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Turn);
+            self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Turn | Stopped::Below);
             if !self.send(executor, &mut buffers.output)? {
                 break self.park(buffers, have, Driven::Wait);
             }
             if self.closing {
                 break Ok(Driven::Close);
+            }
+            if self.is_parked() {
+                break self.park(buffers, have, Driven::Wait);
             }
             // A read without a complete request, as of a large value, counts as well.
             requests += progress.requests.max(1);
@@ -235,6 +258,7 @@ impl Connection {
         }
         let state = match () {
             () if self.output.is_some() => ConnectionState::Drain,
+            () if self.is_parked() => ConnectionState::Flash,
             () if self.session.is_receiving() => ConnectionState::Value,
             () => ConnectionState::Command,
         };

@@ -117,6 +117,7 @@ pub enum ConnectionState {
     Command,
     Value,
     Drain,
+    Flash,
 }
 
 impl ConnectionInfo {
@@ -124,6 +125,7 @@ impl ConnectionInfo {
         match self.state.load(Ordering::Relaxed) {
             state if state == ConnectionState::Value as u8 => "conn_nread",
             state if state == ConnectionState::Drain as u8 => "conn_mwrite",
+            state if state == ConnectionState::Flash as u8 => "conn_io_queue",
             _ => "conn_read",
         }
     }
@@ -136,14 +138,33 @@ pub struct Arrival {
     pub info: Arc<ConnectionInfo>,
 }
 
-/// How the acceptor talks to a worker.
+/// Where a worker has a connection, and the connection's number: another may be there by the time that it is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub index: usize,
+    pub id: usize,
+}
+
+/// How others talk to a worker: the acceptor, and whoever has read flash for it.
 pub struct Inbox {
     pub arrivals: Mutex<VecDeque<Arrival>>,
+    /// Connections for which all reads of flash have landed.
+    pub landed: Mutex<Vec<Place>>,
     pub waker: mio::Waker,
 }
 
 impl Inbox {
     pub fn new(waker: mio::Waker) -> Self {
-        Self { arrivals: Mutex::default(), waker }
+        Self { arrivals: Mutex::default(), landed: Mutex::default(), waker }
+    }
+
+    /// All reads for a connection have landed.
+    pub fn land(&self, place: Place) {
+        let mut landed = lock(&self.landed);
+        landed.push(place);
+        // Whoever put the first one there has woken the worker, which takes all.
+        if landed.len() == 1 {
+            self.waker.wake().expect("an event counter takes one more event");
+        }
     }
 }

@@ -43,7 +43,7 @@ impl Worker {
     pub fn new(poll: Poll, shared: Arc<Shared>, inbox: Arc<Inbox>, index: usize, samples: bool) -> Self {
         Self {
             poll,
-            executor: Executor::new(Arc::clone(&shared), index, samples),
+            executor: Executor::new(Arc::clone(&shared), Arc::clone(&inbox), index, samples),
             shared,
             inbox,
             connections: Slab::new(),
@@ -104,7 +104,21 @@ impl Worker {
         }
         if woken {
             self.take_arrivals();
+            self.queue_landed();
             self.queue_watchers();
+        }
+    }
+
+    /// Connections that have waited for flash go on.
+    fn queue_landed(&mut self) {
+        for place in std::mem::take(&mut *lock(&self.inbox.landed)) {
+            if let Some(connection) = self.connections.get_mut(place.index)
+                && connection.id == place.id
+                && !connection.queued
+            {
+                connection.queued = true;
+                self.queue.push(place.index);
+            }
         }
     }
 
@@ -139,7 +153,8 @@ impl Worker {
             match registered {
                 // What has arrived already brings an event, too.
                 Ok(()) => {
-                    entry.insert(Connection::new(arrival));
+                    let index = entry.key();
+                    entry.insert(Connection::new(arrival, index));
                 }
                 Err(error) => {
                     if self.shared.logs(1) {
@@ -230,8 +245,8 @@ impl Worker {
         let idle: Vec<usize> = self
             .connections
             .iter()
-            // Who watches has nothing to say, for as long as it likes.
-            .filter(|(_, connection)| connection.watch().is_none())
+            // Who watches has nothing to say, for as long as it likes; who is parked waits for us.
+            .filter(|(_, connection)| connection.watch().is_none() && !connection.is_parked())
             .filter(|(_, connection)| {
                 let active_ms = connection.info.active_ms.load(Ordering::Relaxed);
                 now_ms.saturating_sub(active_ms) > limit_ms

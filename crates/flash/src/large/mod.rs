@@ -51,7 +51,7 @@ use self::options::Geometry;
 use self::place::Place;
 use self::regions::{Region, State};
 use self::stats::Counters;
-use crate::device::Device;
+use crate::device::{BLOCK, Device};
 use crate::{Error, KeyHash, Token};
 use std::ops::Range;
 use std::sync::atomic::{
@@ -182,6 +182,17 @@ impl LargeLog {
     /// Whether a lookup would look further than the index. No I/O.
     pub fn could_exist(&self, hash: KeyHash) -> bool {
         self.find(hash, |_| ()).is_some()
+    }
+
+    /// Whether inserts can go on for a while though the device does nothing.
+    pub fn has_room(&self) -> bool {
+        let books = self.books();
+        !books.free_slots.is_empty() && !books.free.is_empty()
+    }
+
+    /// Bytes that a lookup would read first: all of an object that lies in one region.
+    pub fn bytes_to_read(&self, hash: KeyHash) -> Option<usize> {
+        self.find(hash, |place| place.blocks() * BLOCK)
     }
 
     /// Takes an object away, in effect for every lookup that begins later and for those under way. True if there may have been

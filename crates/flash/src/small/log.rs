@@ -288,6 +288,12 @@ impl Log {
         }
     }
 
+    /// Whether half of the buffers, and segments for them, take what comes next.
+    pub fn has_room(&self) -> bool {
+        let state = self.state();
+        2 * state.sealed.len() <= self.layout.buffers && 2 * (state.free.len().saturating_sub(1)) >= self.layout.buffers
+    }
+
     /// Free segments, and bytes of RAM for buffers.
     pub fn room(&self) -> (usize, usize) {
         let state = self.state();

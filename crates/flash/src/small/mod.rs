@@ -184,6 +184,11 @@ impl SmallStore {
         }
     }
 
+    /// Whether inserts can go on for a while though the device does nothing.
+    pub fn has_room(&self) -> bool {
+        self.shared.log.has_room()
+    }
+
     /// All objects are gone, also for lookups under way. A recovery must be told of it, with the [`SmallStore::next_order`]
     /// read after it.
     pub fn flush(&self) {

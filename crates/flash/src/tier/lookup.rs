@@ -11,12 +11,7 @@
 use super::smalls::Smalls;
 use super::{Tier, token_of_large};
 use crate::{Done, Found, Key, Lookup};
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
-
-/// How often whoever waits for the device looks whether it has failed.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 impl Tier {
     /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device: if it must be read,
@@ -42,31 +37,6 @@ impl Tier {
             Lookup::Absent => self.small.lookup(key, now, take(&done)),
             Lookup::Found(found) => Lookup::Found(of_large(found)),
             Lookup::Reading => Lookup::Reading,
-        }
-    }
-
-    /// As [`Tier::lookup`], waiting for the device, until it is judged to have failed. Not for threads that serve it.
-    pub fn get(&self, key: Key<'_>, now: u32) -> Option<Found> {
-        let (sender, receiver) = mpsc::sync_channel(1);
-        // Nobody waits if the device has failed meanwhile.
-        let done = Box::new(move |found| drop(sender.send(found)));
-        match self.lookup(key, now, done) {
-            Lookup::Absent => None,
-            Lookup::Found(found) => Some(found),
-            Lookup::Reading => {
-                let mut seconds = (1..).map(|waited| now.saturating_add(waited));
-                loop {
-                    match receiver.recv_timeout(LOOK_AGAIN) {
-                        Ok(found) => return found,
-                        Err(RecvTimeoutError::Disconnected) => return None,
-                        // Whoever judges the device may wait for it as well.
-                        Err(RecvTimeoutError::Timeout) if seconds.next().is_some_and(|now| self.has_failed(now)) => {
-                            return None;
-                        }
-                        Err(RecvTimeoutError::Timeout) => {}
-                    }
-                }
-            }
         }
     }
 }

@@ -15,7 +15,7 @@
 //! Invariant: of a key at most one store has a version that could be found. An insert first takes the key out of the other store,
 //! and inserts of one key go one after the other; so what ends in one store never uncovers something in the other.
 //!
-//! Any thread may call any method. [`Tier::get`] and [`Tier::maintain`] wait for the device; nothing else does.
+//! Any thread may call any method. [`Tier::maintain`] and [`Tier::settle`] wait for the device; nothing else does.
 
 mod divide;
 mod insert;
@@ -34,7 +34,7 @@ pub use stats::{Drops, TierStats, Written};
 use crate::admission::Admission;
 use crate::device::{Buffer, Device, Direction, Disk, Health, Outcome, Request};
 use crate::large::LargeLog;
-use crate::small::SmallStore;
+use crate::small::{PAGE, SmallStore};
 use crate::{Error, KeyHash, Token};
 use divide::Mix;
 use layout::Layout;
@@ -186,6 +186,17 @@ impl Tier {
         self.health() != Health::Failed && (self.large.could_exist(hash) || self.small.could_exist(hash))
     }
 
+    /// Whether inserts can go on for a while though the device does nothing. Whoever can wait with inserts until it is so loses
+    /// none. A tier whose device has failed has room for all that it drops.
+    pub fn has_room(&self) -> bool {
+        self.health() == Health::Failed || self.small.has_room() && self.large.has_room()
+    }
+
+    /// About how many bytes a lookup would read.
+    pub fn bytes_to_read(&self, hash: KeyHash) -> u64 {
+        self.large.bytes_to_read(hash).unwrap_or(PAGE) as u64
+    }
+
     /// Takes an object away: no lookup that begins later finds it, and none that is under way. Says whether flash may have
     /// held one.
     pub fn remove(&self, hash: KeyHash) -> bool {
@@ -247,9 +258,9 @@ impl Tier {
         self.small.verify();
     }
 
-    /// Judges the device once a second. Whoever comes first does so, since the thread that maintains may wait for a device that
-    /// does nothing.
-    fn has_failed(&self, now: u32) -> bool {
+    /// Whether the device has failed. Judges it once a second: whoever comes first does so, since the thread that maintains may
+    /// wait for a device that does nothing.
+    pub fn has_failed(&self, now: u32) -> bool {
         if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {
             self.device.account().observe(Instant::now());
         }

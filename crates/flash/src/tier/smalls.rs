@@ -58,6 +58,10 @@ impl Smalls {
         self.store.get().inspect(|store| store.flush());
     }
 
+    pub fn has_room(&self) -> bool {
+        self.store.get().is_none_or(SmallStore::has_room)
+    }
+
     pub fn maintain(&self, now: u32) {
         self.store.get().inspect(|store| store.maintain(now));
     }

@@ -158,6 +158,16 @@ impl Executor {
         }
     }
 
+    /// Whether a complete body has to wait until flash was read.
+    pub fn body_awaits(&self, body: &Body) -> bool {
+        match &body.sink {
+            Sink::Gather { target, .. } | Sink::Upload { target, .. } => {
+                target.mode != Mode::Set && self.awaits(&target.key)
+            }
+            Sink::Broken { .. } | Sink::Discard => false,
+        }
+    }
+
     /// Stores a complete body and answers.
     pub fn finish(&self, body: Body, output: &mut Output) {
         let matches = body.end_matches;

@@ -2,7 +2,7 @@
 //!
 //! Consecutive gets and plain mgs of one read, however many keys each has, form runs of up to [`RUN_KEYS`] keys, and each
 //! run is one batch for the cache. A gat is a write and is executed key by key. An mg that finds a stale item is one, too:
-//! it ends the batch, and another one goes on behind it.
+//! it ends the batch, and another one goes on behind it. So does a key that only flash may have (`execute/below.rs`).
 //!
 //! When the output is full in the middle of a run the remaining keys are not answered: the caller is told where in the
 //! input the first of them stands, sends what there is, and parses on from there.
@@ -76,6 +76,7 @@ pub enum Rest {
 enum Stop {
     Full(usize),
     Visit(usize, Uses),
+    Below(usize),
 }
 
 /// Where the line of an mg with this key begins, spaces left aside. What stands before it need not end a line: a refused
@@ -143,14 +144,20 @@ impl Executor {
     /// an error has taken its place.
     pub fn get_run(&self, run: &mut GetRun<'_>, failed: &mut bool, output: &mut Output) -> Result<(), Unanswered> {
         let mut from = 0;
+        // The first key was looked for on flash: memory decides.
+        let mut settled = false;
         while from < run.length {
-            match self.batch(run, from, failed, output) {
+            match self.batch(run, from, std::mem::take(&mut settled), failed, output) {
                 None => break,
                 Some(Stop::Visit(index, uses)) => {
                     self.visit_key(run, index, uses, output);
                     from = index + 1;
                 }
-                Some(Stop::Full(index)) => {
+                Some(Stop::Below(index)) if self.bring_up(&run.keys[index..run.length]) => {
+                    settled = true;
+                    from = index;
+                }
+                Some(Stop::Full(index) | Stop::Below(index)) => {
                     run.length = 0;
                     return Err(run.unanswered(index));
                 }
@@ -165,7 +172,14 @@ impl Executor {
     }
 
     /// Answers the keys of a run from `from` on, as one batch.
-    fn batch(&self, run: &GetRun<'_>, from: usize, failed: &mut bool, output: &mut Output) -> Option<Stop> {
+    fn batch(
+        &self,
+        run: &GetRun<'_>,
+        from: usize,
+        settled: bool,
+        failed: &mut bool,
+        output: &mut Output,
+    ) -> Option<Stop> {
         let (mut hits, mut misses) = (0, 0);
         let mut stop = None;
         let noted = self.notes_gets();
@@ -182,6 +196,12 @@ impl Executor {
                 && must_visit(item)
             {
                 stop = Some(Stop::Visit(index, Uses::of(item)));
+                return ControlFlow::Break(());
+            }
+            let is_wanted = || !*failed || matches!(mark.shape, Shape::Meta { .. });
+            let is_open = index > from || !settled;
+            if !lookup.is_hit() && is_open && is_wanted() && self.may_be_below(key) {
+                stop = Some(Stop::Below(index));
                 return ControlFlow::Break(());
             }
             if noted {
@@ -243,6 +263,10 @@ impl Executor {
             }
             if *failed {
                 continue;
+            }
+            if self.awaits(key) {
+                let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };
+                return Err(Unanswered { position: position_in(input, key), rest });
             }
             let lookup = self.cache.get_and_touch(key, ttl);
             if let Ok(lookup) = &lookup

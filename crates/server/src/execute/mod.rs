@@ -1,6 +1,7 @@
 //! Commands against the cache. Each file is a family of them; this one holds what they share.
 
 mod admin;
+mod below;
 pub mod binary;
 mod body;
 mod dump;
@@ -15,7 +16,7 @@ mod stats;
 mod store;
 mod tls;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use ebbtide::Cache;
@@ -25,9 +26,10 @@ use crate::ServerOptions;
 use crate::counters::Counters;
 use crate::observe::{Command, Probe, Samples};
 use crate::output::Output;
-use crate::shared::Shared;
+use crate::shared::{Inbox, Place, Shared};
 use crate::watch::Watch;
 
+pub use below::Pending;
 pub use body::Body;
 pub use dump::Dumping;
 pub use expiry::unix_now;
@@ -40,13 +42,18 @@ pub struct Executor {
     shared: Arc<Shared>,
     worker: usize,
     probe: Probe,
-    /// The number of the connection that is served.
-    connection: Cell<usize>,
+    inbox: Arc<Inbox>,
+    has_flash: bool,
+    /// The connection that is served, and what it has fetched from flash.
+    place: Cell<Place>,
+    pending: RefCell<Pending>,
 }
 
 /// What a connection does after a command.
 pub enum Next {
     Continue,
+    /// Nothing was done: flash has to be read first.
+    Below,
     /// Take this value off the stream before the next command.
     Receive(Body),
     /// Answer with the slices of this before the next command.
@@ -58,19 +65,29 @@ pub enum Next {
 }
 
 impl Executor {
-    pub fn new(shared: Arc<Shared>, worker: usize, samples: bool) -> Self {
+    pub fn new(shared: Arc<Shared>, inbox: Arc<Inbox>, worker: usize, samples: bool) -> Self {
         Self {
-            cache: shared.cache.clone(),
+            cache: shared.cache.without_waiting(),
+            has_flash: shared.cache.has_flash(),
             shared,
             worker,
             probe: Probe::new(samples, worker),
-            connection: Cell::new(0),
+            inbox,
+            place: Cell::new(Place { index: 0, id: 0 }),
+            pending: RefCell::default(),
         }
     }
 
-    /// What is executed from now on is for this connection.
-    pub fn serve(&self, connection: usize) {
-        self.connection.set(connection);
+    /// What is executed until `leave` is for this connection, which lends what it has fetched.
+    pub fn serve(&self, place: Place, fetched: &mut Pending) {
+        self.place.set(place);
+        self.swap_pending(fetched);
+    }
+
+    /// Gives back what was lent, without what nobody has asked for.
+    pub fn leave(&self, fetched: &mut Pending) {
+        self.swap_pending(fetched);
+        fetched.settle();
     }
 
     pub fn counters(&self) -> &Counters {
@@ -105,13 +122,16 @@ impl Executor {
         let (command, key) = Command::of(&request);
         let next = self.carry_out(request, connection, output);
         // A value that is still to come is noted when it is stored.
-        if !matches!(next, Next::Receive(_)) {
+        if !matches!(next, Next::Receive(_) | Next::Below) {
             self.probe.note(self.samples(), command, key);
         }
         next
     }
 
     fn carry_out(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
+        if self.request_awaits(&request) {
+            return Next::Below;
+        }
         match request {
             Request::Get(_) => unreachable!("gets are executed in runs"),
             Request::Store(store) => return self.store(&store, output),

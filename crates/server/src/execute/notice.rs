@@ -48,7 +48,7 @@ impl Executor {
 
     #[cold]
     fn tell_fetch(&self, key: &[u8], hit: Option<usize>) {
-        self.shared.watching.fetch(key, self.connection.get(), hit.map_or(Fetched::Miss, Fetched::Hit));
+        self.shared.watching.fetch(key, self.place.get().id, hit.map_or(Fetched::Miss, Fetched::Hit));
     }
 
     /// Tells that a command other than a get found its key or not, if that is wanted. The length is looked up for it.
@@ -101,7 +101,7 @@ impl Executor {
             Ttl::Seconds(seconds) => seconds,
             Ttl::Never | Ttl::Past => 0,
         };
-        self.shared.watching.store(key, self.connection.get(), &StoreEvent { command, status, ttl_seconds, length });
+        self.shared.watching.store(key, self.place.get().id, &StoreEvent { command, status, ttl_seconds, length });
     }
 
     /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted.

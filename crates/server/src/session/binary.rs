@@ -33,10 +33,10 @@ impl BinarySession {
         let mut consumed = 0;
         let mut requests = 0;
         let stopped = loop {
-            let (count, complete) = self.receive(executor, &input[consumed..], output);
+            let (count, received) = self.receive(executor, &input[consumed..], output);
             consumed += count;
-            if !complete {
-                break Stopped::Starved;
+            if let Err(stopped) = received {
+                break stopped;
             }
             if output.is_full() {
                 break Stopped::Full;
@@ -50,7 +50,7 @@ impl BinarySession {
                 if run.is_full() {
                     if let Err(unanswered) = executor.binary_run(&mut run, output) {
                         consumed = unanswered;
-                        break Stopped::Full;
+                        break executor.why_unanswered();
                     }
                     if output.is_full() {
                         consumed = position;
@@ -62,30 +62,39 @@ impl BinarySession {
             }
             if let Err(unanswered) = executor.binary_run(&mut run, output) {
                 consumed = unanswered;
-                break Stopped::Full;
+                break executor.why_unanswered();
             }
             match self.step(executor, step, output) {
                 None => requests += 1,
+                Some(Stopped::Below) => {
+                    consumed = position;
+                    break Stopped::Below;
+                }
                 Some(stopped) => break stopped,
             }
         };
         Progress { consumed, requests, stopped }
     }
 
-    /// Takes off the front of `input` what belongs to a packet before: how many bytes that was, and whether all of it
-    /// has come.
-    fn receive(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> (usize, bool) {
+    /// Takes off the front of `input` what belongs to a packet before: how many bytes that was, and why nothing behind it can be
+    /// done yet.
+    fn receive(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> (usize, Result<(), Stopped>) {
         if let Some(mut body) = self.body.take() {
             let (count, complete) = body.feed(input);
-            match complete {
-                true => executor.finish_put(body, output),
-                false => self.body = Some(body),
-            }
-            return (count, complete);
+            let obstacle = match complete {
+                true if executor.put_awaits(&body) => Stopped::Below,
+                true => {
+                    executor.finish_put(body, output);
+                    return (count, Ok(()));
+                }
+                false => Stopped::Starved,
+            };
+            self.body = Some(body);
+            return (count, Err(obstacle));
         }
         let count = input.len().min(self.skip as usize);
         self.skip -= count as u32;
-        (count, self.skip == 0)
+        (count, if self.skip == 0 { Ok(()) } else { Err(Stopped::Starved) })
     }
 
     /// The step, or its refusal as long as the client may not take it.
@@ -109,6 +118,7 @@ impl BinarySession {
             Step::Request(head, command) => {
                 match executor.execute_binary(head, command, self.id, &mut self.sasl, output) {
                     Next::Continue => {}
+                    Next::Below => return Some(Stopped::Below),
                     Next::Receive(body) => self.body = Some(body),
                     Next::Skip(length) => self.skip = length,
                     Next::Close => return Some(Stopped::Close),

@@ -44,6 +44,8 @@ pub enum Stopped {
     Starved,
     /// The output has to be sent first.
     Full,
+    /// Flash has to be read first; what was not executed is given again then.
+    Below,
     /// As `Full`, and others have their turn before it goes on.
     Turn,
     /// The connection is to be closed once the output is sent.

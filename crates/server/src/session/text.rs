@@ -49,6 +49,9 @@ impl TextSession {
                 if !complete {
                     break Stopped::Starved;
                 }
+                if executor.body_awaits(body) {
+                    break Stopped::Below;
+                }
                 if let Some(body) = self.body.take() {
                     executor.finish(*body, output);
                 }
@@ -63,6 +66,7 @@ impl TextSession {
                 }
                 self.dump = None;
             }
+            let position = consumed;
             let (step, used) = self.parser.next(&input[consumed..]);
             consumed += used;
             let step = match step {
@@ -72,7 +76,7 @@ impl TextSession {
                         Ok(()) => continue,
                         Err(unanswered) => {
                             consumed = self.resume(unanswered);
-                            break Stopped::Full;
+                            break executor.why_unanswered();
                         }
                     }
                 }
@@ -82,7 +86,7 @@ impl TextSession {
                         Ok(()) => continue,
                         Err(unanswered) => {
                             consumed = self.resume(unanswered);
-                            break Stopped::Full;
+                            break executor.why_unanswered();
                         }
                     }
                 }
@@ -90,14 +94,14 @@ impl TextSession {
             };
             if let Err(unanswered) = executor.get_run(&mut run, &mut self.get_failed, output) {
                 consumed = self.resume(unanswered);
-                break Stopped::Full;
+                break executor.why_unanswered();
             }
-            match self.step(executor, step, input, output) {
+            match self.step(executor, step, (input, position), output) {
                 Ok(None) => requests += 1,
                 Ok(Some(stopped)) => break stopped,
                 Err(unanswered) => {
                     consumed = self.resume(unanswered);
-                    break Stopped::Full;
+                    break executor.why_unanswered();
                 }
             }
         };
@@ -156,12 +160,12 @@ impl TextSession {
         Ok(())
     }
 
-    /// Executes anything but a get or gets.
+    /// Executes anything but a get or gets. It begins at a position of the input.
     fn step(
         &mut self,
         executor: &Executor,
         step: Step<'_>,
-        input: &[u8],
+        (input, position): (&[u8], usize),
         output: &mut Output,
     ) -> Result<Option<Stopped>, Unanswered> {
         match step {
@@ -176,6 +180,7 @@ impl TextSession {
                     self.watch = Some(watch);
                     return Ok(Some(Stopped::Starved));
                 }
+                Next::Below => return Err(Unanswered { position, rest: Rest::Line }),
                 Next::Receive(body) => self.body = Some(Box::new(body)),
                 Next::Close => return Ok(Some(Stopped::Close)),
             },

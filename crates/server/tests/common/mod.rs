@@ -35,6 +35,10 @@ impl TestServer {
 
     pub fn with(options: ServerOptions) -> Self {
         let cache = Cache::builder().memory(ByteSize::mib(256)).max_value(ByteSize::mib(16)).build().expect("a cache");
+        Self::around(cache, options)
+    }
+
+    pub fn around(cache: Cache, options: ServerOptions) -> Self {
         let server = Server::bind(options, cache.clone()).expect("a server");
         let admin = server.admin_addr();
         let running = server.start().expect("threads");

@@ -37,6 +37,8 @@ use survivors::Survivors;
 
 /// Items that a slice works through: at 50 to 100 ns each it takes about 100 to 200 us.
 const SLICE_ITEMS: u32 = 1500;
+/// The same with something below, whose buffers take what is evicted: few enough that maintenance can wait for it in between.
+const SLICE_ITEMS_OVER: u32 = 64;
 
 /// Free segments that maintenance keeps ready for writers: this share of all, at least two.
 const READY_SHARE: u32 = 200;
@@ -129,6 +131,11 @@ impl Store {
         self.options.evicts && self.segments.free_for_writers() < self.ready_target() / 2 + 1
     }
 
+    /// Whether writers have to evict for themselves.
+    pub fn is_out_of_room(&self) -> bool {
+        self.segments.free_for_writers() == 0
+    }
+
     /// Retired segments that may wait for readers before evictions stop: a reader that stays pinned must not empty the
     /// store.
     fn waiting_limit(&self) -> u32 {
@@ -188,7 +195,8 @@ impl Store {
     }
 
     fn run_slice(&self, participant: &Participant, moment: Moment, mut job: Job) {
-        if !job.run(self, participant, moment, SLICE_ITEMS) {
+        let items = if self.below.get().is_some() { SLICE_ITEMS_OVER } else { SLICE_ITEMS };
+        if !job.run(self, participant, moment, items) {
             lock(&self.maintenance.jobs).push(job);
         }
     }

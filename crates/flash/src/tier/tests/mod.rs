@@ -4,13 +4,12 @@ mod basic;
 mod bounds;
 mod division;
 mod model;
-mod stalled;
 mod stress;
 
 use super::{Tier, TierOptions};
 use crate::device::Device;
-use crate::{Found, Key, Object, Token};
-use std::sync::Arc;
+use crate::{Found, Key, Lookup, Object, Token};
+use std::sync::{Arc, mpsc};
 use std::thread::{Scope, ScopedJoinHandle};
 
 /// A longer one is a large object.
@@ -30,7 +29,12 @@ fn put_until(tier: &Tier, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Op
 }
 
 fn get(tier: &Tier, key: &[u8], now: u32) -> Option<Found> {
-    let found = tier.get(Key::new(key), now)?;
+    let (sender, receiver) = mpsc::channel();
+    let found = match tier.lookup(Key::new(key), now, Box::new(move |found| sender.send(found).unwrap())) {
+        Lookup::Absent => None,
+        Lookup::Found(found) => Some(found),
+        Lookup::Reading => receiver.recv().unwrap(),
+    }?;
     assert_eq!((found.client_flags, found.attributes), (5, 6));
     Some(found)
 }

@@ -2,7 +2,7 @@
 //!
 //! Consecutive gets of one read form runs of up to [`RUN_KEYS`] keys, and each run is one batch for the cache. When the
 //! output is full in the middle of a run, the caller is told where in the input the first packet stands that was not
-//! answered, sends what there is, and goes on from there.
+//! answered, sends what there is, and goes on from there; so also when flash has to be read first (`execute/below.rs`).
 
 use std::ops::ControlFlow;
 
@@ -29,6 +29,12 @@ struct Mark {
     with_key: bool,
 }
 
+/// Why a batch of a run ended before the run did: at the key of this number.
+enum Stop {
+    Full(usize),
+    Below(usize),
+}
+
 impl<'a> BinaryRun<'a> {
     pub fn new() -> Self {
         let head = Head { opcode: 0, quiet: false, opaque: [0; 4] };
@@ -50,17 +56,44 @@ impl<'a> BinaryRun<'a> {
 impl Executor {
     /// Answers a run and empties it. An error is where the first packet stands that was not answered.
     pub fn binary_run(&self, run: &mut BinaryRun<'_>, output: &mut Output) -> Result<(), usize> {
-        if run.length == 0 {
-            return Ok(());
+        let mut from = 0;
+        // The first key was looked for on flash: memory decides.
+        let mut settled = false;
+        while from < run.length {
+            match self.binary_batch(run, from, std::mem::take(&mut settled), output) {
+                None => break,
+                Some(Stop::Below(index)) if self.bring_up(&run.keys[index..run.length]) => {
+                    settled = true;
+                    from = index;
+                }
+                Some(Stop::Full(index) | Stop::Below(index)) => {
+                    run.length = 0;
+                    return Err(run.marks[index].position as usize);
+                }
+            }
         }
+        if run.length > 0 && self.probe.is_sampling() {
+            self.probe.note_gets(self.samples(), &run.keys[..run.length], run.length);
+        }
+        run.length = 0;
+        Ok(())
+    }
+
+    /// Answers the keys of a run from `from` on, as one batch.
+    fn binary_batch(&self, run: &BinaryRun<'_>, from: usize, settled: bool, output: &mut Output) -> Option<Stop> {
         let (keys, marks) = (&run.keys[..run.length], &run.marks[..run.length]);
         let (mut hits, mut misses) = (0, 0);
-        let mut unanswered = None;
+        let mut stop = None;
         let noted = self.notes_gets();
-        self.cache.get_batch_while(keys, |index, lookup| {
-            let Mark { position, head, with_key } = marks[index];
+        self.cache.get_batch_while(&keys[from..], |index, lookup| {
+            let index = from + index;
+            let Mark { head, with_key, .. } = marks[index];
             if output.is_full() {
-                unanswered = Some(position as usize);
+                stop = Some(Stop::Full(index));
+                return ControlFlow::Break(());
+            }
+            if !lookup.is_hit() && (index > from || !settled) && self.may_be_below(keys[index]) {
+                stop = Some(Stop::Below(index));
                 return ControlFlow::Break(());
             }
             let name: &[u8] = if with_key { keys[index] } else { &[] };
@@ -79,13 +112,9 @@ impl Executor {
             }
             ControlFlow::Continue(())
         });
-        if self.probe.is_sampling() && unanswered.is_none() {
-            self.probe.note_gets(self.samples(), keys, keys.len());
-        }
-        run.length = 0;
         self.counters().get_hits.add(hits);
         self.counters().get_misses.add(misses);
-        unanswered.map_or(Ok(()), Err)
+        stop
     }
 }
 

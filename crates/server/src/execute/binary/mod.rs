@@ -17,11 +17,14 @@ use crate::watch::DeleteCommand;
 
 pub use get::BinaryRun;
 pub use put::PutBody;
+pub(super) use put::mode as put_mode;
 pub use sasl::Sasl;
 
 /// What a connection does after a packet.
 pub enum Next {
     Continue,
+    /// Nothing was done: flash has to be read first.
+    Below,
     /// Take this value off the stream before the next packet.
     Receive(PutBody),
     /// Take so many bytes off the stream and drop them.
@@ -47,7 +50,7 @@ impl Executor {
         let (observed, key) = observe::Command::of_binary(&command);
         let next = self.carry_out_binary(head, command, connection, sasl, output);
         // A value that is still to come is noted when it is stored.
-        if !matches!(next, Next::Receive(_)) {
+        if !matches!(next, Next::Receive(_) | Next::Below) {
             self.probe.note(self.samples(), observed, key);
         }
         next
@@ -61,6 +64,9 @@ impl Executor {
         sasl: &mut Sasl,
         output: &mut Output,
     ) -> Next {
+        if self.command_awaits(&command) {
+            return Next::Below;
+        }
         match command {
             Command::Get { .. } => unreachable!("gets are executed in runs"),
             Command::Put(put) => return self.put(head, &put, output),

@@ -58,6 +58,11 @@ impl Executor {
         }
     }
 
+    /// Whether a complete body has to wait until flash was read.
+    pub fn put_awaits(&self, body: &PutBody) -> bool {
+        mode(&body.put) != Mode::Set && self.awaits(&body.key)
+    }
+
     /// Stores a complete body and answers.
     pub fn finish_put(&self, body: PutBody, output: &mut Output) {
         let put = Put { key: &body.key, ..body.put };
@@ -92,7 +97,7 @@ impl Executor {
 }
 
 /// The engine's name for a command and its token.
-fn mode(put: &Put<'_>) -> Mode {
+pub fn mode(put: &Put<'_>) -> Mode {
     match (put.mode, put.cas) {
         (StoreMode::Append, 0) => Mode::Append,
         (StoreMode::Append, token) => Mode::AppendIf(token),

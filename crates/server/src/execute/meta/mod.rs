@@ -9,7 +9,7 @@ mod get;
 mod set;
 
 pub use get::{Uses, answer_hit, answer_miss, must_visit};
-pub use set::Order;
+pub use set::{Order, mode as set_mode};
 
 use std::time::Duration;
 

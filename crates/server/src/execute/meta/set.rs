@@ -22,7 +22,7 @@ impl Order {
 }
 
 /// The engine's name for what an ms asks for.
-fn mode(meta: &Meta<'_>) -> Mode {
+pub fn mode(meta: &Meta<'_>) -> Mode {
     let expected = meta.number(b'C');
     // To an append or a prepend a token of 0 is none; an add does without.
     match (meta.mode(), expected.filter(|token| *token != 0)) {

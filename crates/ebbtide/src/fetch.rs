@@ -1,0 +1,293 @@
+//! Reads of flash that nobody waits for on the spot.
+//!
+//! ```text
+//! fetch -> same key asked for already? -> its read          (one read serves all who ask meanwhile)
+//!       -> room for one more read?     -> under way -----> landed -----> promoted, dropped: room for the next
+//!       -> may it queue?               -> queue ---^
+//!       -> busy
+//! ```
+//! Reads under way and values that have landed and are still held are bounded together, in number and in bytes: the device's
+//! queue keeps room for the upkeep of flash, and memory is bounded. What is in the queue begins when room is given back: by a
+//! read that found nothing, or by whoever drops a value. So nothing is stuck as long as nobody who holds a value waits for
+//! something in the queue, which [`WhenBusy`] lets callers avoid.
+//!
+//! One mutex guards all that. It is a leaf but for the tier's index, which is asked for sizes under it; landings run without it.
+
+use crate::cache::Cache;
+use crate::hybrid::Hybrid;
+use ebbtide_flash::{Found, Key, Lookup};
+use std::collections::{HashMap, VecDeque};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+/// Reads at once: what is left of the device's queue is for the upkeep of flash.
+const READS_MOST: usize = 192;
+/// The share of the memory of flash that values may take which have landed, or are about to.
+const BYTES_SHARE: u64 = 4;
+/// How often whoever waits for the device looks whether it has failed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// Called once with what a fetch found, on whichever thread completes the read, maybe before the fetch returns. It must not
+/// block.
+pub type Landing = Box<dyn FnOnce(Fetched) + Send>;
+
+/// What a fetch does when no more reads may begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenBusy {
+    /// It begins later. Whoever holds values of other fetches meanwhile must not wait for this one before dropping them.
+    Queue,
+    /// It is not done.
+    Refuse,
+}
+
+/// What becomes of a fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fetch {
+    /// Flash has no such key. The landing is not called.
+    Absent,
+    /// The landing is called, or was.
+    UnderWay,
+    /// As `UnderWay`, after others.
+    Queued,
+    /// Too much is under way. The landing is not called.
+    Refused,
+}
+
+/// What a fetch found: to be brought into memory by [`Cache::promote`].
+#[derive(Clone)]
+pub struct Fetched(Option<Arc<Held>>);
+
+impl Fetched {
+    /// Whether flash had the key.
+    pub fn is_hit(&self) -> bool {
+        self.0.is_some()
+    }
+}
+
+/// A value, and the room that it takes.
+struct Held {
+    found: Found,
+    _room: Room,
+}
+
+/// A part of what reads and landed values may take; given back when dropped.
+struct Room {
+    bytes: u64,
+    hybrid: Weak<Hybrid>,
+}
+
+/// The fetches of a cache.
+pub(crate) struct Fetches {
+    bytes_most: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Keys of reads under way, and of the queue.
+    asked: HashMap<Box<[u8]>, Asked>,
+    /// Keys, each with the time in seconds at which it was asked for.
+    queue: VecDeque<(Box<[u8]>, u32)>,
+    rooms: usize,
+    room_bytes: u64,
+    /// A thread begins what is in the queue, as long as there is room.
+    is_starting: bool,
+}
+
+/// Who waits for a key.
+struct Asked {
+    is_queued: bool,
+    landings: Vec<Landing>,
+}
+
+impl Fetches {
+    /// For flash that has so much of the memory.
+    pub fn new(memory_bytes: u64) -> Self {
+        Self { bytes_most: memory_bytes / BYTES_SHARE, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics under this lock")
+    }
+}
+
+impl State {
+    /// Takes room for a read, if there is some. The only one always fits.
+    fn take_room(&mut self, bytes: u64, bytes_most: u64) -> bool {
+        let fits = self.rooms < READS_MOST && self.room_bytes + bytes <= bytes_most || self.rooms == 0;
+        if fits {
+            self.rooms += 1;
+            self.room_bytes += bytes;
+        }
+        fits
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let Some(hybrid) = self.hybrid.upgrade() else { return };
+        let mut state = hybrid.fetches.state();
+        state.rooms -= 1;
+        state.room_bytes -= self.bytes;
+        let is_awaited = !state.queue.is_empty();
+        drop(state);
+        if is_awaited {
+            hybrid.fetch_queued();
+        }
+    }
+}
+
+impl Hybrid {
+    fn fetch(self: &Arc<Self>, key: &[u8], now: u32, when_busy: WhenBusy, landing: Landing) -> Fetch {
+        let hash = Key::new(key).hash;
+        if !self.tier.could_exist(hash) {
+            return Fetch::Absent;
+        }
+        let bytes = self.tier.bytes_to_read(hash);
+        let mut state = self.fetches.state();
+        match state.asked.get_mut(key) {
+            Some(asked) if asked.is_queued && when_busy == WhenBusy::Refuse => return Fetch::Refused,
+            Some(asked) => {
+                asked.landings.push(landing);
+                return if asked.is_queued { Fetch::Queued } else { Fetch::UnderWay };
+            }
+            None => {}
+        }
+        let is_queued = !state.queue.is_empty() || !state.take_room(bytes, self.fetches.bytes_most);
+        if is_queued && when_busy == WhenBusy::Refuse {
+            return Fetch::Refused;
+        }
+        let key = Box::<[u8]>::from(key);
+        state.asked.insert(key.clone(), Asked { is_queued, landings: vec![landing] });
+        if is_queued {
+            state.queue.push_back((key, now));
+            return Fetch::Queued;
+        }
+        drop(state);
+        self.read(key, now, bytes);
+        Fetch::UnderWay
+    }
+
+    /// Fetches the first of these keys, and of the others what there is room for, and calls `each` with the number of every one that
+    /// was found. Waits for the device, until it is judged to have failed. Not for threads that serve it.
+    pub(crate) fn fetch_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Found)) {
+        let (sender, receiver) = mpsc::channel();
+        for (number, key) in keys.iter().enumerate() {
+            let when_busy = if number == 0 { WhenBusy::Queue } else { WhenBusy::Refuse };
+            let sender = sender.clone();
+            // Nobody waits if this thread has panicked.
+            let landing = Box::new(move |fetched| drop(sender.send((number, fetched))));
+            match self.fetch(key, now, when_busy, landing) {
+                Fetch::Absent | Fetch::UnderWay => {}
+                Fetch::Queued | Fetch::Refused => break,
+            }
+        }
+        drop(sender);
+        let mut seconds = (1..).map(|waited| now.saturating_add(waited));
+        loop {
+            match receiver.recv_timeout(LOOK_AGAIN) {
+                Ok((number, Fetched(held))) => held.iter().for_each(|held| each(number, &held.found)),
+                Err(RecvTimeoutError::Disconnected) => return,
+                // Whoever judges the device otherwise may wait for it as well.
+                Err(RecvTimeoutError::Timeout) => {
+                    if seconds.next().is_some_and(|now| self.tier.has_failed(now)) {
+                        self.give_fetches_up();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Begins a read for which there is room.
+    fn read(self: &Arc<Self>, key: Box<[u8]>, now: u32, bytes: u64) {
+        let room = Room { bytes, hybrid: Arc::downgrade(self) };
+        let (hybrid, theirs) = (Arc::clone(self), key.clone());
+        let reading = Arc::new(Mutex::new(Some(room)));
+        let room = Arc::clone(&reading);
+        let take = |room: &Mutex<Option<Room>>| room.lock().expect("nothing panics here").take().expect("it ends once");
+        let landed = move |found| hybrid.landed(&theirs, found, take(&room));
+        match self.tier.lookup(Key::new(&key), now, Box::new(landed)) {
+            Lookup::Absent => self.landed(&key, None, take(&reading)),
+            Lookup::Found(found) => self.landed(&key, Some(found), take(&reading)),
+            Lookup::Reading => {}
+        }
+    }
+
+    fn landed(&self, key: &[u8], found: Option<Found>, room: Room) {
+        // Nobody waits any more if the fetch was given up.
+        let asked = self.fetches.state().asked.remove(key);
+        let fetched = Fetched(found.map(|found| Arc::new(Held { found, _room: room })));
+        for landing in asked.into_iter().flat_map(|asked| asked.landings) {
+            landing(fetched.clone());
+        }
+    }
+
+    /// All fetches are misses. What is under way still takes room until it ends.
+    #[cold]
+    pub(crate) fn give_fetches_up(&self) {
+        let asked = {
+            let mut state = self.fetches.state();
+            state.queue.clear();
+            std::mem::take(&mut state.asked)
+        };
+        for landing in asked.into_values().flat_map(|asked| asked.landings) {
+            landing(Fetched(None));
+        }
+    }
+
+    /// Begins what is in the queue, as far as there is room. One thread does that: what ends at once makes room for the next.
+    #[cold]
+    fn fetch_queued(self: &Arc<Self>) {
+        let mut state = self.fetches.state();
+        if std::mem::replace(&mut state.is_starting, true) {
+            return;
+        }
+        while let Some((key, now)) = state.queue.front() {
+            let (bytes, now) = (self.tier.bytes_to_read(Key::new(key).hash), *now);
+            if !state.take_room(bytes, self.fetches.bytes_most) {
+                break;
+            }
+            let (key, _) = state.queue.pop_front().expect("it has a front");
+            if let Some(asked) = state.asked.get_mut(&key) {
+                asked.is_queued = false;
+            }
+            drop(state);
+            self.read(key, now, bytes);
+            state = self.fetches.state();
+        }
+        state.is_starting = false;
+    }
+}
+
+impl Cache {
+    /// Another name of this cache that never waits for a device: what only flash has is absent for it. For threads that must
+    /// not wait; they [`fetch`](Cache::fetch) what they need before.
+    pub fn without_waiting(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), waits: false }
+    }
+
+    /// Whether flash may have a key that memory has not: to be asked after a miss. No I/O; wrong for a few keys that flash has
+    /// not. Always false without flash.
+    #[inline]
+    pub fn may_be_on_flash(&self, key: &[u8]) -> bool {
+        self.shared.hybrid.as_ref().is_some_and(|hybrid| hybrid.may_have(key))
+    }
+
+    /// Reads a key from flash; `landing` is called when that is over. All who fetch a key at once share one read.
+    pub fn fetch(&self, key: &[u8], when_busy: WhenBusy, landing: Landing) -> Fetch {
+        let shared = &*self.shared;
+        let Some(hybrid) = &shared.hybrid else { return Fetch::Absent };
+        hybrid.fetch(key, hybrid.seconds(shared.time.now_ms()), when_busy, landing)
+    }
+
+    /// Brings what a fetch of this key has found into memory, unless the key has changed since. False if it found nothing, and
+    /// if memory has no room for it: then whoever asked has missed. Otherwise it is worth to look again.
+    pub fn promote(&self, key: &[u8], fetched: &Fetched) -> bool {
+        let (Some(hybrid), Some(held)) = (&self.shared.hybrid, &fetched.0) else { return false };
+        self.shared.promote_counted(hybrid, key, &held.found)
+    }
+}
+
+#[cfg(test)]
+mod tests;

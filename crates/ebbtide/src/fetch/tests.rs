@@ -1,0 +1,188 @@
+//! Fetches from devices that do one step when they are told to, or none.
+
+use super::*;
+use crate::time::Clock;
+use ebbtide_flash::Error;
+use ebbtide_flash::device::{
+    Account, BLOCK, Buffer, Delivery, Device, Direction, Faults, Faulty, Health, Request, read,
+};
+use ebbtide_flash::{Object, Tier, TierOptions};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Instant;
+
+const NOW: u32 = 5;
+
+/// What has so much room for values has all these keys on a device that does one step when it is told to.
+fn with_keys_below(keys: &[&[u8]], room_bytes: u64) -> (Arc<Hybrid>, Arc<Faulty>) {
+    let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
+    (with_keys_on(device.clone(), keys, room_bytes, || device.drain()), device)
+}
+
+/// As `with_keys_below`, of a device on which `drain` ends what is under way.
+fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], room_bytes: u64, drain: impl Fn()) -> Arc<Hybrid> {
+    let options = TierOptions { memory_bytes: 8 << 20, ..TierOptions::default() };
+    let tier = Tier::on(device, &options).unwrap();
+    let insert = |key: &[u8]| {
+        let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
+        tier.insert(&object, NOW).unwrap();
+    };
+    keys.iter().for_each(|key| insert(key));
+    for filler in 0..1000_u32 {
+        insert(&filler.to_le_bytes());
+        tier.maintain(NOW);
+        drain();
+    }
+    Hybrid::new((tier, Vec::new()), room_bytes * BYTES_SHARE, Clock::Manual, 0)
+}
+
+fn fetch(hybrid: &Arc<Hybrid>, key: &[u8], when_busy: WhenBusy) -> (Fetch, Receiver<Fetched>) {
+    let (sender, receiver) = channel();
+    let fetch = hybrid.fetch(key, NOW, when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
+    (fetch, receiver)
+}
+
+fn bytes(fetched: &Fetched) -> Option<usize> {
+    fetched.0.as_ref().map(|held| held.found.value().len())
+}
+
+fn rooms(hybrid: &Hybrid) -> (usize, u64) {
+    let state = hybrid.fetches.state();
+    (state.rooms, state.room_bytes)
+}
+
+#[test]
+fn one_read_serves_all_who_ask_meanwhile() {
+    let (hybrid, device) = with_keys_below(&[b"a"], 1 << 20);
+    let asked: Vec<_> = (0..5).map(|_| fetch(&hybrid, b"a", WhenBusy::Refuse)).collect();
+    assert_eq!(device.pending(), 1);
+    assert!(asked.iter().all(|(fetch, landed)| *fetch == Fetch::UnderWay && landed.try_recv().is_err()));
+    device.drain();
+    let landed: Vec<_> = asked.iter().map(|(_, landed)| landed.try_recv().unwrap()).collect();
+    assert!(landed.iter().all(|fetched| bytes(fetched) == Some(9000)));
+    assert_eq!(rooms(&hybrid).0, 1);
+    drop(landed);
+    assert_eq!(rooms(&hybrid), (0, 0));
+    assert_eq!(fetch(&hybrid, b"never there", WhenBusy::Refuse).0, Fetch::Absent);
+}
+
+#[test]
+fn a_held_value_takes_room_until_it_is_dropped() {
+    let (hybrid, device) = with_keys_below(&[b"a", b"b", b"c"], 20_000);
+    let (first, landed) = fetch(&hybrid, b"a", WhenBusy::Refuse);
+    assert_eq!(first, Fetch::UnderWay);
+    device.drain();
+    let held = landed.try_recv().unwrap();
+    assert_eq!(fetch(&hybrid, b"b", WhenBusy::Refuse).0, Fetch::Refused);
+    let (second, second_landed) = fetch(&hybrid, b"b", WhenBusy::Queue);
+    let (third, third_landed) = fetch(&hybrid, b"c", WhenBusy::Queue);
+    assert_eq!((second, third), (Fetch::Queued, Fetch::Queued));
+    assert_eq!(fetch(&hybrid, b"b", WhenBusy::Refuse).0, Fetch::Refused, "nobody holds a value and waits");
+    device.drain();
+    assert!(second_landed.try_recv().is_err() && device.pending() == 0);
+    drop(held);
+    device.drain();
+    let held = second_landed.try_recv().unwrap();
+    assert_eq!(bytes(&held), Some(9000));
+    assert!(third_landed.try_recv().is_err());
+    drop(held);
+    device.drain();
+    assert_eq!(bytes(&third_landed.try_recv().unwrap()), Some(9000));
+    drop(third_landed);
+    assert_eq!(rooms(&hybrid), (0, 0));
+}
+
+#[test]
+fn what_ends_without_a_value_makes_room_for_the_queue() {
+    let (hybrid, device) = with_keys_below(&[b"a", b"b", b"c"], 1);
+    let (_, first) = fetch(&hybrid, b"a", WhenBusy::Queue);
+    let (_, second) = fetch(&hybrid, b"b", WhenBusy::Queue);
+    let (_, third) = fetch(&hybrid, b"c", WhenBusy::Queue);
+    for key in [b"a", b"b", b"c"] {
+        hybrid.tier.remove(Key::new(key).hash);
+    }
+    device.drain();
+    assert!([first, second, third].iter().all(|landed| !landed.try_recv().unwrap().is_hit()));
+    assert_eq!(rooms(&hybrid), (0, 0));
+}
+
+#[test]
+fn fetches_that_are_given_up_are_misses() {
+    let (hybrid, device) = with_keys_below(&[b"a", b"b"], 1);
+    let (_, under_way) = fetch(&hybrid, b"a", WhenBusy::Queue);
+    let (queued, waiting) = fetch(&hybrid, b"b", WhenBusy::Queue);
+    assert_eq!(queued, Fetch::Queued);
+    hybrid.give_fetches_up();
+    assert!([under_way, waiting].iter().all(|landed| !landed.try_recv().unwrap().is_hit()));
+    let (again, landed) = fetch(&hybrid, b"b", WhenBusy::Queue);
+    assert_eq!(again, Fetch::Queued, "the read that was given up goes on");
+    device.drain();
+    assert_eq!(bytes(&landed.try_recv().unwrap()), Some(9000));
+    drop(landed);
+    assert_eq!(rooms(&hybrid), (0, 0));
+}
+
+/// Takes reads and never ends them, from when it holds them.
+struct Stalled {
+    device: Arc<Faulty>,
+    held: Mutex<Option<Vec<Request>>>,
+}
+
+impl Stalled {
+    fn held(&self) -> usize {
+        self.held.lock().unwrap().as_ref().map_or(0, Vec::len)
+    }
+}
+
+impl Device for Stalled {
+    fn capacity(&self) -> u64 {
+        self.device.capacity()
+    }
+
+    fn submit(&self, request: Request) -> Result<(), Request> {
+        match (&mut *self.held.lock().unwrap(), request.direction) {
+            (Some(held), Direction::Read) => held.push(request),
+            _ => return self.device.submit(request),
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) {}
+
+    fn sync(&self) -> Result<(), Error> {
+        self.device.sync()
+    }
+
+    fn discard(&self, _offset: u64, _bytes: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn account(&self) -> &Account {
+        self.device.account()
+    }
+}
+
+#[test]
+fn who_waits_for_a_device_that_failed_is_let_go() {
+    let faulty = Arc::new(Faulty::new(64 << 20, 7, Delivery::AtOnce));
+    let device = Arc::new(Stalled { device: faulty.clone(), held: Mutex::new(None) });
+    let hybrid = with_keys_on(device.clone(), &[b"a"], 1 << 20, || ());
+    *device.held.lock().unwrap() = Some(Vec::new());
+    let waiting = thread::spawn({
+        let hybrid = hybrid.clone();
+        move || hybrid.fetch_and_wait(&[b"a"], NOW, |_, _| panic!("nothing is read"))
+    });
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while device.held() == 0 && Instant::now() < deadline {
+        thread::yield_now();
+    }
+    faulty.set(Faults { read_errors: 1, ..Faults::default() });
+    while device.account().observe(Instant::now()) != Health::Failed {
+        assert!(read(&*faulty, 0, Buffer::zeroed(BLOCK)).is_err() && Instant::now() < deadline);
+    }
+    while !waiting.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(waiting.is_finished(), "it waits for ever");
+    waiting.join().unwrap();
+}

@@ -1,0 +1,200 @@
+//! What is on flash only, for workers that never wait for a device.
+//!
+//! ```text
+//! command -> key not in memory, maybe on flash -> reads begin, the connection is parked
+//!    ^                                                    | the last has landed: the worker is woken
+//!    +---------- executed again: promote, look again <----+
+//! ```
+//! A command that needs such a key is not executed: the session gives it again when what it needs has landed. So answers keep
+//! their order, as nothing behind a command is executed before it. A run of gets has all its keys read at once.
+//!
+//! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value that has
+//! landed; so connections never wait for each other (`ebbtide::WhenBusy`).
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use ebbtide::{Cache, Fetch, Fetched, Mode, WhenBusy};
+use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
+
+use super::Executor;
+use super::binary::put_mode;
+use super::meta::set_mode;
+use crate::session::Stopped;
+use crate::shared::{Inbox, Place, lock};
+
+/// What a connection waits for, and what has landed for it.
+#[derive(Default)]
+pub struct Pending {
+    flight: Option<Arc<Flight>>,
+    landed: Vec<Landed>,
+}
+
+struct Landed {
+    key: Box<[u8]>,
+    fetched: Fetched,
+}
+
+/// Reads that a connection waits for together.
+struct Flight {
+    /// How many have not landed; one more while reads are added.
+    left: AtomicUsize,
+    landed: Mutex<Vec<Landed>>,
+    inbox: Arc<Inbox>,
+    place: Place,
+}
+
+impl Pending {
+    /// Whether a connection is parked.
+    pub fn is_parked(&self) -> bool {
+        self.flight.is_some()
+    }
+
+    /// Takes what has landed. False while something is under way.
+    pub fn arrive(&mut self) -> bool {
+        let Some(flight) = &self.flight else { return true };
+        // Acquire pairs with the AcqRel in `Flight::end`.
+        if flight.left.load(Ordering::Acquire) > 0 {
+            return false;
+        }
+        self.landed.append(&mut lock(&flight.landed));
+        self.flight = None;
+        true
+    }
+
+    /// Drops what nobody has asked for again, unless more is under way.
+    pub fn settle(&mut self) {
+        if !self.is_parked() {
+            self.landed.clear();
+        }
+    }
+
+    fn position(&self, key: &[u8]) -> Option<usize> {
+        self.landed.iter().position(|landed| *landed.key == *key)
+    }
+
+    fn has(&self, key: &[u8]) -> bool {
+        self.position(key).is_some()
+    }
+
+    fn take(&mut self, key: &[u8]) -> Option<Landed> {
+        self.position(key).map(|position| self.landed.swap_remove(position))
+    }
+}
+
+impl Flight {
+    /// Adds a read to it.
+    fn add(self: &Arc<Self>, cache: &Cache, key: &[u8], when_busy: WhenBusy) -> Fetch {
+        self.left.fetch_add(1, Ordering::Relaxed);
+        let (flight, theirs) = (Arc::clone(self), Box::<[u8]>::from(key));
+        let landing = Box::new(move |fetched| {
+            lock(&flight.landed).push(Landed { key: theirs, fetched });
+            if flight.end() {
+                flight.inbox.land(flight.place);
+            }
+        });
+        let fetch = cache.fetch(key, when_busy, landing);
+        if matches!(fetch, Fetch::Absent | Fetch::Refused) {
+            self.left.fetch_sub(1, Ordering::Relaxed);
+        }
+        fetch
+    }
+
+    /// One has landed, or no more are added. Whether that was the last.
+    fn end(&self) -> bool {
+        self.left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+impl Executor {
+    /// Lends what a connection has fetched, or takes it back.
+    pub fn swap_pending(&self, pending: &mut Pending) {
+        std::mem::swap(&mut *self.pending.borrow_mut(), pending);
+    }
+
+    /// Why a session stops at something that is not answered.
+    pub fn why_unanswered(&self) -> Stopped {
+        if self.pending.borrow().is_parked() { Stopped::Below } else { Stopped::Full }
+    }
+
+    /// Whether a key that memory does not have is to be looked for on flash.
+    #[inline]
+    pub(super) fn may_be_below(&self, key: &[u8]) -> bool {
+        self.has_flash && self.cache.may_be_on_flash(key)
+    }
+
+    /// Sees to keys of which memory does not have the first. True if it is worth to look in memory again, which then decides;
+    /// false if the connection is parked.
+    pub(super) fn bring_up(&self, keys: &[&[u8]]) -> bool {
+        let pending = &mut *self.pending.borrow_mut();
+        if let Some(Landed { key, fetched }) = pending.take(keys[0]) {
+            self.cache.promote(&key, &fetched);
+            return true;
+        }
+        let left = AtomicUsize::new(1);
+        let flight = Arc::new(Flight {
+            left,
+            landed: Mutex::default(),
+            inbox: Arc::clone(&self.inbox),
+            place: self.place.get(),
+        });
+        match flight.add(&self.cache, keys[0], WhenBusy::Queue) {
+            Fetch::Absent => return true,
+            Fetch::Refused => unreachable!("a fetch that may queue is not refused"),
+            Fetch::Queued => pending.landed.clear(),
+            Fetch::UnderWay => {
+                let missing = keys[1..].iter().filter(|key| !pending.has(key) && !self.cache.peek(key).is_hit());
+                let mut added = missing.map(|key| flight.add(&self.cache, key, WhenBusy::Refuse));
+                added.find(|fetch| *fetch == Fetch::Refused);
+            }
+        }
+        let has_landed = flight.end();
+        pending.flight = Some(flight);
+        if has_landed {
+            pending.arrive();
+            let first = pending.take(keys[0]).expect("all have landed");
+            self.cache.promote(&first.key, &first.fetched);
+        }
+        has_landed
+    }
+
+    /// Whether a command that needs this key has to wait until flash was read.
+    pub(super) fn awaits(&self, key: &[u8]) -> bool {
+        self.has_flash && !self.cache.peek(key).is_hit() && self.cache.may_be_on_flash(key) && !self.bring_up(&[key])
+    }
+
+    /// As [`Executor::awaits`], for the key that a command other than a get needs, if it needs one.
+    pub(super) fn request_awaits(&self, request: &Request<'_>) -> bool {
+        self.has_flash && {
+            let mut buffer = [0; MAX_KEY];
+            needed_key(request, &mut buffer).is_some_and(|key| self.awaits(key))
+        }
+    }
+
+    /// As `request_awaits`, of the binary protocol.
+    pub(super) fn command_awaits(&self, command: &binary::Command<'_>) -> bool {
+        self.has_flash && needed_by_binary(command).is_some_and(|key| self.awaits(key))
+    }
+}
+
+/// The key whose present value matters to a command. A value that is still to come is waited for first.
+fn needed_key<'a>(request: &'a Request<'_>, buffer: &'a mut [u8; MAX_KEY]) -> Option<&'a [u8]> {
+    match request {
+        Request::Store(store) => (store.value.is_some() && store.mode != StoreMode::Set).then_some(store.key),
+        Request::MetaSet(set) if set.value.is_some() && set_mode(&set.meta) != Mode::Set => Some(set.meta.key(buffer)),
+        Request::Meta { command: MetaCommand::Delete, meta } if !meta.has(b'I') && !meta.has(b'C') => None,
+        Request::Meta { meta, .. } => Some(meta.key(buffer)),
+        Request::Touch { key, .. } | Request::Arithmetic { key, .. } => Some(key),
+        _ => None,
+    }
+}
+
+fn needed_by_binary<'a>(command: &binary::Command<'a>) -> Option<&'a [u8]> {
+    use binary::Command;
+    match command {
+        Command::Put(put) => (put.value.is_some() && put_mode(put) != Mode::Set).then_some(put.key),
+        Command::Delete { key, cas } => (*cas != 0).then_some(*key),
+        Command::Touch { key, .. } | Command::Arithmetic { key, .. } => Some(key),
+        _ => None,
+    }
+}
