@@ -4,9 +4,9 @@ use crate::background;
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
-use crate::hybrid::{Flash, FlashThreads, Hybrid, Opened};
+use crate::hybrid::{Flash, Hybrid};
 use crate::time::{Clock, Time};
-use ebbtide_flash::{Tier, TierOptions as FlashOptions};
+use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy, Store};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
@@ -96,14 +96,14 @@ impl CacheBuilder {
         self
     }
 
-    /// Builds the cache, and with the system's clock starts its background thread.
+    /// Builds the cache, with what flash holds, and with the system's clock starts its background thread.
     ///
     /// # Errors
     /// `Configuration` names the option that cannot work, and why.
     pub fn build(self) -> Result<Cache, Error> {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
         let flash = self.open_flash(flash_memory_bytes)?;
-        let Self { mut options, max_value, clock, seed, .. } = self;
+        let Self { mut options, max_value, clock, seed, .. } = self.clone();
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
@@ -114,8 +114,16 @@ impl CacheBuilder {
             reason: format!("a background thread does not start: {error}"),
         };
         let time = Time::new(clock);
-        let lay = |opened| lay_below(&store, Hybrid::new(opened, flash_memory_bytes, clock, time.now_ms()));
-        let flash = flash.map(lay).transpose().map_err(not_started)?;
+        let flash = match flash {
+            Some(opening) => {
+                let started = Hybrid::start(opening, flash_memory_bytes, clock, time.now_ms());
+                let (hybrid, io) = started.map_err(|error| self.flash_error(&error))?;
+                store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
+                let threads = hybrid.start_upkeep(io).map_err(not_started)?;
+                Some((hybrid, threads))
+            }
+            None => None,
+        };
         let shared = Shared::new(store, time, clock, flash);
         if clock == Clock::System {
             background::start(&shared).map_err(not_started)?;
@@ -143,7 +151,7 @@ impl CacheBuilder {
         }
     }
 
-    fn open_flash(&self, memory_bytes: u64) -> Result<Option<Opened>, Error> {
+    fn open_flash(&self, memory_bytes: u64) -> Result<Option<Opening>, Error> {
         if self.flash.is_empty() {
             return Ok(None);
         }
@@ -171,11 +179,4 @@ impl CacheBuilder {
             },
         }
     }
-}
-
-/// Puts a tier below a store that is still empty, and has its device served.
-fn lay_below(store: &Store, hybrid: Arc<Hybrid>) -> std::io::Result<(Arc<Hybrid>, FlashThreads)> {
-    store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
-    let threads = hybrid.start()?;
-    Ok((hybrid, threads))
 }

@@ -12,9 +12,10 @@ use crate::background::{Bell, TICK};
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
 use crate::fetch::Fetches;
+use crate::flash_threads::IoThreads;
 use crate::item::Lookup;
 use crate::time::Clock;
-use ebbtide_flash::{Found, Key, Object, Tier, TierStats, Token};
+use ebbtide_flash::{Found, Key, Object, Opening, Tier, TierStats, Token};
 use ebbtide_store::{Below, Item, Mode, Stored, Ttl, Write};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,7 +29,9 @@ const LOOKS: u32 = 4;
 const UPKEEP_EVERY: u64 = 32;
 const UPKEEP_SHARE: u64 = 64;
 /// How long the end of a cache waits for threads that a device may keep, and how often it looks.
-const END_MOST: Duration = Duration::from_secs(5);
+pub(crate) const END_MOST: Duration = Duration::from_secs(5);
+/// How long it waits until flash has what the next start must know: a hundredth of it may be written.
+const CLOSE_MOST: Duration = Duration::from_secs(30);
 const END_STEP: Duration = Duration::from_micros(200);
 /// How long evictions wait for room on flash at most, and how often they look.
 const ROOM_MOST: Duration = Duration::from_millis(20);
@@ -49,9 +52,6 @@ pub struct FlashStats {
     pub notices: Vec<String>,
     pub tier: TierStats,
 }
-
-/// A tier, and what its operator should know of it.
-pub(crate) type Opened = (Arc<Tier>, Vec<String>);
 
 pub(crate) struct Hybrid {
     pub(crate) tier: Arc<Tier>,
@@ -79,27 +79,42 @@ pub(crate) struct Hybrid {
     unchanged: AtomicU64,
 }
 
-/// The threads of flash: those that move transfers on and, with the system's clock, that of the upkeep. Dropping it ends them, so
-/// that the device is free for whoever comes next.
+/// The threads of flash: those that move transfers on and, with the system's clock, that of the upkeep. Dropping it leaves on flash what
+/// the next start must know, and ends them, so that the device is free for whoever comes next.
 pub(crate) struct FlashThreads {
     hybrid: Arc<Hybrid>,
     upkeep: Option<JoinHandle<()>>,
-    io: Vec<JoinHandle<()>>,
+    _io: IoThreads,
 }
 
 impl Hybrid {
-    pub fn new((tier, notices): Opened, memory_bytes: u64, clock: Clock, store_now_ms: u64) -> Arc<Self> {
-        let unix_seconds = match clock {
-            Clock::System => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            Clock::Manual => 0,
-        };
+    /// With what flash holds; waits for the device.
+    pub fn start(
+        opening: Opening,
+        memory_bytes: u64,
+        clock: Clock,
+        store_now_ms: u64,
+    ) -> Result<(Arc<Self>, IoThreads), ebbtide_flash::Error> {
+        let io = IoThreads::start(opening.device())?;
+        let now = epoch_seconds(clock, store_now_ms) + store_now_ms / 1000;
+        let started = opening.start(u32::try_from(now).unwrap_or(u32::MAX))?;
+        Ok((Self::new(started, memory_bytes, clock, store_now_ms), io))
+    }
+
+    /// Over a tier, with what its operator should know of it.
+    pub fn new(
+        (tier, notices): (Arc<Tier>, Vec<String>),
+        memory_bytes: u64,
+        clock: Clock,
+        store_now_ms: u64,
+    ) -> Arc<Self> {
         Arc::new(Self {
             wants_hits: tier.wants_requests(),
             tier,
             fetches: Fetches::new(memory_bytes),
             notices,
             memory_bytes,
-            epoch_seconds: unix_seconds.saturating_sub(store_now_ms / 1000),
+            epoch_seconds: epoch_seconds(clock, store_now_ms),
             clock,
             now_ms: AtomicU64::new(store_now_ms),
             bell: Bell::default(),
@@ -113,16 +128,11 @@ impl Hybrid {
         })
     }
 
-    pub fn start(self: &Arc<Self>) -> std::io::Result<FlashThreads> {
-        let mut started = FlashThreads { hybrid: Arc::clone(self), upkeep: None, io: Vec::new() };
-        let named = |name: String| thread::Builder::new().name(name);
-        for number in 0..self.tier.io_threads() {
-            let tier = Arc::clone(&self.tier);
-            started.io.push(named(format!("ebbtide-flash{number}")).spawn(move || tier.serve_io())?);
-        }
+    pub fn start_upkeep(self: &Arc<Self>, io: IoThreads) -> std::io::Result<FlashThreads> {
+        let mut started = FlashThreads { hybrid: Arc::clone(self), upkeep: None, _io: io };
         if self.clock == Clock::System {
             let hybrid = Arc::clone(self);
-            started.upkeep = Some(named("ebbtide-flash".into()).spawn(move || hybrid.keep_up())?);
+            started.upkeep = Some(thread::Builder::new().name("ebbtide-flash".into()).spawn(move || hybrid.keep_up())?);
         }
         Ok(started)
     }
@@ -223,19 +233,31 @@ impl Hybrid {
     }
 }
 
+/// The time in seconds since 1970 at which the store's time was zero.
+fn epoch_seconds(clock: Clock, store_now_ms: u64) -> u64 {
+    let unix_seconds = match clock {
+        Clock::System => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+        Clock::Manual => 0,
+    };
+    unix_seconds.saturating_sub(store_now_ms / 1000)
+}
+
 impl Drop for FlashThreads {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `keep_up`.
         self.hybrid.is_ending.store(true, Ordering::Release);
-        let deadline = Instant::now() + END_MOST;
-        self.upkeep.take().into_iter().for_each(|thread| end(thread, deadline));
-        self.hybrid.tier.stop();
-        self.io.drain(..).for_each(|thread| end(thread, deadline));
+        self.upkeep.take().into_iter().for_each(|thread| end(thread, Instant::now() + END_MOST));
+        let hybrid = Arc::clone(&self.hybrid);
+        // What the device refuses is found by the next start, which then is one after a crash.
+        let close = move || drop(hybrid.tier.close(hybrid.seconds(hybrid.now_ms.load(Ordering::Relaxed))));
+        if let Ok(closing) = thread::Builder::new().name("ebbtide-close".into()).spawn(close) {
+            end(closing, Instant::now() + CLOSE_MOST);
+        }
     }
 }
 
 /// Waits for the end of a thread, unless the device keeps it: then it ends when the device answers, if ever.
-fn end(thread: JoinHandle<()>, deadline: Instant) {
+pub(crate) fn end(thread: JoinHandle<()>, deadline: Instant) {
     thread.thread().unpark();
     while !thread.is_finished() && Instant::now() < deadline {
         thread::sleep(END_STEP);

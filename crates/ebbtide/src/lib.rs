@@ -24,6 +24,7 @@ mod byte_size;
 mod cache;
 mod error;
 mod fetch;
+mod flash_threads;
 mod hybrid;
 mod item;
 mod removal;

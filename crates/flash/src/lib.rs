@@ -9,7 +9,9 @@
 //! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
 //! | `large` | the log of large objects |
 //! | `object` | what is stored: keys, their hash, values, expiry |
+//! | `removals` | the log of what is gone, for a restart after a crash |
 //! | `small` | objects under 2 KiB: set pages with a log before them |
+//! | `stream` | numbers and bytes one behind the other, as formats have them |
 //! | `tier` | all of these as one |
 
 #![deny(unsafe_code)]
@@ -19,9 +21,11 @@ pub mod device;
 mod error;
 pub mod large;
 mod object;
+mod removals;
 pub mod small;
+mod stream;
 mod tier;
 
 pub use error::Error;
 pub use object::{Done, Found, Key, KeyHash, Lookup, Object, Token};
-pub use tier::{Drops, Tier, TierOptions, TierStats, Written};
+pub use tier::{Drops, Opening, Tier, TierOptions, TierStats, Written};

@@ -1,7 +1,7 @@
 //! The tier on real files, by each way of moving transfers.
 
-use ebbtide_flash::device::{DiskOptions, Engine, LEAST_PART, STRIPE};
-use ebbtide_flash::{Error, Found, Key, KeyHash, Lookup, Object, Tier, TierOptions};
+use ebbtide_flash::device::{Device, DiskOptions, Engine, LEAST_PART, STRIPE};
+use ebbtide_flash::{Error, Found, Key, KeyHash, Lookup, Object, Opening, Tier, TierOptions};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -24,25 +24,31 @@ fn options(engine: Engine) -> TierOptions {
     TierOptions { disk, seal_seconds: SEAL_SECONDS, small_share: Some(0.5), ..TierOptions::default() }
 }
 
-/// Runs a test on a tier that is served, and stops it however the test ends.
-fn served(tier: &Arc<Tier>, test: impl FnOnce()) {
-    struct Stopping<'a>(&'a Tier);
-    impl Drop for Stopping<'_> {
+/// Runs a test on a tier that is served and started, with its notices, and stops it however the test ends.
+fn served(opening: Opening, test: impl FnOnce(&Arc<Tier>, Vec<String>)) {
+    struct Stopping(Arc<dyn Device>);
+    impl Drop for Stopping {
         fn drop(&mut self) {
             self.0.stop();
         }
     }
     thread::scope(|scope| {
-        let _stopping = Stopping(tier);
-        (0..tier.io_threads()).for_each(|_| drop(scope.spawn(|| tier.serve_io())));
-        test();
+        let device = opening.device();
+        let stopping = Stopping(Arc::clone(&device));
+        for _ in 0..device.threads() {
+            let device = Arc::clone(&device);
+            scope.spawn(move || device.serve());
+        }
+        let (tier, notices) = opening.start(1000).unwrap();
+        test(&tier, notices);
+        drop(stopping);
     });
 }
 
 /// `None` where this engine does not work, which is told.
-fn open(paths: &[(PathBuf, u64)], engine: Engine) -> Option<Arc<Tier>> {
+fn open(paths: &[(PathBuf, u64)], engine: Engine) -> Option<Opening> {
     match Tier::open(paths, &options(engine)) {
-        Ok((tier, _)) => Some(tier),
+        Ok(opening) => Some(opening),
         Err(Error::Engine { source }) => {
             eprintln!("no {engine:?} here: {source}");
             None
@@ -65,50 +71,82 @@ fn key_of(size: usize, copy: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_to_files_is_read_and_gone_after_a_restart() {
+fn what_was_written_to_files_is_read_also_after_a_restart() {
     for engine in [Engine::Ring, Engine::Pool] {
         for parts in [&[LEAST_PART][..], &[LEAST_PART + STRIPE, LEAST_PART + STRIPE]] {
             let directory = directory();
             let paths = paths(&directory, parts);
-            let Some(tier) = open(&paths, engine) else { continue };
-            served(&tier, || {
-                let deadline = Instant::now() + Duration::from_secs(60);
-                for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
-                    let (key, value) = (key_of(size, copy), vec![copy as u8; size]);
-                    let key = Key::new(&key);
-                    let object = Object { key, value: &[&value], client_flags: 7, attributes: 1, expiry: 0 };
-                    // Inserts never wait, so whoever has more than the device takes at once waits here.
-                    while tier.insert(&object, 1000).is_none() {
-                        tier.maintain(1000);
-                        assert!(Instant::now() < deadline, "{:?}", tier.stats());
-                    }
-                }
-                let is_written = || {
-                    tier.maintain(1000 + SEAL_SECONDS);
-                    let stats = tier.stats().large;
-                    stats.written_payload_bytes == stats.inserted_bytes
-                };
-                while !is_written() {
-                    assert!(Instant::now() < deadline, "{:?}", tier.stats());
-                }
-                for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
-                    let found = get(&tier, &key_of(size, copy)).expect("it is there");
-                    assert_eq!((found.value(), found.client_flags), (&vec![copy as u8; size][..], 7));
-                }
+            let Some(opening) = open(&paths, engine) else { continue };
+            served(opening, |tier, notices| {
+                assert!(notices.iter().any(|notice| notice == "flash starts empty: it is new"), "{notices:?}");
+                fill(tier);
+                look(tier, 1.0);
                 let stats = tier.stats();
                 assert_eq!((stats.hits_large, stats.hits_small, stats.misses), (40, 60, 0));
                 assert_eq!(stats.large.hits_device, 40, "the buffers were written");
                 assert_eq!(stats.written.superblock, 4096);
+                tier.verify();
+                tier.close(1000).unwrap();
             });
-            tier.verify();
-            drop(tier);
-            let tier = open(&paths, engine).expect("it could be opened before");
-            served(&tier, || {
-                assert!(!tier.could_exist(KeyHash::of(&key_of(1, 0))));
-                assert!(get(&tier, &key_of(5000, 0)).is_none());
+            served(open(&paths, engine).expect("it could be opened before"), |tier, notices| {
+                assert!(notices.iter().any(|notice| notice.contains("warm after a stop")), "{notices:?}");
+                look(tier, 1.0);
+                assert!(tier.remove(KeyHash::of(&key_of(5000, 3))) && tier.remove(KeyHash::of(&key_of(300, 3))));
+                tier.verify();
             });
+            // The tier before was not closed, as if the process had been killed.
+            served(open(&paths, engine).expect("it could be opened before"), |tier, notices| {
+                assert!(notices.iter().any(|notice| notice.contains("warm after a crash")), "{notices:?}");
+                look(tier, 0.7);
+                for size in [300, 5000] {
+                    assert!(get(tier, &key_of(size, 3)).is_none(), "it was removed");
+                }
+                tier.verify();
+            });
+            let renamed: Vec<_> = paths.iter().rev().cloned().collect();
+            if renamed != paths {
+                served(open(&renamed, engine).expect("it could be opened before"), |tier, notices| {
+                    assert!(notices.iter().any(|notice| notice.contains("starts empty")), "{notices:?}");
+                    assert_eq!(tier.stats().objects, 0);
+                });
+            }
         }
     }
+}
+
+/// Inserts all, and has them written.
+fn fill(tier: &Arc<Tier>) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
+        let (key, value) = (key_of(size, copy), vec![copy as u8; size]);
+        let key = Key::new(&key);
+        let object = Object { key, value: &[&value], client_flags: 7, attributes: 1, expiry: 0 };
+        // Inserts never wait, so whoever has more than the device takes at once waits here.
+        while tier.insert(&object, 1000).is_none() {
+            tier.maintain(1000);
+            assert!(Instant::now() < deadline, "{:?}", tier.stats());
+        }
+    }
+    let is_written = || {
+        tier.maintain(1000 + SEAL_SECONDS);
+        let stats = tier.stats().large;
+        stats.written_payload_bytes == stats.inserted_bytes
+    };
+    while !is_written() {
+        assert!(Instant::now() < deadline, "{:?}", tier.stats());
+    }
+}
+
+/// Looks at all, of which so much must be there.
+fn look(tier: &Tier, share: f64) {
+    let mut found = 0;
+    for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
+        if let Some(object) = get(tier, &key_of(size, copy)) {
+            assert_eq!((object.value(), object.client_flags), (&vec![copy as u8; size][..], 7));
+            found += 1;
+        }
+    }
+    assert!(f64::from(found) >= 100.0 * share, "{found} of 100");
 }
 
 #[test]

@@ -10,27 +10,28 @@
 //! its seed. The body is durable before block 0 is written.
 
 use super::LargeLog;
-use super::format::{Reader, Writer, checksum};
+use super::format::checksum;
 use super::index::{Identity, SHARDS};
 use super::place::Place;
 use super::recover::Gone;
 use super::regions::{Life, State};
 use crate::Error;
-use crate::device::{self, BLOCK, Buffer, Device};
+use crate::device::{self, BLOCK, Buffer};
+use crate::stream::{Reader, Sink, Source, Writer};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::time::Duration;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"EbLc");
 const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const REGION_BYTES: usize = 25;
 const OBJECT_BYTES: usize = 10;
-/// So much is transferred at once.
-const PIECE_BYTES: usize = 1 << 20;
-/// A region's write may take so many times the patience of an insert.
-const WAITS: u32 = 100;
+/// How long regions that are being written are waited for, and in which steps.
+const WAIT_STEP: Duration = Duration::from_millis(10);
+const WAITS: u32 = 1000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Header {
@@ -96,7 +97,7 @@ impl LargeLog {
         let is_busy = |books: &mut super::Books| books.free_slots.len() < self.options.buffers;
         for _ in 0..WAITS {
             self.submit_waiting();
-            let wait = self.freed.wait_timeout_while(self.books(), self.options.patience, is_busy).unwrap();
+            let wait = self.freed.wait_timeout_while(self.books(), WAIT_STEP, is_busy).unwrap();
             if !wait.1.timed_out() {
                 return Ok(());
             }
@@ -206,100 +207,6 @@ impl Header {
             body_checksum: reader.u64(),
         };
         (reader.u64() == checksum(identity, &bytes[..HEADER_BYTES - 8])).then_some(header)
-    }
-}
-
-/// Writes bytes one behind the other.
-struct Sink<'a> {
-    device: &'a dyn Device,
-    offset: u64,
-    piece: Vec<u8>,
-    bytes: u64,
-    checksum: u64,
-}
-
-impl<'a> Sink<'a> {
-    fn new(device: &'a dyn Device, offset: u64, identity: u64) -> Self {
-        Self { device, offset, piece: Vec::with_capacity(PIECE_BYTES), bytes: 0, checksum: identity }
-    }
-
-    fn put(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
-        while !bytes.is_empty() {
-            let (now, later) = bytes.split_at(bytes.len().min(PIECE_BYTES - self.piece.len()));
-            self.piece.extend_from_slice(now);
-            bytes = later;
-            if self.piece.len() == PIECE_BYTES {
-                self.write()?;
-            }
-        }
-        Ok(())
-    }
-
-    fn write(&mut self) -> Result<(), Error> {
-        let mut buffer = Buffer::zeroed(self.piece.len());
-        buffer[..self.piece.len()].copy_from_slice(&self.piece);
-        self.checksum = checksum(self.checksum, &self.piece);
-        device::write(self.device, self.offset + self.bytes, buffer)?;
-        self.bytes += self.piece.len() as u64;
-        self.piece.clear();
-        Ok(())
-    }
-
-    /// Bytes and checksum of all.
-    fn finish(mut self) -> Result<(u64, u64), Error> {
-        if !self.piece.is_empty() {
-            self.write()?;
-        }
-        Ok((self.bytes, self.checksum))
-    }
-}
-
-/// Reads bytes one behind the other.
-struct Source<'a> {
-    device: &'a dyn Device,
-    offset: u64,
-    left: u64,
-    piece: Vec<u8>,
-    at: usize,
-    checksum: u64,
-}
-
-impl<'a> Source<'a> {
-    fn new(device: &'a dyn Device, offset: u64, bytes: u64, identity: u64) -> Self {
-        Self { device, offset, left: bytes, piece: Vec::new(), at: 0, checksum: identity }
-    }
-
-    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (mut taken, mut count) = ([0; N], 0);
-        while count < N {
-            if self.at == self.piece.len() {
-                self.read()?;
-            }
-            let wanted = (N - count).min(self.piece.len() - self.at);
-            taken[count..count + wanted].copy_from_slice(&self.piece[self.at..self.at + wanted]);
-            self.at += wanted;
-            count += wanted;
-        }
-        Some(taken)
-    }
-
-    fn read(&mut self) -> Option<()> {
-        let bytes = self.left.min(PIECE_BYTES as u64) as usize;
-        if bytes == 0 {
-            return None;
-        }
-        let buffer = device::read(self.device, self.offset, Buffer::zeroed(bytes)).ok()?;
-        self.piece = buffer[..bytes].to_vec();
-        self.at = 0;
-        self.checksum = checksum(self.checksum, &self.piece);
-        self.offset += bytes as u64;
-        self.left -= bytes as u64;
-        Some(())
-    }
-
-    /// The checksum, if all was taken.
-    fn finish(self) -> Option<u64> {
-        (self.left == 0 && self.at == self.piece.len()).then_some(self.checksum)
     }
 }
 

@@ -20,6 +20,7 @@
 
 use super::place::UNIT;
 use crate::KeyHash;
+use crate::stream::{Reader, Writer};
 use twox_hash::XxHash3_64;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"EbLl");
@@ -199,50 +200,6 @@ impl FooterEntry {
             expiry: reader.u32(),
             part: reader.u32(),
         }
-    }
-}
-
-/// Writes numbers one behind the other.
-pub struct Writer<'a> {
-    pub bytes: &'a mut [u8],
-    pub at: usize,
-}
-
-impl Writer<'_> {
-    pub fn u32(&mut self, number: u32) -> &mut Self {
-        self.put(&number.to_le_bytes())
-    }
-
-    pub fn u64(&mut self, number: u64) -> &mut Self {
-        self.put(&number.to_le_bytes())
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> &mut Self {
-        self.bytes[self.at..][..bytes.len()].copy_from_slice(bytes);
-        self.at += bytes.len();
-        self
-    }
-}
-
-/// Reads numbers one behind the other.
-pub struct Reader<'a> {
-    pub bytes: &'a [u8],
-    pub at: usize,
-}
-
-impl Reader<'_> {
-    pub fn u32(&mut self) -> u32 {
-        u32::from_le_bytes(self.take())
-    }
-
-    pub fn u64(&mut self) -> u64 {
-        u64::from_le_bytes(self.take())
-    }
-
-    fn take<const N: usize>(&mut self) -> [u8; N] {
-        let bytes = self.bytes[self.at..][..N].try_into().expect("as many bytes as were asked for");
-        self.at += N;
-        bytes
     }
 }
 

@@ -11,6 +11,7 @@
 
 use super::filter::{Width, hit_bytes};
 use super::page::PAGE;
+use crate::Error;
 use crate::device::Buffer;
 use crate::object::KeyHash;
 use std::ops::Range;
@@ -26,6 +27,8 @@ const SPARE_ENTRIES: usize = 8;
 const FILL_UNIT: usize = PAGE / 256;
 /// What the allocator takes for each piece.
 const ALLOCATION: usize = 16;
+/// What a checkpoint has of each group, whatever it holds.
+const FIXED_BYTES: usize = 4 * SETS + SETS / 8;
 
 /// A set's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,7 +48,7 @@ impl Entry {
 pub(crate) struct Shape {
     pub sets: u32,
     pub width: Width,
-    entry_bytes: usize,
+    pub entry_bytes: usize,
     page_bits: u32,
 }
 
@@ -360,6 +363,40 @@ impl Group {
             tombstones: self.tombstones(),
             bytes: allocated(self.entries.capacity()) + allocated(self.filters.capacity()) + allocated(moves),
         }
+    }
+
+    /// All that a restart must know, for a checkpoint. Nothing may be under way.
+    ///
+    /// ```text
+    /// entries per set, objects, generations, fills, each u8 x 128 | unclean sets u8 x 16 | entries | filters
+    /// ```
+    pub fn save(&self, mut put: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+        let per_set = [&self.counts, &self.objects, &self.generations, &self.fills];
+        per_set.into_iter().try_for_each(|bytes| put(bytes))?;
+        [&self.unclean[..], &self.entries, &self.filters].into_iter().try_for_each(put)
+    }
+
+    pub fn saved_bytes(&self) -> usize {
+        FIXED_BYTES + self.entries.len() + self.filters.len()
+    }
+
+    /// What was saved.
+    pub fn load(shape: &Shape, mut fill: impl FnMut(&mut [u8]) -> Option<()>) -> Option<Self> {
+        let mut group = Self::default();
+        fill(&mut group.counts)?;
+        fill(&mut group.objects)?;
+        fill(&mut group.generations)?;
+        fill(&mut group.fills)?;
+        fill(&mut group.unclean)?;
+        let entries: usize = group.counts.iter().map(|&count| usize::from(count)).sum();
+        group.entries = vec![0; entries * shape.entry_bytes];
+        fill(&mut group.entries)?;
+        group.filters = vec![0; group.objects.iter().map(|&objects| shape.width.bytes(objects)).sum()];
+        fill(&mut group.filters)?;
+        let all = group.entries.chunks_exact(shape.entry_bytes).map(|bytes| shape.unpack(bytes));
+        group.tombstones = all.filter(|entry| matches!(entry, Entry::Tombstone { .. })).count() as u16;
+        group.page_objects = group.objects.iter().map(|&objects| u16::from(objects)).sum();
+        Some(group)
     }
 
     /// Asserts what always holds.

@@ -122,6 +122,12 @@ impl Log {
         self.moment.load(Ordering::Relaxed)
     }
 
+    /// Goes on to a moment that no page has; gives it back.
+    pub fn advance(&self) -> u64 {
+        let _state = self.state();
+        self.moment.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Acquire)
     }
@@ -313,6 +319,17 @@ impl Log {
             state.free.retain(|&free| free != segment);
         }
         self.moment.store(moment, Ordering::Relaxed);
+    }
+
+    /// Whether nothing is in RAM that is to be on flash.
+    pub fn is_written(&self) -> bool {
+        let state = self.state();
+        state.open.is_none() && state.sealed.is_empty()
+    }
+
+    /// Of each segment the moment of its first page, 0 for a free one.
+    pub fn firsts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.first.iter().map(|first| first.load(Ordering::Relaxed))
     }
 
     /// Whether a page may have entries.

@@ -16,11 +16,12 @@
 //! | `choose` | pure decisions: which objects move, get another life, end |
 //! | `reclaim` | the log's end, and sets to be mended |
 //! | `moving` | pages are composed and written |
-//! | `recover` | what RAM knows, from flash |
+//! | `recover`, `checkpoint` | what RAM knows, from flash |
 //!
 //! Threads: [`SmallStore::lookup`], `remove`, `is_current`, `could_exist` never wait for the device; `insert` neither. What
 //! waits is [`SmallStore::maintain`]. The protocol is in `docs/concurrency.md`.
 
+mod checkpoint;
 mod choose;
 mod filter;
 mod group;
@@ -131,7 +132,7 @@ impl SmallStore {
     ///
     /// # Errors
     ///
-    /// Says why it was not taken; then no older one is found either.
+    /// Says why it was not taken. An older one stays: whoever inserts because of a change has removed it before.
     pub fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, Dropped> {
         let result = self.shared.insert(object, now);
         if let Err(reason) = result {
@@ -143,7 +144,6 @@ impl SmallStore {
                 Dropped::Memory => &counters.dropped_memory,
                 Dropped::Crowded => &counters.dropped_crowded,
             });
-            self.remove(object.key.hash);
         }
         result
     }

@@ -67,7 +67,30 @@ struct Scan<'a> {
 }
 
 impl SmallStore {
-    /// The store as it was, in the same area, with the same options. Reads all of the area. Of `known`, a checkpoint is of no use.
+    /// The store as it was at its checkpoint, which is good for one start, in the same area, with the same options. `None` if there is no
+    /// checkpoint, or a damaged one.
+    ///
+    /// # Errors
+    ///
+    /// As [`SmallStore::recover`].
+    pub fn resume(
+        device: Arc<dyn Device>,
+        area: Range<u64>,
+        options: Options,
+        known: &Known,
+    ) -> Result<Option<Self>, Error> {
+        let Some(checkpoint) = &known.checkpoint else { return Ok(None) };
+        let store = Self::new(Arc::clone(&device), area, options)?;
+        let loaded = store.shared.load(checkpoint);
+        device::write(&*device, checkpoint.start, Buffer::zeroed(PAGE))?;
+        device.sync()?;
+        Ok(loaded.map(|moment| {
+            store.forget(known, moment);
+            store
+        }))
+    }
+
+    /// The store as it was, in the same area, with the same options. Reads all of the area.
     ///
     /// # Errors
     ///
@@ -96,6 +119,18 @@ impl SmallStore {
         let mut recovered = scan.recovered;
         recovered.objects = store.stats().objects();
         Ok((store, recovered))
+    }
+
+    /// Takes away what was removed after a checkpoint of this moment.
+    fn forget(&self, known: &Known, moment: u64) {
+        if known.flushed > moment {
+            self.flush();
+        }
+        known
+            .removals
+            .iter()
+            .filter(|removal| removal.order > moment)
+            .for_each(|removal| _ = self.remove(removal.hash));
     }
 
     /// The order that no object on flash has yet: for the record of a removal, read after it.

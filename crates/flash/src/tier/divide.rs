@@ -5,9 +5,10 @@
 //! boundary, or an area that was never used.
 
 use super::layout::Layout;
-use super::{Tier, TierOptions, superblock};
+use super::superblock::{Shape, Superblock};
+use super::{Tier, TierOptions};
 use crate::device;
-use crate::small::{PAGE, SmallStore};
+use crate::small::{self, PAGE, SmallStore};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -30,15 +31,13 @@ pub(super) struct Mix {
 }
 
 struct Undivided {
-    identity: u64,
     layout: Layout,
     options: TierOptions,
 }
 
 impl Mix {
-    pub fn new(identity: u64, layout: Layout, options: &TierOptions) -> Self {
-        let undivided =
-            layout.small_options.is_none().then(|| Undivided { identity, layout, options: options.clone() });
+    pub fn new(layout: Layout, options: &TierOptions) -> Self {
+        let undivided = layout.small_options.is_none().then(|| Undivided { layout, options: options.clone() });
         Self { small: AtomicU64::new(0), large: AtomicU64::new(0), undivided: Mutex::new(undivided) }
     }
 
@@ -67,8 +66,7 @@ impl Tier {
     pub(super) fn divide(&self) {
         let mut place = self.mix.undivided.lock().unwrap();
         // The superblock of the beginning must not come after this one's.
-        let Some(Undivided { identity, layout, options }) =
-            place.as_ref().filter(|_| self.superblock_bytes.load(Relaxed) > 0)
+        let Some(Undivided { layout, options }) = place.as_ref().filter(|_| self.superblock_bytes.load(Relaxed) > 0)
         else {
             return;
         };
@@ -83,11 +81,17 @@ impl Tier {
         let boundary = self.large.narrow(wanted.boundary);
         let Some(mut divided) = layout.divided_below(boundary, admission, options) else { return };
         divided.leave_to_large(self.large.index_bytes() / 4 * 5);
-        let block = superblock::to_block(*identity, &divided);
+        let mut superblock = self.superblock.lock().unwrap();
+        let with_boundary = Superblock { shape: Shape::of(superblock.shape.identity, &divided), ..*superblock };
+        let block = with_boundary.encode();
         let (bytes, area) = (block.len() as u64, divided.small_area());
         let written = device::write(&*self.device, 0, block).and_then(|_| self.device.sync());
-        let store = divided.small_options.map(|options| SmallStore::new(Arc::clone(&self.device), area, options));
+        let salt = superblock.lives.small;
+        let store = divided
+            .small_options
+            .map(|options| SmallStore::new(Arc::clone(&self.device), area, small::Options { salt, ..options }));
         if let (Ok(()), Some(Ok(store))) = (written, store) {
+            *superblock = with_boundary;
             self.superblock_bytes.fetch_add(bytes, Relaxed);
             self.large.limit_index(divided.large_options.index_bytes);
             self.small.set(store);

@@ -2,15 +2,18 @@
 
 use super::{STRIPES, Tier, token_of_large};
 use crate::admission::{Decision, Offer};
+use crate::removals::Store;
 use crate::small::record_bytes;
 use crate::{KeyHash, Object, Token};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Tier {
     /// Takes an object, in place of any older version of its key; it is found from now on. `now` is in seconds since 1970. Never
-    /// waits for the device. None if it is not taken, which is counted by reason; then no older version is found either.
+    /// waits for the device. None if it is not taken, which is counted by reason; then no older version is found either. A version with
+    /// another value must be removed before: an insert alone is not logged, and what it replaced might be found after a crash.
     pub fn insert(&self, object: &Object<'_>, now: u32) -> Option<Token> {
         let hash = object.key.hash;
+        let now = self.see(now);
         let _one = self.inserting[hash.0 as usize % STRIPES].lock().unwrap();
         if self.has_failed(now) {
             self.dropped_failed.fetch_add(1, Relaxed);
@@ -23,17 +26,30 @@ impl Tier {
             self.remove(hash);
             return None;
         }
+        if self.is_closed.load(Relaxed) {
+            self.dropped_closed.fetch_add(1, Relaxed);
+            return None;
+        }
         let record = record_bytes(object);
         self.mix.note(record, bytes);
         if record.is_some() && self.small.is_there() {
-            self.large.remove(hash);
-            return self.small.insert(object, now)?.ok();
+            self.remove_large(hash);
+            let inserted = self.small.insert(object, now)?.ok();
+            if inserted.is_none() {
+                self.remove_small(hash);
+            }
+            return inserted;
         }
-        self.small.remove(hash);
+        self.remove_small(hash);
         match self.large.insert(object, now) {
-            Ok(inserted) => Some(token_of_large(inserted.token)),
+            Ok(inserted) => {
+                if inserted.replaced {
+                    self.log(Store::Large, hash, inserted.order);
+                }
+                Some(token_of_large(inserted.token))
+            }
             Err(_) => {
-                self.large.remove(hash);
+                self.remove_large(hash);
                 None
             }
         }

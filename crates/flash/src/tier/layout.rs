@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0            4 KiB             boundary                    end
-//! | superblock | small objects   | large objects ...         |
+//! | superblock | small objects   | large objects ...         | checkpoint |
 //! ```
 //! The boundary is a multiple of a region, and regions are counted from 0: so none lies on two paths, whose stripes are as long as the
 //! longest region.
@@ -46,6 +46,10 @@ const OBJECT_BYTES: usize = 1 << 20;
 const BUFFERS_MOST: u64 = 64;
 /// Of the regions, so many for each buffer.
 const REGIONS_PER_BUFFER: u64 = 4;
+/// The checkpoint has such a part of the device, and so many bytes at least: more than the indexes need with objects of 300 B and of
+/// 2 KiB. What does not fit is found as after a crash.
+const CHECKPOINT_SHARE: u64 = 128;
+const CHECKPOINT_LEAST: u64 = 64 << 10;
 /// Bytes of an index entry for each byte of flash: 12 for a large object of 16 KiB,
 const LARGE_INDEX: f64 = 12.0 / 16_384.0;
 /// and 1.4 for a small one of 300 bytes.
@@ -54,7 +58,10 @@ const SMALL_INDEX: f64 = 1.4 / 300.0;
 /// Where both stores lie, and what they are opened with.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
+    /// Where large objects end.
     pub capacity: u64,
+    /// Of both stores; empty without a warm restart.
+    pub checkpoint: Range<u64>,
     /// Where large objects begin.
     pub boundary: u64,
     /// None while the capacity is not divided.
@@ -78,13 +85,12 @@ impl Memory {
 }
 
 impl Layout {
-    /// For a capacity of whole blocks, divided if the options say how. What was written in another life than this one is not
-    /// there. Admission takes so much of the memory.
-    pub fn new(capacity: u64, life: u64, admission: usize, options: &TierOptions) -> Result<Self, Error> {
+    /// For a device of whole blocks, divided if the options say how. Admission takes so much of the memory.
+    pub fn new(capacity: u64, admission: usize, options: &TierOptions) -> Result<Self, Error> {
         check(options)?;
         let layout = |capacity, memory_bytes| {
             let options = TierOptions { memory_bytes, ..options.clone() };
-            let undivided = Self::undivided(capacity, life, &options);
+            let undivided = Self::undivided(capacity, &options);
             undivided.divided(options.small_share.unwrap_or(SHARE_EXPECTED), &options)
         };
         let mut divided = layout(capacity, options.memory_bytes)?;
@@ -99,7 +105,7 @@ impl Layout {
         if options.small_share.is_some() {
             return Ok(divided);
         }
-        let mut undivided = Self::undivided(capacity, life, options);
+        let mut undivided = Self::undivided(capacity, options);
         assert!(undivided.divide_memory(admission, options)?, "small objects need more memory than large ones");
         Ok(undivided)
     }
@@ -118,17 +124,20 @@ impl Layout {
         let region_bytes = self.large_options.region_bytes as u64;
         let mut boundary = boundary / region_bytes * region_bytes;
         while boundary > region_bytes {
-            let mut layout = self.at(boundary, options);
-            if layout
-                .as_mut()
-                .is_ok_and(|layout| layout.divide_memory(admission, options).is_ok_and(|is_enough| is_enough))
-            {
-                return layout.ok();
+            let layout = self.divided_at(boundary, admission, options);
+            if layout.is_some() {
+                return layout;
             }
             // By eighths: what is refused here is refused for a good part of it.
             boundary -= (boundary / 8).next_multiple_of(region_bytes);
         }
         None
+    }
+
+    /// Divided at this boundary; none if the memory is not enough.
+    pub fn divided_at(&self, boundary: u64, admission: usize, options: &TierOptions) -> Option<Self> {
+        let mut layout = self.at(boundary, options).ok()?;
+        layout.divide_memory(admission, options).is_ok_and(|is_enough| is_enough).then_some(layout)
     }
 
     /// Gives the index of large objects so many bytes at least, at the cost of the other.
@@ -141,7 +150,9 @@ impl Layout {
         }
     }
 
-    fn undivided(capacity: u64, life: u64, options: &TierOptions) -> Self {
+    fn undivided(device_bytes: u64, options: &TierOptions) -> Self {
+        let kept = (device_bytes / CHECKPOINT_SHARE).max(CHECKPOINT_LEAST).next_multiple_of(BLOCK as u64);
+        let capacity = device_bytes.saturating_sub(if options.warm_restart { kept } else { 0 });
         let (large_bytes, wanted) = match options.small_share {
             Some(share) => ((capacity as f64 * (1.0 - share)) as u64, REGIONS_WANTED),
             None => (capacity, REGIONS_WANTED_UNDIVIDED),
@@ -162,7 +173,6 @@ impl Layout {
         let regions = large_bytes / region_bytes as u64;
         let most = (buffers_most / region_bytes as u64).min(regions / REGIONS_PER_BUFFER).min(BUFFERS_MOST);
         let large_options = large::Options {
-            identity: life,
             first_region: 1,
             region_bytes,
             groups,
@@ -174,17 +184,18 @@ impl Layout {
             discard: options.discard,
             ..defaults
         };
-        Self { capacity, boundary: region_bytes as u64, small_options: None, large_options }
+        let (checkpoint, boundary) = (capacity..device_bytes, region_bytes as u64);
+        Self { capacity, checkpoint, boundary, small_options: None, large_options }
     }
 
     fn divided(&self, share: f64, options: &TierOptions) -> Result<Self, Error> {
         let region_bytes = self.large_options.region_bytes as u64;
-        let boundary = ((self.capacity as f64 * share) as u64).next_multiple_of(region_bytes).max(region_bytes);
-        let least = boundary + self.large_options.least_regions() as u64 * region_bytes;
-        if self.capacity < least {
+        let (device_bytes, kept) = (self.checkpoint.end, self.checkpoint.end - self.checkpoint.start);
+        let boundary = ((device_bytes as f64 * share) as u64).next_multiple_of(region_bytes).max(region_bytes);
+        let least = boundary + self.large_options.least_regions() as u64 * region_bytes + kept;
+        if device_bytes < least {
             return Err(Error::Options(format!(
-                "flash of {} bytes, with a share of {share} for small objects, has no room for large ones: raise its size to {least} bytes, or lower the share",
-                self.capacity
+                "flash of {device_bytes} bytes, with a share of {share} for small objects, has no room for large ones: raise its size to {least} bytes, or lower the share"
             )));
         }
         self.at(boundary, options)
@@ -194,7 +205,6 @@ impl Layout {
         let mut small_options = small::Options {
             log_percent: options.log_percent,
             move_threshold: options.move_threshold,
-            salt: self.large_options.identity,
             ..small::Options::default()
         };
         let small = BLOCK as u64..boundary;
@@ -205,7 +215,7 @@ impl Layout {
         }
         let first_region = (boundary / self.large_options.region_bytes as u64) as u32;
         let large_options = large::Options { first_region, ..self.large_options };
-        Ok(Self { capacity: self.capacity, boundary, small_options: Some(small_options), large_options })
+        Ok(Self { boundary, small_options: Some(small_options), large_options, ..self.clone() })
     }
 
     /// What is needed at least.
@@ -292,13 +302,17 @@ mod tests {
             (3 * MIB, 0.5, 16 << 10, 3 * MIB / 2),
         ] {
             let options = TierOptions { small_share: Some(share), ..TierOptions::default() };
-            let layout = Layout::new(capacity, 1, 0, &options).unwrap();
+            let layout = Layout::new(capacity, 0, &options).unwrap();
             assert_eq!((layout.large_options.region_bytes, layout.boundary), (region, boundary));
             assert_eq!(layout.large_options.first_region as u64, boundary / region as u64);
-            assert_eq!((layout.small_area(), layout.large_area()), (4096..boundary, 0..capacity));
+            let end = capacity - (capacity / 128).max(64 << 10);
+            assert_eq!((layout.small_area(), layout.large_area()), (4096..boundary, 0..end));
+            assert_eq!(layout.checkpoint, end..capacity);
+            let unkept = Layout::new(capacity, 0, &TierOptions { warm_restart: false, ..options }).unwrap();
+            assert_eq!((unkept.large_area(), unkept.checkpoint), (0..capacity, capacity..capacity));
         }
         let small_regions = TierOptions { region_bytes: 1 << 20, ..TierOptions::default() };
-        assert_eq!(Layout::new(1 << 40, 1, 0, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
+        assert_eq!(Layout::new(1 << 40, 0, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
     }
 
     #[test]
@@ -313,12 +327,11 @@ mod tests {
             small_share: Some(0.5),
             ..TierOptions::default()
         };
-        let Layout { large_options: large, small_options, .. } = Layout::new(64 * MIB, 9, 0, &chosen).unwrap();
+        let Layout { large_options: large, small_options, .. } = Layout::new(64 * MIB, 0, &chosen).unwrap();
         let small = small_options.unwrap();
         assert_eq!((large.reclaim, large.reinsertion), (Reclaim::Lru, Reinsertion::Hits(2)));
         assert_eq!((large.discard, large.seal_seconds, large.patience), (true, 7, Duration::ZERO));
         assert_eq!((small.log_percent, small.move_threshold), (20, 3));
-        assert_eq!((large.identity, small.salt), (9, 9));
     }
 
     #[test]
@@ -330,9 +343,9 @@ mod tests {
             (TierOptions { region_bytes: 3 << 20, ..base.clone() }, 64 * MIB, "a power of two"),
             (TierOptions { region_bytes: 32 << 20, ..base.clone() }, 64 * MIB, "16384 to 16777216"),
             (TierOptions { small_share: Some(0.99), ..base.clone() }, 4 * MIB, "lower the share"),
-            (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "raise its size to 327680 bytes"),
+            (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "raise its size to 393216 bytes"),
         ] {
-            let refusal = Layout::new(capacity, 1, 0, &options).unwrap_err().to_string();
+            let refusal = Layout::new(capacity, 0, &options).unwrap_err().to_string();
             assert!(refusal.contains(part), "{refusal}");
         }
     }
@@ -340,7 +353,7 @@ mod tests {
     #[test]
     fn the_memory_is_divided_and_too_little_of_it_is_refused_with_what_would_do() {
         let with = |memory_bytes| TierOptions { memory_bytes, small_share: Some(0.5), ..TierOptions::default() };
-        let layout = |capacity, memory| Layout::new(capacity, 1, 1000, &with(memory));
+        let layout = |capacity, memory| Layout::new(capacity, 1000, &with(memory));
         let (capacity, memory) = (64 << 30, 512 * MIB);
         let options = layout(capacity, memory).unwrap();
         let (large, small) = (&options.large_options, options.small_options.as_ref().unwrap());

@@ -17,6 +17,7 @@ impl Tier {
     /// Looks for an object that is alive at `now`, in seconds since 1970. Never waits for the device: if it must be read,
     /// `done` is called when that is over, maybe before this returns; otherwise never.
     pub fn lookup(&self, key: Key<'_>, now: u32, done: Done) -> Lookup {
+        let now = self.see(now);
         if self.has_failed(now) {
             return Lookup::Absent;
         }

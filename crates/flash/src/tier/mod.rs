@@ -9,6 +9,7 @@
 //! | `options`, `layout` | what can be chosen; how capacity and memory are divided |
 //! | `divide`, `smalls` | when the boundary is drawn; small objects before and after |
 //! | `superblock` | the format of the first block |
+//! | `start`, `stop` | from and to what a restart finds |
 //! | `insert`, `lookup` | objects in and out |
 //! | `stats` | what is counted |
 //!
@@ -23,27 +24,32 @@ mod layout;
 mod lookup;
 mod options;
 mod smalls;
+mod start;
 mod stats;
+mod stop;
 mod superblock;
 #[cfg(test)]
 mod tests;
 
 pub use options::TierOptions;
+pub use start::Opening;
 pub use stats::{Drops, TierStats, Written};
 
 use crate::admission::Admission;
-use crate::device::{Buffer, Device, Direction, Disk, Health, Outcome, Request};
+use crate::device::{Device, Direction, Disk, Health, Outcome, Request};
 use crate::large::LargeLog;
-use crate::small::{PAGE, SmallStore};
+use crate::removals::{RemovalLog, Store};
+use crate::small::PAGE;
 use crate::{Error, KeyHash, Token};
 use divide::Mix;
 use layout::Layout;
 use smalls::Smalls;
-use std::hash::{BuildHasher, RandomState};
+use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use superblock::Superblock;
 
 /// Marks the tokens of large objects. Theirs count regions and small ones' pages, neither gets so far; the bit above it is used.
 const LARGE: u64 = 1 << 62;
@@ -60,26 +66,34 @@ pub struct Tier {
     large: Arc<LargeLog>,
     small: Arc<Smalls>,
     admission: Admission,
+    /// As it is on the device while the tier runs.
+    superblock: Mutex<Superblock>,
+    /// Where a stop leaves what it knows.
+    checkpoint: Option<Range<u64>>,
+    removals: Option<RemovalLog>,
     inserting: Box<[Mutex<()>]>,
+    /// The latest time that anyone has named: it never goes back, also not with a restart.
+    latest: AtomicU32,
     /// When the device was judged last, and when admission was told of time.
     observed: AtomicU32,
     maintained: AtomicU32,
     dropped_failed: AtomicU64,
+    dropped_closed: AtomicU64,
+    is_closed: AtomicBool,
+    /// The superblock says that no crash is recovered from, since the log of removals broke.
+    is_unlogged: AtomicBool,
     superblock_bytes: AtomicU64,
     mix: Mix,
 }
 
 impl Tier {
-    /// An empty tier on files and block devices, each with its bytes. Says in what lesser ways it works than it could.
+    /// Opens files and block devices, each with its bytes. What they hold is looked at by [`Opening::start`].
     ///
     /// # Errors
     ///
     /// As [`Disk::open`] and [`Tier::on`].
-    pub fn open(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(Arc<Self>, Vec<String>), Error> {
-        let opened = Disk::open(paths, &options.disk)?;
-        let notices = opened.notices.iter().map(ToString::to_string).collect();
-        let identity = opened.disk.identity();
-        Ok((Self::with(Arc::new(opened.disk), identity, options)?, notices))
+    pub fn open(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Opening, Error> {
+        Opening::of_paths(paths, options)
     }
 
     /// Whether [`Tier::open`] would succeed, as far as that can be said without changing anything or taking a lock.
@@ -90,55 +104,34 @@ impl Tier {
     pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(), Error> {
         let capacity = Disk::check(paths, &options.disk)?;
         let admission = Admission::new(options.admission, capacity, 0)?;
-        Layout::new(capacity, 0, admission.memory_bytes(), options).map(drop)
+        Layout::new(capacity, admission.memory_bytes(), options).map(drop)
     }
 
-    /// An empty tier on any device.
+    /// An empty tier on any device. No restart will find what it holds.
     ///
     /// # Errors
     ///
     /// [`Error::Options`] when the options make no sense, or the device or the memory is too small for them.
     pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
-        Self::with(device, 0, options)
-    }
-
-    fn with(device: Arc<dyn Device>, identity: u64, options: &TierOptions) -> Result<Arc<Self>, Error> {
-        let life = RandomState::new().hash_one("life");
-        let admission = Admission::new(options.admission, device.capacity(), life)?;
-        let layout = Layout::new(device.capacity(), life, admission.memory_bytes(), options)?;
-        let superblock = superblock::to_block(identity, &layout);
-        let small = Smalls::default();
-        if let Some(options) = layout.small_options.clone() {
-            small.set(SmallStore::new(Arc::clone(&device), layout.small_area(), options)?);
-        }
-        let tier = Arc::new(Self {
-            large: LargeLog::new(Arc::clone(&device), layout.large_area(), layout.large_options)?,
-            small: Arc::new(small),
-            mix: Mix::new(identity, layout, options),
-            admission,
-            device,
-            inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
-            observed: AtomicU32::new(0),
-            maintained: AtomicU32::new(0),
-            dropped_failed: AtomicU64::new(0),
-            superblock_bytes: AtomicU64::new(0),
-        });
-        tier.write_superblock(superblock);
+        let options = TierOptions { warm_restart: false, ..options.clone() };
+        let tier = Arc::new(Opening::of(device, 0, None, &options)?.unkept()?);
+        tier.submit_superblock(&tier.superblock.lock().unwrap());
         Ok(tier)
     }
 
-    /// Has it written when the device is served. One that is not written is found by no restart, which then starts empty.
-    fn write_superblock(self: &Arc<Self>, block: Buffer) {
+    /// Has it written when the device is served. Says whether the device took it.
+    fn submit_superblock(self: &Arc<Self>, superblock: &Superblock) -> bool {
         // The request may wait for as long as the device lives, which lives as long as the tier.
         let tier = Arc::downgrade(self);
         let written = move |outcome: Outcome| {
             let bytes = outcome.result.map_or(0, |()| outcome.buffer.len());
             if let Some(tier) = tier.upgrade() {
-                tier.superblock_bytes.store(bytes as u64, Relaxed);
+                tier.superblock_bytes.fetch_add(bytes as u64, Relaxed);
             }
         };
-        let request = Request { direction: Direction::Write, offset: 0, buffer: block, done: Box::new(written) };
-        drop(self.device.submit(request));
+        let buffer = superblock.encode();
+        let request = Request { direction: Direction::Write, offset: 0, buffer, done: Box::new(written) };
+        self.device.submit(request).is_ok()
     }
 
     /// How many threads are to call [`Tier::serve_io`].
@@ -158,7 +151,9 @@ impl Tier {
 
     /// The upkeep of both stores, of the admission and of the device's health; to be called again and again, about every
     /// 10 ms, from a thread that may wait for the device. `now` is in seconds since 1970.
-    pub fn maintain(&self, now: u32) {
+    pub fn maintain(self: &Arc<Self>, now: u32) {
+        let now = self.see(now);
+        self.look_after_removals();
         if self.has_failed(now) {
             return;
         }
@@ -172,7 +167,7 @@ impl Tier {
 
     /// As [`Tier::maintain`], and waits until the device has done what was begun: for those whose time does not pass by itself.
     /// A device that does nothing is waited for half a minute.
-    pub fn settle(&self, now: u32) {
+    pub fn settle(self: &Arc<Self>, now: u32) {
         let deadline = Instant::now() + SETTLE_MOST;
         self.maintain(now);
         while self.device.account().under_way() > 0 && Instant::now() < deadline {
@@ -197,19 +192,53 @@ impl Tier {
         self.large.bytes_to_read(hash).unwrap_or(PAGE) as u64
     }
 
-    /// Takes an object away: no lookup that begins later finds it, and none that is under way. Says whether flash may have
-    /// held one.
+    /// Takes an object away: no lookup that begins later finds it, none that is under way, and none after a crash. Says whether
+    /// flash may have held one.
     pub fn remove(&self, hash: KeyHash) -> bool {
-        let was_small = self.small.remove(hash);
-        self.large.remove(hash) || was_small
+        let was_small = self.remove_small(hash);
+        self.remove_large(hash) || was_small
+    }
+
+    fn remove_small(&self, hash: KeyHash) -> bool {
+        let removed = self.small.remove(hash);
+        if removed {
+            self.log(Store::Small, hash, self.next_order(Store::Small));
+        }
+        removed
+    }
+
+    fn remove_large(&self, hash: KeyHash) -> bool {
+        let removed = self.large.remove(hash);
+        if removed {
+            self.log(Store::Large, hash, self.next_order(Store::Large));
+        }
+        removed
     }
 
     /// Takes away what was inserted with this token, since it was overtaken. A newer version may go with it, and no older one
     /// is found.
     pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
-        match large_token(token) {
-            Some(token) => self.large.remove_if(hash, token),
-            None => self.small.remove_if(hash, token),
+        let (store, removed) = match large_token(token) {
+            Some(token) => (Store::Large, self.large.remove_if(hash, token)),
+            None => (Store::Small, self.small.remove_if(hash, token)),
+        };
+        if removed {
+            self.log(store, hash, self.next_order(store));
+        }
+        removed
+    }
+
+    /// The order is read after the removal, as both stores want it.
+    fn log(&self, store: Store, hash: KeyHash, order: u64) {
+        if let Some(removals) = &self.removals {
+            removals.removed(store, hash, order);
+        }
+    }
+
+    fn next_order(&self, store: Store) -> u64 {
+        match store {
+            Store::Small => self.small.next_order(),
+            Store::Large => self.large.next_order(),
         }
     }
 
@@ -226,6 +255,11 @@ impl Tier {
     pub fn flush(&self) {
         self.small.flush();
         self.large.flush();
+        if let Some(removals) = &self.removals {
+            for store in [Store::Small, Store::Large] {
+                removals.flushed(store, self.next_order(store));
+            }
+        }
     }
 
     /// Whether [`Tier::requested`] is to be called; stays so.
@@ -256,6 +290,20 @@ impl Tier {
     pub fn verify(&self) {
         self.large.verify();
         self.small.verify();
+    }
+
+    /// The latest time that anyone has named, which this may be. Whoever names a new second notes it for a restart: what had expired
+    /// stays so when the clock goes back.
+    fn see(&self, now: u32) -> u32 {
+        if self.latest.load(Relaxed) >= now {
+            return self.latest.load(Relaxed);
+        }
+        if self.latest.fetch_max(now, Relaxed) < now
+            && let Some(removals) = &self.removals
+        {
+            removals.note(now);
+        }
+        self.latest.load(Relaxed)
     }
 
     /// Whether the device has failed. Judges it once a second: whoever comes first does so, since the thread that maintains may

@@ -3,6 +3,7 @@
 use crate::admission::AdmissionOptions;
 use crate::device::DiskOptions;
 use crate::large::{Reclaim, Reinsertion};
+use std::path::PathBuf;
 
 #[derive(Clone, Debug)]
 pub struct TierOptions {
@@ -35,6 +36,15 @@ pub struct TierOptions {
     /// A page of small objects is rewritten for so many of them at least, or as many times 300 bytes, as soon as it is full. By
     /// default 2: a page for one object alone is written 4 KiB for a few hundred bytes.
     pub move_threshold: u8,
+    /// Whether a start finds what flash held. By default it does. If not, flash starts empty, nothing is kept for another
+    /// start, and no removal is logged.
+    pub warm_restart: bool,
+    /// The file for the log of removals, without which nothing is found after a crash. By default beside the first path with
+    /// `.removals` at its end, if that path is a file; for a block device it must be named.
+    pub removals: Option<PathBuf>,
+    /// After a crash so many bytes are read at most to find small objects; if they have more room, they are given up. By default 64 GiB,
+    /// a minute at 1 GB/s.
+    pub scan_bytes: u64,
 }
 
 impl Default for TierOptions {
@@ -52,6 +62,9 @@ impl Default for TierOptions {
             seal_seconds: large.seal_seconds,
             log_percent: small.log_percent,
             move_threshold: small.move_threshold,
+            warm_restart: true,
+            removals: None,
+            scan_bytes: 64 << 30,
         }
     }
 }

@@ -2,7 +2,8 @@
 //! need next to none, small objects lie among the large ones.
 
 use crate::small::{Dropped, SmallStore, Stats};
-use crate::{Done, Key, KeyHash, Lookup, Object, Token};
+use crate::{Done, Error, Key, KeyHash, Lookup, Object, Token};
+use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -52,6 +53,17 @@ impl Smalls {
 
     pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
         self.store.get().is_some_and(|store| store.is_current(hash, token))
+    }
+
+    pub fn next_order(&self) -> u64 {
+        self.store.get().map_or(0, SmallStore::next_order)
+    }
+
+    /// Writes a checkpoint at the beginning of an area; says where it ends.
+    pub fn checkpoint(&self, area: Range<u64>, now: u32) -> Result<u64, Error> {
+        let Some(store) = self.store.get() else { return Ok(area.start) };
+        store.checkpoint(area.clone(), now)?;
+        Ok(area.start + store.checkpoint_bytes())
     }
 
     pub fn flush(&self) {

@@ -3,6 +3,7 @@
 use super::Tier;
 use crate::admission::AdmissionStats;
 use crate::device::DeviceStats;
+use crate::removals::RemovalLog;
 use crate::{large, small};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -28,6 +29,8 @@ pub struct TierStats {
     pub small: small::Stats,
     pub device: DeviceStats,
     pub admission: AdmissionStats,
+    /// Removals that were logged for a restart after a crash.
+    pub removals_logged: u64,
 }
 
 /// Objects that were not taken, by reason; what admission refused is in its own counters.
@@ -135,6 +138,7 @@ impl Tier {
             small,
             device: self.device.account().stats(),
             admission: self.admission.stats(),
+            removals_logged: self.removals.as_ref().map_or(0, RemovalLog::records),
         }
     }
 
@@ -159,7 +163,7 @@ impl Tier {
             memory: large.dropped_memory + small.dropped_memory,
             crowded: small.dropped_crowded,
             overtaken: large.dropped_overtaken,
-            closed: large.dropped_closed,
+            closed: large.dropped_closed + self.dropped_closed.load(Relaxed),
             failed: self.dropped_failed.load(Relaxed),
         }
     }

@@ -1,64 +1,236 @@
-//! The first block of the capacity: how the rest is divided, and which life of the device it is.
+//! The first block of the capacity: how the rest is divided, which lives of the device it is, and whether it was left in order.
 //!
 //! ```text
-//! 0      8        12            16        24    32        40        48             52           56        64
-//! magic  version  region bytes  identity  life  capacity  boundary  segment bytes  log percent  checksum  zeros
+//! 0      8        12            16        24          32          40        48        56
+//! magic  version  region bytes  identity  life large  life small  capacity  boundary  end of large objects
+//!
+//! 64             68           72    88           96      100    104       112
+//! segment bytes  log percent  boot  checkpoint   latest  state  checksum  zeros
 //! ```
 //! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so that a
-//! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided yet. The life is drawn whenever the tier starts empty: it is the seed of all checksums in
-//! both stores, so nothing of an earlier life passes for an object.
+//! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided yet. A life is drawn whenever its store starts empty: it is the seed of all checksums in
+//! that store, so nothing of an earlier life passes for an object.
+//!
+//! | state | | boot | checkpoint | latest |
+//! |---|---|---|---|---|
+//! | 0, running | as from a start on | of the machine, or 0: no crash is recovered from | 0 | at the start |
+//! | 1, clean | as of a stop | 0 | where that of the large objects lies | at the stop |
 
 use super::layout::Layout;
 use crate::device::{BLOCK, Buffer};
+use crate::removals::Lives;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtidet";
-const VERSION: u32 = 1;
-const CHECKSUM: usize = 56;
-const BYTES: usize = 64;
+const VERSION: u32 = 2;
+const CHECKSUM: usize = 104;
+const BYTES: usize = 112;
 
 const _: () = assert!(CHECKSUM + size_of::<u64>() == BYTES && BYTES <= BLOCK);
 
-pub(super) fn to_block(identity: u64, layout: &Layout) -> Buffer {
-    let large = &layout.large_options;
-    let small = layout
-        .small_options
-        .as_ref()
-        .map_or((0, 0), |small| (small.segment_bytes as u32, u32::from(small.log_percent)));
-    let mut block = Buffer::zeroed(BLOCK);
-    let mut at = 0;
-    let mut put = |bytes: &[u8]| {
-        block[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    };
-    put(&MAGIC);
-    put(&VERSION.to_le_bytes());
-    put(&(large.region_bytes as u32).to_le_bytes());
-    put(&identity.to_le_bytes());
-    put(&large.identity.to_le_bytes());
-    put(&layout.capacity.to_le_bytes());
-    put(&layout.boundary.to_le_bytes());
-    put(&small.0.to_le_bytes());
-    put(&small.1.to_le_bytes());
-    let checksum = XxHash3_64::oneshot(&block[..CHECKSUM]);
-    block[CHECKSUM..BYTES].copy_from_slice(&checksum.to_le_bytes());
-    block
+/// How the device is divided. What lies there is found only by whoever divides it in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub identity: u64,
+    pub capacity: u64,
+    pub boundary: u64,
+    pub end: u64,
+    pub region_bytes: u32,
+    pub segment_bytes: u32,
+    pub log_percent: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    Running { boot: u128 },
+    Clean { large_checkpoint: u64 },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub shape: Shape,
+    pub lives: Lives,
+    pub state: State,
+    /// Seconds since 1970.
+    pub latest: u32,
+}
+
+/// Why a block is no superblock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Undecodable {
+    Blank,
+    Version(u32),
+    Damaged,
+}
+
+impl Shape {
+    pub fn of(identity: u64, layout: &Layout) -> Self {
+        Self {
+            identity,
+            capacity: layout.checkpoint.end,
+            boundary: layout.boundary,
+            end: layout.capacity,
+            region_bytes: layout.large_options.region_bytes as u32,
+            segment_bytes: layout.small_options.as_ref().map_or(0, |small| small.segment_bytes as u32),
+            log_percent: layout.small_options.as_ref().map_or(0, |small| small.log_percent.into()),
+        }
+    }
+
+    /// Whether all is the same but the boundary and what follows from it.
+    pub fn is_drawn_on(&self, undivided: &Self) -> bool {
+        let Self { boundary, segment_bytes, log_percent, .. } = *self;
+        *self == Self { boundary, segment_bytes, log_percent, ..*undivided }
+    }
+
+    /// What another one differs in, for the operator.
+    pub fn difference(&self, before: &Self) -> Option<String> {
+        let numbers = [
+            ("its size is", self.capacity, before.capacity, "bytes"),
+            ("the share of small objects is", self.boundary, before.boundary, "bytes"),
+            ("the end of large objects is", self.end, before.end, ""),
+            ("a region has", self.region_bytes.into(), before.region_bytes.into(), "bytes, which follow the memory"),
+            ("a segment has", self.segment_bytes.into(), before.segment_bytes.into(), "bytes, which follow the memory"),
+            ("the log of small objects has", self.log_percent.into(), before.log_percent.into(), "percent"),
+        ];
+        match numbers.into_iter().find(|(_, now, before, _)| now != before) {
+            Some((what, now, before, unit)) => {
+                Some(format!("{what} {now} now, and was {before} {unit}").trim_end().to_owned())
+            }
+            None if self.identity != before.identity => Some("what it holds is of another device".to_owned()),
+            None => None,
+        }
+    }
+}
+
+impl Superblock {
+    pub fn encode(&self) -> Buffer {
+        let Shape { identity, capacity, boundary, end, region_bytes, segment_bytes, log_percent } = self.shape;
+        let (state, boot, checkpoint) = match self.state {
+            State::Running { boot } => (0_u32, boot, 0),
+            State::Clean { large_checkpoint } => (1, 0, large_checkpoint),
+        };
+        let mut block = Buffer::zeroed(BLOCK);
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            block[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&MAGIC);
+        put(&VERSION.to_le_bytes());
+        put(&region_bytes.to_le_bytes());
+        let words = [identity, self.lives.large, self.lives.small, capacity, boundary, end];
+        words.iter().for_each(|word| put(&word.to_le_bytes()));
+        put(&segment_bytes.to_le_bytes());
+        put(&log_percent.to_le_bytes());
+        put(&boot.to_le_bytes());
+        put(&checkpoint.to_le_bytes());
+        put(&self.latest.to_le_bytes());
+        put(&state.to_le_bytes());
+        let checksum = XxHash3_64::oneshot(&block[..CHECKSUM]);
+        block[CHECKSUM..BYTES].copy_from_slice(&checksum.to_le_bytes());
+        block
+    }
+
+    pub fn decode(block: &[u8]) -> Result<Self, Undecodable> {
+        let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
+        let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
+        if block[..BLOCK].iter().all(|&byte| byte == 0) {
+            return Err(Undecodable::Blank);
+        }
+        if block[..8] != MAGIC {
+            return Err(Undecodable::Damaged);
+        }
+        if u32_at(8) != VERSION {
+            return Err(Undecodable::Version(u32_at(8)));
+        }
+        if u64_at(CHECKSUM) != XxHash3_64::oneshot(&block[..CHECKSUM]) {
+            return Err(Undecodable::Damaged);
+        }
+        let state = match u32_at(100) {
+            0 => State::Running { boot: u128::from_le_bytes(block[72..88].try_into().expect("sixteen bytes")) },
+            1 => State::Clean { large_checkpoint: u64_at(88) },
+            _ => return Err(Undecodable::Damaged),
+        };
+        let shape = Shape {
+            identity: u64_at(16),
+            capacity: u64_at(40),
+            boundary: u64_at(48),
+            end: u64_at(56),
+            region_bytes: u32_at(12),
+            segment_bytes: u32_at(64),
+            log_percent: u32_at(68),
+        };
+        let lives = Lives { large: u64_at(24), small: u64_at(32) };
+        Ok(Self { shape, lives, state, latest: u32_at(96) })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::TierOptions;
+
+    const SHAPE: Shape = Shape {
+        identity: 0xfedc_ba98_7654_3210,
+        capacity: 64 << 20,
+        boundary: 32 << 20,
+        end: 63 << 20,
+        region_bytes: 1 << 19,
+        segment_bytes: 1 << 18,
+        log_percent: 10,
+    };
+    const BLOCK_0: Superblock = Superblock {
+        shape: SHAPE,
+        lives: Lives { small: 0x1111_2222_3333_4444, large: 0x0123_4567_89ab_cdef },
+        state: State::Running { boot: 0xaabb_ccdd_eeff_0011_2233_4455_6677_8899 },
+        latest: 1_800_000_000,
+    };
 
     #[test]
     fn the_format_never_changes() {
-        let options = TierOptions { small_share: Some(0.5), ..TierOptions::default() };
-        let layout = Layout::new(64 << 20, 0x0123_4567_89ab_cdef, 0, &options).unwrap();
-        let block = to_block(0xfedc_ba98_7654_3210, &layout);
-        let hex: String = block[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect();
-        let golden = "656262746964657401000000000008001032547698badcfeefcdab89674523010000000400000000\
-                      0000000200000000000004000a0000007abe6b4c5cfdb149";
-        assert_eq!(hex, golden);
-        assert!(block[BYTES..].iter().all(|&b| b == 0));
+        let hex = |superblock: Superblock| -> String {
+            let block = superblock.encode();
+            assert!(block[BYTES..].iter().all(|&b| b == 0));
+            assert_eq!(Superblock::decode(&block), Ok(superblock));
+            block[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
+        };
+        let golden = "656262746964657402000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
+                      00000000f00300000000000004000a00000099887766554433221100ffeeddccbbaa000000000000000000d2496b00000000\
+                      b8a93c859ae02df4";
+        assert_eq!(hex(BLOCK_0), golden);
+        let clean = Superblock { state: State::Clean { large_checkpoint: 0x0102_0304_0506 }, ..BLOCK_0 };
+        let golden = "00000000000000000000000000000000060504030201000000d2496b010000008af51758f9399c28";
+        assert_eq!(hex(clean)[144..], *golden);
+    }
+
+    #[test]
+    fn what_is_none_says_why() {
+        let block = BLOCK_0.encode();
+        for bit in 0..BYTES * 8 {
+            let mut damaged = block[..].to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            let expected = match bit / 8 {
+                8..12 => Undecodable::Version(VERSION ^ 1 << (bit - 64)),
+                _ => Undecodable::Damaged,
+            };
+            assert_eq!(Superblock::decode(&damaged), Err(expected), "bit {bit}");
+        }
+        assert_eq!(Superblock::decode(&[0; BLOCK]), Err(Undecodable::Blank));
+    }
+
+    #[test]
+    fn each_difference_is_named() {
+        assert_eq!(SHAPE.difference(&SHAPE), None);
+        for (before, part) in [
+            (Shape { identity: 1, ..SHAPE }, "of another device"),
+            (Shape { capacity: 1, ..SHAPE }, "its size is 67108864 now, and was 1 bytes"),
+            (Shape { boundary: 1, ..SHAPE }, "share of small objects"),
+            (Shape { end: 1, ..SHAPE }, "end of large objects"),
+            (Shape { region_bytes: 1, ..SHAPE }, "a region has 524288 now, and was 1"),
+            (Shape { segment_bytes: 1, ..SHAPE }, "a segment has"),
+            (Shape { log_percent: 1, ..SHAPE }, "the log of small objects has 10 now, and was 1 percent"),
+        ] {
+            let difference = SHAPE.difference(&before).unwrap();
+            assert!(difference.contains(part), "{difference}");
+        }
     }
 }

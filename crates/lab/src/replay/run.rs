@@ -79,7 +79,8 @@ fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
             path.push(format!(".{number}"));
         }
         let admission = args.flash_admission.unwrap_or_default().0;
-        let options = FlashOptions { admission, ..FlashOptions::default() };
+        // Each run begins with nothing, so that it can be repeated.
+        let options = FlashOptions { admission, warm_restart: false, ..FlashOptions::default() };
         builder = builder.flash(path, size).flash_options(options);
     }
     builder.build()

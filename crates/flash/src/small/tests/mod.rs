@@ -36,9 +36,11 @@ pub(super) fn store(bytes: usize, options: Options) -> SmallStore {
     store_on(Arc::new(Memory::new(bytes)), options)
 }
 
+/// As the tier does: of a key that is not taken, no older version is left.
 pub(super) fn put(store: &SmallStore, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Result<Token, Dropped> {
     let key = Key::new(key);
-    store.insert(&Object { key, value: &[value], client_flags: 5, attributes: 0, expiry }, now)
+    let object = Object { key, value: &[value], client_flags: 5, attributes: 0, expiry };
+    store.insert(&object, now).inspect_err(|_| _ = store.remove(key.hash))
 }
 
 /// What a lookup finds, on a device that is done at once.

@@ -92,8 +92,11 @@ impl World {
     }
 
     fn recover(&mut self) {
+        self.recover_in(8192..self.device.capacity());
+    }
+
+    fn recover_in(&mut self, area: std::ops::Range<u64>) {
         let device = Arc::clone(&self.device) as Arc<dyn Device>;
-        let area = 8192..device.capacity();
         let (store, recovered) = SmallStore::recover(device, area, self.options.clone(), &self.known, 1).unwrap();
         assert_eq!(recovered.objects, store.stats().objects());
         store.verify();
@@ -135,6 +138,83 @@ fn what_was_written_is_there_after_a_restart() {
     world.options.salt = 10;
     world.recover();
     assert_eq!(world.look_at_all(), 0, "another salt");
+}
+
+const CHECKPOINT: std::ops::Range<u64> = 1 << 20..(1 << 20) + (64 << 10);
+
+/// A world with a checkpoint, on a device with room for it.
+fn checkpointed(seed: u64, log_percent: u8) -> World {
+    let options = Options { log_percent, segment_bytes: 8192, salt: seed, ..Options::default() };
+    let device = Arc::new(Faulty::new(CHECKPOINT.end as usize, seed, Delivery::AtOnce));
+    let store = SmallStore::new(Arc::clone(&device) as _, 8192..CHECKPOINT.start, options.clone()).unwrap();
+    let (known, map) = (Known::default(), HashMap::new());
+    let mut world = World { random: Random(seed), device, options, store, known, map, hits: 0 };
+    (0..8000).for_each(|_| world.step());
+    while world.map.len() < 600 || world.store.stats().tombstones == 0 {
+        world.step();
+    }
+    world.store.checkpoint(CHECKPOINT, 1).unwrap();
+    assert!(world.store.checkpoint_bytes() <= CHECKPOINT.end - CHECKPOINT.start);
+    world
+}
+
+fn resume(world: &World) -> Option<SmallStore> {
+    let device = Arc::clone(&world.device) as Arc<dyn Device>;
+    let known = Known { checkpoint: Some(CHECKPOINT), ..world.known.clone() };
+    SmallStore::resume(device, 8192..CHECKPOINT.start, world.options.clone(), &known).unwrap()
+}
+
+#[test]
+fn a_checkpoint_brings_everything_back_once_and_reads_no_page() {
+    for (seed, log_percent) in [(1, 10), (2, 30), (3, 0)] {
+        let mut world = checkpointed(seed, log_percent);
+        let before = world.look_at_all();
+        let tombstones = world.store.stats().tombstones;
+        let device = Arc::clone(&world.device);
+        let reads = || device.account().stats().reads.transfers;
+        let reads_before = reads();
+        world.store = resume(&world).expect("it was written");
+        assert_eq!(reads() - reads_before, 2, "its head and its body");
+        world.store.verify();
+        assert_eq!((world.look_at_all(), world.store.stats().tombstones), (before, tombstones));
+        assert!(before > 300, "{before} objects, {tombstones} tombstones");
+        assert!(resume(&world).is_none(), "it is used up");
+        // The store goes on from there: also what is only found by a scan afterwards is right.
+        (0..3000).for_each(|_| world.step());
+        world.store.seal(1);
+        world.look_at_all();
+        world.recover_in(8192..CHECKPOINT.start);
+        assert!(world.look_at_all() > 300);
+    }
+}
+
+#[test]
+fn what_was_removed_or_flushed_after_the_checkpoint_stays_away() {
+    let mut world = checkpointed(4, 10);
+    let kept: Vec<u64> = world.map.keys().copied().take(50).collect();
+    kept.iter().for_each(|&key| world.remove(key));
+    world.store = resume(&world).unwrap();
+    assert!(world.look_at_all() > 300);
+    world.store.checkpoint(CHECKPOINT, 1).unwrap();
+    world.store.flush();
+    world.known.flushed = world.store.next_order();
+    world.map.clear();
+    world.store = resume(&world).unwrap();
+    assert_eq!(world.look_at_all(), 0);
+}
+
+#[test]
+fn a_checkpoint_that_is_damaged_or_has_no_room_is_none() {
+    let world = checkpointed(5, 10);
+    let short = CHECKPOINT.start..CHECKPOINT.start + 4096;
+    let refusal = world.store.checkpoint(short, 1).unwrap_err().to_string();
+    assert!(refusal.contains("at most the 4096"), "{refusal}");
+    let body = world.store.checkpoint_bytes() - 4096;
+    for offset in [0, 20, 60, 4096, 4096 + body / 2, 4096 + body - 4096] {
+        world.store.checkpoint(CHECKPOINT, 1).unwrap();
+        world.device.flip(CHECKPOINT.start + offset, 2);
+        assert!(resume(&world).is_none(), "byte {offset}");
+    }
 }
 
 #[test]

@@ -52,8 +52,8 @@ fn a_version_of_another_size_hides_the_older_one_for_good() {
 
 #[test]
 fn what_is_removed_or_flushed_or_expired_is_gone() {
-    let tier = tier();
     for bytes in [100, 5000] {
+        let tier = tier();
         let value = vec![1; bytes];
         put(&tier, b"removed", &value, 1).unwrap();
         assert!(tier.remove(KeyHash::of(b"removed")));
@@ -65,8 +65,12 @@ fn what_is_removed_or_flushed_or_expired_is_gone() {
         tier.flush();
         assert!(get(&tier, b"flushed", 20).is_none());
         assert!(!tier.could_exist(KeyHash::of(b"flushed")));
+        put_until(&tier, b"expired", &value, 200, 20).unwrap();
+        assert!(get(&tier, b"expired", 20).is_some());
+        assert!(get(&tier, b"expired", 200).is_none());
+        assert!(get(&tier, b"expired", 20).is_none(), "time does not go back");
+        tier.verify();
     }
-    tier.verify();
 }
 
 #[test]

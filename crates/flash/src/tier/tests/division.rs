@@ -16,7 +16,7 @@ fn tier(small_share: Option<f64>) -> Arc<Tier> {
 }
 
 /// Puts twice as much as the capacity, of which a share by bytes is small; says how many bytes of each kind are there then.
-fn fill(tier: &Tier, small_share: f64) -> [u64; 2] {
+fn fill(tier: &Arc<Tier>, small_share: f64) -> [u64; 2] {
     let (mut put_bytes, mut keys) = ([0, 0], Vec::new());
     while put_bytes[0] + put_bytes[1] < 2 * CAPACITY {
         let is_small = (put_bytes[0] as f64) < small_share * (put_bytes[0] + put_bytes[1]) as f64 || small_share == 1.0;

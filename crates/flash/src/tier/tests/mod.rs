@@ -4,6 +4,7 @@ mod basic;
 mod bounds;
 mod division;
 mod model;
+mod restart;
 mod stress;
 
 use super::{Tier, TierOptions};

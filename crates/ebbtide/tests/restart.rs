@@ -1,0 +1,95 @@
+//! What flash held is there after a restart of the cache, unless it was changed.
+
+use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Ttl};
+use std::path::Path;
+use std::time::Duration;
+
+const OBJECTS: u32 = 20_000;
+
+fn builder(folder: &Path) -> CacheBuilder {
+    let options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+    let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
+    builder.flash(folder.join("flash"), ByteSize::mib(64)).flash_options(options)
+}
+
+fn value(number: u32, version: u8) -> Vec<u8> {
+    let mut value = vec![version; if number.is_multiple_of(20) { 5000 } else { 300 }];
+    value[..4].copy_from_slice(&number.to_le_bytes());
+    value
+}
+
+fn fill(cache: &Cache) {
+    for number in 0..OBJECTS {
+        let ttl = if number % 10 == 1 { Ttl::seconds(100) } else { Ttl::Never };
+        cache.insert(&number.to_le_bytes(), &value(number, 1)).flags(number).ttl(ttl).apply().unwrap();
+    }
+}
+
+fn get(cache: &Cache, number: u32) -> Option<Vec<u8>> {
+    cache.get(&number.to_le_bytes()).hit().map(|item| item.to_vec())
+}
+
+fn notices(cache: &Cache) -> String {
+    cache.flash_stats().unwrap().notices.join("\n")
+}
+
+#[test]
+fn a_cache_that_was_dropped_is_warm_when_it_is_built_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = builder(folder.path()).build().unwrap();
+    assert!(notices(&cache).contains("flash starts empty: it is new"), "{}", notices(&cache));
+    fill(&cache);
+    for number in (0..OBJECTS).step_by(7) {
+        match number % 3 {
+            0 => _ = cache.delete(&number.to_le_bytes()),
+            1 => _ = cache.insert(&number.to_le_bytes(), &value(number, 2)).apply().unwrap(),
+            _ => _ = cache.touch(&number.to_le_bytes(), Ttl::seconds(50)).unwrap(),
+        }
+    }
+    drop(cache);
+    let cache = builder(folder.path()).build().unwrap();
+    assert!(notices(&cache).contains("flash is warm after a stop"), "{}", notices(&cache));
+    let mut found = 0;
+    let mut look = |cache: &Cache, number: u32| {
+        let Some(got) = get(cache, number) else { return };
+        let version = if number.is_multiple_of(7) && number % 3 == 1 { 2 } else { 1 };
+        assert!(!number.is_multiple_of(7) || !number.is_multiple_of(3), "{number} was deleted");
+        assert_eq!(got, value(number, version));
+        found += 1;
+    };
+    (0..OBJECTS / 2).for_each(|number| look(&cache, number));
+    cache.maintain(Duration::from_secs(60));
+    let touched = |number: u32| number.is_multiple_of(7) && number % 3 == 2;
+    (0..OBJECTS).filter(|&number| touched(number)).for_each(|number| assert_eq!(get(&cache, number), None));
+    cache.maintain(Duration::from_secs(101));
+    (0..OBJECTS).filter(|number| number % 10 == 1 && !number.is_multiple_of(7)).for_each(|number| {
+        assert_eq!(get(&cache, number), None, "nothing outlives its time by a restart");
+    });
+    (OBJECTS / 2..OBJECTS).for_each(|number| look(&cache, number));
+    assert!(found > OBJECTS / 2, "{found} found");
+    cache.verify();
+    cache.flush(Duration::ZERO);
+    drop(cache);
+    let cache = builder(folder.path()).build().unwrap();
+    assert!((0..OBJECTS).all(|number| get(&cache, number).is_none()), "all was flushed");
+}
+
+#[test]
+fn a_start_that_does_not_fit_is_cold_and_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let fill_and_drop = |builder: CacheBuilder| fill(&builder.build().unwrap());
+    let starts = |builder: CacheBuilder, why: &str| {
+        let cache = builder.build().unwrap();
+        assert!(notices(&cache).contains(why), "{}", notices(&cache));
+        assert!((0..OBJECTS).all(|number| get(&cache, number).is_none()));
+    };
+    fill_and_drop(builder(folder.path()));
+    let options = FlashOptions { small_share: Some(0.3), ..FlashOptions::default() };
+    starts(builder(folder.path()).flash_options(options), "the share of small objects is");
+    fill_and_drop(builder(folder.path()));
+    let options = FlashOptions { warm_restart: false, ..FlashOptions::default() };
+    starts(builder(folder.path()).flash_options(options), "");
+    fill_and_drop(builder(folder.path()));
+    let larger = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
+    starts(larger.flash(folder.path().join("flash"), ByteSize::mib(96)), "its size is");
+}

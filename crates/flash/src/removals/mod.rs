@@ -1,0 +1,246 @@
+//! The log of removals: what flash may still hold, and must not give out after a crash.
+//!
+//! ```text
+//! file    | head: a block | ring of the small objects | ring of the large ones |      each ring of `blocks` blocks
+//!
+//! head    0       8         12       16         24                512                1024
+//!         | magic | version | blocks | checksum | zeros ...       | latest, checksum | latest, checksum | zeros ...
+//! ```
+//! Little-endian. Checksums are XXH3 (64 bits); the head's is of the 16 bytes before it. `latest` is the latest time that anyone
+//! has named, in seconds since 1970, with a checksum whose seed is the life of the large objects: written once a second, in turns.
+//!
+//! A record is with the system when the call that makes it returns: it outlives the process, but not a power cut. What the rings
+//! forget they say: see `ring`. The order of records means nothing. A file that cannot be written any more is
+//! made useless, so that no restart believes it.
+
+mod ring;
+
+use self::ring::{End, Ring};
+use crate::KeyHash;
+use crate::device::BLOCK;
+use crate::large::Known;
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{
+    AtomicBool, AtomicU64,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
+use twox_hash::XxHash3_64;
+
+const MAGIC: [u8; 8] = *b"ebbtider";
+const VERSION: u32 = 1;
+const HEAD_BYTES: usize = 24;
+/// Where the latest time is, in turns.
+const NOTES: [u64; 2] = [512, 1024];
+const NOTE_BYTES: usize = 16;
+
+const _: () = assert!(HEAD_BYTES as u64 <= NOTES[0] && NOTES[1] as usize + NOTE_BYTES <= BLOCK);
+
+/// Of which store something was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Store {
+    Small,
+    Large,
+}
+
+/// What both stores write their checksums with: another one whenever they start empty.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lives {
+    pub small: u64,
+    pub large: u64,
+}
+
+/// What the log held.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub small: Known,
+    pub large: Known,
+    /// Seconds since 1970.
+    pub latest: u32,
+}
+
+/// Why a log says nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unreadable {
+    /// It is new, or another life's.
+    Missing,
+    Damaged,
+}
+
+pub(crate) struct RemovalLog {
+    file: File,
+    path: PathBuf,
+    rings: [Mutex<Ring>; 2],
+    blocks: u32,
+    life: AtomicU64,
+    records: AtomicU64,
+    is_broken: AtomicBool,
+}
+
+impl RemovalLog {
+    /// Beside the file of a device.
+    pub fn path_beside(path: &Path) -> PathBuf {
+        let mut name = OsString::from(path);
+        name.push(".removals");
+        name.into()
+    }
+
+    /// Opens a log, or makes an empty one, whose rings have so many blocks. A log of another size or version is emptied; what is no log
+    /// is an error, and is left as it is.
+    pub fn open(path: &Path, blocks: u32) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        let mut magic = Vec::new();
+        (&mut file).take(MAGIC.len() as u64).read_to_end(&mut magic)?;
+        if !magic.is_empty() && magic != MAGIC && magic != [0; MAGIC.len()] {
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is a file of something else"));
+        }
+        let rings = [Store::Small, Store::Large].map(|store| Mutex::new(Ring::new(store, blocks)));
+        let (life, records) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { file, path: path.to_owned(), rings, blocks, life, records, is_broken: AtomicBool::new(true) })
+    }
+
+    /// Begins an empty log: of what is there nothing is said that has these orders or higher ones, and all with lower ones is gone.
+    pub fn begin(&self, lives: Lives, small: u64, large: u64, latest: u32) -> io::Result<()> {
+        self.file.set_len(0)?;
+        let bytes = BLOCK as u64 * (1 + 2 * u64::from(self.blocks));
+        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(bytes)?,
+            other => other?,
+        }
+        self.life.store(lives.large, Relaxed);
+        self.write_note(latest)?;
+        for (store, life, highest) in [(Store::Small, lives.small, small), (Store::Large, lives.large, large)] {
+            self.begin_ring(store, life, highest)?;
+        }
+        self.file.write_all_at(&self.head(), 0)?;
+        self.is_broken.store(false, Relaxed);
+        Ok(())
+    }
+
+    fn begin_ring(&self, store: Store, life: u64, highest: u64) -> io::Result<()> {
+        let mut ring = self.ring(store);
+        ring.begin(life, highest);
+        self.file.write_all_at(&ring.head(), ring.offset())
+    }
+
+    /// One store starts empty, in another life.
+    pub fn begin_again(&self, store: Store, life: u64) {
+        if self.begin_ring(store, life, 0).is_err() {
+            self.give_up();
+        }
+    }
+
+    /// What the log holds of these lives, so that it can go on.
+    pub fn read(&self, lives: Lives) -> Result<Held, Unreadable> {
+        let mut head = [0; BLOCK];
+        self.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Missing)?;
+        if head[..HEAD_BYTES] != self.head() {
+            let is_empty = head[..HEAD_BYTES].iter().all(|&byte| byte == 0);
+            return Err(if is_empty { Unreadable::Missing } else { Unreadable::Damaged });
+        }
+        // What the system could not write it has forgotten, and says so here.
+        self.file.sync_all().map_err(|_| Unreadable::Damaged)?;
+        let notes = NOTES.map(|at| note_in(&head[at as usize..][..NOTE_BYTES], lives.large));
+        let read = |store, life| {
+            let mut ring = self.ring(store);
+            ring.read(life, |offset, bytes| self.file.read_exact_at(bytes, offset))
+        };
+        let held = Held {
+            small: read(Store::Small, lives.small)?,
+            large: read(Store::Large, lives.large)?,
+            latest: notes.into_iter().flatten().max().ok_or(Unreadable::Damaged)?,
+        };
+        self.life.store(lives.large, Relaxed);
+        self.is_broken.store(false, Relaxed);
+        Ok(held)
+    }
+
+    /// A version of this hash with a lower order is gone.
+    pub fn removed(&self, store: Store, hash: KeyHash, order: u64) {
+        self.append(store, End::Of(hash), order);
+    }
+
+    /// Everything with a lower order is gone.
+    pub fn flushed(&self, store: Store, order: u64) {
+        self.append(store, End::OfAll, order);
+    }
+
+    fn append(&self, store: Store, end: End, order: u64) {
+        let mut ring = self.ring(store);
+        if self.is_broken.load(Relaxed) {
+            return;
+        }
+        let (offset, bytes) = ring.append(end, order);
+        if self.file.write_all_at(bytes.as_slice(), offset).is_err() {
+            drop(ring);
+            self.give_up();
+        }
+        self.records.fetch_add(1, Relaxed);
+    }
+
+    /// It is at least this time.
+    pub fn note(&self, latest: u32) {
+        if !self.is_broken.load(Relaxed) && self.write_note(latest).is_err() {
+            self.give_up();
+        }
+    }
+
+    fn write_note(&self, latest: u32) -> io::Result<()> {
+        let mut bytes = [0; NOTE_BYTES];
+        bytes[..8].copy_from_slice(&u64::from(latest).to_le_bytes());
+        let sum = XxHash3_64::oneshot_with_seed(self.life.load(Relaxed), &bytes[..8]);
+        bytes[8..].copy_from_slice(&sum.to_le_bytes());
+        self.file.write_all_at(&bytes, NOTES[latest as usize % 2])
+    }
+
+    /// Sees to it that no restart believes the log.
+    fn give_up(&self) {
+        // AcqRel, with `is_broken`.
+        if !self.is_broken.swap(true, AcqRel) && self.file.write_all_at(&[0; HEAD_BYTES], 0).is_err() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    /// Whether something could not be written.
+    pub fn is_broken(&self) -> bool {
+        self.is_broken.load(Acquire)
+    }
+
+    /// All that was written is durable.
+    pub fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// How many were written since it was opened.
+    pub fn records(&self) -> u64 {
+        self.records.load(Relaxed)
+    }
+
+    fn ring(&self, store: Store) -> std::sync::MutexGuard<'_, Ring> {
+        self.rings[store as usize].lock().expect("no thread panics with a ring")
+    }
+
+    fn head(&self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(&MAGIC);
+        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        head[12..16].copy_from_slice(&self.blocks.to_le_bytes());
+        let sum = XxHash3_64::oneshot(&head[..16]);
+        head[16..].copy_from_slice(&sum.to_le_bytes());
+        head
+    }
+}
+
+fn note_in(bytes: &[u8], life: u64) -> Option<u32> {
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    let is_whole = word(8) == XxHash3_64::oneshot_with_seed(life, &bytes[..8]);
+    is_whole.then(|| u32::try_from(word(0)).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,192 @@
+//! The records of one store, in a ring of blocks: what is full begins to overwrite the oldest.
+//!
+//! ```text
+//! block    0        8         16         24       48       72            4080
+//!          | number | highest | checksum | record | record | ... 169 ... | zeros |
+//!
+//! record   0      8       16         24
+//!          | hash | order | checksum |
+//! ```
+//! Little-endian. Blocks have numbers from 0 on; block n lies at n modulo the ring's length. `highest` is the highest order of all records
+//! in blocks before: whoever finds only the later ones knows that all with a lower order is to count as gone. The
+//! highest bit of an order says that everything is gone that has a lower one; the hash is 0 then. Checksums are XXH3 of the 16 bytes before, with
+//! the store's life, the number of the block, the ring and the place in the block as the seed: so a record of an earlier round is none.
+//!
+//! All blocks of the latest round must be there and, but for the last one, full. In the last one the first record that is not whole ends the
+//! log, if none follows: it is the one that was being written, of which nobody has been told.
+
+use super::{Store, Unreadable};
+use crate::KeyHash;
+use crate::device::BLOCK;
+use crate::large::{Known, Removal};
+use std::io;
+use twox_hash::XxHash3_64;
+
+const RECORD: usize = 24;
+const HEAD: usize = 24;
+/// Records of a block.
+pub(super) const RECORDS: usize = (BLOCK - HEAD) / RECORD;
+/// Everything, not one hash.
+const ALL: u64 = 1 << 63;
+/// So many blocks are read at once.
+const BLOCKS_AT_ONCE: u32 = 256;
+
+const _: () = assert!(HEAD + RECORDS * RECORD <= BLOCK && RECORDS == 169 && HEAD == RECORD);
+
+/// What ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Of(KeyHash),
+    OfAll,
+}
+
+/// A record, after the head of its block if it is the first.
+pub(super) struct Written {
+    bytes: [u8; HEAD + RECORD],
+    from: usize,
+}
+
+impl Written {
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+}
+
+/// Where a ring goes on.
+pub(super) struct Ring {
+    store: Store,
+    blocks: u32,
+    life: u64,
+    /// The block that is being filled, its `highest`, and its records.
+    number: u64,
+    highest_before: u64,
+    used: usize,
+    /// Of all records.
+    highest: u64,
+}
+
+/// What a block turned out to be.
+struct Block {
+    number: u64,
+    highest: u64,
+    used: usize,
+    /// Whether a whole record follows one that is not.
+    has_hole: bool,
+}
+
+impl Ring {
+    pub fn new(store: Store, blocks: u32) -> Self {
+        Self { store, blocks, life: 0, number: 0, highest_before: 0, used: 0, highest: 0 }
+    }
+
+    /// Begins with an empty block.
+    pub fn begin(&mut self, life: u64, highest: u64) {
+        (self.life, self.number, self.used) = (life, 0, 0);
+        (self.highest, self.highest_before) = (highest, highest);
+    }
+
+    /// The head of the block that is being filled.
+    pub fn head(&self) -> [u8; HEAD] {
+        self.signed(self.number, self.highest_before, self.number, 0)
+    }
+
+    /// Where the block that is being filled lies in the file.
+    pub fn offset(&self) -> u64 {
+        self.start() + self.number % u64::from(self.blocks) * BLOCK as u64
+    }
+
+    /// After the head of the file, and the ring before.
+    fn start(&self) -> u64 {
+        BLOCK as u64 * (1 + self.store as u64 * u64::from(self.blocks))
+    }
+
+    fn signed(&self, first: u64, second: u64, number: u64, place: usize) -> [u8; RECORD] {
+        let mut bytes = [0; RECORD];
+        bytes[..8].copy_from_slice(&first.to_le_bytes());
+        bytes[8..16].copy_from_slice(&second.to_le_bytes());
+        let seed = self.life ^ (number << 9 | (self.store as u64) << 8 | place as u64);
+        let sum = XxHash3_64::oneshot_with_seed(seed, &bytes[..16]);
+        bytes[16..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// The bytes of a record, and where they are to be written.
+    pub fn append(&mut self, end: End, order: u64) -> (u64, Written) {
+        debug_assert!(order < ALL);
+        let mut written = Written { bytes: [0; HEAD + RECORD], from: HEAD };
+        if self.used == RECORDS {
+            (self.number, self.used, self.highest_before) = (self.number + 1, 0, self.highest);
+            written.from = 0;
+            written.bytes[..HEAD].copy_from_slice(&self.head());
+        }
+        let (hash, word) = match end {
+            End::Of(hash) => (hash.0, order),
+            End::OfAll => (0, order | ALL),
+        };
+        self.used += 1;
+        written.bytes[HEAD..].copy_from_slice(&self.signed(hash, word, self.number, self.used));
+        self.highest = self.highest.max(order);
+        let place = HEAD + (self.used - 1) * RECORD - (HEAD - written.from);
+        (self.offset() + place as u64, written)
+    }
+
+    /// What the ring holds of a life; it goes on where that ends.
+    pub fn read(
+        &mut self,
+        life: u64,
+        mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Result<Known, Unreadable> {
+        self.life = life;
+        let mut known = Known::default();
+        let mut blocks = Vec::new();
+        for first in (0..self.blocks).step_by(BLOCKS_AT_ONCE as usize) {
+            let count = BLOCKS_AT_ONCE.min(self.blocks - first) as usize;
+            let mut bytes = vec![0; count * BLOCK];
+            read(self.start() + u64::from(first) * BLOCK as u64, &mut bytes).map_err(|_| Unreadable::Damaged)?;
+            for (place, bytes) in (u64::from(first)..).zip(bytes.chunks_exact(BLOCK)) {
+                blocks.extend(self.block(place, bytes, &mut known));
+            }
+        }
+        let last = blocks.iter().max_by_key(|block| block.number).ok_or(Unreadable::Missing)?;
+        let oldest = (last.number + 1).saturating_sub(u64::from(self.blocks));
+        let is_last = |block: &Block| block.number == last.number;
+        // A number fits one place only, so as many blocks as there are numbers are all of them.
+        let is_whole = blocks.len() as u64 == last.number + 1 - oldest
+            && blocks.iter().all(|block| block.number >= oldest && (is_last(block) || block.used == RECORDS))
+            && !last.has_hole;
+        if !is_whole {
+            return Err(Unreadable::Damaged);
+        }
+        let before = blocks.iter().find(|block| block.number == oldest).map_or(0, |block| block.highest);
+        known.flushed = known.flushed.max(before);
+        (self.number, self.used, self.highest_before) = (last.number, last.used, last.highest);
+        let orders = known.removals.iter().map(|removal| removal.order);
+        self.highest = orders.max().unwrap_or(0).max(known.flushed);
+        Ok(known)
+    }
+
+    /// A block of this life at its place, its records added to what is known.
+    fn block(&self, place: u64, bytes: &[u8], known: &mut Known) -> Option<Block> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let (number, highest) = (word(0), word(8));
+        let is_here = number % u64::from(self.blocks) == place && number < 1 << 54;
+        if !is_here || bytes[..HEAD] != self.signed(number, highest, number, 0) {
+            return None;
+        }
+        let mut block = Block { number, highest, used: 0, has_hole: false };
+        for index in 0..RECORDS {
+            let at = HEAD + index * RECORD;
+            let (hash, order) = (word(at), word(at + 8));
+            if bytes[at..at + RECORD] != self.signed(hash, order, number, index + 1) {
+                continue;
+            }
+            block.has_hole |= block.used != index;
+            block.used += 1;
+            match order & ALL {
+                0 => known.removals.push(Removal { hash: KeyHash(hash), order }),
+                _ => known.flushed = known.flushed.max(order & !ALL),
+            }
+        }
+        Some(block)
+    }
+}

@@ -1,0 +1,254 @@
+//! What a log tells after a restart, whole, torn, damaged, or gone round.
+
+use super::ring::RECORDS;
+use super::*;
+use crate::large::Removal;
+use ebbtide_testkit::Random;
+use std::collections::HashMap;
+use tempfile::TempDir;
+
+const LIVES: Lives = Lives { small: 0x5ca1_ab1e, large: 0x1a26e };
+const BLOCKS: u32 = 3;
+/// Where the ring of large objects begins.
+const LARGE: u64 = BLOCK as u64 * (1 + BLOCKS as u64);
+
+fn folder() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+fn open(folder: &TempDir) -> RemovalLog {
+    RemovalLog::open(&folder.path().join("log"), BLOCKS).unwrap()
+}
+
+fn begun(folder: &TempDir) -> RemovalLog {
+    let log = open(folder);
+    log.begin(LIVES, 0, 0, 1000).unwrap();
+    log
+}
+
+fn read(folder: &TempDir) -> Result<Held, Unreadable> {
+    open(folder).read(LIVES)
+}
+
+fn bytes(folder: &TempDir) -> Vec<u8> {
+    fs::read(folder.path().join("log")).unwrap()
+}
+
+fn write(folder: &TempDir, offset: u64, bytes: &[u8]) {
+    let file = OpenOptions::new().write(true).open(folder.path().join("log")).unwrap();
+    file.write_all_at(bytes, offset).unwrap();
+}
+
+fn hash(number: u64) -> KeyHash {
+    KeyHash::of(&number.to_le_bytes())
+}
+
+#[test]
+fn a_log_is_these_bytes() {
+    let folder = folder();
+    let log = begun(&folder);
+    log.note(0x0102_0304);
+    log.removed(Store::Small, KeyHash(0x1122_3344_5566_7788), 7);
+    log.flushed(Store::Large, 9);
+    let bytes = bytes(&folder);
+    assert_eq!(bytes.len(), BLOCK * (1 + 2 * BLOCKS as usize));
+    let hex = |range: std::ops::Range<usize>| -> String { bytes[range].iter().map(|b| format!("{b:02x}")).collect() };
+    assert_eq!(hex(0..24), "656262746964657201000000030000002a089cd21e50a185");
+    assert_eq!(hex(512..528), "040302010000000014bb3c1f5caa7581");
+    assert_eq!(
+        hex(BLOCK..BLOCK + 48),
+        "00000000000000000000000000000000d072921874f41e26887766554433221107000000000000000b4da1693117da17"
+    );
+    assert_eq!(
+        hex(LARGE as usize..LARGE as usize + 48),
+        "0000000000000000000000000000000064dde7814c1abbd3000000000000000009000000000000809047757e57739db2"
+    );
+    let kept = |at: usize| {
+        matches!(at, 0..24 | 512..528 | 1024..1040 | 4096..4144) || (at >= LARGE as usize && at < LARGE as usize + 48)
+    };
+    assert!(bytes.iter().enumerate().all(|(at, &byte)| kept(at) || byte == 0));
+}
+
+#[test]
+fn what_was_logged_is_known_afterwards_and_the_log_goes_on() {
+    let folder = folder();
+    let log = begun(&folder);
+    let removal = |number| Removal { hash: hash(number), order: number };
+    (0..200).for_each(|number| log.removed(Store::Small, hash(number), number));
+    log.flushed(Store::Large, 70);
+    log.note(2000);
+    log.note(2001);
+    drop(log);
+    let log = open(&folder);
+    let held = log.read(LIVES).unwrap();
+    assert_eq!(held.small.removals, (0..200).map(removal).collect::<Vec<_>>());
+    assert_eq!((held.small.flushed, held.large.flushed, held.latest), (0, 70, 2001));
+    assert!(held.large.removals.is_empty());
+    log.removed(Store::Large, hash(80), 80);
+    (200..400).for_each(|number| log.removed(Store::Small, hash(number), number));
+    let held = read(&folder).unwrap();
+    assert_eq!(held.small.removals.len(), 400);
+    assert_eq!((held.large.removals, held.large.flushed), (vec![removal(80)], 70));
+}
+
+/// Whatever is forgotten, an object that is gone is known to be gone.
+#[test]
+fn a_ring_that_goes_round_says_from_where_on_it_knows() {
+    let folder = folder();
+    let mut random = Random::new(1);
+    let mut log = begun(&folder);
+    let mut gone: HashMap<u64, u64> = HashMap::new();
+    let mut flushed = 0;
+    for order in 1..4000_u64 {
+        let number = random.below(2000);
+        // Those who append at the same time do not come in order.
+        let order = order + random.below(20);
+        if random.chance(1) && random.chance(20) {
+            log.flushed(Store::Large, order);
+            flushed = flushed.max(order);
+        } else {
+            log.removed(Store::Large, hash(number), order);
+            let last = gone.entry(number).or_default();
+            *last = order.max(*last);
+        }
+        if order.is_multiple_of(97) {
+            log = open(&folder);
+            let held = log.read(LIVES).unwrap();
+            let known: HashMap<KeyHash, u64> = held.large.removals.iter().map(|r| (r.hash, r.order)).collect();
+            let orders = held.large.removals.iter().fold(known, |mut known, removal| {
+                known.entry(removal.hash).and_modify(|order| *order = removal.order.max(*order));
+                known
+            });
+            for (&number, &order) in &gone {
+                let tells = held.large.flushed.max(orders.get(&hash(number)).copied().unwrap_or(0));
+                assert!(tells >= order, "{number} went at {order}, and the log tells {tells}");
+            }
+            assert!(held.large.flushed >= flushed);
+            let forgotten = (gone.len() * 10).saturating_sub(RECORDS * (BLOCKS as usize - 1) * 10);
+            assert!(forgotten > 0 || held.large.flushed == flushed, "nothing is given up before it must be");
+            assert!(held.small.removals.is_empty() && held.small.flushed == 0);
+        }
+    }
+    let held = read(&folder).unwrap();
+    assert!(held.large.removals.len() > RECORDS * (BLOCKS as usize - 1));
+    assert!(held.large.flushed > 3000, "most was forgotten");
+}
+
+#[test]
+fn a_torn_end_is_no_record_and_is_written_over() {
+    for records in [1, 5, RECORDS - 1, RECORDS] {
+        for kept in [0, 1, 8, 16, 23] {
+            let folder = folder();
+            let log = begun(&folder);
+            (0..records as u64).for_each(|number| log.removed(Store::Large, hash(number), 1 + number));
+            let end = LARGE as usize + 24 + 24 * records;
+            let torn = end - 24 + kept;
+            write(&folder, torn as u64, &vec![0; end - torn]);
+            let log = open(&folder);
+            assert_eq!(log.read(LIVES).unwrap().large.removals.len(), records - 1);
+            log.removed(Store::Large, hash(1000), 1000);
+            log.removed(Store::Large, hash(1001), 1001);
+            let removals = read(&folder).unwrap().large.removals;
+            assert_eq!(removals.len(), records + 1);
+            assert_eq!(removals.iter().find(|removal| removal.order == 1000).unwrap().hash, hash(1000));
+        }
+    }
+}
+
+#[test]
+fn damage_is_seen_wherever_it_is() {
+    let folder = folder();
+    let log = begun(&folder);
+    (0..2 * RECORDS as u64 + 10).for_each(|number| log.removed(Store::Small, hash(number), 1 + number));
+    (0..10).for_each(|number| log.removed(Store::Large, hash(number), 1 + number));
+    let whole = bytes(&folder);
+    let small = BLOCK;
+    let large = LARGE as usize;
+    // Head; heads of blocks, a record that others follow, in the same block or the next.
+    for at in
+        [3, 13, 20, small + 3, small + 9, small + 24, small + BLOCK - 41, small + BLOCK, large, large + 30, large + 220]
+    {
+        let mut damaged = [whole[at]];
+        damaged[0] ^= 4;
+        write(&folder, at as u64, &damaged);
+        let found = RemovalLog::open(&folder.path().join("log"), BLOCKS).map(|log| log.read(LIVES));
+        assert!(matches!(found, Err(_) | Ok(Err(_))), "byte {at}");
+        write(&folder, at as u64, &whole[at..=at]);
+    }
+    write(&folder, NOTES[0], &[0; 600]);
+    assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged, "the time is gone");
+    write(&folder, 0, &whole);
+    assert_eq!(read(&folder).unwrap().small.removals.len(), 2 * RECORDS + 10);
+    // A block of an earlier round where a later one must be.
+    let log = open(&folder);
+    log.read(LIVES).unwrap();
+    (0..2 * RECORDS as u64).for_each(|number| log.removed(Store::Small, hash(number), 2000 + number));
+    assert_eq!(read(&folder).unwrap().small.removals.len(), 2 * RECORDS + 10);
+    write(&folder, BLOCK as u64, &whole[BLOCK..2 * BLOCK]);
+    assert_eq!(read(&folder).map(|_| ()), Err(Unreadable::Damaged));
+    fs::File::options().write(true).open(folder.path().join("log")).unwrap().set_len(5000).unwrap();
+    assert!(read(&folder).is_err());
+}
+
+#[test]
+fn another_life_or_another_size_is_no_log() {
+    let folder = folder();
+    assert_eq!(read(&folder).unwrap_err(), Unreadable::Missing);
+    let log = begun(&folder);
+    log.removed(Store::Small, hash(1), 5);
+    for other in [Lives { small: 1, ..LIVES }, Lives { large: 1, ..LIVES }] {
+        assert!(open(&folder).read(other).is_err());
+    }
+    let path = folder.path().join("log");
+    assert!(RemovalLog::open(&path, BLOCKS + 1).unwrap().read(LIVES).is_err());
+    log.begin_again(Store::Small, 99);
+    let held = open(&folder).read(Lives { small: 99, ..LIVES }).unwrap();
+    assert!(held.small.removals.is_empty());
+    log.begin(LIVES, 10, 20, 1).unwrap();
+    let held = read(&folder).unwrap();
+    assert_eq!((held.small.flushed, held.large.flushed, held.latest), (10, 20, 1));
+    assert!(held.small.removals.is_empty());
+}
+
+#[test]
+fn what_is_no_log_is_left_alone() {
+    let folder = folder();
+    let path = folder.path().join("log");
+    fs::write(&path, "Dear reader, this is no log.").unwrap();
+    assert_eq!(RemovalLog::open(&path, BLOCKS).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(bytes(&folder), b"Dear reader, this is no log.");
+    assert!(RemovalLog::open(folder.path(), BLOCKS).is_err(), "a directory");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_made_useless() {
+    let folder = folder();
+    let path = folder.path().join("log");
+    begun(&folder).removed(Store::Small, hash(1), 1);
+    let mut log = open(&folder);
+    log.read(LIVES).unwrap();
+    // A file that cannot be written any more, as on a disk that failed.
+    log.file = File::open(&path).unwrap();
+    log.removed(Store::Small, hash(2), 2);
+    assert!(log.is_broken() && !path.exists());
+    log.removed(Store::Small, hash(3), 3);
+    log.note(3000);
+    assert_eq!(read(&folder).unwrap_err(), Unreadable::Missing);
+}
+
+#[test]
+fn threads_append_at_the_same_time() {
+    let folder = folder();
+    let log = RemovalLog::open(&folder.path().join("log"), 16).unwrap();
+    log.begin(LIVES, 0, 0, 1).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let log = &log;
+            scope.spawn(move || (0..500).for_each(|i| log.removed(Store::Large, hash(thread * 500 + i), i)));
+        }
+    });
+    let log = RemovalLog::open(&folder.path().join("log"), 16).unwrap();
+    let held = log.read(LIVES).unwrap();
+    let hashes: std::collections::HashSet<KeyHash> = held.large.removals.iter().map(|removal| removal.hash).collect();
+    assert!((0..2000).all(|number| hashes.contains(&hash(number))) && hashes.len() == 2000);
+}

@@ -1,0 +1,201 @@
+//! What RAM knows, on the device, for a start that reads no page. Little-endian; written last, valid once.
+//!
+//! ```text
+//! block 0   magic u32 | version u32 | salt u64 | sets u32 | segments u32 | bytes of an entry u8, mark u8, 0 u16, 0 u32
+//!           | moment u64 | bytes of the body u64 | checksum of the body u64 | checksum of the 56 bytes before it u64
+//! body      per segment of the log: moment of its first page u64, 0 if it is free
+//!           per group of sets: as `Group::save` draws it
+//! ```
+//! Checksums are XXH3 (64 bits) with the salt as seed. The body is durable before block 0 is written.
+
+use super::group::{Group, SETS};
+use super::options::MARKS;
+use super::page::PAGE;
+use super::{Shared, SmallStore};
+use crate::Error;
+use crate::device::{self, Buffer};
+use crate::stream::{Reader, Sink, Source, Writer};
+use std::io;
+use std::ops::Range;
+use std::thread;
+use std::time::Duration;
+use twox_hash::XxHash3_64;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"EbSc");
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 64;
+/// How long segments that are being written are waited for, and in which steps.
+const WAIT_STEP: Duration = Duration::from_millis(1);
+const WAITS: u32 = 10_000;
+
+const _: () = assert!(HEADER_BYTES <= PAGE);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Header {
+    sets: u32,
+    segments: u32,
+    entry_bytes: u8,
+    mark: u8,
+    moment: u64,
+    body_bytes: u64,
+    body_checksum: u64,
+}
+
+impl SmallStore {
+    /// Bytes that a checkpoint needs now, whole blocks.
+    pub fn checkpoint_bytes(&self) -> u64 {
+        let shared = &self.shared;
+        let groups = (0..shared.groups.len()).map(|index| shared.locked((index * SETS) as u32).0.saved_bytes());
+        let segments = shared.division.log.segments as usize * size_of::<u64>();
+        (PAGE + segments + groups.sum::<usize>()).next_multiple_of(PAGE) as u64
+    }
+
+    /// Writes the open segment, and what RAM knows to an area of the device outside the store's own. Nothing may be inserted or
+    /// maintained any more; removals after it must be told to the recovery, as always.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] when the area is too small, [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too slow.
+    /// There is no checkpoint then, and a recovery reads all pages.
+    pub fn checkpoint(&self, area: Range<u64>, now: u32) -> Result<(), Error> {
+        let shared = &self.shared;
+        self.write_all(now)?;
+        let upkeep = shared.upkeep.lock().expect("no thread panics with the upkeep");
+        let (bytes, room) = (self.checkpoint_bytes(), area.end - area.start);
+        if bytes > room {
+            return Err(Error::Options(format!(
+                "a checkpoint of {bytes} bytes: must be at most the {room} of its area"
+            )));
+        }
+        let salt = shared.options.salt;
+        let mut sink = Sink::new(&*shared.device, area.start + PAGE as u64, salt);
+        // What was removed before has no higher order than this.
+        let moment = shared.log.advance();
+        for first in shared.log.firsts() {
+            sink.put(&first.to_le_bytes())?;
+        }
+        for index in 0..shared.groups.len() {
+            let (group, _) = shared.locked((index * SETS) as u32);
+            group.save(|bytes| sink.put(bytes))?;
+        }
+        let (body_bytes, body_checksum) = sink.finish()?;
+        let (sets, segments) = (shared.division.shape.sets, shared.division.log.segments);
+        let (entry_bytes, mark) = (shared.division.shape.entry_bytes as u8, upkeep.mark as u8);
+        let header = Header { sets, segments, entry_bytes, mark, moment, body_bytes, body_checksum };
+        shared.device.sync()?;
+        let mut block = Buffer::zeroed(PAGE);
+        block[..HEADER_BYTES].copy_from_slice(&header.encode(salt));
+        device::write(&*shared.device, area.start, block)?;
+        shared.device.sync()
+    }
+
+    fn write_all(&self, now: u32) -> Result<(), Error> {
+        self.shared.log.seal_open();
+        for _ in 0..WAITS {
+            self.maintain(now);
+            // What gets another life meanwhile opens a segment.
+            self.shared.log.seal_open();
+            if self.shared.log.is_written() {
+                return Ok(());
+            }
+            thread::sleep(WAIT_STEP);
+        }
+        let source = io::Error::from(io::ErrorKind::TimedOut);
+        let (offset, bytes) = (self.shared.area.start, self.shared.log.segment_bytes());
+        Err(Error::Transfer { operation: "a write", offset, bytes, source })
+    }
+}
+
+impl Shared {
+    /// Fills an empty store; the moment of the checkpoint. `None` if there is none of it, or a damaged one: then the store is of no
+    /// use.
+    pub(super) fn load(&self, area: &Range<u64>) -> Option<u64> {
+        let block = device::read(&*self.device, area.start, Buffer::zeroed(PAGE)).ok()?;
+        let header = Header::decode(&block[..HEADER_BYTES], self.options.salt)?;
+        let (shape, log) = (&self.division.shape, &self.log);
+        let is_same = (header.sets, header.segments) == (shape.sets, self.division.log.segments)
+            && usize::from(header.entry_bytes) == shape.entry_bytes;
+        let room = area.end.checked_sub(area.start + PAGE as u64)?;
+        if !is_same || header.body_bytes > room {
+            return None;
+        }
+        let start = area.start + PAGE as u64;
+        let mut source = Source::new(&*self.device, start, header.body_bytes, self.options.salt);
+        let mut firsts = Vec::new();
+        for segment in 0..header.segments {
+            let first = u64::from_le_bytes(source.take()?);
+            firsts.extend((first != 0).then_some((segment, first)));
+        }
+        log.restore(&firsts, header.moment);
+        self.upkeep.lock().expect("nobody else has the store").mark = u32::from(header.mark) % MARKS;
+        for index in 0..self.groups.len() {
+            let loaded = Group::load(shape, |bytes| source.fill(bytes))?;
+            let (mut group, _) = self.locked((index * SETS) as u32);
+            *group = loaded;
+            if group.has_unclean() {
+                self.enqueue(&mut group, (index * SETS) as u32);
+            }
+        }
+        (source.finish()? == header.body_checksum).then_some(header.moment)
+    }
+}
+
+impl Header {
+    fn encode(&self, salt: u64) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        writer.u32(MAGIC).u32(VERSION).u64(salt).u32(self.sets).u32(self.segments);
+        writer.u32(u32::from_le_bytes([self.entry_bytes, self.mark, 0, 0])).u32(0);
+        writer.u64(self.moment).u64(self.body_bytes).u64(self.body_checksum);
+        let sum = XxHash3_64::oneshot_with_seed(salt, &bytes[..HEADER_BYTES - 8]);
+        bytes[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
+        let mut reader = Reader { bytes, at: 0 };
+        if reader.u32() != MAGIC || reader.u32() != VERSION || reader.u64() != salt {
+            return None;
+        }
+        let (sets, segments) = (reader.u32(), reader.u32());
+        let [entry_bytes, mark, ..] = reader.u32().to_le_bytes();
+        reader.u32();
+        let (moment, body_bytes, body_checksum) = (reader.u64(), reader.u64(), reader.u64());
+        let sum = XxHash3_64::oneshot_with_seed(salt, &bytes[..HEADER_BYTES - 8]);
+        let header = Self { sets, segments, entry_bytes, mark, moment, body_bytes, body_checksum };
+        (reader.u64() == sum).then_some(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_these_bytes() {
+        let header = Header {
+            sets: 0x0102_0304,
+            segments: 9,
+            entry_bytes: 4,
+            mark: 1,
+            moment: 0x0102_0304_0506,
+            body_bytes: 999,
+            body_checksum: 0xfeed,
+        };
+        let bytes = header.encode(0x1d);
+        let hex: Vec<String> =
+            bytes.chunks(8).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
+        assert_eq!(
+            hex.join(" "),
+            "4562536301000000 1d00000000000000 0403020109000000 0401000000000000 0605040302010000 e703000000000000 \
+             edfe000000000000 d4e6db034bdc363f"
+        );
+        assert_eq!(Header::decode(&bytes, 0x1d), Some(header));
+        assert_eq!(Header::decode(&bytes, 0x1e), None);
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Header::decode(&damaged, 0x1d), None, "bit {bit}");
+        }
+    }
+}

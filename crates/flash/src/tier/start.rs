@@ -1,0 +1,360 @@
+//! A start: with what flash holds, if that is certain, or empty.
+//!
+//! ```text
+//! superblock ---- none, or of another shape, or too old a clock -------------------------------> empty
+//!     | clean                             | running, in this boot of the machine                   ^
+//!     v                                   v                                                        |
+//! checkpoints ---damaged---> log of removals ---damaged, lost, another boot------------------------+
+//!     |                                   | headers and footers of regions, all small objects' pages
+//!     v                                   v
+//!    warm                                warm
+//! ```
+//! What comes next happens only after the superblock says on the device that the tier runs: so a checkpoint is believed once, and what
+//! an empty start left behind is never found again.
+
+use super::divide::Mix;
+use super::layout::Layout;
+use super::smalls::Smalls;
+use super::superblock::{Shape, State, Superblock, Undecodable};
+use super::{STRIPES, Tier, TierOptions};
+use crate::Error;
+use crate::admission::Admission;
+use crate::device::{self, BLOCK, Buffer, Device, Disk};
+use crate::large::{Known, LargeLog};
+use crate::removals::{Held, Lives, RemovalLog, Store, Unreadable};
+use crate::small::SmallStore;
+use crate::{large, small};
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+/// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large ones with 6 KiB
+/// each, and bounded, since a restart holds all of it in memory.
+const RING_SHARE: u64 = 256;
+const RING_BLOCKS_LEAST: u64 = 16;
+const RING_BLOCKS_MOST: u64 = 16 << 10;
+const UNCERTAIN: &str = "its checkpoint is damaged, and it has no log of removals";
+const WITHOUT_LOG: &str = "after a crash flash will start empty";
+/// So many seconds a clock may go back, as clocks do that are set right. Until it has caught up, flash goes by the later time.
+const BACK_MOST: u32 = 600;
+
+/// A device that was opened; what it holds has not been looked at.
+pub struct Opening {
+    device: Arc<dyn Device>,
+    shape: Shape,
+    layout: Layout,
+    admission: Admission,
+    options: TierOptions,
+    removals: Option<PathBuf>,
+    pub(super) boot: Option<u128>,
+    notices: Vec<String>,
+}
+
+/// Both stores with what they hold, and how the log of removals goes on.
+struct Stores {
+    large: Arc<LargeLog>,
+    /// None while the capacity is not divided.
+    small: Option<SmallStore>,
+    lives: Lives,
+    latest: u32,
+    log: Log,
+}
+
+enum Log {
+    GoesOn,
+    /// The small objects were given up.
+    GoesOnForLarge,
+    /// What has lower orders than these, of small objects and of large ones, is found after no crash.
+    Begins(u64, u64),
+}
+
+impl Opening {
+    /// Of files and block devices, each with its bytes.
+    pub(super) fn of_paths(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Self, Error> {
+        let opened = Disk::open(paths, &options.disk)?;
+        let is_file = |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+        let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
+        let removals = options.removals.clone().or(beside.map(|path| RemovalLog::path_beside(path)));
+        let identity = opened.disk.identity();
+        let mut opening = Self::of(Arc::new(opened.disk), identity, removals, options)?;
+        opening.notices = opened.notices.iter().map(ToString::to_string).collect();
+        Ok(opening)
+    }
+
+    pub(super) fn of(
+        device: Arc<dyn Device>,
+        identity: u64,
+        removals: Option<PathBuf>,
+        options: &TierOptions,
+    ) -> Result<Self, Error> {
+        let admission = Admission::new(options.admission, device.capacity(), draw())?;
+        let layout = Layout::new(device.capacity(), admission.memory_bytes(), options)?;
+        Ok(Self {
+            device,
+            shape: Shape::of(identity, &layout),
+            layout,
+            admission,
+            options: options.clone(),
+            removals,
+            boot: boot(),
+            notices: Vec::new(),
+        })
+    }
+
+    /// An empty tier of which nothing is kept, without waiting for the device.
+    pub(super) fn unkept(self) -> Result<Tier, Error> {
+        let stores = self.empty(0)?;
+        let superblock = self.running(&stores, 0);
+        Ok(self.tier(stores, superblock, None))
+    }
+
+    fn running(&self, stores: &Stores, boot: u128) -> Superblock {
+        let Stores { lives, latest, .. } = *stores;
+        Superblock { shape: self.shape, lives, state: State::Running { boot }, latest }
+    }
+
+    fn tier(self, stores: Stores, superblock: Superblock, removals: Option<RemovalLog>) -> Tier {
+        let small = Smalls::default();
+        stores.small.into_iter().for_each(|store| small.set(store));
+        let checkpoint = self.layout.checkpoint.clone();
+        Tier {
+            device: self.device,
+            large: stores.large,
+            small: Arc::new(small),
+            admission: self.admission,
+            superblock: Mutex::new(superblock),
+            checkpoint: self.options.warm_restart.then_some(checkpoint),
+            removals,
+            inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            latest: AtomicU32::new(superblock.latest),
+            observed: AtomicU32::new(0),
+            maintained: AtomicU32::new(0),
+            dropped_failed: AtomicU64::new(0),
+            dropped_closed: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            is_unlogged: AtomicBool::new(false),
+            superblock_bytes: AtomicU64::new(0),
+            mix: Mix::new(self.layout, &self.options),
+        }
+    }
+
+    /// Must be served from before [`Opening::start`] until the tier is stopped, on [`Device::threads`] threads.
+    pub fn device(&self) -> Arc<dyn Device> {
+        Arc::clone(&self.device)
+    }
+
+    /// The tier with what the device holds, if that is certain, or empty; which of the two, why, and in what lesser ways it works than it
+    /// could. `now` is in seconds since 1970. Waits for the device: after a clean stop for reading the checkpoint, about 1 % of the
+    /// capacity at most; after a crash for two reads per region, and for all small objects, unless they are more than
+    /// [`TierOptions::scan_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Transfer`] and [`Error::Sync`] when the device does not take what keeps a later start from finding what is gone.
+    pub fn start(mut self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
+        let removals = self.open_removals();
+        let resumed = match self.options.warm_restart {
+            true => self.resume(removals.as_ref(), now).map_err(Some),
+            false => Err(None),
+        };
+        let stores = match resumed {
+            Ok(stores) => stores,
+            Err(why) => {
+                self.notices.extend(why.map(|why| format!("flash starts empty: {why}")));
+                self.empty(now)?
+            }
+        };
+        let boot = self.boot.filter(|_| removals.is_some()).unwrap_or(0);
+        let superblock = self.running(&stores, boot);
+        device::write(&*self.device, 0, superblock.encode())?;
+        self.device.sync()?;
+        let removals = removals.filter(|removals| self.go_on(removals, &stores.log, &superblock));
+        let notices = std::mem::take(&mut self.notices);
+        let mut tier = self.tier(stores, superblock, removals);
+        tier.superblock_bytes = AtomicU64::new(BLOCK as u64);
+        Ok((Arc::new(tier), notices))
+    }
+
+    fn open_removals(&mut self) -> Option<RemovalLog> {
+        if !self.options.warm_restart {
+            return None;
+        }
+        let Some(path) = &self.removals else {
+            self.notices.push(format!("{WITHOUT_LOG}: name a file for its log of removals"));
+            return None;
+        };
+        let blocks = (self.shape.capacity / RING_SHARE / BLOCK as u64).clamp(RING_BLOCKS_LEAST, RING_BLOCKS_MOST);
+        match RemovalLog::open(path, blocks as u32) {
+            Ok(removals) => Some(removals),
+            Err(error) => {
+                self.notices.push(format!("{WITHOUT_LOG}: its log of removals, {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    /// Has the log of removals begin or go on, now that the superblock says that nobody else's is believed.
+    fn go_on(&mut self, removals: &RemovalLog, log: &Log, superblock: &Superblock) -> bool {
+        let lives = superblock.lives;
+        let begun = match *log {
+            Log::GoesOn => Ok(()),
+            Log::GoesOnForLarge => {
+                removals.begin_again(Store::Small, lives.small);
+                Ok(())
+            }
+            Log::Begins(small, large) => removals.begin(lives, small, large, superblock.latest),
+        };
+        if let Err(error) = &begun {
+            self.notices.push(format!("{WITHOUT_LOG}: its log of removals cannot be written: {error}"));
+        }
+        begun.is_ok()
+    }
+
+    fn empty(&self, now: u32) -> Result<Stores, Error> {
+        let lives = Lives { small: draw(), large: draw() };
+        let large = LargeLog::new(self.device(), self.layout.large_area(), self.large_options(lives))?;
+        let small = self.small_options(lives).map(|options| self.empty_small(options)).transpose()?;
+        Ok(Stores { large, small, lives, latest: now, log: Log::Begins(0, 0) })
+    }
+
+    fn large_options(&self, lives: Lives) -> large::Options {
+        large::Options { identity: lives.large, ..self.layout.large_options }
+    }
+
+    fn small_options(&self, lives: Lives) -> Option<small::Options> {
+        let options = self.layout.small_options.clone();
+        options.map(|options| small::Options { salt: lives.small, ..options })
+    }
+
+    fn empty_small(&self, options: small::Options) -> Result<SmallStore, Error> {
+        SmallStore::new(self.device(), self.layout.small_area(), options)
+    }
+
+    /// Divides the capacity where it was divided before, if nobody says how.
+    fn adopt(&mut self, before: &Shape) {
+        if self.options.small_share.is_some() || before.segment_bytes == 0 || !before.is_drawn_on(&self.shape) {
+            return;
+        }
+        let admission = self.admission.memory_bytes();
+        if let Some(layout) = self.layout.divided_at(before.boundary, admission, &self.options) {
+            self.shape = Shape::of(self.shape.identity, &layout);
+            self.layout = layout;
+        }
+    }
+
+    /// What flash holds, or why that is not certain.
+    fn resume(&mut self, removals: Option<&RemovalLog>, now: u32) -> Result<Stores, String> {
+        let block = device::read(&*self.device, 0, Buffer::zeroed(BLOCK));
+        let block = block.map_err(|error| format!("its first block cannot be read: {error}"))?;
+        let before = Superblock::decode(&block).map_err(|undecodable| match undecodable {
+            Undecodable::Blank => "it is new".to_owned(),
+            Undecodable::Version(version) => format!("it is of another version, {version}"),
+            Undecodable::Damaged => "its first block is damaged".to_owned(),
+        })?;
+        let fresh = (self.layout.clone(), self.shape);
+        self.adopt(&before.shape);
+        let resumed = self.resume_from(&before, removals, now);
+        if resumed.is_err() {
+            (self.layout, self.shape) = fresh;
+        }
+        resumed
+    }
+
+    fn resume_from(&mut self, before: &Superblock, removals: Option<&RemovalLog>, now: u32) -> Result<Stores, String> {
+        if let Some(difference) = self.shape.difference(&before.shape) {
+            return Err(difference);
+        }
+        let held = match removals {
+            Some(removals) => removals.read(before.lives).map_err(|unreadable| match unreadable {
+                Unreadable::Missing => "its log of removals is missing, or of another time",
+                Unreadable::Damaged => "its log of removals is damaged",
+            }),
+            None => Err("it has no log of removals"),
+        };
+        match (before.state, &held) {
+            (State::Running { boot }, _) if boot == 0 || Some(boot) != self.boot => {
+                return Err("it was not stopped, and the machine was started anew since".to_owned());
+            }
+            (State::Running { .. }, Err(why)) => return Err(format!("it was not stopped, and {why}")),
+            _ => {}
+        }
+        let latest = before.latest.max(held.as_ref().map_or(0, |held| held.latest));
+        if latest > now.saturating_add(BACK_MOST) {
+            return Err(format!("the clock went back by {} seconds", latest - now));
+        }
+        self.recover(before, held.ok(), latest.max(now))
+    }
+
+    fn recover(&mut self, before: &Superblock, held: Option<Held>, now: u32) -> Result<Stores, String> {
+        let is_logged = held.is_some();
+        let (mut small, mut large) = held.map_or_else(Default::default, |held| (held.small, held.large));
+        if let State::Clean { large_checkpoint } = before.state {
+            let area = &self.layout.checkpoint;
+            small.checkpoint = Some(area.start..large_checkpoint);
+            large.checkpoint = Some(large_checkpoint..area.end);
+        }
+        let area = self.layout.large_area();
+        let (large, found) = LargeLog::recover(self.device(), area, self.large_options(before.lives), &large, now)
+            .map_err(unreadable)?;
+        if !is_logged && !found.from_checkpoint {
+            return Err(UNCERTAIN.to_owned());
+        }
+        // What it holds may be more than a division from the beginning would leave to it.
+        self.layout.leave_to_large(large.index_bytes() / 4 * 5);
+        large.limit_index(self.layout.large_options.index_bytes);
+        let (small, lives) = self.recover_small(before.lives, &small, is_logged, now)?;
+        let log = match &small {
+            _ if lives != before.lives => Log::GoesOnForLarge,
+            _ if is_logged => Log::GoesOn,
+            small => Log::Begins(small.as_ref().map_or(0, SmallStore::next_order), large.next_order()),
+        };
+        let objects = large.stats().objects + small.as_ref().map_or(0, |small| small.stats().objects());
+        let stop = if matches!(before.state, State::Clean { .. }) { "a stop" } else { "a crash" };
+        self.notices.push(format!("flash is warm after {stop}: {objects} objects"));
+        Ok(Stores { large, small, lives, latest: now, log })
+    }
+
+    /// The small objects, if the capacity is divided; in another life and empty, if it would take too long to find them.
+    fn recover_small(
+        &mut self,
+        lives: Lives,
+        known: &Known,
+        is_logged: bool,
+        now: u32,
+    ) -> Result<(Option<SmallStore>, Lives), String> {
+        let Some(options) = self.small_options(lives) else { return Ok((None, lives)) };
+        let area = self.layout.small_area();
+        let resumed = SmallStore::resume(self.device(), area.clone(), options.clone(), known).map_err(unreadable)?;
+        if resumed.is_some() {
+            return Ok((resumed, lives));
+        }
+        if !is_logged {
+            return Err(UNCERTAIN.to_owned());
+        }
+        let bytes = area.end - area.start;
+        if bytes > self.options.scan_bytes {
+            self.notices.push(format!("small objects on flash are given up: {bytes} bytes would have to be read"));
+            let lives = Lives { small: draw(), ..lives };
+            let small = self.empty_small(small::Options { salt: lives.small, ..options }).map_err(unreadable)?;
+            return Ok((Some(small), lives));
+        }
+        let (small, _) = SmallStore::recover(self.device(), area, options, known, now).map_err(unreadable)?;
+        Ok((Some(small), lives))
+    }
+}
+
+fn unreadable(error: Error) -> String {
+    format!("it cannot be read: {error}")
+}
+
+fn draw() -> u64 {
+    RandomState::new().hash_one("life")
+}
+
+/// Another number whenever the machine was started.
+fn boot() -> Option<u128> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&boot| boot != 0)
+}

@@ -1,0 +1,43 @@
+//! A stop that leaves all that the next start must know.
+
+use super::Tier;
+use super::superblock::{State, Superblock};
+use crate::Error;
+use crate::device;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Tier {
+    /// Writes what only RAM knows, so that the next start has all objects, also after one of the machine. Waits for the device, which
+    /// must still be served; not for long if that does nothing. From the call on nothing is inserted, and nobody may use the tier otherwise.
+    /// `now` is in seconds since 1970. Does nothing where nothing is kept.
+    ///
+    /// # Errors
+    ///
+    /// What the device did. The next start is then one after a crash.
+    pub fn close(self: &Arc<Self>, now: u32) -> Result<(), Error> {
+        let Some(area) = &self.checkpoint else { return Ok(()) };
+        let now = self.see(now);
+        self.is_closed.store(true, Relaxed);
+        self.inserting.iter().for_each(|one| drop(one.lock().unwrap()));
+        let large_checkpoint = self.small.checkpoint(area.clone(), now)?;
+        self.large.checkpoint(large_checkpoint..area.end, now)?;
+        if let Some(removals) = &self.removals {
+            removals.sync().map_err(|source| Error::Sync { source })?;
+        }
+        let superblock = self.superblock.lock().unwrap();
+        let clean = Superblock { state: State::Clean { large_checkpoint }, latest: now, ..*superblock };
+        device::write(&*self.device, 0, clean.encode())?;
+        self.device.sync()
+    }
+
+    /// When the log of removals has broken, the superblock is to say that no crash is recovered from.
+    pub(super) fn look_after_removals(self: &Arc<Self>) {
+        let is_broken = self.removals.as_ref().is_some_and(|removals| removals.is_broken());
+        if is_broken && !self.is_unlogged.load(Relaxed) {
+            let mut superblock = self.superblock.lock().unwrap();
+            superblock.state = State::Running { boot: 0 };
+            self.is_unlogged.store(self.submit_superblock(&superblock), Relaxed);
+        }
+    }
+}

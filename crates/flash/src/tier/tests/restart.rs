@@ -1,0 +1,434 @@
+//! Restarts: after stops, kills of the process and power cuts at any write, also of a start or a stop itself. What comes back is what
+//! the key had, and never what was removed, overwritten, flushed, expired or damaged.
+
+use super::{SMALL, get, put_until};
+use crate::device::{BLOCK, Delivery, Device, Faulty};
+use crate::tier::start::Opening;
+use crate::{KeyHash, Tier, TierOptions};
+use ebbtide_testkit::Random;
+use std::collections::HashMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const CAPACITY: usize = 3 << 20;
+const KEYS: u64 = 300;
+
+/// How the process or the machine ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// What was completed is with the system.
+    Kill,
+    /// What was not synced may be lost, also of the log of removals.
+    Power,
+}
+
+struct World {
+    random: Random,
+    device: Arc<Faulty>,
+    folder: TempDir,
+    options: TierOptions,
+    boot: u128,
+    tier: Arc<Tier>,
+    notices: Vec<String>,
+    /// The version that flash may give out, and when it expires.
+    current: HashMap<u64, (u64, u32)>,
+    versions: u64,
+    now: u32,
+    /// The latest time that was ever named.
+    latest: u32,
+    hits: u64,
+}
+
+fn options() -> TierOptions {
+    TierOptions {
+        region_bytes: 64 << 10,
+        seal_seconds: 5,
+        move_threshold: 1,
+        small_share: Some(0.5),
+        ..TierOptions::default()
+    }
+}
+
+fn opening(device: &Arc<Faulty>, log: PathBuf, options: &TierOptions, boot: u128) -> Opening {
+    let mut opening = Opening::of(Arc::clone(device) as Arc<dyn Device>, 7, Some(log), options).unwrap();
+    opening.boot = Some(boot);
+    opening
+}
+
+fn value_of(key: u64, version: u64) -> Vec<u8> {
+    let mut random = Random::new(key << 32 | version);
+    let bytes = match random.below(20) {
+        0..12 => random.below(300),
+        12..14 => random.below(SMALL as u64 - 16),
+        14..19 => 2100 + random.below(6000),
+        _ => 60_000 + random.below(60_000),
+    };
+    let mut value = [key, version].map(u64::to_le_bytes).concat();
+    value.resize(16 + bytes as usize, key as u8 ^ version as u8);
+    value
+}
+
+impl World {
+    /// One in four divides its capacity while it runs.
+    fn new(seed: u64) -> Self {
+        let small_share = (seed % 4 != 2).then_some(0.5);
+        Self::with(seed, TierOptions { small_share, ..options() })
+    }
+
+    fn with(seed: u64, options: TierOptions) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let device = Arc::new(Faulty::new(CAPACITY, seed, Delivery::AtOnce));
+        let (tier, notices) = opening(&device, folder.path().join("log"), &options, 1).start(10_000).unwrap();
+        Self {
+            random: Random::new(seed),
+            device,
+            folder,
+            options,
+            boot: 1,
+            tier,
+            notices,
+            current: HashMap::new(),
+            versions: 0,
+            now: 10_000,
+            latest: 10_000,
+            hits: 0,
+        }
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("log")
+    }
+
+    /// As DRAM does when a key changes.
+    fn change(&mut self, key: u64) {
+        self.tier.remove(KeyHash::of(&key.to_le_bytes()));
+        self.current.remove(&key);
+    }
+
+    /// As DRAM does when a key that has changed is evicted.
+    fn demote(&mut self, key: u64) {
+        if self.current.contains_key(&key) {
+            self.change(key);
+        }
+        self.versions += 1;
+        let version = self.versions;
+        let expiry = if self.random.chance(30) { self.now + self.random.below(60) as u32 } else { 0 };
+        if put_until(&self.tier, &key.to_le_bytes(), &value_of(key, version), expiry, self.now).is_some() {
+            self.current.insert(key, (version, expiry));
+        }
+    }
+
+    fn look_up(&mut self, key: u64) {
+        let Some(found) = get(&self.tier, &key.to_le_bytes(), self.now) else { return };
+        let word = |at: usize| u64::from_le_bytes(found.value()[at..at + 8].try_into().unwrap());
+        let (version, expiry) = *self.current.get(&key).unwrap_or_else(|| panic!("key {key} is gone: {}", word(8)));
+        assert_eq!((word(0), word(8)), (key, version));
+        assert_eq!(found.value(), value_of(key, version), "a torn value");
+        assert_eq!(found.expiry, expiry);
+        assert!(expiry == 0 || expiry > self.latest, "key {key} had expired");
+        self.hits += 1;
+    }
+
+    fn look_at_all(&mut self) -> u64 {
+        let before = self.hits;
+        (0..KEYS).for_each(|key| self.look_up(key));
+        self.hits - before
+    }
+
+    fn step(&mut self) {
+        let key = self.random.below(KEYS).min(self.random.below(KEYS));
+        match self.random.below(1000) {
+            0..500 => self.demote(key),
+            500..650 => self.change(key),
+            650..800 => self.look_up(key),
+            800..980 => self.tier.maintain(self.now),
+            980..995 => {
+                self.now += self.random.below(8) as u32;
+                self.latest = self.latest.max(self.now);
+                self.tier.maintain(self.now);
+            }
+            _ if self.random.below(10) > 0 => {}
+            _ => {
+                self.tier.flush();
+                self.current.clear();
+            }
+        }
+    }
+
+    /// The end of the life, now or where the device was cut, and the next one.
+    fn end(&mut self, end: End, log: Option<Vec<u8>>) {
+        if end == End::Kill {
+            self.device.sync().unwrap();
+        } else {
+            self.boot += 1;
+            if let Some(log) = log {
+                fs::write(self.log(), log).unwrap();
+            }
+        }
+        self.device = Arc::new(self.device.power_cut(self.random.below(1 << 60)));
+        // Clocks are set, forwards and back.
+        self.now = self.now + self.random.below(300) as u32 - self.random.below(200) as u32;
+        self.start();
+    }
+
+    fn start(&mut self) {
+        let opening = opening(&self.device, self.log(), &self.options, self.boot);
+        (self.tier, self.notices) = opening.start(self.now).unwrap();
+        self.latest = if self.is_warm() { self.latest.max(self.now) } else { self.now };
+    }
+
+    fn is_warm(&self) -> bool {
+        self.notices.iter().any(|notice| notice.starts_with("flash is warm"))
+    }
+
+    fn is_cold_because(&self, why: &str) -> bool {
+        self.notices.iter().any(|notice| notice.starts_with("flash starts empty") && notice.contains(why))
+    }
+}
+
+/// Runs steps until a write is cut off.
+fn run_to_cut(world: &mut World, end: End) {
+    world.device.cut_at(world.device.writes() + 1 + world.random.below(60));
+    while !world.device.is_cut() {
+        world.step();
+        if end == End::Kill {
+            world.device.sync().unwrap();
+        }
+    }
+}
+
+#[test]
+fn after_kills_at_any_write_nothing_comes_back_that_is_gone() {
+    let (mut cuts, mut hits, mut warm) = (0, 0, 0);
+    for seed in 0..100 {
+        println!("seed {seed}");
+        let mut world = World::new(seed);
+        for _ in 0..10 {
+            run_to_cut(&mut world, End::Kill);
+            world.end(End::Kill, None);
+            warm += u64::from(world.is_warm());
+            hits += world.look_at_all();
+            world.tier.verify();
+            cuts += 1;
+        }
+    }
+    assert_eq!(warm, cuts, "every start was warm");
+    assert!(hits > 40 * cuts, "{hits} hits after {cuts} kills");
+}
+
+#[test]
+fn kills_within_starts_and_stops_are_as_others() {
+    let mut warm = 0;
+    for seed in 0..250 {
+        println!("seed {seed}");
+        let mut world = World::new(1000 + seed);
+        (0..300).for_each(|_| world.step());
+        for round in 0..3 {
+            (0..60).for_each(|_| world.step());
+            world.device.sync().unwrap();
+            world.device.cut_at(world.device.writes() + 1 + world.random.below(12));
+            if world.random.chance(70) {
+                world.tier.close(world.now).unwrap();
+            }
+            if round < 2 {
+                // The start that is cut off; what it does afterwards did not happen.
+                drop(opening(&world.device, world.log(), &world.options, world.boot).start(world.now).unwrap());
+            }
+            world.end(End::Kill, None);
+            warm += u64::from(world.is_warm());
+            world.look_at_all();
+            world.tier.verify();
+        }
+    }
+    assert!(warm > 600, "{warm} starts were warm");
+}
+
+#[test]
+fn after_power_cuts_only_a_stop_that_was_complete_is_believed() {
+    let (mut warm, mut cold, mut hits) = (0, 0, 0);
+    for seed in 0..200 {
+        println!("seed {seed}");
+        let mut world = World::new(5000 + seed);
+        let mut log = fs::read(world.log()).unwrap();
+        for _ in 0..4 {
+            (0..100).for_each(|_| world.step());
+            if world.random.chance(70) {
+                if world.random.chance(50) {
+                    world.device.cut_at(world.device.writes() + 1 + world.random.below(12));
+                }
+                world.tier.close(world.now).unwrap();
+                // A stop syncs the log first.
+                log = fs::read(world.log()).unwrap();
+            } else {
+                run_to_cut(&mut world, End::Power);
+            }
+            let kept = world.random.chance(70).then(|| log.clone());
+            world.end(End::Power, kept);
+            let came = world.look_at_all();
+            assert!(world.is_warm() || came == 0);
+            *(if world.is_warm() { &mut warm } else { &mut cold }) += 1;
+            hits += came;
+            world.tier.verify();
+            log = fs::read(world.log()).unwrap();
+        }
+    }
+    assert!(warm > 200 && cold > 200 && hits > 40 * warm, "{warm} warm starts, {cold} cold ones, {hits} hits");
+}
+
+#[test]
+fn kills_stops_and_power_cuts_may_follow_each_other() {
+    let mut hits = 0;
+    for seed in 0..60 {
+        println!("seed {seed}");
+        let mut world = World::new(9000 + seed);
+        for _ in 0..8 {
+            (0..world.random.below(150)).for_each(|_| world.step());
+            let end = if world.random.chance(80) { End::Kill } else { End::Power };
+            if world.random.chance(50) {
+                world.tier.close(world.now).unwrap();
+            }
+            world.end(end, None);
+            hits += world.look_at_all();
+            world.tier.verify();
+        }
+    }
+    assert!(hits > 12_000, "{hits} hits");
+}
+
+fn reads(device: &Faulty) -> u64 {
+    device.account().stats().reads.transfers
+}
+
+#[test]
+fn a_start_reads_a_bounded_part() {
+    let mut world = World::new(1);
+    (0..3000).for_each(|_| world.step());
+    let objects = world.tier.stats().objects;
+    world.tier.close(world.now).unwrap();
+    assert_eq!(put_until(&world.tier, b"late", b"value", 0, world.now), None);
+    assert_eq!(world.tier.stats().drops.closed, 1);
+    let before = reads(&world.device);
+    world.start();
+    assert_eq!(reads(&world.device) - before, 5, "the first block, two heads and two bodies");
+    assert!(world.is_warm());
+    assert_eq!(world.tier.stats().objects, objects);
+    let found = world.look_at_all();
+    assert!(found > 100, "{found}");
+    world.start();
+    assert!(world.is_warm(), "{:?}", world.notices);
+    assert!(world.notices[0].contains("after a crash"));
+    let before = reads(&world.device);
+    world.start();
+    let layout = &world.tier.stats();
+    let small_pages = (CAPACITY / 2 / BLOCK) as u64;
+    let most = 1 + 2 * layout.large.regions + 3 * small_pages.div_ceil(64) + 20;
+    assert!(reads(&world.device) - before <= most, "{} reads, {most} at most", reads(&world.device) - before);
+    // But for small objects that were written in the same page as a removal of an earlier version.
+    assert!(world.look_at_all() > found * 2 / 3);
+}
+
+#[test]
+fn small_objects_that_take_too_long_to_find_are_given_up_and_stay_so() {
+    let few = TierOptions { scan_bytes: 1 << 20, ..options() };
+    let mut world = World::with(20, few);
+    (0..2000).for_each(|_| world.step());
+    world.tier.close(world.now).unwrap();
+    world.start();
+    assert!(world.tier.stats().small.objects() > 100, "a checkpoint is no scan");
+    world.start();
+    assert!(world.notices.iter().any(|notice| notice.contains("small objects on flash are given up")));
+    let stats = world.tier.stats();
+    assert!(stats.small.objects() == 0 && stats.large.objects > 10, "{:?}", world.notices);
+    world.look_at_all();
+    (0..500).for_each(|_| world.step());
+    world.options.scan_bytes = u64::MAX;
+    world.end(End::Kill, None);
+    assert!(world.is_warm() && world.look_at_all() > 50);
+    world.tier.verify();
+}
+
+#[test]
+fn what_does_not_fit_is_named_and_starts_empty_for_good() {
+    let other = |change: &dyn Fn(&mut TierOptions)| {
+        let mut options = options();
+        change(&mut options);
+        options
+    };
+    for (options, why) in [
+        (other(&|options| options.small_share = Some(0.3)), "the share of small objects is"),
+        (other(&|options| options.log_percent = 20), "the log of small objects has 20 now, and was 10 percent"),
+    ] {
+        let mut world = World::new(3);
+        (0..500).for_each(|_| world.step());
+        world.tier.close(world.now).unwrap();
+        let ours = std::mem::replace(&mut world.options, options);
+        world.start();
+        assert!(world.is_cold_because(why), "{:?}", world.notices);
+        assert_eq!((world.tier.stats().objects, world.look_at_all()), (0, 0));
+        world.current.clear();
+        // Also who divides it as before finds nothing of that life.
+        world.options = ours;
+        world.start();
+        assert!(!world.is_warm() && world.look_at_all() == 0, "{:?}", world.notices);
+    }
+}
+
+#[test]
+fn a_start_says_why_it_is_empty() {
+    let mut world = World::new(4);
+    assert!(world.is_cold_because("it is new"), "{:?}", world.notices);
+    (0..500).for_each(|_| world.step());
+    world.boot = 2;
+    world.start();
+    assert!(world.is_cold_because("the machine was started anew"), "{:?}", world.notices);
+    assert_eq!(world.look_at_all(), 0);
+    world.device.flip(20, 1);
+    world.start();
+    assert!(world.is_cold_because("first block is damaged"), "{:?}", world.notices);
+    fs::remove_file(world.log()).unwrap();
+    world.start();
+    assert!(world.is_cold_because("its log of removals is missing"), "{:?}", world.notices);
+    world.tier.maintain(world.now + 5000);
+    world.start();
+    assert!(world.is_cold_because("the clock went back by 5000 seconds"), "{:?}", world.notices);
+    world.tier.remove(KeyHash::of(b"1"));
+    let mut log = fs::read(world.log()).unwrap();
+    log[BLOCK + 3] ^= 1;
+    fs::write(world.log(), log).unwrap();
+    world.start();
+    assert!(world.is_cold_because("its log of removals is missing"), "{:?}", world.notices);
+    assert_eq!(world.look_at_all(), 0);
+    world.options.warm_restart = false;
+    world.start();
+    assert!(world.notices.is_empty(), "{:?}", world.notices);
+    world.options.warm_restart = true;
+    world.start();
+    assert!(world.is_cold_because("the end of large objects is"), "{:?}", world.notices);
+}
+
+#[test]
+fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
+    let mut world = World::new(5);
+    (0..1000).for_each(|_| world.step());
+    world.tier.close(world.now).unwrap();
+    let kept = world.look_at_all();
+    fs::remove_file(world.log()).unwrap();
+    world.start();
+    assert!(world.is_warm() && world.look_at_all() == kept);
+    (0..300).for_each(|_| world.step());
+    // The new log knows nothing of what was removed in the life before.
+    world.end(End::Kill, None);
+    assert!(world.is_warm());
+    world.look_at_all();
+    world.tier.close(world.now).unwrap();
+    fs::write(world.log(), "Dear reader").unwrap();
+    world.start();
+    assert!(world.notices.iter().any(|notice| notice.contains("something else")), "{:?}", world.notices);
+    assert!(world.is_warm());
+    (0..300).for_each(|_| world.step());
+    world.end(End::Kill, None);
+    assert!(world.is_cold_because("it was not stopped"), "{:?}", world.notices);
+    assert_eq!(fs::read(world.log()).unwrap(), b"Dear reader");
+}
