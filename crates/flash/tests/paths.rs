@@ -29,6 +29,14 @@ fn refusal(path: &Path, bytes: u64) -> (Refusal, String) {
         Error::Refused { path: named, reason } => {
             assert_eq!(named, path);
             assert!(message.starts_with(&path.display().to_string()), "{message}");
+            let checked =
+                Disk::check(&[(path.to_owned(), bytes)], &DiskOptions::default()).map_err(|error| error.to_string());
+            match reason {
+                Refusal::InUse | Refusal::NotWritable(_) | Refusal::Failed { .. } => {}
+                // How much is free changes.
+                Refusal::Full { .. } | Refusal::TooLarge { .. } => assert!(checked.is_err(), "{message}"),
+                _ => assert_eq!(checked.unwrap_err(), message),
+            }
             (reason, message)
         }
         other => panic!("{other}"),
