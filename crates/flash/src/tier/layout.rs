@@ -38,8 +38,10 @@ const SHARE_LEAST: f64 = 0.01;
 const SHARE_MOST: f64 = 0.99;
 /// What the memory must be enough for if the share is not known.
 const SHARE_EXPECTED: f64 = 0.5;
-/// Regions and segments get smaller until their buffers take such a part of the memory at most.
-const REGION_BUFFERS: u64 = 4;
+/// Regions get smaller until their buffers take such a part of the memory at most: the first one that leaves enough. The longer they
+/// are, the less is written beside objects.
+const REGION_BUFFERS: [u64; 3] = [2, 4, 8];
+/// The same for segments.
 const SEGMENT_BUFFERS: u64 = 8;
 /// An object so long finds buffers, if there is memory and capacity for them: values of the default limit do.
 const OBJECT_BYTES: usize = 1 << 20;
@@ -88,26 +90,33 @@ impl Layout {
     /// For a device of whole blocks, divided if the options say how. Admission takes so much of the memory.
     pub fn new(capacity: u64, admission: usize, options: &TierOptions) -> Result<Self, Error> {
         check(options)?;
-        let layout = |capacity, memory_bytes| {
+        let layout = |capacity, memory_bytes, part| {
             let options = TierOptions { memory_bytes, ..options.clone() };
-            let undivided = Self::undivided(capacity, &options);
+            let undivided = Self::undivided(capacity, part, &options);
             undivided.divided(options.small_share.unwrap_or(SHARE_EXPECTED), &options)
         };
-        let mut divided = layout(capacity, options.memory_bytes)?;
-        let memory = divided.memory(admission)?;
-        if !divided.divide_memory(admission, options)? {
-            let fits = |capacity: u64, memory_bytes: u64| {
-                let memory = layout(capacity, memory_bytes).and_then(|layout| layout.memory(admission));
-                memory.is_ok_and(|memory| memory.least() <= memory_bytes as f64)
-            };
-            return Err(too_little(capacity, options.memory_bytes, memory.least() as u64, fits));
+        for part in REGION_BUFFERS {
+            let mut divided = layout(capacity, options.memory_bytes, part)?;
+            if divided.divide_memory(admission, options)? {
+                if options.small_share.is_none() {
+                    divided = Self::undivided(capacity, part, options);
+                    assert!(
+                        divided.divide_memory(admission, options)?,
+                        "small objects need more memory than large ones"
+                    );
+                }
+                return Ok(divided);
+            }
         }
-        if options.small_share.is_some() {
-            return Ok(divided);
-        }
-        let mut undivided = Self::undivided(capacity, options);
-        assert!(undivided.divide_memory(admission, options)?, "small objects need more memory than large ones");
-        Ok(undivided)
+        let least = |capacity, memory_bytes| {
+            let smallest = layout(capacity, memory_bytes, REGION_BUFFERS[REGION_BUFFERS.len() - 1]);
+            Ok(smallest.and_then(|layout| layout.memory(admission))?.least())
+        };
+        let fits = |capacity: u64, memory_bytes: u64| {
+            least(capacity, memory_bytes).is_ok_and(|least: f64| least <= memory_bytes as f64)
+        };
+        let needed: Result<f64, Error> = least(capacity, options.memory_bytes);
+        Err(too_little(capacity, options.memory_bytes, needed? as u64, fits))
     }
 
     /// The area of small objects, if the capacity is divided.
@@ -150,7 +159,7 @@ impl Layout {
         }
     }
 
-    fn undivided(device_bytes: u64, options: &TierOptions) -> Self {
+    fn undivided(device_bytes: u64, part: u64, options: &TierOptions) -> Self {
         let kept = (device_bytes / CHECKPOINT_SHARE).max(CHECKPOINT_LEAST).next_multiple_of(BLOCK as u64);
         let capacity = device_bytes.saturating_sub(if options.warm_restart { kept } else { 0 });
         let (large_bytes, wanted) = match options.small_share {
@@ -158,7 +167,7 @@ impl Layout {
             None => (capacity, REGIONS_WANTED_UNDIVIDED),
         };
         let defaults = large::Options::default();
-        let buffers_most = options.memory_bytes / REGION_BUFFERS;
+        let buffers_most = options.memory_bytes / part;
         let mut region_bytes = options.region_bytes;
         while region_bytes > REGION_BYTES_LEAST
             && (large_bytes / (region_bytes as u64) < wanted
@@ -362,7 +371,9 @@ mod tests {
             + 1000;
         let total = (fixed - LargeLog::least_index_bytes() + large.index_bytes + small.index_bytes) as u64;
         assert!(total <= memory && total > memory - 10, "{total} of {memory}");
-        assert_eq!(large.region_bytes, 8 << 20, "ten buffers take a quarter at most");
+        assert_eq!(large.region_bytes, 16 << 20);
+        let less = layout(16 << 30, 128 * MIB).unwrap().large_options;
+        assert_eq!((less.region_bytes, less.buffers), (4 << 20, 10), "ten buffers take half at most");
 
         let refusal = layout(capacity, 100 * MIB).unwrap_err().to_string();
         let number = |before: &str| -> u64 {

@@ -112,8 +112,23 @@ fn mean(sum: u64, count: u64) -> f64 {
 
 impl Drops {
     pub fn total(&self) -> u64 {
+        self.by_reason().iter().map(|reason| reason.1).sum()
+    }
+
+    /// All of them, with their names.
+    pub fn by_reason(&self) -> [(&'static str, u64); 9] {
         let Self { expired, too_large, behind, no_region, memory, crowded, overtaken, closed, failed } = *self;
-        expired + too_large + behind + no_region + memory + crowded + overtaken + closed + failed
+        [
+            ("expired", expired),
+            ("too_large", too_large),
+            ("behind", behind),
+            ("no_region", no_region),
+            ("memory", memory),
+            ("crowded", crowded),
+            ("overtaken", overtaken),
+            ("closed", closed),
+            ("failed", failed),
+        ]
     }
 }
 

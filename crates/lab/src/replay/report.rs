@@ -1,5 +1,6 @@
 use ebbtide::FlashStats;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 use super::audit::Findings;
 use crate::Error;
@@ -57,6 +58,8 @@ pub struct FlashReport {
     /// Objects that it did not take, by its admission or because the device did not keep up.
     pub refused: u64,
     pub dropped: u64,
+    /// The latter by reason, those that there were.
+    pub dropped_by_reason: BTreeMap<&'static str, u64>,
     /// Evicted objects that it held already.
     pub unchanged: u64,
     /// Bytes that reached the device, over those of the objects written.
@@ -82,6 +85,7 @@ impl FlashReport {
                 + refused.refused_by_policy
                 + refused.refused_by_budget,
             dropped: tier.drops.total(),
+            dropped_by_reason: tier.drops.by_reason().into_iter().filter(|&(_, count)| count > 0).collect(),
             unchanged: stats.unchanged,
             written_bytes,
             write_amplification: written_bytes as f64 / tier.inserted_bytes.max(1) as f64,

@@ -1,0 +1,94 @@
+//! Replays a trace through peers that put flash below their memory, as `ebbtide replay` does through ebbtide: a get that misses
+//! is followed by a set, a set stores without counting, a delete deletes. TTLs are left out: foyer has none, and the time of a
+//! running memcached is the clock's. Prints gets, misses and, where the peer is in this process, the bytes that it wrote to its
+//! device.
+//!
+//! Requests come one after the other. Peers drop what comes faster than their device takes it, which says nothing about a trace, so
+//! each is waited for: foyer's queue is emptied every few MiB, memcached gets so many bytes a second at most.
+
+mod foyer;
+mod memcached;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use ebbtide_lab::keys::KeyBuffer;
+use ebbtide_lab::trace::{Op, TraceReader};
+
+/// What every system takes at most, as ebbtide and memcached do by default.
+const LARGEST_BYTES: u32 = 1 << 20;
+
+pub type Failure = Box<dyn std::error::Error>;
+
+/// A look-aside cache.
+trait Cache {
+    fn get(&mut self, key: &[u8]) -> Result<bool, Failure>;
+    fn set(&mut self, key: &[u8], value_bytes: usize) -> Result<(), Failure>;
+    fn delete(&mut self, key: &[u8]) -> Result<(), Failure>;
+    /// To its device, if it can tell.
+    fn written_bytes(&mut self) -> Option<usize>;
+}
+
+#[derive(Parser)]
+struct Args {
+    /// Trace file, as of `ebbtide replay`
+    trace: PathBuf,
+    #[command(subcommand)]
+    system: System,
+}
+
+#[derive(Subcommand)]
+enum System {
+    /// A memcached that runs on this machine
+    Memcached(memcached::Args),
+    /// foyer's hybrid cache, in this process
+    Foyer(foyer::Args),
+}
+
+fn main() -> ExitCode {
+    match run(&Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<(), Failure> {
+    let mut cache: Box<dyn Cache> = match &args.system {
+        System::Memcached(args) => Box::new(memcached::Memcached::connect(args)?),
+        System::Foyer(args) => Box::new(foyer::Foyer::open(args)?),
+    };
+    let (gets, misses) = replay(&mut TraceReader::open(&args.trace, None)?, &mut *cache)?;
+    let written = cache.written_bytes().map_or("-".to_owned(), |bytes| bytes.to_string());
+    println!("{gets},{misses},{written}");
+    Ok(())
+}
+
+/// Gets, and those that missed.
+fn replay(trace: &mut TraceReader, cache: &mut dyn Cache) -> Result<(u64, u64), Failure> {
+    let mut key = KeyBuffer::default();
+    let (mut gets, mut misses) = (0, 0);
+    while let Some(request) = trace.next_request()? {
+        let key = key.write(request.key, request.key_size);
+        let fits = request.value_size + request.key_size <= LARGEST_BYTES;
+        let bytes = request.value_size as usize;
+        match request.op {
+            Op::Get | Op::Gets => {
+                gets += 1;
+                if !cache.get(key)? {
+                    misses += 1;
+                    if fits {
+                        cache.set(key, bytes)?;
+                    }
+                }
+            }
+            Op::Delete => cache.delete(key)?,
+            _ if fits => cache.set(key, bytes)?,
+            _ => cache.delete(key)?,
+        }
+    }
+    Ok((gets, misses))
+}
