@@ -75,7 +75,7 @@ class Bench:
         return outcome._replace(remarks=f"admission {probability:.2f}")
 
     def memcached(self, path, memory, flash, largest):
-        page = max(2, min(64, flash // EXTSTORE_PAGES // 2 * 2))
+        page = max(2, min(64, flash // EXTSTORE_PAGES // 4 * 4))
         options = f"ext_page_size={page},ext_wbuf_size={min(page, 4)},ext_path={self.file}:{flash}M"
         with servers.running(servers.memcached, memory, flags=["-o", options]) as server:
             gets, misses, _ = self.replay(path, "memcached", "--port", server.port)

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 const MEBIBYTE: u64 = 1 << 20;
 const REGION_BYTES_LEAST: usize = 16 << 10;
-/// For want of memory they do not get smaller than this: there are fewer groups of expiry rather.
-const REGION_BYTES_USUAL: usize = 64 << 10;
-const GROUPS_LEAST: usize = 2;
+/// Before they get smaller than this for want of memory, there are fewer groups of expiry.
+const REGION_BYTES_USUAL: usize = 256 << 10;
+const GROUPS_LEAST: usize = 1;
 /// Buffers beside those of the groups.
 const BUFFERS_BESIDE: usize = 2;
 const REGION_BYTES_MOST: usize = 16 << 20;
@@ -171,7 +171,8 @@ impl Layout {
         let mut region_bytes = options.region_bytes;
         while region_bytes > REGION_BYTES_LEAST
             && (large_bytes / (region_bytes as u64) < wanted
-                || region_bytes > REGION_BYTES_USUAL && (defaults.buffers * region_bytes) as u64 > buffers_most)
+                || region_bytes > REGION_BYTES_USUAL && (defaults.buffers * region_bytes) as u64 > buffers_most
+                || ((GROUPS_LEAST + BUFFERS_BESIDE) * region_bytes) as u64 > buffers_most)
         {
             region_bytes /= 2;
         }

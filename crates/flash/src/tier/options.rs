@@ -20,7 +20,8 @@ pub struct TierOptions {
     /// Bytes of a region of large objects at most, a power of two from 64 KiB to 16 MiB; smaller ones are taken where the
     /// capacity or the memory is small. By default 16 MiB: flash is then erased without moving what lives.
     pub region_bytes: usize,
-    /// Which region of large objects goes when space is needed. By default the oldest: flash is written in sequence.
+    /// Which region of large objects goes when space is needed. By default the one whose last hit is longest ago: it saves hits and
+    /// writes, and a region is long enough to be erased as a whole.
     pub reclaim: Reclaim,
     /// Which objects of that region are written again. By default none: each copy is a write.
     pub reinsertion: Reinsertion,
@@ -56,7 +57,7 @@ impl Default for TierOptions {
             small_share: None,
             memory_bytes: u64::MAX,
             region_bytes: large.region_bytes,
-            reclaim: large.reclaim,
+            reclaim: Reclaim::Lru,
             reinsertion: large.reinsertion,
             discard: large.discard,
             seal_seconds: large.seal_seconds,
