@@ -1,6 +1,6 @@
 """Ebbtide, memcached and Redis over loopback: each is started, pinned to a core, measured and stopped.
 
-    python -m network [throughput|latency|threads|hits ...] [--rounds N] [--seconds S]
+    python -m network [throughput|latency|threads|hits|flash ...] [--rounds N] [--seconds S]
 
 Prints Markdown; every round goes to compare/results/network/*.csv, plots beside it. 1 M keys of 20 bytes, values of 100
 bytes, nine gets to a set, 8 connections, Zipf 0.99, the client on a core of its own. Rounds are interleaved: each measures
@@ -8,9 +8,9 @@ all servers, in another order. Ratios carry over to other machines, absolute num
 """
 import argparse
 
-from network import hits, latency, threads, throughput
+from network import flash, hits, latency, threads, throughput
 
-PARTS = {"throughput": throughput, "latency": latency, "threads": threads, "hits": hits}
+PARTS = {"throughput": throughput, "latency": latency, "threads": threads, "hits": hits, "flash": flash}
 
 
 def main():

@@ -1,0 +1,150 @@
+"""Gets of values on flash, beside memcached's extstore on the same disk: its post's three tests, by reads in flight.
+
+The data is six times the memory. Each server has one thread, memcached four more for its reads, and a file of its own in the folder
+that FLASH_FOLDER names, or else beside the results. Both are filled by sets of what gets have missed, at a pace that the disk keeps,
+until that brings no more.
+
+- all from flash: all keys alike, gets only
+- mixed: Zipf 0.99, gets only
+- with writes: Zipf 0.99, one set to nine gets
+
+memcached reads through the page cache and would find everything in memory. So that it reads the disk, both run in a group of
+processes whose memory, page cache included, is little more than what they were given. Where no such group can be made, that is
+told, and memcached's numbers are those of memory. A folder in memory (/dev/shm) tells what the servers themselves cost; its
+files count as the group's memory, so there is no limit then.
+"""
+import contextlib
+import os
+import pathlib
+import shutil
+import subprocess
+import tempfile
+import time
+
+import client
+import results
+import servers
+from network.setup import CLIENT_CORE, SERVER_CORE, in_turn
+
+MEMORY_MIB = 64
+FLASH = "2G"
+DATA_BYTES = 6 * MEMORY_MIB << 20
+VALUES = [1000, 4000]
+# The fill: passes at most, the gain of hits below which another one is in vain, requests per second.
+PASSES, GAIN, PACE_BYTES = 4, 0.01, 30e6
+TESTS = {
+    "all from flash": ["--popularity", "uniform", "--get-ratio", 1],
+    "mixed": ["--get-ratio", 1],
+    "with writes": ["--get-ratio", 0.9],
+}
+# Connections and requests in flight on each.
+DEPTHS = {1: (1, 1), 16: (16, 1), 64: (16, 4), 256: (64, 4)}
+PERCENTILES = ["p50_us", "p99_us", "p999_us"]
+# Beside the memory: the program, connections, and memcached's table of hashes.
+GROUP_MIB = MEMORY_MIB + 64
+GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
+
+
+def ebbtide(path):
+    user = ["-u", "root"] if os.geteuid() == 0 else []
+    return servers.ebbtide(MEMORY_MIB, cores=[SERVER_CORE], flags=["--flash", f"{path}:{FLASH}", *user])
+
+
+def extstore(path):
+    # The headers of what is on flash must find pages that values had before.
+    options = f"ext_path={path}:{FLASH},ext_threads=4,slab_automove=1"
+    return servers.memcached(MEMORY_MIB, cores=[SERVER_CORE], flags=["-o", options])
+
+
+SERVERS = {"ebbtide": ebbtide, "memcached": extstore}
+
+
+def is_in_memory(folder):
+    filesystem = subprocess.run(["stat", "--file-system", "--format=%T", folder], capture_output=True, text=True, check=True)
+    return filesystem.stdout.strip() == "tmpfs"
+
+
+@contextlib.contextmanager
+def confined(server, folder):
+    """Limits the memory of a server's process and of the page cache that it causes. Gives whether that could be done."""
+    group = GROUPS / f"ebbtide-compare-{server.process.pid}"
+    if is_in_memory(folder):
+        yield True
+        return
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(GROUP_MIB << 20))
+        (group / "cgroup.procs").write_text(str(server.process.pid))
+    except OSError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        (GROUPS / "cgroup.procs").write_text(str(server.process.pid))
+        group.rmdir()
+
+
+@contextlib.contextmanager
+def filled(name, value_bytes, folder):
+    keys = DATA_BYTES // (value_bytes + client.KEY_BYTES)
+    path = pathlib.Path(folder) / f"{name}.flash"
+    with servers.running(SERVERS[name], path) as server, confined(server, folder) as is_confined:
+        load = ["--keys", keys, "--value-size", value_bytes]
+        pass_over = [*load, "--popularity", "scan", "--requests", keys, "--get-ratio", 1, "--fill", "--pipeline", 16,
+                     "--rate", int(PACE_BYTES / value_bytes)]
+        before = -1
+        for _ in range(PASSES):
+            hits = client.bench(server, *pass_over, cores=[CLIENT_CORE])["hit_ratio"]
+            if hits - before < GAIN:
+                break
+            before = hits
+        # What was set last is on its way to flash.
+        time.sleep(2)
+        yield server, load, is_confined
+    path.unlink(missing_ok=True)
+
+
+def measure(rounds, seconds):
+    rows = results.Rows("network", "flash", ["round", "server", "value", "test", "depth", "case", "ops", "hit_ratio", "us",
+                                             *PERCENTILES, "confined"])
+    folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("FLASH_FOLDER", rows.path.parent)))
+    # memcached gives up being root before it opens the file.
+    folder.chmod(0o777)
+    try:
+        for number in range(rounds):
+            for value_bytes in VALUES:
+                for name in in_turn(SERVERS, number):
+                    with filled(name, value_bytes, folder) as (server, load, is_confined):
+                        for test, flags in TESTS.items():
+                            for depth, (connections, pipeline) in DEPTHS.items():
+                                report = client.bench(server, *load, *flags, "--connections", connections, "--pipeline", pipeline,
+                                                      "--seconds", seconds, cores=[CLIENT_CORE])
+                                rows.add(round=number, server=name, value=value_bytes, test=test, depth=depth,
+                                         case=f"{test}\n{depth}", ops=report["ops_per_second"], confined=is_confined,
+                                         hit_ratio=report["hit_ratio"], us=report["server_us_per_op"],
+                                         **{name: report["latency"][name] for name in PERCENTILES})
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    show(rows)
+    return rows
+
+
+def show(rows):
+    if not all(rows.values("confined")):
+        print("No group of processes with a limit of memory could be made: memcached found its values in the page cache.\n")
+    table = []
+    for value in VALUES:
+        for test in TESTS:
+            for depth in DEPTHS:
+                case = {"value": value, "test": test, "depth": depth}
+                hits = {name: rows.median("ops", server=name, **case) * rows.median("hit_ratio", server=name, **case)
+                        for name in SERVERS}
+                for name in SERVERS:
+                    where = {"server": name, **case}
+                    cells = [rows.spread(column, **where) for column in PERCENTILES]
+                    table.append([value, test, depth, name, rows.spread("ops", "{:.1f}", 1e-3, **where),
+                                  f"{rows.median('hit_ratio', **where):.3f}", f"{hits['ebbtide'] / max(hits[name], 1):.2f}",
+                                  f"{rows.median('us', **where):.1f}", *cells])
+    results.markdown(["value, bytes", "test", "in flight", "server", "kops/s (min to max)", "hit ratio", "ebbtide's hits/s over its",
+                      "server us per op", "p50 us", "p99 us", "p99.9 us"], table)
