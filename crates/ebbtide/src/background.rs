@@ -58,10 +58,13 @@ fn maintain(weak: &Weak<Shared>) {
             let Some(shared) = weak.upgrade() else { return };
             let _working = shared.maintaining.lock().expect("a verification has panicked");
             shared.bell.answer();
-            if let Some(hybrid) = &shared.hybrid {
-                hybrid.note_time(shared.time.tick());
-            }
-            while shared.store.maintain(&participant, shared.time.tick()) == Progress::Working {
+            // The work may not end for as long as there are writers: flash is told the time all along.
+            let tick = || {
+                let now_ms = shared.time.tick();
+                shared.hybrid.iter().for_each(|hybrid| hybrid.note_time(now_ms));
+                now_ms
+            };
+            while shared.store.maintain(&participant, tick()) == Progress::Working {
                 match &shared.hybrid {
                     Some(hybrid) => hybrid.wait_for_room(|| shared.store.is_out_of_room()),
                     None => thread::yield_now(),

@@ -214,9 +214,16 @@ impl Hybrid {
         }
     }
 
-    fn landed(&self, key: &[u8], found: Option<Found>, room: Room) {
-        // Nobody waits any more if the fetch was given up.
-        let asked = self.fetches.state().asked.remove(key);
+    fn landed(&self, key: &[u8], found: Option<Found>, mut room: Room) {
+        let asked = {
+            let mut state = self.fetches.state();
+            // A value of several parts is larger than what tells of its first one.
+            let more = found.as_ref().map_or(0, |found| (found.value().len() as u64).saturating_sub(room.bytes));
+            state.room_bytes += more;
+            room.bytes += more;
+            // Nobody waits any more if the fetch was given up.
+            state.asked.remove(key)
+        };
         let fetched = Fetched(found.map(|found| Arc::new(Held { found, _room: room })));
         for landing in asked.into_iter().flat_map(|asked| asked.landings) {
             landing(fetched.clone());

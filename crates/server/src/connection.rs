@@ -121,13 +121,14 @@ impl Connection {
             }
             executor.serve(self.place, &mut self.fetched);
             let progress = self.session.process(executor, &self.pending, &mut buffers.output);
-            executor.leave(&mut self.fetched);
+            executor.swap_pending(&mut self.fetched);
             self.pending.drain(..progress.consumed);
             self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
             // A dump may go on for long: it is broken off.
             self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Below);
             self.send(executor, &mut buffers.output)?;
         }
+        self.fetched.give_way();
         Ok(false)
     }
 
@@ -139,6 +140,7 @@ impl Connection {
         requests_per_event: usize,
     ) -> io::Result<Driven> {
         if !self.send_pending(executor)? {
+            self.fetched.give_way();
             return Ok(Driven::Wait);
         }
         if self.closing {
@@ -168,7 +170,7 @@ impl Connection {
             let input = &buffers.input[..have];
             executor.serve(self.place, &mut self.fetched);
             let progress = self.session.process(executor, input, &mut buffers.output);
-            executor.leave(&mut self.fetched);
+            executor.swap_pending(&mut self.fetched);
             self.active |= progress.requests > 0 || self.session.is_receiving();
             buffers.input.copy_within(progress.consumed..have, 0);
             have -= progress.consumed;
@@ -255,6 +257,9 @@ impl Connection {
     fn park(&mut self, buffers: &Buffers, have: usize, driven: Driven) -> io::Result<Driven> {
         if have > 0 {
             self.pending = buffers.input[..have].to_vec();
+        }
+        if driven == Driven::Wait && !self.is_parked() {
+            self.fetched.give_way();
         }
         let state = match () {
             () if self.output.is_some() => ConnectionState::Drain,

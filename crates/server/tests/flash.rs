@@ -2,86 +2,21 @@
 
 mod common;
 
+use common::below::{Below, objects};
 use common::packet::{self, ADD, GET, INCREMENT, OK, request};
-use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
-use ebbtide::{ByteSize, Cache, Fetch, Fetched, FlashOptions, Policy, WhenBusy};
-use ebbtide_server::ServerOptions;
-use std::io::Write;
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
-
-/// What fills memory several times over.
-const FILLERS: u32 = 4000;
+use common::{PATIENCE, assert_bytes, hit, read_exactly, read_to_end, set, value};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 
 const TOUCH: u8 = 0x1C;
 const NOT_FOUND: u16 = 1;
 const EXISTS: u16 = 2;
 
-/// Between a few writes: what no device falls behind of.
-const PACE: Duration = Duration::from_millis(5);
-
-struct Below {
-    server: TestServer,
-    /// Gone after the server.
-    _folder: tempfile::TempDir,
-}
-
-impl Below {
-    /// A server that has these on flash only.
-    fn new(objects: &[(String, Vec<u8>)]) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        // No object is dropped for being alone in its page.
-        let flash_options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
-        // What was stored first is evicted first.
-        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
-        let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(128)).flash_options(flash_options);
-        let cache = builder.build().expect("a cache");
-        put_below(&cache, objects);
-        let server = TestServer::around(cache, ServerOptions { threads: 1, ..options() });
-        Self { server, _folder: folder }
-    }
-}
-
-/// Stores these, and then so much that memory has none of them; again what flash was too slow for.
-fn put_below(cache: &Cache, objects: &[(String, Vec<u8>)]) {
-    let deadline = Instant::now() + 2 * PATIENCE;
-    for round in 0.. {
-        let missing: Vec<_> = objects.iter().filter(|(key, _)| !is_below(cache, key)).collect();
-        if missing.is_empty() {
-            return;
-        }
-        assert!(Instant::now() < deadline, "{} do not get to flash: {:?}", missing.len(), cache.flash_stats());
-        for (key, value) in missing {
-            cache.delete(key.as_bytes());
-            cache.insert(key.as_bytes(), value).apply().expect("stored");
-        }
-        for number in 0..FILLERS {
-            cache.insert(format!("filler{round} {number}").as_bytes(), &[1; 4000]).apply().expect("stored");
-            if number.is_multiple_of(20) {
-                std::thread::sleep(PACE);
-            }
-        }
-    }
-}
-
-/// Whether flash has it, and memory has not.
-fn is_below(cache: &Cache, key: &str) -> bool {
-    let (sender, receiver) = channel();
-    let landing = Box::new(move |fetched: Fetched| sender.send(fetched.is_hit()).expect("it is waited for"));
-    !cache.peek(key.as_bytes()).is_hit()
-        && cache.fetch(key.as_bytes(), WhenBusy::Queue, landing) == Fetch::UnderWay
-        && receiver.recv().expect("it lands")
-}
-
-fn objects(name: &str, count: usize, bytes: usize) -> Vec<(String, Vec<u8>)> {
-    (0..count).map(|number| (format!("{name}{number}"), value(bytes + number))).collect()
-}
-
 #[test]
 fn pipelined_gets_of_memory_flash_and_nothing_are_answered_in_order() {
     let mut below = objects("small", 300, 100);
     below.extend(objects("large", 40, 9000));
-    let Below { server, _folder } = Below::new(&below);
+    let Below { server, folder: _folder } = Below::new(&below);
     let mut stream = server.connect();
     let mut expected = Vec::new();
     let mut input = Vec::new();
@@ -106,7 +41,7 @@ fn pipelined_gets_of_memory_flash_and_nothing_are_answered_in_order() {
 #[test]
 fn many_reads_are_under_way_at_once() {
     let below = objects("key", 1000, 300);
-    let Below { server, _folder } = Below::new(&below);
+    let Below { server, folder: _folder } = Below::new(&below);
     let mut streams: Vec<_> = below.chunks(50).map(|chunk| (server.connect(), chunk)).collect();
     for (stream, chunk) in &mut streams {
         let keys: Vec<&str> = chunk.iter().map(|(key, _)| key.as_str()).collect();
@@ -127,7 +62,7 @@ fn commands_that_need_a_value_find_it_on_flash() {
         "long",
     ];
     let below: Vec<_> = names.iter().map(|name| (name.to_string(), b"10".to_vec())).collect();
-    let Below { server, _folder } = Below::new(&below);
+    let Below { server, folder: _folder } = Below::new(&below);
     let long = value(200_000);
     let exchanges: Vec<(Vec<u8>, Vec<u8>)> = vec![
         (
@@ -162,7 +97,7 @@ fn commands_that_need_a_value_find_it_on_flash() {
 fn binary_commands_find_what_is_on_flash() {
     let mut below = objects("key", 100, 300);
     below.extend(["add", "touch", "number"].map(|name| (name.to_string(), b"10".to_vec())));
-    let Below { server, _folder } = Below::new(&below);
+    let Below { server, folder: _folder } = Below::new(&below);
     let mut stream = server.connect();
     let mut input = Vec::new();
     for (key, _) in &below[..100] {
@@ -187,7 +122,7 @@ fn binary_commands_find_what_is_on_flash() {
 #[test]
 fn a_stop_answers_what_waits_for_flash() {
     let below = objects("key", 200, 300);
-    let Below { mut server, _folder } = Below::new(&below);
+    let Below { mut server, folder: _folder } = Below::new(&below);
     let mut stream = server.connect();
     let keys: Vec<&str> = below.iter().map(|(key, _)| key.as_str()).collect();
     stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).expect("a write");
@@ -198,4 +133,53 @@ fn a_stop_answers_what_waits_for_flash() {
     server.running().stop().expect("a clean stop");
     answer.extend(read_to_end(&mut stream));
     assert_bytes(&answer, &expected);
+}
+
+#[test]
+fn clients_that_take_no_answers_leave_the_room_of_reads_to_others() {
+    let below = objects("key", 21, 60_000);
+    let Below { server, folder } = Below::new(&below);
+    // More than a socket of this kind takes, and less than what is sent before a connection goes on.
+    let big = value(250_000);
+    server.cache.insert(b"big", &big).apply().expect("stored");
+    let mut deaf = Vec::new();
+    for (key, _) in &below[1..] {
+        let mut stream = UnixStream::connect(folder.path().join("socket")).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        stream.write_all(format!("get big\r\ngat 0 {key}\r\n").as_bytes()).expect("a write");
+        deaf.push(stream);
+    }
+    server.wait_for("an answer that is not taken", || {
+        let conns = server.talk(b"stats conns\r\n");
+        String::from_utf8_lossy(&conns).matches("conn_mwrite").count() == deaf.len()
+    });
+    let (key, value) = &below[0];
+    assert_bytes(&server.talk(format!("get {key}\r\n").as_bytes()), &[hit(key, value), b"END\r\n".to_vec()].concat());
+    for (stream, (key, value)) in deaf.iter_mut().zip(&below[1..]) {
+        let expected = [hit("big", &big), b"END\r\n".to_vec(), hit(key, value), b"END\r\n".to_vec()].concat();
+        let mut answer = vec![0; expected.len()];
+        stream.read_exact(&mut answer).expect("so many bytes");
+        assert_bytes(&answer, &expected);
+    }
+}
+
+#[test]
+fn what_was_read_is_not_read_again_because_the_answer_is_long() {
+    let below = objects("key", 6, 8000);
+    let Below { server, folder: _folder } = Below::new(&below);
+    // So much is sent before a connection goes on.
+    let big = value(270_000);
+    server.cache.insert(b"big", &big).apply().expect("stored");
+    let found = || server.cache.flash_stats().expect("flash").tier.hits_large;
+    let before = found();
+    let mut line = String::from("get");
+    let mut expected = Vec::new();
+    for (key, value) in &below {
+        line += &format!(" {key} big");
+        expected.extend([hit(key, value), hit("big", &big)].concat());
+    }
+    expected.extend(b"END\r\n");
+    assert_bytes(&server.talk(format!("{line}\r\n").as_bytes()), &expected);
+    let reads = found() - before;
+    assert!(reads < 2 * below.len() as u64, "{reads} reads");
 }

@@ -186,3 +186,20 @@ fn who_waits_for_a_device_that_failed_is_let_go() {
     assert!(waiting.is_finished(), "it waits for ever");
     waiting.join().unwrap();
 }
+
+#[test]
+fn a_value_of_several_parts_takes_room_for_all_of_them() {
+    let (hybrid, device) = with_keys_below(&[b"a"], 1 << 19);
+    let value = vec![7; 1 << 20];
+    let object = Object { key: Key::new(b"long"), value: &[&value], client_flags: 0, attributes: 0, expiry: 0 };
+    hybrid.tier.insert(&object, NOW).unwrap();
+    assert!(hybrid.tier.bytes_to_read(object.key.hash) <= 1 << 19, "it has one part");
+    let (_, landed) = fetch(&hybrid, b"long", WhenBusy::Queue);
+    device.drain();
+    let held = landed.try_recv().unwrap();
+    assert_eq!(bytes(&held), Some(value.len()));
+    assert!(rooms(&hybrid).1 >= value.len() as u64, "{:?}", rooms(&hybrid));
+    assert_eq!(fetch(&hybrid, b"a", WhenBusy::Refuse).0, Fetch::Refused);
+    drop(held);
+    assert_eq!(rooms(&hybrid), (0, 0));
+}

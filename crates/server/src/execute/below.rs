@@ -9,7 +9,7 @@
 //! their order, as nothing behind a command is executed before it. A run of gets has all its keys read at once.
 //!
 //! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value that has
-//! landed; so connections never wait for each other (`ebbtide::WhenBusy`).
+//! landed; nor does one that waits for its client. So connections never wait for each other (`ebbtide::WhenBusy`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -23,11 +23,16 @@ use super::meta::set_mode;
 use crate::session::Stopped;
 use crate::shared::{Inbox, Place, lock};
 
+/// So many reads of a key come to nothing because flash has moved it, or the key has changed, before it is a miss.
+const LOOKS: u32 = 4;
+
 /// What a connection waits for, and what has landed for it.
 #[derive(Default)]
 pub struct Pending {
     flight: Option<Arc<Flight>>,
     landed: Vec<Landed>,
+    /// Reads in a row that came to nothing.
+    looks: u32,
 }
 
 struct Landed {
@@ -62,9 +67,10 @@ impl Pending {
         true
     }
 
-    /// Drops what nobody has asked for again, unless more is under way.
-    pub fn settle(&mut self) {
-        if !self.is_parked() {
+    /// Drops what has landed, unless something is under way: the connection waits for its client, and others' reads must not
+    /// wait with it. What it still needs is read again.
+    pub fn give_way(&mut self) {
+        if self.arrive() {
             self.landed.clear();
         }
     }
@@ -127,19 +133,45 @@ impl Executor {
     /// false if the connection is parked.
     pub(super) fn bring_up(&self, keys: &[&[u8]]) -> bool {
         let pending = &mut *self.pending.borrow_mut();
-        if let Some(Landed { key, fetched }) = pending.take(keys[0]) {
-            self.cache.promote(&key, &fetched);
-            return true;
+        loop {
+            if let Some(landed) = pending.take(keys[0])
+                && self.decides(&landed, &mut pending.looks)
+            {
+                return true;
+            }
+            match self.depart(keys, pending) {
+                Some(flight) => pending.flight = Some(flight),
+                None => return true,
+            }
+            if !pending.arrive() {
+                return false;
+            }
         }
-        let left = AtomicUsize::new(1);
+    }
+
+    /// Promotes what has landed. False if flash had the key and that was not its value any more, so that it is worth to read it
+    /// again.
+    fn decides(&self, landed: &Landed, looks: &mut u32) -> bool {
+        *looks += 1;
+        let is_overtaken = self.cache.promote(&landed.key, &landed.fetched) && !self.cache.peek(&landed.key).is_hit();
+        let decides = !is_overtaken || *looks >= LOOKS;
+        if decides {
+            *looks = 0;
+        }
+        decides
+    }
+
+    /// Begins to read the first of these keys, and of those behind what memory does not have and there is room for. None if
+    /// flash has not the first.
+    fn depart(&self, keys: &[&[u8]], pending: &mut Pending) -> Option<Arc<Flight>> {
         let flight = Arc::new(Flight {
-            left,
+            left: AtomicUsize::new(1),
             landed: Mutex::default(),
             inbox: Arc::clone(&self.inbox),
             place: self.place.get(),
         });
         match flight.add(&self.cache, keys[0], WhenBusy::Queue) {
-            Fetch::Absent => return true,
+            Fetch::Absent => return None,
             Fetch::Refused => unreachable!("a fetch that may queue is not refused"),
             Fetch::Queued => pending.landed.clear(),
             Fetch::UnderWay => {
@@ -148,14 +180,8 @@ impl Executor {
                 added.find(|fetch| *fetch == Fetch::Refused);
             }
         }
-        let has_landed = flight.end();
-        pending.flight = Some(flight);
-        if has_landed {
-            pending.arrive();
-            let first = pending.take(keys[0]).expect("all have landed");
-            self.cache.promote(&first.key, &first.fetched);
-        }
-        has_landed
+        flight.end();
+        Some(flight)
     }
 
     /// Whether a command that needs this key has to wait until flash was read.

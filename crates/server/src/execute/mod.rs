@@ -78,16 +78,10 @@ impl Executor {
         }
     }
 
-    /// What is executed until `leave` is for this connection, which lends what it has fetched.
+    /// What is executed from now on is for this connection, which lends what it has fetched; `swap_pending` gives that back.
     pub fn serve(&self, place: Place, fetched: &mut Pending) {
         self.place.set(place);
         self.swap_pending(fetched);
-    }
-
-    /// Gives back what was lent, without what nobody has asked for.
-    pub fn leave(&self, fetched: &mut Pending) {
-        self.swap_pending(fetched);
-        fetched.settle();
     }
 
     pub fn counters(&self) -> &Counters {
