@@ -10,12 +10,14 @@
 //! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
 //! | [`top`] | `ebbtide top`: a live server in the terminal |
 //! | [`doctor`] | `ebbtide doctor`: what of this machine should be otherwise for a server |
+//! | [`flash`] | flash below the engine in process, for `replay` and `bench` |
 //! | [`keys`] | keys of a given length from numbers |
 #![forbid(unsafe_code)]
 
 pub mod bench;
 pub mod doctor;
 mod error;
+pub mod flash;
 pub mod generate;
 pub mod keys;
 pub mod replay;

@@ -49,6 +49,21 @@ fn a_time_bounds_the_run() {
 }
 
 #[test]
+fn flash_answers_what_memory_has_no_room_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags =
+        "--keys 20000 --value-size 400 --memory 6m --prefill --popularity uniform --get-ratio 1 --requests 40000";
+    let alone = run(flags).unwrap();
+    assert!(alone.hit_ratio < 0.8 && alone.flash.is_none(), "{alone:?}");
+    let path = folder.path().join("flash");
+    let with_flash = run(&format!("{flags} --flash {} --flash-size 64m", path.display())).unwrap();
+    let flash = with_flash.flash.as_ref().expect("there was flash");
+    assert!(flash.inserts > 0 && flash.hits > 0, "{with_flash:?}");
+    let refused = run(&format!("--target localhost:1 --flash {} --flash-size 64m", path.display()));
+    assert!(refused.unwrap_err().to_string().contains("--flash"), "a server has its own");
+}
+
+#[test]
 fn options_that_cannot_be_met_are_refused() {
     for (flags, option) in [
         ("--get-ratio 1.5", "--get-ratio"),

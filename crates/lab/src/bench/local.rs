@@ -11,6 +11,7 @@ use super::drive::{End, Meter, drive};
 use super::load::{Kind, Load};
 use super::report::{BenchReport, Tally, record};
 use crate::Error;
+use crate::flash::FlashReport;
 use crate::keys::KeyBuffer;
 use crate::store::{ValueWriter, ttl_of};
 
@@ -31,7 +32,7 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
     if largest > 1 << 20 {
         builder = builder.max_value(ebbtide::ByteSize::bytes(largest));
     }
-    let cache = builder.build()?;
+    let cache = args.flash.lay_below(builder, None).build()?;
     let worker = |load| Worker {
         cache: cache.clone(),
         plan,
@@ -53,7 +54,8 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
         ops_per_second += worker.tally.requests() as f64 / worker.busy.as_secs_f64().max(1e-9);
         total.add(worker.tally);
     }
-    Ok(total.report(plan, elapsed, ops_per_second))
+    let flash = cache.flash_stats().map(|stats| FlashReport::new(&stats));
+    Ok(BenchReport { flash, ..total.report(plan, elapsed, ops_per_second) })
 }
 
 struct Worker<'a> {

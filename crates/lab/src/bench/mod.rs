@@ -36,6 +36,7 @@ use ebbtide::{ByteSize, Policy};
 use self::drive::End;
 use self::objects::Objects;
 use crate::Error;
+use crate::flash::FlashArgs;
 use crate::workload::{Popularity, SizeDistribution};
 
 /// What says how requests are drawn, and means nothing for a trace.
@@ -114,6 +115,8 @@ pub struct BenchArgs {
     /// Eviction policy of the engine in process
     #[arg(long, default_value = Policy::default().name())]
     pub policy: Policy,
+    #[command(flatten)]
+    pub flash: FlashArgs,
     /// Seed of keys, sizes and order
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -190,6 +193,9 @@ fn check(args: &BenchArgs) -> Result<(), Error> {
             }
             _ => Ok(()),
         };
+    }
+    if let Some(path) = &args.flash.path {
+        return refuse("--flash", path.display().to_string(), "a server, which --target names, has its own");
     }
     if let Some(rate) = args.rate.filter(|rate| !(0.001..=1e9).contains(rate)) {
         return refuse("--rate", rate.to_string(), "it is from 0.001 to 1000000000");

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::{Arrivals, Plan};
+use crate::flash::FlashReport;
 
 /// The longest latency that is told apart, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
@@ -40,6 +41,9 @@ pub struct BenchReport {
     pub bytes_received: u64,
     #[serde(flatten)]
     pub pace: Option<PaceReport>,
+    /// What flash did, prefill included.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flash: Option<FlashReport>,
     /// The trace that was played.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
@@ -185,6 +189,7 @@ impl Tally {
             latency: latency(&all),
             bytes_sent: self.bytes_sent,
             bytes_received: self.bytes_received,
+            flash: None,
             pace: args.rate.map(|rate| PaceReport {
                 rate,
                 arrivals: args.arrivals.name(),

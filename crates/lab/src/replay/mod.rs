@@ -29,8 +29,9 @@ pub use run::replay;
 
 use std::path::PathBuf;
 
-use ebbtide::{ByteSize, FlashAdmission, Policy};
+use ebbtide::{ByteSize, Policy};
 
+use crate::flash::FlashArgs;
 use crate::trace::Format;
 
 /// The arguments of `ebbtide replay`.
@@ -49,17 +50,8 @@ pub struct ReplayArgs {
     /// Replays at the same time, where there are several [default: the cores, by the threads of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
-    /// File or block device for what memory has no room for; with several sizes of memory or policies a file for each,
-    /// named FILE.0, FILE.1 and so on
-    #[arg(long, value_name = "FILE", requires = "flash_size")]
-    pub flash: Option<PathBuf>,
-    /// How much of it is used (for example 1g)
-    #[arg(long, value_name = "SIZE", requires = "flash")]
-    pub flash_size: Option<ByteSize>,
-    /// What is written to flash: all, probability:0.5, reject-first:TIMES:KEYS or history:KEYS_PER_HOUR[:READS_PER_HOUR];
-    /// behind it, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd (drive writes a day) [default: all]
-    #[arg(long, value_name = "ADMISSION", requires = "flash")]
-    pub flash_admission: Option<FlashAdmission>,
+    #[command(flatten)]
+    pub flash: FlashArgs,
     /// Threads that share the cache; keys are divided among them
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub threads: u16,

@@ -1,9 +1,8 @@
-use ebbtide::FlashStats;
 use serde::Serialize;
-use std::collections::BTreeMap;
 
 use super::audit::Findings;
 use crate::Error;
+use crate::flash::FlashReport;
 
 /// What a replay found; the names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -46,54 +45,6 @@ pub struct Report {
     pub flash: Option<FlashReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditReport>,
-}
-
-/// What flash did in a replay with `--flash`. Its hits are among the hits.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct FlashReport {
-    pub hits: u64,
-    /// Objects that were written to it, and their bytes.
-    pub inserts: u64,
-    pub inserted_bytes: u64,
-    /// Objects that it did not take, by its admission or because the device did not keep up.
-    pub refused: u64,
-    pub dropped: u64,
-    /// The latter by reason, those that there were.
-    pub dropped_by_reason: BTreeMap<&'static str, u64>,
-    /// Evicted objects that it held already.
-    pub unchanged: u64,
-    /// Bytes that reached the device, over those of the objects written.
-    pub written_bytes: u64,
-    pub write_amplification: f64,
-    pub objects: u64,
-    pub capacity_bytes: u64,
-    /// Memory for its buffers and indexes, a part of `memory_used_bytes`.
-    pub memory_bytes: u64,
-}
-
-impl FlashReport {
-    pub(super) fn new(stats: &FlashStats) -> Self {
-        let tier = &stats.tier;
-        let refused = &tier.admission;
-        let written_bytes = tier.written.total();
-        Self {
-            hits: stats.promoted,
-            inserts: tier.inserts,
-            inserted_bytes: tier.inserted_bytes,
-            refused: refused.refused_held
-                + refused.refused_expires_soon
-                + refused.refused_by_policy
-                + refused.refused_by_budget,
-            dropped: tier.drops.total(),
-            dropped_by_reason: tier.drops.by_reason().into_iter().filter(|&(_, count)| count > 0).collect(),
-            unchanged: stats.unchanged,
-            written_bytes,
-            write_amplification: written_bytes as f64 / tier.inserted_bytes.max(1) as f64,
-            objects: tier.objects,
-            capacity_bytes: tier.capacity_bytes,
-            memory_bytes: tier.memory_bytes,
-        }
-    }
 }
 
 /// What `--audit` found.

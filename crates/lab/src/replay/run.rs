@@ -7,15 +7,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::{Cache, Clock, FlashOptions};
+use ebbtide::{Cache, Clock};
 
 use super::ReplayArgs;
 use super::audit::Findings;
 use super::batches::{BATCH, Batches};
 use super::grid::Cell;
 use super::player::{Counts, Player};
-use super::report::{AuditReport, FlashReport, Report};
+use super::report::{AuditReport, Report};
 use crate::Error;
+use crate::flash::FlashReport;
 use crate::trace::{Request, TraceReader};
 use crate::workload::mix;
 
@@ -73,17 +74,7 @@ fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
     if let Some(limit) = args.max_value {
         builder = builder.max_value(limit);
     }
-    if let (Some(path), Some(size)) = (&args.flash, args.flash_size) {
-        let mut path = path.clone().into_os_string();
-        if let Some(number) = cell.number {
-            path.push(format!(".{number}"));
-        }
-        let admission = args.flash_admission.unwrap_or_default().0;
-        // Each run begins with nothing, so that it can be repeated.
-        let options = FlashOptions { admission, warm_restart: false, ..FlashOptions::default() };
-        builder = builder.flash(path, size).flash_options(options);
-    }
-    builder.build()
+    args.flash.lay_below(builder, cell.number).build()
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {

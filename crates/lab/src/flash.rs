@@ -1,0 +1,85 @@
+//! Flash below the engine in process: what the flags ask for, and what it did.
+
+use clap::Args;
+use ebbtide::{ByteSize, CacheBuilder, FlashAdmission, FlashOptions, FlashStats};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+#[derive(Args, Clone, Debug, Default)]
+pub struct FlashArgs {
+    /// File or block device for what memory has no room for; with several sizes of memory or policies a file for each,
+    /// named FILE.0, FILE.1 and so on
+    #[arg(long = "flash", value_name = "FILE", requires = "flash_size")]
+    pub path: Option<PathBuf>,
+    /// How much of it is used (for example 1g)
+    #[arg(long = "flash-size", id = "flash_size", value_name = "SIZE", requires = "path")]
+    pub size: Option<ByteSize>,
+    /// What is written to flash: all, probability:0.5, reject-first:TIMES:KEYS or history:KEYS_PER_HOUR[:READS_PER_HOUR];
+    /// behind it, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd (drive writes a day) [default: all]
+    #[arg(long = "flash-admission", value_name = "ADMISSION", requires = "path")]
+    pub admission: Option<FlashAdmission>,
+}
+
+impl FlashArgs {
+    /// Puts flash below a cache, if it was asked for; of several caches it is the one with this number. It begins with
+    /// nothing, so that a run can be repeated.
+    pub(crate) fn lay_below(&self, builder: CacheBuilder, number: Option<usize>) -> CacheBuilder {
+        let (Some(path), Some(size)) = (&self.path, self.size) else { return builder };
+        let mut path = path.clone().into_os_string();
+        if let Some(number) = number {
+            path.push(format!(".{number}"));
+        }
+        let admission = self.admission.unwrap_or_default().0;
+        let options = FlashOptions { admission, warm_restart: false, ..FlashOptions::default() };
+        builder.flash(path, size).flash_options(options)
+    }
+}
+
+/// What flash did. Its hits are among the hits.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FlashReport {
+    pub hits: u64,
+    /// Objects that were written to it, and their bytes.
+    pub inserts: u64,
+    pub inserted_bytes: u64,
+    /// Objects that it did not take, by its admission or because the device did not keep up.
+    pub refused: u64,
+    pub dropped: u64,
+    /// The latter by reason, those that there were.
+    pub dropped_by_reason: BTreeMap<&'static str, u64>,
+    /// Evicted objects that it held already.
+    pub unchanged: u64,
+    /// Bytes that reached the device, over those of the objects written.
+    pub written_bytes: u64,
+    pub write_amplification: f64,
+    pub objects: u64,
+    pub capacity_bytes: u64,
+    /// Memory for its buffers and indexes, a part of `memory_used_bytes`.
+    pub memory_bytes: u64,
+}
+
+impl FlashReport {
+    pub(crate) fn new(stats: &FlashStats) -> Self {
+        let tier = &stats.tier;
+        let refused = &tier.admission;
+        let written_bytes = tier.written.total();
+        Self {
+            hits: stats.promoted,
+            inserts: tier.inserts,
+            inserted_bytes: tier.inserted_bytes,
+            refused: refused.refused_held
+                + refused.refused_expires_soon
+                + refused.refused_by_policy
+                + refused.refused_by_budget,
+            dropped: tier.drops.total(),
+            dropped_by_reason: tier.drops.by_reason().into_iter().filter(|&(_, count)| count > 0).collect(),
+            unchanged: stats.unchanged,
+            written_bytes,
+            write_amplification: written_bytes as f64 / tier.inserted_bytes.max(1) as f64,
+            objects: tier.objects,
+            capacity_bytes: tier.capacity_bytes,
+            memory_bytes: tier.memory_bytes,
+        }
+    }
+}
