@@ -19,7 +19,8 @@ use ebbtide_flash::{Found, Key, Lookup};
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Reads at once: what is left of the device's queue is for the upkeep of flash.
 const READS_MOST: usize = 192;
@@ -27,6 +28,9 @@ const READS_MOST: usize = 192;
 const BYTES_SHARE: u64 = 4;
 /// How often whoever waits for the device looks whether it has failed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// How long a verification waits for the end of reads that nobody waits for, and how often it looks.
+const QUIET_MOST: Duration = Duration::from_secs(30);
+const QUIET_STEP: Duration = Duration::from_millis(1);
 
 /// Called once with what a fetch found, on whichever thread completes the read, maybe before the fetch returns. It must not
 /// block.
@@ -105,6 +109,17 @@ impl Fetches {
     /// For flash that has so much of the memory.
     pub fn new(memory_bytes: u64) -> Self {
         Self { bytes_most: memory_bytes / BYTES_SHARE, state: Mutex::default() }
+    }
+
+    /// Asserts that no read is under way and nothing is held, after what nobody waits for has ended.
+    pub fn verify(&self) {
+        let deadline = Instant::now() + QUIET_MOST;
+        while self.state().rooms > 0 && Instant::now() < deadline {
+            thread::sleep(QUIET_STEP);
+        }
+        let state = self.state();
+        assert_eq!((state.rooms, state.room_bytes), (0, 0), "reads do not end, or values are held");
+        assert!(state.asked.is_empty() && state.queue.is_empty(), "fetches are forgotten");
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

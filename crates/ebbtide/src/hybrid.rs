@@ -212,6 +212,7 @@ impl Hybrid {
 
     /// Asserts every invariant of the tier.
     pub fn verify(&self) {
+        self.fetches.verify();
         let _quiet = self.maintaining.lock().expect("the upkeep of flash has panicked");
         self.tier.verify();
     }

@@ -3,7 +3,7 @@
 mod common;
 
 use common::below::{Below, objects};
-use common::packet::{self, ADD, GET, INCREMENT, OK, request};
+use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, request};
 use common::{PATIENCE, assert_bytes, hit, read_exactly, read_to_end, set, value};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -96,7 +96,7 @@ fn commands_that_need_a_value_find_it_on_flash() {
 #[test]
 fn binary_commands_find_what_is_on_flash() {
     let mut below = objects("key", 100, 300);
-    below.extend(["add", "touch", "number"].map(|name| (name.to_string(), b"10".to_vec())));
+    below.extend(["add", "touch", "number", "pieces", "joined"].map(|name| (name.to_string(), b"10".to_vec())));
     let Below { server, folder: _folder } = Below::new(&below);
     let mut stream = server.connect();
     let mut input = Vec::new();
@@ -108,7 +108,13 @@ fn binary_commands_find_what_is_on_flash() {
     input.extend(request(TOUCH, &[0, 0, 0, 100], b"touch", b""));
     let counted = [&5_u64.to_be_bytes()[..], &[0; 8], &[0xff; 4]].concat();
     input.extend(request(INCREMENT, &counted, b"number", b""));
-    stream.write_all(&input).expect("a write");
+    // Values that come in pieces.
+    let long = value(200_000);
+    input.extend(request(ADD, &[0; 8], b"pieces", &long));
+    input.extend(request(APPEND, b"", b"joined", &long));
+    input.extend(request(GET, b"", b"joined", b""));
+    let mut writer = stream.try_clone().expect("a clone");
+    let written = std::thread::spawn(move || writer.write_all(&input).expect("a write"));
     for (key, value) in &below[..100] {
         let found = packet::read(&mut stream);
         assert_eq!((found.status, &found.value), (OK, value), "{key}");
@@ -117,6 +123,10 @@ fn binary_commands_find_what_is_on_flash() {
     assert_eq!(packet::read(&mut stream).status, EXISTS);
     assert_eq!(packet::read(&mut stream).status, OK);
     assert_eq!(packet::read(&mut stream).value, 15_u64.to_be_bytes());
+    assert_eq!(packet::read(&mut stream).status, EXISTS);
+    assert_eq!(packet::read(&mut stream).status, OK);
+    assert!(packet::read(&mut stream).value == [b"10", &long[..]].concat(), "it is joined");
+    written.join().expect("all is written");
 }
 
 #[test]

@@ -50,7 +50,7 @@ enum Change {
 }
 
 enum Command {
-    /// A gat of a single key.
+    /// A gat of one key or two.
     Get(Vec<String>),
     /// The key, an opaque, and whether nothing is said of a miss.
     Meta(String, u64, bool),
@@ -108,7 +108,8 @@ impl Command {
         }
         let entry = (random.below(1 << 30) as u32, new);
         match random.below(25) {
-            0..=2 => Self::Get(vec![key]),
+            0..=1 => Self::Get(vec![key]),
+            2 => Self::Get(vec![other, key]),
             3..=5 => Self::Get(vec![key.clone(), other, key]),
             6 => Self::Get((0..KEYS + 10).map(|number| format!("client{client}key{number}")).collect()),
             7..=8 => Self::Meta(key, number, false),
@@ -144,7 +145,7 @@ impl Command {
             Self::Change(key, Change::Append(value)) => store("append", key, 0, value),
             Self::Change(key, Change::Prepend(value)) => store("prepend", key, 0, value),
             Self::Change(key, Change::Add(delta)) => input.extend(format!("incr {key} {delta}{end}\r\n").into_bytes()),
-            Self::Get(keys) if keys.len() == 1 => input.extend(format!("gat 0 {}\r\n", keys[0]).into_bytes()),
+            Self::Get(keys) if keys.len() <= 2 => input.extend(format!("gat 0 {}\r\n", keys.join(" ")).into_bytes()),
             Self::Get(keys) => input.extend(format!("get {}\r\n", keys.join(" ")).into_bytes()),
             Self::Meta(key, opaque, quiet) => {
                 let quiet = if *quiet { " q" } else { "" };
@@ -282,6 +283,13 @@ impl Answers {
     }
 }
 
+/// A client that asks for what others have, and does not wait for the answer.
+fn hang_up(server: &TestServer, random: &mut Random) {
+    let client = random.below(CLIENTS);
+    let keys: Vec<_> = (0..KEYS).map(|number| format!("client{client}key{number}")).collect();
+    server.connect().write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).expect("a write");
+}
+
 /// One client, on keys of its own.
 fn drive(server: &TestServer, seed: u64, client: u64, is_over: impl Fn(u32) -> bool) {
     let random = &mut Random(seed ^ client << 32 | 1);
@@ -352,6 +360,9 @@ fn random_commands_are_answered_as_a_model_does() {
             for number in 0_u32.. {
                 if ended.load(Ordering::Relaxed) {
                     return;
+                }
+                if number.is_multiple_of(500) {
+                    hang_up(&server, &mut Random(seed ^ u64::from(number) | 1));
                 }
                 let length = if number.is_multiple_of(4) { 500 } else { 4000 };
                 server

@@ -8,8 +8,6 @@ use ebbtide_flash::device::{
 };
 use ebbtide_flash::{Object, Tier, TierOptions};
 use std::sync::mpsc::{Receiver, channel};
-use std::thread;
-use std::time::Instant;
 
 const NOW: u32 = 5;
 
