@@ -385,6 +385,7 @@ def test_what_works_in_a_lesser_way_is_said_at_the_start():
             assert hits(server, range(1000), LARGE) > 20
     finally:
         os.unlink(path)
+        os.unlink(f"{path}.removals")
 
 
 def takes_direct(path):

@@ -30,6 +30,8 @@ pub fn run(settings: Settings) -> Result<(), Error> {
         eprintln!("ebbtide: warning: flash: {notice}");
     }
     let options = ServerOptions { auth, ..options(&settings)? };
+    // Threads that wait for signals hold the server's to the end.
+    let kept = cache.clone();
     let server = Server::bind(options, cache).map_err(|error| not_bound(&settings, error))?;
     let pid_file = settings.pid_file.as_deref().and_then(|path| {
         PidFile::write(path)
@@ -45,6 +47,7 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     }
     supervisor.ready();
     let result = server.run();
+    kept.close_flash();
     drop(pid_file);
     result.map_err(|error| Error::System(error.to_string()))
 }

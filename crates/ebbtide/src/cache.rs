@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub maintaining: Mutex<()>,
     pub clock: Clock,
     pub hybrid: Option<Arc<Hybrid>>,
-    _flash_threads: Option<FlashThreads>,
+    pub flash_threads: Mutex<Option<FlashThreads>>,
     this: Weak<Shared>,
 }
 
@@ -52,7 +52,7 @@ impl Shared {
             maintaining: Mutex::new(()),
             clock,
             hybrid,
-            _flash_threads: flash_threads,
+            flash_threads: Mutex::new(flash_threads),
             this: this.clone(),
         })
     }

@@ -360,6 +360,14 @@ impl Cache {
         self.shared.hybrid.is_some()
     }
 
+    /// Leaves on flash what the next start must know, and lets go of it: what only flash has is absent from then on, and what is evicted is
+    /// lost. The end of a cache does this, too; it is for those whose clones live until the process ends. Waits for the device, half
+    /// a minute at most.
+    pub fn close_flash(&self) {
+        let threads = self.shared.flash_threads.lock().expect("nobody panics with it").take();
+        drop(threads);
+    }
+
     /// What the flash of this cache did; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashStats> {
         self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats())

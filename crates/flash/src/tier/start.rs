@@ -30,9 +30,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
-/// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large ones with 6 KiB
+/// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large ones with 2 KiB
 /// each, and bounded, since a restart holds all of it in memory.
-const RING_SHARE: u64 = 256;
+const RING_SHARE: u64 = 64;
 const RING_BLOCKS_LEAST: u64 = 16;
 const RING_BLOCKS_MOST: u64 = 16 << 10;
 const UNCERTAIN: &str = "its checkpoint is damaged, and it has no log of removals";

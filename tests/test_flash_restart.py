@@ -1,0 +1,163 @@
+"""What flash held is there when the server comes back, and never what was changed, deleted or flushed before it ended."""
+
+import os
+import random
+import threading
+
+import pytest
+
+from harness import EBBTIDE, Server
+
+KEYS = 6000
+FILLERS = 30000
+
+
+def value_of(number, version):
+    text = b"%d.%d." % (number, version)
+    return (text * 900)[: 5000 if number % 10 == 0 else 300]
+
+
+def with_flash(path):
+    return Server(EBBTIDE, "-m", "12", "--flash", f"{path}:64m")
+
+
+def fill(connection, first, count):
+    """What it takes to send all else to flash."""
+    for number in range(first, first + count):
+        connection.send(b"set filler%d 0 0 300 noreply\r\n%s\r\n" % (number, b"f" * 300))
+        if number % 200 == 0:
+            connection.ask(b"mn\r\n")
+    connection.ask(b"mn\r\n")
+
+
+def told(connection, data):
+    """The answers to these commands, each of a line; an end before that is an error."""
+    connection.send(data)
+    answers = [connection.read_until(b"\r\n") for _ in range(data.count(b"incr") + 1)]
+    if not answers[-1].endswith(b"\r\n"):
+        raise EOFError("it has ended")
+    return answers[0]
+
+
+class Client:
+    """Knows what the server has acknowledged."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.present = {}
+        self.versions = 0
+        # The command that may or may not have been done: its key, and what the key has then.
+        self.open = None
+
+    def command(self, number):
+        self.versions += 1
+        kind = self.random.randrange(20)
+        if kind < 9:
+            value = value_of(number, self.versions)
+            return b"set key%d 0 0 %d\r\n%s\r\n" % (number, len(value), value), value
+        if kind < 13 or number not in self.present:
+            return b"delete key%d\r\n" % number, None
+        if kind < 16:
+            return b"append key%d 0 0 1\r\n!\r\n" % number, self.present[number] + b"!"
+        if kind < 18:
+            return b"touch key%d -1\r\n" % number, None
+        return b"set key%d 0 0 2\r\n41\r\nincr key%d 1\r\n" % (number, number), b"42"
+
+    def go_on(self, connection):
+        number = self.random.randrange(KEYS)
+        if self.random.randrange(100000) == 0:
+            self.open = ("all", None)
+            told(connection, b"flush_all\r\n")
+            self.present.clear()
+        else:
+            command, value = self.command(number)
+            self.open = (number, value)
+            answer = told(connection, command)
+            if value is None:
+                self.present.pop(number, None)
+            elif b"NOT_STORED" in answer:
+                # It had left flash as well.
+                self.present.pop(number, None)
+            else:
+                self.present[number] = value
+        self.open = None
+
+    def check(self, server):
+        found = 0
+        with server.connect() as connection:
+            for number in range(KEYS):
+                answer = connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+                if answer == b"END\r\n":
+                    continue
+                value = answer.split(b"\r\n", 1)[1][: -len(b"\r\nEND\r\n")]
+                allowed = [self.present.get(number)]
+                if self.open is not None and self.open[0] == number:
+                    allowed += [self.open[1], b"41" if self.open[1] == b"42" else None]
+                assert value in allowed, f"key{number} came back as {value[:40]!r}, not {str(allowed)[:60]}"
+                found += 1
+        if self.open is not None:
+            with server.connect() as connection:
+                # Whatever became of it.
+                commands = [b"flush_all\r\n"] if self.open[0] == "all" else [b"delete key%d\r\n" % self.open[0]]
+                for command in commands:
+                    connection.ask(command)
+            if self.open[0] == "all":
+                self.present.clear()
+            else:
+                self.present.pop(self.open[0], None)
+            self.open = None
+        return found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_nothing_that_is_gone_comes_back_when_the_server_is_killed(tmp_path, seed):
+    client = Client(seed)
+    found = 0
+    with with_flash(tmp_path / "flash") as server:
+        assert "flash starts empty: it is new" in server.messages()
+        fillers = 0
+        for round in range(3):
+            with server.connect() as connection:
+                for number in range(KEYS):
+                    value = value_of(number, client.versions)
+                    connection.ask(b"set key%d 0 0 %d\r\n%s\r\n" % (number, len(value), value))
+                    client.present[number] = value
+                fill(connection, fillers, FILLERS)
+                fillers += FILLERS
+                killer = threading.Timer(client.random.uniform(0.3, 1.0), server.process.kill)
+                killer.start()
+                try:
+                    while True:
+                        client.go_on(connection)
+                except (OSError, EOFError):
+                    # It was killed.
+                    server.process.wait(20)
+                killer.join()
+            server.bring_back()
+            assert server.messages().count("flash is warm after a crash") == round + 1, server.messages()
+            found += client.check(server)
+    assert found > 300, f"{found} came back: {server.messages()}"
+
+
+def test_a_server_that_was_stopped_is_warm(tmp_path):
+    path = tmp_path / "flash"
+    with with_flash(path) as server, server.connect() as connection:
+        for number in range(KEYS):
+            value = value_of(number, 1)
+            connection.ask(b"set key%d 0 0 %d\r\n%s\r\n" % (number, len(value), value))
+        fill(connection, 0, FILLERS)
+        for number in range(0, KEYS, 2):
+            connection.ask(b"delete key%d\r\n" % number)
+    with with_flash(path) as server:
+        assert "flash is warm after a stop" in server.messages()
+        found = 0
+        with server.connect() as connection:
+            for number in range(KEYS):
+                answer = connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+                if answer != b"END\r\n":
+                    assert number % 2 == 1 and value_of(number, 1) in answer
+                    found += 1
+        assert found > KEYS // 4, f"{found} came back"
+    os.unlink(f"{path}.removals")
+    with with_flash(path) as server:
+        assert server.messages().count("flash is warm after a stop") == 1, "a stop needs no log"
