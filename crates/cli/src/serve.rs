@@ -27,7 +27,7 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     prepare(&settings)?;
     let cache = cache(&settings)?;
     for notice in cache.flash_stats().iter().flat_map(|flash| &flash.notices) {
-        eprintln!("ebbtide: warning: flash: {notice}");
+        eprintln!("ebbtide: flash: {notice}");
     }
     let options = ServerOptions { auth, ..options(&settings)? };
     // Threads that wait for signals hold the server's to the end.

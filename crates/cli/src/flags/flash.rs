@@ -21,6 +21,7 @@ pub struct Flash {
     admission: Option<FlashAdmission>,
     least_remaining_seconds: Option<u32>,
     small_share: Option<f64>,
+    removals: Option<PathBuf>,
     rating: FlashRating,
     /// The first flag that is about flash and names no path.
     detail: Option<String>,
@@ -42,6 +43,7 @@ impl Flash {
                 self.least_remaining_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
             }
             "flash-small-share" => self.small_share = Some(values::number(name, value, 1..=99)? as f64 / 100.0),
+            "flash-removals" => self.removals = Some(value.into()),
             "flash-endurance" => self.rating.endurance = endurance(name, value)?,
             "flash-spare" => self.rating.spare_percent = values::number(name, value, 1..=900)? as f64,
             other => unreachable!("{other} is in the table as a flag of flash"),
@@ -81,7 +83,8 @@ impl Flash {
         }
         let pool_threads = self.threads.unwrap_or(defaults.disk.pool_threads);
         let disk = DiskOptions { pool_threads, ..defaults.disk };
-        FlashOptions { admission, disk, small_share: self.small_share.or(defaults.small_share), ..defaults }
+        let small_share = self.small_share.or(defaults.small_share);
+        FlashOptions { admission, disk, small_share, removals: self.removals.clone(), ..defaults }
     }
 }
 
@@ -189,6 +192,7 @@ mod tests {
         assert_eq!(admission.budget, Some(WriteBudget::BytesPerSecond(20 << 20)));
         assert_eq!(options("flash-least-ttl", "77").admission.least_remaining_seconds, 77);
         assert_eq!(options("flash-small-share", "20").small_share, Some(0.2));
+        assert_eq!(options("flash-removals", "/r").removals, Some("/r".into()));
         assert_eq!(extended("ext_threads", "3").unwrap().options().disk.pool_threads, 3);
         let (unset, defaults) = (Flash::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));

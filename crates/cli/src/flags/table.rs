@@ -80,6 +80,7 @@ pub const FLAGS: &[Flag] = &[
     own("flash-admission", "policy", "what is worth a write: all, probability:0.5, reject-first:TIMES:KEYS or\nhistory:KEYS_PER_HOUR[:READS_PER_HOUR]; behind it, if wanted,\n,budget:10m (bytes a second) or ,budget:3dwpd (default: all)"),
     own("flash-least-ttl", "num", "seconds that an object must have left (default: 10)"),
     own("flash-small-share", "num", "percent of flash for objects under 2 KiB (default: by what comes)"),
+    own("flash-removals", "file", "what was removed from flash, so that it stays so after a crash\n(default: the first path with .removals; of a block device none)"),
     own("flash-endurance", "num", "what the drive is rated for: terabytes, as 600tbw, or drive writes a\nday for five years, as 1dwpd (default: 1dwpd)"),
     own("flash-spare", "num", "percent that the drive has beside what flash uses (default: 7)"),
 ];
