@@ -298,6 +298,8 @@ mod tests {
                 "flash" => "/f:1g",
                 "flash-admission" => "history:1m",
                 "flash-endurance" => "63tbw",
+                "flash-reinsertion" => "hits:1",
+                "flash-reclaim" => "fifo",
                 _ => "63",
             };
             let mut settings = Settings::default();

@@ -27,6 +27,7 @@ mod fetch;
 mod flash_threads;
 mod hybrid;
 mod item;
+mod reclaim;
 mod removal;
 mod room;
 mod scan;
@@ -38,6 +39,7 @@ mod visit;
 pub mod flash {
     pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats, Policy, WriteBudget};
     pub use ebbtide_flash::device::{DeviceStats, DiskOptions, Engine, Health, LaneStats, Latencies};
+    pub use ebbtide_flash::large::{Reclaim, Reinsertion};
     pub use ebbtide_flash::{Drops, TierStats, Written};
 }
 
@@ -54,6 +56,7 @@ pub use error::Error;
 pub use fetch::{Fetch, Fetched, Landing, WhenBusy};
 pub use hybrid::FlashStats;
 pub use item::{Handle, Item, Lookup};
+pub use reclaim::{FlashReclaim, FlashReinsertion, NotAReclaim};
 pub use removal::{Cause, Removal};
 pub use scan::{Entry, Scan};
 pub use time::Clock;

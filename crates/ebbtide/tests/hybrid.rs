@@ -208,3 +208,15 @@ fn what_is_refused_for_another_reason_leaves_flash_alone() {
     assert!(matches!(builder().merge_run(1).build(), Err(Error::Configuration { option: "merge_run", .. })));
     builder().build().unwrap();
 }
+
+#[test]
+fn a_file_that_is_to_be_told_of_reclaimed_space_gives_a_notice() {
+    let folder = tempfile::tempdir().unwrap();
+    let notices = |discard| {
+        let options = FlashOptions { discard, ..FlashOptions::default() };
+        let builder = Cache::builder().flash(folder.path().join("flash"), ByteSize::mib(64)).clock(Clock::Manual);
+        flash(&builder.flash_options(options).build().unwrap()).notices
+    };
+    let told = |notices: &[String]| notices.iter().any(|notice| notice.contains("are not discarded"));
+    assert!(!told(&notices(false)) && told(&notices(true)));
+}

@@ -1,7 +1,7 @@
 //! Flash below the engine in process: what the flags ask for, and what it did.
 
 use clap::Args;
-use ebbtide::{ByteSize, CacheBuilder, FlashAdmission, FlashOptions, FlashStats};
+use ebbtide::{ByteSize, CacheBuilder, FlashAdmission, FlashOptions, FlashReclaim, FlashReinsertion, FlashStats};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,6 +19,13 @@ pub struct FlashArgs {
     /// behind it, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd (drive writes a day) [default: all]
     #[arg(long = "flash-admission", value_name = "ADMISSION", requires = "path")]
     pub admission: Option<FlashAdmission>,
+    /// What of a reclaimed region is written again: none, hits:1 to hits:3 (read so often since it was written) or
+    /// percent:0 to percent:100 [default: none]
+    #[arg(long = "flash-reinsertion", value_name = "WHICH", requires = "path")]
+    pub reinsertion: Option<FlashReinsertion>,
+    /// Which region is reclaimed first: lru, whose last hit is longest ago, or fifo, the oldest [default: lru]
+    #[arg(long = "flash-reclaim", value_name = "ORDER", requires = "path")]
+    pub reclaim: Option<FlashReclaim>,
 }
 
 impl FlashArgs {
@@ -31,7 +38,10 @@ impl FlashArgs {
             path.push(format!(".{number}"));
         }
         let admission = self.admission.unwrap_or_default().0;
-        let options = FlashOptions { admission, warm_restart: false, ..FlashOptions::default() };
+        let defaults = FlashOptions::default();
+        let reinsertion = self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0);
+        let reclaim = self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0);
+        let options = FlashOptions { admission, reinsertion, reclaim, warm_restart: false, ..defaults };
         builder.flash(path, size).flash_options(options)
     }
 }
@@ -50,6 +60,8 @@ pub struct FlashReport {
     pub dropped_by_reason: BTreeMap<&'static str, u64>,
     /// Evicted objects that it held already.
     pub unchanged: u64,
+    /// Large objects that were written again when their region was reclaimed.
+    pub rewritten: u64,
     /// Bytes that reached the device, over those of the objects written.
     pub written_bytes: u64,
     pub write_amplification: f64,
@@ -75,6 +87,7 @@ impl FlashReport {
             dropped: tier.drops.total(),
             dropped_by_reason: tier.drops.by_reason().into_iter().filter(|&(_, count)| count > 0).collect(),
             unchanged: stats.unchanged,
+            rewritten: tier.large.reinserted,
             written_bytes,
             write_amplification: written_bytes as f64 / tier.inserted_bytes.max(1) as f64,
             objects: tier.objects,

@@ -250,3 +250,30 @@ fn flash_holds_what_memory_has_no_room_for() {
     assert!([".0", ".1"].map(|number| folder.path().join(format!("flash{number}")).exists()) == [true; 2]);
     assert!(path("2m --flash somewhere").is_err(), "its size is missing");
 }
+
+#[test]
+fn what_flash_writes_again_is_a_choice() {
+    let folder = tempfile::tempdir().unwrap();
+    let file_of_flash = folder.path().join("flash");
+    let mut rows = String::from("timestamp_s,key_id,key_size,value_size,op,ttl_s\n");
+    // A few keys that memory has no room for come back again and again, among many that do not.
+    for step in 0..3000 {
+        rows += &format!("{0},{1},16,4000,get,0\n{0},{2},16,4000,get,0\n", step / 50, step % 450, 10_000 + step);
+    }
+    let trace = file(rows.as_bytes());
+    let run = |flags: &str| {
+        let line = ["replay", trace.path().to_str().unwrap(), "--memory", "1m", "--flash-size", "6m", "--flash"];
+        let line = line.into_iter().chain([file_of_flash.to_str().unwrap()]).chain(flags.split_whitespace());
+        let args = Line::try_parse_from(line).unwrap().args;
+        let report = replay(&args, args.cells()[0]).unwrap();
+        let flash = report.flash.as_ref().expect("there was flash");
+        (report.hits, flash.rewritten, flash.written_bytes)
+    };
+    let none = run("--flash-reclaim fifo");
+    let hits = run("--flash-reclaim fifo --flash-reinsertion hits:1");
+    let lru = run("--flash-reinsertion none");
+    assert_eq!((none.1, lru.1), (0, 0));
+    assert!(hits.1 > 100, "{hits:?}");
+    assert!(hits.0 > none.0, "what was read is kept: {hits:?} {none:?}");
+    assert!(lru.0 != none.0, "{lru:?} {none:?}");
+}

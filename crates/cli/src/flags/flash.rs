@@ -1,9 +1,11 @@
 //! Flash: `--flash` and what goes with it, and memcached's spelling, `-o ext_path`.
 
+use std::fmt::Display;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use ebbtide_server::ebbtide::flash::DiskOptions;
-use ebbtide_server::ebbtide::{FlashAdmission, FlashOptions};
+use ebbtide_server::ebbtide::{FlashAdmission, FlashOptions, FlashReclaim, FlashReinsertion};
 use ebbtide_server::{Endurance, FlashRating};
 
 use super::values;
@@ -19,6 +21,9 @@ pub struct Flash {
     pub paths: Vec<(PathBuf, u64)>,
     threads: Option<usize>,
     admission: Option<FlashAdmission>,
+    reinsertion: Option<FlashReinsertion>,
+    reclaim: Option<FlashReclaim>,
+    discard: bool,
     least_remaining_seconds: Option<u32>,
     small_share: Option<f64>,
     removals: Option<PathBuf>,
@@ -35,10 +40,10 @@ impl Flash {
             return Ok(());
         }
         match long {
-            "flash-admission" => {
-                let admission = value.parse().map_err(|error| Error::Limit(format!("{name}: {error}")))?;
-                self.admission = Some(admission);
-            }
+            "flash-admission" => self.admission = Some(words(name, value)?),
+            "flash-reinsertion" => self.reinsertion = Some(words(name, value)?),
+            "flash-reclaim" => self.reclaim = Some(words(name, value)?),
+            "flash-discard" => self.discard = true,
             "flash-least-ttl" => {
                 self.least_remaining_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
             }
@@ -84,8 +89,22 @@ impl Flash {
         let pool_threads = self.threads.unwrap_or(defaults.disk.pool_threads);
         let disk = DiskOptions { pool_threads, ..defaults.disk };
         let small_share = self.small_share.or(defaults.small_share);
-        FlashOptions { admission, disk, small_share, removals: self.removals.clone(), ..defaults }
+        FlashOptions {
+            admission,
+            disk,
+            small_share,
+            reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
+            reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
+            discard: self.discard,
+            removals: self.removals.clone(),
+            ..defaults
+        }
     }
+}
+
+/// A value that the cache's own library reads.
+fn words<T: FromStr<Err: Display>>(name: &str, value: &str) -> Result<T, Error> {
+    value.trim().parse().map_err(|error| Error::Limit(format!("{name}: {error}")))
 }
 
 /// `path:size`; the path may have colons.
@@ -142,7 +161,7 @@ fn decimal(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide_server::ebbtide::flash::{Policy, WriteBudget};
+    use ebbtide_server::ebbtide::flash::{Policy, Reclaim, Reinsertion, WriteBudget};
 
     const GIB: u64 = 1 << 30;
 
@@ -192,12 +211,19 @@ mod tests {
         assert_eq!(admission.budget, Some(WriteBudget::BytesPerSecond(20 << 20)));
         assert_eq!(options("flash-least-ttl", "77").admission.least_remaining_seconds, 77);
         assert_eq!(options("flash-small-share", "20").small_share, Some(0.2));
+        assert_eq!(options("flash-reinsertion", "hits:2").reinsertion, Reinsertion::Hits(2));
+        assert_eq!(options("flash-reclaim", "fifo").reclaim, Reclaim::Fifo);
+        assert!(options("flash-discard", "").discard);
         assert_eq!(options("flash-removals", "/r").removals, Some("/r".into()));
         assert_eq!(extended("ext_threads", "3").unwrap().options().disk.pool_threads, 3);
         let (unset, defaults) = (Flash::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
+        assert_eq!((unset.reinsertion, unset.reclaim), (defaults.reinsertion, defaults.reclaim));
+        assert!(!unset.discard);
         for (long, bad) in [
             ("flash-admission", "some"),
+            ("flash-reinsertion", "hits:4"),
+            ("flash-reclaim", "mru"),
             ("flash-least-ttl", "x"),
             ("flash-small-share", "100"),
             ("flash-endurance", "600"),

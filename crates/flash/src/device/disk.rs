@@ -8,7 +8,7 @@
 
 use super::account::Account;
 use super::label::{Found, Label};
-use super::part::{Kind, Part};
+use super::part::Part;
 use super::queue::Queue;
 use super::refusal::{Notice, Refusal};
 use super::stripes::Stripes;
@@ -80,7 +80,7 @@ impl Disk {
         let opened = open_parts(paths, &mut parts, &mut notices);
         let labelled = opened.and_then(|stripes| Ok((label(&parts, stripes.stripe_bytes(), &mut notices)?, stripes)));
         let ((identity, is_new), stripes) = labelled.inspect_err(|_| parts.iter().for_each(Part::abandon))?;
-        let takes_discards = AtomicBool::new(parts.iter().all(|part| part.kind == Kind::BlockDevice));
+        let takes_discards = AtomicBool::new(parts.iter().all(Part::takes_discards));
         let queue = Queue::new(options.queue_depth).map_err(|source| Error::Engine { source })?;
         let pool_threads = options.pool_threads;
         let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards };
@@ -106,6 +106,12 @@ impl Disk {
 
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.parts.iter().map(|part| part.path.as_path())
+    }
+
+    /// One for each path that cannot be told of blocks that are not needed any more; if there is one, none is told.
+    pub fn without_discards(&self) -> impl Iterator<Item = Notice> {
+        let deaf = self.parts.iter().filter(|part| !part.takes_discards());
+        deaf.map(|part| Notice::NoDiscard { path: part.path.clone() })
     }
 
     pub fn engine(&self) -> Engine {

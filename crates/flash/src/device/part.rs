@@ -205,6 +205,20 @@ impl Part {
         Ok(())
     }
 
+    /// Whether it can be told of blocks that are not needed any more. Files cannot: that would give their space up. A block
+    /// device that does not say can, until it refuses.
+    pub fn takes_discards(&self) -> bool {
+        self.kind == Kind::BlockDevice && self.discard_bytes_most() != Some(0)
+    }
+
+    /// What the system says about a block device, or about the one that it is a part of.
+    fn discard_bytes_most(&self) -> Option<u64> {
+        let number = self.file.metadata().ok()?.rdev();
+        let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+        let queue = |at: &str| fs::read_to_string(format!("{device}{at}/queue/discard_max_bytes")).ok();
+        queue("").or_else(|| queue("/..")).and_then(|bytes| bytes.trim().parse().ok())
+    }
+
     pub fn write_label(&self, block: &[u8]) -> Result<(), Refusal> {
         self.file.write_all_at(block, 0).map_err(Refusal::failed("writing the label"))?;
         self.file.sync_data().map_err(Refusal::failed("writing the label"))

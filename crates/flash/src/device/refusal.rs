@@ -51,6 +51,8 @@ pub enum Notice {
     NotReserved { path: PathBuf },
     /// Threads read and write, one transfer each at a time.
     NoRing { reason: io::Error },
+    /// Nobody tells this path that its blocks are not needed any more.
+    NoDiscard { path: PathBuf },
     /// The paths held parts of a device, but not of this one: what they held is gone.
     Relabelled,
 }
@@ -70,6 +72,9 @@ impl fmt::Display for Notice {
             }
             Self::NoRing { reason } => {
                 write!(f, "no io_uring here ({reason}): flash is read and written by threads")
+            }
+            Self::NoDiscard { path } => {
+                write!(f, "{}: reclaimed regions are not discarded: that takes a block device that can", path.display())
             }
             Self::Relabelled => {
                 write!(

@@ -78,8 +78,9 @@ impl Opening {
         let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
         let removals = options.removals.clone().or(beside.map(|path| RemovalLog::path_beside(path)));
         let identity = opened.disk.identity();
+        let deaf: Vec<_> = opened.disk.without_discards().filter(|_| options.discard).collect();
         let mut opening = Self::of(Arc::new(opened.disk), identity, removals, options)?;
-        opening.notices = opened.notices.iter().map(ToString::to_string).collect();
+        opening.notices = opened.notices.iter().chain(&deaf).map(ToString::to_string).collect();
         Ok(opening)
     }
 
