@@ -6,6 +6,7 @@ use crate::cache::{Cache, Shared};
 use crate::error::Error;
 use crate::hybrid::{Flash, Hybrid};
 use crate::time::{Clock, Time};
+use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy, Store};
 use std::hash::{BuildHasher, RandomState};
@@ -17,6 +18,9 @@ const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
 /// Flash has whole blocks of so many bytes.
 const FLASH_BLOCK: u64 = 4096;
 
+/// Of a device of the caller's own: what lies on it was put there by whoever gives it.
+const DEVICE_IDENTITY: u64 = 0;
+
 /// Options of a [`Cache`]; see `Cache::builder`.
 #[derive(Clone, Debug, Default)]
 pub struct CacheBuilder {
@@ -25,6 +29,7 @@ pub struct CacheBuilder {
     clock: Clock,
     seed: Option<u64>,
     flash: Vec<(PathBuf, u64)>,
+    flash_device: Option<Arc<dyn Device>>,
     flash_options: FlashOptions,
 }
 
@@ -90,6 +95,13 @@ impl CacheBuilder {
         self
     }
 
+    /// Puts a device of the caller's own below the memory, in place of paths: whatever moves blocks. It is served by threads of
+    /// the cache, and stopped with it. After a crash what it holds is found only if the options name a file for its log of removals.
+    pub fn flash_device(mut self, device: Arc<dyn Device>) -> Self {
+        self.flash_device = Some(device);
+        self
+    }
+
     /// What goes to flash, and how it lies there.
     pub fn flash_options(mut self, options: FlashOptions) -> Self {
         self.flash_options = options;
@@ -138,12 +150,16 @@ impl CacheBuilder {
     /// As `build`.
     pub fn check_flash(&self) -> Result<ByteSize, Error> {
         let mut shares = FLASH_MEMORY_SHARES.iter().map(|share| self.options.memory_bytes / share);
-        let Some(mut memory_bytes) = shares.next().filter(|_| !self.flash.is_empty()) else {
+        let Some(mut memory_bytes) = shares.next().filter(|_| self.has_flash()) else {
             return Ok(ByteSize::bytes(0));
         };
         loop {
             let options = self.flash_options_within(memory_bytes);
-            match (Tier::check(&self.flash, &options), shares.next()) {
+            let checked = match &self.flash_device {
+                Some(_) => self.open_within(options.memory_bytes).map(drop),
+                None => Tier::check(&self.flash, &options),
+            };
+            match (checked, shares.next()) {
                 (Ok(()), _) => return Ok(ByteSize::bytes(options.memory_bytes)),
                 (Err(ebbtide_flash::Error::Options(_)), Some(more)) => memory_bytes = more,
                 (Err(error), _) => return Err(self.flash_error(&error)),
@@ -152,11 +168,20 @@ impl CacheBuilder {
     }
 
     fn open_flash(&self, memory_bytes: u64) -> Result<Option<Opening>, Error> {
-        if self.flash.is_empty() {
-            return Ok(None);
+        let opened = self.has_flash().then(|| self.open_within(memory_bytes)).transpose();
+        opened.map_err(|error| self.flash_error(&error))
+    }
+
+    fn has_flash(&self) -> bool {
+        self.flash_device.is_some() || !self.flash.is_empty()
+    }
+
+    fn open_within(&self, memory_bytes: u64) -> Result<Opening, ebbtide_flash::Error> {
+        let options = self.flash_options_within(memory_bytes);
+        match &self.flash_device {
+            Some(device) => Tier::open_on(Arc::clone(device), DEVICE_IDENTITY, &options),
+            None => Tier::open(&self.flash, &options),
         }
-        let opened = Tier::open(&self.flash, &self.flash_options_within(memory_bytes));
-        opened.map(Some).map_err(|error| self.flash_error(&error))
     }
 
     fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
@@ -167,12 +192,13 @@ impl CacheBuilder {
     fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {
         Error::Configuration {
             option: "flash",
-            value: self
-                .flash
-                .iter()
-                .map(|(path, bytes)| format!("{}:{bytes}", path.display()))
-                .collect::<Vec<_>>()
-                .join(","),
+            value: match &self.flash_device {
+                Some(device) => format!("{device:?}"),
+                None => {
+                    let paths = self.flash.iter().map(|(path, bytes)| format!("{}:{bytes}", path.display()));
+                    paths.collect::<Vec<_>>().join(",")
+                }
+            },
             reason: match error {
                 ebbtide_flash::Error::Options(_) => format!("{error}. Flash gets up to half of the memory (-m)"),
                 _ => error.to_string(),

@@ -17,12 +17,14 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard};
-use std::time::Instant;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// What a device writes as a whole, or not at all.
 const SECTOR: usize = 512;
 /// A drive holds no more than this back from the medium.
 const VOLATILE_BYTES: usize = 16 << 20;
+const DELAY: Duration = Duration::from_millis(1);
 
 /// How often something goes wrong: of so many transfers one, by chance; 0 for never.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,6 +45,8 @@ pub struct Faults {
     pub misplaced_writes: u32,
     /// Submits that find the queue full.
     pub refusals: u32,
+    /// Steps of a serving thread before which all that is under way rests for a millisecond.
+    pub delays: u32,
 }
 
 /// When transfers are done.
@@ -204,6 +208,28 @@ impl Faulty {
         Self::with_bytes(bytes, random.next(), self.delivery)
     }
 
+    /// The device as the next process finds it, if this one is killed now: with all that was done, and any part of what is under
+    /// way.
+    pub fn killed(&self, seed: u64) -> Faulty {
+        let state = self.state();
+        let mut random = Random(seed);
+        let mut bytes = state.bytes.clone();
+        let writes = state.pending.iter().map(|pending| &pending.request);
+        for request in writes.filter(|request| request.direction == Direction::Write) {
+            keep_some(&mut bytes, request.offset as usize, &request.buffer, &mut random);
+        }
+        Self::with_bytes(bytes, random.next(), self.delivery)
+    }
+
+    fn rest(&self) {
+        let mut state = self.state();
+        let delays = state.faults.delays;
+        if state.random.one_in(delays) {
+            drop(state);
+            thread::sleep(DELAY);
+        }
+    }
+
     fn finish(&self, request: Request, began: Instant, result: io::Result<()>) {
         self.account.end(request.direction, request.buffer.len(), &result, began, Instant::now());
         request.finish(result);
@@ -286,7 +312,9 @@ impl Device for Faulty {
 
     fn serve(&self) {
         loop {
-            while self.step() {}
+            while self.step() {
+                self.rest();
+            }
             let state = self.state();
             if !state.pending.is_empty() {
                 continue;

@@ -89,6 +89,12 @@ pub trait Device: Send + Sync {
     fn account(&self) -> &Account;
 }
 
+impl fmt::Debug for dyn Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a device of {} bytes", self.capacity())
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     Read,

@@ -96,6 +96,16 @@ impl Tier {
         Opening::of_paths(paths, options)
     }
 
+    /// On a device of whoever composes, which tells it apart from others by an identity. What it holds is looked at by
+    /// [`Opening::start`]; after a crash that is found only with a file for the log of removals.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tier::on`].
+    pub fn open_on(device: Arc<dyn Device>, identity: u64, options: &TierOptions) -> Result<Opening, Error> {
+        Opening::of(device, identity, options.removals.clone(), options)
+    }
+
     /// Whether [`Tier::open`] would succeed, as far as that can be said without changing anything or taking a lock.
     ///
     /// # Errors

@@ -1,0 +1,257 @@
+//! Threads that do everything that can be done to a cache, over a device that fails, with histories of what each key had.
+//!
+//! What always holds, whatever is in flight between memory and flash (a cache may lose at any time):
+//! - **Nothing foreign**: what a key has was written to that key, as a whole, with its flags. Nothing that was refused (by add, replace, cas,
+//!   for want of memory) is ever read.
+//! - **Nothing stale**: a read does not answer what was overwritten, deleted or flushed by something that returned before the read
+//!   began; nor, once somebody has read a newer value, an older one.
+//! - **Nothing expired**: an entry lives no longer than its last write or touch gave it, and says so.
+//! - **Changes are changes of what was current**: an increment, an append, a cas or a delete with a token found a value that was not stale;
+//!   no two increments answer the same number; add is refused, replace and touch succeed only if something may have been there.
+//!
+//! All of that holds from one life of the cache to the next, whether it was stopped or killed.
+//!
+//! Memory has room for a part of the keys, flash for some more: so what threads come back to was evicted meanwhile, and regions,
+//! pages and the log of small objects are reclaimed all the time. Time is moved by hand. The device reorders and delays what it is
+//! given, fails, flips bits, loses and misplaces writes. The values, lengths and lives are drawn from a seed; how threads meet is not.
+//!
+//!     EBBTIDE_HISTORY_OPERATIONS=10000000 cargo test -p ebbtide --test history
+
+mod player;
+mod record;
+mod value;
+
+use ebbtide::{ByteSize, Cache, Clock, FlashOptions, FlashStats, Policy};
+use ebbtide_flash::admission::{AdmissionOptions, Policy as Admission};
+use ebbtide_flash::device::{Delivery, Device, Faults, Faulty};
+use ebbtide_flash::large::{Reclaim, Reinsertion};
+use ebbtide_testkit::Random;
+use player::{Bounds, Player, Table};
+use record::Record;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const THREADS: usize = 4;
+/// Of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
+const OPERATIONS: u64 = 200_000;
+/// A device is used for so many at most: then regions of it that have failed are too many.
+const OPERATIONS_MOST: u64 = 100_000;
+const CASES: u64 = 8;
+/// From this one on cases have several lives.
+const CASES_WITH_ENDS: u64 = 6;
+const LIVES: u64 = 6;
+/// Where a cache's time begins.
+const ORIGIN_MS: u64 = 1000;
+/// What a get may believe the time to be behind of, where that is not moved by hand.
+const STALENESS_MS: u64 = 60_000;
+
+/// What differs from case to case.
+struct Case {
+    number: u64,
+    seed: u64,
+    operations: u64,
+}
+
+impl Case {
+    fn lives(&self) -> u64 {
+        if self.number < CASES_WITH_ENDS { 1 } else { LIVES }
+    }
+
+    fn clock(&self) -> Clock {
+        if self.number.is_multiple_of(2) && self.lives() == 1 { Clock::System } else { Clock::Manual }
+    }
+
+    fn device(&self) -> Faulty {
+        let delivery = match self.number % 3 {
+            0 => Delivery::AtOnce,
+            1 => Delivery::Later { queue_depth: 16 },
+            _ => Delivery::Later { queue_depth: 200 },
+        };
+        Faulty::new((2 << 20) + ((self.number as usize % 2) << 20), self.seed, delivery)
+    }
+
+    fn faults(&self) -> Faults {
+        let faults = Faults {
+            read_errors: 2000,
+            write_errors: 1000,
+            read_flips: 100,
+            write_flips: 100,
+            lost_writes: 50,
+            misplaced_writes: 200,
+            refusals: 50,
+            delays: 20,
+            ..Faults::default()
+        };
+        match self.lives() {
+            1 => faults,
+            // After a crash nobody remembers what was to be written.
+            _ => Faults { lost_writes: 0, misplaced_writes: 0, write_flips: 0, ..faults },
+        }
+    }
+
+    fn options(&self, removals: Option<PathBuf>) -> FlashOptions {
+        let policy = if self.number % 4 == 3 { Admission::Probability(0.7) } else { Admission::All };
+        FlashOptions {
+            admission: AdmissionOptions { policy, least_remaining_seconds: 1, ..AdmissionOptions::default() },
+            small_share: (self.number % 3 != 1).then_some(0.4),
+            region_bytes: 32 << 10,
+            reclaim: if self.number.is_multiple_of(2) { Reclaim::Fifo } else { Reclaim::Lru },
+            reinsertion: [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(30)][self.number as usize % 3],
+            discard: true,
+            seal_seconds: 3,
+            move_threshold: 1,
+            removals,
+            ..FlashOptions::default()
+        }
+    }
+
+    fn cache(&self, device: &Arc<Faulty>, removals: Option<PathBuf>) -> Cache {
+        let policy = if self.number % 4 < 2 { Policy::S3Fifo } else { Policy::Merge };
+        let builder = Cache::builder().memory(ByteSize::kib(512)).policy(policy).clock(self.clock()).seed(self.seed);
+        let device = Arc::clone(device) as Arc<dyn Device>;
+        builder.flash_device(device).flash_options(self.options(removals)).build().expect("the options are possible")
+    }
+}
+
+/// Moves time.
+struct Mover {
+    clock: Clock,
+    built: [Instant; 2],
+    begun: AtomicU64,
+    done: AtomicU64,
+}
+
+impl Mover {
+    fn bounds(&self) -> Bounds {
+        // The later one last.
+        let done = self.done.load(SeqCst);
+        let passed = self.built.map(|built| match self.clock {
+            Clock::System => built.elapsed().as_millis() as u64,
+            Clock::Manual => 0,
+        });
+        let begun = self.begun.load(SeqCst);
+        let staleness = if self.clock == Clock::System { STALENESS_MS } else { 0 };
+        Bounds { earliest: ORIGIN_MS + done + passed[1], latest: ORIGIN_MS + begun + passed[0] + 1, staleness }
+    }
+
+    fn go_on(&self, cache: &Cache, by: u64) {
+        let to = self.begun.fetch_add(by, SeqCst) + by;
+        match self.clock {
+            Clock::System => cache.skip_time(Duration::from_millis(by)).expect("the clock is the system's"),
+            Clock::Manual => cache.maintain(Duration::from_millis(to)),
+        }
+        self.done.store(to, SeqCst);
+    }
+}
+
+/// Moves time while others are at work.
+fn move_time(table: &Table, mover: &Mover, case: &Case, is_over: impl Fn() -> bool) {
+    let mut random = Random::new(case.seed);
+    while !is_over() {
+        thread::sleep(Duration::from_millis(2));
+        if random.below(300) == 0 && case.lives() == 1 {
+            // A flush that is to come, and comes.
+            let operation = table.record.begin(THREADS, mover.bounds().earliest);
+            table.cache.flush(Duration::from_secs(1000));
+            mover.go_on(&table.cache, 1_001_000);
+            table.record.flushed(operation);
+            table.record.over(THREADS);
+        } else {
+            mover.go_on(&table.cache, random.below(if case.lives() == 1 { 400 } else { 100 }));
+        }
+    }
+}
+
+/// How a life ends: the device and the log of removals of the next one.
+fn end(
+    table: &mut Table,
+    device: &Faulty,
+    case: &Case,
+    life: u64,
+    folder: &Path,
+) -> (Arc<Faulty>, PathBuf, FlashStats) {
+    let log = |life: u64| folder.join(format!("removals{life}"));
+    let stats = table.cache.flash_stats().expect("there is flash");
+    let (now, next) = (log(life), log(life + 1));
+    let copy = || _ = fs::copy(&now, &next).expect("there is a log");
+    let killed = case.seed + life;
+    if killed.is_multiple_of(3) {
+        device.set(Faults::default());
+        table.cache.close_flash();
+        copy();
+        return (Arc::new(device.killed(killed)), next, stats);
+    }
+    let device = device.killed(killed);
+    copy();
+    (Arc::new(device), next, stats)
+}
+
+fn run(case: &Case) -> (u64, FlashStats) {
+    let folder = tempfile::tempdir().expect("a folder for logs of removals");
+    let mut removals = folder.path().join("removals0");
+    let mut device = Arc::new(case.device());
+    let before = Instant::now();
+    let cache = case.cache(&device, Some(removals));
+    let built = [before, Instant::now()];
+    let mover = Arc::new(Mover { clock: case.clock(), built, begun: AtomicU64::new(0), done: AtomicU64::new(0) });
+    let times = Arc::clone(&mover);
+    let keys = 1500 + case.seed % 600;
+    let mut table = Table {
+        record: Record::new(keys, THREADS + 1),
+        keys,
+        now: Box::new(move || times.bounds()),
+        done: AtomicU64::new(0),
+        hits: AtomicU64::new(0),
+        over: AtomicBool::new(false),
+        cache,
+    };
+    let mut life = 1;
+    loop {
+        device.set(case.faults());
+        let (last, seed) = (case.operations * life / case.lives(), case.seed * LIVES + life);
+        thread::scope(|scope| {
+            let table = &table;
+            let play = |thread| scope.spawn(move || Player::new(table, thread, seed).play(last));
+            let players: Vec<_> = (0..THREADS).map(play).collect();
+            move_time(table, &mover, case, || players.iter().all(|player| player.is_finished()));
+            players.into_iter().for_each(|player| player.join().expect("nobody saw anything wrong"));
+        });
+        table.record.verify().unwrap_or_else(|wrong| panic!("{wrong}"));
+        if life == case.lives() {
+            break;
+        }
+        let stats;
+        (device, removals, stats) = end(&mut table, &device, case, life - 1, folder.path());
+        println!("  life {life} {}", stats.notices.join(", "));
+        device.set(Faults { read_errors: 2000, read_flips: 1000, ..Faults::default() });
+        table.cache = case.cache(&device, Some(removals));
+        mover.go_on(&table.cache, 0);
+        life += 1;
+    }
+    device.set(Faults::default());
+    table.cache.verify();
+    (table.hits.into_inner(), table.cache.flash_stats().expect("there is flash"))
+}
+
+#[test]
+fn nothing_stale_foreign_or_expired_is_ever_read() {
+    let asked = std::env::var("EBBTIDE_HISTORY_OPERATIONS").ok();
+    let operations = asked.map_or(OPERATIONS, |number| number.parse().expect("a number of operations"));
+    let rounds = operations.div_ceil(CASES * OPERATIONS_MOST);
+    let mut promoted = 0;
+    for round in 0..rounds {
+        for number in 0..CASES {
+            let case = Case { number, seed: round * CASES + number, operations: operations / rounds / CASES };
+            let began = Instant::now();
+            println!("case {number}, seed {}", case.seed);
+            let (hits, flash) = run(&case);
+            println!("{:?}: {hits} hits, {} promoted, {:?}", began.elapsed(), flash.promoted, flash.tier.drops);
+            promoted += flash.promoted;
+        }
+    }
+    assert!(promoted > operations / 100, "only {promoted} came back from flash");
+}

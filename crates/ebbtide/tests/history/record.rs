@@ -1,0 +1,319 @@
+//! What happened to each key, and what may still be read of it.
+//!
+//! All that begins or ends gets a moment of one clock. Of an operation nobody knows when between the two it took effect. So a value is
+//! stale for a read if another write began after it had ended, and ended before the read began. A write that somebody has
+//! read had taken effect by then: it counts as ended.
+
+use crate::value::Version;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard};
+
+/// Of what is not over, and of what never expires.
+pub const NEVER: u64 = u64::MAX;
+/// Of each key, so much of what was done is told when something is wrong.
+const PAST: usize = 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Value(Version),
+    /// An increment that is under way: nobody knows yet what it makes.
+    Count,
+    /// A new life for what is there.
+    Touch,
+    /// As a touch, of which nobody knows whether it was done.
+    PerhapsTouch,
+    /// A delete, a flush, a write that failed.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Event {
+    pub begin: u64,
+    pub end: u64,
+    pub what: What,
+    /// The latest time at which its life may end, in milliseconds.
+    pub until: u64,
+    seen: bool,
+}
+
+/// An operation that has begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Operation {
+    pub begin: u64,
+    /// The cache's time was at least this.
+    pub time: u64,
+}
+
+/// What an operation saw.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight {
+    pub operation: Operation,
+    pub end: u64,
+    pub version: Version,
+    /// It was said to live at least until then.
+    pub until: u64,
+}
+
+#[derive(Default)]
+struct Key {
+    events: Vec<Event>,
+    /// Numbers that were seen while those were counting who will tell that they made them.
+    open: Vec<Sight>,
+    /// Begins of appends, each with the writes whose values it may have found.
+    appends: Vec<(u64, Vec<u64>)>,
+    /// For whoever wants to know how it came to something wrong: what was done, and what came of it.
+    past: VecDeque<(&'static str, Event)>,
+}
+
+pub struct Record {
+    clock: AtomicU64,
+    /// Of each thread, a moment that is not after the begin of what it does.
+    busy: Vec<AtomicU64>,
+    keys: Vec<Mutex<Key>>,
+}
+
+impl Record {
+    pub fn new(keys: u64, threads: usize) -> Self {
+        Self {
+            clock: AtomicU64::new(1),
+            busy: (0..threads).map(|_| AtomicU64::new(NEVER)).collect(),
+            keys: (0..keys).map(|_| Mutex::default()).collect(),
+        }
+    }
+
+    pub fn begin(&self, thread: usize, time: u64) -> Operation {
+        self.busy[thread].store(self.clock.load(SeqCst), SeqCst);
+        Operation { begin: self.moment(), time }
+    }
+
+    pub fn over(&self, thread: usize) {
+        self.busy[thread].store(NEVER, SeqCst);
+    }
+
+    fn moment(&self) -> u64 {
+        self.clock.fetch_add(1, SeqCst)
+    }
+
+    fn key(&self, key: u64) -> MutexGuard<'_, Key> {
+        self.keys[key as usize].lock().expect("a thread has seen something wrong")
+    }
+
+    /// An operation is about to change a key, if it succeeds.
+    pub fn change(&self, key: u64, operation: Operation, what: What) {
+        let event = Event { begin: operation.begin, end: NEVER, what, until: NEVER, seen: false };
+        self.key(key).events.push(event);
+    }
+
+    /// The operation has changed the key, to a life that ends at this time at the latest.
+    pub fn changed(&self, key: u64, operation: Operation, until: u64) {
+        let end = self.moment();
+        let mut key = self.key(key);
+        let event = key.event(operation);
+        (event.end, event.until) = (event.end.min(end), until);
+        key.note("done", operation);
+        self.forget(&mut key);
+    }
+
+    /// The operation has changed nothing.
+    pub fn unchanged(&self, key: u64, operation: Operation) -> Result<(), String> {
+        let mut key = self.key(key);
+        let event = *key.event(operation);
+        key.note("refused", operation);
+        key.events.retain(|event| event.begin != operation.begin);
+        self.look_again(&mut key)?;
+        if event.seen { Err(format!("{event:?} was read, but failed")) } else { Ok(()) }
+    }
+
+    /// The operation said that there was nothing to touch; what it had touched may have been evicted before it looked at it.
+    pub fn perhaps_touched(&self, key: u64, operation: Operation, until: u64) {
+        self.key(key).event(operation).what = What::PerhapsTouch;
+        self.changed(key, operation, until);
+    }
+
+    /// The operation ended what the key had, whatever else it was to do.
+    pub fn ended(&self, key: u64, operation: Operation) -> Result<(), String> {
+        let end = self.moment();
+        let mut key = self.key(key);
+        let event = key.event(operation);
+        let before = *event;
+        (event.what, event.end) = (What::Gone, end);
+        key.note("ended", operation);
+        self.forget(&mut key);
+        if before.seen { Err(format!("{before:?} was read, but failed")) } else { Ok(()) }
+    }
+
+    /// The operation has put something behind the key's value.
+    pub fn extended(&self, key: u64, operation: Operation) {
+        let until = {
+            let mut key = self.key(key);
+            let before: Vec<Event> = key.current(operation).collect();
+            key.appends.push((operation.begin, before.iter().map(|event| event.begin).collect()));
+            before.into_iter().map(|event| key.latest_life(event, operation.begin)).max().unwrap_or(0)
+        };
+        self.changed(key, operation, until);
+    }
+
+    /// Judges what lies before an append of a value that was read.
+    pub fn follows(&self, key: u64, append: Version, before: Version) -> Result<(), String> {
+        let key = self.key(key);
+        // One that is not over yet is in no list.
+        let follows = |(begin, after): &(u64, Vec<u64>)| *begin != append.written || after.contains(&before.written);
+        match key.appends.iter().all(follows) {
+            true => Ok(()),
+            false => Err(format!(
+                "{append:?} was put behind {before:?}, which was stale; {:?}, {:#?}",
+                key.appends, key.past
+            )),
+        }
+    }
+
+    /// All keys have ended.
+    pub fn flushed(&self, operation: Operation) {
+        let end = self.moment();
+        for key in 0..self.keys.len() as u64 {
+            self.change(key, operation, What::Gone);
+            let mut key = self.key(key);
+            key.event(operation).end = end;
+            key.note("flushed", operation);
+            self.forget(&mut key);
+        }
+    }
+
+    /// The operation has counted the key's number up by one, to this.
+    pub fn counted(&self, key: u64, operation: Operation, to: Version) -> Result<(), String> {
+        let end = self.moment();
+        let mut key = self.key(key);
+        let twin = key.events.iter().find(|event| event.what == What::Value(to)).copied();
+        let from = Version { counts: to.counts.wrapping_sub(1), ..to };
+        let until = key.event_of(from).map_or(NEVER, |event| key.latest_life(event, operation.begin));
+        let event = key.event(operation);
+        (event.what, event.end, event.until) = (What::Value(to), end, until);
+        key.note("counted", operation);
+        if let Some(twin) = twin {
+            return Err(format!("counted to {to:?}, as {twin:?} did"));
+        }
+        key.see(Sight { operation, end, version: from, until: operation.time })?;
+        self.look_again(&mut key)?;
+        self.forget(&mut key);
+        Ok(())
+    }
+
+    /// Judges what an operation saw.
+    pub fn saw(&self, key: u64, operation: Operation, version: Version, until: u64) -> Result<(), String> {
+        let end = self.moment();
+        self.key(key).see(Sight { operation, end, version, until })
+    }
+
+    /// Judges that an operation took the place of this version.
+    pub fn replaced(&self, key: u64, operation: Operation, version: Version) -> Result<(), String> {
+        self.saw(key, operation, version, 0)
+    }
+
+    /// Judges that an operation found something.
+    pub fn found(&self, key: u64, operation: Operation) -> Result<(), String> {
+        let key = self.key(key);
+        let is_alive = |event: Event| key.latest_life(event, operation.begin) > operation.time;
+        match key.current(operation).any(is_alive) {
+            true => Ok(()),
+            false => Err(format!("something was found, though all is gone; {:#?}", key.past)),
+        }
+    }
+
+    /// What was seen must be known when nothing is under way.
+    pub fn verify(&self) -> Result<(), String> {
+        (0..self.keys.len() as u64).try_for_each(|key| self.look_again(&mut self.key(key)))
+    }
+
+    fn look_again(&self, key: &mut Key) -> Result<(), String> {
+        std::mem::take(&mut key.open).into_iter().try_for_each(|sight| key.see(sight))
+    }
+
+    /// Drops what nothing that is under way or begins later may see.
+    fn forget(&self, key: &mut Key) {
+        // The clock first: who is not seen to be busy begins after this.
+        let now = self.clock.load(SeqCst);
+        let busy = self.busy.iter().map(|thread| thread.load(SeqCst)).min().unwrap_or(NEVER);
+        let open = key.open.iter().map(|sight| sight.operation.begin).min().unwrap_or(NEVER);
+        let bound = now.min(busy).min(open);
+        let latest = |events: &[Event], ends: fn(What) -> bool| {
+            let over = events.iter().filter(|event| event.end < bound && ends(event.what));
+            over.map(|event| event.begin).max().unwrap_or(0)
+        };
+        let end = latest(&key.events, What::ends_others);
+        let touch = latest(&key.events, |what| what == What::Touch);
+        key.events.retain(|event| event.end >= end && (event.what.ends_others() || event.end >= touch));
+        let Key { events, appends, .. } = key;
+        appends.retain(|append| events.iter().any(|event| event.begin == append.0));
+    }
+}
+
+impl What {
+    fn ends_others(self) -> bool {
+        matches!(self, Self::Value(_) | Self::Gone)
+    }
+}
+
+impl Key {
+    fn event(&mut self, operation: Operation) -> &mut Event {
+        let mut events = self.events.iter_mut();
+        events.find(|event| event.begin == operation.begin).expect("what is under way is not forgotten")
+    }
+
+    fn note(&mut self, what: &'static str, operation: Operation) {
+        let event = *self.event(operation);
+        if self.past.len() == PAST {
+            self.past.pop_front();
+        }
+        self.past.push_back((what, event));
+    }
+
+    fn event_of(&self, version: Version) -> Option<Event> {
+        self.events.iter().find(|event| event.what == What::Value(version)).copied()
+    }
+
+    /// What an operation may find, other than what it makes itself.
+    fn current(&self, operation: Operation) -> impl Iterator<Item = Event> {
+        let is_value = |event: &&Event| matches!(event.what, What::Value(_) | What::Count);
+        let others = self.events.iter().filter(is_value).filter(move |event| event.begin != operation.begin);
+        others.filter(move |event| self.successor(event, operation.begin).is_none()).copied()
+    }
+
+    /// What came after an event, before this moment.
+    fn successor(&self, event: &Event, before: u64) -> Option<&Event> {
+        self.events.iter().find(|later| later.what.ends_others() && later.begin > event.end && later.end < before)
+    }
+
+    /// When the life of a value may have ended at the latest, for who looks at this moment.
+    fn latest_life(&self, value: Event, moment: u64) -> u64 {
+        let touches = || self.events.iter().filter(|event| !event.what.ends_others() && event.end >= value.begin);
+        let lives = touches().filter(|event| event.what != What::Count).chain([&value]);
+        let is_later =
+            |later: &Event, life: &Event| later.what == What::Touch && later.begin > life.end && later.end < moment;
+        let is_last = |life: &&Event| !touches().any(|later| is_later(later, life));
+        let last = lives.filter(is_last);
+        last.map(|life| life.until).max().unwrap_or(0)
+    }
+
+    fn see(&mut self, sight: Sight) -> Result<(), String> {
+        let Sight { operation, end, version, until } = sight;
+        let Some(event) = self.event_of(version) else {
+            let counting = |event: &Event| event.what == What::Count && event.begin < end;
+            if version.counts > 0 && self.events.iter().any(counting) {
+                self.open.push(sight);
+                return Ok(());
+            }
+            return Err(format!("{sight:?} is of no write that may be current; {:#?}", self.past));
+        };
+        if let Some(successor) = self.successor(&event, operation.begin) {
+            return Err(format!("{sight:?} is stale: {event:?} came before {successor:?}; {:#?}", self.past));
+        }
+        let latest = self.latest_life(event, operation.begin);
+        if latest <= operation.time || latest < until {
+            return Err(format!("{sight:?} lives too long, {latest} at most; {:#?}", self.past));
+        }
+        let event = self.events.iter_mut().find(|event| event.what == What::Value(version)).expect("it was found");
+        (event.end, event.seen) = (event.end.min(end), true);
+        Ok(())
+    }
+}
