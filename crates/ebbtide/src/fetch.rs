@@ -15,6 +15,7 @@
 
 use crate::cache::Cache;
 use crate::hybrid::Hybrid;
+use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{Found, Key, Lookup};
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -301,6 +302,12 @@ impl Cache {
         let shared = &*self.shared;
         let Some(hybrid) = &shared.hybrid else { return Fetch::Absent };
         hybrid.fetch(key, hybrid.seconds(shared.time.now_ms()), when_busy, landing)
+    }
+
+    /// Has the calling thread move by itself what it fetches, for as long as it keeps this: one thread is woken for each read
+    /// then, not two. None without flash, without io_uring, and if the thread has such a ring.
+    pub fn own_ring(&self) -> Option<ThreadRing> {
+        self.shared.hybrid.as_ref()?.tier.own_ring()
     }
 
     /// Brings what a fetch of this key has found into memory, unless the key has changed since. False if it found nothing, and

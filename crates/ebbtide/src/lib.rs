@@ -38,7 +38,9 @@ mod visit;
 /// What can be chosen about flash, and what it tells.
 pub mod flash {
     pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats, Policy, WriteBudget};
-    pub use ebbtide_flash::device::{Device, DeviceStats, DiskOptions, Engine, Health, LaneStats, Latencies};
+    pub use ebbtide_flash::device::{
+        Device, DeviceStats, DiskOptions, Engine, Health, LaneStats, Latencies, ThreadRing,
+    };
     pub use ebbtide_flash::large::{Reclaim, Reinsertion};
     pub use ebbtide_flash::{Drops, TierStats, Written};
 }

@@ -116,17 +116,12 @@ impl Server {
         let admin = self.admin.map(|bound| bound.start(Arc::clone(&shared))).transpose()?;
         let mut workers = Vec::new();
         for (index, poll) in self.polls.into_iter().enumerate() {
-            let worker = Worker::new(
-                poll,
-                Arc::clone(&shared),
-                Arc::clone(&self.acceptor.inboxes[index]),
-                index,
-                admin.is_some(),
-            );
+            let (shared, inbox) = (Arc::clone(&shared), Arc::clone(&self.acceptor.inboxes[index]));
+            let samples = admin.is_some();
             let guard = StopOnPanic(stop.clone());
             let spawned = thread::Builder::new().name(format!("worker-{index}")).spawn(move || {
                 let _guard = guard;
-                worker.run();
+                Worker::new(poll, shared, inbox, index, samples).run();
             });
             match spawned {
                 Ok(handle) => workers.push(handle),

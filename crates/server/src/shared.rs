@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use ebbtide::Cache;
@@ -151,19 +152,26 @@ pub struct Inbox {
     /// Connections for which all reads of flash have landed.
     pub landed: Mutex<Vec<Place>>,
     pub waker: mio::Waker,
+    /// The worker's thread.
+    owner: OnceLock<ThreadId>,
 }
 
 impl Inbox {
     pub fn new(waker: mio::Waker) -> Self {
-        Self { arrivals: Mutex::default(), landed: Mutex::default(), waker }
+        Self { arrivals: Mutex::default(), landed: Mutex::default(), waker, owner: OnceLock::new() }
+    }
+
+    /// The calling thread looks at `landed` by itself before it sleeps: it is woken only for what others have read.
+    pub fn is_for_this_thread(&self) {
+        self.owner.set(thread::current().id()).expect("one worker takes what arrives");
     }
 
     /// All reads for a connection have landed.
     pub fn land(&self, place: Place) {
         let mut landed = lock(&self.landed);
         landed.push(place);
-        // Whoever put the first one there has woken the worker, which takes all.
-        if landed.len() == 1 {
+        // Whoever put the first one there has woken the worker, which takes all, or was the worker.
+        if landed.len() == 1 && self.owner.get() != Some(&thread::current().id()) {
             self.waker.wake().expect("an event counter takes one more event");
         }
     }

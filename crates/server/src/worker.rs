@@ -4,10 +4,15 @@
 //! marked connection once; one that has more to do is marked again for the next round, which then does not wait.
 
 use std::io;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use ebbtide::Cache;
+use ebbtide::flash::ThreadRing;
+use mio::event::Event;
+use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
@@ -18,6 +23,8 @@ use crate::watch::{CloseReason, Kind};
 
 /// The token of the waker. Connections have their slab index.
 pub const WAKER: Token = Token(usize::MAX);
+/// The token of the worker's ring for reads of flash.
+const RING: Token = Token(usize::MAX - 1);
 const EVENTS: usize = 1024;
 /// How often idle connections are looked for, unless the timeout is shorter than a few of these.
 const IDLE_SCAN: Duration = Duration::from_secs(1);
@@ -27,6 +34,7 @@ pub struct Worker {
     shared: Arc<Shared>,
     inbox: Arc<Inbox>,
     executor: Executor,
+    ring: Option<ThreadRing>,
     connections: Slab<Connection>,
     /// Connections to drive.
     queue: Vec<usize>,
@@ -39,9 +47,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// `poll` has the inbox's waker registered as [`WAKER`]. `samples`: whether commands are sampled.
+    /// To be made on the thread that runs it. `poll` has the inbox's waker registered as [`WAKER`]. `samples`: whether commands are
+    /// sampled.
     pub fn new(poll: Poll, shared: Arc<Shared>, inbox: Arc<Inbox>, index: usize, samples: bool) -> Self {
+        inbox.is_for_this_thread();
         Self {
+            ring: open_ring(&poll, &shared.cache),
             poll,
             executor: Executor::new(Arc::clone(&shared), Arc::clone(&inbox), index, samples),
             shared,
@@ -74,8 +85,20 @@ impl Worker {
         self.drain(&mut events);
     }
 
+    /// Submits what was begun in this round, and queues the connections that go on. Whether there are any in the queue.
+    fn turn_ring(&mut self) -> bool {
+        if let Some(ring) = &self.ring
+            && ring.has_news()
+        {
+            ring.turn();
+        }
+        self.queue_landed();
+        !self.queue.is_empty()
+    }
+
     /// Waits for events and queues the connections they are about.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
+        let timeout = if self.turn_ring() { Some(Duration::ZERO) } else { timeout };
         if let Err(error) = self.poll.poll(events, timeout) {
             assert!(error.kind() == io::ErrorKind::Interrupted, "waiting for events cannot fail otherwise: {error}");
             return;
@@ -85,32 +108,37 @@ impl Worker {
         self.round_ms = self.ms_at(now);
         let mut woken = false;
         for event in events.iter() {
-            if event.token() == WAKER {
-                woken = true;
-                continue;
-            }
-            let index = event.token().0;
-            // A connection closed in this round may still have events in it.
-            let Some(connection) = self.connections.get_mut(index) else {
-                continue;
-            };
-            if event.is_readable() || event.is_error() {
-                connection.set_readable(event.is_read_closed() || event.is_error() || event.is_priority());
-            }
-            if !connection.queued {
-                connection.queued = true;
-                self.queue.push(index);
+            match event.token() {
+                WAKER => woken = true,
+                RING => self.ring.as_ref().expect("it is registered").turn(),
+                Token(index) => self.mark(index, event),
             }
         }
+        self.queue_landed();
         if woken {
             self.take_arrivals();
-            self.queue_landed();
             self.queue_watchers();
+        }
+    }
+
+    /// Queues a connection for an event.
+    fn mark(&mut self, index: usize, event: &Event) {
+        // A connection closed in this round may still have events in it.
+        let Some(connection) = self.connections.get_mut(index) else { return };
+        if event.is_readable() || event.is_error() {
+            connection.set_readable(event.is_read_closed() || event.is_error() || event.is_priority());
+        }
+        if !connection.queued {
+            connection.queued = true;
+            self.queue.push(index);
         }
     }
 
     /// Connections that have waited for flash go on.
     fn queue_landed(&mut self) {
+        if !self.executor.has_flash() {
+            return;
+        }
         for place in std::mem::take(&mut *lock(&self.inbox.landed)) {
             if let Some(connection) = self.connections.get_mut(place.index)
                 && connection.id == place.id
@@ -288,4 +316,11 @@ impl Worker {
             Ok(true) | Err(_) => self.close(index, CloseReason::Shutdown),
         }
     }
+}
+
+/// A ring for the reads of flash that a worker begins, if it can have one: otherwise others move them.
+fn open_ring(poll: &Poll, cache: &Cache) -> Option<ThreadRing> {
+    let ring = cache.own_ring()?;
+    let registered = poll.registry().register(&mut SourceFd(&ring.as_raw_fd()), RING, Interest::READABLE);
+    registered.is_ok().then_some(ring)
 }

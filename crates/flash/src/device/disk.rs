@@ -1,7 +1,8 @@
 //! Files and block devices as one device.
 //!
 //! ```text
-//! submit -> Queue -> ring (one thread) or pool (several) -> the paths, by Stripes
+//! submit ------> Queue -> ring (one thread) or pool (several) ---> the paths, by Stripes
+//! submit_here -> the ring of the calling thread, if it has one ----^
 //! ```
 
 #![allow(unsafe_code)]
@@ -12,12 +13,13 @@ use super::part::Part;
 use super::queue::Queue;
 use super::refusal::{Notice, Refusal};
 use super::stripes::Stripes;
-use super::{Device, Request, pool, ring};
+use super::{Device, Request, ThreadRing, own, pool, ring};
 use crate::Error;
 use rustix::ioctl::{Opcode, Setter, opcode};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// `BLKDISCARD`, as linux/fs.h has it.
@@ -118,6 +120,14 @@ impl Disk {
         self.engine
     }
 
+    pub(super) fn queue(&self) -> &Queue {
+        &self.queue
+    }
+
+    pub(super) fn media(&self) -> ring::Media<'_> {
+        ring::Media { parts: &self.parts, stripes: &self.stripes }
+    }
+
     /// Has the medium forget the blocks of one part.
     fn discard_run(&self, part: &Part, offset: u64, bytes: u64) -> io::Result<()> {
         // SAFETY: this is the number of an ioctl that takes a pointer to two u64, the offset and the length.
@@ -135,6 +145,19 @@ impl Device for Disk {
     fn submit(&self, request: Request) -> Result<(), Request> {
         request.check(self.capacity());
         self.queue.offer(request)
+    }
+
+    fn own_ring(self: Arc<Self>) -> Option<ThreadRing> {
+        if self.engine == Engine::Ring { ThreadRing::new(self) } else { None }
+    }
+
+    fn submit_here(&self, request: Request) -> Result<(), Request> {
+        if !own::is_there(self) {
+            return self.submit(request);
+        }
+        request.check(self.capacity());
+        self.queue.admit(request)?.into_iter().for_each(own::add);
+        Ok(())
     }
 
     fn wait_for_room(&self) {
@@ -176,7 +199,7 @@ impl Device for Disk {
 
     fn serve(&self) {
         let served = match self.engine {
-            Engine::Ring => ring::serve(&self.queue, &self.parts, &self.stripes).is_ok(),
+            Engine::Ring => ring::serve(&self.queue, self.media()).is_ok(),
             Engine::Pool => false,
         };
         // A ring that could be made when the device was opened, and now cannot, leaves its thread to the pool.

@@ -18,6 +18,7 @@
 //! | `stripes` | several paths as one capacity |
 //! | `transfer`, `queue` | a request in pieces, the bounded queue of them |
 //! | `ring`, `pool` | what serves the queue: io_uring, threads |
+//! | `own` | a ring that a thread has for its own reads |
 //! | `account`, `histogram`, `health` | counters, latencies, whether the device does its work |
 //! | `memory`, `faults` | devices for tests |
 
@@ -29,6 +30,7 @@ mod health;
 mod histogram;
 mod label;
 mod memory;
+mod own;
 mod part;
 mod pool;
 mod queue;
@@ -44,6 +46,7 @@ pub use faults::{Delivery, Faults, Faulty};
 pub use health::Health;
 pub use histogram::Latencies;
 pub use memory::Memory;
+pub use own::ThreadRing;
 pub use part::{LEAST_ALONE, LEAST_PART};
 pub use refusal::{Notice, Refusal};
 pub use stripes::STRIPE;
@@ -51,7 +54,7 @@ pub use stripes::STRIPE;
 use crate::Error;
 use std::fmt;
 use std::io;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 
 /// Blocks of [`BLOCK`] bytes that survive a restart, or are meant to.
 pub trait Device: Send + Sync {
@@ -64,6 +67,17 @@ pub trait Device: Send + Sync {
     ///
     /// Panics when the request is empty, not aligned, or reaches beyond the capacity.
     fn submit(&self, request: Request) -> Result<(), Request>;
+
+    /// Has the calling thread move by itself what it submits with [`Device::submit_here`], for as long as it keeps this. None where
+    /// that does not work, or the thread has one.
+    fn own_ring(self: Arc<Self>) -> Option<ThreadRing> {
+        None
+    }
+
+    /// As [`Device::submit`], by the calling thread's own ring if it has one: so nothing that the thread waits for on the spot.
+    fn submit_here(&self, request: Request) -> Result<(), Request> {
+        self.submit(request)
+    }
 
     /// Waits until a submit may succeed again, or for a short while.
     fn wait_for_room(&self);

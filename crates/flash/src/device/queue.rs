@@ -39,10 +39,14 @@ pub(super) struct Queue {
     account: Account,
 }
 
+#[derive(Default)]
 struct State {
     waiting: VecDeque<Transfer>,
     reads: usize,
     writes: usize,
+    /// Threads that wait on `work` and on `room`: to wake nobody costs as much as to wake one.
+    idle: usize,
+    blocked: usize,
     is_asleep: bool,
     is_stopped: bool,
 }
@@ -50,8 +54,7 @@ struct State {
 impl Queue {
     /// For `depth` transfers, two at least.
     pub fn new(depth: usize) -> io::Result<Self> {
-        let state =
-            State { waiting: VecDeque::with_capacity(depth), reads: 0, writes: 0, is_asleep: false, is_stopped: false };
+        let state = State { waiting: VecDeque::with_capacity(depth), ..State::default() };
         Ok(Self {
             depth,
             write_depth: depth / 2,
@@ -72,11 +75,32 @@ impl Queue {
     }
 
     pub fn offer(&self, request: Request) -> Result<(), Request> {
+        let Some((mut state, transfer)) = self.begin(request)? else { return Ok(()) };
+        state.waiting.push_back(transfer);
+        let is_asleep = std::mem::take(&mut state.is_asleep);
+        let is_awaited = state.idle > 0;
+        drop(state);
+        if is_awaited {
+            self.work.notify_one();
+        }
+        if is_asleep {
+            self.rouse();
+        }
+        Ok(())
+    }
+
+    /// As `offer`, for who serves the request by itself and calls `finish` then. None when the queue has stopped: the request has
+    /// failed.
+    pub fn admit(&self, request: Request) -> Result<Option<Transfer>, Request> {
+        Ok(self.begin(request)?.map(|(_, transfer)| transfer))
+    }
+
+    fn begin(&self, request: Request) -> Result<Option<(MutexGuard<'_, State>, Transfer)>, Request> {
         let mut state = self.state();
         if state.is_stopped {
             drop(state);
             request.finish(Err(stopped()));
-            return Ok(());
+            return Ok(None);
         }
         if !self.has_room(&state, request.direction) {
             drop(state);
@@ -86,25 +110,25 @@ impl Queue {
         let now = Instant::now();
         *state.count(request.direction) += 1;
         self.account.begin(now);
-        state.waiting.push_back(Transfer::new(request, now));
-        let is_asleep = std::mem::take(&mut state.is_asleep);
-        drop(state);
-        self.work.notify_one();
-        if is_asleep {
-            self.rouse();
-        }
-        Ok(())
+        Ok(Some((state, Transfer::new(request, now))))
     }
 
     pub fn wait_for_room(&self) {
         let is_full = |state: &mut State| !state.is_stopped && !self.has_room(state, Direction::Write);
-        drop(self.room.wait_timeout_while(self.state(), PATIENCE, is_full).unwrap());
+        let mut state = self.state();
+        state.blocked += 1;
+        let (mut state, _) = self.room.wait_timeout_while(state, PATIENCE, is_full).unwrap();
+        state.blocked -= 1;
     }
 
     /// Waits for a transfer. None when the queue has stopped and nothing waits.
     pub fn take(&self) -> Option<Transfer> {
         let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_stopped;
-        self.work.wait_while(self.state(), is_idle).unwrap().waiting.pop_front()
+        let mut state = self.state();
+        state.idle += 1;
+        let mut state = self.work.wait_while(state, is_idle).unwrap();
+        state.idle -= 1;
+        state.waiting.pop_front()
     }
 
     /// Takes all that waits, and announces sleep. True when the queue has stopped.
@@ -129,8 +153,13 @@ impl Queue {
     pub fn finish(&self, transfer: Transfer, result: io::Result<()>) {
         let direction = transfer.request.direction;
         self.account.end(direction, transfer.request.buffer.len(), &result, transfer.began, Instant::now());
-        *self.state().count(direction) -= 1;
-        self.room.notify_one();
+        let mut state = self.state();
+        *state.count(direction) -= 1;
+        let is_awaited = state.blocked > 0;
+        drop(state);
+        if is_awaited {
+            self.room.notify_one();
+        }
         transfer.request.finish(result);
     }
 

@@ -1,13 +1,12 @@
-//! Serving with io_uring: one thread moves all transfers.
+//! Moving transfers with io_uring: a ring, the slots of what is in it, and the thread that serves a device with one.
 //!
 //! ```text
 //! take all that waits -> a slot each -> an entry each in the submission queue
 //!      ^                                          |
 //!      +--- completions: the next piece, or over <+  enter: submit, sleep until something is completed
 //! ```
-//! Only the serving thread touches the ring. Workers that submitted by themselves would be interrupted by the kernel for each
-//! completion, and their requests would end with them. An offer reaches a sleeping ring through the queue's eventfd, which
-//! the ring polls.
+//! Only one thread touches a ring: the serving one, or, of [`super::own`], its owner. An offer reaches the sleeping ring of the
+//! serving thread through the queue's eventfd, which that ring polls.
 //!
 //! The kernel reads and writes a buffer from the moment its entry is in the submission queue until its completion was seen.
 //! Slots never move, nobody touches a transfer in its slot meanwhile, and a slot that is never completed is never freed. A
@@ -15,16 +14,16 @@
 
 #![allow(unsafe_code)]
 
-use super::Direction;
 use super::part::Part;
 use super::queue::Queue;
 use super::stripes::Stripes;
 use super::transfer::Transfer;
+use super::{Buffer, Direction};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::PollFlags;
 use std::io::{self, ErrorKind};
 use std::mem;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::thread;
 use std::time::Duration;
 
@@ -43,69 +42,91 @@ pub(super) fn probe(depth: usize) -> io::Result<()> {
 }
 
 fn make(depth: usize) -> io::Result<IoUring> {
-    // The poll has an entry, too. The completion queue has twice as many, so it never overflows.
-    let entries = (depth as u32 + 1).next_power_of_two();
-    IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(entries).or_else(|error| match error.kind() {
+    make_quiet(depth).or_else(|error| match error.kind() {
         // Kernels before 6.1 do not know these.
-        ErrorKind::InvalidInput => IoUring::new(entries),
+        ErrorKind::InvalidInput => IoUring::new(entries(depth)),
         _ => Err(error),
     })
 }
 
-/// Returns when the queue has stopped and nothing is under way. An error when there is no ring: nothing was done then.
-pub(super) fn serve(queue: &Queue, parts: &[Part], stripes: &Stripes) -> io::Result<()> {
-    let ring = make(queue.depth())?;
-    let slots = Slots((0..queue.depth()).map(|_| None).collect());
-    let free = (0..queue.depth()).collect();
-    Server { ring, slots, free, queue, parts, stripes, completed: Vec::new(), is_polling: false }.serve();
-    Ok(())
+/// A ring whose thread is never interrupted: what is completed waits until it enters the kernel.
+fn make_quiet(depth: usize) -> io::Result<IoUring> {
+    IoUring::builder().setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().build(entries(depth))
 }
 
-struct Server<'a> {
+/// The poll has an entry, too. The completion queue has twice as many, so it never overflows.
+fn entries(depth: usize) -> u32 {
+    (depth as u32 + 1).next_power_of_two()
+}
+
+/// What transfers are moved to and from.
+#[derive(Clone, Copy)]
+pub(super) struct Media<'a> {
+    pub parts: &'a [Part],
+    pub stripes: &'a Stripes,
+}
+
+/// A ring, and the transfers in it.
+pub(super) struct Ring {
     // Before the slots: dropped first.
     ring: IoUring,
     slots: Slots,
     free: Vec<usize>,
-    queue: &'a Queue,
-    parts: &'a [Part],
-    stripes: &'a Stripes,
     completed: Vec<(u64, i32)>,
-    is_polling: bool,
 }
 
 struct Slots(Box<[Option<Transfer>]>);
 
 impl Drop for Slots {
-    /// After a panic the kernel may still use the buffers.
+    /// The kernel may still use the buffers.
     fn drop(&mut self) {
         self.0.iter_mut().for_each(|slot| mem::forget(slot.take()));
     }
 }
 
-impl Server<'_> {
-    fn serve(&mut self) {
-        let mut taken = Vec::new();
-        loop {
-            let has_stopped = self.queue.take_all(&mut taken);
-            for transfer in taken.drain(..) {
-                let slot = self.free.pop().expect("the queue lets no more pass than there are slots");
-                self.slots.0[slot] = Some(transfer);
-                self.push(slot);
-            }
-            if has_stopped && self.free.len() == self.slots.0.len() {
-                return;
-            }
-            self.poll();
-            self.enter();
-            self.reap();
-        }
+impl Ring {
+    fn new(depth: usize, ring: IoUring) -> Self {
+        let slots = Slots((0..depth).map(|_| None).collect());
+        Self { ring, slots, free: (0..depth).collect(), completed: Vec::new() }
+    }
+
+    /// One that writes to an eventfd when it has something to do, and never interrupts its thread. An error where the kernel
+    /// has no such thing.
+    pub fn with_event(depth: usize, event: BorrowedFd<'_>) -> io::Result<Self> {
+        let ring = make_quiet(depth)?;
+        ring.submitter().register_eventfd(event.as_raw_fd())?;
+        Ok(Self::new(depth, ring))
+    }
+
+    /// Whether nothing is under way.
+    pub fn is_empty(&self) -> bool {
+        self.free.len() == self.slots.0.len()
+    }
+
+    /// Whether there are entries that the kernel does not know yet.
+    pub fn has_news(&mut self) -> bool {
+        !self.ring.submission().is_empty()
+    }
+
+    /// Whether something would come of an enter. Only of a ring with an event.
+    pub fn is_due(&mut self) -> bool {
+        let submission = self.ring.submission();
+        !submission.is_empty() || submission.taskrun()
+    }
+
+    /// Takes a transfer; the kernel learns of it when the ring is entered. There is a slot as long as no more are under way than the
+    /// ring is deep.
+    pub fn add(&mut self, transfer: Transfer, media: Media<'_>) {
+        let slot = self.free.pop().expect("the queue lets no more pass than there are slots");
+        self.slots.0[slot] = Some(transfer);
+        self.push(slot, media);
     }
 
     /// Puts the next piece of a transfer into the submission queue.
-    fn push(&mut self, slot: usize) {
+    fn push(&mut self, slot: usize, media: Media<'_>) {
         let transfer = self.slots.0[slot].as_mut().expect("the slot is taken");
-        let piece = transfer.piece(self.stripes);
-        let file = types::Fd(self.parts[piece.part].file.as_raw_fd());
+        let piece = transfer.piece(media.stripes);
+        let file = types::Fd(media.parts[piece.part].file.as_raw_fd());
         let length = piece.range.len() as u32;
         let buffer = &mut transfer.request.buffer;
         let entry = match transfer.request.direction {
@@ -119,26 +140,16 @@ impl Server<'_> {
         self.push_entry(&entry.user_data(slot as u64));
     }
 
-    /// Has an offer complete something.
-    fn poll(&mut self) {
-        if !self.is_polling {
-            let events = u32::from(PollFlags::IN.bits());
-            let entry = opcode::PollAdd::new(types::Fd(self.queue.wake().as_raw_fd()), events).build();
-            self.push_entry(&entry.user_data(WAKE));
-            self.is_polling = true;
-        }
-    }
-
     fn push_entry(&mut self, entry: &squeue::Entry) {
         // SAFETY: A poll has no buffer. That of a transfer lies in a slot that stays as it is, and keeps its memory, until
-        // `reap` has seen the completion, or for ever; the files are open for as long as the device that serves.
+        // `reap` has seen the completion, or for ever; the files are open for as long as the device that the ring is of.
         let pushed = unsafe { self.ring.submission().push(entry) };
         pushed.expect("there is an entry for each slot and for the poll");
     }
 
-    /// Submits, and sleeps until something is completed.
-    fn enter(&mut self) {
-        match self.ring.submit_and_wait(1) {
+    /// Submits, and sleeps until so many are completed; with 0 not at all.
+    pub fn enter(&mut self, completed: usize) {
+        match self.ring.submit_and_wait(completed) {
             Ok(_) => {}
             // Entries that were not taken are submitted the next time.
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -146,30 +157,74 @@ impl Server<'_> {
         }
     }
 
-    fn reap(&mut self) {
+    /// Goes on with what the kernel has completed, and hands over what is over. Whether the poll was among it.
+    pub fn reap(&mut self, media: Media<'_>, over: &mut Vec<Over>) -> bool {
+        let mut was_woken = false;
         let mut completed = mem::take(&mut self.completed);
         completed.extend(self.ring.completion().map(|entry| (entry.user_data(), entry.result())));
         for (mark, result) in completed.drain(..) {
-            if mark == WAKE {
-                self.queue.awake();
-                self.is_polling = false;
-            } else {
-                self.complete(mark as usize, result);
+            match mark {
+                WAKE => was_woken = true,
+                slot => over.extend(self.complete(slot as usize, result, media)),
             }
         }
         self.completed = completed;
+        was_woken
     }
 
-    fn complete(&mut self, slot: usize, result: i32) {
+    fn complete(&mut self, slot: usize, result: i32, media: Media<'_>) -> Option<Over> {
         let moved = if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result as usize) };
         let transfer = self.slots.0[slot].as_mut().expect("only taken slots have entries");
         match transfer.advance(moved) {
-            None => self.push(slot),
+            None => {
+                self.push(slot, media);
+                None
+            }
             Some(result) => {
                 let transfer = self.slots.0[slot].take().expect("it was there");
                 self.free.push(slot);
-                self.queue.finish(transfer, result);
+                Some((transfer, result))
             }
         }
+    }
+
+    /// Gives up what is under way: the kernel may use the buffers for ever, the transfers are without.
+    pub fn abandon(&mut self) -> Vec<Transfer> {
+        let taken = self.slots.0.iter_mut().filter_map(Option::take);
+        let without = |mut transfer: Transfer| {
+            mem::forget(mem::replace(&mut transfer.request.buffer, Buffer::zeroed(0)));
+            transfer
+        };
+        taken.map(without).collect()
+    }
+}
+
+/// A transfer that is over, and how.
+pub(super) type Over = (Transfer, io::Result<()>);
+
+/// Returns when the queue has stopped and nothing is under way. An error when there is no ring: nothing was done then.
+pub(super) fn serve(queue: &Queue, media: Media<'_>) -> io::Result<()> {
+    let mut ring = Ring::new(queue.depth(), make(queue.depth())?);
+    let (mut taken, mut over) = (Vec::new(), Vec::new());
+    let mut is_polling = false;
+    loop {
+        let has_stopped = queue.take_all(&mut taken);
+        taken.drain(..).for_each(|transfer| ring.add(transfer, media));
+        if has_stopped && ring.is_empty() {
+            return Ok(());
+        }
+        if !is_polling {
+            // Has an offer complete something.
+            let events = u32::from(PollFlags::IN.bits());
+            let entry = opcode::PollAdd::new(types::Fd(queue.wake().as_raw_fd()), events).build();
+            ring.push_entry(&entry.user_data(WAKE));
+            is_polling = true;
+        }
+        ring.enter(1);
+        if ring.reap(media, &mut over) {
+            queue.awake();
+            is_polling = false;
+        }
+        over.drain(..).for_each(|(transfer, result)| queue.finish(transfer, result));
     }
 }

@@ -174,7 +174,7 @@ impl LargeLog {
         });
         self.reading_bytes.fetch_add(bytes, Relaxed);
         let request = Request { direction: Direction::Read, offset, buffer: Buffer::zeroed(bytes), done: arrived };
-        if self.device.submit(request).is_ok() {
+        if self.device.submit_here(request).is_ok() {
             return Progress::Submitted;
         }
         self.reading_bytes.fetch_sub(bytes, Relaxed);

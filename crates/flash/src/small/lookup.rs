@@ -85,7 +85,7 @@ pub(super) fn begin(shared: &Arc<Shared>, key: Key<'_>, now: u32, done: Done) ->
         Step::Answer(None) => Lookup::Absent,
         Step::Read(source) => {
             let shared = Arc::clone(&seek.shared);
-            match shared.device.submit(seek.request(source, done)) {
+            match shared.device.submit_here(seek.request(source, done)) {
                 Ok(()) => Lookup::Reading,
                 Err(_) => {
                     Counters::one(&shared.counters.lookups_refused);
@@ -126,7 +126,7 @@ impl Seek {
             }
             Step::Read(source) => {
                 let shared = Arc::clone(&self.shared);
-                if let Err(request) = shared.device.submit(self.request(source, done)) {
+                if let Err(request) = shared.device.submit_here(self.request(source, done)) {
                     request.finish(Err(io::ErrorKind::WouldBlock.into()));
                 }
             }

@@ -36,7 +36,7 @@ pub use start::Opening;
 pub use stats::{Drops, TierStats, Written};
 
 use crate::admission::Admission;
-use crate::device::{Device, Direction, Disk, Health, Outcome, Request};
+use crate::device::{Device, Direction, Disk, Health, Outcome, Request, ThreadRing};
 use crate::large::LargeLog;
 use crate::removals::{RemovalLog, Store};
 use crate::small::PAGE;
@@ -142,6 +142,12 @@ impl Tier {
         let buffer = superblock.encode();
         let request = Request { direction: Direction::Write, offset: 0, buffer, done: Box::new(written) };
         self.device.submit(request).is_ok()
+    }
+
+    /// Has the calling thread move by itself what its lookups read, for as long as it keeps this. None where that does not work, or
+    /// the thread has such a ring.
+    pub fn own_ring(&self) -> Option<ThreadRing> {
+        Arc::clone(&self.device).own_ring()
     }
 
     /// How many threads are to call [`Tier::serve_io`].

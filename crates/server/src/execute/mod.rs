@@ -84,6 +84,10 @@ impl Executor {
         self.swap_pending(fetched);
     }
 
+    pub fn has_flash(&self) -> bool {
+        self.has_flash
+    }
+
     pub fn counters(&self) -> &Counters {
         &self.shared.counters[self.worker]
     }

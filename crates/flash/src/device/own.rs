@@ -1,0 +1,134 @@
+//! A ring of a thread's own, for a thread that reads a lot and never waits for a device.
+//!
+//! ```text
+//! submit_here -> the thread's ring ...... turn: one entry into the kernel for all      the thread does something else
+//!                                            |
+//!                completion <- turn <- the eventfd is readable
+//! ```
+//! A read then wakes one thread, once; by way of the serving thread it wakes two, that one twice. The reads count in the
+//! device's queue like all others, so the same bound holds for all together.
+//!
+//! The ring belongs to its thread as a thread-local, so that reads find it wherever they are submitted. Completions run in `turn`
+//! with the ring free to take more.
+
+use super::disk::Disk;
+use super::ring::Ring;
+use super::stopped;
+use super::transfer::Transfer;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use std::cell::RefCell;
+use std::marker::PhantomData;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How long the end of a ring waits for what is under way, and how often it looks.
+const END_MOST: Duration = Duration::from_secs(1);
+const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+thread_local! {
+    static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+}
+
+struct Own {
+    // Before the disk, whose files it uses.
+    ring: Ring,
+    disk: Arc<Disk>,
+}
+
+/// What a thread has for reads of a device that it moves itself. Dropping it ends what is under way; what takes too long fails.
+pub struct ThreadRing {
+    event: OwnedFd,
+    /// It stays on its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl ThreadRing {
+    /// For the calling thread. None if it has one, or the kernel has none that leaves its thread alone (before 6.1).
+    pub(super) fn new(disk: Arc<Disk>) -> Option<Self> {
+        let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
+        OWN.with_borrow_mut(|own| {
+            if own.is_some() {
+                return None;
+            }
+            let ring = Ring::with_event(disk.queue().depth(), event.as_fd()).ok()?;
+            *own = Some(Own { ring, disk });
+            Some(Self { event, _thread: PhantomData })
+        })
+    }
+
+    /// Whether the thread has submitted something that the kernel does not know yet.
+    pub fn has_news(&self) -> bool {
+        OWN.with_borrow_mut(|own| own.as_mut().is_some_and(|own| own.ring.has_news()))
+    }
+
+    /// Submits what is new, and calls the completions of what is over. Does not wait. To be called when [`ThreadRing::has_news`]
+    /// before the thread sleeps, and after its file descriptor was written to.
+    pub fn turn(&self) {
+        let mut over = Vec::new();
+        loop {
+            let turned = OWN.with_borrow_mut(|own| {
+                let own = own.as_mut().expect("it lasts as long as this");
+                if own.ring.is_due() {
+                    own.ring.enter(0);
+                }
+                own.ring.reap(own.disk.media(), &mut over);
+                (Arc::clone(&own.disk), own.ring.has_news())
+            });
+            let (disk, mut has_news) = turned;
+            for (transfer, result) in over.drain(..) {
+                disk.queue().finish(transfer, result);
+                has_news |= self.has_news();
+            }
+            if !has_news {
+                return;
+            }
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        OWN.with_borrow(|own| own.as_ref().is_none_or(|own| own.ring.is_empty()))
+    }
+}
+
+impl AsFd for ThreadRing {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+impl AsRawFd for ThreadRing {
+    /// An eventfd that is written to when [`ThreadRing::turn`] has something to do. It need not be read by who is told of each write.
+    fn as_raw_fd(&self) -> RawFd {
+        self.event.as_raw_fd()
+    }
+}
+
+impl Drop for ThreadRing {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + END_MOST;
+        self.turn();
+        while !self.is_empty() && Instant::now() < deadline {
+            // A wait that fails is a short one.
+            let _ = rustix::event::poll(&mut [PollFd::new(&self.event, PollFlags::IN)], Some(&END_STEP));
+            self.turn();
+        }
+        let Some(mut own) = OWN.with_borrow_mut(Option::take) else { return };
+        for transfer in own.ring.abandon() {
+            own.disk.queue().finish(transfer, Err(stopped()));
+        }
+    }
+}
+
+/// Whether the calling thread has a ring for this disk.
+pub(super) fn is_there(disk: &Disk) -> bool {
+    OWN.with_borrow(|own| own.as_ref().is_some_and(|own| std::ptr::eq(&*own.disk, disk)))
+}
+
+/// Has the calling thread's ring, which there is, take a transfer.
+pub(super) fn add(transfer: Transfer) {
+    OWN.with_borrow_mut(|own| {
+        let own = own.as_mut().expect("there is one");
+        own.ring.add(transfer, own.disk.media());
+    });
+}
