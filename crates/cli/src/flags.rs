@@ -300,6 +300,7 @@ mod tests {
                 "flash-endurance" => "63tbw",
                 "flash-reinsertion" => "hits:1",
                 "flash-reclaim" => "fifo",
+                "flash-promotion" => "never",
                 _ => "63",
             };
             let mut settings = Settings::default();

@@ -107,7 +107,7 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
 fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
     let add = |builder: CacheBuilder, (path, bytes): &(PathBuf, u64)| builder.flash(path, ByteSize::bytes(*bytes));
     let builder = settings.flash.paths.iter().fold(builder, add);
-    builder.flash_options(settings.flash.options())
+    builder.flash_options(settings.flash.options()).flash_promotion(settings.flash.promotion())
 }
 
 fn not_made(error: ebbtide::Error) -> Error {

@@ -5,6 +5,7 @@ use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
 use crate::hybrid::{Flash, Hybrid};
+use crate::promotion::{FlashPromotion, Promotions};
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
@@ -31,6 +32,7 @@ pub struct CacheBuilder {
     flash: Vec<(PathBuf, u64)>,
     flash_device: Option<Arc<dyn Device>>,
     flash_options: FlashOptions,
+    flash_promotion: FlashPromotion,
 }
 
 impl CacheBuilder {
@@ -108,6 +110,12 @@ impl CacheBuilder {
         self
     }
 
+    /// Which hits on flash come back to memory. Default `Always`.
+    pub fn flash_promotion(mut self, promotion: FlashPromotion) -> Self {
+        self.flash_promotion = promotion;
+        self
+    }
+
     /// Builds the cache, with what flash holds, and with the system's clock starts its background thread.
     ///
     /// # Errors
@@ -128,7 +136,8 @@ impl CacheBuilder {
         let time = Time::new(clock);
         let flash = match flash {
             Some(opening) => {
-                let started = Hybrid::start(opening, flash_memory_bytes, clock, time.now_ms());
+                let promotions = Promotions::new(self.flash_promotion, flash_memory_bytes);
+                let started = Hybrid::start(opening, flash_memory_bytes, promotions, clock, time.now_ms());
                 let (hybrid, io) = started.map_err(|error| self.flash_error(&error))?;
                 store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
                 let threads = hybrid.start_upkeep(io).map_err(not_started)?;
@@ -156,11 +165,11 @@ impl CacheBuilder {
         loop {
             let options = self.flash_options_within(memory_bytes);
             let checked = match &self.flash_device {
-                Some(_) => self.open_within(options.memory_bytes).map(drop),
+                Some(_) => self.open_within(memory_bytes).map(drop),
                 None => Tier::check(&self.flash, &options),
             };
             match (checked, shares.next()) {
-                (Ok(()), _) => return Ok(ByteSize::bytes(options.memory_bytes)),
+                (Ok(()), _) => return Ok(ByteSize::bytes(self.flash_memory_within(memory_bytes))),
                 (Err(ebbtide_flash::Error::Options(_)), Some(more)) => memory_bytes = more,
                 (Err(error), _) => return Err(self.flash_error(&error)),
             }
@@ -185,8 +194,14 @@ impl CacheBuilder {
     }
 
     fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
-        let memory_bytes = memory_bytes.min(self.flash_options.memory_bytes);
+        let memory_bytes = self.flash_memory_within(memory_bytes);
+        let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes);
         FlashOptions { memory_bytes, ..self.flash_options.clone() }
+    }
+
+    /// What of so much memory flash takes.
+    fn flash_memory_within(&self, memory_bytes: u64) -> u64 {
+        memory_bytes.min(self.flash_options.memory_bytes)
     }
 
     fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {

@@ -86,10 +86,7 @@ impl Cache {
     /// Looks a key up.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
-        let shared = &*self.shared;
-        let now_ms = shared.time.coarse_ms();
-        let item = shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms);
-        match (self.lookup(item), &shared.hybrid) {
+        match (self.get_in_memory(key), &self.shared.hybrid) {
             (Lookup::Miss, Some(hybrid)) if self.waits => self.get_below(hybrid, key),
             (hit @ Lookup::Hit(_), Some(hybrid)) => {
                 hybrid.note_hit(key);
@@ -100,10 +97,17 @@ impl Cache {
     }
 
     #[inline(always)]
+    pub(crate) fn get_in_memory(&self, key: &[u8]) -> Lookup<'_> {
+        let shared = &*self.shared;
+        let now_ms = shared.time.coarse_ms();
+        self.lookup(shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms))
+    }
+
+    #[inline(always)]
     pub(crate) fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>) -> Lookup<'a> {
         match item {
             Some(item) if !self.shared.time.has_expired(item.expiry_seconds()) => {
-                Lookup::Hit(Item { item, store: &self.shared.store })
+                Lookup::Hit(Item::in_memory(item, &self.shared.store))
             }
             Some(_) => self.expired(),
             None => Lookup::Miss,

@@ -59,20 +59,30 @@ pub enum Fetch {
     Refused,
 }
 
-/// What a fetch found: to be brought into memory by [`Cache::promote`].
+/// What a fetch found, for [`Cache::raise`].
 #[derive(Clone)]
 pub struct Fetched(Option<Arc<Held>>);
+
+/// A value that was found, with its key.
+pub(crate) struct Value {
+    pub key: Box<[u8]>,
+    pub found: Found,
+}
 
 impl Fetched {
     /// Whether flash had the key.
     pub fn is_hit(&self) -> bool {
         self.0.is_some()
     }
+
+    pub(crate) fn value(&self) -> Option<&Arc<Value>> {
+        self.0.as_ref().map(|held| &held.value)
+    }
 }
 
 /// A value, and the room that it takes.
 struct Held {
-    found: Found,
+    value: Arc<Value>,
     _room: Room,
 }
 
@@ -110,6 +120,11 @@ impl Fetches {
     /// For flash that has so much of the memory.
     pub fn new(memory_bytes: u64) -> Self {
         Self { bytes_most: memory_bytes / BYTES_SHARE, state: Mutex::default() }
+    }
+
+    /// What values may take that have landed, or are about to.
+    pub fn bytes_most(&self) -> u64 {
+        self.bytes_most
     }
 
     /// Asserts that no read is under way and nothing is held, after what nobody waits for has ended.
@@ -187,7 +202,7 @@ impl Hybrid {
 
     /// Fetches the first of these keys, and of the others what there is room for, and calls `each` with the number of every one that
     /// was found. Waits for the device, until it is judged to have failed. Not for threads that serve it.
-    pub(crate) fn fetch_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Found)) {
+    pub(crate) fn fetch_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Arc<Value>)) {
         let (sender, receiver) = mpsc::channel();
         for (number, key) in keys.iter().enumerate() {
             let when_busy = if number == 0 { WhenBusy::Queue } else { WhenBusy::Refuse };
@@ -203,7 +218,7 @@ impl Hybrid {
         let mut seconds = (1..).map(|waited| now.saturating_add(waited));
         loop {
             match receiver.recv_timeout(LOOK_AGAIN) {
-                Ok((number, Fetched(held))) => held.iter().for_each(|held| each(number, &held.found)),
+                Ok((number, fetched)) => fetched.value().into_iter().for_each(|value| each(number, value)),
                 Err(RecvTimeoutError::Disconnected) => return,
                 // Whoever judges the device otherwise may wait for it as well.
                 Err(RecvTimeoutError::Timeout) => {
@@ -240,7 +255,8 @@ impl Hybrid {
             // Nobody waits any more if the fetch was given up.
             state.asked.remove(key)
         };
-        let fetched = Fetched(found.map(|found| Arc::new(Held { found, _room: room })));
+        let value = found.map(|found| Arc::new(Value { key: key.into(), found }));
+        let fetched = Fetched(value.map(|value| Arc::new(Held { value, _room: room })));
         for landing in asked.into_iter().flat_map(|asked| asked.landings) {
             landing(fetched.clone());
         }
@@ -310,11 +326,11 @@ impl Cache {
         self.shared.hybrid.as_ref()?.tier.own_ring()
     }
 
-    /// Brings what a fetch of this key has found into memory, unless the key has changed since. False if it found nothing, and
+    /// Brings what a fetch has found into memory, unless its key has changed since. False if it found nothing, and
     /// if memory has no room for it: then whoever asked has missed. Otherwise it is worth to look again.
-    pub fn promote(&self, key: &[u8], fetched: &Fetched) -> bool {
-        let (Some(hybrid), Some(held)) = (&self.shared.hybrid, &fetched.0) else { return false };
-        self.shared.promote_counted(hybrid, key, &held.found)
+    pub fn promote(&self, fetched: &Fetched) -> bool {
+        let (Some(hybrid), Some(value)) = (&self.shared.hybrid, fetched.value()) else { return false };
+        self.shared.promote_counted(hybrid, value)
     }
 }
 

@@ -2,29 +2,26 @@
 //!
 //! ```text
 //! get     store ---miss---> tier (RAM index, then the device) ---found---> promoted into the store ---> the store's item
+//!                                                                    +---> answered as it was found
 //! set     store, and under the key's lock the copy on flash is forgotten
 //! evict   store --- under the key's lock ---> tier, unless flash holds it unchanged
 //! ```
 //! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
-//! waits for the device, on the thread of its caller. Operations that depend on a present value bring it up first.
+//! waits for the device, on the thread of its caller (`raise.rs`). Operations that depend on a present value bring it up first.
 
 use crate::background::{Bell, TICK};
-use crate::cache::{Cache, Shared};
-use crate::error::Error;
+use crate::cache::Cache;
 use crate::fetch::Fetches;
 use crate::flash_threads::IoThreads;
-use crate::item::Lookup;
+use crate::promotion::{FlashPromotion, Promotions};
 use crate::time::Clock;
-use ebbtide_flash::{Found, Key, Object, Opening, Tier, TierStats, Token};
-use ebbtide_store::{Below, Item, Mode, Stored, Ttl, Write};
-use std::ops::ControlFlow;
+use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
+use ebbtide_store::{Below, Item};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How often a get looks again for what it has promoted, when others evict or change it meanwhile.
-const LOOKS: u32 = 4;
 /// The tier's upkeep is due after so many demotions, or such a part of its memory: its buffers are small.
 const UPKEEP_EVERY: u64 = 32;
 const UPKEEP_SHARE: u64 = 64;
@@ -44,10 +41,14 @@ const KEY_BYTES_MOST: usize = 250;
 pub struct FlashStats {
     /// Objects that came back to DRAM.
     pub promoted: u64,
+    /// Objects that were answered from flash and stayed there alone.
+    pub served: u64,
     /// Objects that were found on flash and could not come back, for want of memory: misses.
     pub promotions_refused: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
+    /// What is chosen between the two.
+    pub promotion: FlashPromotion,
     /// In what lesser ways the device works than it could, for the operator: without direct I/O, say.
     pub notices: Vec<String>,
     pub tier: TierStats,
@@ -56,13 +57,14 @@ pub struct FlashStats {
 pub(crate) struct Hybrid {
     pub(crate) tier: Arc<Tier>,
     pub(crate) fetches: Fetches,
+    pub(crate) promotions: Promotions,
     notices: Vec<String>,
     /// Whether the tier is to know of gets that memory answers.
     wants_hits: bool,
     /// What of the cache's memory is for the tier.
     memory_bytes: u64,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
-    epoch_seconds: u64,
+    pub(crate) epoch_seconds: u64,
     clock: Clock,
     /// The store's time, as the background thread of the cache saw it last.
     now_ms: AtomicU64,
@@ -74,9 +76,12 @@ pub(crate) struct Hybrid {
     maintaining: Mutex<()>,
     /// Since the last upkeep that they asked for; objects, each with so much more as it has of the bytes.
     demoted: AtomicU64,
-    promoted: AtomicU64,
-    promotions_refused: AtomicU64,
+    pub(crate) promoted: AtomicU64,
+    pub(crate) promotions_refused: AtomicU64,
+    pub(crate) served: AtomicU64,
     unchanged: AtomicU64,
+    /// Of values that handles hold. They may outlive the cache, and must not keep its device.
+    pub(crate) lent_bytes: Arc<AtomicU64>,
 }
 
 /// The threads of flash: those that move transfers on and, with the system's clock, that of the upkeep. Dropping it leaves on flash what
@@ -92,19 +97,21 @@ impl Hybrid {
     pub fn start(
         opening: Opening,
         memory_bytes: u64,
+        promotions: Promotions,
         clock: Clock,
         store_now_ms: u64,
     ) -> Result<(Arc<Self>, IoThreads), ebbtide_flash::Error> {
         let io = IoThreads::start(opening.device())?;
         let now = epoch_seconds(clock, store_now_ms) + store_now_ms / 1000;
         let started = opening.start(u32::try_from(now).unwrap_or(u32::MAX))?;
-        Ok((Self::new(started, memory_bytes, clock, store_now_ms), io))
+        Ok((Self::new(started, memory_bytes, promotions, clock, store_now_ms), io))
     }
 
     /// Over a tier, with what its operator should know of it.
     pub fn new(
         (tier, notices): (Arc<Tier>, Vec<String>),
         memory_bytes: u64,
+        promotions: Promotions,
         clock: Clock,
         store_now_ms: u64,
     ) -> Arc<Self> {
@@ -112,6 +119,7 @@ impl Hybrid {
             wants_hits: tier.wants_requests(),
             tier,
             fetches: Fetches::new(memory_bytes),
+            promotions,
             notices,
             memory_bytes,
             epoch_seconds: epoch_seconds(clock, store_now_ms),
@@ -124,7 +132,9 @@ impl Hybrid {
             demoted: AtomicU64::new(0),
             promoted: AtomicU64::new(0),
             promotions_refused: AtomicU64::new(0),
+            served: AtomicU64::new(0),
             unchanged: AtomicU64::new(0),
+            lent_bytes: Arc::default(),
         })
     }
 
@@ -200,7 +210,7 @@ impl Hybrid {
 
     /// What of the cache's memory is for the tier: its limit, and what is in use.
     pub fn memory(&self) -> (u64, u64) {
-        (self.memory_bytes, self.tier.memory_bytes())
+        (self.memory_bytes, self.tier.memory_bytes() + self.promotions.memory_bytes())
     }
 
     /// Whether flash may have a key that was requested and that memory has not.
@@ -219,12 +229,16 @@ impl Hybrid {
 
     fn stats(&self) -> FlashStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut tier = self.tier.stats();
+        tier.memory_bytes += self.promotions.memory_bytes();
         FlashStats {
             promoted: read(&self.promoted),
+            served: read(&self.served),
             promotions_refused: read(&self.promotions_refused),
             unchanged: read(&self.unchanged),
+            promotion: self.promotions.policy(),
             notices: self.notices.clone(),
-            tier: self.tier.stats(),
+            tier,
         }
     }
 
@@ -310,51 +324,6 @@ impl Below for Flash {
     }
 }
 
-impl Shared {
-    /// Brings entries up from flash that the store does not have, at least the first; waits for the device. Whether it is worth to
-    /// look for that one in the store again.
-    pub(crate) fn bring_up(&self, hybrid: &Arc<Hybrid>, keys: &[&[u8]]) -> bool {
-        let mut found_first = false;
-        hybrid.fetch_and_wait(keys, hybrid.seconds(self.time.now_ms()), |number, found| {
-            let is_there = self.promote_counted(hybrid, keys[number], found);
-            found_first |= is_there && number == 0;
-        });
-        found_first
-    }
-
-    /// Whether it is worth to look for the key in the store again.
-    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, key: &[u8], found: &Found) -> bool {
-        let is_there = self.promote(hybrid, key, found).is_ok();
-        let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
-        counter.fetch_add(1, Ordering::Relaxed);
-        is_there
-    }
-
-    fn promote(&self, hybrid: &Hybrid, key: &[u8], found: &Found) -> Result<Stored, Error> {
-        let participant = self.participant();
-        let expiry = u64::from(found.expiry);
-        let until = (expiry != 0).then(|| expiry.saturating_sub(hybrid.epoch_seconds));
-        let mode = Mode::Promote { copy: found.token.0, until };
-        let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
-        let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
-        let written = self.with_room(&participant, |now_ms| self.store.write(&participant, &write, now_ms));
-        written.map(|written| written.stored)
-    }
-
-    /// Before an operation of a cache that waits for flash, and that depends on a present value: brings it up if it may be on flash
-    /// and nowhere else.
-    #[inline]
-    pub(crate) fn bring_up_if_below(&self, waits: bool, key: &[u8]) {
-        if let Some(hybrid) = &self.hybrid
-            && waits
-            && hybrid.tier.could_exist(Key::new(key).hash)
-            && self.store.peek(&self.participant(), key, self.store.hash(key), self.time.now_ms()).is_none()
-        {
-            self.bring_up(hybrid, &[key]);
-        }
-    }
-}
-
 impl Cache {
     pub fn has_flash(&self) -> bool {
         self.shared.hybrid.is_some()
@@ -371,114 +340,5 @@ impl Cache {
     /// What the flash of this cache did; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashStats> {
         self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats())
-    }
-
-    /// A get that has missed in the store.
-    #[cold]
-    pub(crate) fn get_below<'a>(&'a self, hybrid: &Arc<Hybrid>, key: &[u8]) -> Lookup<'a> {
-        let shared = &*self.shared;
-        for _ in 0..LOOKS {
-            if !hybrid.may_have(key) || !shared.bring_up(hybrid, &[key]) {
-                return Lookup::Miss;
-            }
-            let now_ms = shared.time.coarse_ms();
-            let item = shared.store.get(&shared.participant(), key, shared.store.hash(key), now_ms);
-            if let hit @ Lookup::Hit(_) = self.lookup(item) {
-                return hit;
-            }
-        }
-        Lookup::Miss
-    }
-
-    /// A batch of gets. All that only flash has is read at once; between the reads nothing is held.
-    #[cold]
-    pub(crate) fn get_batch_below<'a>(
-        &'a self,
-        hybrid: &Arc<Hybrid>,
-        keys: &[&[u8]],
-        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
-    ) {
-        let mut from = 0;
-        // The first key was looked for on flash: memory decides.
-        let mut settled = false;
-        loop {
-            let mut missing = None;
-            self.get_batch_in_memory(&keys[from..], |i, lookup| {
-                let is_settled = std::mem::take(&mut settled);
-                if !lookup.is_hit() && !is_settled && hybrid.may_have(keys[from + i]) {
-                    missing = Some(from + i);
-                    return ControlFlow::Break(());
-                }
-                answer(from + i, lookup)
-            });
-            let Some(index) = missing else { return };
-            self.shared.bring_up(hybrid, &keys[index..]);
-            settled = true;
-            from = index;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::byte_size::ByteSize;
-    use std::time::Duration;
-
-    fn build(folder: &std::path::Path) -> Cache {
-        let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
-        builder.flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap()
-    }
-
-    fn find(hybrid: &Arc<Hybrid>, key: &[u8]) -> Found {
-        let (sender, receiver) = std::sync::mpsc::channel();
-        match hybrid.tier.lookup(Key::new(key), 2, Box::new(move |found| sender.send(found).unwrap())) {
-            ebbtide_flash::Lookup::Absent => panic!("it was just inserted"),
-            ebbtide_flash::Lookup::Found(found) => found,
-            ebbtide_flash::Lookup::Reading => receiver.recv().unwrap().unwrap(),
-        }
-    }
-
-    #[test]
-    fn what_was_found_before_its_key_changed_does_not_come_up() {
-        let folder = tempfile::tempdir().unwrap();
-        let cache = build(folder.path());
-        let shared = &*cache.shared;
-        let hybrid = shared.hybrid.as_ref().unwrap();
-        let key = Key::new(b"key");
-        let leave: [&dyn Fn(); 2] = [&|| _ = cache.delete(b"key"), &|| cache.flush(Duration::ZERO)];
-        for (leave, bytes) in leave.into_iter().flat_map(|leave| [(leave, 100), (leave, 9000)]) {
-            let evict = |value: &[u8]| {
-                let object = Object { key, value: &[value], client_flags: 0, attributes: 0, expiry: 0 };
-                hybrid.tier.insert(&object, 2).unwrap();
-            };
-            evict(&vec![1; bytes]);
-            let found = find(hybrid, key.bytes);
-            leave();
-            evict(&vec![2; bytes]);
-            assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(Stored::NotStored));
-            assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), vec![2; bytes]);
-            cache.delete(b"key");
-        }
-    }
-
-    #[test]
-    fn what_was_found_in_time_and_comes_up_late_ends_when_it_had_to() {
-        for (late, stored) in [(97, Stored::Stored), (99, Stored::NotStored)] {
-            let folder = tempfile::tempdir().unwrap();
-            let cache = build(folder.path());
-            let shared = &*cache.shared;
-            let hybrid = shared.hybrid.as_ref().unwrap();
-            let key = Key::new(b"key");
-            let object = Object { key, value: &[b"value"], client_flags: 7, attributes: 0, expiry: 100 };
-            hybrid.tier.insert(&object, 2).unwrap();
-            let found = find(hybrid, key.bytes);
-            cache.maintain(Duration::from_secs(late));
-            assert_eq!(shared.promote(hybrid, key.bytes, &found), Ok(stored));
-            let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
-            assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
-            cache.maintain(Duration::from_secs(99));
-            assert!(!cache.get(b"key").is_hit(), "it has expired");
-        }
     }
 }

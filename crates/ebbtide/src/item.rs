@@ -1,8 +1,12 @@
 //! Hits.
 
+use crate::cache::Shared;
 use crate::error::Error;
+use crate::fetch::Value;
+use crate::hybrid::Hybrid;
 use ebbtide_store::Store;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The answer to a get.
@@ -33,76 +37,119 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// A borrowed hit. Holding it delays the reuse of evicted memory: keep it short, or make a [`Handle`].
-pub struct Item<'a> {
-    pub(crate) item: ebbtide_store::Item<'a>,
-    pub(crate) store: &'a Arc<Store>,
+/// A borrowed hit. Holding it delays the reuse of evicted memory: keep it short, or make a [`Handle`]. One that flash has answered
+/// holds a copy of its own.
+pub struct Item<'a>(Source<'a>);
+
+enum Source<'a> {
+    Memory { item: ebbtide_store::Item<'a>, store: &'a Arc<Store> },
+    Flash { value: Arc<Value>, shared: &'a Shared },
+}
+
+impl<'a> Item<'a> {
+    #[inline(always)]
+    pub(crate) fn in_memory(item: ebbtide_store::Item<'a>, store: &'a Arc<Store>) -> Self {
+        Self(Source::Memory { item, store })
+    }
+
+    pub(crate) fn on_flash(value: Arc<Value>, shared: &'a Shared) -> Self {
+        Self(Source::Flash { value, shared })
+    }
 }
 
 impl Item<'_> {
     /// Bytes of the value.
     pub fn len(&self) -> usize {
-        self.item.len()
+        match &self.0 {
+            Source::Memory { item, .. } => item.len(),
+            Source::Flash { value, .. } => value.found.value().len(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.item.is_empty()
+        self.len() == 0
     }
 
     pub fn key(&self) -> &[u8] {
-        self.item.key()
+        match &self.0 {
+            Source::Memory { item, .. } => item.key(),
+            Source::Flash { value, .. } => &value.key,
+        }
     }
 
     /// Client flags.
     pub fn flags(&self) -> u32 {
-        self.item.flags()
+        match &self.0 {
+            Source::Memory { item, .. } => item.flags(),
+            Source::Flash { value, .. } => value.found.client_flags,
+        }
     }
 
-    /// The CAS token: changes with every change of the value, and sometimes without one.
+    /// The CAS token: changes with every change of the value, and sometimes without one. That of a hit which flash has answered is none's: a
+    /// write with it is refused, and finds the value in memory the next time. [`crate::Cache::get_with_token`] gives hits with tokens only.
     pub fn cas(&self) -> u64 {
-        self.item.token()
+        match &self.0 {
+            Source::Memory { item, .. } => item.token(),
+            Source::Flash { shared, .. } => shared.store.token_of_none(),
+        }
     }
 
     /// Whether the value was marked as out of date and nobody has stored a new one since.
     pub fn is_stale(&self) -> bool {
-        self.item.extension().stale
+        matches!(&self.0, Source::Memory { item, .. } if item.extension().stale)
     }
 
     /// Whether somebody was told to store the value anew, and has not done so yet.
     pub fn is_won(&self) -> bool {
-        self.item.extension().won
+        matches!(&self.0, Source::Memory { item, .. } if item.extension().won)
     }
 
     /// Whether a use of the key was counted before this one. Uses of the value before the present one count, too; an
-    /// eviction that the entry survives may forget them.
+    /// eviction that the entry survives may forget them, and flash counts none.
     pub fn was_used(&self) -> bool {
-        self.item.was_used()
+        matches!(&self.0, Source::Memory { item, .. } if item.was_used())
     }
 
     /// About how long the entry had not been read before this look. Entries that share a bucket of the index share the time
-    /// of their last read; one that was never read counts from the time at which its segment was opened.
+    /// of their last read; one that was never read counts from the time at which its segment was opened. Zero if flash has answered.
     pub fn idle(&self) -> Duration {
-        Duration::from_millis(self.item.idle_ms())
+        match &self.0 {
+            Source::Memory { item, .. } => Duration::from_millis(item.idle_ms()),
+            Source::Flash { .. } => Duration::ZERO,
+        }
     }
 
     /// Bytes that the entry takes in the cache's segments.
     pub fn stored_bytes(&self) -> u64 {
-        self.item.stored_bytes()
+        match &self.0 {
+            Source::Memory { item, .. } => item.stored_bytes(),
+            Source::Flash { .. } => 0,
+        }
     }
 
     /// Remaining life; `None` if it never expires.
     pub fn ttl(&self) -> Option<Duration> {
-        self.item.remaining_ms().map(Duration::from_millis)
+        match &self.0 {
+            Source::Memory { item, .. } => item.remaining_ms().map(Duration::from_millis),
+            Source::Flash { value, shared } => shared.remaining(value),
+        }
     }
 
     /// The value in pieces: one for all but values longer than a segment.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        self.item.slices()
+        let (memory, flash) = match &self.0 {
+            Source::Memory { item, .. } => (Some(item.slices()), None),
+            Source::Flash { value, .. } => (None, Some(value.found.value())),
+        };
+        memory.into_iter().flatten().chain(flash)
     }
 
     /// Appends the value to `out`.
     pub fn copy_to(&self, out: &mut Vec<u8>) {
-        self.item.copy_to(out);
+        match &self.0 {
+            Source::Memory { item, .. } => item.copy_to(out),
+            Source::Flash { value, .. } => out.extend_from_slice(value.found.value()),
+        }
     }
 
     /// A copy of the value.
@@ -115,34 +162,83 @@ impl Item<'_> {
     /// A handle that outlives the borrow. Values under 4 KiB are copied, others stay where they are until it is dropped.
     ///
     /// # Errors
-    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes.
+    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes; of hits that flash has answered,
+    /// a quarter of the memory that flash has, or one value.
     pub fn to_handle(&self) -> Result<Handle, Error> {
-        self.item.to_handle(self.store).map(|handle| Handle { handle }).map_err(Error::from_store)
+        match &self.0 {
+            Source::Memory { item, store } => {
+                item.to_handle(store).map(|handle| Handle(Kept::Memory(handle))).map_err(Error::from_store)
+            }
+            Source::Flash { value, shared } => {
+                let hybrid = shared.hybrid.as_ref().expect("a cache whose flash has answered has flash");
+                Lent::new(value, hybrid).map(|lent| Handle(Kept::Flash(lent)))
+            }
+        }
     }
 }
 
 /// A hit that may be kept and sent to other threads.
-pub struct Handle {
-    handle: ebbtide_store::Handle,
+pub struct Handle(Kept);
+
+enum Kept {
+    Memory(ebbtide_store::Handle),
+    Flash(Lent),
+}
+
+/// A value that flash has answered, counted with what such handles hold. Dropping it gives that back.
+struct Lent {
+    value: Arc<Value>,
+    lent_bytes: Arc<AtomicU64>,
+}
+
+impl Lent {
+    fn new(value: &Arc<Value>, hybrid: &Hybrid) -> Result<Self, Error> {
+        let lent = Self { value: Arc::clone(value), lent_bytes: Arc::clone(&hybrid.lent_bytes) };
+        let (bytes, limit) = (lent.bytes(), hybrid.fetches.bytes_most());
+        let pinned_bytes = lent.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if pinned_bytes > 0 && pinned_bytes + bytes > limit {
+            return Err(Error::PinnedLimit { pinned_bytes, limit });
+        }
+        Ok(lent)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.value.found.value().len() as u64
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.lent_bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
+    }
 }
 
 impl Handle {
     /// Bytes of the value.
     pub fn len(&self) -> usize {
-        self.handle.len()
+        match &self.0 {
+            Kept::Memory(handle) => handle.len(),
+            Kept::Flash(lent) => lent.value.found.value().len(),
+        }
     }
 
     pub fn is_empty(&self) -> bool {
-        self.handle.is_empty()
+        self.len() == 0
     }
 
     /// Client flags.
     pub fn flags(&self) -> u32 {
-        self.handle.flags()
+        match &self.0 {
+            Kept::Memory(handle) => handle.flags(),
+            Kept::Flash(lent) => lent.value.found.client_flags,
+        }
     }
 
     /// The bytes from `offset` to the end of the piece that holds it; empty only at the end of the value.
     pub fn slice_at(&self, offset: usize) -> &[u8] {
-        self.handle.slice_at(offset)
+        match &self.0 {
+            Kept::Memory(handle) => handle.slice_at(offset),
+            Kept::Flash(lent) => &lent.value.found.value()[offset..],
+        }
     }
 }

@@ -55,7 +55,7 @@ impl Scan {
         let store = &shared.store;
         scan.advance(&shared.participant(), now_ms, |scanned| {
             let idle = Duration::from_millis(now_ms.saturating_sub(scanned.active_ms));
-            let item = Item { item: scanned.item, store };
+            let item = Item::in_memory(scanned.item, store);
             visit(Entry { item, frequency: scanned.frequency, idle, memory_bytes: scanned.memory_bytes });
         })
     }

@@ -44,7 +44,7 @@ impl Cache {
         shared.bring_up_if_below(self.waits, key);
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
-        let wrap = |item| Item { item, store: &shared.store };
+        let wrap = |item| Item::in_memory(item, &shared.store);
         let visited = shared.with_room(&participant, |now_ms| {
             shared.store.visit(&participant, target, visit, now_ms, |item| revise(&wrap(item.clone())))
         })?;

@@ -9,6 +9,7 @@
 //! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
 //! | `large` | the log of large objects |
 //! | `object` | what is stored: keys, their hash, values, expiry |
+//! | `recent` | keys that were seen a moment ago |
 //! | `removals` | the log of what is gone, for a restart after a crash |
 //! | `small` | objects under 2 KiB: set pages with a log before them |
 //! | `stream` | numbers and bytes one behind the other, as formats have them |
@@ -21,6 +22,7 @@ pub mod device;
 mod error;
 pub mod large;
 mod object;
+mod recent;
 mod removals;
 pub mod small;
 mod stream;
@@ -28,4 +30,5 @@ mod tier;
 
 pub use error::Error;
 pub use object::{Done, Found, Key, KeyHash, Lookup, Object, Token};
+pub use recent::Recent;
 pub use tier::{Drops, Opening, Tier, TierOptions, TierStats, Written};

@@ -1,7 +1,9 @@
 //! Flash below the engine in process: what the flags ask for, and what it did.
 
 use clap::Args;
-use ebbtide::{ByteSize, CacheBuilder, FlashAdmission, FlashOptions, FlashReclaim, FlashReinsertion, FlashStats};
+use ebbtide::{
+    ByteSize, CacheBuilder, FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion, FlashStats,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -26,6 +28,10 @@ pub struct FlashArgs {
     /// Which region is reclaimed first: lru, whose last hit is longest ago, or fifo, the oldest [default: lru]
     #[arg(long = "flash-reclaim", value_name = "ORDER", requires = "path")]
     pub reclaim: Option<FlashReclaim>,
+    /// Which hits on flash come back to memory: always, second-hit (within a minute), never, or one-in:N of those that
+    /// second-hit brings back [default: always]
+    #[arg(long = "flash-promotion", value_name = "WHICH", requires = "path")]
+    pub promotion: Option<FlashPromotion>,
 }
 
 impl FlashArgs {
@@ -42,7 +48,8 @@ impl FlashArgs {
         let reinsertion = self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0);
         let reclaim = self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0);
         let options = FlashOptions { admission, reinsertion, reclaim, warm_restart: false, ..defaults };
-        builder.flash(path, size).flash_options(options)
+        let promotion = self.promotion.unwrap_or_default();
+        builder.flash(path, size).flash_options(options).flash_promotion(promotion)
     }
 }
 
@@ -50,6 +57,8 @@ impl FlashArgs {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FlashReport {
     pub hits: u64,
+    /// Of these, those that came back to memory; the others were answered from flash.
+    pub promoted: u64,
     /// Objects that were written to it, and their bytes.
     pub inserts: u64,
     pub inserted_bytes: u64,
@@ -77,7 +86,8 @@ impl FlashReport {
         let refused = &tier.admission;
         let written_bytes = tier.written.total();
         Self {
-            hits: stats.promoted,
+            hits: stats.promoted + stats.served,
+            promoted: stats.promoted,
             inserts: tier.inserts,
             inserted_bytes: tier.inserted_bytes,
             refused: refused.refused_held

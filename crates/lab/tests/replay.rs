@@ -241,9 +241,13 @@ fn flash_holds_what_memory_has_no_room_for() {
     assert!(flash.hits > 8000 && flash.inserts > 5000 && flash.written_bytes > flash.inserted_bytes, "{flash:?}");
     let audit = audited(&with_flash);
     assert_eq!((audit.late_hits, audit.wrong_values), (0, 0));
-    let few = run(&format!("6m --flash {} --flash-size 64m --flash-admission probability:0.1", file.display()));
+    let few = run(&format!(
+        "6m --flash {} --flash-size 64m --flash-admission probability:0.1 --flash-promotion never",
+        file.display()
+    ));
     let (all, few) = (flash, few.flash.as_ref().expect("there was flash"));
-    assert!(few.written_bytes < all.written_bytes / 2 && few.refused > few.inserts, "{few:?}");
+    assert_eq!((all.promoted, few.promoted), (all.hits, 0));
+    assert!(few.hits > 100 && few.written_bytes < all.written_bytes / 2 && few.refused > few.inserts, "{few:?}");
     assert!(path("6m --flash f --flash-size 64m --flash-admission most").is_err(), "no such policy");
     let two = path(&format!("2m,4m --flash {} --flash-size 64m", file.display())).unwrap();
     ebbtide_lab::replay::run(two).unwrap();

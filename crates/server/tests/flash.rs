@@ -3,8 +3,9 @@
 mod common;
 
 use common::below::{Below, objects};
-use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, request};
+use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, Packet, SET, request};
 use common::{PATIENCE, assert_bytes, hit, read_exactly, read_to_end, set, value};
+use ebbtide::FlashPromotion;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
@@ -192,4 +193,46 @@ fn what_was_read_is_not_read_again_because_the_answer_is_long() {
     assert_bytes(&server.talk(format!("{line}\r\n").as_bytes()), &expected);
     let reads = found() - before;
     assert!(reads < 2 * below.len() as u64, "{reads} reads");
+}
+
+#[test]
+fn plain_gets_are_answered_from_flash_and_what_needs_more_from_memory() {
+    let mut below = objects("key", 60, 300);
+    below.extend(objects("long", 3, 100_000));
+    below.extend(["token", "tells", "packet"].map(|name| (name.to_string(), b"10".to_vec())));
+    let Below { server, folder: _folder } = Below::with_promotion(&below, FlashPromotion::Never);
+    let counts = || server.cache.flash_stats().map(|flash| (flash.promoted, flash.served)).expect("flash");
+    let mut line = String::from("get near");
+    let mut expected = hit("near", b"0");
+    for (key, value) in &below[..63] {
+        line += &format!(" {key} near");
+        expected.extend([hit(key, value), hit("near", b"0")].concat());
+    }
+    expected.extend(b"END\r\n");
+    server.talk(&set("near", b"0"));
+    assert_bytes(&server.talk(format!("{line}\r\n").as_bytes()), &expected);
+    assert_eq!(counts(), (0, 63));
+    assert_bytes(
+        &server.talk(b"mg tells k f v s t O9 q\r\nmg tells\r\nmn\r\n"),
+        b"VA 2 ktells f0 s2 t-1 O9\r\n10\r\nHD\r\nMN\r\n",
+    );
+    assert_eq!(counts(), (0, 65));
+    let gets = b"gets token\r\nmg tells h\r\n";
+    let answer = String::from_utf8(server.talk(gets)).expect("a text");
+    let token = answer.lines().next().and_then(|line| line.rsplit(' ').next()).expect("a token");
+    assert_eq!(counts(), (2, 65));
+    assert_bytes(&server.talk(format!("cas token 0 0 1 {token}\r\n1\r\n").as_bytes()), b"STORED\r\n");
+    // Every answer of the binary protocol has a token: that of a value on flash is none's.
+    let mut stream = server.connect();
+    let mut put = |stored: u16| {
+        stream.write_all(&request(GET, b"", b"packet", b"")).expect("a write");
+        let found = packet::read(&mut stream);
+        assert_eq!((found.status, &found.value[..]), (OK, &b"10"[..]));
+        assert_ne!(found.cas, 0, "which would ask for nothing");
+        let put = Packet { opcode: SET, extras: &[0; 8], key: b"packet", value: b"2", cas: found.cas, opaque: 0 };
+        assert_eq!(packet::ask(&mut stream, &put.bytes()).status, stored);
+    };
+    put(EXISTS);
+    put(OK);
+    assert_eq!(counts(), (3, 66));
 }

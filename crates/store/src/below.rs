@@ -4,6 +4,7 @@
 //! evict      lock key   demote(item)        slot goes              unlock
 //! change     lock key   remove(key)         slot changes           unlock
 //! promote    lock key   is_current(copy)?   slot of the copy       unlock
+//! believe    lock key   is_current(copy)?   no slot                unlock
 //! ```
 //! A key's copy below is made, believed and forgotten under the lock of the key's buckets, so at any time it is the key's
 //! value: the store has no item of the key, or one that was made of the copy and has not changed. Whoever finds nothing in
@@ -44,6 +45,16 @@ impl Store {
     /// If something is there already.
     pub fn put_below(&self, below: Box<dyn Below>) {
         assert!(self.below.set(below).is_ok(), "one thing lies below a store");
+    }
+
+    /// Whether a copy of the key that was found below is the key's value at this moment, so that it can be an answer. False also
+    /// where the store has an item of the key: that is the answer.
+    pub fn believes(&self, key: &[u8], hash: u64, copy: u64, now_ms: u64) -> bool {
+        // A delayed flush whose time has come is done before.
+        self.moment(now_ms);
+        let pair = self.index.lock_pair(hash);
+        let is_absent = pair.find(|slot| self.is_key(slot, key)).is_none();
+        is_absent && self.below.get().is_some_and(|below| below.is_current(key, copy))
     }
 
     /// An item that maintenance takes out of the index goes below. Its bucket, whose control word is `control`, is locked, and

@@ -28,7 +28,7 @@ pub struct Store {
     pub(crate) generation: AtomicU32,
     flushing: Mutex<()>,
     /// Added to a bucket's sequence to make a token: a number that a client made up is no token. Below 2^31, because
-    /// memcached's tokens begin small, and there are clients that lose what does not fit 32 bits.
+    /// memcached's tokens begin small, and there are clients that lose what does not fit 32 bits. Not 0, which asks for nothing.
     token_base: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
@@ -138,7 +138,7 @@ impl Store {
             clock: Clock::new(),
             generation: AtomicU32::new(0),
             flushing: Mutex::new(()),
-            token_base: KeyHash::new(options.seed).hash(b"token") >> 33,
+            token_base: (KeyHash::new(options.seed).hash(b"token") >> 33).max(1),
             index: Index::new(layout.index_level, layout.index_buckets_most)?,
             segments,
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
@@ -292,6 +292,11 @@ impl Store {
     /// The token that stands for a bucket's sequence.
     pub(crate) fn token(&self, sequence: u64) -> u64 {
         self.token_base.wrapping_add(sequence)
+    }
+
+    /// A CAS token that no item gets from the store: a bucket that holds one has changed, so its sequence is not 0.
+    pub fn token_of_none(&self) -> u64 {
+        self.token(0)
     }
 
     /// The CAS token of an item, protected as in `item`, in a bucket with this sequence.

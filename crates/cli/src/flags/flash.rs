@@ -1,11 +1,12 @@
 //! Flash: `--flash` and what goes with it, and memcached's spelling, `-o ext_path`.
 
 use std::fmt::Display;
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use ebbtide_server::ebbtide::flash::DiskOptions;
-use ebbtide_server::ebbtide::{FlashAdmission, FlashOptions, FlashReclaim, FlashReinsertion};
+use ebbtide_server::ebbtide::{FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion};
 use ebbtide_server::{Endurance, FlashRating};
 
 use super::values;
@@ -24,6 +25,7 @@ pub struct Flash {
     reinsertion: Option<FlashReinsertion>,
     reclaim: Option<FlashReclaim>,
     discard: bool,
+    promotion: Option<FlashPromotion>,
     least_remaining_seconds: Option<u32>,
     small_share: Option<f64>,
     removals: Option<PathBuf>,
@@ -44,6 +46,7 @@ impl Flash {
             "flash-reinsertion" => self.reinsertion = Some(words(name, value)?),
             "flash-reclaim" => self.reclaim = Some(words(name, value)?),
             "flash-discard" => self.discard = true,
+            "flash-promotion" => self.promotion = Some(words(name, value)?),
             "flash-least-ttl" => {
                 self.least_remaining_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
             }
@@ -66,6 +69,11 @@ impl Flash {
                 self.threads = Some(values::number(&name, value, 1..=THREADS_MOST)? as usize);
                 self.detail.get_or_insert(name);
             }
+            "ext_recache_rate" => {
+                let rate = values::number(&name, value, 0..=u32::MAX.into())? as u32;
+                self.promotion = Some(NonZeroU32::new(rate).map_or(FlashPromotion::Never, FlashPromotion::OneIn));
+                self.detail.get_or_insert(name);
+            }
             other => unreachable!("{other} is in the table as an option of flash"),
         }
         Ok(())
@@ -74,6 +82,10 @@ impl Flash {
     pub fn warning(&self) -> Option<String> {
         let name = self.detail.as_ref().filter(|_| self.paths.is_empty())?;
         Some(format!("{name} changes nothing without flash; --flash <path:size> has the cache use some"))
+    }
+
+    pub fn promotion(&self) -> FlashPromotion {
+        self.promotion.unwrap_or_default()
     }
 
     pub fn rating(&self) -> FlashRating {
@@ -233,6 +245,17 @@ mod tests {
             assert!(set(long, bad).is_err(), "{long} {bad}");
         }
         assert!(extended("ext_threads", "0").is_err());
+    }
+
+    #[test]
+    fn promotion_is_read_in_both_spellings() {
+        let thousand = FlashPromotion::OneIn(NonZeroU32::new(1000).unwrap());
+        assert_eq!(set("flash-promotion", "second-hit").unwrap().promotion(), FlashPromotion::SecondHit);
+        assert_eq!(set("flash-promotion", "one-in:1000").unwrap().promotion(), thousand);
+        assert_eq!(extended("ext_recache_rate", "1000").unwrap().promotion(), thousand);
+        assert_eq!(extended("ext_recache_rate", "0").unwrap().promotion(), FlashPromotion::Never);
+        assert_eq!(Flash::default().promotion(), FlashPromotion::Always);
+        assert!(set("flash-promotion", "sometimes").is_err() && extended("ext_recache_rate", "-1").is_err());
     }
 
     #[test]

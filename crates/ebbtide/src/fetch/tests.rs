@@ -1,6 +1,7 @@
 //! Fetches from devices that do one step when they are told to, or none.
 
 use super::*;
+use crate::promotion::{FlashPromotion, Promotions};
 use crate::time::Clock;
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
@@ -31,7 +32,13 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], room_bytes: u64, drain:
         tier.maintain(NOW);
         drain();
     }
-    Hybrid::new((tier, Vec::new()), room_bytes * BYTES_SHARE, Clock::Manual, 0)
+    Hybrid::new(
+        (tier, Vec::new()),
+        room_bytes * BYTES_SHARE,
+        Promotions::new(FlashPromotion::Always, 0),
+        Clock::Manual,
+        0,
+    )
 }
 
 fn fetch(hybrid: &Arc<Hybrid>, key: &[u8], when_busy: WhenBusy) -> (Fetch, Receiver<Fetched>) {
@@ -41,7 +48,7 @@ fn fetch(hybrid: &Arc<Hybrid>, key: &[u8], when_busy: WhenBusy) -> (Fetch, Recei
 }
 
 fn bytes(fetched: &Fetched) -> Option<usize> {
-    fetched.0.as_ref().map(|held| held.found.value().len())
+    fetched.0.as_ref().map(|held| held.value.found.value().len())
 }
 
 fn rooms(hybrid: &Hybrid) -> (usize, u64) {

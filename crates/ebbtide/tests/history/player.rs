@@ -2,7 +2,7 @@
 
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
-use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Stored, Ttl, WhenBusy};
+use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Raised, Stored, Ttl, WhenBusy};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -164,7 +164,7 @@ impl<'a> Player<'a> {
         judged
     }
 
-    /// As a server does, which never waits: what was fetched is promoted after other things were done.
+    /// As a server does, which never waits: what was fetched is promoted or answered after other things were done.
     fn fetch(&mut self, key: u64) -> Result<(), String> {
         let name = value::name(key);
         if !self.waits || self.cache.peek(&name).is_hit() {
@@ -184,7 +184,12 @@ impl<'a> Player<'a> {
             let other = key + self.random.below(2);
             self.step(other % self.table.keys)?;
         }
-        self.cache.promote(&name, &fetched);
+        let operation = self.begin();
+        let cache = self.cache.clone();
+        match cache.raise(&fetched) {
+            Raised::Served(item) => _ = self.look(key, operation, &item)?,
+            Raised::LookAgain | Raised::Missed => {}
+        }
         drop(fetched);
         self.get(key)?;
         (self.cache, self.waits) = (waiting, true);

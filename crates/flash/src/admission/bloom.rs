@@ -17,7 +17,7 @@ struct Block([AtomicU64; WORDS]);
 
 const _: () = assert!(size_of::<Block>() == 64);
 
-pub(super) struct Bloom(Box<[Block]>);
+pub(crate) struct Bloom(Box<[Block]>);
 
 impl Bloom {
     pub fn new(keys: usize) -> Self {

@@ -15,7 +15,7 @@
 //!
 //! Time comes in. [`Admission::requested`] is for workers and takes no lock; the others take short ones.
 
-mod bloom;
+pub(crate) mod bloom;
 mod budget;
 mod cut;
 mod history;

@@ -142,7 +142,7 @@ impl Player {
     }
 
     fn token(&self) -> Option<u64> {
-        match self.cache.get(self.key.as_bytes()) {
+        match self.cache.get_with_token(self.key.as_bytes()) {
             Lookup::Hit(item) => Some(item.cas()),
             Lookup::Miss => None,
         }

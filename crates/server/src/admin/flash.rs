@@ -34,6 +34,7 @@ pub fn overview(state: &State, get_hits: u64) -> Value {
         },
         "lookups_total": lookups(&flash),
         "promoted_total": flash.promoted,
+        "served_total": flash.served,
         "unchanged_total": flash.unchanged,
         "inserted_total": tier.inserts,
         "inserted_bytes_total": tier.inserted_bytes,
@@ -110,6 +111,11 @@ fn reads(page: &mut Page, flash: &FlashStats) {
         &[("large", tier.hits_large), ("small", tier.hits_small)],
     );
     page.plain_counter("ebbtide_flash_promoted_total", "Objects that came back to memory.", flash.promoted);
+    page.plain_counter(
+        "ebbtide_flash_served_total",
+        "Objects that were answered from flash and did not come back.",
+        flash.served,
+    );
     page.plain_counter(
         "ebbtide_flash_promotions_refused_total",
         "Objects that were found and could not come back, for want of memory: misses.",

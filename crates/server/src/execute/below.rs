@@ -4,6 +4,7 @@
 //! command -> key not in memory, maybe on flash -> reads begin, the connection is parked
 //!    ^                                                    | the last has landed: the worker is woken
 //!    +---------- executed again: promote, look again <----+
+//!                                or, of a plain get: answer with what has landed
 //! ```
 //! A command that needs such a key is not executed: the session gives it again when what it needs has landed. So answers keep
 //! their order, as nothing behind a command is executed before it. A run of gets has all its keys read at once.
@@ -14,7 +15,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebbtide::{Cache, Fetch, Fetched, Mode, WhenBusy};
+use ebbtide::{Cache, Fetch, Fetched, Item, Mode, Raised, WhenBusy};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;
@@ -38,6 +39,16 @@ pub struct Pending {
 struct Landed {
     key: Box<[u8]>,
     fetched: Fetched,
+}
+
+/// What a command does about a key that memory does not have.
+pub enum Below<'a> {
+    /// It waits: the connection is parked.
+    Parked,
+    /// It looks in memory again, which then decides.
+    Decided,
+    /// It answers with this, now.
+    Served(Item<'a>),
 }
 
 /// Reads that a connection waits for together.
@@ -129,36 +140,47 @@ impl Executor {
         self.has_flash && self.cache.may_be_on_flash(key)
     }
 
-    /// Sees to keys of which memory does not have the first. True if it is worth to look in memory again, which then decides;
-    /// false if the connection is parked.
-    pub(super) fn bring_up(&self, keys: &[&[u8]]) -> bool {
+    /// Sees to keys of which memory does not have the first. Only what is wanted as `is_plain`, its value, key and flags, is answered from
+    /// flash: whatever needs more finds it in memory.
+    pub(super) fn raise(&self, keys: &[&[u8]], is_plain: bool) -> Below<'_> {
         let pending = &mut *self.pending.borrow_mut();
         loop {
             if let Some(landed) = pending.take(keys[0])
-                && self.decides(&landed, &mut pending.looks)
+                && let Some(decided) = self.decide(&landed, is_plain, &mut pending.looks)
             {
-                return true;
+                return decided;
             }
             match self.depart(keys, pending) {
                 Some(flight) => pending.flight = Some(flight),
-                None => return true,
+                None => return Below::Decided,
             }
             if !pending.arrive() {
-                return false;
+                return Below::Parked;
             }
         }
     }
 
-    /// Promotes what has landed. False if flash had the key and that was not its value any more, so that it is worth to read it
-    /// again.
-    fn decides(&self, landed: &Landed, looks: &mut u32) -> bool {
+    /// Answers with what has landed, or promotes it. None if flash had the key and that was not its value any more, so that it is worth
+    /// to read it again.
+    fn decide(&self, landed: &Landed, is_plain: bool, looks: &mut u32) -> Option<Below<'_>> {
         *looks += 1;
-        let is_overtaken = self.cache.promote(&landed.key, &landed.fetched) && !self.cache.peek(&landed.key).is_hit();
-        let decides = !is_overtaken || *looks >= LOOKS;
-        if decides {
-            *looks = 0;
+        let looks_again = match is_plain {
+            false => self.cache.promote(&landed.fetched),
+            true => match self.cache.raise(&landed.fetched) {
+                Raised::Served(item) => {
+                    *looks = 0;
+                    return Some(Below::Served(item));
+                }
+                Raised::LookAgain => true,
+                Raised::Missed => false,
+            },
+        };
+        let is_overtaken = looks_again && !self.cache.peek(&landed.key).is_hit();
+        if is_overtaken && *looks < LOOKS {
+            return None;
         }
-        decides
+        *looks = 0;
+        Some(Below::Decided)
     }
 
     /// Begins to read the first of these keys, and of those behind what memory does not have and there is room for. None if
@@ -186,7 +208,10 @@ impl Executor {
 
     /// Whether a command that needs this key has to wait until flash was read.
     pub(super) fn awaits(&self, key: &[u8]) -> bool {
-        self.has_flash && !self.cache.peek(key).is_hit() && self.cache.may_be_on_flash(key) && !self.bring_up(&[key])
+        self.has_flash
+            && !self.cache.peek(key).is_hit()
+            && self.cache.may_be_on_flash(key)
+            && matches!(self.raise(&[key], false), Below::Parked)
     }
 
     /// As [`Executor::awaits`], for the key that a command other than a get needs, if it needs one.

@@ -1,8 +1,8 @@
 //! What memcached's external storage tells, of flash: in `stats` under its names, where there is flash. What each comes to
 //! here is in docs/compatibility.md.
 
-use ebbtide::FlashStats;
 use ebbtide::flash::Health;
+use ebbtide::{FlashPromotion, FlashStats};
 use ebbtide_protocol::reply::stat;
 
 /// What gets came to on flash.
@@ -90,7 +90,12 @@ pub fn storage(flash: &FlashStats, out: &mut Vec<u8>) {
 /// What of memcached's settings has an equal here.
 pub fn settings(flash: &FlashStats, out: &mut Vec<u8>) {
     stat(out, "ext_item_size", 0);
-    stat(out, "ext_recache_rate", 1);
+    let recache_rate = match flash.promotion {
+        FlashPromotion::Always | FlashPromotion::SecondHit => 1,
+        FlashPromotion::Never => 0,
+        FlashPromotion::OneIn(n) => n.get(),
+    };
+    stat(out, "ext_recache_rate", recache_rate);
     stat(out, "ext_wbuf_size", flash.tier.large.region_bytes);
     stat(out, "ext_drop_unread", "yes");
 }
@@ -103,6 +108,7 @@ pub fn own(flash: &FlashStats, out: &mut Vec<u8>) {
     stat(out, "flash_memory_bytes", tier.memory_bytes);
     stat(out, "flash_hits_large", tier.hits_large);
     stat(out, "flash_hits_small", tier.hits_small);
+    stat(out, "flash_served", flash.served);
     stat(out, "flash_unchanged", flash.unchanged);
     stat(out, "flash_admitted", tier.admission.admitted);
     stat(out, "flash_refused_by_policy", tier.admission.refused_by_policy);

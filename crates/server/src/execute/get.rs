@@ -2,7 +2,8 @@
 //!
 //! Consecutive gets and plain mgs of one read, however many keys each has, form runs of up to [`RUN_KEYS`] keys, and each
 //! run is one batch for the cache. A gat is a write and is executed key by key. An mg that finds a stale item is one, too:
-//! it ends the batch, and another one goes on behind it. So does a key that only flash may have (`execute/below.rs`).
+//! it ends the batch, and another one goes on behind it. So does a key that only flash may have (`execute/below.rs`); where
+//! nothing but key, value and flags is asked for, it may be answered from there.
 //!
 //! When the output is full in the middle of a run the remaining keys are not answered: the caller is told where in the
 //! input the first of them stands, sends what there is, and parses on from there.
@@ -13,6 +14,7 @@ use ebbtide::{Handle, Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
+use super::below::Below;
 use super::meta::{Uses, answer_hit, answer_miss, must_visit};
 use crate::observe::Command;
 use crate::output::Output;
@@ -21,6 +23,8 @@ use crate::output::Output;
 pub const RUN_KEYS: usize = 64;
 /// The word that an mg begins with.
 const META_GET: &[u8] = b"mg";
+/// Flags of an mg that ask for a token, and for uses before.
+const NEEDS_MEMORY: [u8; 3] = [b'c', b'h', b'l'];
 /// Values from here on are not copied but sent from where they lie in the cache.
 const STREAM_BYTES: usize = 64 << 10;
 /// The largest value that is copied after all, when the cache does not let more memory be pinned.
@@ -55,7 +59,16 @@ enum Shape {
     Meta {
         value: bool,
         quiet: bool,
+        /// It asks for nothing that only an item in memory has.
+        is_plain: bool,
     },
+}
+
+impl Shape {
+    /// Whether it can be answered from flash.
+    fn is_plain(self) -> bool {
+        matches!(self, Self::Get | Self::Meta { is_plain: true, .. })
+    }
 }
 
 /// Where to go on parsing when not all keys were answered.
@@ -105,7 +118,8 @@ impl<'a> GetRun<'a> {
         let flags = meta.flag_bytes();
         // A line of commands is shorter than 16 KiB.
         let (position, flag_bytes) = (line_of(self.input, key) as u32, flags.len() as u16);
-        let shape = Shape::Meta { value: meta.has(b'v'), quiet: meta.has(b'q') };
+        let is_plain = !NEEDS_MEMORY.iter().any(|flag| meta.has(*flag));
+        let shape = Shape::Meta { value: meta.has(b'v'), quiet: meta.has(b'q'), is_plain };
         self.add(key, Mark { position, flag_bytes, shape, last: true });
     }
 
@@ -118,6 +132,12 @@ impl<'a> GetRun<'a> {
     /// The key pushed last is the last of its command.
     pub fn end_command(&mut self) {
         self.marks[self.length - 1].last = true;
+    }
+
+    /// The keys from here on are not answered.
+    fn give_up(&mut self, index: usize) -> Unanswered {
+        self.length = 0;
+        self.unanswered(index)
     }
 
     fn unanswered(&self, index: usize) -> Unanswered {
@@ -153,14 +173,17 @@ impl Executor {
                     self.visit_key(run, index, uses, output);
                     from = index + 1;
                 }
-                Some(Stop::Below(index)) if self.bring_up(&run.keys[index..run.length]) => {
-                    settled = true;
-                    from = index;
+                Some(Stop::Below(index)) => {
+                    match self.raise(&run.keys[index..run.length], run.marks[index].shape.is_plain()) {
+                        Below::Decided => (settled, from) = (true, index),
+                        Below::Served(item) => {
+                            self.answer_served(run, index, item, failed, output);
+                            from = index + 1;
+                        }
+                        Below::Parked => return Err(run.give_up(index)),
+                    }
                 }
-                Some(Stop::Full(index) | Stop::Below(index)) => {
-                    run.length = 0;
-                    return Err(run.unanswered(index));
-                }
+                Some(Stop::Full(index)) => return Err(run.give_up(index)),
             }
         }
         if run.length > 0 && self.probe.is_sampling() {
@@ -207,34 +230,26 @@ impl Executor {
             if noted {
                 self.note_get(key, lookup.item().map(Item::len));
             }
-            match (lookup, mark.shape) {
-                (Lookup::Hit(item), Shape::Meta { value, .. }) => {
-                    hits += 1;
-                    answer_hit(key, run.flags(index), value, &item, output);
-                    return ControlFlow::Continue(());
-                }
-                (Lookup::Miss, Shape::Meta { quiet, .. }) => {
-                    misses += 1;
-                    if !quiet {
-                        answer_miss(key, run.flags(index), false, output);
-                    }
-                    return ControlFlow::Continue(());
-                }
-                (Lookup::Hit(_), _) if *failed => {}
-                (Lookup::Hit(item), shape) => {
-                    hits += 1;
-                    *failed = !write_item(key, &item, matches!(shape, Shape::GetWithCas), output);
-                }
-                (Lookup::Miss, _) => misses += 1,
-            }
-            if mark.last {
-                end_get(failed, output);
+            match answer_key(run, index, &lookup, failed, output) {
+                Some(true) => hits += 1,
+                Some(false) => misses += 1,
+                None => {}
             }
             ControlFlow::Continue(())
         });
         self.counters().get_hits.add(hits);
         self.counters().get_misses.add(misses);
         stop
+    }
+
+    /// Answers the key of a run that flash has answered.
+    fn answer_served(&self, run: &GetRun<'_>, index: usize, item: Item<'_>, failed: &mut bool, output: &mut Output) {
+        if self.notes_gets() {
+            self.note_get(run.keys[index], Some(item.len()));
+        }
+        if answer_key(run, index, &Lookup::Hit(item), failed, output).is_some() {
+            self.counters().get_hits.add(1);
+        }
     }
 
     /// Answers the one mg of a run that has found a stale item; that look has counted as its use.
@@ -292,6 +307,40 @@ impl Executor {
         }
         Ok(())
     }
+}
+
+/// Answers a key of a run. Whether that was a hit; None if nothing is said because of an error before.
+#[inline(always)]
+fn answer_key(
+    run: &GetRun<'_>,
+    index: usize,
+    lookup: &Lookup<'_>,
+    failed: &mut bool,
+    output: &mut Output,
+) -> Option<bool> {
+    let (mark, key) = (run.marks[index], run.keys[index]);
+    let outcome = match (lookup, mark.shape) {
+        (Lookup::Hit(item), Shape::Meta { value, .. }) => {
+            answer_hit(key, run.flags(index), value, item, output);
+            return Some(true);
+        }
+        (Lookup::Miss, Shape::Meta { quiet, .. }) => {
+            if !quiet {
+                answer_miss(key, run.flags(index), false, output);
+            }
+            return Some(false);
+        }
+        (Lookup::Hit(_), _) if *failed => None,
+        (Lookup::Hit(item), shape) => {
+            *failed = !write_item(key, item, matches!(shape, Shape::GetWithCas), output);
+            Some(true)
+        }
+        (Lookup::Miss, _) => Some(false),
+    };
+    if mark.last {
+        end_get(failed, output);
+    }
+    outcome
 }
 
 /// Ends the answer of a command, unless an error has ended it.

@@ -1,7 +1,7 @@
 //! A server with objects on flash.
 
 use super::{PATIENCE, TestServer, options, value};
-use ebbtide::{ByteSize, Cache, Fetch, Fetched, FlashOptions, Policy, WhenBusy};
+use ebbtide::{ByteSize, Cache, Fetch, Fetched, FlashOptions, FlashPromotion, Policy, WhenBusy};
 use ebbtide_server::{Listen, ServerOptions};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -21,12 +21,17 @@ pub struct Below {
 impl Below {
     /// A server that has these on flash only. It also listens on `socket` in the folder.
     pub fn new(objects: &[(String, Vec<u8>)]) -> Self {
+        Self::with_promotion(objects, FlashPromotion::Always)
+    }
+
+    pub fn with_promotion(objects: &[(String, Vec<u8>)], promotion: FlashPromotion) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         // No object is dropped for being alone in its page.
         let flash_options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
         // What was stored first is evicted first.
         let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(128)).flash_options(flash_options);
+        let builder = builder.flash_promotion(promotion);
         let cache = builder.build().expect("a cache");
         put_below(&cache, objects);
         let socket = Listen::Unix { path: folder.path().join("socket"), mode: 0o600 };

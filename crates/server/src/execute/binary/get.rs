@@ -11,6 +11,7 @@ use ebbtide_protocol::binary::Head;
 use ebbtide_protocol::binary::reply::{self, Status};
 
 use crate::execute::Executor;
+use crate::execute::below::Below;
 use crate::execute::get::{Payload, RUN_KEYS, payload};
 use crate::output::Output;
 
@@ -51,6 +52,16 @@ impl<'a> BinaryRun<'a> {
         self.marks[self.length] = Mark { position: position as u32, head, with_key };
         self.length += 1;
     }
+
+    fn name(&self, index: usize) -> &'a [u8] {
+        if self.marks[index].with_key { self.keys[index] } else { &[] }
+    }
+
+    /// The packets from this one on are not answered. Where it stands in the input.
+    fn give_up(&mut self, index: usize) -> usize {
+        self.length = 0;
+        self.marks[index].position as usize
+    }
 }
 
 impl Executor {
@@ -62,14 +73,15 @@ impl Executor {
         while from < run.length {
             match self.binary_batch(run, from, std::mem::take(&mut settled), output) {
                 None => break,
-                Some(Stop::Below(index)) if self.bring_up(&run.keys[index..run.length]) => {
-                    settled = true;
-                    from = index;
-                }
-                Some(Stop::Full(index) | Stop::Below(index)) => {
-                    run.length = 0;
-                    return Err(run.marks[index].position as usize);
-                }
+                Some(Stop::Below(index)) => match self.raise(&run.keys[index..run.length], true) {
+                    Below::Decided => (settled, from) = (true, index),
+                    Below::Served(item) => {
+                        self.answer_served_packet(run, index, &item, output);
+                        from = index + 1;
+                    }
+                    Below::Parked => return Err(run.give_up(index)),
+                },
+                Some(Stop::Full(index)) => return Err(run.give_up(index)),
             }
         }
         if run.length > 0 && self.probe.is_sampling() {
@@ -87,7 +99,7 @@ impl Executor {
         let noted = self.notes_gets();
         self.cache.get_batch_while(&keys[from..], |index, lookup| {
             let index = from + index;
-            let Mark { head, with_key, .. } = marks[index];
+            let head = marks[index].head;
             if output.is_full() {
                 stop = Some(Stop::Full(index));
                 return ControlFlow::Break(());
@@ -96,7 +108,7 @@ impl Executor {
                 stop = Some(Stop::Below(index));
                 return ControlFlow::Break(());
             }
-            let name: &[u8] = if with_key { keys[index] } else { &[] };
+            let name = run.name(index);
             if noted {
                 self.note_get(keys[index], lookup.item().map(Item::len));
             }
@@ -116,9 +128,18 @@ impl Executor {
         self.counters().get_misses.add(misses);
         stop
     }
+
+    /// Answers the packet of a run that flash has answered.
+    fn answer_served_packet(&self, run: &BinaryRun<'_>, index: usize, item: &Item<'_>, output: &mut Output) {
+        if self.notes_gets() {
+            self.note_get(run.keys[index], Some(item.len()));
+        }
+        write_hit(run.marks[index].head, run.name(index), item, output);
+        self.counters().get_hits.add(1);
+    }
 }
 
-/// `name` is the key, if the answer names it.
+/// `name` is the key, if the answer names it. The token of a value that flash has answered is none's.
 pub fn write_hit(head: Head, name: &[u8], item: &Item<'_>, output: &mut Output) {
     let payload = payload(item);
     if let Payload::Refused = payload {

@@ -1,0 +1,159 @@
+//! Whether what a get has found on flash comes back to memory, or is answered from where it was read.
+//!
+//! What does not come back costs a read of the device whenever it is asked for, and leaves the memory to what is asked for more
+//! often. Operations that need more than a value, its key and flags bring it back in any case.
+
+use ebbtide_flash::{KeyHash, Recent};
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How long a hit on flash counts as the first of two: as in memcached.
+const WINDOW_SECONDS: u32 = 60;
+/// What of the memory of flash the filter of recent hits takes.
+const FILTER_SHARE: u64 = 64;
+
+/// Which hits on flash come back to memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlashPromotion {
+    /// All. The default: the next get of the key costs no read.
+    #[default]
+    Always,
+    /// Those of a key that was hit on flash in the minute before: half a minute is remembered at least, or less where more keys
+    /// are hit than a 64th of the memory of flash has room for.
+    SecondHit,
+    /// None.
+    Never,
+    /// Of those that `SecondHit` brings back the first, and then each that is so many after the one before, whatever their keys: as memcached's
+    /// `ext_recache_rate`.
+    OneIn(NonZeroU32),
+}
+
+/// Why a text does not say what comes back from flash.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{part:?} is no promotion from flash: write always, second-hit, never, or one-in:N with N from 1 to 4294967295"
+)]
+pub struct NotAPromotion {
+    part: String,
+}
+
+impl FromStr for FlashPromotion {
+    type Err = NotAPromotion;
+
+    /// `always`, `second-hit`, `never`, `one-in:2000`.
+    fn from_str(text: &str) -> Result<Self, NotAPromotion> {
+        let refuse = || NotAPromotion { part: text.to_owned() };
+        match text {
+            "always" => Ok(Self::Always),
+            "second-hit" => Ok(Self::SecondHit),
+            "never" => Ok(Self::Never),
+            _ => text.strip_prefix("one-in:").and_then(|n| n.parse().ok()).map(Self::OneIn).ok_or_else(refuse),
+        }
+    }
+}
+
+/// What becomes of a hit on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Promote,
+    Serve,
+}
+
+/// A policy at work.
+pub(crate) struct Promotions {
+    policy: FlashPromotion,
+    recent: Option<Recent>,
+    /// Hits that came back, or would have but for their number.
+    second_hits: AtomicU64,
+}
+
+impl FlashPromotion {
+    /// What of so much memory of flash its state may take.
+    pub(crate) fn memory_bytes(self, flash_memory_bytes: u64) -> u64 {
+        match self {
+            Self::Always | Self::Never => 0,
+            Self::SecondHit | Self::OneIn(_) => flash_memory_bytes / FILTER_SHARE,
+        }
+    }
+}
+
+impl Promotions {
+    pub fn new(policy: FlashPromotion, flash_memory_bytes: u64) -> Self {
+        let bytes = policy.memory_bytes(flash_memory_bytes);
+        let recent = (bytes > 0).then(|| Recent::new(bytes as usize, WINDOW_SECONDS));
+        Self { policy, recent, second_hits: AtomicU64::new(0) }
+    }
+
+    pub fn policy(&self) -> FlashPromotion {
+        self.policy
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.recent.as_ref().map_or(0, |recent| recent.memory_bytes() as u64)
+    }
+
+    /// What becomes of a hit, which counts as one. `now` is in seconds.
+    pub fn choose(&self, key: KeyHash, now: u32) -> Choice {
+        let is_second = || self.recent.as_ref().is_some_and(|recent| recent.seen(key, now));
+        let promotes = match self.policy {
+            FlashPromotion::Always => true,
+            FlashPromotion::Never => false,
+            FlashPromotion::SecondHit => is_second(),
+            FlashPromotion::OneIn(n) => {
+                is_second() && self.second_hits.fetch_add(1, Ordering::Relaxed).is_multiple_of(n.get().into())
+            }
+        };
+        if promotes { Choice::Promote } else { Choice::Serve }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promotions(text: &str) -> Promotions {
+        Promotions::new(text.parse().unwrap(), 1 << 20)
+    }
+
+    /// Which of these hits, each a key and its time, come back.
+    fn promoted(text: &str, hits: &[(u64, u32)]) -> Vec<usize> {
+        let promotions = promotions(text);
+        let comes = |(key, now): (u64, u32)| promotions.choose(KeyHash(key << 32 | key), now) == Choice::Promote;
+        (0..hits.len()).filter(|&hit| comes(hits[hit])).collect()
+    }
+
+    #[test]
+    fn each_policy_brings_its_hits_back() {
+        let hits = [(1, 100), (2, 100), (1, 101), (1, 102), (2, 129), (3, 130), (3, 131), (2, 400), (2, 401)];
+        assert_eq!(promoted("always", &hits), (0..9).collect::<Vec<_>>());
+        assert_eq!(promoted("never", &hits), []);
+        assert_eq!(promoted("second-hit", &hits), [2, 3, 4, 6, 8]);
+        assert_eq!(promoted("one-in:1", &hits), [2, 3, 4, 6, 8]);
+        assert_eq!(promoted("one-in:2", &hits), [2, 4, 8]);
+        assert_eq!(promoted("one-in:4000000000", &hits), [2]);
+    }
+
+    #[test]
+    fn state_takes_what_was_said() {
+        for text in ["second-hit", "one-in:7"] {
+            let most = text.parse::<FlashPromotion>().unwrap().memory_bytes(1 << 20);
+            assert!((most / 2..=most).contains(&promotions(text).memory_bytes()), "{text}");
+        }
+        assert_eq!((promotions("always").memory_bytes(), promotions("never").memory_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn each_policy_has_its_words() {
+        assert_eq!("one-in:2000".parse(), Ok(FlashPromotion::OneIn(NonZeroU32::new(2000).unwrap())));
+        for text in
+            ["", "Always", "second", "never:1", "one-in", "one-in:", "one-in:0", "one-in:x", "one-in:4294967296"]
+        {
+            let refusal = text.parse::<FlashPromotion>().unwrap_err().to_string();
+            assert!(
+                refusal.contains(&format!("{text:?} is no promotion")) && refusal.contains("one-in:N"),
+                "{refusal}"
+            );
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! From flash to whoever asked: what was found there comes into memory, or is answered as it was found.
+//!
+//! ```text
+//! found ---> policy ---> promote: into the store, if the key has none and this is still its copy ---> look there
+//!               +------> serve:   an answer, if the key has none and this is still its copy
+//! ```
+//! Both conditions are looked at under the lock of the key's buckets, `docs/concurrency.md`, "Flash: answers".
+
+use crate::cache::{Cache, Shared};
+use crate::error::Error;
+use crate::fetch::{Fetched, Value};
+use crate::hybrid::Hybrid;
+use crate::item::{Item, Lookup};
+use crate::promotion::Choice;
+use ebbtide_flash::Key;
+use ebbtide_store::{Mode, Stored, Ttl, Write};
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often a get looks again for what it has found, when others evict or change it meanwhile.
+const LOOKS: u32 = 4;
+
+/// What becomes of what a fetch found.
+pub enum Raised<'a> {
+    /// The key's value at this moment. It stays where it is.
+    Served(Item<'a>),
+    /// It is in memory, or the key has changed: memory decides, and if it has not the key, flash may have another value.
+    LookAgain,
+    /// Nothing was found, or memory has no room for it: a miss.
+    Missed,
+}
+
+impl Shared {
+    /// Brings an entry up from flash that the store does not have; waits for the device.
+    fn bring_up(&self, hybrid: &Arc<Hybrid>, key: &[u8]) {
+        hybrid.fetch_and_wait(&[key], hybrid.seconds(self.time.now_ms()), |_, value| {
+            self.promote_counted(hybrid, value);
+        });
+    }
+
+    /// Whether it is worth to look for the key in the store again.
+    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value) -> bool {
+        let is_there = self.promote(hybrid, value).is_ok();
+        let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
+        counter.fetch_add(1, Ordering::Relaxed);
+        is_there
+    }
+
+    fn promote(&self, hybrid: &Hybrid, Value { key, found }: &Value) -> Result<Stored, Error> {
+        let participant = self.participant();
+        let expiry = u64::from(found.expiry);
+        let until = (expiry != 0).then(|| expiry.saturating_sub(hybrid.epoch_seconds));
+        let mode = Mode::Promote { copy: found.token.0, until };
+        let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
+        let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
+        let written = self.with_room(&participant, |now_ms| self.store.write(&participant, &write, now_ms));
+        written.map(|written| written.stored)
+    }
+
+    /// What is left of the life of a value; `None` if it never expires.
+    pub(crate) fn remaining(&self, value: &Value) -> Option<Duration> {
+        let expiry = (value.found.expiry != 0).then_some(u64::from(value.found.expiry))?;
+        let until_seconds = expiry.saturating_sub(self.hybrid.as_ref()?.epoch_seconds);
+        Some(Duration::from_millis((until_seconds * 1000).saturating_sub(self.time.now_ms())))
+    }
+
+    /// Before an operation of a cache that waits for flash, and that depends on a present value: brings it up if it may be on flash
+    /// and nowhere else.
+    #[inline]
+    pub(crate) fn bring_up_if_below(&self, waits: bool, key: &[u8]) {
+        if let Some(hybrid) = &self.hybrid
+            && waits
+            && hybrid.tier.could_exist(Key::new(key).hash)
+            && self.store.peek(&self.participant(), key, self.store.hash(key), self.time.now_ms()).is_none()
+        {
+            self.bring_up(hybrid, key);
+        }
+    }
+}
+
+impl Cache {
+    /// Answers with what a fetch has found, or brings it into memory, as the promotion says; counts as a hit on flash.
+    pub fn raise(&self, fetched: &Fetched) -> Raised<'_> {
+        match (&self.shared.hybrid, fetched.value()) {
+            (Some(hybrid), Some(value)) => self.raise_value(hybrid, value),
+            _ => Raised::Missed,
+        }
+    }
+
+    fn raise_value(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Raised<'_> {
+        match self.choose(hybrid, value) {
+            Choice::Serve => self.serve(hybrid, value).map_or(Raised::LookAgain, Raised::Served),
+            Choice::Promote if self.shared.promote_counted(hybrid, value) => Raised::LookAgain,
+            Choice::Promote => Raised::Missed,
+        }
+    }
+
+    fn choose(&self, hybrid: &Hybrid, value: &Value) -> Choice {
+        hybrid.promotions.choose(Key::new(&value.key).hash, hybrid.seconds(self.shared.time.now_ms()))
+    }
+
+    /// The value as a hit, if it is the key's at this moment.
+    fn serve(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Option<Item<'_>> {
+        let shared = &*self.shared;
+        let (now_ms, found) = (shared.time.now_ms(), &value.found);
+        let is_over = found.expiry != 0 && found.expiry <= hybrid.seconds(now_ms);
+        let is_it = !is_over && shared.store.believes(&value.key, shared.store.hash(&value.key), found.token.0, now_ms);
+        is_it.then(|| {
+            hybrid.served.fetch_add(1, Ordering::Relaxed);
+            Item::on_flash(Arc::clone(value), shared)
+        })
+    }
+
+    /// As `get`, and the hit is in memory, so that its CAS token is one: what only flash has comes up whatever the promotion says.
+    pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
+        self.shared.bring_up_if_below(self.waits, key);
+        self.get_in_memory(key)
+    }
+
+    /// A get that has missed in the store.
+    #[cold]
+    pub(crate) fn get_below<'a>(&'a self, hybrid: &Arc<Hybrid>, key: &[u8]) -> Lookup<'a> {
+        for _ in 0..LOOKS {
+            if !hybrid.may_have(key) {
+                return Lookup::Miss;
+            }
+            let mut raised = Raised::Missed;
+            let now = hybrid.seconds(self.shared.time.now_ms());
+            hybrid.fetch_and_wait(&[key], now, |_, value| raised = self.raise_value(hybrid, value));
+            match raised {
+                Raised::Served(item) => return Lookup::Hit(item),
+                Raised::Missed => return Lookup::Miss,
+                Raised::LookAgain => {}
+            }
+            if let hit @ Lookup::Hit(_) = self.get_in_memory(key) {
+                return hit;
+            }
+        }
+        Lookup::Miss
+    }
+
+    /// A batch of gets. All that only flash has is read at once; between the reads nothing is held.
+    #[cold]
+    pub(crate) fn get_batch_below<'a>(
+        &'a self,
+        hybrid: &Arc<Hybrid>,
+        keys: &[&[u8]],
+        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
+    ) {
+        let mut from = 0;
+        // The first key was looked for on flash: what was found there, or memory, decides.
+        let mut settled = false;
+        // What was found and stays on flash, by the numbers of the keys. It is believed when its turn comes.
+        let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
+        loop {
+            let mut missing = None;
+            self.get_batch_in_memory(&keys[from..], |i, lookup| {
+                let number = from + i;
+                let is_settled = std::mem::take(&mut settled);
+                let found =
+                    || values.iter().find(|(of, _)| *of == number).and_then(|(_, value)| self.serve(hybrid, value));
+                let lookup = match lookup {
+                    Lookup::Miss => found().map_or(Lookup::Miss, Lookup::Hit),
+                    hit @ Lookup::Hit(_) => hit,
+                };
+                if !lookup.is_hit() && !is_settled && hybrid.may_have(keys[number]) {
+                    missing = Some(number);
+                    return ControlFlow::Break(());
+                }
+                answer(number, lookup)
+            });
+            let Some(number) = missing else { return };
+            values.clear();
+            let now = hybrid.seconds(self.shared.time.now_ms());
+            hybrid.fetch_and_wait(&keys[number..], now, |i, value| match self.choose(hybrid, value) {
+                Choice::Serve => values.push((number + i, Arc::clone(value))),
+                Choice::Promote => _ = self.shared.promote_counted(hybrid, value),
+            });
+            settled = true;
+            from = number;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byte_size::ByteSize;
+    use crate::promotion::FlashPromotion;
+    use crate::time::Clock;
+    use ebbtide_flash::Object;
+
+    fn build(folder: &std::path::Path, promotion: FlashPromotion) -> Cache {
+        let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_promotion(promotion);
+        builder.flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap()
+    }
+
+    fn find(hybrid: &Arc<Hybrid>, key: &[u8]) -> Arc<Value> {
+        let mut found = None;
+        hybrid.fetch_and_wait(&[key], 2, |_, value| found = Some(Arc::clone(value)));
+        found.expect("it was just inserted")
+    }
+
+    #[test]
+    fn what_was_found_before_its_key_changed_neither_comes_up_nor_is_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path(), FlashPromotion::Never);
+        let shared = &*cache.shared;
+        let hybrid = shared.hybrid.as_ref().unwrap();
+        let key = Key::new(b"key");
+        let leave: [&dyn Fn(); 2] = [&|| _ = cache.delete(b"key"), &|| cache.flush(Duration::ZERO)];
+        for (leave, bytes) in leave.into_iter().flat_map(|leave| [(leave, 100), (leave, 9000)]) {
+            let evict = |value: &[u8]| {
+                let object = Object { key, value: &[value], client_flags: 0, attributes: 0, expiry: 0 };
+                hybrid.tier.insert(&object, 2).unwrap();
+            };
+            evict(&vec![1; bytes]);
+            let found = find(hybrid, key.bytes);
+            leave();
+            evict(&vec![2; bytes]);
+            assert!(cache.serve(hybrid, &found).is_none(), "{bytes} bytes");
+            assert_eq!(shared.promote(hybrid, &found), Ok(Stored::NotStored));
+            assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), vec![2; bytes]);
+            cache.delete(b"key");
+        }
+    }
+
+    #[test]
+    fn what_was_found_in_time_and_comes_up_late_ends_when_it_had_to() {
+        for (late, stored) in [(97, Stored::Stored), (99, Stored::NotStored)] {
+            let folder = tempfile::tempdir().unwrap();
+            let cache = build(folder.path(), FlashPromotion::Always);
+            let shared = &*cache.shared;
+            let hybrid = shared.hybrid.as_ref().unwrap();
+            let key = Key::new(b"key");
+            let object = Object { key, value: &[b"value"], client_flags: 7, attributes: 0, expiry: 100 };
+            hybrid.tier.insert(&object, 2).unwrap();
+            let found = find(hybrid, key.bytes);
+            cache.maintain(Duration::from_secs(late));
+            let item = cache.serve(hybrid, &found);
+            assert_eq!(item.is_some(), stored == Stored::Stored);
+            assert!(item.is_none_or(|item| item.ttl() == Some(Duration::from_secs(2)) && item.flags() == 7));
+            assert_eq!(shared.promote(hybrid, &found), Ok(stored));
+            let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
+            assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
+            cache.maintain(Duration::from_secs(99));
+            assert!(!cache.get(b"key").is_hit(), "it has expired");
+        }
+    }
+    #[test]
+    fn handles_of_what_flash_has_answered_are_bounded_and_keep_no_device() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path(), FlashPromotion::Never);
+        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let value = vec![7; 9000];
+        let object = Object { key: Key::new(b"key"), value: &[&value], client_flags: 3, attributes: 0, expiry: 0 };
+        hybrid.tier.insert(&object, 2).unwrap();
+        let limit = hybrid.fetches.bytes_most();
+        let handle = || cache.get(b"key").hit().unwrap().to_handle();
+        let mut handles: Vec<_> = (0..limit / 9000).map(|_| handle().unwrap()).collect();
+        let refusal = handle().err();
+        assert_eq!(refusal, Some(Error::PinnedLimit { pinned_bytes: limit / 9000 * 9000, limit }));
+        handles.pop();
+        let last = handle().unwrap();
+        drop(handles);
+        drop(cache);
+        assert_eq!((last.slice_at(0), last.slice_at(8999), last.flags()), (&value[..], &value[8999..], 3));
+        build(folder.path(), FlashPromotion::Never);
+    }
+}
