@@ -8,11 +8,14 @@ loses nothing, until that brings no more: 8 MB/s.
 - mixed: Zipf 0.99, gets only
 - with writes: Zipf 0.99, one set to nine gets
 
+Beside them how gets of memory fare while others keep flash busy: at a set rate, alone and beside gets of all keys.
+
 memcached reads through the page cache and would find everything in memory. So that it reads the disk, both run in a group of
 processes whose memory, page cache included, is little more than what they were given. Where no such group can be made, that is
 told, and memcached's numbers are those of memory. A folder in memory (/dev/shm) tells what the servers themselves cost; its
 files count as the group's memory, so there is no limit then.
 """
+import concurrent.futures
 import contextlib
 import os
 import pathlib
@@ -40,6 +43,10 @@ TESTS = {
 # Connections and requests in flight on each.
 DEPTHS = {1: (1, 1), 16: (16, 1), 64: (16, 4), 256: (64, 4)}
 PERCENTILES = ["p50_us", "p99_us", "p999_us"]
+# Upper bounds of the breakdown of latencies, in microseconds.
+BREAKDOWN = [100, 200, 500, 1000, 2000, 5000, 10_000]
+# Keys that memory has, and how often they are asked for in a second.
+HOT_KEYS, HOT_RATE = 500, 10_000
 # Beside the memory: the program, connections, and memcached's table of hashes.
 GROUP_MIB = MEMORY_MIB + 64
 GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
@@ -85,13 +92,16 @@ def confined(server, folder):
         group.rmdir()
 
 
+def load(keys, value_bytes):
+    return ["--keys", keys, "--value-size", value_bytes]
+
+
 @contextlib.contextmanager
 def filled(name, value_bytes, folder):
     keys = DATA_BYTES // (value_bytes + client.KEY_BYTES)
     path = pathlib.Path(folder) / f"{name}.flash"
     with servers.running(SERVERS[name], path) as server, confined(server, folder) as is_confined:
-        load = ["--keys", keys, "--value-size", value_bytes]
-        pass_over = [*load, "--popularity", "scan", "--requests", keys, "--get-ratio", 1, "--fill", "--pipeline", 16,
+        pass_over = [*load(keys, value_bytes), "--popularity", "scan", "--requests", keys, "--get-ratio", 1, "--fill", "--pipeline", 16,
                      "--rate", int(PACE_BYTES / value_bytes)]
         before = -1
         for _ in range(PASSES):
@@ -101,33 +111,75 @@ def filled(name, value_bytes, folder):
             before = hits
         # What was set last is on its way to flash.
         time.sleep(2)
-        yield server, load, is_confined
+        yield server, keys, is_confined
     path.unlink(missing_ok=True)
 
 
 def measure(rounds, seconds):
     rows = results.Rows("network", "flash", ["round", "server", "value", "test", "depth", "case", "ops", "hit_ratio", "us",
-                                             *PERCENTILES, "confined"])
+                                             *PERCENTILES, *map(within, BREAKDOWN), "confined"])
+    rows_of_hot = results.Rows("network", "flash-hot", ["round", "server", "value", "beside", "ops", *PERCENTILES])
     folder = pathlib.Path(tempfile.mkdtemp(dir=os.environ.get("FLASH_FOLDER", rows.path.parent)))
     # memcached gives up being root before it opens the file.
     folder.chmod(0o777)
     try:
         for number in range(rounds):
-            for value_bytes in VALUES:
+            for value in VALUES:
                 for name in in_turn(SERVERS, number):
-                    with filled(name, value_bytes, folder) as (server, load, is_confined):
-                        for test, flags in TESTS.items():
-                            for depth, (connections, pipeline) in DEPTHS.items():
-                                report = client.bench(server, *load, *flags, "--connections", connections, "--pipeline", pipeline,
-                                                      "--seconds", seconds, cores=[CLIENT_CORE])
-                                rows.add(round=number, server=name, value=value_bytes, test=test, depth=depth,
-                                         case=f"{test}\n{depth}", ops=report["ops_per_second"], confined=is_confined,
-                                         hit_ratio=report["hit_ratio"], us=report["server_us_per_op"],
-                                         **{name: report["latency"][name] for name in PERCENTILES})
+                    with filled(name, value, folder) as (server, keys, is_confined):
+                        where = {"round": number, "server": name, "value": value}
+                        for row in gets(server, load(keys, value), seconds):
+                            rows.add(**where, **row, confined=is_confined)
+                        for row in hot_gets(server, load(keys, value), load(HOT_KEYS, value), seconds):
+                            rows_of_hot.add(**where, **row)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     show(rows)
+    show_breakdown(rows)
+    show_hot(rows_of_hot)
     return rows
+
+
+def within(bound_us):
+    return f"within_{bound_us}_us"
+
+
+def percentiles(report):
+    return {name: report["latency"][name] for name in PERCENTILES}
+
+
+def breakdown(report):
+    """The share of requests that took no longer than each bound."""
+    buckets = [bucket for bucket in report["latency"]["buckets"] if bucket["at_most_us"]]
+    up_to = {bound: sum(bucket["requests"] for bucket in buckets if bucket["at_most_us"] <= bound) for bound in BREAKDOWN}
+    return {within(bound): requests / report["latency"]["samples"] for bound, requests in up_to.items()}
+
+
+def gets(server, keys, seconds):
+    """The three tests, at each depth."""
+    for test, flags in TESTS.items():
+        for depth, (connections, pipeline) in DEPTHS.items():
+            report = client.bench(server, *keys, *flags, "--connections", connections, "--pipeline", pipeline,
+                                  "--seconds", seconds, cores=[CLIENT_CORE])
+            yield {"test": test, "depth": depth, "case": f"{test}\n{depth}", "ops": report["ops_per_second"],
+                   "hit_ratio": report["hit_ratio"], "us": report["server_us_per_op"], **percentiles(report), **breakdown(report)}
+
+
+def hot_gets(server, keys, hot_keys, seconds):
+    """Gets of what is in memory, alone and beside gets of all keys, most of which are on flash."""
+    connections, pipeline = DEPTHS[64]
+    busy = [*keys, *TESTS["all from flash"], "--connections", connections, "--pipeline", pipeline, "--seconds", seconds + 2]
+    hot = [*hot_keys, "--popularity", "uniform", "--get-ratio", 1, "--connections", 4, "--rate", HOT_RATE, "--seconds", seconds]
+    bench = lambda arguments: client.bench(server, *arguments, cores=[CLIENT_CORE])
+    row = lambda beside, report: {"beside": beside, "ops": report["ops_per_second"], **percentiles(report)}
+    # The first time brings them into memory.
+    bench(hot)
+    yield row("alone", bench(hot))
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        others = pool.submit(bench, busy)
+        time.sleep(1)
+        yield row("64 from flash", bench(hot))
+        others.result()
 
 
 def show(rows):
@@ -148,3 +200,26 @@ def show(rows):
                                   f"{rows.median('us', **where):.1f}", *cells])
     results.markdown(["value, bytes", "test", "in flight", "server", "kops/s (min to max)", "hit ratio", "ebbtide's hits/s over its",
                       "server us per op", "p50 us", "p99 us", "p99.9 us"], table)
+
+
+def show_breakdown(rows):
+    table = []
+    for value in VALUES:
+        for test in TESTS:
+            for depth in DEPTHS:
+                for name in SERVERS:
+                    where = {"server": name, "value": value, "test": test, "depth": depth}
+                    shares = [f"{rows.median(within(bound), **where):.3f}" for bound in BREAKDOWN]
+                    table.append([value, test, depth, name, *shares])
+    results.markdown(["value, bytes", "test", "in flight", "server", *(f"<= {bound} us" for bound in BREAKDOWN)], table)
+
+
+def show_hot(rows):
+    table = []
+    for value in VALUES:
+        for beside in ("alone", "64 from flash"):
+            for name in SERVERS:
+                where = {"server": name, "value": value, "beside": beside}
+                cells = [rows.spread(column, **where) for column in PERCENTILES]
+                table.append([value, beside, name, rows.spread("ops", "{:.1f}", 1e-3, **where), *cells])
+    results.markdown(["value, bytes", f"{HOT_KEYS} keys of memory", "server", "kops/s (min to max)", "p50 us", "p99 us", "p99.9 us"], table)

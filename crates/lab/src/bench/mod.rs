@@ -24,7 +24,7 @@ mod schedule;
 mod table;
 
 pub use dialect::Dialect;
-pub use report::{BenchReport, DrawnReport, Latency, PaceReport};
+pub use report::{BenchReport, DrawnReport, Latency, LatencyBucket, PaceReport};
 pub use schedule::Arrivals;
 
 use std::io::stdout;

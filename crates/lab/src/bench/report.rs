@@ -99,7 +99,20 @@ pub struct Latency {
     pub p999_us: f64,
     pub p9999_us: f64,
     pub max_us: f64,
+    /// How many requests took how long, from the shortest on; together they are `samples`.
+    pub buckets: Vec<LatencyBucket>,
 }
+
+/// Requests that took at most so long, and longer than the bucket before.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LatencyBucket {
+    /// None in the last one, of those that took longer than all others' bounds.
+    pub at_most_us: Option<u64>,
+    pub requests: u64,
+}
+
+/// The bounds of latency buckets in microseconds: memory, a fast drive, a slow one, trouble.
+const BUCKETS_US: [u64; 10] = [50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
 
 /// What one thread counts.
 pub(super) struct Tally {
@@ -237,5 +250,34 @@ fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
         p999_us: microseconds(0.999),
         p9999_us: microseconds(0.9999),
         max_us: histogram.max() as f64 / 1000.0,
+        buckets: buckets(histogram),
     })
+}
+
+fn buckets(histogram: &Histogram<u64>) -> Vec<LatencyBucket> {
+    let mut counted = 0;
+    let bounds = BUCKETS_US.map(|us| (Some(us), us * 1000)).into_iter().chain([(None, u64::MAX)]);
+    let bucket = |(at_most_us, ns)| {
+        let requests = histogram.count_between(0, ns) - counted;
+        counted += requests;
+        LatencyBucket { at_most_us, requests }
+    };
+    bounds.map(bucket).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_request_is_in_the_bucket_of_its_latency() {
+        let mut taken = histogram();
+        for us in [1, 40, 60, 150, 180, 900, 20_000, 5_000_000] {
+            record(&mut taken, Duration::from_micros(us));
+        }
+        let buckets = latency(&taken).unwrap().buckets;
+        let requests: Vec<u64> = buckets.iter().map(|bucket| bucket.requests).collect();
+        assert_eq!(requests, [2, 1, 2, 0, 1, 0, 0, 0, 1, 0, 1]);
+        assert_eq!((buckets[3].at_most_us, buckets[10].at_most_us), (Some(500), None));
+    }
 }
