@@ -37,6 +37,8 @@ const HEAD_BYTES: usize = 24;
 /// Where the latest time is, in turns.
 const NOTES: [u64; 2] = [512, 1024];
 const NOTE_BYTES: usize = 16;
+/// So much is looked at at once.
+const PIECE_BYTES: usize = 1 << 20;
 
 const _: () = assert!(HEAD_BYTES as u64 <= NOTES[0] && NOTES[1] as usize + NOTE_BYTES <= BLOCK);
 
@@ -90,13 +92,19 @@ impl RemovalLog {
     }
 
     /// Opens a log, or makes an empty one, whose rings have so many blocks. A log of another size or version is emptied; what is no log
-    /// is an error, and is left as it is.
+    /// is an error, and is left as it is. A file of zeros is what a power cut may leave of a log.
     pub fn open(path: &Path, blocks: u32) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+        // A pipe must not be waited for.
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nonblocking);
+        let mut file = options.open(path)?;
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        }
         let mut magic = Vec::new();
         (&mut file).take(MAGIC.len() as u64).read_to_end(&mut magic)?;
-        if !magic.is_empty() && magic != MAGIC && magic != [0; MAGIC.len()] {
+        if magic != MAGIC && !is_blank(&file, bytes_of(blocks))? {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is a file of something else"));
         }
         let rings = [Store::Small, Store::Large].map(|store| Mutex::new(Ring::new(store, blocks)));
@@ -107,7 +115,9 @@ impl RemovalLog {
     /// Begins an empty log: of what is there nothing is said that has these orders or higher ones, and all with lower ones is gone.
     pub fn begin(&self, lives: Lives, small: u64, large: u64, latest: u32) -> io::Result<()> {
         self.file.set_len(0)?;
-        let bytes = BLOCK as u64 * (1 + 2 * u64::from(self.blocks));
+        // From its first byte on it says whose it is.
+        self.file.write_all_at(&self.useless_head(), 0)?;
+        let bytes = bytes_of(self.blocks);
         match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
             Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(bytes)?,
             other => other?,
@@ -201,7 +211,7 @@ impl RemovalLog {
     /// Sees to it that no restart believes the log.
     fn give_up(&self) {
         // AcqRel, with `is_broken`.
-        if !self.is_broken.swap(true, AcqRel) && self.file.write_all_at(&[0; HEAD_BYTES], 0).is_err() {
+        if !self.is_broken.swap(true, AcqRel) && self.file.write_all_at(&self.useless_head(), 0).is_err() {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -225,6 +235,13 @@ impl RemovalLog {
         self.rings[store as usize].lock().expect("no thread panics with a ring")
     }
 
+    /// One that no restart believes.
+    fn useless_head(&self) -> [u8; HEAD_BYTES] {
+        let mut head = self.head();
+        head[MAGIC.len()..].fill(0);
+        head
+    }
+
     fn head(&self) -> [u8; HEAD_BYTES] {
         let mut head = [0; HEAD_BYTES];
         head[..8].copy_from_slice(&MAGIC);
@@ -234,6 +251,27 @@ impl RemovalLog {
         head[16..].copy_from_slice(&sum.to_le_bytes());
         head
     }
+}
+
+/// Bytes of a log whose rings have so many blocks.
+fn bytes_of(blocks: u32) -> u64 {
+    BLOCK as u64 * (1 + 2 * u64::from(blocks))
+}
+
+/// Whether a file has so many bytes at most, all of them zeros.
+fn is_blank(file: &File, most: u64) -> io::Result<bool> {
+    let bytes = file.metadata()?.len();
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < bytes && bytes <= most {
+        let piece = &mut piece[..PIECE_BYTES.min((bytes - at) as usize)];
+        file.read_exact_at(piece, at)?;
+        if piece.iter().any(|&byte| byte != 0) {
+            return Ok(false);
+        }
+        at += piece.len() as u64;
+    }
+    Ok(bytes <= most)
 }
 
 fn note_in(bytes: &[u8], life: u64) -> Option<u32> {

@@ -218,6 +218,21 @@ fn what_is_no_log_is_left_alone() {
     assert_eq!(RemovalLog::open(&path, BLOCKS).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
     assert_eq!(bytes(&folder), b"Dear reader, this is no log.");
     assert!(RemovalLog::open(folder.path(), BLOCKS).is_err(), "a directory");
+    // As filesystems begin.
+    let mut image = vec![0; 8192];
+    image[1080] = 0x53;
+    fs::write(&path, &image).unwrap();
+    assert_eq!(RemovalLog::open(&path, BLOCKS).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(bytes(&folder), image);
+    fs::File::create(&path).unwrap().set_len(100 << 20).unwrap();
+    assert!(RemovalLog::open(&path, BLOCKS).is_err(), "longer than any log, whatever is in it");
+    fs::remove_file(&path).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    assert!(RemovalLog::open(&path, BLOCKS).is_err(), "a pipe, which nobody waits for");
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, [0; 5000]).unwrap();
+    assert_eq!(read(&folder).unwrap_err(), Unreadable::Missing, "what is all zeros may become one");
 }
 
 #[test]

@@ -63,9 +63,10 @@ struct Stores {
 }
 
 enum Log {
-    GoesOn,
-    /// The small objects were given up.
-    GoesOnForLarge,
+    /// The one that the superblock names so.
+    GoesOn(u64),
+    /// The same; the small objects were given up.
+    GoesOnForLarge(u64),
     /// What has lower orders than these, of small objects and of large ones, is found after no crash.
     Begins(u64, u64),
 }
@@ -113,7 +114,11 @@ impl Opening {
 
     fn running(&self, stores: &Stores, boot: u128) -> Superblock {
         let Stores { lives, latest, .. } = *stores;
-        Superblock { shape: self.shape, lives, state: State::Running { boot }, latest }
+        let removals = match stores.log {
+            Log::GoesOn(removals) | Log::GoesOnForLarge(removals) => removals,
+            Log::Begins(..) => draw(),
+        };
+        Superblock { shape: self.shape, lives, removals, state: State::Running { boot }, latest }
     }
 
     fn tier(self, stores: Stores, superblock: Superblock, removals: Option<RemovalLog>) -> Tier {
@@ -198,10 +203,10 @@ impl Opening {
 
     /// Has the log of removals begin or go on, now that the superblock says that nobody else's is believed.
     fn go_on(&mut self, removals: &RemovalLog, log: &Log, superblock: &Superblock) -> bool {
-        let lives = superblock.lives;
+        let lives = superblock.logged_lives();
         let begun = match *log {
-            Log::GoesOn => Ok(()),
-            Log::GoesOnForLarge => {
+            Log::GoesOn(_) => Ok(()),
+            Log::GoesOnForLarge(_) => {
                 removals.begin_again(Store::Small, lives.small);
                 Ok(())
             }
@@ -268,7 +273,7 @@ impl Opening {
             return Err(difference);
         }
         let held = match removals {
-            Some(removals) => removals.read(before.lives).map_err(|unreadable| match unreadable {
+            Some(removals) => removals.read(before.logged_lives()).map_err(|unreadable| match unreadable {
                 Unreadable::Missing => "its log of removals is missing, or of another time",
                 Unreadable::Damaged => "its log of removals is damaged",
             }),
@@ -306,10 +311,12 @@ impl Opening {
         self.layout.leave_to_large(large.index_bytes() / 4 * 5);
         large.limit_index(self.layout.large_options.index_bytes);
         let (small, lives) = self.recover_small(before.lives, &small, is_logged, now)?;
-        let log = match &small {
-            _ if lives != before.lives => Log::GoesOnForLarge,
-            _ if is_logged => Log::GoesOn,
-            small => Log::Begins(small.as_ref().map_or(0, SmallStore::next_order), large.next_order()),
+        let log = if !is_logged {
+            Log::Begins(small.as_ref().map_or(0, SmallStore::next_order), large.next_order())
+        } else if lives != before.lives {
+            Log::GoesOnForLarge(before.removals)
+        } else {
+            Log::GoesOn(before.removals)
         };
         let objects = large.stats().objects + small.as_ref().map_or(0, |small| small.stats().objects());
         let stop = if matches!(before.state, State::Clean { .. }) { "a stop" } else { "a crash" };

@@ -4,12 +4,16 @@
 //! 0      8        12            16        24          32          40        48        56
 //! magic  version  region bytes  identity  life large  life small  capacity  boundary  end of large objects
 //!
-//! 64             68           72    88           96      100    104       112
-//! segment bytes  log percent  boot  checkpoint   latest  state  checksum  zeros
+//! 64             68           72    88           96      100    104
+//! segment bytes  log percent  boot  checkpoint   latest  state  removals
+//!
+//! 112       120
+//! checksum  zeros
 //! ```
 //! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so that a
 //! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided yet. A life is drawn whenever its store starts empty: it is the seed of all checksums in
-//! that store, so nothing of an earlier life passes for an object.
+//! that store, so nothing of an earlier life passes for an object. `removals` is drawn whenever a log of removals begins: one that was
+//! left for another, which knows what was removed since, is not believed when somebody comes back to it.
 //!
 //! | state | | boot | checkpoint | latest |
 //! |---|---|---|---|---|
@@ -22,9 +26,9 @@ use crate::removals::Lives;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtidet";
-const VERSION: u32 = 2;
-const CHECKSUM: usize = 104;
-const BYTES: usize = 112;
+const VERSION: u32 = 3;
+const CHECKSUM: usize = 112;
+const BYTES: usize = 120;
 
 const _: () = assert!(CHECKSUM + size_of::<u64>() == BYTES && BYTES <= BLOCK);
 
@@ -50,6 +54,8 @@ pub(super) enum State {
 pub(super) struct Superblock {
     pub shape: Shape,
     pub lives: Lives,
+    /// Which log of removals goes with it.
+    pub removals: u64,
     pub state: State,
     /// Seconds since 1970.
     pub latest: u32,
@@ -103,6 +109,12 @@ impl Shape {
 }
 
 impl Superblock {
+    /// What the records of its log of removals are signed with.
+    pub fn logged_lives(&self) -> Lives {
+        let Lives { small, large } = self.lives;
+        Lives { small: small ^ self.removals, large: large ^ self.removals }
+    }
+
     pub fn encode(&self) -> Buffer {
         let Shape { identity, capacity, boundary, end, region_bytes, segment_bytes, log_percent } = self.shape;
         let (state, boot, checkpoint) = match self.state {
@@ -126,6 +138,7 @@ impl Superblock {
         put(&checkpoint.to_le_bytes());
         put(&self.latest.to_le_bytes());
         put(&state.to_le_bytes());
+        put(&self.removals.to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM]);
         block[CHECKSUM..BYTES].copy_from_slice(&checksum.to_le_bytes());
         block
@@ -161,7 +174,7 @@ impl Superblock {
             log_percent: u32_at(68),
         };
         let lives = Lives { large: u64_at(24), small: u64_at(32) };
-        Ok(Self { shape, lives, state, latest: u32_at(96) })
+        Ok(Self { shape, lives, removals: u64_at(104), state, latest: u32_at(96) })
     }
 }
 
@@ -181,6 +194,7 @@ mod tests {
     const BLOCK_0: Superblock = Superblock {
         shape: SHAPE,
         lives: Lives { small: 0x1111_2222_3333_4444, large: 0x0123_4567_89ab_cdef },
+        removals: 0x5555_6666_7777_8888,
         state: State::Running { boot: 0xaabb_ccdd_eeff_0011_2233_4455_6677_8899 },
         latest: 1_800_000_000,
     };
@@ -193,12 +207,12 @@ mod tests {
             assert_eq!(Superblock::decode(&block), Ok(superblock));
             block[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
         };
-        let golden = "656262746964657402000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
+        let golden = "656262746964657403000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
                       00000000f00300000000000004000a00000099887766554433221100ffeeddccbbaa000000000000000000d2496b00000000\
-                      b8a93c859ae02df4";
+                      8888777766665555695283ae95476fab";
         assert_eq!(hex(BLOCK_0), golden);
         let clean = Superblock { state: State::Clean { large_checkpoint: 0x0102_0304_0506 }, ..BLOCK_0 };
-        let golden = "00000000000000000000000000000000060504030201000000d2496b010000008af51758f9399c28";
+        let golden = "00000000000000000000000000000000060504030201000000d2496b01000000888877776666555581ec37dc4fea2d8a";
         assert_eq!(hex(clean)[144..], *golden);
     }
 

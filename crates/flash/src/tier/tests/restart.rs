@@ -432,3 +432,21 @@ fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
     assert!(world.is_cold_because("it was not stopped"), "{:?}", world.notices);
     assert_eq!(fs::read(world.log()).unwrap(), b"Dear reader");
 }
+
+#[test]
+fn a_log_that_was_left_for_another_one_is_believed_no_more() {
+    let mut world = World::new(6);
+    let [first, other] = ["log", "other"].map(|name| world.folder.path().join(name));
+    (0..1000).for_each(|_| world.step());
+    world.tier.close(world.now).unwrap();
+    let start = |world: &mut World, log: &PathBuf| {
+        let opening = opening(&world.device, log.clone(), &world.options, world.boot);
+        (world.tier, world.notices) = opening.start(world.now).unwrap();
+    };
+    start(&mut world, &other);
+    assert!(world.is_warm() && world.look_at_all() > 50);
+    (0..KEYS).step_by(2).for_each(|key| world.change(key));
+    start(&mut world, &first);
+    assert!(world.is_cold_because("its log of removals is missing, or of another time"), "{:?}", world.notices);
+    assert_eq!(world.look_at_all(), 0);
+}
