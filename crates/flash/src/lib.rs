@@ -29,6 +29,6 @@ mod stream;
 mod tier;
 
 pub use error::Error;
-pub use object::{Done, Found, Key, KeyHash, Lookup, Object, Token};
+pub use object::{Done, Found, Key, KeyHash, Lookup, Met, Object, Token, Wanted};
 pub use recent::Recent;
-pub use tier::{Drops, Opening, Tier, TierOptions, TierStats, Written};
+pub use tier::{Drops, Opening, Tier, TierOptions, TierScan, TierStats, Written};

@@ -88,6 +88,29 @@ impl Found {
     }
 }
 
+/// An object that a walk meets. Its key is the one that was written there, and its version the one that a lookup would have
+/// found a moment ago.
+#[derive(Clone, Copy, Debug)]
+pub struct Met<'a> {
+    pub key: Key<'a>,
+    /// `None` if it would have cost a read of its own, and values are not wanted.
+    pub value: Option<&'a [u8]>,
+    pub value_bytes: u64,
+    pub client_flags: u32,
+    pub attributes: u8,
+    /// Seconds since 1970 at which it expires; 0 for never.
+    pub expiry: u32,
+}
+
+/// What a walk reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Keys, and what lies beside them: values longer than a piece of the walk are left out, and so are their checksums.
+    Keys,
+    /// All values.
+    Values,
+}
+
 /// What a lookup answers at once.
 #[derive(Debug)]
 pub enum Lookup {

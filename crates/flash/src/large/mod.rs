@@ -18,6 +18,7 @@
 //! | `buffers` | open regions, and those that are being written |
 //! | `insert`, `read` | objects in and out |
 //! | `choose`, `reclaim` | which regions go, and how |
+//! | `scan` | a walk over all objects |
 //! | `recover`, `checkpoint` | after a restart |
 //! | `stats` | what is counted |
 //!
@@ -36,6 +37,7 @@ mod read;
 mod reclaim;
 mod recover;
 mod regions;
+mod scan;
 mod stats;
 #[cfg(test)]
 mod tests;
@@ -43,6 +45,7 @@ mod tests;
 pub use insert::Inserted;
 pub use options::{Options, Reclaim, Reinsertion};
 pub use recover::{Known, Recovered, Removal};
+pub(crate) use scan::Walk;
 pub use stats::{Dropped, Stats};
 
 use self::buffers::{Books, Open, Staged};

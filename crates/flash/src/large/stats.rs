@@ -79,6 +79,8 @@ counters! {
     /// The device had no room for a read.
     misses_refused,
     removes,
+    /// Objects that a walk found damaged.
+    scans_corrupt,
     /// Bytes that reached the device, by cause: headers, keys and values of inserts
     written_insert_bytes,
     /// and of objects that were written again;

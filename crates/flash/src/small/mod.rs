@@ -16,6 +16,7 @@
 //! | `choose` | pure decisions: which objects move, get another life, end |
 //! | `reclaim` | the log's end, and sets to be mended |
 //! | `moving` | pages are composed and written |
+//! | `scan` | a walk over all objects |
 //! | `recover`, `checkpoint` | what RAM knows, from flash |
 //!
 //! Threads: [`SmallStore::lookup`], `remove`, `is_current`, `could_exist` never wait for the device; `insert` neither. What
@@ -32,6 +33,7 @@ mod options;
 mod page;
 mod reclaim;
 mod recover;
+mod scan;
 mod stats;
 #[cfg(test)]
 mod tests;

@@ -52,6 +52,8 @@ counters! {
     lookups_refused,
     /// Lookups that gave up because what they looked at changed again and again.
     lookups_contended,
+    /// Sets that a walk passed over because they changed again and again.
+    scans_contended,
     /// Reads that failed.
     read_errors,
     /// Pages that were not what was written there.

@@ -11,18 +11,20 @@
 //! | `superblock` | the format of the first block |
 //! | `start`, `stop` | from and to what a restart finds |
 //! | `insert`, `lookup` | objects in and out |
+//! | `scan` | a walk over all objects |
 //! | `stats` | what is counted |
 //!
 //! Invariant: of a key at most one store has a version that could be found. An insert first takes the key out of the other store,
 //! and inserts of one key go one after the other; so what ends in one store never uncovers something in the other.
 //!
-//! Any thread may call any method. [`Tier::maintain`] and [`Tier::settle`] wait for the device; nothing else does.
+//! Any thread may call any method. [`Tier::maintain`], [`Tier::settle`] and [`TierScan::advance`] wait for the device; nothing else does.
 
 mod divide;
 mod insert;
 mod layout;
 mod lookup;
 mod options;
+mod scan;
 mod smalls;
 mod start;
 mod stats;
@@ -32,6 +34,7 @@ mod superblock;
 mod tests;
 
 pub use options::TierOptions;
+pub use scan::TierScan;
 pub use start::Opening;
 pub use stats::{Drops, TierStats, Written};
 

@@ -2,7 +2,7 @@
 //! need next to none, small objects lie among the large ones.
 
 use crate::small::{Dropped, SmallStore, Stats};
-use crate::{Done, Error, Key, KeyHash, Lookup, Object, Token};
+use crate::{Done, Error, Key, KeyHash, Lookup, Met, Object, Token};
 use std::ops::Range;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -76,6 +76,15 @@ impl Smalls {
 
     pub fn maintain(&self, now: u32) {
         self.store.get().inspect(|store| store.maintain(now));
+    }
+
+    /// As [`SmallStore::walk_on`]: nothing to walk over if there is no store.
+    pub fn walk_on(&self, from: u32, now: u32, visit: &mut dyn FnMut(Met<'_>)) -> Option<u32> {
+        self.store.get()?.walk_on(from, now, visit)
+    }
+
+    pub fn sets(&self) -> u32 {
+        self.store.get().map_or(0, SmallStore::sets)
     }
 
     pub fn stats(&self) -> Stats {

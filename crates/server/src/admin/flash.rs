@@ -232,7 +232,8 @@ fn lookups(flash: &FlashStats) -> u64 {
 }
 
 fn corrupt(flash: &FlashStats) -> u64 {
-    flash.tier.large.misses_corrupt + flash.tier.small.counts.corrupt_pages
+    let (large, small) = (&flash.tier.large, &flash.tier.small.counts);
+    large.misses_corrupt + large.scans_corrupt + small.corrupt_pages
 }
 
 fn written(flash: &FlashStats) -> [(&'static str, u64); 6] {

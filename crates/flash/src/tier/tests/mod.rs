@@ -5,6 +5,7 @@ mod bounds;
 mod division;
 mod model;
 mod restart;
+mod scan;
 mod stress;
 
 use super::{Tier, TierOptions};

@@ -1,0 +1,307 @@
+//! A walk over all objects of the log.
+//!
+//! ```text
+//! next region: complete ones by their sequence, then open ones --> piece --> objects in it --> current? --> visit
+//! ```
+//! Regions are read in pieces, one object behind the other; nothing but the index says which are current, and it is asked right
+//! before each visit. A copy that reclaim makes keeps its order and lies in a region of a later sequence, which is still to
+//! come: so what moves while the walk goes on is met there. Of regions that were begun after the walk only such copies are
+//! visited. No lock is held over a read or a visit.
+
+use super::LargeLog;
+use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, RegionHeader, part_hash};
+use super::place::UNIT;
+use super::regions::State;
+use crate::device::{self, BLOCK, Buffer};
+use crate::object::{Met, Wanted, is_past};
+use crate::{Key, KeyHash};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// So much is read at once, and an object that is longer.
+const PIECE: usize = 256 << 10;
+/// So often the parts of an object are looked for, if they move meanwhile.
+const MOVES: u32 = 8;
+/// A walk visits so many regions for each one that there is, however many copies reclaim makes meanwhile.
+const TURNS: usize = 2;
+
+/// How far a walk has come.
+pub(crate) struct Walk {
+    /// Regions up to this sequence were visited,
+    passed: u64,
+    /// but for these, which were open then.
+    late: Vec<u64>,
+    /// Regions from this sequence on were begun after the walk; they count for copies of what has a lower order.
+    began: u64,
+    began_order: u64,
+    /// All regions that were complete are visited: the walk ends before this sequence.
+    last: Option<u64>,
+    visited: usize,
+    region: Option<Visiting>,
+}
+
+struct Visiting {
+    region: u32,
+    sequence: u64,
+    /// Bytes from the begin of the region: where the walk is, and where the objects end, as far as that is known.
+    at: usize,
+    end: usize,
+    /// Only copies count.
+    is_later: bool,
+}
+
+/// What whoever walks wants.
+struct Visitor<'a> {
+    wanted: Wanted,
+    now: u32,
+    visit: &'a mut dyn FnMut(Met<'_>),
+}
+
+/// Region, sequence, position.
+type At = (u32, u64, u32);
+
+/// An object in a piece.
+struct Whole<'a> {
+    header: ObjectHeader,
+    key: Key<'a>,
+    value: Option<&'a [u8]>,
+}
+
+impl LargeLog {
+    pub(crate) fn walk(&self) -> Walk {
+        let began = self.books().next_sequence;
+        let began_order = self.next_order();
+        Walk { passed: 0, late: Vec::new(), began, began_order, last: None, visited: 0, region: None }
+    }
+
+    /// Visits what is current in the next piece. False at the end. Waits for the device.
+    pub(crate) fn walk_on(
+        self: &Arc<Self>,
+        walk: &mut Walk,
+        wanted: Wanted,
+        now: u32,
+        visit: &mut dyn FnMut(Met<'_>),
+    ) -> bool {
+        let now = self.see(now);
+        let Some(mut visiting) = walk.region.take().or_else(|| self.next_region(walk)) else { return false };
+        self.visit_piece(&mut visiting, walk.began_order, &mut Visitor { wanted, now, visit });
+        walk.region = (visiting.at < visiting.end).then_some(visiting);
+        true
+    }
+
+    /// What part of the log was visited.
+    pub(crate) fn walked(&self, walk: &Walk) -> f64 {
+        let held = self.own_regions().iter().filter(|region| holds_objects(region.state())).count();
+        (walk.visited as f64 / held.max(1) as f64).min(1.0)
+    }
+
+    fn next_region(&self, walk: &mut Walk) -> Option<Visiting> {
+        if walk.visited > TURNS * self.own_regions().len() {
+            return None;
+        }
+        let next = self.choose_region(walk).or_else(|| {
+            walk.last.get_or_insert_with(|| self.books().next_sequence);
+            self.choose_region(walk)
+        })?;
+        walk.visited += 1;
+        Some(next)
+    }
+
+    /// The complete region with the lowest sequence of those to be visited; at the end of the walk the open ones.
+    fn choose_region(&self, walk: &mut Walk) -> Option<Visiting> {
+        let floor = self.floor.load(Acquire);
+        let (mut chosen, mut later) = (None, Vec::new());
+        for (number, region) in (0..).zip(&self.regions) {
+            let (state, sequence) = (region.state(), region.sequence());
+            let is_left = sequence > walk.passed || walk.late.contains(&sequence);
+            if !holds_objects(state) || !is_left || sequence < floor || walk.last.is_some_and(|last| sequence >= last) {
+                continue;
+            }
+            let is_open = state == State::Open;
+            if is_open || sequence <= walk.passed {
+                later.push(sequence);
+            }
+            let has_copies = sequence < walk.began || is_open || region.life().lowest_order < walk.began_order;
+            if has_copies && (!is_open || walk.last.is_some()) {
+                chosen = chosen.into_iter().chain([(is_open, sequence, number)]).min();
+            }
+        }
+        let (_, sequence, region) = chosen?;
+        walk.passed = walk.passed.max(sequence);
+        later.retain(|&other| other <= walk.passed && other != sequence);
+        walk.late = later;
+        let (end, is_later) = (self.geometry.region_bytes, sequence >= walk.began);
+        Some(Visiting { region, sequence, at: 0, end, is_later })
+    }
+
+    fn visit_piece(&self, visiting: &mut Visiting, began_order: u64, visitor: &mut Visitor<'_>) {
+        let begin = visiting.at / BLOCK * BLOCK;
+        let bytes = (visiting.end - begin).next_multiple_of(BLOCK).min(PIECE);
+        let Some(buffer) = self.piece(visiting.region, visiting.sequence, begin, bytes) else {
+            visiting.at = begin + bytes;
+            return;
+        };
+        if begin == 0 {
+            // A region that is open has no header yet.
+            let header = RegionHeader::decode(&buffer[..REGION_HEADER_BYTES], self.options.identity, visiting.region);
+            let header = header.filter(|header| header.sequence == visiting.sequence);
+            visiting.end = header.map_or(visiting.end, |header| visiting.end.min(header.footer_offset as usize));
+            visiting.at = visiting.at.max(REGION_HEADER_BYTES);
+        }
+        let mut at = visiting.at - begin;
+        while at < buffer.len() && begin + at < visiting.end {
+            let position = ((begin + at) / UNIT) as u32;
+            let header = ObjectHeader::decode(&buffer[at..]);
+            let bytes = header.object_bytes();
+            let is_one = header.sequence == visiting.sequence && header.position == position;
+            if !is_one || begin + at + bytes > self.geometry.region_bytes {
+                at += UNIT;
+                continue;
+            }
+            let goes_on = at + bytes > buffer.len();
+            if goes_on && at >= BLOCK {
+                break;
+            }
+            let counts = header.part == 0 && (!visiting.is_later || header.order < began_order);
+            let place = (visiting.region, visiting.sequence, position);
+            let is_whole = if goes_on {
+                !counts || self.visit_long((&buffer[at..], begin), place, visitor)
+            } else {
+                self.visit_one(&buffer[at..at + bytes], place, visitor, counts)
+            };
+            at = if is_whole { (at + bytes).next_multiple_of(UNIT) } else { at + UNIT };
+        }
+        visiting.at = begin + at;
+    }
+
+    /// An object that lies in a piece as a whole. False if it is damaged.
+    fn visit_one(&self, bytes: &[u8], at: At, visitor: &mut Visitor<'_>, counts: bool) -> bool {
+        let (region, sequence, position) = at;
+        let Ok(header) = ObjectHeader::check(bytes, self.options.identity, sequence, position) else {
+            // What is still being copied into an open region is in no index.
+            let key = Key::new(&bytes[OBJECT_HEADER_BYTES..][..usize::from(ObjectHeader::decode(bytes).key_bytes)]);
+            self.counters.scans_corrupt.add(u64::from(self.is_placed(key.hash, region, sequence, position)));
+            return false;
+        };
+        if counts {
+            let (key, value) = bytes[OBJECT_HEADER_BYTES..].split_at(usize::from(header.key_bytes));
+            self.visit_current(&Whole { header, key: Key::new(key), value: Some(value) }, at, visitor);
+        }
+        true
+    }
+
+    /// An object that is longer than a piece, of which the beginning was read, in the piece that begins there in the region. False if
+    /// it is none.
+    fn visit_long(&self, (front, begin): (&[u8], usize), at: At, visitor: &mut Visitor<'_>) -> bool {
+        let (region, sequence, position) = at;
+        let header = ObjectHeader::decode(front);
+        let Some(key) = front.get(OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(header.key_bytes)) else {
+            return false;
+        };
+        let key = Key::new(key);
+        // That the index names this place for this key says that both are right.
+        if !self.is_placed(key.hash, region, sequence, position) {
+            return true;
+        }
+        if visitor.wanted == Wanted::Keys {
+            self.visit_current(&Whole { header, key, value: None }, at, visitor);
+            return true;
+        }
+        let from = position as usize * UNIT - begin;
+        let Some(whole) = self.piece(region, sequence, begin, from + header.object_bytes()) else { return true };
+        self.visit_one(&whole[from..from + header.object_bytes()], at, visitor, true)
+    }
+
+    /// Visits an object if it is current, and gathers its value if that is in parts.
+    fn visit_current(&self, object: &Whole<'_>, at: At, visitor: &mut Visitor<'_>) {
+        let (region, sequence, position) = at;
+        let Whole { header, key, value } = *object;
+        let is_current = || self.is_placed(key.hash, region, sequence, position);
+        if is_past(header.expiry, visitor.now) || !is_current() {
+            return;
+        }
+        let is_in_parts = header.total_bytes > header.value_bytes;
+        let gathered = match (visitor.wanted, value) {
+            (Wanted::Values, Some(first)) if is_in_parts => match self.gather(key.hash, &header, first) {
+                Some(gathered) if is_current() => Some(gathered),
+                _ => return,
+            },
+            _ => None,
+        };
+        let value = if is_in_parts { gathered.as_deref() } else { value };
+        let ObjectHeader { total_bytes, client_flags, attributes, expiry, .. } = header;
+        (visitor.visit)(Met { key, value, value_bytes: u64::from(total_bytes), client_flags, attributes, expiry });
+    }
+
+    /// The value of an object of which the first part is there.
+    fn gather(&self, hash: KeyHash, first: &ObjectHeader, value: &[u8]) -> Option<Vec<u8>> {
+        let total = first.total_bytes as usize;
+        let mut all = Vec::with_capacity(total);
+        all.extend_from_slice(value);
+        for part in 1.. {
+            if all.len() >= total {
+                break;
+            }
+            let wanted = part_hash(hash, first.order, part);
+            let (header, bytes) = (0..MOVES).find_map(|_| self.part(wanted))?;
+            let value = bytes.get(header.object_bytes() - header.value_bytes as usize..header.object_bytes())?;
+            if (header.order, header.part) != (first.order, part) || all.len() + value.len() > total {
+                return None;
+            }
+            all.extend_from_slice(value);
+        }
+        Some(all)
+    }
+
+    /// A part other than the first; `None` also if it moved meanwhile.
+    fn part(&self, hash: KeyHash) -> Option<(ObjectHeader, Vec<u8>)> {
+        let (place, sequence) = self.find(hash, |place| (place, self.region_of(place).sequence()))?;
+        let (region, position) = self.geometry.split(place.unit());
+        let begin = position as usize * UNIT / BLOCK * BLOCK;
+        let bytes = (place.blocks() * BLOCK).min(self.geometry.region_bytes - begin);
+        let buffer = self.piece(region, sequence, begin, bytes)?;
+        let object = &buffer[position as usize * UNIT - begin..];
+        let header = ObjectHeader::check(object, self.options.identity, sequence, position).ok()?;
+        let key = object.get(OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(header.key_bytes))?;
+        (key == hash.0.to_le_bytes()).then(|| (header, object[..header.object_bytes()].to_vec()))
+    }
+
+    /// Bytes of a region in this life; `None` if that is over, or the device fails.
+    fn piece(&self, number: u32, sequence: u64, begin: usize, bytes: usize) -> Option<Buffer> {
+        let region = &self.regions[number as usize];
+        if matches!(region.state(), State::Open | State::Writing) {
+            let staged = self.slots[usize::from(region.slot())].read().unwrap();
+            if let Some(staged) = staged.as_ref().filter(|it| it.region == number && it.sequence == sequence) {
+                let mut copy = Buffer::zeroed(bytes);
+                copy[..bytes].copy_from_slice(&staged.buffer[begin..begin + bytes]);
+                return Some(copy);
+            }
+        }
+        if !holds_objects(region.state()) || region.sequence() != sequence {
+            return None;
+        }
+        self.reading_bytes.fetch_add(bytes, Relaxed);
+        let read = device::read(&*self.device, self.geometry.offset(number) + begin as u64, Buffer::zeroed(bytes));
+        self.reading_bytes.fetch_sub(bytes, Relaxed);
+        match read {
+            Ok(buffer) => {
+                self.counters.read_bytes.add(buffer.len() as u64);
+                Some(buffer)
+            }
+            Err(_) => {
+                self.counters.read_errors.one();
+                None
+            }
+        }
+    }
+
+    /// Whether a lookup would go to this place.
+    fn is_placed(&self, hash: KeyHash, region: u32, sequence: u64, position: u32) -> bool {
+        let unit = self.geometry.unit(region, position);
+        self.find(hash, |place| place.unit() == unit && self.region_of(place).sequence() == sequence) == Some(true)
+    }
+}
+
+fn holds_objects(state: State) -> bool {
+    matches!(state, State::Open | State::Writing | State::Sealed | State::Dying)
+}

@@ -1,0 +1,288 @@
+//! A walk over all sets, each met once: what a set has in its page and in the log is told together.
+//!
+//! ```text
+//! note what RAM has of some sets | group's lock, each
+//! read their pages               | no lock, one read
+//! of each set: read its log pages, tell what a lookup would find of each key; still as noted? --> visit
+//! ```
+//! A key never leaves its set. Whatever moves, between the log and the page or to another place of the log, changes what RAM has of
+//! the set; this is compared under the group's lock right before each visit. What changed is noted and read again, and what
+//! was visited of the set is not visited again.
+
+use super::group::{Entry, Group};
+use super::log::is_expected;
+use super::page::{self, Header, PAGE, Record};
+use super::stats::Counters;
+use super::{Shared, SmallStore, is_page_token, page_token};
+use crate::device::{self, Buffer};
+use crate::object::{Key, KeyHash, Met, Token, is_past};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Pages that are read at once: 256 KiB.
+const SETS_AT_ONCE: u32 = 64;
+/// A set that changed so many times in a row is passed over.
+const TRIES: u32 = 32;
+
+/// What RAM has of a set.
+struct Noted {
+    epoch: u32,
+    repeats: u32,
+    /// Of the page.
+    token: Token,
+    objects: u8,
+    image: Option<Arc<Buffer>>,
+    entries: Vec<Entry>,
+    /// What the headers of the entries' pages must say.
+    headers: Vec<Option<Header>>,
+}
+
+/// An object as it lies in one of a set's pages.
+struct Candidate {
+    hash: KeyHash,
+    page: usize,
+    record: Record,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Still {
+    Current,
+    /// Overwritten or removed.
+    Gone,
+    /// It cannot be told: the set has changed.
+    Changed,
+}
+
+impl SmallStore {
+    /// How many sets there are to walk over.
+    pub(crate) fn sets(&self) -> u32 {
+        self.shared.division.shape.sets
+    }
+
+    /// Visits the objects of some sets from this one on; says with which one to go on, if there are more. Waits for the device.
+    pub(crate) fn walk_on(&self, from: u32, now: u32, visit: &mut dyn FnMut(Met<'_>)) -> Option<u32> {
+        let end = self.sets().min(from.saturating_add(SETS_AT_ONCE));
+        self.shared.visit_sets(from..end, now, visit);
+        (end < self.sets()).then_some(end)
+    }
+}
+
+impl Shared {
+    fn visit_sets(&self, sets: Range<u32>, now: u32, visit: &mut dyn FnMut(Met<'_>)) {
+        let mut noted: Vec<Option<Noted>> = sets.clone().map(|number| self.note(number)).collect();
+        let is_read = |noted: &Option<Noted>| noted.as_ref().is_some_and(Noted::needs_page);
+        let pages = noted.iter().position(is_read).zip(noted.iter().rposition(is_read));
+        let first = pages.map_or(0, |(first, _)| first);
+        let read = pages.and_then(|(first, last)| self.read_pages(sets.start + first as u32, last - first + 1));
+        for (index, number) in sets.enumerate() {
+            let Some(noted) = noted[index].take() else { continue };
+            let page =
+                read.as_ref().filter(|_| noted.needs_page()).map(|read| copy_of(&read[(index - first) * PAGE..]));
+            self.visit_set(number, noted, page, now, visit);
+        }
+    }
+
+    /// What RAM has of a set, if there is something.
+    fn note(&self, number: u32) -> Option<Noted> {
+        let shape = &self.division.shape;
+        let (group, set) = self.locked(number);
+        let (objects, image) = (group.objects(set), group.image(set));
+        if objects == 0 && group.len(set) == 0 {
+            return None;
+        }
+        let entries: Vec<Entry> = group.entries(shape, set).map(without_hit).collect();
+        let header = |entry: &Entry| match *entry {
+            Entry::Object { page, .. } => self.log.header(page),
+            Entry::Tombstone { .. } => None,
+        };
+        let headers = entries.iter().map(header).collect();
+        let token = page_token(&group, set);
+        Some(Noted { epoch: group.epoch, repeats: group.repeats, token, objects, image, entries, headers })
+    }
+
+    fn read_pages(&self, number: u32, count: usize) -> Option<Buffer> {
+        self.read(self.division.first_set + number, count)
+    }
+
+    /// Pages by the number of the first one.
+    fn read(&self, number: u32, count: usize) -> Option<Buffer> {
+        let read = device::read(&*self.device, self.offset(number), Buffer::zeroed(count * PAGE));
+        if read.is_err() {
+            Counters::one(&self.counters.read_errors);
+        }
+        read.ok()
+    }
+
+    fn visit_set(
+        &self,
+        number: u32,
+        mut noted: Noted,
+        mut page: Option<Buffer>,
+        now: u32,
+        visit: &mut dyn FnMut(Met<'_>),
+    ) {
+        let mut visited: Vec<KeyHash> = Vec::new();
+        for _ in 0..TRIES {
+            let (pages, damaged) = self.pages_of(number, &noted, page);
+            let mut changed = false;
+            for Candidate { hash, page, record } in self.candidates_of(number, &noted, &pages) {
+                if visited.contains(&hash) || is_past(record.expiry, now) {
+                    continue;
+                }
+                match self.still(number, &noted, hash, page == 0) {
+                    Still::Current => {}
+                    Still::Gone => continue,
+                    Still::Changed => {
+                        changed = true;
+                        break;
+                    }
+                }
+                visited.push(hash);
+                let bytes = pages[page].as_ref().expect("a candidate lies in it");
+                let key = Key { bytes: &bytes[record.key.clone()], hash };
+                let Record { value, client_flags, attributes, expiry, .. } = record;
+                let (value, value_bytes) = (&bytes[value.clone()], value.len() as u64);
+                visit(Met { key, value: Some(value), value_bytes, client_flags, attributes, expiry });
+            }
+            // A page that was being written may be torn.
+            changed |= damaged > 0 && !self.is_as(number, &noted);
+            if !changed {
+                Counters::add(&self.counters.corrupt_pages, damaged);
+                return;
+            }
+            let Some(again) = self.note(number) else { return };
+            noted = again;
+            page = if noted.needs_page() { self.read_pages(number, 1) } else { None };
+        }
+        Counters::one(&self.counters.scans_contended);
+    }
+
+    /// The set's page, and that of each of its entries, as far as they can be had; and how many are damaged.
+    fn pages_of(&self, number: u32, noted: &Noted, page: Option<Buffer>) -> (Vec<Option<Buffer>>, usize) {
+        let (salt, mut damaged) = (self.options.salt, 0);
+        let page = match &noted.image {
+            Some(image) => Some(copy_of(image)),
+            None => page.filter(|page| {
+                let expected = (self.division.first_set + number, (noted.token.0 >> 32) as u8);
+                let header = page::open(page, salt);
+                let fits = header.is_some_and(|header| (header.number, header.generation) == expected);
+                damaged += usize::from(!fits);
+                fits
+            }),
+        };
+        let mut pages = vec![page.filter(|_| noted.objects > 0)];
+        for (entry, &header) in noted.entries.iter().zip(&noted.headers) {
+            let (&Entry::Object { page, .. }, Some(expected)) = (entry, header) else {
+                pages.push(None);
+                continue;
+            };
+            let copy = self.log.copy(page).or_else(|| self.read(expected.number, 1)).filter(|copy| {
+                let fits = is_expected(copy, salt, header);
+                damaged += usize::from(!fits);
+                fits
+            });
+            pages.push(copy);
+        }
+        (pages, damaged)
+    }
+
+    /// Of each key of a set what a lookup would find. Page 0 is the set's, the others are those of the entries.
+    fn candidates_of(&self, number: u32, noted: &Noted, pages: &[Option<Buffer>]) -> Vec<Candidate> {
+        let shape = &self.division.shape;
+        let (mut found, mut marks, mut tags): (Vec<Candidate>, Vec<u64>, Vec<u64>) = Default::default();
+        for (index, entry) in noted.entries.iter().enumerate().rev() {
+            let tag = match *entry {
+                Entry::Tombstone { mark } => {
+                    marks.push(mark);
+                    continue;
+                }
+                Entry::Object { tag, .. } => tag,
+            };
+            let Some(bytes) = &pages[index + 1] else {
+                // It may be the newest of any key with this tag.
+                tags.push(tag);
+                continue;
+            };
+            let Some((hash, record)) = self.tagged(number, tag, bytes) else { continue };
+            let is_hidden = tags.contains(&tag) || marks.contains(&shape.mark(hash));
+            if !is_hidden && found.iter().all(|other| other.hash != hash) {
+                found.push(Candidate { hash, page: index + 1, record });
+            }
+        }
+        let Some(bytes) = &pages[0] else { return found };
+        let logged = found.len();
+        for record in page::records(bytes) {
+            let hash = record.hash(bytes);
+            let is_hidden = tags.contains(&shape.tag(hash)) || marks.contains(&shape.mark(hash));
+            if !is_hidden && found[..logged].iter().all(|other| other.hash != hash) {
+                found.push(Candidate { hash, page: 0, record });
+            }
+        }
+        found
+    }
+
+    /// Whether RAM has of a set what was noted, but for entries that came since.
+    fn is_as(&self, number: u32, noted: &Noted) -> bool {
+        let (group, set) = self.locked(number);
+        self.fits(&group, set, noted)
+    }
+
+    fn fits(&self, group: &Group, set: usize, noted: &Noted) -> bool {
+        let shape = &self.division.shape;
+        let image = group.image(set);
+        let is_same_page = match (&image, &noted.image) {
+            (Some(now), Some(then)) => Arc::ptr_eq(now, then),
+            (None, None) => is_page_token(group, set, noted.token) && group.objects(set) == noted.objects,
+            _ => false,
+        };
+        let is_same_log = noted.entries.iter().zip(&noted.headers).all(|(entry, header)| match *entry {
+            Entry::Object { page, .. } => self.log.header(page) == *header,
+            Entry::Tombstone { .. } => true,
+        });
+        let is_prefix = group.len(set) >= noted.entries.len()
+            && group.entries(shape, set).map(without_hit).zip(&noted.entries).all(|(now, then)| now == *then);
+        (group.epoch, group.repeats) == (noted.epoch, noted.repeats) && is_same_page && is_same_log && is_prefix
+    }
+
+    /// Whether an object that was found with what was noted is what a lookup would find now.
+    fn still(&self, number: u32, noted: &Noted, hash: KeyHash, is_in_page: bool) -> Still {
+        let shape = &self.division.shape;
+        let (group, set) = self.locked(number);
+        if !self.fits(&group, set, noted) {
+            return Still::Changed;
+        }
+        if is_in_page && noted.image.is_none() && !group.may_hold(shape, set, hash) {
+            return Still::Gone;
+        }
+        for entry in group.entries(shape, set).skip(noted.entries.len()) {
+            match entry {
+                Entry::Tombstone { mark } if mark == shape.mark(hash) => return Still::Gone,
+                // Maybe a newer version, maybe another key.
+                Entry::Object { tag, .. } if tag == shape.tag(hash) => return Still::Changed,
+                _ => {}
+            }
+        }
+        Still::Current
+    }
+}
+
+impl Noted {
+    /// Whether the set's page must be read.
+    fn needs_page(&self) -> bool {
+        self.objects > 0 && self.image.is_none()
+    }
+}
+
+fn without_hit(entry: Entry) -> Entry {
+    match entry {
+        Entry::Object { page, tag, .. } => Entry::Object { page, hit: false, tag },
+        tombstone @ Entry::Tombstone { .. } => tombstone,
+    }
+}
+
+/// The first page of these bytes.
+fn copy_of(bytes: &[u8]) -> Buffer {
+    let mut copy = Buffer::zeroed(PAGE);
+    copy.copy_from_slice(&bytes[..PAGE]);
+    copy
+}

@@ -1,0 +1,310 @@
+//! Walks over all that flash holds, against a plain map, with everything going on in between.
+
+use super::{SMALL, Stopping, get, put, put_until, serve, tier_on};
+use crate::device::{Delivery, Device, Faults, Faulty, Memory};
+use crate::large::Reinsertion;
+use crate::{KeyHash, Met, Tier, TierOptions, Wanted};
+use ebbtide_testkit::Random;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+const KEYS: u64 = 600;
+
+struct Version {
+    number: u64,
+    expiry: u32,
+}
+
+struct Run {
+    random: Random,
+    tier: Arc<Tier>,
+    /// What was inserted last of each key, unless it ended since.
+    versions: HashMap<u64, Version>,
+    operation: u64,
+    now: u32,
+    /// How often small and large objects were met.
+    met: [u64; 2],
+}
+
+fn value_of(key: u64, number: u64) -> Vec<u8> {
+    let mut random = Random::new(key << 32 | number);
+    let bytes = match random.below(20) {
+        0..12 => random.below(400),
+        12..15 => random.below(SMALL as u64),
+        15..18 => 2100 + random.below(9000),
+        18 => 30_000 + random.below(30_000),
+        // In several parts.
+        _ => 64_000 + random.below(100_000),
+    };
+    let mut value = [key, number].map(u64::to_le_bytes).concat();
+    value.resize(16 + bytes as usize, key as u8 ^ number as u8);
+    value
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+impl Run {
+    fn new(seed: u64, device: Arc<dyn Device>) -> Self {
+        println!("seed {seed}");
+        let options = TierOptions {
+            region_bytes: 64 << 10,
+            seal_seconds: 5,
+            small_share: Some(0.06),
+            move_threshold: 4,
+            reinsertion: Reinsertion::Hits(1),
+            ..TierOptions::default()
+        };
+        let tier = Tier::on(device, &options).unwrap();
+        Self { random: Random::new(seed), tier, versions: HashMap::new(), operation: 0, now: 1000, met: [0; 2] }
+    }
+
+    fn insert(&mut self, key: u64) {
+        let expiry = if self.random.below(8) == 0 { self.now + 10 + self.random.below(30) as u32 } else { 0 };
+        let number = self.operation;
+        let token = put_until(&self.tier, &key.to_le_bytes(), &value_of(key, number), expiry, self.now);
+        self.versions.remove(&key);
+        match token {
+            Some(_) => drop(self.versions.insert(key, Version { number, expiry })),
+            None => self.tier.maintain(self.now),
+        }
+    }
+
+    /// `cold` keys are only read, so that they move on flash, and are there from a walk's beginning to its end.
+    fn step(&mut self, cold: u64) {
+        self.operation += 1;
+        let key = self.random.below(KEYS);
+        match self.random.below(1000) {
+            0..300 if key >= cold => self.insert(key),
+            300..880 => drop(get(&self.tier, &key.to_le_bytes(), self.now)),
+            880..920 if key >= cold => {
+                self.versions.remove(&key);
+                self.tier.remove(KeyHash::of(&key.to_le_bytes()));
+            }
+            920..985 => self.tier.maintain(self.now),
+            985..990 => self.now += 1,
+            990 if cold == 0 && self.random.below(10) == 0 => {
+                self.tier.flush();
+                self.versions.clear();
+            }
+            _ => {}
+        }
+    }
+
+    fn check(&self, met: &Met<'_>, wanted: Wanted) -> (u64, u64) {
+        let key = word(met.key.bytes, 0);
+        let version = self.versions.get(&key).unwrap_or_else(|| panic!("key {key} is not there"));
+        let value = value_of(key, version.number);
+        assert_eq!(met.value_bytes, value.len() as u64, "key {key}");
+        assert!(wanted == Wanted::Keys || met.value.is_some(), "key {key}");
+        assert!(met.value.is_none_or(|met| *met == value), "key {key} has another version, or a torn one");
+        assert_eq!((met.client_flags, met.attributes, met.expiry), (5, 6, version.expiry));
+        assert!(version.expiry == 0 || version.expiry > self.now, "key {key} had expired");
+        (key, version.number)
+    }
+
+    /// A walk with so many operations after each piece.
+    fn walk(&mut self, wanted: Wanted, pause: u64, cold: u64) {
+        let (began, mut counts) = (self.operation, HashMap::new());
+        let mut scan = self.tier.scan(wanted);
+        loop {
+            let mut met = Vec::new();
+            let goes_on = scan.advance(self.now, |object| met.push(self.check(&object, wanted)));
+            met.into_iter().for_each(|object| *counts.entry(object).or_insert(0) += 1);
+            assert!((0.0..=1.0).contains(&scan.progress()));
+            if !goes_on {
+                break;
+            }
+            for _ in 0..self.random.below(pause + 1) {
+                self.step(cold);
+            }
+        }
+        assert_eq!(scan.progress(), 1.0);
+        for (&key, version) in &self.versions {
+            let Some(found) = get(&self.tier, &key.to_le_bytes(), self.now).filter(|_| version.number <= began) else {
+                continue;
+            };
+            assert_eq!(word(found.value(), 8), version.number);
+            let is_small = found.value().len() < SMALL;
+            let times = counts.get(&(key, version.number)).copied().unwrap_or(0);
+            assert!(times > 0, "key {key} was there all the time and was not met, is small: {is_small}");
+            assert!(times == 1 || !is_small, "a small object was met {times} times");
+            self.met[usize::from(!is_small)] += 1;
+        }
+    }
+}
+
+#[test]
+fn what_is_there_all_the_time_is_met_and_nothing_that_is_gone() {
+    for seed in 1..3 {
+        let mut run = Run::new(seed, Arc::new(Memory::new(6 << 20)));
+        for walk in 0..16 {
+            for _ in 0..250 {
+                run.step(0);
+            }
+            let wanted = if walk % 2 == 0 { Wanted::Keys } else { Wanted::Values };
+            let cold = if walk % 3 == 0 { 0 } else { KEYS / 2 };
+            run.walk(wanted, [0, 4, 40, 100][walk % 4], cold);
+        }
+        run.tier.verify();
+        let stats = run.tier.stats();
+        assert!(run.met.iter().all(|&met| met > 300), "{:?}", run.met);
+        assert!(stats.large.reinserted > 20 && stats.large.regions_evicted > 50, "{stats:?}");
+        assert!(stats.small.counts.readmitted > 0 && stats.small.counts.pages_written > 100, "{stats:?}");
+        assert_eq!((stats.small.counts.scans_contended, stats.large.scans_corrupt), (0, 0));
+    }
+}
+
+/// While values that do not fit a piece are left out, their keys and lives are there.
+#[test]
+fn a_value_that_is_longer_than_a_piece_is_read_if_it_is_wanted() {
+    let tier =
+        Tier::on(Arc::new(Memory::new(64 << 20)), &TierOptions { small_share: Some(0.1), ..TierOptions::default() });
+    let tier = tier.unwrap();
+    let sizes = [300_000, 800_000, 100, 3000, 1_000_000];
+    let fill = |tier: &Arc<Tier>| {
+        for (key, bytes) in (0_u64..).zip(sizes) {
+            put_until(tier, &key.to_le_bytes(), &vec![key as u8; bytes], 77, 1).unwrap();
+        }
+    };
+    fill(&tier);
+    for _ in 0..2 {
+        for wanted in [Wanted::Keys, Wanted::Values] {
+            let (mut scan, mut met) = (tier.scan(wanted), Vec::new());
+            while scan.advance(1, |object| {
+                assert!(object.value.is_none_or(|value| value.iter().all(|&byte| u64::from(byte) == met_key(&object))));
+                assert_eq!((object.expiry, object.client_flags), (77, 5));
+                met.push((met_key(&object), object.value_bytes as usize, object.value.map(<[u8]>::len)));
+            }) {}
+            met.sort_unstable();
+            let expected = (0..).zip(sizes).map(|(key, bytes)| {
+                let is_read = wanted == Wanted::Values || bytes < 250_000;
+                (key, bytes, is_read.then_some(bytes))
+            });
+            assert_eq!(met, expected.collect::<Vec<_>>(), "{wanted:?}");
+        }
+        // Then from the device.
+        tier.large.seal_all(1);
+    }
+    let (mut scan, mut met) = (tier.scan(Wanted::Values), 0);
+    while scan.advance(77, |_| met += 1) {}
+    assert_eq!(met, 0, "all have expired");
+}
+
+fn met_key(met: &Met<'_>) -> u64 {
+    word(met.key.bytes, 0)
+}
+
+/// A visitor that uses the tier finds no lock held.
+#[test]
+fn a_visitor_may_change_what_it_meets() {
+    let tier = tier_on(Arc::new(Memory::new(8 << 20)));
+    let value = |key: u64| vec![1; if key.is_multiple_of(20) { 5000 } else { 200 }];
+    for key in 0..2000_u64 {
+        put(&tier, &key.to_le_bytes(), &value(key), 1).unwrap();
+        tier.maintain(1);
+    }
+    let (mut scan, mut met) = (tier.scan(Wanted::Values), 0);
+    while scan.advance(1, |object| {
+        met += 1;
+        let key = met_key(&object);
+        assert!(key < 2000 && tier.remove(object.key.hash), "key {key}");
+        // The next one is removed before it is met, or was met before.
+        tier.remove(KeyHash::of(&(key + 1).to_le_bytes()));
+    }) {}
+    assert!((700..2000).contains(&met), "{met} met");
+    let (mut scan, mut left) = (tier.scan(Wanted::Values), 0);
+    while scan.advance(1, |_| left += 1) {}
+    assert_eq!(left, 0, "all were removed");
+    tier.verify();
+}
+
+/// A piece that cannot be read, or is damaged, is left out and counted; the walk goes on.
+#[test]
+fn a_device_that_fails_here_and_there_does_not_end_the_walk() {
+    let device = Arc::new(Faulty::new(6 << 20, 1, Delivery::AtOnce));
+    let mut run = Run::new(1, Arc::clone(&device) as _);
+    for _ in 0..3000 {
+        run.step(0);
+    }
+    run.tier.maintain(run.now);
+    let count = |run: &Run| {
+        let (mut scan, mut met) = (run.tier.scan(Wanted::Values), 0);
+        while scan.advance(run.now, |object| _ = (run.check(&object, Wanted::Values), met += 1)) {}
+        met
+    };
+    let all = count(&run);
+    let before = run.tier.stats();
+    device.set(Faults { read_errors: 5, read_flips: 5, ..Faults::default() });
+    let some = count(&run);
+    let after = run.tier.stats();
+    device.set(Faults::default());
+    assert!(some > 0 && some < all, "{some} of {all}");
+    let errors = |stats: &crate::TierStats| stats.large.read_errors + stats.small.counts.read_errors;
+    let corrupt = |stats: &crate::TierStats| stats.large.scans_corrupt + stats.small.counts.corrupt_pages;
+    assert!(errors(&after) > errors(&before) && corrupt(&after) > corrupt(&before), "{after:?}");
+    assert_eq!(count(&run), all, "nothing was given up for it");
+}
+
+/// With real threads: what was removed before a piece began is not met in it, and what nobody touches is met in every walk.
+#[test]
+fn walks_beside_threads_that_insert_remove_and_maintain() {
+    let device = Arc::new(Faulty::new(16 << 20, 1, Delivery::Later { queue_depth: 24 }));
+    let tier = tier_on(device);
+    let value = |key: u64, version: u64| [&key.to_le_bytes()[..], &version.to_le_bytes(), &[7; 200]].concat();
+    // Versions below this one have been removed, by key.
+    let least: Vec<AtomicU64> = (0..400).map(|_| AtomicU64::new(0)).collect();
+    let is_over = &AtomicU64::new(0);
+    thread::scope(|scope| {
+        let _stopping = Stopping(&tier);
+        serve(scope, &tier);
+        for key in 1000..1400_u64 {
+            put(&tier, &key.to_le_bytes(), &value(key, 0), 1).unwrap();
+        }
+        for owner in 0..2_u64 {
+            let (tier, least) = (&tier, &least);
+            scope.spawn(move || {
+                let mut random = Random::new(owner);
+                for version in 1.. {
+                    let key = random.below(200) * 2 + owner;
+                    if is_over.load(Relaxed) != 0 {
+                        break;
+                    }
+                    let bytes = key.to_le_bytes();
+                    tier.remove(KeyHash::of(&bytes));
+                    least[key as usize].store(version, Relaxed);
+                    put(tier, &bytes, &value(key, version), 1);
+                    if version % 64 == 0 {
+                        tier.maintain(1);
+                    }
+                }
+            });
+        }
+        for _ in 0..10 {
+            let (mut scan, mut seen) = (tier.scan(Wanted::Values), std::collections::HashSet::new());
+            loop {
+                let before: Vec<u64> = least.iter().map(|least| least.load(Relaxed)).collect();
+                let goes_on = scan.advance(1, |met| {
+                    let (bytes, key) = (met.value.unwrap(), met_key(&met));
+                    assert_eq!(word(bytes, 0), key, "a foreign value");
+                    if key < 1000 {
+                        assert!(word(bytes, 8) >= before[key as usize], "key {key} was removed");
+                    }
+                    seen.insert(key);
+                });
+                if !goes_on {
+                    break;
+                }
+            }
+            let there = (1000..1400_u64).filter(|key| get(&tier, &key.to_le_bytes(), 1).is_some());
+            let missed: Vec<u64> = there.filter(|key| !seen.contains(key)).collect();
+            assert!(missed.is_empty(), "{missed:?} were not met");
+        }
+        is_over.store(1, Relaxed);
+    });
+    assert_eq!(tier.stats().small.counts.scans_contended, 0);
+    tier.verify();
+}
