@@ -14,6 +14,7 @@ use crate::cache::Cache;
 use crate::fetch::Fetches;
 use crate::flash_threads::IoThreads;
 use crate::promotion::{FlashPromotion, Promotions};
+use crate::risen::Risen;
 use crate::time::Clock;
 use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
 use ebbtide_store::{Below, Item};
@@ -58,6 +59,8 @@ pub(crate) struct Hybrid {
     pub(crate) tier: Arc<Tier>,
     pub(crate) fetches: Fetches,
     pub(crate) promotions: Promotions,
+    /// For scans.
+    pub(crate) risen: Risen,
     notices: Vec<String>,
     /// Whether the tier is to know of gets that memory answers.
     wants_hits: bool,
@@ -120,6 +123,7 @@ impl Hybrid {
             tier,
             fetches: Fetches::new(memory_bytes),
             promotions,
+            risen: Risen::default(),
             notices,
             memory_bytes,
             epoch_seconds: epoch_seconds(clock, store_now_ms),
@@ -240,6 +244,12 @@ impl Hybrid {
             notices: self.notices.clone(),
             tier,
         }
+    }
+
+    /// What is left of a life on flash at a time of the store; `None` if it never ends.
+    pub(crate) fn remaining(&self, expiry: u32, store_ms: u64) -> Option<Duration> {
+        let ends_ms = (u64::from(expiry) * 1000).saturating_sub(self.epoch_seconds * 1000);
+        (expiry != 0).then(|| Duration::from_millis(ends_ms.saturating_sub(store_ms)))
     }
 
     /// The store's time in the seconds of flash.

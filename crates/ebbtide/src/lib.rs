@@ -31,6 +31,7 @@ mod promotion;
 mod raise;
 mod reclaim;
 mod removal;
+mod risen;
 mod room;
 mod scan;
 mod time;

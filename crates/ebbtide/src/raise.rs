@@ -55,15 +55,15 @@ impl Shared {
         let mode = Mode::Promote { copy: found.token.0, until };
         let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
         let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
+        hybrid.risen.note(hash);
         let written = self.with_room(&participant, |now_ms| self.store.write(&participant, &write, now_ms));
+        hybrid.risen.note(hash);
         written.map(|written| written.stored)
     }
 
     /// What is left of the life of a value; `None` if it never expires.
     pub(crate) fn remaining(&self, value: &Value) -> Option<Duration> {
-        let expiry = (value.found.expiry != 0).then_some(u64::from(value.found.expiry))?;
-        let until_seconds = expiry.saturating_sub(self.hybrid.as_ref()?.epoch_seconds);
-        Some(Duration::from_millis((until_seconds * 1000).saturating_sub(self.time.now_ms())))
+        self.hybrid.as_ref()?.remaining(value.found.expiry, self.time.now_ms())
     }
 
     /// Before an operation of a cache that waits for flash, and that depends on a present value: brings it up if it may be on flash

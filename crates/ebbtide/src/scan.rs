@@ -2,37 +2,54 @@
 
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
+use crate::hybrid::Hybrid;
 use crate::item::Item;
+use crate::risen::{RisenSince, SCANS_MOST};
+use ebbtide_flash::{Met, TierScan, Wanted};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A walk through all entries, which goes on whenever [`Scan::advance`] is called: at any pace, from any thread, beside
-/// everything else. In between it holds no entry and no memory of the cache.
+/// A walk through all entries, those in memory first and then those on flash, which goes on whenever [`Scan::advance`] is called:
+/// at any pace, from any thread, beside everything else. In between it holds no entry and no memory of the cache, but 128 KiB if
+/// the cache has flash.
 ///
-/// An entry that is there from the scan's beginning to its end is met at least once. It is met exactly once unless it was
-/// moved in the index meanwhile, which happens while the number of entries grows. An entry that is written, removed or
-/// evicted during the scan may be met or not.
+/// An entry that is there from the scan's beginning to its end is met at least once. In memory it is met exactly once unless it was
+/// moved in the index meanwhile, which happens while the number of entries grows. What lies both in memory and on flash is met
+/// in memory. An entry is met again if it moves between memory and flash meanwhile, and so are some large ones that flash moves. An entry that is
+/// written, removed or evicted during the scan may be met or not; nor is one promised that came from flash and that flash forgets before
+/// it is walked there, or whose bytes cannot be read.
 ///
 /// ```
 /// # let cache = ebbtide::Cache::builder().memory(ebbtide::ByteSize::mib(64)).build()?;
 /// cache.insert(b"a", b"1").apply()?;
 /// let mut keys = Vec::new();
 /// let mut scan = cache.scan()?;
-/// while scan.advance(|entry| keys.push(entry.item().key().to_vec())) {}
+/// while scan.advance(|entry| keys.push(entry.key().to_vec())) {}
 /// assert_eq!(keys, [b"a"]);
 /// # Ok::<(), ebbtide::Error>(())
 /// ```
 pub struct Scan {
     shared: Arc<Shared>,
-    scan: ebbtide_store::Scan<Arc<ebbtide_store::Store>>,
+    wanted: Wanted,
+    stage: Stage,
+    /// With flash.
+    promoted: Option<Arc<RisenSince>>,
+}
+
+enum Stage {
+    Memory(ebbtide_store::Scan<Arc<ebbtide_store::Store>>),
+    Flash(TierScan),
+    End,
 }
 
 /// An entry that a [`Scan`] meets.
 pub struct Entry<'a> {
-    item: Item<'a>,
-    frequency: u8,
-    idle: Duration,
-    memory_bytes: u64,
+    place: Place<'a>,
+}
+
+enum Place<'a> {
+    Memory { item: Item<'a>, frequency: u8, idle: Duration, bytes: u64 },
+    Flash { met: Met<'a>, ttl: Option<Duration> },
 }
 
 impl Cache {
@@ -41,50 +58,190 @@ impl Cache {
     /// # Errors
     /// `ScanLimit`: eight scans of a cache can be under way at a time.
     pub fn scan(&self) -> Result<Scan, Error> {
-        let scan = self.shared.store.scan().map_err(Error::from_store)?;
-        Ok(Scan { shared: Arc::clone(&self.shared), scan })
+        let shared = Arc::clone(&self.shared);
+        let promoted = match &shared.hybrid {
+            Some(hybrid) => Some(hybrid.risen.keep().ok_or(Error::ScanLimit { limit: SCANS_MOST })?),
+            None => None,
+        };
+        let mut scan = Scan { shared, wanted: Wanted::Values, stage: Stage::End, promoted };
+        scan.stage = Stage::Memory(self.shared.store.scan().map_err(Error::from_store)?);
+        Ok(scan)
     }
 }
 
 impl Scan {
-    /// Calls `visit` with the next few entries, at most 112 and sometimes none. False at the end of the scan. `visit` borrows
-    /// what it is given and so should be brief; it cannot write to the same cache if that needs memory.
-    pub fn advance(&mut self, mut visit: impl FnMut(Entry<'_>)) -> bool {
-        let Self { shared, scan } = self;
-        let now_ms = shared.time.now_ms();
-        let store = &shared.store;
-        scan.advance(&shared.participant(), now_ms, |scanned| {
-            let idle = Duration::from_millis(now_ms.saturating_sub(scanned.active_ms));
-            let item = Item::in_memory(scanned.item, store);
-            visit(Entry { item, frequency: scanned.frequency, idle, memory_bytes: scanned.memory_bytes });
-        })
+    /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about.
+    pub fn without_long_values(mut self) -> Self {
+        self.wanted = Wanted::Keys;
+        self
+    }
+
+    /// Whether the next [`Scan::advance`] waits for the device.
+    pub fn waits(&self) -> bool {
+        matches!(self.stage, Stage::Flash(_))
+    }
+
+    /// Calls `visit` with the next few entries and sometimes none: at most 112 in memory; on flash those of a piece of 256 KiB, which is
+    /// read first: see [`Scan::waits`]. False at the end of the scan. `visit` borrows what it is given and so should be brief; it cannot
+    /// write to the same cache if that needs memory.
+    pub fn advance(&mut self, visit: impl FnMut(Entry<'_>)) -> bool {
+        match &mut self.stage {
+            Stage::Memory(scan) => {
+                if !advance_in_memory(&self.shared, scan, visit) {
+                    self.stage = match &self.shared.hybrid {
+                        Some(hybrid) => Stage::Flash(hybrid.tier.scan(self.wanted)),
+                        None => Stage::End,
+                    };
+                }
+            }
+            Stage::Flash(scan) => {
+                let (Some(hybrid), Some(promoted)) = (&self.shared.hybrid, &self.promoted) else {
+                    unreachable!("flash is walked if there is some")
+                };
+                if !advance_on_flash(&self.shared, hybrid, promoted, scan, visit) {
+                    self.stage = Stage::End;
+                }
+            }
+            Stage::End => {}
+        }
+        !matches!(self.stage, Stage::End)
     }
 
     /// How far the scan has come, from 0 to 1. It may go back a little when the cache grows.
     pub fn progress(&self) -> f64 {
-        self.scan.progress()
+        let memory = self.shared.store.options().memory_bytes as f64;
+        let flash = self.shared.hybrid.as_ref().map_or(0.0, |hybrid| hybrid.tier.capacity_bytes() as f64);
+        match &self.stage {
+            Stage::Memory(scan) => scan.progress() * memory / (memory + flash),
+            Stage::Flash(scan) => (memory + scan.progress() * flash) / (memory + flash),
+            Stage::End => 1.0,
+        }
+    }
+}
+
+fn advance_in_memory(
+    shared: &Shared,
+    scan: &mut ebbtide_store::Scan<Arc<ebbtide_store::Store>>,
+    mut visit: impl FnMut(Entry<'_>),
+) -> bool {
+    let now_ms = shared.time.now_ms();
+    let store = &shared.store;
+    scan.advance(&shared.participant(), now_ms, |scanned| {
+        let idle = Duration::from_millis(now_ms.saturating_sub(scanned.active_ms));
+        let item = Item::in_memory(scanned.item, store);
+        visit(Entry { place: Place::Memory { item, frequency: scanned.frequency, idle, bytes: scanned.memory_bytes } });
+    })
+}
+
+fn advance_on_flash(
+    shared: &Shared,
+    hybrid: &Hybrid,
+    promoted: &RisenSince,
+    scan: &mut TierScan,
+    mut visit: impl FnMut(Entry<'_>),
+) -> bool {
+    let now_ms = shared.time.now_ms();
+    let store = &shared.store;
+    let participant = shared.participant();
+    scan.advance(hybrid.seconds(now_ms), |met| {
+        let hash = store.hash(met.key.bytes);
+        let place = match store.peek(&participant, met.key.bytes, hash, now_ms) {
+            // It was there when memory was walked.
+            Some(_) if !promoted.may_have(hash) => return,
+            Some(item) => {
+                let item = Item::in_memory(item, store);
+                let (idle, bytes) = (item.idle(), item.stored_bytes());
+                Place::Memory { frequency: u8::from(item.was_used()), idle, bytes, item }
+            }
+            None => Place::Flash { ttl: hybrid.remaining(met.expiry, now_ms), met },
+        };
+        visit(Entry { place });
+    })
+}
+
+impl Drop for Scan {
+    fn drop(&mut self) {
+        if let (Some(hybrid), Some(promoted)) = (&self.shared.hybrid, &self.promoted) {
+            hybrid.risen.forget(promoted);
+        }
     }
 }
 
 impl<'a> Entry<'a> {
-    /// Its key, value and life.
-    pub fn item(&self) -> &Item<'a> {
-        &self.item
+    pub fn key(&self) -> &[u8] {
+        match &self.place {
+            Place::Memory { item, .. } => item.key(),
+            Place::Flash { met, .. } => met.key.bytes,
+        }
     }
 
-    /// How often it was read lately: at most one count per second, exact below 16, halved when an eviction keeps it.
+    /// Bytes of the value.
+    pub fn len(&self) -> u64 {
+        match &self.place {
+            Place::Memory { item, .. } => item.len() as u64,
+            Place::Flash { met, .. } => met.value_bytes,
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// A copy of the value; `None` if it was left out: see [`Scan::without_long_values`].
+    pub fn to_vec(&self) -> Option<Vec<u8>> {
+        match &self.place {
+            Place::Memory { item, .. } => Some(item.to_vec()),
+            Place::Flash { met, .. } => met.value.map(<[u8]>::to_vec),
+        }
+    }
+
+    /// Client flags.
+    pub fn flags(&self) -> u32 {
+        match &self.place {
+            Place::Memory { item, .. } => item.flags(),
+            Place::Flash { met, .. } => met.client_flags,
+        }
+    }
+
+    /// Remaining life; `None` if it never expires.
+    pub fn ttl(&self) -> Option<Duration> {
+        match &self.place {
+            Place::Memory { item, .. } => item.ttl(),
+            Place::Flash { ttl, .. } => *ttl,
+        }
+    }
+
+    /// The entry as a get would find it, if memory has it.
+    pub fn item(&self) -> Option<&Item<'a>> {
+        match &self.place {
+            Place::Memory { item, .. } => Some(item),
+            Place::Flash { .. } => None,
+        }
+    }
+
+    /// How often it was read lately: at most one count per second, exact below 16, halved when an eviction keeps it. On flash 0.
     pub fn frequency(&self) -> u8 {
-        self.frequency
+        match self.place {
+            Place::Memory { frequency, .. } => frequency,
+            Place::Flash { .. } => 0,
+        }
     }
 
-    /// The memory that it takes: metadata, key, value and, for a value longer than a segment, its whole segments.
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes
+    /// What it takes: in memory metadata, key, value and, for a value longer than a segment, its whole segments; on flash key and
+    /// value.
+    pub fn stored_bytes(&self) -> u64 {
+        match &self.place {
+            Place::Memory { bytes, .. } => *bytes,
+            Place::Flash { met, .. } => met.key.bytes.len() as u64 + met.value_bytes,
+        }
     }
 
     /// How long ago it was last read or written, about: neighbours in the index and in memory share the notes from which
-    /// this is told, and compaction keeps the age of the oldest.
-    pub fn idle(&self) -> Duration {
-        self.idle
+    /// this is told, and compaction keeps the age of the oldest. `None` on flash, which does not know.
+    pub fn idle(&self) -> Option<Duration> {
+        match self.place {
+            Place::Memory { idle, .. } => Some(idle),
+            Place::Flash { .. } => None,
+        }
     }
 }

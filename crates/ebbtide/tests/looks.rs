@@ -82,7 +82,7 @@ fn counters_only_grow_and_gauges_stay_within_the_memory() {
                 assert!(bytes <= most, "{stats:?} {census:?}");
             }
             assert!(stats.items < 1 << 20 && (0.0..=1.5).contains(&stats.index_load), "{stats:?}");
-            if !scan.advance(|entry| assert!(entry.memory_bytes() < 2 << 20 && entry.item().len() <= 40_000)) {
+            if !scan.advance(|entry| assert!(entry.stored_bytes() < 2 << 20 && entry.len() <= 40_000)) {
                 drop(scan);
                 scan = cache.scan().unwrap();
             }

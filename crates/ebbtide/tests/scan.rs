@@ -1,6 +1,6 @@
 //! Scans, beside nothing, beside growth, beside evictions.
 
-use ebbtide::{ByteSize, Cache, Clock, Error, Scan, Ttl};
+use ebbtide::{ByteSize, Cache, Clock, Error, FlashOptions, Scan, Ttl};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
@@ -19,7 +19,7 @@ fn cache(mib: u64) -> Cache {
 /// How often each key is met.
 fn met(mut scan: Scan) -> HashMap<Vec<u8>, u32> {
     let mut met: HashMap<Vec<u8>, u32> = HashMap::new();
-    while scan.advance(|entry| *met.entry(entry.item().key().to_vec()).or_default() += 1) {}
+    while scan.advance(|entry| *met.entry(entry.key().to_vec()).or_default() += 1) {}
     met
 }
 
@@ -40,7 +40,7 @@ fn an_empty_cache_has_nothing_to_meet() {
     let cache = cache(64);
     let mut scan = cache.scan().unwrap();
     assert_eq!(scan.progress(), 0.0);
-    while scan.advance(|entry| panic!("{:?}", entry.item().key())) {}
+    while scan.advance(|entry| panic!("{:?}", entry.key())) {}
     assert_eq!(scan.progress(), 1.0);
     cache.verify();
 }
@@ -58,16 +58,17 @@ fn an_entry_tells_its_value_its_life_and_its_use() {
     let mut scan = cache.scan().unwrap();
     while scan.advance(|entry| {
         seen += 1;
-        let item = entry.item();
+        let item = entry.item().expect("it is in memory");
         match item.key() {
             b"cold" => {
                 assert_eq!((item.to_vec(), item.flags(), entry.frequency()), (b"12".to_vec(), 7, 0));
                 assert_eq!(item.ttl(), Some(Duration::from_secs(70)));
-                assert_eq!((entry.idle(), entry.memory_bytes()), (Duration::from_secs(30), 5 + 4 + 4 + 2));
+                assert_eq!((entry.idle(), entry.stored_bytes()), (Some(Duration::from_secs(30)), 5 + 4 + 4 + 2));
+                assert_eq!((entry.to_vec(), entry.len(), entry.ttl()), (Some(b"12".to_vec()), 2, item.ttl()));
             }
             b"hot" => {
                 assert_eq!((item.cas(), item.ttl(), entry.frequency()), (cas, None, 1));
-                let idle = entry.idle().as_secs();
+                let idle = entry.idle().expect("it is in memory").as_secs();
                 assert!((1..=20).contains(&idle), "{idle} s");
             }
             other => panic!("{other:?}"),
@@ -112,6 +113,107 @@ fn beside_growth_no_key_is_missed() {
     });
     let stats = cache.stats();
     assert_eq!((stats.items, stats.evictions), (300_000, 0));
+    cache.verify();
+}
+
+/// Over flash, with small and large objects.
+fn over_flash(folder: &std::path::Path, objects: u32) -> Cache {
+    // No object is dropped for being alone in its page.
+    let options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+    let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
+    let cache = builder.flash(folder.join("flash"), ByteSize::mib(64)).flash_options(options).build().unwrap();
+    for n in 0..objects {
+        let ttl = if n.is_multiple_of(3) { Ttl::seconds(1000) } else { Ttl::Never };
+        cache.insert(&key(n), &value(n)).flags(n).ttl(ttl).apply().unwrap();
+    }
+    cache
+}
+
+fn value(n: u32) -> Vec<u8> {
+    vec![n as u8; if n.is_multiple_of(40) { 9000 } else { 250 + n as usize % 200 }]
+}
+
+#[test]
+fn memory_and_flash_are_one_to_a_scan() {
+    const OBJECTS: u32 = 20_000;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = over_flash(folder.path(), OBJECTS);
+    cache.maintain(Duration::from_secs(10));
+    let numbers: HashMap<Vec<u8>, u32> = (0..OBJECTS).map(|n| (key(n).to_vec(), n)).collect();
+    for round in 0..2 {
+        let (mut met, mut below, mut waited) = (HashMap::new(), 0, false);
+        let mut scan = cache.scan().unwrap();
+        loop {
+            waited |= scan.waits();
+            let is_above = !scan.waits();
+            let goes_on = scan.advance(|entry| {
+                let n = numbers[entry.key()];
+                *met.entry(n).or_insert(0) += 1;
+                assert_eq!((entry.to_vec(), entry.flags()), (Some(value(n)), n));
+                // Neighbours in memory share the fraction of their lives.
+                assert_eq!(
+                    entry.ttl().map(|ttl| (985..=990).contains(&ttl.as_secs())),
+                    (n.is_multiple_of(3)).then_some(true)
+                );
+                assert_eq!(entry.item().is_some(), is_above, "memory's copy counts, and was met in memory");
+                if entry.item().is_none() {
+                    assert_eq!((entry.stored_bytes(), entry.idle()), (8 + entry.len(), None));
+                    below += 1;
+                }
+            });
+            assert!((0.0..=1.0).contains(&scan.progress()));
+            if !goes_on {
+                break;
+            }
+        }
+        assert!(waited && below > 5000, "{below} on flash, round {round}");
+        assert!(met.values().all(|&times| times == 1), "an entry was met more than once");
+        drop(scan);
+        let found: Vec<u32> = (0..OBJECTS).filter(|n| cache.contains(&key(*n))).collect();
+        assert!(found.len() > OBJECTS as usize / 100 * 95, "{} found", found.len());
+        // What was promoted by these looks lies in both for the next round, and something was evicted for it.
+        let missed: Vec<_> = found.iter().filter(|n| !met.contains_key(n)).collect();
+        assert!(missed.is_empty(), "{missed:?} were not met");
+        cache.maintain(Duration::from_secs(10));
+    }
+    cache.verify();
+}
+
+#[test]
+fn what_comes_up_or_goes_between_memory_and_flash_is_met_or_not_met() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = over_flash(folder.path(), 20_000);
+    let mut met: HashMap<Vec<u8>, u32> = HashMap::new();
+    let mut scan = cache.scan().unwrap().without_long_values();
+    while !scan.waits() {
+        scan.advance(|entry| *met.entry(entry.key().to_vec()).or_default() += 1);
+    }
+    let below = |n: &u32| !met.contains_key(&key(*n)[..]);
+    let (raised, rest): (Vec<u32>, Vec<u32>) = (0..20_000).filter(below).take(2000).partition(|n| n % 2 == 0);
+    let raised: Vec<u32> = raised.into_iter().filter(|n| cache.contains(&key(*n))).collect();
+    assert!(raised.len() > 900, "{} came up", raised.len());
+    for n in &rest {
+        cache.delete(&key(*n));
+    }
+    while scan.advance(|entry| *met.entry(entry.key().to_vec()).or_default() += 1) {}
+    let missed: Vec<&u32> = raised.iter().filter(|n| !met.contains_key(&key(**n)[..])).collect();
+    assert!(missed.is_empty(), "{missed:?} came up, and were not met");
+    let stale: Vec<&u32> = rest.iter().filter(|n| met.contains_key(&key(**n)[..])).collect();
+    assert!(stale.is_empty(), "{stale:?} were deleted, and met");
+    drop(scan);
+    let mut scan = cache.scan().unwrap();
+    while !scan.waits() {
+        scan.advance(|_| ());
+    }
+    cache.flush(Duration::ZERO);
+    while scan.advance(|entry| panic!("{:?} was flushed", entry.key())) {}
+    let mut scans: Vec<Scan> = (0..7).map(|_| cache.scan().unwrap()).collect();
+    assert!(
+        matches!(cache.scan(), Err(Error::ScanLimit { limit: 8 })),
+        "the one that has ended counts until it is dropped"
+    );
+    drop(scan);
+    scans.push(cache.scan().unwrap());
     cache.verify();
 }
 

@@ -14,6 +14,7 @@ use slab::Slab;
 use crate::acceptor::{self, Acceptor};
 use crate::admin;
 use crate::counters::Counters;
+use crate::execute::Dumps;
 use crate::listen::Listener;
 use crate::observe::Samples;
 use crate::prefixes::Prefixes;
@@ -61,6 +62,7 @@ impl Server {
         let watching = watch_evictions(&cache)?;
         let shared = Arc::new(Shared {
             watching,
+            dumps: Dumps::default(),
             prefixes: Prefixes::new(options.prefix_delimiter, options.count_prefixes),
             cache,
             counters: (0..options.threads).map(|_| Counters::default()).collect(),

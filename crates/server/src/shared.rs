@@ -11,7 +11,7 @@ use slab::Slab;
 
 use crate::ServerOptions;
 use crate::counters::{Counters, Totals};
-use crate::execute::Gets;
+use crate::execute::{Dumps, Gets};
 use crate::listen::Stream;
 use crate::observe::Samples;
 use crate::prefixes::Prefixes;
@@ -23,6 +23,7 @@ pub struct Shared {
     pub options: ServerOptions,
     pub counters: Vec<Counters>,
     pub watching: Arc<Watching>,
+    pub dumps: Dumps,
     pub prefixes: Prefixes,
     /// There if any listener speaks TLS.
     pub certificates: Option<Certificates>,

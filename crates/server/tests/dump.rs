@@ -5,6 +5,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use common::below::{Below, objects};
 use common::{TestServer, assert_bytes, hit, options, set};
 use ebbtide_server::ServerOptions;
 
@@ -93,6 +94,64 @@ fn a_dump_goes_at_the_pace_of_its_reader() {
     let keys: std::collections::HashSet<&str> = text.lines().filter_map(|line| line.strip_prefix("mg ")).collect();
     assert!((0..count).all(|n| keys.contains(&*format!("{n:0200}"))), "a key was not met");
     assert!(text.ends_with("EN\r\nVERSION 1.6.18\r\n"));
+}
+
+/// What only flash has is dumped as what memory has, at the pace of the reader.
+#[test]
+fn dumps_tell_of_flash() {
+    let mut below = objects("small", 300, 100);
+    below.extend(objects("large", 20, 9000));
+    let Below { server, folder: _folder } = Below::new(&below);
+    let lines = dump(&server, "lru_crawler metadump all", "END\r\n");
+    let (mut keys, mut on_flash) = (std::collections::HashMap::new(), 0);
+    for line in &lines {
+        let fields: Vec<(&str, &str)> = line.split(' ').map(|field| field.split_once('=').expect("a pair")).collect();
+        let names: Vec<&str> = fields.iter().map(|field| field.0).collect();
+        assert_eq!(names, ["key", "exp", "la", "cas", "fetch", "cls", "size"]);
+        *keys.entry(fields[0].1).or_insert(0) += 1;
+        if let Some((key, value)) = below.iter().find(|(key, _)| key == fields[0].1) {
+            assert_eq!((fields[1].1, fields[2].1, fields[3].1, fields[4].1, fields[5].1), ("-1", "0", "0", "no", "1"));
+            assert_eq!(fields[6].1, (key.len() + value.len()).to_string());
+            on_flash += 1;
+        }
+    }
+    assert_eq!(on_flash, below.len(), "objects on flash are told");
+    let twice: Vec<_> = keys.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.len() <= keys.len() / 50, "{twice:?} were told more than once");
+    let mut short = dump(&server, "lru_crawler mgdump hash", "EN\r\n");
+    short.dedup();
+    assert_eq!(short.len(), keys.len(), "what is there is the same all the time");
+    // What gets find is told, and what was deleted is not.
+    assert_bytes(
+        &server.talk(b"delete small7\r\nget small8\r\n"),
+        &[&b"DELETED\r\n"[..], &hit("small8", &below[8].1), b"END\r\n"].concat(),
+    );
+    let short = dump(&server, "lru_crawler mgdump all", "EN\r\n");
+    assert!(!short.contains(&"mg small7".to_owned()) && short.contains(&"mg small8".to_owned()));
+    // Commands behind a dump wait for it, also while it is on flash; others do not; who goes away in the middle leaves nothing.
+    below.remove(7);
+    let mut slow: Vec<TcpStream> = (0..8).map(|_| server.connect()).collect();
+    let mut head = [0; 4];
+    for stream in &mut slow {
+        stream.write_all(b"lru_crawler metadump all\r\nversion\r\nquit\r\n").expect("a write");
+        stream.read_exact(&mut head).expect("the dump begins");
+    }
+    assert_bytes(&server.talk(&set("near", b"v")), b"STORED\r\n");
+    let gone = slow.split_off(4);
+    drop(gone);
+    for mut stream in slow {
+        let mut rest = head.to_vec();
+        stream.read_to_end(&mut rest).expect("the rest");
+        let text = String::from_utf8(rest).expect("text");
+        assert!(text.ends_with("\nEND\r\nVERSION 1.6.18\r\n"));
+        let keys: std::collections::HashSet<&str> =
+            text.lines().filter_map(|line| line.strip_prefix("key=")?.split(' ').next()).collect();
+        assert!(below.iter().all(|(key, _)| keys.contains(key.as_str())), "a key was not met");
+    }
+    server.wait_for("the end of all dumps", || {
+        let scans: Vec<_> = (0..8).map(|_| server.cache.scan()).collect();
+        scans.iter().all(Result::is_ok)
+    });
 }
 
 #[test]

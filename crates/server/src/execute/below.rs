@@ -123,7 +123,33 @@ impl Flight {
     }
 }
 
+/// Something else than reads of keys, for which a connection is parked until this is dropped.
+pub(super) struct Errand(Arc<Flight>);
+
+impl Drop for Errand {
+    fn drop(&mut self) {
+        if self.0.end() {
+            self.0.inbox.land(self.0.place);
+        }
+    }
+}
+
 impl Executor {
+    /// Parks the connection.
+    pub(super) fn send_out(&self) -> Errand {
+        let flight = Arc::new(self.new_flight());
+        let pending = &mut *self.pending.borrow_mut();
+        pending.landed.clear();
+        pending.flight = Some(Arc::clone(&flight));
+        Errand(flight)
+    }
+
+    /// For the connection that is served, and ready to land.
+    fn new_flight(&self) -> Flight {
+        let (inbox, place) = (Arc::clone(&self.inbox), self.place.get());
+        Flight { left: AtomicUsize::new(1), landed: Mutex::default(), inbox, place }
+    }
+
     /// Lends what a connection has fetched, or takes it back.
     pub fn swap_pending(&self, pending: &mut Pending) {
         std::mem::swap(&mut *self.pending.borrow_mut(), pending);
@@ -186,12 +212,7 @@ impl Executor {
     /// Begins to read the first of these keys, and of those behind what memory does not have and there is room for. None if
     /// flash has not the first.
     fn depart(&self, keys: &[&[u8]], pending: &mut Pending) -> Option<Arc<Flight>> {
-        let flight = Arc::new(Flight {
-            left: AtomicUsize::new(1),
-            landed: Mutex::default(),
-            inbox: Arc::clone(&self.inbox),
-            place: self.place.get(),
-        });
+        let flight = Arc::new(self.new_flight());
         match flight.add(&self.cache, keys[0], WhenBusy::Queue) {
             Fetch::Absent => return None,
             Fetch::Refused => unreachable!("a fetch that may queue is not refused"),

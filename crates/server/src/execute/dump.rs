@@ -2,23 +2,98 @@
 //!
 //! A dump is a scan of the cache whose place the connection keeps. It is asked for a slice when the last one is sent, so it
 //! goes at the pace of its reader and holds no more than that slice; between slices other connections have their turn.
+//!
+//! ```text
+//! memory: slice by the worker -> sent -> slice ...      flash: scan to the thread of dumps -> slice, the worker is woken -> sent -> ...
+//! ```
+//! What lies on flash has to be read, for which no worker waits: the scan goes to a thread that all dumps share and comes back with the
+//! slice, and the connection is parked meanwhile.
 
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::Duration;
 
 use ebbtide::{Entry, Scan};
 use ebbtide_protocol::{Dump, DumpFormat, encoding, reply};
 
-use super::{Executor, Next};
+use super::below::Errand;
+use super::{Executor, Next, unix_now};
 use crate::output::Output;
+use crate::shared::lock;
 
 /// Bytes of a slice, and the most steps of the scan that one may take where the cache is nearly empty.
 const SLICE_BYTES: usize = 64 << 10;
 const SLICE_STEPS: usize = 256;
+/// On flash a step is a read of 256 KiB, and other dumps wait.
+const SLICE_READS: usize = 16;
 
 /// A dump under way.
 pub struct Dumping {
     format: DumpFormat,
-    scan: Scan,
+    scan: Place,
+}
+
+enum Place {
+    Here(Box<Scan>),
+    /// With the thread of dumps, which leaves it there.
+    Away(Arc<Mutex<Option<Slice>>>),
+}
+
+/// What a dump does after a slice.
+pub enum Sliced {
+    /// There is more, after others had their turn.
+    Turn,
+    /// The connection is parked until flash was read.
+    Parked,
+    End,
+}
+
+struct Slice {
+    scan: Box<Scan>,
+    lines: Vec<u8>,
+    goes_on: bool,
+}
+
+/// A slice that is to be made.
+struct Job {
+    scan: Box<Scan>,
+    format: DumpFormat,
+    skipped: Duration,
+    slice: Arc<Mutex<Option<Slice>>>,
+    /// Ends last: then the slice is there.
+    _errand: Errand,
+}
+
+/// The thread of dumps that have come to flash. It begins with the first one and ends with the server.
+#[derive(Default)]
+pub struct Dumps {
+    jobs: Mutex<Option<Sender<Job>>>,
+}
+
+impl Dumps {
+    /// Has a slice made. The job is dropped if that is not possible, which ends its errand.
+    fn send(&self, job: Job) {
+        let mut jobs = lock(&self.jobs);
+        if jobs.is_none() {
+            let (sender, receiver) = mpsc::channel::<Job>();
+            let run = move || receiver.iter().for_each(Job::run);
+            *jobs = thread::Builder::new().name("dumps".to_string()).spawn(run).is_ok().then_some(sender);
+        }
+        if let Some(jobs) = &*jobs {
+            drop(jobs.send(job));
+        }
+    }
+}
+
+impl Job {
+    fn run(self) {
+        let Self { mut scan, format, skipped, slice, _errand } = self;
+        let mut lines = Vec::new();
+        let now = unix_now() + skipped;
+        let goes_on = fill(&mut lines, &mut scan, format, now, SLICE_READS);
+        *lock(&slice) = Some(Slice { scan, lines, goes_on });
+    }
 }
 
 impl Executor {
@@ -27,35 +102,66 @@ impl Executor {
             (false, _) => reply::DUMP_NOT_ALLOWED,
             (true, false) => end(dump.format),
             (true, true) => match self.cache.scan() {
-                Ok(scan) => return Next::Dump(Dumping { format: dump.format, scan }),
+                Ok(scan) => {
+                    let scan = Place::Here(Box::new(scan.without_long_values()));
+                    return Next::Dump(Dumping { format: dump.format, scan });
+                }
                 Err(_) => reply::BUSY,
             },
         };
         output.bytes().extend_from_slice(refusal);
         Next::Continue
     }
+
+    /// Appends the next slice of a dump, or begins to have it made.
+    pub fn dump_slice(&self, dumping: Dumping, output: &mut Output) -> (Sliced, Option<Dumping>) {
+        let Dumping { format, scan } = dumping;
+        let out = output.bytes();
+        let (goes_on, scan) = match scan {
+            Place::Here(scan) if scan.waits() => {
+                let slice = Arc::new(Mutex::new(None));
+                let away = Place::Away(Arc::clone(&slice));
+                let skipped = self.cache.skipped_time();
+                self.shared.dumps.send(Job { scan, format, skipped, slice, _errand: self.send_out() });
+                return (Sliced::Parked, Some(Dumping { format, scan: away }));
+            }
+            Place::Here(mut scan) => (fill(out, &mut scan, format, self.unix_now(), SLICE_STEPS), scan),
+            Place::Away(slice) => match lock(&slice).take() {
+                Some(Slice { scan, lines, goes_on }) => {
+                    out.extend_from_slice(&lines);
+                    (goes_on, scan)
+                }
+                None => {
+                    out.extend_from_slice(b"SERVER_ERROR the dump has broken off\r\n");
+                    return (Sliced::End, None);
+                }
+            },
+        };
+        if goes_on {
+            return (Sliced::Turn, Some(Dumping { format, scan: Place::Here(scan) }));
+        }
+        out.extend_from_slice(end(format));
+        (Sliced::End, None)
+    }
 }
 
-impl Dumping {
-    /// Appends the next slice. False if that was the last.
-    pub fn slice(&mut self, unix_now: Duration, output: &mut Output) -> bool {
-        let now_ms = unix_now.as_millis() as u64;
-        let out = output.bytes();
-        for _ in 0..SLICE_STEPS {
-            let goes_on = self.scan.advance(|entry| match self.format {
-                DumpFormat::Metadump => metadump_line(out, &entry, now_ms),
-                DumpFormat::Mgdump => mgdump_line(out, entry.item().key()),
-            });
-            if !goes_on {
-                out.extend_from_slice(end(self.format));
-                return false;
-            }
-            if out.len() >= SLICE_BYTES {
-                break;
-            }
+/// Goes on with a scan until there is enough for a slice, it has taken so many steps, or it comes to flash. False if it has ended.
+fn fill(out: &mut Vec<u8>, scan: &mut Scan, format: DumpFormat, unix_now: Duration, steps: usize) -> bool {
+    let now_ms = unix_now.as_millis() as u64;
+    let waits = scan.waits();
+    for _ in 0..steps {
+        let goes_on = scan.advance(|entry| match format {
+            DumpFormat::Metadump => metadump_line(out, &entry, now_ms),
+            DumpFormat::Mgdump => mgdump_line(out, entry.key()),
+        });
+        if !goes_on {
+            return false;
         }
-        true
+        if out.len() >= SLICE_BYTES || scan.waits() != waits {
+            break;
+        }
     }
+    true
 }
 
 fn end(format: DumpFormat) -> &'static [u8] {
@@ -65,12 +171,11 @@ fn end(format: DumpFormat) -> &'static [u8] {
     }
 }
 
-/// The line ends without a carriage return, as memcached's do.
+/// The line ends without a carriage return, as memcached's do. What flash does not know is 0.
 fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
-    let item = entry.item();
     out.extend_from_slice(b"key=");
-    encoding::uri_encode(out, item.key());
-    match item.ttl() {
+    encoding::uri_encode(out, entry.key());
+    match entry.ttl() {
         Some(ttl) => {
             out.extend_from_slice(b" exp=");
             reply::number(out, (now_ms + ttl.as_millis() as u64 + 500) / 1000);
@@ -78,13 +183,14 @@ fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
         None => out.extend_from_slice(b" exp=-1"),
     }
     out.extend_from_slice(b" la=");
-    reply::number(out, now_ms.saturating_sub(entry.idle().as_millis() as u64) / 1000);
+    let active_ms = entry.idle().map_or(0, |idle| now_ms.saturating_sub(idle.as_millis() as u64));
+    reply::number(out, active_ms / 1000);
     out.extend_from_slice(b" cas=");
-    reply::number(out, item.cas());
+    reply::number(out, entry.item().map_or(0, |item| item.cas()));
     let fetched: &[u8] = if entry.frequency() > 0 { b" fetch=yes" } else { b" fetch=no" };
     out.extend_from_slice(fetched);
     out.extend_from_slice(b" cls=1 size=");
-    reply::number(out, entry.memory_bytes());
+    reply::number(out, entry.stored_bytes());
     out.push(b'\n');
 }
 

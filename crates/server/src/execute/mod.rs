@@ -31,7 +31,7 @@ use crate::watch::Watch;
 
 pub use below::Pending;
 pub use body::Body;
-pub use dump::Dumping;
+pub use dump::{Dumping, Dumps, Sliced};
 pub use expiry::unix_now;
 pub use extstore::{Gets, health};
 pub use get::{GetRun, Rest, Unanswered, end_get, line_of, position_in};

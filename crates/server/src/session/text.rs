@@ -2,7 +2,7 @@
 
 use ebbtide_protocol::{Get, Meta, MetaCommand, Parser, Request, Step};
 
-use crate::execute::{Body, Dumping, Executor, GetRun, Next, Rest, Unanswered, end_get, line_of, position_in};
+use crate::execute::{Body, Dumping, Executor, GetRun, Next, Rest, Sliced, Unanswered, end_get, line_of, position_in};
 use crate::output::Output;
 use crate::session::{INLINE_VALUE_BYTES, Progress, Stopped};
 use crate::watch::Watch;
@@ -12,7 +12,7 @@ pub struct TextSession {
     /// The value that is being received.
     body: Option<Box<Body>>,
     /// The dump that is being answered.
-    dump: Option<Box<Dumping>>,
+    dump: Option<Dumping>,
     /// The connection watches from now on.
     watch: Option<Watch>,
     /// An error has taken the place of the rest of a get's answer.
@@ -60,11 +60,8 @@ impl TextSession {
             if output.is_full() {
                 break Stopped::Full;
             }
-            if let Some(dump) = &mut self.dump {
-                if dump.slice(executor.unix_now(), output) {
-                    break Stopped::Turn;
-                }
-                self.dump = None;
+            if let Some(stopped) = self.go_on_dumping(executor, output) {
+                break stopped;
             }
             let position = consumed;
             let (step, used) = self.parser.next(&input[consumed..]);
@@ -106,6 +103,17 @@ impl TextSession {
             }
         };
         Progress { consumed, requests, stopped }
+    }
+
+    /// Why to stop for a dump that has not ended.
+    fn go_on_dumping(&mut self, executor: &Executor, output: &mut Output) -> Option<Stopped> {
+        let (sliced, rest) = executor.dump_slice(self.dump.take()?, output);
+        self.dump = rest;
+        match sliced {
+            Sliced::Turn => Some(Stopped::Turn),
+            Sliced::Parked => Some(Stopped::Below),
+            Sliced::End => None,
+        }
     }
 
     /// Adds a plain mg to the run, which is answered whenever it is full.
@@ -175,7 +183,7 @@ impl TextSession {
             }
             Step::Request(request) => match executor.execute(request, self.id, output) {
                 Next::Continue => {}
-                Next::Dump(dump) => self.dump = Some(Box::new(dump)),
+                Next::Dump(dump) => self.dump = Some(dump),
                 Next::Watch(watch) => {
                     self.watch = Some(watch);
                     return Ok(Some(Stopped::Starved));
