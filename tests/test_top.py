@@ -88,6 +88,18 @@ def test_totals_are_those_of_stats(either):
     assert report["connections"]["limit"] == 1024
 
 
+def test_flash_is_shown_if_the_server_has_some(either, tmp_path):
+    assert json.loads(top(address(either), "--json", "--once", "--interval", "0.1").stdout)["flash"] is None
+    options = [f"ext_path={tmp_path / 'flash'}:64m"]
+    with Server(either.binary, "-o", *options) as server:
+        flash = json.loads(top(address(server), "--json", "--once", "--interval", "0.1").stdout)["flash"]
+        assert flash["limit_bytes"] == 64 << 20
+        assert flash["hits"]["total"] == 0 and flash["queue"] == 0
+        assert flash["health"] == ("healthy" if either.binary == EBBTIDE else None)
+        with Terminal(address(server), "--interval", "0.2") as terminal:
+            terminal.until(lambda screen: re.search(r"^Flash .* of 64 MiB", screen, re.M), "flash")
+
+
 def test_a_server_that_goes_away_and_comes_back_is_reported():
     with Server(EBBTIDE) as server:
         running = subprocess.Popen(

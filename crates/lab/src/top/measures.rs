@@ -22,6 +22,8 @@ pub struct Report {
     pub operations: Operations,
     pub items: Option<u64>,
     pub memory: Memory,
+    /// `None` if the server has none.
+    pub flash: Option<Flash>,
     pub evictions: Counter,
     pub expirations: Counter,
     pub connections: Connections,
@@ -82,6 +84,19 @@ pub struct Memory {
     pub index_bytes: Option<u64>,
     pub segments_total: Option<u64>,
     pub segments_free: Option<u64>,
+}
+
+/// What lies below memory: Ebbtide's flash, or memcached's external storage.
+#[derive(Clone, Debug, Serialize)]
+pub struct Flash {
+    pub limit_bytes: u64,
+    pub used_bytes: Option<u64>,
+    /// Gets that it answered. `hit_ratio` is its share of all hits of the interval; memory had the others.
+    pub hits: Operation,
+    pub written_bytes: Counter,
+    /// Reads and writes that wait for the device.
+    pub queue: Option<u64>,
+    pub health: Option<String>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -147,6 +162,23 @@ impl Span<'_> {
         Operation { hit_ratio, ..self.operation(&all) }
     }
 
+    fn flash(&self) -> Option<Flash> {
+        let hits = |sample: &Sample| {
+            sample.number("get_extstore")?.checked_sub(sample.number("miss_from_extstore").unwrap_or_default())
+        };
+        let total = hits(self.now);
+        let growth = self.before.and_then(|before| total?.checked_sub(hits(before)?));
+        let per_second = growth.and_then(|growth| Some(growth as f64 / self.seconds()?));
+        Some(Flash {
+            limit_bytes: self.now.number("extstore_limit_maxbytes")?,
+            used_bytes: self.now.number("extstore_bytes_used"),
+            hits: Operation { per_second, total, hit_ratio: ratio(growth, self.growth(&["get_hits"])) },
+            written_bytes: self.counter(&["extstore_bytes_written"]),
+            queue: self.now.number("extstore_io_queue"),
+            health: self.now.own_text("flash_health"),
+        })
+    }
+
     fn cpu_cores(&self) -> Option<f64> {
         let used = |sample: &Sample| Some(sample.decimal("rusage_user")? + sample.decimal("rusage_system")?);
         let cores = (used(self.now)? - used(self.before?)?) / self.seconds()?;
@@ -206,6 +238,7 @@ impl Report {
                 segments_total: now.own_number("segments_total"),
                 segments_free: now.own_number("segments_free"),
             },
+            flash: span.flash(),
             evictions: span.counter(&["evictions"]),
             // memcached counts apart what its crawler found.
             expirations: span.counter(&["reclaimed", "crawler_reclaimed"]),
@@ -255,6 +288,19 @@ mod tests {
         assert_eq!(report.cpu_cores, Some(1.0));
         assert_eq!((report.memory.limit_bytes, report.memory.used_bytes), (Some(64), Some(32)));
         assert_eq!(report.server, "ebbtide 9.9");
+    }
+
+    #[test]
+    fn flash_is_told_if_there_is_some() {
+        let flash = "get_extstore 50\nmiss_from_extstore 10\nextstore_limit_maxbytes 1000\nextstore_bytes_written 500";
+        let now = "pid 7\nget_hits 200\nget_extstore 100\nmiss_from_extstore 20\nextstore_limit_maxbytes 1000\n\
+                   extstore_bytes_used 250\nextstore_bytes_written 900\nextstore_io_queue 3";
+        assert!(report(Some(BEFORE), BEFORE, "").flash.is_none());
+        let flash = report(Some(&format!("{BEFORE}\n{flash}")), now, "flash_health degraded").flash.unwrap();
+        assert_eq!((flash.limit_bytes, flash.used_bytes, flash.queue), (1000, Some(250), Some(3)));
+        assert_eq!((flash.hits.per_second, flash.hits.total, flash.hits.hit_ratio), (Some(20.0), Some(80), Some(0.4)));
+        assert_eq!(flash.written_bytes.per_second, Some(200.0));
+        assert_eq!(flash.health.as_deref(), Some("degraded"));
     }
 
     #[test]

@@ -44,6 +44,11 @@ impl Sample {
         self.own.get(name)?.parse().ok()
     }
 
+    /// From `stats ebbtide`.
+    pub fn own_text(&self, name: &str) -> Option<String> {
+        self.own.get(name).cloned()
+    }
+
     /// `ebbtide 0.1.0`, `memcached 1.6.18`
     pub fn server(&self) -> String {
         let version = |stats: &BTreeMap<String, String>| stats.get("version").cloned();

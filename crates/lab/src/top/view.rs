@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::format::{bars, byte_rate, bytes, count, duration, gauge, percent, rate};
-use super::measures::Report;
+use super::measures::{Flash, Report};
 
 /// Intervals that the bars remember: a wide terminal's worth.
 const REMEMBERED: usize = 300;
@@ -113,7 +113,7 @@ impl View {
         lines
     }
 
-    fn state(&self, room: usize) -> [Line<'static>; 8] {
+    fn state(&self, room: usize) -> Vec<Line<'static>> {
         let report = &self.report;
         let memory = &report.memory;
         let taken = memory.used_bytes.or(memory.live_bytes);
@@ -132,13 +132,16 @@ impl View {
             _ => None,
         };
         let connections = &report.connections;
-        [
+        let mut lines = vec![
             with_bar("Memory", bytes(taken), bar, full),
             line(
                 "",
                 format!("{} items, {} index{segments}", bytes(memory.live_bytes), bytes(memory.index_bytes)),
                 String::new(),
             ),
+        ];
+        lines.extend(report.flash.iter().flat_map(|flash| of_flash(flash, room)));
+        lines.extend([
             line("Items", count(report.items), format!("{} each", bytes(each))),
             line("Evicted", rate(report.evictions.per_second), format!("{} in all", count(report.evictions.total))),
             line("Expired", rate(report.expirations.per_second), format!("{} in all", count(report.expirations.total))),
@@ -158,8 +161,20 @@ impl View {
                 format!("in, {} out", byte_rate(report.network.written_bytes.per_second)),
             ),
             line("CPU", report.cpu_cores.map_or("-".to_owned(), |cores| format!("{cores:.2}")), "cores".to_owned()),
-        ]
+        ]);
+        lines
     }
+}
+
+fn of_flash(flash: &Flash, room: usize) -> [Line<'static>; 2] {
+    let share = flash.used_bytes.filter(|_| flash.limit_bytes > 0).map(|used| used as f64 / flash.limit_bytes as f64);
+    let full = format!("of {}, {}", bytes(Some(flash.limit_bytes)), percent(share));
+    let bar = share.map_or(String::new(), |share| gauge(share, room.saturating_sub(24).min(40)));
+    let health = flash.health.as_ref().map_or(String::new(), |health| format!("{health}, "));
+    let (hits, of_all) = (rate(flash.hits.per_second), percent(flash.hits.hit_ratio));
+    let (written, queue) = (byte_rate(flash.written_bytes.per_second), count(flash.queue));
+    let more = format!("{health}{hits} hits, {of_all} of all, {written} written, {queue} in the queue");
+    [with_bar("Flash", bytes(flash.used_bytes), bar, full), line("", more, String::new())]
 }
 
 fn line(name: &'static str, value: String, more: String) -> Line<'static> {
@@ -238,6 +253,30 @@ mod tests {
         assert!(starts(&screen, "ebbtide 0.1.0"));
         assert!(starts(&screen, "Memory 768 KiB of 1 MiB, 75.0 %"), "{}", screen.join("\n"));
         assert!(screen.iter().any(|row| row.ends_with("4 of 10 segments free")));
+    }
+
+    #[test]
+    fn flash_has_two_lines_if_there_is_some() {
+        let flash = |hits: u32, written: u32| {
+            format!(
+                "get_extstore {hits}\nextstore_limit_maxbytes 4194304\nextstore_bytes_used 1048576\n\
+                 extstore_bytes_written {written}\nextstore_io_queue 5"
+            )
+        };
+        let start = Instant::now();
+        let before = Sample::from_lines(start, &format!("{BEFORE}\n{}", flash(0, 0)), "");
+        let now = format!("{NOW}\n{}", flash(45, 2048));
+        let now = Sample::from_lines(start + Duration::from_secs(1), &now, "flash_health healthy");
+        let mut view = View::new(Report::new("host:1", None, &before), Duration::from_secs(1));
+        view.update(Report::new("host:1", Some(&before), &now));
+        let screen = screen(&view, 100, 26);
+        for row in [
+            "Flash 1 MiB of 4 MiB, 25.0 %",
+            "healthy, 45/s hits, 50.0 % of all, 2 KiB/s written, 5 in the queue",
+            "CPU - cores",
+        ] {
+            assert!(starts(&screen, row), "{row}\n{}", screen.join("\n"));
+        }
     }
 
     #[test]
