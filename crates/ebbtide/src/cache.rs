@@ -256,6 +256,9 @@ impl Cache {
     /// Everything that is stored before now + `delay` is gone from then on. A delayed flush replaces one that waits.
     pub fn flush(&self, delay: Duration) {
         self.shared.store.flush(self.shared.time.now_ms(), delay.as_millis() as u64);
+        if let (Some(hybrid), true) = (&self.shared.hybrid, delay.as_millis() > 0) {
+            hybrid.tier.await_flush();
+        }
         self.shared.bell.ring();
     }
 

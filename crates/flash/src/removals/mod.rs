@@ -3,11 +3,12 @@
 //! ```text
 //! file    | head: a block | ring of the small objects | ring of the large ones |      each ring of `blocks` blocks
 //!
-//! head    0       8         12       16         24                512                1024
-//!         | magic | version | blocks | checksum | zeros ...       | latest, checksum | latest, checksum | zeros ...
+//! head    0       8         12       16         24                512                1024               1536
+//!         | magic | version | blocks | checksum | zeros ...       | latest, checksum | latest, checksum | waits, checksum | zeros ...
 //! ```
 //! Little-endian. Checksums are XXH3 (64 bits); the head's is of the 16 bytes before it. `latest` is the latest time that anyone
-//! has named, in seconds since 1970, with a checksum whose seed is the life of the large objects: written once a second, in turns.
+//! has named, in seconds since 1970, with a checksum whose seed is the life of the large objects: written once a second, in turns. `waits` is 1 with such
+//! a checksum while a flush is to come: who starts before it came must not find what it was to end.
 //!
 //! A record is with the system when the call that makes it returns: it outlives the process, but not a power cut. What the rings
 //! forget they say: see `ring`. The order of records means nothing. A file that cannot be written any more is
@@ -37,10 +38,12 @@ const HEAD_BYTES: usize = 24;
 /// Where the latest time is, in turns.
 const NOTES: [u64; 2] = [512, 1024];
 const NOTE_BYTES: usize = 16;
+/// Where it stands that a flush is to come.
+const WAITS: u64 = 1536;
 /// So much is looked at at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-const _: () = assert!(HEAD_BYTES as u64 <= NOTES[0] && NOTES[1] as usize + NOTE_BYTES <= BLOCK);
+const _: () = assert!(HEAD_BYTES as u64 <= NOTES[0] && WAITS as usize + NOTE_BYTES <= BLOCK);
 
 /// Of which store something was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +66,8 @@ pub(crate) struct Held {
     pub large: Known,
     /// Seconds since 1970.
     pub latest: u32,
+    /// A flush was to come.
+    pub flush_waits: bool,
 }
 
 /// Why a log says nothing.
@@ -164,6 +169,7 @@ impl RemovalLog {
             small: read(Store::Small, lives.small)?,
             large: read(Store::Large, lives.large)?,
             latest: notes.into_iter().flatten().max().ok_or(Unreadable::Damaged)?,
+            flush_waits: note_in(&head[WAITS as usize..][..NOTE_BYTES], lives.large) == Some(1),
         };
         self.life.store(lives.large, Relaxed);
         self.is_broken.store(false, Relaxed);
@@ -200,12 +206,23 @@ impl RemovalLog {
         }
     }
 
+    /// A flush is to come, or is over.
+    pub fn flush_waits(&self, waits: bool) {
+        if !self.is_broken.load(Relaxed) && self.write_at(WAITS, waits.into()).is_err() {
+            self.give_up();
+        }
+    }
+
     fn write_note(&self, latest: u32) -> io::Result<()> {
+        self.write_at(NOTES[latest as usize % 2], latest)
+    }
+
+    fn write_at(&self, place: u64, number: u32) -> io::Result<()> {
         let mut bytes = [0; NOTE_BYTES];
-        bytes[..8].copy_from_slice(&u64::from(latest).to_le_bytes());
+        bytes[..8].copy_from_slice(&u64::from(number).to_le_bytes());
         let sum = XxHash3_64::oneshot_with_seed(self.life.load(Relaxed), &bytes[..8]);
         bytes[8..].copy_from_slice(&sum.to_le_bytes());
-        self.file.write_all_at(&bytes, NOTES[latest as usize % 2])
+        self.file.write_all_at(&bytes, place)
     }
 
     /// Sees to it that no restart believes the log.

@@ -83,6 +83,8 @@ pub struct Tier {
     dropped_failed: AtomicU64,
     dropped_closed: AtomicU64,
     is_closed: AtomicBool,
+    /// A flush is to come.
+    flush_waits: AtomicBool,
     /// The superblock says that no crash is recovered from, since the log of removals broke.
     is_unlogged: AtomicBool,
     superblock_bytes: AtomicU64,
@@ -270,7 +272,20 @@ impl Tier {
         is_there && self.health() != Health::Failed
     }
 
-    /// All objects are gone, also for lookups under way.
+    /// A flush is to come: whoever starts before that finds nothing, since nobody knows then when it was to be.
+    pub fn await_flush(&self) {
+        self.note_flush(true);
+    }
+
+    fn note_flush(&self, waits: bool) {
+        if self.flush_waits.swap(waits, Relaxed) != waits
+            && let Some(removals) = &self.removals
+        {
+            removals.flush_waits(waits);
+        }
+    }
+
+    /// All objects are gone, also for lookups under way; no other flush is to come.
     pub fn flush(&self) {
         self.small.flush();
         self.large.flush();
@@ -279,6 +294,7 @@ impl Tier {
                 removals.flushed(store, self.next_order(store));
             }
         }
+        self.note_flush(false);
     }
 
     /// Whether [`Tier::requested`] is to be called; stays so.

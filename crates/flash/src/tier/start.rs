@@ -140,6 +140,7 @@ impl Opening {
             dropped_failed: AtomicU64::new(0),
             dropped_closed: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            flush_waits: AtomicBool::new(false),
             is_unlogged: AtomicBool::new(false),
             superblock_bytes: AtomicU64::new(0),
             mix: Mix::new(self.layout, &self.options),
@@ -285,6 +286,9 @@ impl Opening {
             }
             (State::Running { .. }, Err(why)) => return Err(format!("it was not stopped, and {why}")),
             _ => {}
+        }
+        if held.as_ref().is_ok_and(|held| held.flush_waits) {
+            return Err("a flush was to come when it ended".to_owned());
         }
         let latest = before.latest.max(held.as_ref().map_or(0, |held| held.latest));
         if latest > now.saturating_add(BACK_MOST) {

@@ -450,3 +450,26 @@ fn a_log_that_was_left_for_another_one_is_believed_no_more() {
     assert!(world.is_cold_because("its log of removals is missing, or of another time"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);
 }
+
+#[test]
+fn a_flush_that_is_to_come_ends_what_a_restart_would_find() {
+    for (closes, comes) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut world = World::new(8);
+        (0..500).for_each(|_| world.step());
+        world.tier.await_flush();
+        (0..50).for_each(|key| world.demote(key));
+        if comes {
+            world.tier.flush();
+            world.current.clear();
+            (0..50).for_each(|key| world.demote(key));
+        }
+        if closes {
+            world.tier.close(world.now).unwrap();
+        }
+        world.start();
+        assert_eq!(world.is_warm(), comes, "{:?}", world.notices);
+        let came = world.look_at_all();
+        assert!(came == 0 || comes, "{came} came back");
+        assert!(came > 0 || !comes || !closes, "nothing came back that was put there after the flush");
+    }
+}
