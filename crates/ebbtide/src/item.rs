@@ -137,11 +137,10 @@ impl Item<'_> {
 
     /// The value in pieces: one for all but values longer than a segment.
     pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        let (memory, flash) = match &self.0 {
-            Source::Memory { item, .. } => (Some(item.slices()), None),
-            Source::Flash { value, .. } => (None, Some(value.found.value())),
-        };
-        memory.into_iter().flatten().chain(flash)
+        match &self.0 {
+            Source::Memory { item, .. } => Slices::Memory(item.slices()),
+            Source::Flash { value, .. } => Slices::Flash(Some(value.found.value())),
+        }
     }
 
     /// Appends the value to `out`.
@@ -173,6 +172,24 @@ impl Item<'_> {
                 let hybrid = shared.hybrid.as_ref().expect("a cache whose flash has answered has flash");
                 Lent::new(value, hybrid).map(|lent| Handle(Kept::Flash(lent)))
             }
+        }
+    }
+}
+
+/// The pieces of a value.
+enum Slices<'a, Pieces> {
+    Memory(Pieces),
+    Flash(Option<&'a [u8]>),
+}
+
+impl<'a, Pieces: Iterator<Item = &'a [u8]>> Iterator for Slices<'a, Pieces> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            Self::Memory(pieces) => pieces.next(),
+            Self::Flash(piece) => piece.take(),
         }
     }
 }
