@@ -26,6 +26,8 @@ FAST_PEERS = {
     "redis": ("redis", "allkeys-lru", "60"),
     "hyperbolic": ("sampling", "hyperbolic", "38"),
 }
+# What a peer may take for a replay: the crate segcache needs more than half an hour for one that others do in seconds.
+PATIENCE_SECONDS = 600
 SLOW_PEERS = {"segcache": ("segcache", "merge", "all-in")}
 EBBTIDE_POLICIES = ("merge", "fifo", "random", "cte", "utilization", "s3fifo", "lru", "2q", "tinylfu")
 
@@ -52,19 +54,24 @@ def policy_systems(trace):
     return [Policy("libcachesim", name, CHARGE) for name in names] + [LHD]
 
 
-def lines(command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+def lines(command, seconds=None):
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=seconds)
     if done.returncode != 0:
         raise SystemExit(f"{' '.join(map(str, command))}\n{done.stderr}")
     return done.stdout.splitlines()
 
 
 def peer(binary, path, memories, name):
-    """Yields memory and miss ratio of a system of peer-replay, but for what it refuses."""
-    for line in lines([binary, path, "--memory", ",".join(map(str, memories)), "--system", name]):
-        *_, memory, ratio = line.split(",")
+    """Yields memory and miss ratio of a system of peer-replay, but for what it refuses, or does not do in time."""
+    for memory in memories:
+        try:
+            [line] = lines([binary, path, "--memory", str(memory), "--system", name], PATIENCE_SECONDS)
+        except subprocess.TimeoutExpired:
+            print(f"{path}: {name} takes more than {PATIENCE_SECONDS} s with {memory} bytes and is left out", flush=True)
+            continue
+        ratio = line.split(",")[-1]
         if ratio != "-":
-            yield int(memory), float(ratio)
+            yield memory, float(ratio)
 
 
 def ebbtide(binary, path, memories, eviction=EBBTIDE_POLICIES, more=()):
