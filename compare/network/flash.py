@@ -169,7 +169,8 @@ def hot_gets(server, keys, hot_keys, seconds):
     """Gets of what is in memory, alone and beside gets of all keys, most of which are on flash."""
     connections, pipeline = DEPTHS[64]
     busy = [*keys, *TESTS["all from flash"], "--connections", connections, "--pipeline", pipeline, "--seconds", seconds + 2]
-    hot = [*hot_keys, "--popularity", "uniform", "--get-ratio", 1, "--connections", 4, "--rate", HOT_RATE, "--seconds", seconds]
+    hot = [*hot_keys, "--popularity", "uniform", "--get-ratio", 1, "--connections", 8, "--pipeline", 16,
+           "--rate", HOT_RATE, "--seconds", seconds]
     bench = lambda arguments: client.bench(server, *arguments, cores=[CLIENT_CORE])
     row = lambda beside, report: {"beside": beside, "ops": report["ops_per_second"], **percentiles(report)}
     # The first time brings them into memory.
