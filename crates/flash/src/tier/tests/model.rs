@@ -200,9 +200,13 @@ fn a_hit_is_a_current_version_whatever_the_device_does() {
         ..Faults::default()
     };
     let loud = Faults { read_errors: 200, write_errors: 200, ..silent };
+    let (mut corrupt_large, mut corrupt_small) = (0, 0);
     for (seed, faults) in [(10, silent), (11, silent), (20, loud), (21, loud)] {
         let (hits, stats) = run(seed, 20_000, faults);
         assert!(hits > 100, "{stats:?}");
-        assert!(stats.large.misses_corrupt > 0 && stats.small.counts.corrupt_pages > 0, "{stats:?}");
+        corrupt_large += stats.large.misses_corrupt;
+        corrupt_small += stats.small.counts.corrupt_pages;
     }
+    // Threads decide who meets a fault: one run of them may be lucky.
+    assert!(corrupt_large > 0 && corrupt_small > 0, "{corrupt_large} {corrupt_small}");
 }
