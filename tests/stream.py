@@ -125,10 +125,10 @@ class Stream:
         for _ in range(count):
             batch.commands.append(self.command(batch))
 
-    def done(self, batch, before, after):
-        """Notes when the keys of a batch that has been answered will expire."""
+    def done(self, batch, before, after, behind):
+        """Notes when the keys of a batch that has been answered will expire. The time that a server goes by was so much behind."""
         for key, seconds in batch.lives.items():
-            self.lives[key] = (before + seconds - 1, after + seconds + 1 + SLACK_SECONDS)
+            self.lives[key] = (before + seconds - max(1, behind), after + seconds + 1 + SLACK_SECONDS)
 
     def learn(self, key):
         """Notes that the servers have just told their tokens for a key."""

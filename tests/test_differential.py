@@ -9,10 +9,11 @@ length.
 import math
 import os
 import random
+import re
 import time
 
 from harness import EBBTIDE, MEMCACHED, Server
-from stream import Stream, cas_command
+from stream import SLACK_SECONDS, Stream, cas_command
 
 COMMANDS = int(os.environ.get("EBBTIDE_COMMANDS", "120000"))
 SEED = int(os.environ.get("EBBTIDE_SEED", random.SystemRandom().getrandbits(32)))
@@ -87,18 +88,48 @@ def first_difference(ours, theirs):
     return "one has more answers"
 
 
+class CoarseClock:
+    """memcached's time goes on once a second, and late when the machine stalls: what it stores then lives shorter by as much."""
+
+    def __init__(self, memcached):
+        self.connection = memcached.connect()
+        self.least = math.inf
+        first = self.look()[1]
+        while self.look()[1] == first:
+            time.sleep(0.002)
+
+    def look(self):
+        """The moment after it was asked, and its seconds, of an origin of their own."""
+        answer = self.connection.ask(b"stats\r\n", b"END\r\n")
+        after = time.monotonic()
+        seconds = int(re.search(rb"STAT time (\d+)", answer)[1])
+        self.least = min(self.least, after - seconds)
+        return after, seconds
+
+    def settle(self):
+        """Waits until it is not late. Says how far it is behind at most."""
+        while True:
+            after, seconds = self.look()
+            behind = after - seconds - self.least
+            if behind < 1 + SLACK_SECONDS:
+                return behind
+            time.sleep(0.01)
+
+
 class Comparison:
     def __init__(self, ebbtide, memcached, seed):
         self.ebbtide, self.memcached = Side(ebbtide), Side(memcached)
+        self.clock = CoarseClock(memcached)
         self.stream = Stream(seed, single="EBBTIDE_SINGLE" in os.environ)
         self.commands = self.cas = self.conflicts = self.mark = self.late = 0
         self.differences = []
 
     def step(self):
+        # What this says holds from here on, whatever stalls before the servers have the batch.
+        before, behind = time.monotonic(), self.clock.settle()
         batch = self.stream.batch()
         self.mark += 1
         self.commands += len(batch.commands) + (batch.cas is not None)
-        before = time.monotonic()
         data = batch.data(self.ebbtide.token)
         ours, our_tokens = answers(self.ebbtide.ask(data, self.mark))
         theirs, their_tokens = answers(self.memcached.ask(batch.data(self.memcached.token), self.mark))
@@ -117,7 +148,7 @@ class Comparison:
                 commands = "\n    ".join(short(command) for command in batch.commands)
                 self.differences.append(f"{first_difference(ours, theirs)}, after\n    {commands}")
                 self.forget(batch)
-        self.stream.done(batch, before, after)
+        self.stream.done(batch, before, after, behind)
         for key in our_tokens.keys() & their_tokens.keys():
             self.ebbtide.tokens[key] = our_tokens[key]
             self.memcached.tokens[key] = their_tokens[key]
