@@ -133,11 +133,11 @@ impl CacheBuilder {
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
-        let time = Time::new(clock);
+        let time = if flash.is_some() { Time::over_flash(clock) } else { Time::new(clock) };
         let flash = match flash {
             Some(opening) => {
                 let promotions = Promotions::new(self.flash_promotion, flash_memory_bytes);
-                let started = Hybrid::start(opening, flash_memory_bytes, promotions, clock, time.now_ms());
+                let started = Hybrid::start(opening, flash_memory_bytes, promotions, clock, &time);
                 let (hybrid, io) = started.map_err(|error| self.flash_error(&error))?;
                 store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
                 let threads = hybrid.start_upkeep(io).map_err(not_started)?;

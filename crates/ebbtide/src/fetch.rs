@@ -89,6 +89,7 @@ struct Held {
 /// A part of what reads and landed values may take; given back when dropped.
 struct Room {
     bytes: u64,
+    has_landed: bool,
     hybrid: Weak<Hybrid>,
 }
 
@@ -106,6 +107,7 @@ struct State {
     queue: VecDeque<(Box<[u8]>, u32)>,
     rooms: usize,
     room_bytes: u64,
+    landed_bytes: u64,
     /// A thread begins what is in the queue, as long as there is room.
     is_starting: bool,
 }
@@ -125,6 +127,11 @@ impl Fetches {
     /// What values may take that have landed, or are about to.
     pub fn bytes_most(&self) -> u64 {
         self.bytes_most
+    }
+
+    /// Bytes of values that have landed and are held. Those of reads under way are the tier's.
+    pub fn landed_bytes(&self) -> u64 {
+        self.state().landed_bytes
     }
 
     /// Asserts that no read is under way and nothing is held, after what nobody waits for has ended.
@@ -161,6 +168,7 @@ impl Drop for Room {
         let mut state = hybrid.fetches.state();
         state.rooms -= 1;
         state.room_bytes -= self.bytes;
+        state.landed_bytes -= if self.has_landed { self.bytes } else { 0 };
         let is_awaited = !state.queue.is_empty();
         drop(state);
         if is_awaited {
@@ -232,7 +240,7 @@ impl Hybrid {
 
     /// Begins a read for which there is room.
     fn read(self: &Arc<Self>, key: Box<[u8]>, now: u32, bytes: u64) {
-        let room = Room { bytes, hybrid: Arc::downgrade(self) };
+        let room = Room { bytes, has_landed: false, hybrid: Arc::downgrade(self) };
         let (hybrid, theirs) = (Arc::clone(self), key.clone());
         let reading = Arc::new(Mutex::new(Some(room)));
         let room = Arc::clone(&reading);
@@ -248,10 +256,14 @@ impl Hybrid {
     fn landed(&self, key: &[u8], found: Option<Found>, mut room: Room) {
         let asked = {
             let mut state = self.fetches.state();
-            // A value of several parts is larger than what tells of its first one.
-            let more = found.as_ref().map_or(0, |found| (found.value().len() as u64).saturating_sub(room.bytes));
-            state.room_bytes += more;
-            room.bytes += more;
+            if let Some(found) = &found {
+                // A value of several parts is larger than what tells of its first one.
+                let more = (found.value().len() as u64).saturating_sub(room.bytes);
+                state.room_bytes += more;
+                room.bytes += more;
+                state.landed_bytes += room.bytes;
+                room.has_landed = true;
+            }
             // Nobody waits any more if the fetch was given up.
             state.asked.remove(key)
         };
@@ -321,7 +333,8 @@ impl Cache {
     }
 
     /// Has the calling thread move by itself what it fetches, for as long as it keeps this: one thread is woken for each read
-    /// then, not two. None without flash, without io_uring, and if the thread has such a ring.
+    /// then, not two. None without flash, without io_uring, and if the thread has such a ring. The thread must use a name of the cache
+    /// that does not wait ([`Cache::without_waiting`]): it would wait for itself.
     pub fn own_ring(&self) -> Option<ThreadRing> {
         self.shared.hybrid.as_ref()?.tier.own_ring()
     }

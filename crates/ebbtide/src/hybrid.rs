@@ -15,13 +15,14 @@ use crate::fetch::Fetches;
 use crate::flash_threads::IoThreads;
 use crate::promotion::{FlashPromotion, Promotions};
 use crate::risen::Risen;
-use crate::time::Clock;
+use crate::time::{Clock, Time};
+use ebbtide_flash::device::DriveLog;
 use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
 use ebbtide_store::{Below, Item};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// The tier's upkeep is due after so many demotions, or such a part of its memory: its buffers are small.
 const UPKEEP_EVERY: u64 = 32;
@@ -44,7 +45,8 @@ pub struct FlashStats {
     pub promoted: u64,
     /// Objects that were answered from flash and stayed there alone.
     pub served: u64,
-    /// Objects that were found on flash and could not come back, for want of memory: misses.
+    /// Objects that were found on flash and could not come back, for want of memory. Gets are answered from flash then, and count as served;
+    /// what needs the value in memory misses.
     pub promotions_refused: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
@@ -102,12 +104,11 @@ impl Hybrid {
         memory_bytes: u64,
         promotions: Promotions,
         clock: Clock,
-        store_now_ms: u64,
+        time: &Time,
     ) -> Result<(Arc<Self>, IoThreads), ebbtide_flash::Error> {
         let io = IoThreads::start(opening.device())?;
-        let now = epoch_seconds(clock, store_now_ms) + store_now_ms / 1000;
-        let started = opening.start(u32::try_from(now).unwrap_or(u32::MAX))?;
-        Ok((Self::new(started, memory_bytes, promotions, clock, store_now_ms), io))
+        let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
+        Ok((Self::new(started, memory_bytes, promotions, clock, time), io))
     }
 
     /// Over a tier, with what its operator should know of it.
@@ -116,7 +117,7 @@ impl Hybrid {
         memory_bytes: u64,
         promotions: Promotions,
         clock: Clock,
-        store_now_ms: u64,
+        time: &Time,
     ) -> Arc<Self> {
         Arc::new(Self {
             wants_hits: tier.wants_requests(),
@@ -126,9 +127,9 @@ impl Hybrid {
             risen: Risen::default(),
             notices,
             memory_bytes,
-            epoch_seconds: epoch_seconds(clock, store_now_ms),
+            epoch_seconds: time.epoch_seconds(),
             clock,
-            now_ms: AtomicU64::new(store_now_ms),
+            now_ms: AtomicU64::new(time.now_ms()),
             bell: Bell::default(),
             is_ending: AtomicBool::new(false),
             is_flushing: AtomicBool::new(false),
@@ -212,9 +213,15 @@ impl Hybrid {
         }
     }
 
-    /// What of the cache's memory is for the tier: its limit, and what is in use.
+    /// What of the cache's memory is for the tier: its limit, and what is in use. Values that were read come on top of the limit.
     pub fn memory(&self) -> (u64, u64) {
-        (self.memory_bytes, self.tier.memory_bytes() + self.promotions.memory_bytes())
+        (self.memory_bytes, self.tier.memory_bytes() + self.beside_tier_bytes())
+    }
+
+    /// Memory in use that is not the tier's own.
+    fn beside_tier_bytes(&self) -> u64 {
+        let values = self.fetches.landed_bytes() + self.lent_bytes.load(Ordering::Relaxed);
+        self.promotions.memory_bytes() + self.risen.memory_bytes() + values
     }
 
     /// Whether flash may have a key that was requested and that memory has not.
@@ -234,7 +241,7 @@ impl Hybrid {
     fn stats(&self) -> FlashStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut tier = self.tier.stats();
-        tier.memory_bytes += self.promotions.memory_bytes();
+        tier.memory_bytes += self.beside_tier_bytes();
         FlashStats {
             promoted: read(&self.promoted),
             served: read(&self.served),
@@ -254,17 +261,12 @@ impl Hybrid {
 
     /// The store's time in the seconds of flash.
     pub(crate) fn seconds(&self, store_ms: u64) -> u32 {
-        u32::try_from(self.epoch_seconds + store_ms / 1000).unwrap_or(u32::MAX)
+        seconds_of_flash(self.epoch_seconds, store_ms)
     }
 }
 
-/// The time in seconds since 1970 at which the store's time was zero.
-fn epoch_seconds(clock: Clock, store_now_ms: u64) -> u64 {
-    let unix_seconds = match clock {
-        Clock::System => SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-        Clock::Manual => 0,
-    };
-    unix_seconds.saturating_sub(store_now_ms / 1000)
+fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
+    u32::try_from(epoch_seconds + store_ms / 1000).unwrap_or(u32::MAX)
 }
 
 impl Drop for FlashThreads {
@@ -350,5 +352,11 @@ impl Cache {
     /// What the flash of this cache did; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashStats> {
         self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats())
+    }
+
+    /// Asks the drives below flash how worn they are and what they write; `None` where they do not tell: without flash, on anything
+    /// but NVMe drives, and where this process may not ask (which takes `CAP_SYS_ADMIN`). Waits for them, for seconds at most.
+    pub fn ask_flash_drives(&self) -> Option<DriveLog> {
+        self.shared.hybrid.as_ref()?.tier.ask_drives()
     }
 }

@@ -42,7 +42,7 @@ mod visit;
 pub mod flash {
     pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats, Policy, WriteBudget};
     pub use ebbtide_flash::device::{
-        Device, DeviceStats, DiskOptions, Engine, Health, LaneStats, Latencies, ThreadRing,
+        Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, Latencies, ThreadRing,
     };
     pub use ebbtide_flash::large::{Reclaim, Reinsertion};
     pub use ebbtide_flash::{Drops, TierStats, Written};

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! found ---> policy ---> promote: into the store, if the key has none and this is still its copy ---> look there
-//!               +------> serve:   an answer, if the key has none and this is still its copy
+//!               |            | no room
+//!               +------------+-> serve: an answer, if the key has none and this is still its copy
 //! ```
 //! Both conditions are looked at under the lock of the key's buckets, `docs/concurrency.md`, "Flash: answers".
 
@@ -28,7 +29,7 @@ pub enum Raised<'a> {
     Served(Item<'a>),
     /// It is in memory, or the key has changed: memory decides, and if it has not the key, flash may have another value.
     LookAgain,
-    /// Nothing was found, or memory has no room for it: a miss.
+    /// Nothing was found: a miss.
     Missed,
 }
 
@@ -55,9 +56,10 @@ impl Shared {
         let mode = Mode::Promote { copy: found.token.0, until };
         let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
         let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
-        hybrid.risen.note(hash);
-        let written = self.with_room(&participant, |now_ms| self.store.write(&participant, &write, now_ms));
-        hybrid.risen.note(hash);
+        let written = self.with_room(&participant, |now_ms| {
+            let _rising = hybrid.risen.rise(hash);
+            self.store.write(&participant, &write, now_ms)
+        });
         written.map(|written| written.stored)
     }
 
@@ -90,11 +92,10 @@ impl Cache {
     }
 
     fn raise_value(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Raised<'_> {
-        match self.choose(hybrid, value) {
-            Choice::Serve => self.serve(hybrid, value).map_or(Raised::LookAgain, Raised::Served),
-            Choice::Promote if self.shared.promote_counted(hybrid, value) => Raised::LookAgain,
-            Choice::Promote => Raised::Missed,
+        if self.choose(hybrid, value) == Choice::Promote && self.shared.promote_counted(hybrid, value) {
+            return Raised::LookAgain;
         }
+        self.serve(hybrid, value).map_or(Raised::LookAgain, Raised::Served)
     }
 
     fn choose(&self, hybrid: &Hybrid, value: &Value) -> Choice {
@@ -150,8 +151,9 @@ impl Cache {
         mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
     ) {
         let mut from = 0;
-        // The first key was looked for on flash: what was found there, or memory, decides.
-        let mut settled = false;
+        // How often something was found on flash for the first key that may have changed since, and whether it is not looked for again: what
+        // was found, or memory, decides.
+        let (mut looks, mut settled) = (0, false);
         // What was found and stays on flash, by the numbers of the keys. It is believed when its turn comes.
         let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
         loop {
@@ -173,12 +175,15 @@ impl Cache {
             });
             let Some(number) = missing else { return };
             values.clear();
-            let now = hybrid.seconds(self.shared.time.now_ms());
-            hybrid.fetch_and_wait(&keys[number..], now, |i, value| match self.choose(hybrid, value) {
-                Choice::Serve => values.push((number + i, Arc::clone(value))),
-                Choice::Promote => _ = self.shared.promote_counted(hybrid, value),
-            });
+            looks = if number == from { looks + 1 } else { 1 };
             settled = true;
+            let now = hybrid.seconds(self.shared.time.now_ms());
+            hybrid.fetch_and_wait(&keys[number..], now, |i, value| {
+                settled &= i > 0 || looks == LOOKS;
+                if self.choose(hybrid, value) == Choice::Serve || !self.shared.promote_counted(hybrid, value) {
+                    values.push((number + i, Arc::clone(value)));
+                }
+            });
             from = number;
         }
     }
@@ -249,6 +254,28 @@ mod tests {
             assert!(!cache.get(b"key").is_hit(), "it has expired");
         }
     }
+
+    #[test]
+    fn what_memory_has_no_room_for_is_answered_from_flash() {
+        const KEYS: u32 = 1000;
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path(), FlashPromotion::Always);
+        let value = [7; 9000];
+        (0..KEYS).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &value).apply().unwrap());
+        cache.insert(b"held", &value).apply().unwrap();
+        // Who holds an item evicts nothing.
+        let held = cache.get(b"held").hit().unwrap();
+        let found = (0..KEYS).filter(|number| cache.get(&number.to_le_bytes()).is_hit()).count();
+        let keys: Vec<[u8; 4]> = (0..KEYS).map(u32::to_le_bytes).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+        let mut in_batch = 0;
+        cache.get_batch(&keys, |_, lookup| in_batch += usize::from(lookup.is_hit()));
+        drop(held);
+        let stats = cache.flash_stats().unwrap();
+        assert!(stats.promotions_refused > 500 && stats.served >= stats.promotions_refused, "{stats:?}");
+        assert_eq!((found, in_batch), (KEYS as usize, KEYS as usize));
+    }
+
     #[test]
     fn handles_of_what_flash_has_answered_are_bounded_and_keep_no_device() {
         let folder = tempfile::tempdir().unwrap();

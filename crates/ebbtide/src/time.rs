@@ -3,9 +3,12 @@
 //! Time counts in milliseconds from a second before the cache was built, so that nothing happens at zero. With the system's
 //! clock, writes read it; gets use a coarse copy that the background thread refreshes every few milliseconds, and read
 //! the clock itself only when the item they found may expire before the copy is fresh.
+//!
+//! Over flash, where expiries are kept in seconds since 1970, time begins up to a second later, so that its seconds begin with
+//! those: then an expiry is the same moment in both, also for the next process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// The source of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,7 +20,7 @@ pub enum Clock {
     Manual,
 }
 
-/// Time begins here.
+/// Time begins here, or up to a second later.
 const ORIGIN_MS: u64 = 1000;
 /// How far time may be moved in all: a thousand years, and sums of times are far from overflowing.
 const SKIP_LIMIT_MS: u64 = 1000 * 366 * 86_400 * 1000;
@@ -26,6 +29,8 @@ const STALE_MS: u64 = 60_000;
 
 pub(crate) struct Time {
     start: Option<Instant>,
+    origin_ms: u64,
+    epoch_seconds: u64,
     /// How far the system's clock is behind this one; only tests move it.
     skipped_ms: AtomicU64,
     coarse_ms: AtomicU64,
@@ -33,14 +38,38 @@ pub(crate) struct Time {
 
 impl Time {
     pub fn new(clock: Clock) -> Self {
-        let start = (clock == Clock::System).then(Instant::now);
-        Self { start, skipped_ms: AtomicU64::new(0), coarse_ms: AtomicU64::new(ORIGIN_MS) }
+        Self::beginning((clock == Clock::System).then(Instant::now), Duration::ZERO)
+    }
+
+    /// A time whose seconds begin with those since 1970, where it is the system's.
+    pub fn over_flash(clock: Clock) -> Self {
+        // In this order: what an earlier process has left is then not late.
+        match clock {
+            Clock::System => Self::beginning(Some(Instant::now()), UNIX_EPOCH.elapsed().unwrap_or_default()),
+            Clock::Manual => Self::new(clock),
+        }
+    }
+
+    fn beginning(start: Option<Instant>, unix: Duration) -> Self {
+        let origin_ms = ORIGIN_MS + u64::from(unix.subsec_millis());
+        Self {
+            start,
+            origin_ms,
+            epoch_seconds: unix.as_secs().saturating_sub(ORIGIN_MS / 1000),
+            skipped_ms: AtomicU64::new(0),
+            coarse_ms: AtomicU64::new(origin_ms),
+        }
+    }
+
+    /// Over flash: the seconds since 1970 at which this time was zero. A manual clock knows of no other time: 0.
+    pub fn epoch_seconds(&self) -> u64 {
+        self.epoch_seconds
     }
 
     /// The time for a write.
     pub fn now_ms(&self) -> u64 {
         match self.start {
-            Some(start) => ORIGIN_MS + start.elapsed().as_millis() as u64 + self.skipped_ms(),
+            Some(start) => self.origin_ms + start.elapsed().as_millis() as u64 + self.skipped_ms(),
             None => self.coarse_ms(),
         }
     }
@@ -87,5 +116,30 @@ impl Time {
             let expiry_ms = seconds * 1000;
             self.start.is_some() && expiry_ms < self.coarse_ms() + STALE_MS && expiry_ms <= self.now_ms()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unix_ms() -> u128 {
+        UNIX_EPOCH.elapsed().unwrap().as_millis()
+    }
+
+    #[test]
+    fn over_flash_seconds_begin_with_those_since_1970() {
+        let ahead = (0..5).map(|_| {
+            std::thread::sleep(Duration::from_millis(137));
+            let before = unix_ms();
+            let time = Time::over_flash(Clock::System);
+            assert!((1000..2000).contains(&time.coarse_ms()));
+            let now = u128::from(time.epoch_seconds()) * 1000 + u128::from(time.now_ms());
+            assert!(now >= before, "late: {now} after {before}");
+            now - unix_ms().min(now)
+        });
+        assert!(ahead.min().unwrap() < 100);
+        let manual = Time::over_flash(Clock::Manual);
+        assert_eq!((manual.epoch_seconds(), manual.now_ms()), (0, 1000));
     }
 }

@@ -46,6 +46,8 @@ fn a_cache_that_was_dropped_is_warm_when_it_is_built_again() {
             _ => _ = cache.touch(&number.to_le_bytes(), Ttl::seconds(50)).unwrap(),
         }
     }
+    let held = cache.flash_stats().unwrap().tier.objects;
+    assert!(held > u64::from(OBJECTS / 4), "{held} on flash");
     drop(cache);
     let cache = builder(folder.path()).build().unwrap();
     assert!(notices(&cache).contains("flash is warm after a stop"), "{}", notices(&cache));
@@ -66,7 +68,8 @@ fn a_cache_that_was_dropped_is_warm_when_it_is_built_again() {
         assert_eq!(get(&cache, number), None, "nothing outlives its time by a restart");
     });
     (OBJECTS / 2..OBJECTS).for_each(|number| look(&cache, number));
-    assert!(found > OBJECTS / 2, "{found} found");
+    // The others were deleted, overwritten or touched, or their time came.
+    assert!(found > held / 4 * 3, "{found} found of {held}");
     cache.verify();
     cache.flush(Duration::ZERO);
     drop(cache);

@@ -6,12 +6,16 @@ use ebbtide_flash::device::{
 use ebbtide_testkit::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{Write, stderr};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 const BLOCKS: u64 = 64;
 const DEPTH: usize = 16;
+/// More than all reads need.
+const TURNS: usize = 4000;
 /// Longer than a read may take.
 const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
@@ -117,6 +121,34 @@ fn a_completion_may_submit_to_the_ring_that_called_it() {
             sleep(&ring);
             ring.turn();
         }
+    });
+}
+
+#[test]
+fn a_completion_that_panics_loses_no_other() {
+    with_disk(|disk| {
+        let Some(ring) = own_ring(disk) else { return };
+        let outcomes = Arc::new(Mutex::new(0));
+        for number in 0..DEPTH {
+            let outcomes = Arc::clone(&outcomes);
+            let done = Box::new(move |outcome: Outcome| {
+                outcome.result.unwrap();
+                *outcomes.lock().unwrap() += 1;
+                // Not by `panic`, whose message would be shown.
+                resume_unwind(Box::new("a completion"));
+            });
+            assert!(disk.submit_here(request(number as u64, done)).is_ok());
+        }
+        let mut panics = 0;
+        for _ in 0..TURNS {
+            panics += usize::from(catch_unwind(AssertUnwindSafe(|| ring.turn())).is_err());
+            if panics == DEPTH {
+                break;
+            }
+            // So that several are over at once.
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!((*outcomes.lock().unwrap(), panics), (DEPTH, DEPTH));
     });
 }
 

@@ -174,6 +174,10 @@ impl Connection {
             self.active |= progress.requests > 0 || self.session.is_receiving();
             buffers.input.copy_within(progress.consumed..have, 0);
             have -= progress.consumed;
+            if progress.stopped == Stopped::Starved {
+                // A client that always has something to say must not keep what it needs no more.
+                self.fetched.give_way();
+            }
             self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
             self.refused = progress.stopped == Stopped::Refused;
             self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Turn | Stopped::Below);

@@ -4,14 +4,22 @@ mod common;
 
 use common::below::{Below, objects};
 use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, Packet, SET, request};
-use common::{PATIENCE, assert_bytes, hit, read_exactly, read_to_end, set, value};
-use ebbtide::FlashPromotion;
+use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
+use ebbtide::flash::Reinsertion;
+use ebbtide::{ByteSize, Cache, Fetch, Fetched, FlashOptions, FlashPromotion, WhenBusy};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 
 const TOUCH: u8 = 0x1C;
 const NOT_FOUND: u16 = 1;
 const EXISTS: u16 = 2;
+/// Clients beside one that never rests.
+const CROWD: usize = 12;
+/// A command without an answer.
+const SILENT: &[u8] = b"set near 0 0 1 noreply\r\nx\r\n";
 
 #[test]
 fn pipelined_gets_of_memory_flash_and_nothing_are_answered_in_order() {
@@ -235,4 +243,70 @@ fn plain_gets_are_answered_from_flash_and_what_needs_more_from_memory() {
     put(EXISTS);
     put(OK);
     assert_eq!(counts(), (3, 66));
+}
+
+/// How many of these values are held at most, from the first on.
+fn room_for(cache: &Cache, below: &[(String, Vec<u8>)]) -> usize {
+    let (sender, receiver) = channel();
+    let held = below.iter().map_while(|(key, _)| {
+        let sender = sender.clone();
+        let landing = Box::new(move |fetched: Fetched| sender.send(fetched).expect("it is waited for"));
+        let is_begun = cache.fetch(key.as_bytes(), WhenBusy::Refuse, landing) == Fetch::UnderWay;
+        is_begun.then(|| receiver.recv().expect("it lands"))
+    });
+    held.collect::<Vec<_>>().len()
+}
+
+#[test]
+fn a_client_that_never_rests_keeps_no_room_that_it_needs_no_more() {
+    let below = objects("key", 60, 60_000);
+    let Below { server, folder } = Below::new(&below);
+    let most = room_for(&server.cache, &below);
+    let connect = || UnixStream::connect(folder.path().join("socket")).expect("a connection");
+    let mut restless = connect();
+    let (mut input, mut expected) = (Vec::new(), String::new());
+    // The second time each is found in memory: what was read for it is left over. Together they take all the room.
+    for (key, value) in &below[..most] {
+        input.extend(format!("mg {key} s\r\nmg {key} s\r\n").into_bytes());
+        input.extend(SILENT.repeat(1 << 12));
+        expected += &format!("HD s{}\r\n", value.len()).repeat(2);
+    }
+    let mut writer = restless.try_clone().expect("a clone");
+    let is_over = AtomicBool::new(false);
+    let write_on = |stream: &mut UnixStream| {
+        let silent = SILENT.repeat(1 << 15);
+        while !is_over.load(Ordering::Relaxed) {
+            stream.write_all(&silent).expect("a write");
+        }
+    };
+    std::thread::scope(|scope| {
+        // Until its turn comes again, what it has to say comes in.
+        (0..CROWD).for_each(|_| _ = scope.spawn(|| write_on(&mut connect())));
+        scope.spawn(|| {
+            writer.write_all(&input).expect("a write");
+            write_on(&mut writer);
+        });
+        let (key, value) = &below[most];
+        let answer = catch_unwind(AssertUnwindSafe(|| {
+            let mut answer = vec![0; expected.len()];
+            restless.read_exact(&mut answer).expect("so many bytes");
+            assert_bytes(&answer, expected.as_bytes());
+            server.talk(format!("get {key}\r\n").as_bytes())
+        }));
+        is_over.store(true, Ordering::Relaxed);
+        assert_bytes(&answer.expect("an answer"), &[hit(key, value), b"END\r\n".to_vec()].concat());
+    });
+}
+
+#[test]
+fn settings_tell_whether_what_was_not_read_is_dropped() {
+    let choices = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(0), Reinsertion::Percent(5)];
+    for (reinsertion, drops) in choices.into_iter().zip(["yes", "yes", "yes", "no"]) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let builder = Cache::builder().flash(folder.path().join("flash"), ByteSize::mib(64));
+        let cache = builder.flash_options(FlashOptions { reinsertion, ..FlashOptions::default() }).build();
+        let server = TestServer::around(cache.expect("a cache"), options());
+        let settings = String::from_utf8(server.talk(b"stats settings\r\n")).expect("text");
+        assert!(settings.contains(&format!("STAT ext_drop_unread {drops}\r\n")), "{reinsertion:?}");
+    }
 }

@@ -1,8 +1,9 @@
 //! Fetches from devices that do one step when they are told to, or none.
 
 use super::*;
+use crate::byte_size::ByteSize;
 use crate::promotion::{FlashPromotion, Promotions};
-use crate::time::Clock;
+use crate::time::{Clock, Time};
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
     Account, BLOCK, Buffer, Delivery, Device, Direction, Faults, Faulty, Health, Request, read,
@@ -11,6 +12,8 @@ use ebbtide_flash::{Object, Tier, TierOptions};
 use std::sync::mpsc::{Receiver, channel};
 
 const NOW: u32 = 5;
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What has so much room for values has all these keys on a device that does one step when it is told to.
 fn with_keys_below(keys: &[&[u8]], room_bytes: u64) -> (Arc<Hybrid>, Arc<Faulty>) {
@@ -37,7 +40,7 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], room_bytes: u64, drain:
         room_bytes * BYTES_SHARE,
         Promotions::new(FlashPromotion::Always, 0),
         Clock::Manual,
-        0,
+        &Time::new(Clock::Manual),
     )
 }
 
@@ -167,29 +170,112 @@ impl Device for Stalled {
     }
 }
 
+impl Stalled {
+    /// With a device that does what it is told at once.
+    fn new() -> Arc<Self> {
+        let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::AtOnce));
+        Arc::new(Self { device, held: Mutex::new(None) })
+    }
+
+    fn hold(&self) {
+        *self.held.lock().unwrap() = Some(Vec::new());
+    }
+
+    fn wait_until_one_is_held(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.held() == 0 {
+            assert!(Instant::now() < deadline, "nothing is read");
+            thread::yield_now();
+        }
+    }
+
+    fn release(&self) {
+        let held = self.held.lock().unwrap().take().unwrap();
+        held.into_iter().for_each(|request| self.device.submit(request).unwrap());
+    }
+
+    /// Has it judged to have failed, while reads are held.
+    fn fail(&self) {
+        self.device.set(Faults { read_errors: 1, ..Faults::default() });
+        let deadline = Instant::now() + PATIENCE;
+        while self.account().observe(Instant::now()) != Health::Failed {
+            assert!(read(&*self.device, 0, Buffer::zeroed(BLOCK)).is_err() && Instant::now() < deadline);
+        }
+    }
+}
+
+fn assert_ends(thread: thread::JoinHandle<()>) {
+    let deadline = Instant::now() + PATIENCE;
+    while !thread.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(thread.is_finished(), "it waits for ever");
+    thread.join().unwrap();
+}
+
 #[test]
 fn who_waits_for_a_device_that_failed_is_let_go() {
-    let faulty = Arc::new(Faulty::new(64 << 20, 7, Delivery::AtOnce));
-    let device = Arc::new(Stalled { device: faulty.clone(), held: Mutex::new(None) });
+    let device = Stalled::new();
     let hybrid = with_keys_on(device.clone(), &[b"a"], 1 << 20, || ());
-    *device.held.lock().unwrap() = Some(Vec::new());
+    device.hold();
     let waiting = thread::spawn({
         let hybrid = hybrid.clone();
         move || hybrid.fetch_and_wait(&[b"a"], NOW, |_, _| panic!("nothing is read"))
     });
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while device.held() == 0 && Instant::now() < deadline {
-        thread::yield_now();
-    }
-    faulty.set(Faults { read_errors: 1, ..Faults::default() });
-    while device.account().observe(Instant::now()) != Health::Failed {
-        assert!(read(&*faulty, 0, Buffer::zeroed(BLOCK)).is_err() && Instant::now() < deadline);
-    }
-    while !waiting.is_finished() && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(10));
-    }
-    assert!(waiting.is_finished(), "it waits for ever");
-    waiting.join().unwrap();
+    device.wait_until_one_is_held();
+    device.fail();
+    assert_ends(waiting);
+}
+
+/// A cache over this device, which has a large object with this key.
+fn cache_on(device: &Arc<Stalled>, key: &[u8]) -> Cache {
+    let options = TierOptions { seal_seconds: 1, ..TierOptions::default() };
+    let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_options(options);
+    let builder = builder.flash_promotion(FlashPromotion::Never).flash_device(device.clone());
+    let cache = builder.build().unwrap();
+    put_below(&cache, key);
+    cache.maintain(Duration::from_secs(100));
+    cache
+}
+
+fn put_below(cache: &Cache, key: &[u8]) {
+    let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
+    cache.shared.hybrid.as_ref().unwrap().tier.insert(&object, NOW).unwrap();
+}
+
+#[test]
+fn a_scan_of_a_device_that_failed_ends() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"a");
+    device.hold();
+    let scanning = thread::spawn(move || {
+        let mut scan = cache.scan().unwrap();
+        while scan.advance(|_| panic!("nothing is read")) {}
+    });
+    device.wait_until_one_is_held();
+    device.fail();
+    assert_ends(scanning);
+}
+
+#[test]
+fn a_batch_looks_again_for_what_flash_has_moved_since_it_was_read() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"far");
+    // It is found in a buffer, and waits for the other.
+    put_below(&cache, b"near");
+    device.hold();
+    let found = thread::scope(|scope| {
+        let batch = scope.spawn(|| {
+            let mut found = Vec::new();
+            cache.get_batch(&[b"near", b"far"], |_, lookup| found.push(lookup.is_hit()));
+            found
+        });
+        device.wait_until_one_is_held();
+        put_below(&cache, b"near");
+        device.release();
+        batch.join().unwrap()
+    });
+    assert_eq!(found, [true, true]);
 }
 
 #[test]
@@ -204,7 +290,8 @@ fn a_value_of_several_parts_takes_room_for_all_of_them() {
     let held = landed.try_recv().unwrap();
     assert_eq!(bytes(&held), Some(value.len()));
     assert!(rooms(&hybrid).1 >= value.len() as u64, "{:?}", rooms(&hybrid));
+    assert_eq!(hybrid.memory().1 - hybrid.tier.memory_bytes(), rooms(&hybrid).1, "it counts as memory");
     assert_eq!(fetch(&hybrid, b"a", WhenBusy::Refuse).0, Fetch::Refused);
     drop(held);
-    assert_eq!(rooms(&hybrid), (0, 0));
+    assert_eq!((rooms(&hybrid), hybrid.fetches.landed_bytes()), ((0, 0), 0));
 }

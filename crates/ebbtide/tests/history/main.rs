@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 const THREADS: usize = 4;
 /// Of all cases together, unless `EBBTIDE_HISTORY_OPERATIONS` says how many.
@@ -44,7 +44,7 @@ const CASES: u64 = 8;
 /// From this one on cases have several lives.
 const CASES_WITH_ENDS: u64 = 6;
 const LIVES: u64 = 6;
-/// Where a cache's time begins.
+/// Where a cache's time begins; with the system's clock, what is over of the second since 1970 comes on top.
 const ORIGIN_MS: u64 = 1000;
 /// What a get may believe the time to be behind of, where that is not moved by hand.
 const STALENESS_MS: u64 = 60_000;
@@ -127,6 +127,8 @@ impl Case {
 struct Mover {
     clock: Clock,
     built: [Instant; 2],
+    /// The time at which the cache was built is not before and not after these.
+    origins: [u64; 2],
     begun: AtomicU64,
     done: AtomicU64,
 }
@@ -141,7 +143,11 @@ impl Mover {
         });
         let begun = self.begun.load(SeqCst);
         let staleness = if self.clock == Clock::System { STALENESS_MS } else { 0 };
-        Bounds { earliest: ORIGIN_MS + done + passed[1], latest: ORIGIN_MS + begun + passed[0] + 1, staleness }
+        Bounds {
+            earliest: self.origins[0] + done + passed[1],
+            latest: self.origins[1] + begun + passed[0] + 1,
+            staleness,
+        }
     }
 
     fn go_on(&self, cache: &Cache, by: u64) {
@@ -151,6 +157,19 @@ impl Mover {
             Clock::Manual => cache.maintain(Duration::from_millis(to)),
         }
         self.done.store(to, SeqCst);
+    }
+}
+
+fn unix_ms() -> u64 {
+    UNIX_EPOCH.elapsed().expect("a time after 1970").as_millis() as u64
+}
+
+/// Where the time of a cache may begin that was built between two moments.
+fn origins(clock: Clock, before: u64, after: u64) -> [u64; 2] {
+    match clock {
+        Clock::Manual => [ORIGIN_MS; 2],
+        Clock::System if before / 1000 == after / 1000 => [before, after].map(|unix| ORIGIN_MS + unix % 1000),
+        Clock::System => [ORIGIN_MS, ORIGIN_MS + 999],
     }
 }
 
@@ -200,10 +219,12 @@ fn run(case: &Case) -> (u64, FlashStats) {
     let folder = tempfile::tempdir().expect("a folder for logs of removals");
     let mut removals = folder.path().join("removals0");
     let mut device = Arc::new(case.device());
-    let before = Instant::now();
+    let (before, unix) = (Instant::now(), unix_ms());
     let cache = case.cache(&device, Some(removals));
     let built = [before, Instant::now()];
-    let mover = Arc::new(Mover { clock: case.clock(), built, begun: AtomicU64::new(0), done: AtomicU64::new(0) });
+    let origins = origins(case.clock(), unix, unix_ms());
+    let mover =
+        Arc::new(Mover { clock: case.clock(), built, origins, begun: AtomicU64::new(0), done: AtomicU64::new(0) });
     let times = Arc::clone(&mover);
     let keys = 1500 + case.seed % 600;
     let mut table = Table {

@@ -1,7 +1,7 @@
 //! Which objects are worth a write to flash.
 //!
 //! ```text
-//! offer -> held unchanged? -> about to expire? -> policy -> budget -> admit
+//! offer -> about to expire? -> policy -> budget -> admit
 //! ```
 //! | policy | admits |
 //! |---|---|
@@ -75,8 +75,6 @@ pub struct Offer {
     pub bytes: usize,
     /// Seconds since 1970 at which it expires; 0 for never.
     pub expiry: u32,
-    /// Whether flash holds this very version.
-    pub is_held: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +85,6 @@ pub enum Decision {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Flash holds it already.
-    Held,
     ExpiresSoon,
     Policy,
     Budget,
@@ -99,7 +95,6 @@ pub enum Reason {
 pub struct AdmissionStats {
     pub admitted: u64,
     pub admitted_bytes: u64,
-    pub refused_held: u64,
     pub refused_expires_soon: u64,
     pub refused_by_policy: u64,
     pub refused_by_budget: u64,
@@ -159,7 +154,6 @@ impl Admission {
                 stats.admitted += 1;
                 stats.admitted_bytes += offer.bytes as u64;
             }
-            Decision::Refuse(Reason::Held) => stats.refused_held += 1,
             Decision::Refuse(Reason::ExpiresSoon) => stats.refused_expires_soon += 1,
             Decision::Refuse(Reason::Policy) => stats.refused_by_policy += 1,
             Decision::Refuse(Reason::Budget) => stats.refused_by_budget += 1,
@@ -192,9 +186,6 @@ impl Admission {
     }
 
     fn decide(&self, state: &mut State, offer: &Offer, now: u32) -> Decision {
-        if offer.is_held {
-            return Decision::Refuse(Reason::Held);
-        }
         if offer.expiry != 0 && offer.expiry.saturating_sub(now) < self.options.least_remaining_seconds {
             return Decision::Refuse(Reason::ExpiresSoon);
         }

@@ -9,7 +9,7 @@ fn with(policy: Policy) -> Admission {
 }
 
 fn offer(i: u64) -> Offer {
-    Offer { key: KeyHash(mix(i + 1)), bytes: 100, expiry: 0, is_held: false }
+    Offer { key: KeyHash(mix(i + 1)), bytes: 100, expiry: 0 }
 }
 
 fn admitted(admission: &Admission, keys: std::ops::Range<u64>, now: u32) -> usize {
@@ -17,16 +17,15 @@ fn admitted(admission: &Admission, keys: std::ops::Range<u64>, now: u32) -> usiz
 }
 
 #[test]
-fn what_flash_holds_or_expires_soon_is_refused_first() {
+fn what_expires_soon_is_refused() {
     let admission = admission(AdmissionOptions { least_remaining_seconds: 30, ..AdmissionOptions::default() });
-    let decide = |expiry, is_held| admission.offer(&Offer { expiry, is_held, ..offer(1) }, 1000);
-    assert_eq!(decide(0, true), Decision::Refuse(Reason::Held));
-    assert_eq!(decide(1029, false), Decision::Refuse(Reason::ExpiresSoon));
-    assert_eq!(decide(999, false), Decision::Refuse(Reason::ExpiresSoon));
-    assert_eq!(decide(1030, false), Decision::Admit);
-    assert_eq!(decide(0, false), Decision::Admit);
+    let decide = |expiry| admission.offer(&Offer { expiry, ..offer(1) }, 1000);
+    assert_eq!(decide(1029), Decision::Refuse(Reason::ExpiresSoon));
+    assert_eq!(decide(999), Decision::Refuse(Reason::ExpiresSoon));
+    assert_eq!(decide(1030), Decision::Admit);
+    assert_eq!(decide(0), Decision::Admit);
     let stats = admission.stats();
-    assert_eq!((stats.refused_held, stats.refused_expires_soon), (1, 2));
+    assert_eq!(stats.refused_expires_soon, 2);
     assert_eq!((stats.admitted, stats.admitted_bytes, stats.share), (2, 200, 1.0));
 }
 

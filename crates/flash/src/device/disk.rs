@@ -8,6 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::account::Account;
+use super::drive::{DriveLog, Drives};
 use super::label::{Found, Label};
 use super::part::Part;
 use super::queue::Queue;
@@ -69,6 +70,7 @@ pub struct Disk {
     pool_threads: usize,
     identity: u64,
     takes_discards: AtomicBool,
+    drives: Option<Drives>,
 }
 
 impl Disk {
@@ -84,8 +86,9 @@ impl Disk {
         let ((identity, is_new), stripes) = labelled.inspect_err(|_| parts.iter().for_each(Part::abandon))?;
         let takes_discards = AtomicBool::new(parts.iter().all(Part::takes_discards));
         let queue = Queue::new(options.queue_depth).map_err(|source| Error::Engine { source })?;
+        let drives = Drives::below(parts.iter().map(Part::device_number));
         let pool_threads = options.pool_threads;
-        let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards };
+        let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards, drives };
         Ok(Opened { disk, is_new, notices })
     }
 
@@ -188,6 +191,10 @@ impl Device for Disk {
         }
         self.account().discarded(self.takes_discards.load(Relaxed));
         Ok(())
+    }
+
+    fn ask_drives(&self) -> Option<DriveLog> {
+        self.drives.as_ref()?.ask()
     }
 
     fn threads(&self) -> usize {

@@ -19,12 +19,14 @@
 //! | `transfer`, `queue` | a request in pieces, the bounded queue of them |
 //! | `ring`, `pool` | what serves the queue: io_uring, threads |
 //! | `own` | a ring that a thread has for its own reads |
+//! | `drive` | what the drives below tell of themselves |
 //! | `account`, `histogram`, `health` | counters, latencies, whether the device does its work |
 //! | `memory`, `faults` | devices for tests |
 
 mod account;
 mod buffer;
 mod disk;
+mod drive;
 mod faults;
 mod health;
 mod histogram;
@@ -42,11 +44,13 @@ mod transfer;
 pub use account::{Account, DeviceStats, LaneStats};
 pub use buffer::{BLOCK, Buffer};
 pub use disk::{Disk, DiskOptions, Engine, Opened};
+pub use drive::DriveLog;
 pub use faults::{Delivery, Faults, Faulty};
 pub use health::Health;
 pub use histogram::Latencies;
 pub use memory::Memory;
 pub use own::ThreadRing;
+pub(crate) use part::lock;
 pub use part::{LEAST_ALONE, LEAST_PART};
 pub use refusal::{Notice, Refusal};
 pub use stripes::STRIPE;
@@ -54,7 +58,12 @@ pub use stripes::STRIPE;
 use crate::Error;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// How often whoever waits for a read looks whether the device has failed.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Blocks of [`BLOCK`] bytes that survive a restart, or are meant to.
 pub trait Device: Send + Sync {
@@ -87,6 +96,11 @@ pub trait Device: Send + Sync {
 
     /// Says that nobody will read these bytes before they are written again. They may change.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error>;
+
+    /// Asks the drives below how they are; None where they do not tell. Waits for them, for seconds at most.
+    fn ask_drives(&self) -> Option<DriveLog> {
+        None
+    }
 
     /// How many threads are to call [`Device::serve`].
     fn threads(&self) -> usize {
@@ -162,7 +176,7 @@ fn stopped() -> io::Error {
     io::Error::other("the device has stopped")
 }
 
-/// Reads and waits for it. Only for a device that is served, or needs no serving.
+/// Reads and waits for it, until the device is judged to have failed. Only for a device that is served, or needs no serving.
 pub fn read(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
     transfer(device, Direction::Read, offset, buffer)
 }
@@ -174,18 +188,31 @@ pub fn write(device: &dyn Device, offset: u64, buffer: Buffer) -> Result<Buffer,
 
 fn transfer(device: &dyn Device, direction: Direction, offset: u64, buffer: Buffer) -> Result<Buffer, Error> {
     let bytes = buffer.len();
-    let (sender, receiver) = mpsc::sync_channel(1);
-    let done: Done = Box::new(move |outcome| sender.send(outcome).expect("the receiver waits"));
-    let mut request = Request { direction, offset, buffer, done };
-    while let Err(refused) = device.submit(request) {
-        device.wait_for_room();
-        request = refused;
-    }
-    let outcome = receiver.recv().expect("every request is completed");
     let operation = match direction {
         Direction::Read => "a read",
         Direction::Write => "a write",
     };
-    outcome.result.map_err(|source| Error::Transfer { operation, offset, bytes, source })?;
+    let failed = |source| Error::Transfer { operation, offset, bytes, source };
+    // A write that was given up could still change what is written there later.
+    let gives_up = || direction == Direction::Read && device.account().observe(Instant::now()) == Health::Failed;
+    let (sender, receiver) = mpsc::sync_channel(1);
+    let done: Done = Box::new(move |outcome| drop(sender.send(outcome)));
+    let mut request = Request { direction, offset, buffer, done };
+    while let Err(refused) = device.submit(request) {
+        if gives_up() {
+            return Err(failed(io::ErrorKind::TimedOut.into()));
+        }
+        device.wait_for_room();
+        request = refused;
+    }
+    let outcome = loop {
+        match receiver.recv_timeout(LOOK_AGAIN) {
+            Ok(outcome) => break outcome,
+            Err(RecvTimeoutError::Timeout) if gives_up() => return Err(failed(io::ErrorKind::TimedOut.into())),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => unreachable!("every request is completed"),
+        }
+    };
+    outcome.result.map_err(failed)?;
     Ok(outcome.buffer)
 }

@@ -12,11 +12,12 @@
 //! with the ring free to take more.
 
 use super::disk::Disk;
-use super::ring::Ring;
+use super::ring::{Over, Ring};
 use super::stopped;
 use super::transfer::Transfer;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -34,6 +35,8 @@ struct Own {
     // Before the disk, whose files it uses.
     ring: Ring,
     disk: Arc<Disk>,
+    /// What is over and was not told yet: here, so that a completion that panics loses no other.
+    over: VecDeque<Over>,
 }
 
 /// What a thread has for reads of a device that it moves itself. Dropping it ends what is under way; what takes too long fails.
@@ -52,7 +55,7 @@ impl ThreadRing {
                 return None;
             }
             let ring = Ring::with_event(disk.queue().depth(), event.as_fd()).ok()?;
-            *own = Some(Own { ring, disk });
+            *own = Some(Own { ring, disk, over: VecDeque::new() });
             Some(Self { event, _thread: PhantomData })
         })
     }
@@ -65,22 +68,20 @@ impl ThreadRing {
     /// Submits what is new, and calls the completions of what is over. Does not wait. To be called when [`ThreadRing::has_news`]
     /// before the thread sleeps, and after its file descriptor was written to.
     pub fn turn(&self) {
-        let mut over = Vec::new();
         loop {
-            let turned = OWN.with_borrow_mut(|own| {
-                let own = own.as_mut().expect("it lasts as long as this");
-                if own.ring.is_due() {
-                    own.ring.enter(0);
+            let disk = OWN.with_borrow_mut(|own| {
+                let Own { ring, disk, over } = own.as_mut().expect("it lasts as long as this");
+                if ring.is_due() {
+                    ring.enter(0);
                 }
-                own.ring.reap(own.disk.media(), &mut over);
-                (Arc::clone(&own.disk), own.ring.has_news())
+                ring.reap(disk.media(), over);
+                Arc::clone(disk)
             });
-            let (disk, mut has_news) = turned;
-            for (transfer, result) in over.drain(..) {
+            let next = || OWN.with_borrow_mut(|own| own.as_mut()?.over.pop_front());
+            while let Some((transfer, result)) = next() {
                 disk.queue().finish(transfer, result);
-                has_news |= self.has_news();
             }
-            if !has_news {
+            if !self.has_news() {
                 return;
             }
         }

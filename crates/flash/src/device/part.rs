@@ -96,15 +96,10 @@ impl Part {
     }
 
     fn lock(&self) -> Result<(), Refusal> {
-        let deadline = Instant::now() + LOCK_MOST;
-        loop {
-            match rustix::fs::flock(&self.file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(()),
-                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOCK_STEP),
-                Err(Errno::WOULDBLOCK) => return Err(Refusal::InUse),
-                Err(error) => return Err(Refusal::failed("locking")(error)),
-            }
-        }
+        lock(&self.file).map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => Refusal::InUse,
+            _ => Refusal::failed("locking")(error),
+        })
     }
 
     /// What it holds; None for nothing.
@@ -211,9 +206,18 @@ impl Part {
         self.kind == Kind::BlockDevice && self.discard_bytes_most() != Some(0)
     }
 
+    /// The number of the block device that it is, or that its filesystem is on.
+    pub fn device_number(&self) -> Option<u64> {
+        let metadata = self.file.metadata().ok()?;
+        Some(match self.kind {
+            Kind::BlockDevice => metadata.rdev(),
+            Kind::File => metadata.dev(),
+        })
+    }
+
     /// What the system says about a block device, or about the one that it is a part of.
     fn discard_bytes_most(&self) -> Option<u64> {
-        let number = self.file.metadata().ok()?.rdev();
+        let number = self.device_number()?;
         let device = format!("/sys/dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
         let queue = |at: &str| fs::read_to_string(format!("{device}{at}/queue/discard_max_bytes")).ok();
         queue("").or_else(|| queue("/..")).and_then(|bytes| bytes.trim().parse().ok())
@@ -222,6 +226,17 @@ impl Part {
     pub fn write_label(&self, block: &[u8]) -> Result<(), Refusal> {
         self.file.write_all_at(block, 0).map_err(Refusal::failed("writing the label"))?;
         self.file.sync_data().map_err(Refusal::failed("writing the label"))
+    }
+}
+
+/// Locks a file for as long as it is open. `WouldBlock` if somebody else has it, and keeps it for a while.
+pub(crate) fn lock(file: &File) -> io::Result<()> {
+    let deadline = Instant::now() + LOCK_MOST;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < deadline => thread::sleep(LOCK_STEP),
+            locked => return Ok(locked?),
+        }
     }
 }
 

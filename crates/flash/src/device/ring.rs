@@ -158,7 +158,7 @@ impl Ring {
     }
 
     /// Goes on with what the kernel has completed, and hands over what is over. Whether the poll was among it.
-    pub fn reap(&mut self, media: Media<'_>, over: &mut Vec<Over>) -> bool {
+    pub fn reap(&mut self, media: Media<'_>, over: &mut impl Extend<Over>) -> bool {
         let mut was_woken = false;
         let mut completed = mem::take(&mut self.completed);
         completed.extend(self.ring.completion().map(|entry| (entry.user_data(), entry.result())));

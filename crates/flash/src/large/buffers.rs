@@ -25,8 +25,11 @@ use std::sync::atomic::Ordering::Relaxed;
 const COPY_BYTES: usize = 256 << 10;
 /// A part is at least an eighth of a region; before less than that, the region is written.
 const SHARE_OF_PART: usize = 8;
-/// A gap before an object that saves reading a block is left if it is at most this share of the object.
+/// A gap before an object that saves reading a block is left if it is at most this share of the object,
 const SHARE_OF_GAP: usize = 16;
+/// or else if the object ends so near to the end of a block that one like it comes to lie well behind it, and such gaps take at most
+/// this share of the region: objects that fill their blocks would otherwise, behind one that does not, all lie across one more.
+const SHARE_OF_GAPS: usize = 64;
 
 /// What is free, and what has yet to be handed to the device.
 pub struct Books {
@@ -63,6 +66,8 @@ pub struct Open {
     slot: u8,
     /// Bytes from the begin, up to the last object's end.
     used: usize,
+    /// Bytes that were left so that what comes behind them fills its blocks.
+    gaps: usize,
     objects: usize,
     opened: u32,
     latest_expiry: u32,
@@ -112,17 +117,16 @@ pub enum Full {
 }
 
 impl Open {
-    pub fn lowest_order(&self) -> u64 {
-        self.lowest_order
-    }
-
     /// Where an object of so many bytes goes: to the next unit, or to the next block if that saves reading one and costs
     /// little.
-    fn place(&self, bytes: usize) -> usize {
+    fn place(&self, bytes: usize, region_bytes: usize) -> usize {
         let at = self.used.next_multiple_of(UNIT);
         let gap = at.next_multiple_of(BLOCK) - at;
         let saves = (at % BLOCK + bytes).div_ceil(BLOCK) > bytes.div_ceil(BLOCK);
-        if saves && gap <= bytes / SHARE_OF_GAP { at + gap } else { at }
+        let is_little = |gap: usize| gap <= bytes / SHARE_OF_GAP;
+        let fills_blocks = is_little(bytes.next_multiple_of(BLOCK) - bytes);
+        let pays = is_little(gap) || fills_blocks && self.gaps + gap <= region_bytes / SHARE_OF_GAPS;
+        if saves && pays { at + gap } else { at }
     }
 
     /// Bytes up to the footer, if it has one entry more.
@@ -135,7 +139,7 @@ impl Open {
         let rest = draft.header.value_bytes as usize;
         let fixed = OBJECT_HEADER_BYTES + draft.key.len();
         let end = self.end(region_bytes);
-        let at = self.place(fixed + rest);
+        let at = self.place(fixed + rest, region_bytes);
         if at + fixed + rest <= end {
             return Some((at, rest));
         }
@@ -181,6 +185,7 @@ impl LargeLog {
             sequence,
             slot,
             used: REGION_HEADER_BYTES,
+            gaps: 0,
             objects: 0,
             opened: now,
             // Expired long ago: nothing in it lives.
@@ -222,6 +227,8 @@ impl LargeLog {
             part: u32::from(header.part),
         };
         self.change(open.slot, open.end(self.geometry.region_bytes), &entry.encode());
+        let gap = at - open.used.next_multiple_of(UNIT);
+        open.gaps += if gap > bytes / SHARE_OF_GAP { gap } else { 0 };
         open.used = at + bytes;
         open.objects += 1;
         open.latest_expiry = later(open.latest_expiry, header.expiry);

@@ -3,7 +3,7 @@
 //! ```text
 //! block 0   magic u32 | version u32 | identity u64 | region bytes u32 | regions u32 | next sequence u64 | next order u64
 //!           | bytes of the body u64 | checksum of the body u64 | checksum of the 56 bytes before it u64
-//! body      per region: sequence u64 | lowest order u64 | latest expiry u32 | objects u32 | state u8     25 bytes
+//! body      per region: sequence u64 | lowest order u64 | latest expiry u32 | objects u32 | state:7 unclean:1     25 bytes
 //!           per shard: objects u32, then per object: tag u32 | place, 48 bits                             10 bytes
 //! ```
 //! Checksums are XXH3 (64 bits) with the identity as seed; that of the body goes over pieces of 1 MiB, each with the checksum so far as
@@ -29,6 +29,7 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 64;
 const REGION_BYTES: usize = 25;
 const OBJECT_BYTES: usize = 10;
+const UNCLEAN: u8 = 1 << 7;
 /// How long regions that are being written are waited for, and in which steps.
 const WAIT_STEP: Duration = Duration::from_millis(10);
 const WAITS: u32 = 1000;
@@ -63,6 +64,8 @@ impl LargeLog {
         self.seal_all(now);
         self.wait_for_writes()?;
         let _one = self.reclaiming.lock().unwrap();
+        // What was removed before has a lower order. What was flushed before is reclaimed now: both see the books, locked.
+        let next_order = self.next_order.fetch_add(1, Relaxed) + 1;
         self.reclaim_locked(now, 0);
         let bytes = self.checkpoint_bytes();
         if bytes > area.end - area.start {
@@ -78,7 +81,7 @@ impl LargeLog {
             region_bytes: self.geometry.region_bytes as u32,
             regions: self.geometry.regions,
             next_sequence: self.books().next_sequence,
-            next_order: self.next_order(),
+            next_order,
             body_bytes,
             body_checksum,
         };
@@ -113,7 +116,7 @@ impl LargeLog {
             let mut bytes = [0; REGION_BYTES];
             let mut writer = Writer { bytes: &mut bytes, at: 0 };
             writer.u64(life.sequence).u64(life.lowest_order).u32(life.latest_expiry).u32(life.objects);
-            bytes[REGION_BYTES - 1] = region.state() as u8;
+            bytes[REGION_BYTES - 1] = region.state() as u8 | if region.is_unclean() { UNCLEAN } else { 0 };
             sink.put(&bytes)?;
         }
         for shard in 0..SHARDS as u8 {
@@ -145,13 +148,14 @@ impl LargeLog {
         }
         let start = area.start + BLOCK as u64;
         let mut source = Source::new(&*self.device, start, header.body_bytes, self.options.identity);
-        for region in &self.regions {
+        for (number, region) in (0..).zip(&self.regions) {
             let bytes: [u8; REGION_BYTES] = source.take()?;
             let mut reader = Reader { bytes: &bytes, at: 0 };
             let (sequence, lowest_order) = (reader.u64(), reader.u64());
             let life = Life { sequence, lowest_order, latest_expiry: reader.u32(), objects: reader.u32() };
             region.complete(life);
-            region.set_state(State::saved(bytes[REGION_BYTES - 1])?);
+            region.set_state(State::saved(bytes[REGION_BYTES - 1] & !UNCLEAN)?);
+            self.set_unclean(number, bytes[REGION_BYTES - 1] & UNCLEAN != 0);
         }
         for shard in 0..SHARDS as u8 {
             let count = u32::from_le_bytes(source.take()?);

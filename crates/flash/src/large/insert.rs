@@ -19,8 +19,8 @@ const KEY_BYTES_LIMIT: usize = 250;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inserted {
     pub token: Token,
-    /// The version, or other key of the same hash, that was there is not found any more, but may still be on the device: a log
-    /// of removals must say so, with the hash and `order`.
+    /// A version, or another key of the same hash, is not found any more, but may still be on the device: a log of removals must
+    /// say so, with the hash and `order`.
     pub replaced: bool,
     pub order: u64,
 }
@@ -87,7 +87,7 @@ impl LargeLog {
         if head.value_bytes < total {
             self.insert_rest(group, &draft, head.value_bytes, now)?;
         }
-        let replaced = self.publish(key.hash, head).ok_or(Dropped::Overtaken)?.is_some();
+        let replaced = self.publish(key.hash, head).ok_or(Dropped::Overtaken)?.is_some() || self.is_unclean();
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
     }
 

@@ -66,7 +66,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 /// Free regions that stay a log's when the others are given away.
 const FREE_KEPT: usize = 4;
 
-/// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `remove_if`, `is_current`,
+/// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `is_current`,
 /// `flush`) never wait for the device.
 pub struct LargeLog {
     device: Arc<dyn Device>,
@@ -101,6 +101,8 @@ pub struct LargeLog {
     now: AtomicU32,
     /// Bytes of buffers of reads that are under way.
     reading_bytes: AtomicUsize,
+    /// Regions with objects that the index does not know.
+    unclean: AtomicUsize,
     counters: Counters,
 }
 
@@ -135,6 +137,7 @@ impl LargeLog {
             tick: AtomicU64::new(0),
             now: AtomicU32::new(0),
             reading_bytes: AtomicUsize::new(0),
+            unclean: AtomicUsize::new(0),
             counters: Counters::default(),
         }))
     }
@@ -204,19 +207,7 @@ impl LargeLog {
         let identity = Identity::of(hash);
         let removed = self.index.lock(identity.shard).remove(identity.tag).is_some();
         self.counters.removes.add(u64::from(removed));
-        removed
-    }
-
-    /// As [`LargeLog::remove`], if the object is still the one that the token names.
-    pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
-        let identity = Identity::of(hash);
-        let mut shard = self.index.lock(identity.shard);
-        let fits = shard.get(identity.tag).is_some_and(|place| self.token(place) == token);
-        if fits {
-            shard.remove(identity.tag);
-            self.counters.removes.one();
-        }
-        fits
+        removed || self.is_unclean()
     }
 
     /// Whether the object that the token names is what a lookup would find.
@@ -230,15 +221,6 @@ impl LargeLog {
         self.next_order.load(Relaxed)
     }
 
-    /// Everything on the device has this order or a higher one: removals with a lower one, or this one, kill nothing any more.
-    pub fn oldest_order(&self) -> u64 {
-        let holds = |region: &&Region| !matches!(region.state(), State::Free | State::Open | State::Retired);
-        let oldest = self.regions.iter().filter(holds).map(|region| region.life().lowest_order).min();
-        let open =
-            self.groups.iter().filter_map(|group| group.lock().unwrap().as_ref().map(|open| open.lowest_order()));
-        open.chain(oldest).min().unwrap_or(u64::MAX).min(self.next_order())
-    }
-
     pub fn stats(&self) -> Stats {
         let count = |wanted: &[State]| {
             self.own_regions().iter().filter(|region| wanted.contains(&region.state())).count() as u64
@@ -249,6 +231,7 @@ impl LargeLog {
             regions_retired: count(&[State::Failed, State::Lost, State::Retired]),
             regions: self.own_regions().len() as u64,
             region_bytes: self.geometry.region_bytes as u64,
+            reinserts_unread: matches!(self.options.reinsertion, Reinsertion::Percent(1..)),
             ..self.counters.read()
         }
     }
@@ -295,6 +278,8 @@ impl LargeLog {
             assert!(region.sequence() < books.next_sequence);
         }
         assert_eq!(used + books.free_slots.len(), self.slots.len(), "a buffer is lost");
+        let unclean = self.regions.iter().filter(|region| region.is_unclean()).count();
+        assert_eq!(unclean, self.unclean.load(Relaxed));
     }
 
     /// What is to be told of the place of an object that is there, under the lock of its shard.
@@ -316,6 +301,18 @@ impl LargeLog {
     fn token(&self, place: Place) -> Token {
         let position = self.geometry.split(place.unit()).1;
         Token(self.region_of(place).sequence() << 24 | u64::from(position))
+    }
+
+    /// Notes whether a restart could find objects in a region that the index does not know.
+    fn set_unclean(&self, region: u32, is_unclean: bool) {
+        let was_unclean = self.regions[region as usize].set_unclean(is_unclean);
+        self.unclean.fetch_add(usize::from(is_unclean), Relaxed);
+        self.unclean.fetch_sub(usize::from(was_unclean), Relaxed);
+    }
+
+    /// Whether what the index does not know may still be on the device.
+    fn is_unclean(&self) -> bool {
+        self.unclean.load(Relaxed) > 0
     }
 
     fn region_of(&self, place: Place) -> &Region {

@@ -139,25 +139,28 @@ impl LargeLog {
 
     /// Makes sure that a restart does not find the region, and says why it goes: it may have failed meanwhile. `None` if that could
     /// not be done: then the index keeps what it knows of it, so that removals are still noticed.
-    fn bury(&self, region: u32, cause: Cause) -> Option<Cause> {
-        let was_written = self.regions[region as usize].state() != State::Emptied;
+    fn bury(&self, number: u32, cause: Cause) -> Option<Cause> {
+        let region = &self.regions[number as usize];
+        let was_written = region.state() != State::Emptied;
         let mut is_dead = true;
         if was_written && cause != Cause::Expired {
-            let offset = self.geometry.offset(region);
+            let offset = self.geometry.offset(number);
             is_dead = device::write(&*self.device, offset, Buffer::zeroed(BLOCK)).is_ok();
             let bytes = if is_dead { BLOCK as u64 } else { 0 };
             self.counters.written_death_bytes.add(bytes);
             self.counters.write_errors.add(u64::from(!is_dead));
         }
         let _books = self.books();
-        let region = &self.regions[region as usize];
         let has_failed = region.state() == State::Failed;
         if is_dead {
+            self.set_unclean(number, false);
             region.set_state(State::Emptied);
             return Some(if has_failed { Cause::Failed } else { cause });
         }
         region.set_state(State::Lost);
         self.counters.regions_failed.one();
+        // Of what it holds there may be copies, which the index knows instead.
+        self.set_unclean(number, true);
         None
     }
 
@@ -239,8 +242,8 @@ impl LargeLog {
         kept
     }
 
-    /// Reads an object and adds it anew, with its order; its new place counts only if the old one is still current then. Gives
-    /// back its bytes.
+    /// Reads an object and adds it anew, with its order; its new place counts only if the old one is still current then, also in a
+    /// region that failed meanwhile: the copy is on its way to the device, and would be found by a restart. Gives back its bytes.
     fn keep(self: &Arc<Self>, (identity, place): Kept, now: u32, budget: usize) -> Option<usize> {
         let (number, position) = self.geometry.split(place.unit());
         let region = &self.regions[number as usize];
@@ -272,7 +275,8 @@ impl LargeLog {
         let added = self.add_copy(&draft, now)?;
         let mut shard = self.index.lock(identity.shard);
         let current = shard.get(identity.tag)?;
-        let is_same = current.without_hits() == place.without_hits() && self.is_alive(current);
+        let is_flushed = sequence < self.floor.load(Acquire);
+        let is_same = current.without_hits() == place.without_hits() && !is_flushed;
         let new = self.publishable(added).filter(|_| is_same)?;
         shard.insert(identity.tag, new);
         Some(added.bytes)

@@ -2,12 +2,13 @@
 //!
 //! What is found is what had been in the index, less what the caller says is gone. Whatever leaves the index otherwise than
 //! with its region must be known to the caller, who logs it:
-//! - [`LargeLog::remove`] and `remove_if`, where they say true: the hash, with [`LargeLog::next_order`] read afterwards;
+//! - [`LargeLog::remove`], where it says true: the hash, with [`LargeLog::next_order`] read afterwards;
 //! - an insert that replaced something: its hash and order;
 //! - a flush: [`LargeLog::next_order`] read afterwards.
 //!
-//! A record may be forgotten when its order is not above [`LargeLog::oldest_order`]. Of two versions of a key in footers the
-//! one with the higher order counts, also if it is expired.
+//! Of two versions of a key in footers the
+//! one with the higher order counts, also if it is expired. The other, and a copy that a crash left beside its original, make
+//! their region unclean: the index does not know them, so until the region is dead each removal says true.
 //!
 //! A region that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it.
 //! So it is marked dead, and if that fails too there is no recovery.
@@ -233,14 +234,21 @@ impl Scan<'_> {
         let identity = Identity::of(entry.hash);
         let mut shard = self.log.index.lock(identity.shard);
         let other = shard.get(identity.tag);
-        if self.gone.has(identity, entry.order)
-            || other.is_some_and(|other| !self.is_later(entry.order, identity, other))
-        {
+        if self.gone.has(identity, entry.order) {
             self.found.objects_gone += 1;
             return;
         }
-        let place = Place::new(self.log.geometry.unit(region, entry.position), entry.bytes as usize);
-        self.found.objects_gone += u64::from(shard.insert(identity.tag, place).is_some());
+        let mut hidden = Some(region);
+        if other.is_none_or(|other| self.is_later(entry.order, identity, other)) {
+            let place = Place::new(self.log.geometry.unit(region, entry.position), entry.bytes as usize);
+            let other = shard.insert(identity.tag, place);
+            hidden = other.map(|other| self.log.geometry.split(other.unit()).0);
+        }
+        // The one that is found may leave the index before the other leaves the device.
+        if let Some(hidden) = hidden {
+            self.found.objects_gone += 1;
+            self.log.set_unclean(hidden, true);
+        }
     }
 
     /// Whether a version is at least as late as the one that lies at a place.

@@ -11,7 +11,7 @@
 //! States change under the mutex of the books. They are read without it, under the lock of an index shard.
 
 use std::sync::atomic::{
-    AtomicU8, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU8, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -74,6 +74,8 @@ pub struct Region {
     objects: AtomicU32,
     state: AtomicU8,
     slot: AtomicU8,
+    /// A restart could find objects in it that the index does not know.
+    is_unclean: AtomicBool,
 }
 
 /// One life of a region.
@@ -96,6 +98,7 @@ impl Region {
             objects: AtomicU32::new(0),
             state: AtomicU8::new(State::Free as u8),
             slot: AtomicU8::new(0),
+            is_unclean: AtomicBool::new(false),
         }
     }
 
@@ -146,6 +149,15 @@ impl Region {
     /// The buffer in which it is while it is open or being written.
     pub fn slot(&self) -> u8 {
         self.slot.load(Relaxed)
+    }
+
+    pub fn is_unclean(&self) -> bool {
+        self.is_unclean.load(Relaxed)
+    }
+
+    /// What it was before.
+    pub fn set_unclean(&self, is_unclean: bool) -> bool {
+        self.is_unclean.swap(is_unclean, Relaxed)
     }
 
     pub fn hit(&self, tick: u64) {

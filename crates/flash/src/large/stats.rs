@@ -35,6 +35,8 @@ macro_rules! counters {
             /// Objects in the index, parts and flushed ones that are not swept yet included.
             pub objects: u64,
             pub region_bytes: u64,
+            /// Whether some of what nobody has read is written again when its region is reclaimed.
+            pub reinserts_unread: bool,
             /// Regions that hold nothing.
             pub regions_free: u64,
             /// Regions that are not used any more because a transfer failed.

@@ -18,7 +18,7 @@ mod ring;
 
 use self::ring::{End, Ring};
 use crate::KeyHash;
-use crate::device::BLOCK;
+use crate::device::{self, BLOCK};
 use crate::large::Known;
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -97,13 +97,15 @@ impl RemovalLog {
     }
 
     /// Opens a log, or makes an empty one, whose rings have so many blocks. A log of another size or version is emptied; what is no log
-    /// is an error, and is left as it is. A file of zeros is what a power cut may leave of a log.
+    /// is an error, and is left as it is; so is one that somebody else has open, with `WouldBlock`. A file of zeros is what a power cut may leave of a log.
     pub fn open(path: &Path, blocks: u32) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         // A pipe must not be waited for.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nonblocking);
         let mut file = options.open(path)?;
+        // Until it is closed. Another server would overwrite what this one knows.
+        device::lock(&file)?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
         }
@@ -246,6 +248,12 @@ impl RemovalLog {
     /// How many were written since it was opened.
     pub fn records(&self) -> u64 {
         self.records.load(Relaxed)
+    }
+
+    /// As the end of the process does.
+    #[cfg(test)]
+    pub fn unlock(&self) {
+        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock).unwrap();
     }
 
     fn ring(&self, store: Store) -> std::sync::MutexGuard<'_, Ring> {

@@ -169,13 +169,6 @@ impl SmallStore {
         self.shared.remove(&mut group, set, hash)
     }
 
-    /// Removes what was inserted with this token, wherever it is by now. Of a newer object of the key it may take away, too;
-    /// never uncovers an older one. Says as [`SmallStore::remove`] does whether flash may hold it.
-    pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
-        let (mut group, set) = self.shared.locked(self.shared.division.shape.set(hash));
-        self.shared.bury(&mut group, set, hash, token) || self.shared.remove(&mut group, set, hash)
-    }
-
     /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
     pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
         let (group, set) = self.shared.locked(self.shared.division.shape.set(hash));
@@ -341,22 +334,6 @@ impl Shared {
         if !pushed || group.tombstones() > usize::from(self.options.tombstones_per_group) / 2 {
             self.enqueue(group, shape.set(hash));
         }
-        true
-    }
-
-    /// Puts a tombstone in the place of the entry with this token, if there is one that is not on its way to the page.
-    fn bury(&self, group: &mut Group, set: usize, hash: KeyHash, token: Token) -> bool {
-        let shape = &self.division.shape;
-        let is_it = |entry: Entry| match entry {
-            Entry::Object { page, tag, .. } => tag == shape.tag(hash) && self.log_token(group, page) == Some(token),
-            Entry::Tombstone { .. } => false,
-        };
-        let index = group.entries(shape, set).position(is_it);
-        let room = group.tombstones() < usize::from(self.options.tombstones_per_group);
-        let Some(index) = index.filter(|_| room && group.move_of(set).is_none()) else {
-            return false;
-        };
-        group.replace(shape, set, index, Entry::Tombstone { mark: shape.mark(hash) });
         true
     }
 

@@ -236,15 +236,20 @@ impl Shared {
         if self.log.layout.first_block.is_none() {
             return true;
         }
-        let mut page = Buffer::zeroed(PAGE);
-        let header = Header { number: upkeep.mark, moment, generation: 0 };
-        Writer::resume(&mut page, 0, 0).seal(self.options.salt, header);
+        let number = upkeep.mark;
         upkeep.mark = (upkeep.mark + 1) % super::options::MARKS;
-        let written = self.transfer(vec![(Direction::Write, header.number, page)])[0].is_some();
+        let written = self.transfer(vec![(Direction::Write, number, self.mark(number, moment))])[0].is_some();
         if written {
             Counters::add(&self.counters.mark_bytes_written, PAGE);
         }
         written
+    }
+
+    /// The page that says that nothing before a moment is in the log.
+    pub(super) fn mark(&self, number: u32, moment: u64) -> Buffer {
+        let mut page = Buffer::zeroed(PAGE);
+        Writer::resume(&mut page, 0, 0).seal(self.options.salt, Header { number, moment, generation: 0 });
+        page
     }
 
     /// Empties all sets with an entry in a segment, since it cannot be told whose they are.

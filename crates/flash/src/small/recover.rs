@@ -3,24 +3,24 @@
 //! What is found is what had been in the store, less what the caller says is gone; nothing that had ended comes back:
 //! - a set's page has what it was composed of, but for what was removed at its order or later;
 //! - an object of the log counts if its page is newer than its set's page: otherwise it is in that or ended;
-//! - the log has nothing from before the marks.
+//! - the log has nothing from before the newest mark, and nothing at all if one of the marks is damaged.
 //!
-//! The caller logs, before it answers, each [`SmallStore::remove`] and `remove_if` that says true: the hash, with
+//! The caller logs, before it answers, each [`SmallStore::remove`] that says true: the hash, with
 //! [`SmallStore::next_order`] read afterwards; and keeps for ever that of the last flush. An insert of another value than flash
-//! holds follows a removal. Records can be forgotten by [`SmallStore::removals`]. That holds for what was written and
+//! holds follows a removal. That holds for what was written and
 //! completed; who loses power without a sync starts with an empty store.
 //!
 //! A page that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it. So it is
 //! overwritten: a set's page by the upkeep, and until then each removal from the set says true; a page of the log at once, and
 //! if that fails there is no recovery.
 
-use super::group::{Entry, SETS, Shape};
+use super::group::Entry;
 use super::options::MARKS;
 use super::page::{self, Header, PAGE};
 use super::{Options, Shared, SmallStore};
 use crate::Error;
 use crate::device::{self, Buffer, Device, Direction};
-use crate::large::{Known, Removal};
+use crate::large::Known;
 use crate::object::{KeyHash, is_past};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -133,39 +133,22 @@ impl SmallStore {
             .for_each(|removal| _ = self.remove(removal.hash));
     }
 
+    /// Erases what an earlier life left where a recovery looks for marks. For a new store that is to be found again. Waits for the
+    /// device.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Transfer`]: what the device did.
+    pub fn erase_marks(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        let marks = shared.log.layout.first_block.map_or(0, |_| MARKS);
+        (0..marks)
+            .try_for_each(|mark| device::write(&*shared.device, shared.offset(mark), Buffer::zeroed(PAGE)).map(drop))
+    }
+
     /// The order that no object on flash has yet: for the record of a removal, read after it.
     pub fn next_order(&self) -> u64 {
         self.shared.log.moment() + 1
-    }
-
-    /// All removals that a recovery must still be told of, one or the other hash standing for the one that was removed. Says
-    /// whether they stand for all earlier records: no, while a set waits to be overwritten. Who then forgets earlier records
-    /// writes new removals elsewhere before this call, and has the device sync after it.
-    pub fn removals(&self, mut each: impl FnMut(Removal)) -> bool {
-        let shape = &self.shared.division.shape;
-        let mut clean = true;
-        for index in 0..shape.groups() {
-            let (group, _) = self.shared.locked((index * SETS) as u32);
-            clean &= !group.has_unclean();
-            let order = self.next_order();
-            for set in 0..SETS {
-                for entry in group.entries(shape, set) {
-                    if let Entry::Tombstone { mark } = entry {
-                        each(Removal { hash: shape.hash_of(index * SETS + set, mark), order });
-                    }
-                }
-            }
-        }
-        clean
-    }
-}
-
-impl Shape {
-    /// A hash with this set and mark.
-    fn hash_of(&self, set: usize, mark: u64) -> KeyHash {
-        let marks = u128::from(self.mark(KeyHash(u64::MAX))) + 1;
-        let first = ((set as u128) << 64).div_ceil(u128::from(self.sets)).next_multiple_of(marks);
-        KeyHash(first as u64 | mark)
     }
 }
 
@@ -254,11 +237,14 @@ impl Scan<'_> {
             self.shared.log.restore(&[], self.latest + skipped);
             return Ok(());
         };
-        let (mut oldest, mut newest_mark) = (0, 0);
+        let (mut oldest, mut newest_mark, mut is_certain) = (0, 0, true);
         self.pages(0..first, |_, number, seen| match seen {
             Seen::Whole(header, _) if header.moment > oldest => (oldest, newest_mark) = (header.moment, number),
+            Seen::Damaged => is_certain = false,
             _ => {}
         });
+        // The mark that is not there may have been the newer one.
+        let oldest = if is_certain { oldest } else { u64::MAX };
         self.shared.upkeep.lock().expect("nobody else has the store").mark = (newest_mark + 1) % MARKS;
         let mut firsts = vec![0; layout.segments as usize];
         let (mut objects, mut damaged) = (Vec::new(), Vec::new());
@@ -281,6 +267,12 @@ impl Scan<'_> {
         }
         let segments: Vec<(u32, u64)> = (0..).zip(firsts.iter().copied()).filter(|&(_, begun)| begun != 0).collect();
         self.shared.log.restore(&segments, self.latest + skipped);
+        if !is_certain {
+            for mark in 0..MARKS {
+                let page = self.shared.mark(mark, self.shared.log.moment() + 1);
+                device::write(&*self.shared.device, self.shared.offset(mark), page)?;
+            }
+        }
         // Pages of a segment's life before are in none of its sets' pages, and ended.
         objects
             .retain(|object| self.shared.log.header(object.page).is_some_and(|header| header.moment == object.moment));

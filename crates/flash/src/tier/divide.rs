@@ -85,12 +85,14 @@ impl Tier {
         let with_boundary = Superblock { shape: Shape::of(superblock.shape.identity, &divided), ..*superblock };
         let block = with_boundary.encode();
         let (bytes, area) = (block.len() as u64, divided.small_area());
-        let written = device::write(&*self.device, 0, block).and_then(|_| self.device.sync());
         let salt = superblock.lives.small;
         let store = divided
             .small_options
             .map(|options| SmallStore::new(Arc::clone(&self.device), area, small::Options { salt, ..options }));
-        if let (Ok(()), Some(Ok(store))) = (written, store) {
+        let Some(Ok(store)) = store else { return };
+        let written =
+            store.erase_marks().and_then(|()| device::write(&*self.device, 0, block)).and_then(|_| self.device.sync());
+        if written.is_ok() {
             *superblock = with_boundary;
             self.superblock_bytes.fetch_add(bytes, Relaxed);
             self.large.limit_index(divided.large_options.index_bytes);

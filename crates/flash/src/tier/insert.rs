@@ -4,7 +4,7 @@ use super::{STRIPES, Tier, token_of_large};
 use crate::admission::{Decision, Offer};
 use crate::removals::Store;
 use crate::small::record_bytes;
-use crate::{KeyHash, Object, Token};
+use crate::{Object, Token};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Tier {
@@ -21,7 +21,7 @@ impl Tier {
             return None;
         }
         let bytes = object.key.bytes.len() + object.value_bytes();
-        let offer = Offer { key: hash, bytes, expiry: object.expiry, is_held: false };
+        let offer = Offer { key: hash, bytes, expiry: object.expiry };
         if self.admission.offer(&offer, now) != Decision::Admit {
             self.remove(hash);
             return None;
@@ -53,14 +53,5 @@ impl Tier {
                 None
             }
         }
-    }
-
-    /// Whether flash still holds the version with this token, so that it need not be written again; counted by the admission.
-    pub fn holds(&self, hash: KeyHash, token: Token, now: u32) -> bool {
-        let is_held = self.is_current(hash, token);
-        if is_held {
-            self.admission.offer(&Offer { key: hash, bytes: 0, expiry: 0, is_held }, now);
-        }
-        is_held
     }
 }

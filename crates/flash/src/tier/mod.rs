@@ -39,7 +39,7 @@ pub use start::Opening;
 pub use stats::{Drops, TierStats, Written};
 
 use crate::admission::Admission;
-use crate::device::{Device, Direction, Disk, Health, Outcome, Request, ThreadRing};
+use crate::device::{Device, Direction, Disk, DriveLog, Health, Outcome, Request, ThreadRing};
 use crate::large::LargeLog;
 use crate::removals::{RemovalLog, Store};
 use crate::small::PAGE;
@@ -155,6 +155,11 @@ impl Tier {
         Arc::clone(&self.device).own_ring()
     }
 
+    /// Asks the drives below how they are; None where they do not tell. Waits for them, for seconds at most.
+    pub fn ask_drives(&self) -> Option<DriveLog> {
+        self.device.ask_drives()
+    }
+
     /// How many threads are to call [`Tier::serve_io`].
     pub fn io_threads(&self) -> usize {
         self.device.threads()
@@ -232,19 +237,6 @@ impl Tier {
         let removed = self.large.remove(hash);
         if removed {
             self.log(Store::Large, hash, self.next_order(Store::Large));
-        }
-        removed
-    }
-
-    /// Takes away what was inserted with this token, since it was overtaken. A newer version may go with it, and no older one
-    /// is found.
-    pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
-        let (store, removed) = match large_token(token) {
-            Some(token) => (Store::Large, self.large.remove_if(hash, token)),
-            None => (Store::Small, self.small.remove_if(hash, token)),
-        };
-        if removed {
-            self.log(store, hash, self.next_order(store));
         }
         removed
     }

@@ -47,10 +47,6 @@ impl Smalls {
         self.store.get().is_some_and(|store| store.remove(hash))
     }
 
-    pub fn remove_if(&self, hash: KeyHash, token: Token) -> bool {
-        self.store.get().is_some_and(|store| store.remove_if(hash, token))
-    }
-
     pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
         self.store.get().is_some_and(|store| store.is_current(hash, token))
     }

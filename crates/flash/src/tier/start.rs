@@ -19,13 +19,14 @@ use super::superblock::{Shape, State, Superblock, Undecodable};
 use super::{STRIPES, Tier, TierOptions};
 use crate::Error;
 use crate::admission::Admission;
-use crate::device::{self, BLOCK, Buffer, Device, Disk};
+use crate::device::{self, BLOCK, Buffer, Device, Disk, Refusal};
 use crate::large::{Known, LargeLog};
 use crate::removals::{Held, Lives, RemovalLog, Store, Unreadable};
 use crate::small::SmallStore;
 use crate::{large, small};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
+use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -159,9 +160,10 @@ impl Opening {
     ///
     /// # Errors
     ///
-    /// [`Error::Transfer`] and [`Error::Sync`] when the device does not take what keeps a later start from finding what is gone.
+    /// [`Error::Refused`] when another tier has the log of removals open; [`Error::Transfer`] and [`Error::Sync`] when the device does
+    /// not take what keeps a later start from finding what is gone.
     pub fn start(mut self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
-        let removals = self.open_removals();
+        let removals = self.open_removals()?;
         let resumed = match self.options.warm_restart {
             true => self.resume(removals.as_ref(), now).map_err(Some),
             false => Err(None),
@@ -170,7 +172,9 @@ impl Opening {
             Ok(stores) => stores,
             Err(why) => {
                 self.notices.extend(why.map(|why| format!("flash starts empty: {why}")));
-                self.empty(now)?
+                let stores = self.empty(now)?;
+                stores.small.iter().try_for_each(SmallStore::erase_marks)?;
+                stores
             }
         };
         let boot = self.boot.filter(|_| removals.is_some()).unwrap_or(0);
@@ -184,20 +188,23 @@ impl Opening {
         Ok((Arc::new(tier), notices))
     }
 
-    fn open_removals(&mut self) -> Option<RemovalLog> {
+    fn open_removals(&mut self) -> Result<Option<RemovalLog>, Error> {
         if !self.options.warm_restart {
-            return None;
+            return Ok(None);
         }
         let Some(path) = &self.removals else {
             self.notices.push(format!("{WITHOUT_LOG}: name a file for its log of removals"));
-            return None;
+            return Ok(None);
         };
         let blocks = (self.shape.capacity / RING_SHARE / BLOCK as u64).clamp(RING_BLOCKS_LEAST, RING_BLOCKS_MOST);
         match RemovalLog::open(path, blocks as u32) {
-            Ok(removals) => Some(removals),
+            Ok(removals) => Ok(Some(removals)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(Error::Refused { path: path.clone(), reason: Refusal::InUse })
+            }
             Err(error) => {
                 self.notices.push(format!("{WITHOUT_LOG}: its log of removals, {}: {error}", path.display()));
-                None
+                Ok(None)
             }
         }
     }
@@ -350,6 +357,7 @@ impl Opening {
             self.notices.push(format!("small objects on flash are given up: {bytes} bytes would have to be read"));
             let lives = Lives { small: draw(), ..lives };
             let small = self.empty_small(small::Options { salt: lives.small, ..options }).map_err(unreadable)?;
+            small.erase_marks().map_err(unreadable)?;
             return Ok((Some(small), lives));
         }
         let (small, _) = SmallStore::recover(self.device(), area, options, known, now).map_err(unreadable)?;

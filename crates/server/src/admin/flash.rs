@@ -57,6 +57,9 @@ pub fn overview(state: &State, get_hits: u64) -> Value {
             "bytes_per_day": pace.bytes_per_day,
             "drive_writes_per_day": pace.drive_writes_per_day,
             "device_write_amplification": pace.device_amplification,
+            "is_measured": pace.is_measured,
+            // Null where the drive does not tell.
+            "life_used": pace.life_used,
             // Endless is null.
             "life_days": pace.life_seconds / DAY_SECONDS,
         },
@@ -91,7 +94,7 @@ fn space(page: &mut Page, flash: &FlashStats) {
     );
     page.plain_gauge(
         "ebbtide_flash_memory_bytes",
-        "Memory of the indexes and buffers of flash.",
+        "Memory of the indexes and buffers of flash, of values that were read, and of dumps.",
         tier.memory_bytes as f64,
     );
     page.plain_gauge(
@@ -118,7 +121,7 @@ fn reads(page: &mut Page, flash: &FlashStats) {
     );
     page.plain_counter(
         "ebbtide_flash_promotions_refused_total",
-        "Objects that were found and could not come back, for want of memory: misses.",
+        "Objects that were found and could not come back, for want of memory.",
         flash.promotions_refused,
     );
     page.plain_counter("ebbtide_flash_corrupt_total", "Reads that brought wrong bytes: misses.", corrupt(flash));
@@ -211,13 +214,18 @@ fn wear(page: &mut Page, pace: &Pace) {
     );
     page.plain_gauge(
         "ebbtide_flash_device_write_amplification_ratio",
-        "Bytes that the drive writes for each that it is given, estimated.",
+        "Bytes that the drive writes for each that it is given; estimated, unless it tells.",
         pace.device_amplification,
     );
     page.plain_gauge(
         "ebbtide_flash_projected_life_seconds",
-        "How long a new drive lasts at this pace; +Inf if nothing is written.",
+        "How long the drive lasts at this pace, a new one unless it tells; +Inf if nothing is written.",
         pace.life_seconds,
+    );
+    page.plain_gauge(
+        "ebbtide_flash_drive_life_used_ratio",
+        "The part of its life that the drive says it has used; NaN if it does not tell.",
+        pace.life_used.unwrap_or(f64::NAN),
     );
 }
 

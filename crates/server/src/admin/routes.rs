@@ -43,7 +43,11 @@ impl State {
 
     /// Looks at all counters: to be called once a second.
     pub fn observe(&self) {
-        let snapshot = snapshot(&self.shared);
+        let mut snapshot = snapshot(&self.shared);
+        let asks_drives = lock(&self.observer).is_to_ask_drives(snapshot.uptime);
+        if let Some(flash) = snapshot.flash.as_mut().filter(|_| asks_drives) {
+            flash.drives = self.shared.cache.ask_flash_drives();
+        }
         let mut observer = lock(&self.observer);
         for samples in &self.shared.samples {
             lock(&samples.hot_keys).decay(overview::HOT_KEYS_DECAY);
@@ -76,7 +80,7 @@ fn flash(shared: &Shared) -> Option<FlashLook> {
     let tier = shared.cache.flash_stats()?.tier;
     let in_pages = tier.written.small_pages;
     let given = Given { in_sequence: tier.written.total() - in_pages, in_pages };
-    Some(FlashLook { given, health: tier.device.health })
+    Some(FlashLook { given, health: tier.device.health, drives: None })
 }
 
 /// All paths.

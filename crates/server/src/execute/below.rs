@@ -10,7 +10,7 @@
 //! their order, as nothing behind a command is executed before it. A run of gets has all its keys read at once.
 //!
 //! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value that has
-//! landed; nor does one that waits for its client. So connections never wait for each other (`ebbtide::WhenBusy`).
+//! landed; nor does one that waits for its client, or has executed all that has arrived. So connections never wait for each other (`ebbtide::WhenBusy`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -163,7 +163,8 @@ impl Executor {
     /// Whether a key that memory does not have is to be looked for on flash.
     #[inline]
     pub(super) fn may_be_below(&self, key: &[u8]) -> bool {
-        self.has_flash && self.cache.may_be_on_flash(key)
+        // What has landed was asked for before: admission to flash counts each request once.
+        self.has_flash && (self.pending.borrow().has(key) || self.cache.may_be_on_flash(key))
     }
 
     /// Sees to keys of which memory does not have the first. Only what is wanted as `is_plain`, its value, key and flags, is answered from
@@ -231,7 +232,7 @@ impl Executor {
     pub(super) fn awaits(&self, key: &[u8]) -> bool {
         self.has_flash
             && !self.cache.peek(key).is_hit()
-            && self.cache.may_be_on_flash(key)
+            && self.may_be_below(key)
             && matches!(self.raise(&[key], false), Below::Parked)
     }
 

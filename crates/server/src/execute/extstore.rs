@@ -97,7 +97,7 @@ pub fn settings(flash: &FlashStats, out: &mut Vec<u8>) {
     };
     stat(out, "ext_recache_rate", recache_rate);
     stat(out, "ext_wbuf_size", flash.tier.large.region_bytes);
-    stat(out, "ext_drop_unread", "yes");
+    stat(out, "ext_drop_unread", if flash.tier.large.reinserts_unread { "no" } else { "yes" });
 }
 
 /// What only this server tells.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use ebbtide::Pulse;
-use ebbtide::flash::Health;
+use ebbtide::flash::{DriveLog, Health};
 
 use super::events::{Event, Events, Kind};
 use super::history::{History, Point};
@@ -34,10 +34,12 @@ pub struct Snapshot {
 }
 
 /// What is looked at of flash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashLook {
     pub given: Given,
     pub health: Health,
+    /// What the drives tell, when they were asked.
+    pub drives: Option<DriveLog>,
 }
 
 /// Remembers what it has seen.
@@ -60,7 +62,7 @@ impl Observer {
             }
         }
         if let Some(flash) = now.flash {
-            self.wear.observe(now.uptime, flash.given);
+            self.wear.observe(now.uptime, flash.given, flash.drives);
         }
         if self.seen.len() > WINDOW {
             self.seen.pop_front();
@@ -85,6 +87,11 @@ impl Observer {
             Command::ALL.into_iter().zip(pairs.map(|(before, now)| now.since(before)))
         });
         all.filter(|(_, histogram)| histogram.count() > 0)
+    }
+
+    /// Whether it is time to ask drives how they are: some serve nothing else meanwhile.
+    pub fn is_to_ask_drives(&self, uptime: Duration) -> bool {
+        self.wear.is_due(uptime)
     }
 
     /// How flash of so many bytes wears out now.
@@ -265,7 +272,7 @@ mod tests {
     #[test]
     fn a_device_that_fails_is_an_event() {
         let mut observer = Observer::default();
-        let look = |health| Some(FlashLook { given: Given::default(), health });
+        let look = |health| Some(FlashLook { given: Given::default(), health, drives: None });
         for (second, health) in
             [Health::Healthy, Health::Healthy, Health::Degraded, Health::Failed].into_iter().enumerate()
         {

@@ -1,7 +1,7 @@
 //! How fast flash wears out: what is written to it, against what its drive is rated for.
 //!
-//! A drive moves what lives before it erases, and so writes more than it is given. How much more hangs on how it is written
-//! and how much room it has to spare, and few drives tell; it is taken to be
+//! A drive moves what lives before it erases, and so writes more than it is given. Where drives tell how much more, that is
+//! believed. Few do, or let us ask; else, by how flash is written and how much room the drive has to spare, it is taken to be
 //!
 //! ```text
 //! regions, log        one behind the other, overwritten whole     1
@@ -9,6 +9,7 @@
 //! ```
 //! The second is what a drive comes to that takes back the emptiest of its blocks, with writes spread evenly.
 
+use ebbtide::flash::DriveLog;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ const DAY_SECONDS: f64 = 86_400.0;
 /// What ratings in drive writes per day are given for.
 const RATED_DAYS: f64 = 5.0 * 365.0;
 const TERABYTE: f64 = 1e12;
+/// How much drives must have been given between two looks for what they wrote meanwhile to mean something: they move things later.
+const MEASURED_LEAST: u64 = 1 << 30;
 
 /// What the drive below flash is made for, so that its life can be projected.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,8 +83,15 @@ pub struct Given {
 #[derive(Debug, Default)]
 pub struct Wear {
     /// Oldest first.
-    looks: VecDeque<(Duration, Given)>,
+    looks: VecDeque<Look>,
     latest: Option<(Duration, Given)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    uptime: Duration,
+    given: Given,
+    drives: Option<DriveLog>,
 }
 
 /// How it goes on, if it goes on as in the last hour.
@@ -90,20 +100,29 @@ pub struct Pace {
     /// What the drive is given.
     pub bytes_per_day: f64,
     pub drive_writes_per_day: f64,
-    /// What the drive writes for each byte that it is given, estimated.
+    /// What the drive writes for each byte that it is given.
     pub device_amplification: f64,
-    /// Until a new drive has written what it is rated for; endless if nothing is written.
+    /// Whether the drive has told that, or it is estimated.
+    pub is_measured: bool,
+    /// The part of its life that the drive says it has used; None where it does not tell.
+    pub life_used: Option<f64>,
+    /// Until the drive, taken for new where it does not tell, has written what it is rated for; endless if nothing is written.
     pub life_seconds: f64,
 }
 
 impl Wear {
-    /// Takes what was written up to now. `uptime` is by a clock that nobody sets.
-    pub fn observe(&mut self, uptime: Duration, given: Given) {
-        if self.looks.back().is_none_or(|(last, _)| uptime.saturating_sub(*last) >= STEP) {
+    /// Whether it is time to ask the drives again.
+    pub fn is_due(&self, uptime: Duration) -> bool {
+        self.looks.back().is_none_or(|last| uptime.saturating_sub(last.uptime) >= STEP)
+    }
+
+    /// Takes what was written up to now, and, when that was due, what the drives tell. `uptime` is by a clock that nobody sets.
+    pub fn observe(&mut self, uptime: Duration, given: Given, drives: Option<DriveLog>) {
+        if self.is_due(uptime) {
             if self.looks.len() == LOOKS {
                 self.looks.pop_front();
             }
-            self.looks.push_back((uptime, given));
+            self.looks.push_back(Look { uptime, given, drives });
         }
         self.latest = Some((uptime, given));
     }
@@ -111,19 +130,39 @@ impl Wear {
     pub fn pace(&self, capacity: u64, rating: FlashRating) -> Pace {
         let (in_sequence, in_pages) = self.per_day();
         let bytes_per_day = in_sequence + in_pages;
-        let on_the_drive = in_sequence + in_pages * rating.page_amplification();
+        let measured = self.measured_amplification();
+        let estimated = || match bytes_per_day {
+            0.0 => 1.0,
+            bytes => (in_sequence + in_pages * rating.page_amplification()) / bytes,
+        };
+        let device_amplification = measured.unwrap_or_else(estimated);
+        let life_used = self.looks.back().and_then(|look| look.drives).map(|drives| drives.life_used);
+        let left = rating.endurance.bytes(capacity) * (1.0 - life_used.unwrap_or(0.0)).max(0.0);
         Pace {
             bytes_per_day,
             drive_writes_per_day: bytes_per_day / capacity as f64,
-            device_amplification: if bytes_per_day > 0.0 { on_the_drive / bytes_per_day } else { 1.0 },
-            life_seconds: rating.endurance.bytes(capacity) / on_the_drive * DAY_SECONDS,
+            device_amplification,
+            is_measured: measured.is_some(),
+            life_used,
+            life_seconds: match bytes_per_day * device_amplification {
+                0.0 => f64::INFINITY,
+                on_the_drive => left / on_the_drive * DAY_SECONDS,
+            },
         }
+    }
+
+    /// What drives wrote for each byte that they were given, in the last hour.
+    fn measured_amplification(&self) -> Option<f64> {
+        let (before, now) = (self.looks.front()?.drives?, self.looks.back()?.drives?);
+        let given = now.given_bytes.checked_sub(before.given_bytes).filter(|given| *given >= MEASURED_LEAST)?;
+        let written = now.written_bytes?.checked_sub(before.written_bytes?)?;
+        Some(written as f64 / given as f64)
     }
 
     /// Bytes a day, in sequence and in pages.
     fn per_day(&self) -> (f64, f64) {
-        let (Some((then, before)), Some((now, given))) = (self.looks.front(), self.latest) else { return (0.0, 0.0) };
-        let seconds = now.saturating_sub(*then).as_secs_f64();
+        let (Some(first), Some((now, given))) = (self.looks.front(), self.latest) else { return (0.0, 0.0) };
+        let (seconds, before) = (now.saturating_sub(first.uptime).as_secs_f64(), first.given);
         let rate = |now: u64, before: u64| match seconds {
             0.0 => 0.0,
             seconds => now.saturating_sub(before) as f64 / seconds * DAY_SECONDS,
@@ -143,7 +182,7 @@ mod tests {
         let mut wear = Wear::default();
         for second in 0..=seconds {
             let given = Given { in_sequence: in_sequence * second, in_pages: in_pages * second };
-            wear.observe(Duration::from_secs(second), given);
+            wear.observe(Duration::from_secs(second), given, None);
         }
         wear
     }
@@ -159,7 +198,7 @@ mod tests {
         let pace = |wear: &Wear| wear.pace(CAPACITY, FlashRating::default()).bytes_per_day;
         assert!(is_near(pace(&wear), 86_400e6));
         for second in 7201..=10_800 {
-            wear.observe(Duration::from_secs(second), Given { in_sequence: total, in_pages: 0 });
+            wear.observe(Duration::from_secs(second), Given { in_sequence: total, in_pages: 0 }, None);
         }
         assert_eq!(pace(&wear), 0.0, "an hour in which nothing was written");
         assert!(wear.looks.len() == LOOKS);
@@ -192,5 +231,41 @@ mod tests {
         let in_pages = after(100, 0, CAPACITY / 86_400);
         assert!((years(&in_pages, one) - 5.0 / 1.5).abs() < 0.01);
         assert_eq!(years(&Wear::default(), one), f64::INFINITY);
+    }
+
+    /// What drives tell of themselves after so many minutes, of pages that they are given at a GB a minute.
+    fn told(minutes: u64, log: impl Fn(u64) -> Option<DriveLog>) -> Pace {
+        let mut wear = Wear::default();
+        for minute in 0..=minutes {
+            let uptime = STEP * minute as u32;
+            assert!(wear.is_due(uptime));
+            wear.observe(uptime, Given { in_sequence: 0, in_pages: minute * 1_000_000_000 }, log(minute));
+            assert!(!wear.is_due(uptime + STEP / 2));
+        }
+        wear.pace(CAPACITY, FlashRating::default())
+    }
+
+    #[test]
+    fn what_drives_tell_is_believed() {
+        let log = |minute: u64| DriveLog {
+            life_used: 0.25,
+            given_bytes: 5_000_000 + minute * 1_000_000_000,
+            written_bytes: Some(7_000_000 + minute * 1_500_000_000),
+        };
+        let estimated = told(30, |_| None);
+        let measured = told(30, |minute| Some(log(minute)));
+        assert!(!estimated.is_measured && estimated.life_used.is_none());
+        assert!(measured.is_measured && measured.life_used == Some(0.25));
+        assert!(is_near(measured.device_amplification, 1.5));
+        let ratio = measured.life_seconds / estimated.life_seconds;
+        assert!(is_near(ratio, 0.75 * estimated.device_amplification / 1.5), "{ratio}");
+        assert!(!told(1, |minute| Some(log(minute))).is_measured, "less than a GiB says nothing");
+        let silent = told(30, |minute| Some(DriveLog { written_bytes: None, ..log(minute) }));
+        assert!(!silent.is_measured && silent.life_used == Some(0.25));
+        assert_eq!(silent.device_amplification, estimated.device_amplification);
+        let spent = told(30, |minute| Some(DriveLog { life_used: 1.2, ..log(minute) }));
+        assert_eq!(spent.life_seconds, 0.0);
+        let changed = told(30, |minute| Some(log(30 - minute)));
+        assert!(!changed.is_measured, "counters that go back are those of other drives");
     }
 }

@@ -7,6 +7,7 @@ mod races;
 mod reclaim;
 mod restart;
 mod stress;
+mod unclean;
 
 use super::{Dropped, Inserted, LargeLog, Options, Stats};
 use crate::Lookup;

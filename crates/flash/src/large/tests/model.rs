@@ -71,13 +71,12 @@ impl Run {
 
     fn cancel(&mut self, number: u64, hash: KeyHash) {
         let token = self.map.get(&number).map_or(Token(1 << 30), |known| known.token);
-        assert!(!self.log.is_current(hash, Token(token.0 + 1)) && !self.log.remove_if(hash, Token(token.0 + 1)));
+        assert!(!self.log.is_current(hash, Token(token.0 + 1)));
         let is_current = self.log.is_current(hash, token);
         assert!(is_current || !self.is_missed(number));
-        assert_eq!(self.log.remove_if(hash, token), is_current);
-        if is_current {
-            self.map.remove(&number);
-        }
+        self.log.remove(hash);
+        assert!(!self.log.is_current(hash, token));
+        self.map.remove(&number);
     }
 
     /// Whether it is wrong that the log does not know a key.

@@ -2,7 +2,7 @@
 
 use super::super::format::RegionHeader;
 use super::super::options::Options;
-use super::super::{Known, LargeLog, Recovered, Reinsertion, Removal};
+use super::super::{Known, LargeLog, Reclaim, Recovered, Reinsertion, Removal};
 use super::*;
 use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read};
 use crate::{Error, KeyHash};
@@ -82,6 +82,17 @@ fn what_was_removed_after_the_checkpoint_stays_removed() {
     log.flush();
     let (log, recovered) = recover(&device, &Known { flushed: log.next_order(), ..checkpointed() });
     assert_eq!((recovered.from_checkpoint, log.stats().objects), (true, 0));
+}
+
+#[test]
+fn what_a_log_of_removals_forgot_before_the_checkpoint_counts_no_more() {
+    let device = device(1);
+    let log = filled(&device, 20);
+    assert!(remove(&log, 3));
+    let forgotten = log.next_order();
+    log.checkpoint(CHECKPOINT, 1).unwrap();
+    let (_, recovered) = recover(&device, &Known { flushed: forgotten, ..checkpointed() });
+    assert_eq!((recovered.from_checkpoint, recovered.objects), (true, 19));
 }
 
 #[test]
@@ -215,10 +226,13 @@ struct Life {
     current: HashMap<u64, (u64, u32)>,
     known: Known,
     random: Random,
+    keys: u64,
     versions: u64,
     now: u32,
     /// After a power cut what was completed may be lost, so also removals of what was not there are noted.
     notes_all: bool,
+    /// What is inserted anew was always removed before: an insert that is cut off has then ended the older version.
+    removes_first: bool,
     hits: u64,
 }
 
@@ -226,7 +240,8 @@ impl Life {
     fn new(seed: u64, notes_all: bool, delivery: Delivery) -> Self {
         let device = Arc::new(Faulty::new(DEVICE_BYTES, seed, delivery));
         let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40)][seed as usize % 3];
-        let options = Options { reinsertion, discard: seed.is_multiple_of(2), ..small() };
+        let reclaim = [Reclaim::Fifo, Reclaim::Lru][seed as usize / 3 % 2];
+        let options = Options { reclaim, reinsertion, discard: seed.is_multiple_of(2), ..small() };
         let log = LargeLog::new(device.clone(), AREA, options).unwrap();
         Self {
             log,
@@ -235,15 +250,17 @@ impl Life {
             current: HashMap::new(),
             known: Known::default(),
             random: Random::new(seed),
+            keys: 60,
             versions: 0,
             now: 1000,
             notes_all,
+            removes_first: false,
             hits: 0,
         }
     }
 
     fn step(&mut self) {
-        let number = self.random.below(60);
+        let number = self.random.below(self.keys);
         match self.random.below(1000) {
             0 => {
                 self.log.flush();
@@ -272,7 +289,7 @@ impl Life {
 
     /// As a tier does: what DRAM overwrites is taken out of flash at once, and comes back some day.
     fn insert(&mut self, number: u64) {
-        if self.random.chance(50) {
+        if self.random.chance(50) || self.removes_first {
             self.remove(number);
         }
         self.versions += 1;
@@ -298,10 +315,6 @@ impl Life {
 
     /// Goes on with what a crash left.
     fn crash(&mut self, seed: u64) {
-        let oldest = self.log.oldest_order();
-        if !self.notes_all {
-            self.known.removals.retain(|removal| removal.order > oldest);
-        }
         self.device = Arc::new(self.device.power_cut(seed));
         self.restart();
     }
@@ -309,7 +322,7 @@ impl Life {
     fn restart(&mut self) {
         let device = self.device.clone();
         (self.log, _) = LargeLog::recover(device, AREA, self.options, &self.known, self.now).unwrap();
-        for number in 0..60 {
+        for number in 0..self.keys {
             self.look_up(number);
         }
         self.log.verify();
@@ -354,6 +367,31 @@ fn after_a_crash_of_the_process_the_noted_removals_are_enough() {
         }
     }
     assert!(hits > 1000, "{hits} objects came back");
+}
+
+#[test]
+fn kills_at_any_write_of_a_device_with_faults_bring_nothing_stale_back() {
+    let (mut hits, mut lost) = (0, 0);
+    for seed in 0..300 {
+        println!("seed {seed}");
+        let mut life = Life { keys: 200, removes_first: true, ..Life::new(seed, false, Delivery::AtOnce) };
+        for crash in 0..6 {
+            if seed % 4 > 0 {
+                life.device.set(Faults { read_errors: 20, write_errors: 20, ..Faults::default() });
+            }
+            life.device.cut_at(life.device.writes() + life.random.between(1, 120));
+            while !life.device.is_cut() {
+                life.step();
+                // What was completed is with the system.
+                life.device.sync().unwrap();
+            }
+            lost += life.log.stats().regions_retired;
+            let before = life.hits;
+            life.crash(seed * 100 + crash);
+            hits += life.hits - before;
+        }
+    }
+    assert!(hits > 10_000 && lost > 1000, "{hits} objects came back, {lost} regions failed");
 }
 
 #[test]

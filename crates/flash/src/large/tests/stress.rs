@@ -32,12 +32,10 @@ impl Shared {
         let begin = self.history.begin(keys(), Some(version));
         let result = insert(&self.log, number, &stored, expiry, now);
         self.history.end(keys(), begin, result.is_err());
-        if let Ok(inserted) = result
-            && random.chance(10)
-        {
+        if result.is_ok() && random.chance(10) {
             let begin = self.history.begin(keys(), None);
-            let is_gone = self.log.remove_if(KeyHash::of(&key(number)), inserted.token);
-            self.history.end(keys(), begin, !is_gone);
+            remove(&self.log, number);
+            self.history.end(keys(), begin, false);
         }
     }
 

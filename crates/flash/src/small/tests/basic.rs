@@ -157,16 +157,15 @@ fn tokens_name_one_version() {
     fill(&store, 0..100, 300);
     let second = put(&store, b"key", b"second", 0, 1).unwrap();
     assert!(!store.is_current(hash, first) && store.is_current(hash, second));
-    assert!(store.remove_if(hash, first));
     assert_eq!(value(&store, b"key").unwrap(), b"second");
-    assert!(store.remove_if(hash, second));
+    assert!(store.remove(hash));
     assert_eq!(value(&store, b"key"), None);
     assert!(!store.is_current(hash, second));
     let third = put(&store, b"key", b"third", 0, 1).unwrap();
     fill(&store, 100..3000, 300);
     let (_, moved) = get(&store, b"key", 1).unwrap();
     assert!(moved != third && store.is_current(hash, moved) && !store.is_current(hash, third));
-    assert!(store.remove_if(hash, third));
+    assert!(store.remove(hash));
     assert_eq!(value(&store, b"key"), None);
     store.verify();
 }

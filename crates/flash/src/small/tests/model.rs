@@ -2,13 +2,12 @@
 
 use super::super::{Dropped, Options, SmallStore};
 use super::{Random, get, put, store};
-use crate::object::{KeyHash, Token};
+use crate::object::KeyHash;
 use std::collections::HashMap;
 
 struct Kept {
     value: Vec<u8>,
     expiry: u32,
-    token: Option<Token>,
 }
 
 struct Run {
@@ -33,7 +32,7 @@ impl Run {
         let value = self.random.next().to_le_bytes().repeat(1 + self.random.below(40) as usize);
         let expiry = if self.random.below(4) == 0 { self.now + 1 + self.random.below(50) as u32 } else { 0 };
         match put(&self.store, &key.to_le_bytes(), &value, expiry, self.now) {
-            Ok(token) => drop(self.map.insert(key, Kept { value, expiry, token: Some(token) })),
+            Ok(_) => drop(self.map.insert(key, Kept { value, expiry })),
             Err(reason) => {
                 assert_eq!(reason, Dropped::Busy);
                 self.map.remove(&key);
@@ -63,17 +62,11 @@ impl Run {
         match self.random.below(1000) {
             0..400 => self.insert(key),
             400..850 => self.look(key),
-            850..930 => {
+            850..960 => {
                 let possible = self.store.remove(hash);
                 let kept = self.map.remove(&key);
                 assert!(!self.roomy || possible || kept.is_none_or(|kept| kept.expiry != 0), "key {key} is lost");
                 assert!(!self.store.could_exist(hash));
-            }
-            930..960 => {
-                if let Some(token) = self.map.get(&key).and_then(|kept| kept.token) {
-                    self.store.remove_if(hash, token);
-                    self.map.remove(&key);
-                }
             }
             960..998 => self.store.maintain(self.now),
             998 => self.now += 1,

@@ -2,7 +2,7 @@
 
 use super::super::{Options, SmallStore};
 use super::{Random, get, put, store_on};
-use crate::device::{Delivery, Device, Faulty};
+use crate::device::{Delivery, Device, Faults, Faulty};
 use crate::large::{Known, Removal};
 use crate::object::KeyHash;
 use std::collections::HashMap;
@@ -50,13 +50,7 @@ impl World {
                 }
             }
             600..700 => self.remove(key),
-            700..998 => self.store.maintain(1),
-            998 => {
-                let mut removals = Vec::new();
-                if self.store.removals(|removal| removals.push(removal)) {
-                    self.known.removals = removals;
-                }
-            }
+            700..999 => self.store.maintain(1),
             _ => {
                 if self.random.below(20) == 0 {
                     self.store.flush();
@@ -82,13 +76,17 @@ impl World {
 
     /// Goes on until a write is cut off, and starts anew with what is on flash then.
     fn crash(&mut self) {
+        self.cut();
+        self.recover();
+        self.hits += self.look_at_all();
+    }
+
+    fn cut(&mut self) {
         self.device.cut_at(self.device.writes() + 1 + self.random.below(400));
         while !self.device.is_cut() {
             self.step();
         }
         self.device = Arc::new(self.device.power_cut(self.random.next()));
-        self.recover();
-        self.hits += self.look_at_all();
     }
 
     fn recover(&mut self) {
@@ -96,11 +94,17 @@ impl World {
     }
 
     fn recover_in(&mut self, area: std::ops::Range<u64>) {
+        assert!(self.try_recover_in(area));
+    }
+
+    fn try_recover_in(&mut self, area: std::ops::Range<u64>) -> bool {
         let device = Arc::clone(&self.device) as Arc<dyn Device>;
-        let (store, recovered) = SmallStore::recover(device, area, self.options.clone(), &self.known, 1).unwrap();
+        let recovery = SmallStore::recover(device, area, self.options.clone(), &self.known, 1);
+        let Ok((store, recovered)) = recovery else { return false };
         assert_eq!(recovered.objects, store.stats().objects());
         store.verify();
         self.store = store;
+        true
     }
 }
 
@@ -116,6 +120,38 @@ fn after_a_crash_nothing_comes_back_that_is_gone() {
         (0..crashes).for_each(|_| world.crash());
         assert!(world.hits > 200 * crashes, "{} hits", world.hits);
     }
+}
+
+/// Reads fail or bring wrong bits, writes fail, also while it is recovered.
+#[test]
+fn after_a_crash_of_a_device_with_faults_nothing_comes_back_that_is_gone() {
+    let faults = Faults { read_errors: 300, write_errors: 300, read_flips: 300, ..Faults::default() };
+    let (mut empty, mut hits) = (0, 0);
+    for seed in 0..12u64 {
+        let (log_percent, move_threshold) = ([10, 30, 30, 0][seed as usize % 4], [2, 8][seed as usize % 2]);
+        let tombstones_per_group = [128, 12][seed as usize / 4 % 2];
+        let options =
+            Options { log_percent, move_threshold, tombstones_per_group, segment_bytes: 8192, ..Options::default() };
+        println!("seed {seed}, {options:?}");
+        let mut world = World::new(seed, options);
+        for _ in 0..12 {
+            world.device.set(faults);
+            world.cut();
+            let broken = Faults { read_flips: 20, write_errors: 3, ..faults };
+            world.device.set([Faults::default(), faults, broken][seed as usize % 3]);
+            let area = 8192..world.device.capacity();
+            if !world.try_recover_in(area) {
+                empty += 1;
+                world.options.salt += 1;
+                (world.known, world.map) = (Known::default(), HashMap::new());
+                world.device.set(Faults::default());
+                world.store = store_on(Arc::clone(&world.device) as _, world.options.clone());
+                world.store.erase_marks().unwrap();
+            }
+            hits += world.look_at_all();
+        }
+    }
+    assert!(hits > 20_000 && empty > 5, "{hits} hits, {empty} starts were empty");
 }
 
 #[test]
@@ -231,6 +267,37 @@ fn pages_that_cannot_be_read_stay_away() {
     world.known.removals.clear();
     assert_eq!(world.look_at_all(), some);
     world.store.verify();
+}
+
+#[test]
+fn what_a_mark_ended_does_not_come_back_when_the_mark_is_damaged() {
+    for mark in 0..2 {
+        let options =
+            Options { log_percent: 30, move_threshold: 100, segment_bytes: 8192, salt: 5, ..Options::default() };
+        let mut world = World::new(4, options);
+        for key in 0..KEYS {
+            while put(&world.store, &key.to_le_bytes(), &[key as u8; 600], 0, 1).is_err() {
+                world.store.maintain(1);
+            }
+            world.map.insert(key, vec![key as u8; 600]);
+        }
+        world.store.seal(1);
+        (0..KEYS).filter(|key| key % 8 > 0).for_each(|key| world.remove(key));
+        assert!(world.store.stats().counts.mark_bytes_written > 0);
+        let damaged = 8192 + mark * 4096 + 9;
+        world.device.flip(damaged, 0);
+        world.recover();
+        world.look_at_all();
+        // Of these the log had some, which are not known any more.
+        (0..KEYS).for_each(|key| world.remove(key));
+        world.device.flip(damaged, 0);
+        world.recover();
+        assert_eq!(world.look_at_all(), 0, "the mark is right again");
+        put(&world.store, b"12345678", b"value", 0, 1).unwrap();
+        world.store.seal(1);
+        world.recover();
+        assert!(get(&world.store, b"12345678", 1).is_some(), "the log goes on behind the marks");
+    }
 }
 
 #[test]

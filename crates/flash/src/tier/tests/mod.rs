@@ -11,11 +11,32 @@ mod stress;
 use super::{Tier, TierOptions};
 use crate::device::Device;
 use crate::{Found, Key, Lookup, Object, Token};
+use ebbtide_testkit::Random;
 use std::sync::{Arc, mpsc};
 use std::thread::{Scope, ScopedJoinHandle};
 
 /// A longer one is a large object.
 const SMALL: usize = 1900;
+
+/// A value that tells its key and its version, with so many bytes behind them.
+fn stamped(key: u64, version: u64, bytes: u64) -> Vec<u8> {
+    let mut value = [key, version].map(u64::to_le_bytes).concat();
+    value.resize(16 + bytes as usize, key as u8 ^ version as u8);
+    value
+}
+
+/// One of any length: small, large, or in several parts.
+fn value_of(key: u64, version: u64) -> Vec<u8> {
+    let mut random = Random::new(key << 32 | version);
+    let bytes = match random.below(20) {
+        0..10 => random.below(400),
+        10..14 => random.below(SMALL as u64),
+        14..18 => 2100 + random.below(9000),
+        18 => 30_000 + random.below(30_000),
+        _ => 64_000 + random.below(150_000),
+    };
+    stamped(key, version, bytes)
+}
 
 fn tier_on(device: Arc<dyn Device>) -> Arc<Tier> {
     Tier::on(device, &TierOptions { small_share: Some(0.5), ..TierOptions::default() }).unwrap()

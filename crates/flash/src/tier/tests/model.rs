@@ -1,7 +1,7 @@
 //! Random operations against a plain map, on a device that delays, reorders and fails. A hit must be a version that was current
 //! at some moment of its lookup.
 
-use super::{SMALL, Stopping, put_until, serve};
+use super::{Stopping, put_until, serve, value_of};
 use crate::device::{Delivery, Faults, Faulty};
 use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions, TierStats, Token};
 use ebbtide_testkit::Random;
@@ -37,20 +37,6 @@ struct Run {
     operation: u64,
     now: u32,
     hits: u64,
-}
-
-fn value_of(key: u64, number: u64) -> Vec<u8> {
-    let mut random = Random::new(key << 32 | number);
-    let bytes = match random.below(20) {
-        0..9 => random.below(400),
-        9..14 => random.below(SMALL as u64),
-        14..18 => 2100 + random.below(9000),
-        18 => 30_000 + random.below(60_000),
-        _ => 64_000 + random.below(200_000),
-    };
-    let mut value = [key, number].map(u64::to_le_bytes).concat();
-    value.resize(16 + bytes as usize, key as u8 ^ number as u8);
-    value
 }
 
 impl Run {
@@ -126,7 +112,7 @@ impl Run {
             }
             920..950 => {
                 if let Some(token) = self.end(key).and_then(|version| version.token) {
-                    self.tier.remove_if(hash, token);
+                    self.tier.remove(hash);
                     assert!(!self.tier.is_current(hash, token));
                 }
             }

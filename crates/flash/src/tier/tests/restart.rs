@@ -1,10 +1,12 @@
 //! Restarts: after stops, kills of the process and power cuts at any write, also of a start or a stop itself. What comes back is what
 //! the key had, and never what was removed, overwritten, flushed, expired or damaged.
 
-use super::{SMALL, get, put_until};
-use crate::device::{BLOCK, Delivery, Device, Faulty};
+use super::{SMALL, get, put_until, stamped};
+use crate::device::{BLOCK, Delivery, Device, Faulty, Refusal};
+use crate::large::{Reclaim, Reinsertion};
+use crate::removals::RemovalLog;
 use crate::tier::start::Opening;
-use crate::{KeyHash, Tier, TierOptions};
+use crate::{Error, KeyHash, Tier, TierOptions};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::fs;
@@ -65,16 +67,16 @@ fn value_of(key: u64, version: u64) -> Vec<u8> {
         14..19 => 2100 + random.below(6000),
         _ => 60_000 + random.below(60_000),
     };
-    let mut value = [key, version].map(u64::to_le_bytes).concat();
-    value.resize(16 + bytes as usize, key as u8 ^ version as u8);
-    value
+    stamped(key, version, bytes)
 }
 
 impl World {
     /// One in four divides its capacity while it runs.
     fn new(seed: u64) -> Self {
         let small_share = (seed % 4 != 2).then_some(0.5);
-        Self::with(seed, TierOptions { small_share, ..options() })
+        let reclaim = [Reclaim::Lru, Reclaim::Fifo][seed as usize / 4 % 2];
+        let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40)][seed as usize % 3];
+        Self::with(seed, TierOptions { small_share, reclaim, reinsertion, ..options() })
     }
 
     fn with(seed: u64, options: TierOptions) -> Self {
@@ -173,7 +175,13 @@ impl World {
         self.start();
     }
 
+    /// The process that had the tier has ended.
+    fn let_go(&self) {
+        self.tier.removals.iter().for_each(RemovalLog::unlock);
+    }
+
     fn start(&mut self) {
+        self.let_go();
         let opening = opening(&self.device, self.log(), &self.options, self.boot);
         (self.tier, self.notices) = opening.start(self.now).unwrap();
         self.latest = if self.is_warm() { self.latest.max(self.now) } else { self.now };
@@ -234,6 +242,7 @@ fn kills_within_starts_and_stops_are_as_others() {
             }
             if round < 2 {
                 // The start that is cut off; what it does afterwards did not happen.
+                world.let_go();
                 drop(opening(&world.device, world.log(), &world.options, world.boot).start(world.now).unwrap());
             }
             world.end(End::Kill, None);
@@ -434,12 +443,23 @@ fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
 }
 
 #[test]
+fn two_tiers_have_no_log_of_removals_in_common() {
+    let world = World::new(7);
+    let other = Arc::new(Faulty::new(CAPACITY, 1, Delivery::AtOnce));
+    let start = || opening(&other, world.log(), &world.options, 1).start(10_000);
+    assert!(matches!(start(), Err(Error::Refused { path, reason: Refusal::InUse }) if path == world.log()));
+    world.let_go();
+    assert!(start().is_ok());
+}
+
+#[test]
 fn a_log_that_was_left_for_another_one_is_believed_no_more() {
     let mut world = World::new(6);
     let [first, other] = ["log", "other"].map(|name| world.folder.path().join(name));
     (0..1000).for_each(|_| world.step());
     world.tier.close(world.now).unwrap();
     let start = |world: &mut World, log: &PathBuf| {
+        world.let_go();
         let opening = opening(&world.device, log.clone(), &world.options, world.boot);
         (world.tier, world.notices) = opening.start(world.now).unwrap();
     };

@@ -1,6 +1,6 @@
 //! Walks over all that flash holds, against a plain map, with everything going on in between.
 
-use super::{SMALL, Stopping, get, put, put_until, serve, tier_on};
+use super::{SMALL, Stopping, get, put, put_until, serve, tier_on, value_of};
 use crate::device::{Delivery, Device, Faults, Faulty, Memory};
 use crate::large::Reinsertion;
 use crate::{KeyHash, Met, Tier, TierOptions, Wanted};
@@ -26,21 +26,6 @@ struct Run {
     now: u32,
     /// How often small and large objects were met.
     met: [u64; 2],
-}
-
-fn value_of(key: u64, number: u64) -> Vec<u8> {
-    let mut random = Random::new(key << 32 | number);
-    let bytes = match random.below(20) {
-        0..12 => random.below(400),
-        12..15 => random.below(SMALL as u64),
-        15..18 => 2100 + random.below(9000),
-        18 => 30_000 + random.below(30_000),
-        // In several parts.
-        _ => 64_000 + random.below(100_000),
-    };
-    let mut value = [key, number].map(u64::to_le_bytes).concat();
-    value.resize(16 + bytes as usize, key as u8 ^ number as u8);
-    value
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {

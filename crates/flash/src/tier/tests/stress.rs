@@ -74,9 +74,9 @@ impl World {
             }
             let expiry = if random.below(4) == 0 { self.now() + 10 + random.below(5) as u32 } else { 0 };
             let token = put_until(&self.tier, &bytes, &value_of(key, version, flushes), expiry, self.now());
-            if let Some(token) = token.filter(|_| random.below(10) == 0) {
+            if token.is_some() && random.below(10) == 0 {
                 history.begun.fetch_add(1, SeqCst);
-                self.tier.remove_if(hash, token);
+                self.tier.remove(hash);
                 history.done.store(version + 1, SeqCst);
                 continue;
             }

@@ -48,8 +48,9 @@ function showFlash(flash) {
     ["Writes", latencyFact(flash.latency_us.write)],
     ["Under way", `${count(transfers.under_way)}, at most ${count(transfers.most_under_way)}; ${count(transfers.refused_total)} found no room`],
     ["Errors", `${count(transfers.read_errors_total)} of reads, ${count(transfers.write_errors_total)} of writes`],
-    ["Drive writes per day", `${digits(wear.drive_writes_per_day)}, as in the last hour; the drive itself writes about ${digits(wear.device_write_amplification)} times as much`],
-    ["A new drive lasts", life(wear.life_days)],
+    ["Drive writes per day", `${digits(wear.drive_writes_per_day)}, as in the last hour; the drive itself writes ${wear.is_measured ? "" : "about "}${digits(wear.device_write_amplification)} times as much`],
+    wear.life_used === null ? ["A new drive lasts", life(wear.life_days)]
+      : ["The drive lasts", `${life(wear.life_days)}; it has used ${Math.round(100 * wear.life_used)} % of its life`],
   ];
   showFacts("flash-facts", facts);
   shares("flash-hits", flash.hits, TIERS, "blue solid", count);

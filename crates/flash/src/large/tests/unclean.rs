@@ -1,0 +1,125 @@
+//! What lies on the device and is not in the index: it must not come back once its key was removed.
+
+use super::super::regions::State;
+use super::super::{Known, Reclaim, Reinsertion, Removal};
+use super::*;
+use crate::KeyHash;
+use crate::device::{BLOCK, Buffer, Delivery, Faulty, read, write};
+use std::ops::Range;
+
+const AREA: Range<u64> = 0..(16 * REGION_BYTES) as u64;
+const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (64 << 10);
+
+fn options() -> Options {
+    Options { reinsertion: Reinsertion::Percent(100), ..small() }
+}
+
+fn device() -> Arc<Faulty> {
+    Arc::new(Faulty::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce))
+}
+
+/// Seven to a region.
+fn fill(log: &Arc<LargeLog>, number: u64) {
+    insert(log, number, &value(number, number, 8 << 10), 0, 1).unwrap();
+}
+
+/// A log in which one region is free, and the number of the next object.
+fn full(device: &Arc<Faulty>) -> (Arc<LargeLog>, u64) {
+    let log = LargeLog::new(device.clone(), AREA, options()).unwrap();
+    let mut next = 0;
+    while log.stats().regions_free > 1 {
+        fill(&log, next);
+        next += 1;
+    }
+    (log, next)
+}
+
+fn region_of(log: &LargeLog, number: u64) -> Option<u32> {
+    log.find(KeyHash::of(&key(number)), |place| log.geometry.split(place.unit()).0)
+}
+
+fn recover(device: &Arc<Faulty>, options: Options, removals: Vec<Removal>) -> Arc<LargeLog> {
+    let known = Known { removals, ..Known::default() };
+    let (log, _) = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap();
+    log.verify();
+    log
+}
+
+/// Removes objects, and says which are found after a crash for want of a record of that.
+fn found_again(log: &LargeLog, device: &Faulty, numbers: &[u64]) -> Vec<u64> {
+    let noted = numbers.iter().filter(|&&number| remove(log, number));
+    let removals = noted.map(|&number| Removal { hash: KeyHash::of(&key(number)), order: log.next_order() });
+    let log = recover(&Arc::new(device.killed(1)), options(), removals.collect());
+    numbers.iter().copied().filter(|&number| get(&log, number, 1).is_some()).collect()
+}
+
+fn reclaim_one(log: &Arc<LargeLog>) {
+    log.reclaim(1, log.stats().regions_free as usize + 1);
+}
+
+#[test]
+fn copies_of_a_region_that_fails_meanwhile() {
+    let device = device();
+    let (log, _) = full(&device);
+    let region = region_of(&log, 0).unwrap();
+    assert_eq!([1, 2].map(|number| region_of(&log, number)), [Some(region); 2]);
+    // The second one cannot be read, the third one can.
+    let second = log.geometry.offset(region) + (12 << 10);
+    device.break_range(second..second + 1);
+    reclaim_one(&log);
+    assert!(log.stats().regions_retired == 1 && log.stats().reinserted > 0, "{:?}", log.stats());
+    log.seal_all(1);
+    assert_eq!(found_again(&log, &device, &[0, 1, 2]), []);
+}
+
+#[test]
+fn originals_in_a_region_that_cannot_be_marked_dead() {
+    let device = device();
+    let (log, mut next) = full(&device);
+    let region = region_of(&log, 1).unwrap();
+    let begin = log.geometry.offset(region);
+    device.break_range(begin..begin + 1);
+    reclaim_one(&log);
+    assert_eq!(log.regions[region as usize].state(), State::Lost);
+    assert!(region_of(&log, 1).is_some_and(|other| other != region), "there is a copy");
+    while region_of(&log, 1).is_some() {
+        fill(&log, next);
+        next += 1;
+    }
+    assert_eq!(found_again(&log, &device, &[1]), []);
+}
+
+#[test]
+fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
+    for stops in [false, true] {
+        let device = device();
+        let (log, _) = full(&device);
+        let region = region_of(&log, 1).unwrap();
+        let begin = log.geometry.offset(region);
+        let header = read(&*device, begin, Buffer::zeroed(BLOCK)).unwrap();
+        reclaim_one(&log);
+        log.seal_all(1);
+        let copy = region_of(&log, 1).unwrap();
+        assert_ne!(copy, region);
+        write(&*device, begin, header).unwrap();
+        // The copy goes before the original, in which something is hit.
+        let options = Options { reclaim: Reclaim::Lru, ..small() };
+        let mut log = recover(&device, options, Vec::new());
+        assert_eq!((region_of(&log, 1), region_of(&log, 6)), (Some(copy), Some(region)));
+        while region_of(&log, 1).is_some() {
+            get(&log, 6, 1).unwrap();
+            reclaim_one(&log);
+        }
+        if stops {
+            log.checkpoint(CHECKPOINT, 1).unwrap();
+            let known = Known { checkpoint: Some(CHECKPOINT), ..Known::default() };
+            log = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap().0;
+        }
+        assert_eq!(found_again(&log, &device, &[1]), []);
+        // What is not known any more to be there costs no record for ever.
+        log.flush();
+        log.maintain(1);
+        assert!(!remove(&log, 1));
+        log.verify();
+    }
+}
