@@ -2,11 +2,12 @@
 """Bytes written to flash with admission by history, beside admission by chance at the same hit ratio.
 
     history.py FOLDER NAME      CacheLib's distributions NAME.pop.json and NAME.sizes.json, as in its graph_cache workloads
-    history.py --trace FILE     any trace
+    history.py --trace FILE     a trace of missratio's; without TTLs, and if it is shorter than six hours, stretched to twelve
 
 The first makes a trace of twelve hours in which two thirds of the most popular tenth of the keys give way to new ones each hour. ebbtide
 replays it with several probabilities and several least numbers of reads; between two probabilities bytes are taken to follow the
-hit ratio in a line. The filters of the history are inside the memory.
+hit ratio in a line. `<`: no probability has so many hits, and the bytes are over those of admitting everything. The filters of the history
+are inside the memory.
 """
 import argparse
 import json
@@ -20,6 +21,7 @@ sys.path[:0] = [str(COMPARE), str(COMPARE / "missratio")]
 import numpy
 
 import servers
+import traces
 from systems import lines
 
 HOURS = 12
@@ -65,6 +67,18 @@ def generate(folder, name, path):
                 file.write(f"{time},{key},{KEY_BYTES},{value},get,0\n")
 
 
+def stretched(trace, path):
+    """Most clocks of the traces are assumed, a thousand requests a second, and the history knows hours."""
+    time, key, key_size, value_size, op, _ = traces.parse(trace)
+    if time[-1] < HOURS * 3600 // 2:
+        time = time.astype(float) if time[-1] else numpy.arange(len(time), dtype=float)
+        time = (time * (HOURS * 3600 / time[-1])).astype(int)
+    with open(path, "w") as file:
+        file.write("timestamp_s,key_id,key_size,value_size,op,ttl_s\n")
+        for row in zip(*(column.tolist() for column in (time, key, key_size, value_size, op))):
+            file.write("{},{},{},{},{},0\n".format(*row[:4], ("get", "set", "delete")[row[4]]))
+
+
 def sums(chances, kept={}):
     if "sums" not in kept:
         kept["sums"] = numpy.cumsum(chances) / chances.sum()
@@ -81,13 +95,15 @@ def replay(path, given, folder, admission):
     return row
 
 
-def bytes_at(points, hit_ratio):
-    """Of the probabilities, between the two next to this hit ratio; none outside."""
+def of_chance(points, hit_ratio, written):
+    """The bytes over those of chance for this hit ratio, between the two probabilities next to it; none below all of them."""
     points = sorted(points)
+    if hit_ratio > points[-1][0]:
+        return f"< {written / points[-1][1]:.0%}"
     for (low, few), (high, many) in zip(points, points[1:]):
         if low <= hit_ratio <= high:
-            return few + (many - few) * (hit_ratio - low) / (high - low)
-    return None
+            return f"{written / (few + (many - few) * (hit_ratio - low) / (high - low)):.0%}"
+    return "-"
 
 
 def main():
@@ -98,24 +114,26 @@ def main():
     parser.add_argument("--memory", default="4m")
     parser.add_argument("--flash", default="12m")
     parser.add_argument("--keys", default="64k", help="different keys in an hour, for the filters")
+    parser.add_argument("--least-reads", type=float, nargs="+", default=LEAST_READS, help="reads an hour that make it worth a write")
     parser.add_argument("--ebbtide", default=servers.EBBTIDE)
     given = parser.parse_args()
     if not given.trace and not given.name:
         parser.error("name a trace, or a folder of distributions and one of them")
+    (COMPARE / "target").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=COMPARE / "target") as folder:
-        path = given.trace
-        if not path:
-            path = pathlib.Path(folder) / f"{given.name}.csv"
+        path = pathlib.Path(folder) / "trace.csv"
+        if given.trace:
+            stretched(given.trace, path)
+        else:
             generate(given.folder, given.name, path)
         print("| admission | hit ratio | MB written | of what chance writes for it |\n|---|---|---|---|", flush=True)
         points = []
         for probability in PROBABILITIES:
             points.append(replay(path, given, folder, f"probability:{probability}"))
             print(" |")
-        for reads in LEAST_READS:
+        for reads in given.least_reads:
             hit_ratio, written = replay(path, given, folder, f"history:{given.keys}:{reads}")
-            theirs = bytes_at(points, hit_ratio)
-            print(f" {written / theirs:.0%} |" if theirs else " - |", flush=True)
+            print(f" {of_chance(points, hit_ratio, written)} |", flush=True)
 
 
 if __name__ == "__main__":
