@@ -13,13 +13,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use ebbtide_flash_replay::{Failure, exit};
 use ebbtide_lab::keys::KeyBuffer;
 use ebbtide_lab::trace::{Op, TraceReader};
 
 /// What every system takes at most, as ebbtide and memcached do by default.
 const LARGEST_BYTES: u32 = 1 << 20;
-
-pub type Failure = Box<dyn std::error::Error>;
 
 /// A look-aside cache.
 trait Cache {
@@ -47,13 +46,7 @@ enum System {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), Failure> {

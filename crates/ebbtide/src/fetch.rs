@@ -15,7 +15,7 @@
 
 use crate::cache::Cache;
 use crate::hybrid::Hybrid;
-use ebbtide_flash::device::ThreadRing;
+use ebbtide_flash::device::{ThreadRing, WaitingRing};
 use ebbtide_flash::{Found, Key, Lookup};
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -211,6 +211,7 @@ impl Hybrid {
     /// Fetches the first of these keys, and of the others what there is room for, and calls `each` with the number of every one that
     /// was found. Waits for the device, until it is judged to have failed. Not for threads that serve it.
     pub(crate) fn fetch_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Arc<Value>)) {
+        let mut ring = self.tier.waiting_ring();
         let (sender, receiver) = mpsc::channel();
         for (number, key) in keys.iter().enumerate() {
             let when_busy = if number == 0 { WhenBusy::Queue } else { WhenBusy::Refuse };
@@ -223,15 +224,24 @@ impl Hybrid {
             }
         }
         drop(sender);
-        let mut seconds = (1..).map(|waited| now.saturating_add(waited));
+        let began = Instant::now();
         loop {
-            match receiver.recv_timeout(LOOK_AGAIN) {
+            // What this thread moves comes first, and all of it: others may wait for it, too.
+            let moving = ring.as_mut().filter(|ring| !ring.is_empty());
+            let (patience, has_moved) = match moving {
+                Some(ring) => (Duration::ZERO, ring.wait(LOOK_AGAIN)),
+                None => (LOOK_AGAIN, false),
+            };
+            match receiver.recv_timeout(patience) {
                 Ok((number, fetched)) => fetched.value().into_iter().for_each(|value| each(number, value)),
-                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Disconnected) if ring.as_ref().is_none_or(WaitingRing::is_empty) => return,
+                Err(_) if has_moved => {}
                 // Whoever judges the device otherwise may wait for it as well.
-                Err(RecvTimeoutError::Timeout) => {
-                    if seconds.next().is_some_and(|now| self.tier.has_failed(now)) {
+                Err(_) => {
+                    let waited = began.elapsed().as_secs() as u32;
+                    if waited > 0 && self.tier.has_failed(now.saturating_add(waited)) {
                         self.give_fetches_up();
+                        ring = None;
                     }
                 }
             }

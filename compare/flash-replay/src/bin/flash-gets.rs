@@ -2,7 +2,6 @@
 //! what gets have missed, at a pace that devices keep up with, until that brings no more. Both have direct I/O; gets at a time
 //! are threads for ebbtide, which waits for its reads, and tasks on as many threads as there are cores for foyer.
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -10,10 +9,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use ebbtide::{ByteSize, Cache};
+use ebbtide_flash_replay::{Failure, exit};
 use foyer::{BlockEngineConfig, DeviceBuilder, FileDeviceBuilder, HybridCache, HybridCacheBuilder};
 use tokio::runtime::{Builder, Runtime};
-
-type Failure = Box<dyn Error + Send + Sync>;
 
 /// Passes of the fill at most, and the gain of hits below which another one is in vain.
 const PASSES: usize = 4;
@@ -62,13 +60,7 @@ enum System {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("{error}");
-            ExitCode::FAILURE
-        }
-    }
+    exit(run(&Args::parse()))
 }
 
 fn run(args: &Args) -> Result<(), Failure> {

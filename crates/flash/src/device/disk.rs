@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! submit ------> Queue -> ring (one thread) or pool (several) ---> the paths, by Stripes
-//! submit_here -> the ring of the calling thread, if it has one ----^
+//! submit_here -> the ring of the calling thread, if it has one ----^        its own, or one of the spares while it waits
 //! ```
 
 #![allow(unsafe_code)]
@@ -14,7 +14,8 @@ use super::part::Part;
 use super::queue::Queue;
 use super::refusal::{Notice, Refusal};
 use super::stripes::Stripes;
-use super::{Device, Request, ThreadRing, own, pool, ring};
+use super::waiting::Spares;
+use super::{Device, Request, ThreadRing, WaitingRing, own, pool, ring};
 use crate::Error;
 use rustix::ioctl::{Opcode, Setter, opcode};
 use std::hash::{BuildHasher, RandomState};
@@ -71,6 +72,7 @@ pub struct Disk {
     identity: u64,
     takes_discards: AtomicBool,
     drives: Option<Drives>,
+    spares: Spares,
 }
 
 impl Disk {
@@ -88,7 +90,8 @@ impl Disk {
         let queue = Queue::new(options.queue_depth).map_err(|source| Error::Engine { source })?;
         let drives = Drives::below(parts.iter().map(Part::device_number));
         let pool_threads = options.pool_threads;
-        let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards, drives };
+        let spares = Spares::default();
+        let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards, drives, spares };
         Ok(Opened { disk, is_new, notices })
     }
 
@@ -127,6 +130,10 @@ impl Disk {
         &self.queue
     }
 
+    pub(super) fn spares(&self) -> &Spares {
+        &self.spares
+    }
+
     pub(super) fn media(&self) -> ring::Media<'_> {
         ring::Media { parts: &self.parts, stripes: &self.stripes }
     }
@@ -154,8 +161,12 @@ impl Device for Disk {
         if self.engine == Engine::Ring { ThreadRing::new(self) } else { None }
     }
 
+    fn waiting_ring(self: Arc<Self>) -> Option<WaitingRing> {
+        if self.engine == Engine::Ring { WaitingRing::new(self) } else { None }
+    }
+
     fn submit_here(&self, request: Request) -> Result<(), Request> {
-        if !own::is_there(self) {
+        if !own::takes(self) {
             return self.submit(request);
         }
         request.check(self.capacity());

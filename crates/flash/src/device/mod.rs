@@ -18,7 +18,7 @@
 //! | `stripes` | several paths as one capacity |
 //! | `transfer`, `queue` | a request in pieces, the bounded queue of them |
 //! | `ring`, `pool` | what serves the queue: io_uring, threads |
-//! | `own` | a ring that a thread has for its own reads |
+//! | `own`, `waiting` | rings that threads have for their own reads: for good, or while they wait |
 //! | `drive` | what the drives below tell of themselves |
 //! | `account`, `histogram`, `health` | counters, latencies, whether the device does its work |
 //! | `memory`, `faults` | devices for tests |
@@ -40,6 +40,7 @@ mod refusal;
 mod ring;
 mod stripes;
 mod transfer;
+mod waiting;
 
 pub use account::{Account, DeviceStats, LaneStats};
 pub use buffer::{BLOCK, Buffer};
@@ -54,6 +55,7 @@ pub(crate) use part::lock;
 pub use part::{LEAST_ALONE, LEAST_PART};
 pub use refusal::{Notice, Refusal};
 pub use stripes::STRIPE;
+pub use waiting::WaitingRing;
 
 use crate::Error;
 use std::fmt;
@@ -83,7 +85,13 @@ pub trait Device: Send + Sync {
         None
     }
 
-    /// As [`Device::submit`], by the calling thread's own ring if it has one: so nothing that the thread waits for on the spot.
+    /// Has the calling thread move by itself what it submits with [`Device::submit_here`], from now until it waits for that. None where
+    /// that does not work, or the thread has a ring.
+    fn waiting_ring(self: Arc<Self>) -> Option<WaitingRing> {
+        None
+    }
+
+    /// As [`Device::submit`], by the calling thread's ring if it has one: so nothing that the thread waits for otherwise.
     fn submit_here(&self, request: Request) -> Result<(), Request> {
         self.submit(request)
     }

@@ -86,10 +86,6 @@ impl ThreadRing {
             }
         }
     }
-
-    fn is_empty(&self) -> bool {
-        OWN.with_borrow(|own| own.as_ref().is_none_or(|own| own.ring.is_empty()))
-    }
 }
 
 impl AsFd for ThreadRing {
@@ -109,7 +105,7 @@ impl Drop for ThreadRing {
     fn drop(&mut self) {
         let deadline = Instant::now() + END_MOST;
         self.turn();
-        while !self.is_empty() && Instant::now() < deadline {
+        while !is_empty() && Instant::now() < deadline {
             // A wait that fails is a short one.
             let _ = rustix::event::poll(&mut [PollFd::new(&self.event, PollFlags::IN)], Some(&END_STEP));
             self.turn();
@@ -121,9 +117,29 @@ impl Drop for ThreadRing {
     }
 }
 
-/// Whether the calling thread has a ring for this disk.
-pub(super) fn is_there(disk: &Disk) -> bool {
-    OWN.with_borrow(|own| own.as_ref().is_some_and(|own| std::ptr::eq(&*own.disk, disk)))
+/// Whether the calling thread has a ring.
+pub(super) fn has_one() -> bool {
+    OWN.with_borrow(Option::is_some)
+}
+
+/// Whether the calling thread has a ring for this disk, with room for one more.
+pub(super) fn takes(disk: &Disk) -> bool {
+    OWN.with_borrow(|own| own.as_ref().is_some_and(|own| std::ptr::eq(&*own.disk, disk) && own.ring.has_room()))
+}
+
+/// Whether nothing is under way in the calling thread's ring.
+pub(super) fn is_empty() -> bool {
+    OWN.with_borrow(|own| own.as_ref().is_none_or(|own| own.ring.is_empty()))
+}
+
+/// Gives the calling thread, which has none, a ring.
+pub(super) fn lend(ring: Ring, disk: Arc<Disk>) {
+    OWN.set(Some(Own { ring, disk, over: VecDeque::new() }));
+}
+
+/// Takes the ring of the calling thread, which has one that was lent.
+pub(super) fn take_back() -> Ring {
+    OWN.take().expect("it was lent one").ring
 }
 
 /// Has the calling thread's ring, which there is, take a transfer.

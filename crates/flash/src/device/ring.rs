@@ -5,7 +5,7 @@
 //!      ^                                          |
 //!      +--- completions: the next piece, or over <+  enter: submit, sleep until something is completed
 //! ```
-//! Only one thread touches a ring: the serving one, or, of [`super::own`], its owner. An offer reaches the sleeping ring of the
+//! Only one thread touches a ring at a time: the serving one, or, of [`super::own`] and [`super::waiting`], its owner. An offer reaches the sleeping ring of the
 //! serving thread through the queue's eventfd, which that ring polls.
 //!
 //! The kernel reads and writes a buffer from the moment its entry is in the submission queue until its completion was seen.
@@ -21,6 +21,7 @@ use super::transfer::Transfer;
 use super::{Buffer, Direction};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::PollFlags;
+use rustix::io::Errno;
 use std::io::{self, ErrorKind};
 use std::mem;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -98,6 +99,23 @@ impl Ring {
         Ok(Self::new(depth, ring))
     }
 
+    /// One for threads that have it in turn, and wait. An error where the kernel cannot wait for a limited time (before 5.11).
+    pub fn for_waiting(depth: usize) -> io::Result<Self> {
+        let entries = entries(depth);
+        let ring = IoUring::builder().setup_coop_taskrun().build(entries).or_else(|error| match error.kind() {
+            // Kernels before 5.19 do not know it.
+            ErrorKind::InvalidInput => IoUring::new(entries),
+            _ => Err(error),
+        })?;
+        let can_wait = ring.params().is_feature_ext_arg();
+        if can_wait { Ok(Self::new(depth, ring)) } else { Err(ErrorKind::Unsupported.into()) }
+    }
+
+    /// Whether it can take one more.
+    pub fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// Whether nothing is under way.
     pub fn is_empty(&self) -> bool {
         self.free.len() == self.slots.0.len()
@@ -149,12 +167,13 @@ impl Ring {
 
     /// Submits, and sleeps until so many are completed; with 0 not at all.
     pub fn enter(&mut self, completed: usize) {
-        match self.ring.submit_and_wait(completed) {
-            Ok(_) => {}
-            // Entries that were not taken are submitted the next time.
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            Err(_) => thread::sleep(BREATH),
-        }
+        after(self.ring.submit_and_wait(completed));
+    }
+
+    /// Submits, and sleeps until one is completed, or for so long. Only of a ring for waiting.
+    pub fn enter_for(&mut self, most: Duration) {
+        let most = types::Timespec::from(most);
+        after(self.ring.submitter().submit_with_args(1, &types::SubmitArgs::new().timespec(&most)));
     }
 
     /// Goes on with what the kernel has completed, and hands over what is over. Whether the poll was among it.
@@ -196,6 +215,16 @@ impl Ring {
             transfer
         };
         taken.map(without).collect()
+    }
+}
+
+/// Entries that were not taken are submitted the next time.
+fn after(entered: io::Result<usize>) {
+    match entered {
+        Ok(_) => {}
+        Err(error)
+            if error.kind() == ErrorKind::Interrupted || error.raw_os_error() == Some(Errno::TIME.raw_os_error()) => {}
+        Err(_) => thread::sleep(BREATH),
     }
 }
 

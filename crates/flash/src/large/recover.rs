@@ -6,9 +6,9 @@
 //! - an insert that replaced something: its hash and order;
 //! - a flush: [`LargeLog::next_order`] read afterwards.
 //!
-//! Of two versions of a key in footers the
-//! one with the higher order counts, also if it is expired. The other, and a copy that a crash left beside its original, make
-//! their region unclean: the index does not know them, so until the region is dead each removal says true.
+//! Of two versions of a key in footers the one with the higher order counts, also if it is expired. The other, and a copy that a
+//! crash left beside its original, make their region unclean: the index does not know them, so until the region is dead each
+//! removal says true.
 //!
 //! A region that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it.
 //! So it is marked dead, and if that fails too there is no recovery.

@@ -7,8 +7,8 @@
 //!
 //! The caller logs, before it answers, each [`SmallStore::remove`] that says true: the hash, with
 //! [`SmallStore::next_order`] read afterwards; and keeps for ever that of the last flush. An insert of another value than flash
-//! holds follows a removal. That holds for what was written and
-//! completed; who loses power without a sync starts with an empty store.
+//! holds follows a removal. That holds for what was written and completed; who loses power without a sync starts with an
+//! empty store.
 //!
 //! A page that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it. So it is
 //! overwritten: a set's page by the upkeep, and until then each removal from the set says true; a page of the log at once, and

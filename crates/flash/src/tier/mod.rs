@@ -39,7 +39,7 @@ pub use start::Opening;
 pub use stats::{Drops, TierStats, Written};
 
 use crate::admission::Admission;
-use crate::device::{Device, Direction, Disk, DriveLog, Health, Outcome, Request, ThreadRing};
+use crate::device::{Device, Direction, Disk, DriveLog, Health, Outcome, Request, ThreadRing, WaitingRing};
 use crate::large::LargeLog;
 use crate::removals::{RemovalLog, Store};
 use crate::small::PAGE;
@@ -153,6 +153,12 @@ impl Tier {
     /// the thread has such a ring.
     pub fn own_ring(&self) -> Option<ThreadRing> {
         Arc::clone(&self.device).own_ring()
+    }
+
+    /// Has the calling thread move by itself what its lookups read from now until it waits for that. None where that does not work, or
+    /// the thread has a ring.
+    pub fn waiting_ring(&self) -> Option<WaitingRing> {
+        Arc::clone(&self.device).waiting_ring()
     }
 
     /// Asks the drives below how they are; None where they do not tell. Waits for them, for seconds at most.

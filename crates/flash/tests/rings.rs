@@ -1,7 +1,8 @@
-//! Reads by a ring that a thread has of its own, on real files. Where the system has none, that is told.
+//! Reads by rings that threads have for their own, for good or while they wait, on real files. Where the system has none, that is told.
 
 use ebbtide_flash::device::{
-    BLOCK, Buffer, Device, Direction, Disk, DiskOptions, Done, LEAST_ALONE, Outcome, Request, ThreadRing, read, write,
+    BLOCK, Buffer, Device, Direction, Disk, DiskOptions, Done, LEAST_ALONE, Outcome, Request, ThreadRing, WaitingRing,
+    read, write,
 };
 use ebbtide_testkit::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,7 +18,8 @@ const DEPTH: usize = 16;
 /// More than all reads need.
 const TURNS: usize = 4000;
 /// Longer than a read may take.
-const PATIENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
+const LONG: Duration = Duration::from_secs(60);
+const PATIENCE: Timespec = Timespec { tv_sec: LONG.as_secs() as i64, tv_nsec: 0 };
 
 /// A block whose every word tells its number.
 fn block(number: u64) -> Buffer {
@@ -28,8 +30,12 @@ fn block(number: u64) -> Buffer {
 
 /// With a disk that is served, whose first blocks are numbered.
 fn with_disk(test: impl FnOnce(&Arc<Disk>) + Send) {
+    with_disk_of(DEPTH, test);
+}
+
+fn with_disk_of(queue_depth: usize, test: impl FnOnce(&Arc<Disk>) + Send) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let options = DiskOptions { queue_depth: DEPTH, ..DiskOptions::default() };
+    let options = DiskOptions { queue_depth, ..DiskOptions::default() };
     let disk = Arc::new(Disk::open(&[(folder.path().join("disk"), LEAST_ALONE)], &options).unwrap().disk);
     thread::scope(|scope| {
         let serving: Vec<_> = (0..disk.threads()).map(|_| scope.spawn(|| disk.serve())).collect();
@@ -43,10 +49,17 @@ fn with_disk(test: impl FnOnce(&Arc<Disk>) + Send) {
 }
 
 fn own_ring(disk: &Arc<Disk>) -> Option<ThreadRing> {
-    let ring = Arc::clone(disk).own_ring();
+    told(Arc::clone(disk).own_ring())
+}
+
+fn waiting_ring(disk: &Arc<Disk>) -> Option<WaitingRing> {
+    told(Arc::clone(disk).waiting_ring())
+}
+
+fn told<R>(ring: Option<R>) -> Option<R> {
     if ring.is_none() {
         // Not by `eprintln`, which is shown for tests that fail.
-        let _ = writeln!(stderr(), "not tested: a thread has no ring of its own here");
+        let _ = writeln!(stderr(), "not tested: a thread has no ring here");
     }
     ring
 }
@@ -169,5 +182,122 @@ fn the_end_of_a_ring_and_of_its_disk_end_all_that_was_begun() {
         disk.stop();
         assert!(submit(0));
         assert_eq!(outcomes.lock().unwrap().last(), Some(&false), "the disk has stopped");
+    });
+}
+
+/// Waits until nothing is under way.
+fn wait_for_all(ring: &mut WaitingRing) {
+    while !ring.is_empty() {
+        assert!(ring.wait(LONG), "nothing was completed");
+    }
+}
+
+#[test]
+fn threads_that_wait_move_their_reads_and_hand_the_rings_on() {
+    with_disk(|disk| {
+        let run = |seed| {
+            let here = thread::current().id();
+            let mut random = Random::new(seed);
+            for _ in 0..200 {
+                let Some(mut ring) = waiting_ring(disk) else { return };
+                assert!(
+                    Arc::clone(disk).waiting_ring().is_none() && Arc::clone(disk).own_ring().is_none(),
+                    "one a thread"
+                );
+                let (sender, over) = channel();
+                let numbers: Vec<u64> = (0..3).map(|_| random.below(BLOCKS)).collect();
+                for &number in &numbers {
+                    let sender = sender.clone();
+                    let done = Box::new(move |outcome: Outcome| {
+                        outcome.result.unwrap();
+                        assert_eq!(thread::current().id(), here);
+                        sender.send((number, outcome.buffer)).unwrap();
+                    });
+                    assert!(disk.submit_here(request(number, done)).is_ok(), "the queue is deep enough");
+                }
+                drop(sender);
+                wait_for_all(&mut ring);
+                let mut found: Vec<u64> = over
+                    .iter()
+                    .map(|(number, found)| {
+                        assert!(*found == *block(number), "block {number}");
+                        number
+                    })
+                    .collect();
+                found.sort_unstable();
+                let mut asked = numbers;
+                asked.sort_unstable();
+                assert_eq!(found, asked);
+            }
+        };
+        thread::scope(|scope| (0..5).for_each(|seed| _ = scope.spawn(move || run(seed))));
+    });
+}
+
+#[test]
+fn what_a_waiting_ring_does_not_take_goes_the_usual_way() {
+    with_disk_of(128, |disk| {
+        let Some(mut ring) = waiting_ring(disk) else { return };
+        let here = thread::current().id();
+        let (sender, over) = channel();
+        for number in 0..BLOCKS {
+            let (sender, next) = (sender.clone(), Arc::clone(disk));
+            let done: Done = Box::new(move |outcome| {
+                outcome.result.unwrap();
+                sender.send((true, thread::current().id() == here)).unwrap();
+                let again: Done = Box::new(move |outcome| {
+                    assert!(*outcome.buffer == *block(number));
+                    sender.send((false, thread::current().id() == here)).unwrap();
+                });
+                assert!(next.submit_here(request(number, again)).is_ok());
+            });
+            assert!(disk.submit_here(request(number, done)).is_ok());
+        }
+        drop(sender);
+        wait_for_all(&mut ring);
+        drop(ring);
+        let mut here_first = 0;
+        for (is_first, is_here) in over {
+            assert!(is_first || !is_here, "what completions submit is not waited for");
+            here_first += usize::from(is_first && is_here);
+        }
+        assert_eq!(here_first, 32, "as many as the ring takes");
+    });
+}
+
+#[test]
+fn a_ring_that_is_given_up_fails_what_is_not_over() {
+    with_disk(|disk| {
+        let Some(ring) = waiting_ring(disk) else { return };
+        let (sender, over) = channel();
+        for number in 0..DEPTH as u64 {
+            let sender = sender.clone();
+            let done = Box::new(move |outcome: Outcome| sender.send(outcome.result.is_ok()).unwrap());
+            assert!(disk.submit_here(request(number, done)).is_ok());
+        }
+        drop((sender, ring));
+        assert_eq!(over.iter().collect::<Vec<_>>(), [false; DEPTH], "the kernel knows of none");
+        assert!(waiting_ring(disk).is_some(), "the thread may have another");
+    });
+}
+
+#[test]
+fn a_completion_that_panics_while_its_thread_waits_loses_no_other() {
+    with_disk(|disk| {
+        let Some(mut ring) = waiting_ring(disk) else { return };
+        let (sender, over) = channel();
+        for number in 0..DEPTH as u64 {
+            let sender = sender.clone();
+            let done = Box::new(move |outcome: Outcome| {
+                sender.send(outcome.result.is_ok()).unwrap();
+                // Not by `panic`, whose message would be shown.
+                resume_unwind(Box::new("a completion"));
+            });
+            assert!(disk.submit_here(request(number, done)).is_ok());
+        }
+        drop(sender);
+        let panics = (0..DEPTH).filter(|_| catch_unwind(AssertUnwindSafe(|| ring.wait(LONG))).is_err()).count();
+        assert_eq!((panics, ring.is_empty()), (DEPTH, true));
+        assert_eq!(over.iter().collect::<Vec<_>>(), [true; DEPTH]);
     });
 }
