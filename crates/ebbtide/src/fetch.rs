@@ -15,7 +15,7 @@
 
 use crate::cache::Cache;
 use crate::hybrid::Hybrid;
-use ebbtide_flash::device::{ThreadRing, WaitingRing};
+use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{Found, Key, Lookup};
 use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -225,25 +225,24 @@ impl Hybrid {
         }
         drop(sender);
         let began = Instant::now();
+        // Whoever judges the device otherwise may wait for it as well.
+        let has_failed = || {
+            let waited = began.elapsed().as_secs() as u32;
+            waited > 0 && self.tier.has_failed(now.saturating_add(waited))
+        };
         loop {
-            // What this thread moves comes first, and all of it: others may wait for it, too.
-            let moving = ring.as_mut().filter(|ring| !ring.is_empty());
-            let (patience, has_moved) = match moving {
-                Some(ring) => (Duration::ZERO, ring.wait(LOOK_AGAIN)),
-                None => (LOOK_AGAIN, false),
-            };
-            match receiver.recv_timeout(patience) {
-                Ok((number, fetched)) => fetched.value().into_iter().for_each(|value| each(number, value)),
-                Err(RecvTimeoutError::Disconnected) if ring.as_ref().is_none_or(WaitingRing::is_empty) => return,
-                Err(_) if has_moved => {}
-                // Whoever judges the device otherwise may wait for it as well.
-                Err(_) => {
-                    let waited = began.elapsed().as_secs() as u32;
-                    if waited > 0 && self.tier.has_failed(now.saturating_add(waited)) {
-                        self.give_fetches_up();
-                        ring = None;
-                    }
+            // What this thread moves comes first, and all of it: others may wait for it, and `each` for them.
+            while let Some(moving) = ring.as_mut().filter(|ring| !ring.is_empty()) {
+                if !moving.wait(LOOK_AGAIN) && has_failed() {
+                    self.give_fetches_up();
+                    ring = None;
                 }
+            }
+            match receiver.recv_timeout(LOOK_AGAIN) {
+                Ok((number, fetched)) => fetched.value().into_iter().for_each(|value| each(number, value)),
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) if has_failed() => self.give_fetches_up(),
+                Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }

@@ -2,11 +2,12 @@
 
 use super::*;
 use crate::byte_size::ByteSize;
+use crate::flash_threads::IoThreads;
 use crate::promotion::{FlashPromotion, Promotions};
 use crate::time::{Clock, Time};
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
-    Account, BLOCK, Buffer, Delivery, Device, Direction, Faults, Faulty, Health, Request, read,
+    Account, BLOCK, Buffer, Delivery, Device, Direction, Disk, DiskOptions, Faults, Faulty, Health, Request, read,
 };
 use ebbtide_flash::{Object, Tier, TierOptions};
 use std::sync::mpsc::{Receiver, channel};
@@ -294,4 +295,27 @@ fn a_value_of_several_parts_takes_room_for_all_of_them() {
     assert_eq!(fetch(&hybrid, b"a", WhenBusy::Refuse).0, Fetch::Refused);
     drop(held);
     assert_eq!((rooms(&hybrid), hybrid.fetches.landed_bytes()), ((0, 0), 0));
+}
+
+#[test]
+fn what_was_found_is_handed_over_when_nothing_is_left_to_move() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = Disk::open(&[(folder.path().join("flash"), 64 << 20)], &DiskOptions::default()).unwrap();
+    let disk = Arc::new(opened.disk);
+    let _io = IoThreads::start(disk.clone()).unwrap();
+    let keys: Vec<[u8; 1]> = (0..24).map(|number| [number]).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let drain = || while disk.account().under_way() > 0 {};
+    let hybrid = with_keys_on(disk.clone(), &keys, 1 << 20, drain);
+    for _ in 0..500 {
+        let mut found = 0;
+        hybrid.fetch_and_wait(&keys, NOW, |_, _| {
+            found += 1;
+            // As an eviction does that makes room for the value, with a manual clock.
+            let began = Instant::now();
+            hybrid.tier.settle(NOW);
+            assert!(began.elapsed() < Duration::from_secs(10), "it waited for a read that it moves by itself");
+        });
+        assert_eq!(found, keys.len());
+    }
 }
