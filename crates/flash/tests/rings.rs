@@ -301,3 +301,58 @@ fn a_completion_that_panics_while_its_thread_waits_loses_no_other() {
         assert_eq!(over.iter().collect::<Vec<_>>(), [true; DEPTH]);
     });
 }
+
+/// Sends whether a read went well, and panics.
+fn panicking(sender: &Sender<bool>) -> Done {
+    let sender = sender.clone();
+    Box::new(move |outcome: Outcome| {
+        sender.send(outcome.result.is_ok()).unwrap();
+        // Not by `panic`, whose message would be shown.
+        resume_unwind(Box::new("a completion"));
+    })
+}
+
+#[test]
+fn completions_that_panic_when_their_ring_ends_lose_no_other() {
+    with_disk(|disk| {
+        // What was not begun, and what is over and was not told yet.
+        for has_begun in [false, true] {
+            let Some(mut ring) = waiting_ring(disk) else { return };
+            let (sender, over) = channel();
+            for number in 0..DEPTH as u64 {
+                assert!(disk.submit_here(request(number, panicking(&sender))).is_ok());
+            }
+            drop(sender);
+            if has_begun {
+                assert!(catch_unwind(AssertUnwindSafe(|| ring.wait(LONG))).is_err());
+            }
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err());
+            assert_eq!(over.iter().count(), DEPTH);
+        }
+        let Some(ring) = own_ring(disk) else { return };
+        let (sender, over) = channel();
+        for number in 0..DEPTH as u64 {
+            assert!(disk.submit_here(request(number, panicking(&sender))).is_ok());
+        }
+        drop(sender);
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err());
+        assert_eq!(over.iter().count(), DEPTH);
+    });
+}
+
+#[test]
+fn a_panic_that_ends_a_ring_may_meet_others() {
+    with_disk(|disk| {
+        let (sender, over) = channel();
+        let waits = || {
+            let Some(_ring) = waiting_ring(disk) else { return false };
+            for number in 0..DEPTH as u64 {
+                assert!(disk.submit_here(request(number, panicking(&sender))).is_ok());
+            }
+            resume_unwind(Box::new("who waits"));
+        };
+        let is_tested = catch_unwind(AssertUnwindSafe(waits)).is_err();
+        drop(sender);
+        assert_eq!(over.iter().count(), if is_tested { DEPTH } else { 0 });
+    });
+}

@@ -16,11 +16,14 @@ use super::ring::{Over, Ring};
 use super::stopped;
 use super::transfer::Transfer;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
+use std::any::Any;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long the end of a ring waits for what is under way, and how often it looks.
@@ -104,15 +107,40 @@ impl AsRawFd for ThreadRing {
 impl Drop for ThreadRing {
     fn drop(&mut self) {
         let deadline = Instant::now() + END_MOST;
-        self.turn();
+        let mut panics = Panics::default();
+        let turn = |panics: &mut Panics| while !panics.put_off(|| self.turn()) {};
+        turn(&mut panics);
         while !is_empty() && Instant::now() < deadline {
             // A wait that fails is a short one.
             let _ = rustix::event::poll(&mut [PollFd::new(&self.event, PollFlags::IN)], Some(&END_STEP));
-            self.turn();
+            turn(&mut panics);
         }
         let Some(mut own) = OWN.with_borrow_mut(Option::take) else { return };
         for transfer in own.ring.abandon() {
-            own.disk.queue().finish(transfer, Err(stopped()));
+            panics.put_off(|| own.disk.queue().finish(transfer, Err(stopped())));
+        }
+        panics.go_on();
+    }
+}
+
+/// Panics of completions that are called when a ring ends: each would lose the others, and the process if the thread panics already.
+#[derive(Default)]
+pub(super) struct Panics(Option<Box<dyn Any + Send>>);
+
+impl Panics {
+    /// Whether nothing panicked.
+    pub fn put_off(&mut self, work: impl FnOnce()) -> bool {
+        // What a completion leaves behind when it panics is its own affair.
+        let panic = catch_unwind(AssertUnwindSafe(work)).err();
+        let is_well = panic.is_none();
+        self.0 = self.0.take().or(panic);
+        is_well
+    }
+
+    /// Goes on with the first one, unless the thread has another.
+    pub fn go_on(self) {
+        if let Some(panic) = self.0.filter(|_| !thread::panicking()) {
+            resume_unwind(panic);
         }
     }
 }

@@ -110,14 +110,14 @@ impl WaitingRing {
 impl Drop for WaitingRing {
     fn drop(&mut self) {
         let mut ring = self.ring.take().unwrap_or_else(own::take_back);
-        self.tell();
         if ring.is_empty() {
             self.disk.spares().give_back(Some(ring));
-            return;
+        } else {
+            self.disk.spares().give_back(None);
+            self.over.extend(ring.abandon().into_iter().map(|transfer| (transfer, Err(stopped()))));
         }
-        self.disk.spares().give_back(None);
-        for transfer in ring.abandon() {
-            self.disk.queue().finish(transfer, Err(stopped()));
-        }
+        let mut panics = own::Panics::default();
+        while !panics.put_off(|| self.tell()) {}
+        panics.go_on();
     }
 }
