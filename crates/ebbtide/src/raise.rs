@@ -277,6 +277,28 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_ends_reads_from_flash_in_the_destructor_of_a_thread_local() {
+        struct AtEnd(Cache, Vec<[u8; 4]>, std::sync::mpsc::Sender<usize>);
+        impl Drop for AtEnd {
+            fn drop(&mut self) {
+                self.2.send(self.1.iter().filter(|key| self.0.get(&key[..]).is_hit()).count()).unwrap();
+            }
+        }
+        thread_local!(static AT_END: std::cell::OnceCell<AtEnd> = const { std::cell::OnceCell::new() });
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path(), FlashPromotion::Never);
+        let keys: Vec<[u8; 4]> = (0..1000_u32).map(u32::to_le_bytes).collect();
+        keys.iter().for_each(|key| _ = cache.insert(key, &[7; 9000]).apply().unwrap());
+        let (sender, found) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            // Destructors run from the last to the first that was needed.
+            assert!(AT_END.with(|at_end| at_end.set(AtEnd(cache.clone(), keys, sender))).is_ok());
+            assert!(cache.get(&0_u32.to_le_bytes()).is_hit());
+        });
+        assert_eq!(found.recv(), Ok(1000));
+    }
+
+    #[test]
     fn handles_of_what_flash_has_answered_are_bounded_and_keep_no_device() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Never);

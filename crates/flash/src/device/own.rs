@@ -52,15 +52,12 @@ pub struct ThreadRing {
 impl ThreadRing {
     /// For the calling thread. None if it has one, or the kernel has none that leaves its thread alone (before 6.1).
     pub(super) fn new(disk: Arc<Disk>) -> Option<Self> {
+        if !is_free() {
+            return None;
+        }
         let event = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()?;
-        OWN.with_borrow_mut(|own| {
-            if own.is_some() {
-                return None;
-            }
-            let ring = Ring::with_event(disk.queue().depth(), event.as_fd()).ok()?;
-            *own = Some(Own { ring, disk, over: VecDeque::new() });
-            Some(Self { event, _thread: PhantomData })
-        })
+        lend(Ring::with_event(disk.queue().depth(), event.as_fd()).ok()?, disk);
+        Some(Self { event, _thread: PhantomData })
     }
 
     /// Whether the thread has submitted something that the kernel does not know yet.
@@ -145,14 +142,15 @@ impl Panics {
     }
 }
 
-/// Whether the calling thread has a ring.
-pub(super) fn has_one() -> bool {
-    OWN.with_borrow(Option::is_some)
+/// Whether the calling thread can take a ring: it has none, and does not end, as in the destructor of another thread-local.
+pub(super) fn is_free() -> bool {
+    OWN.try_with(|own| own.borrow().is_none()).unwrap_or(false)
 }
 
 /// Whether the calling thread has a ring for this disk, with room for one more.
 pub(super) fn takes(disk: &Disk) -> bool {
-    OWN.with_borrow(|own| own.as_ref().is_some_and(|own| std::ptr::eq(&*own.disk, disk) && own.ring.has_room()))
+    let takes = |own: &Own| std::ptr::eq(&*own.disk, disk) && own.ring.has_room();
+    OWN.try_with(|own| own.borrow().as_ref().is_some_and(takes)).unwrap_or(false)
 }
 
 /// Whether nothing is under way in the calling thread's ring.
@@ -160,7 +158,7 @@ pub(super) fn is_empty() -> bool {
     OWN.with_borrow(|own| own.as_ref().is_none_or(|own| own.ring.is_empty()))
 }
 
-/// Gives the calling thread, which has none, a ring.
+/// Gives the calling thread, which is free, a ring.
 pub(super) fn lend(ring: Ring, disk: Arc<Disk>) {
     OWN.set(Some(Own { ring, disk, over: VecDeque::new() }));
 }

@@ -73,9 +73,9 @@ pub struct WaitingRing {
 }
 
 impl WaitingRing {
-    /// For the calling thread. None if it has a ring, and where the system or the device has no more.
+    /// For the calling thread. None if it has a ring or ends, and where the system or the device has no more.
     pub(super) fn new(disk: Arc<Disk>) -> Option<Self> {
-        if own::has_one() {
+        if !own::is_free() {
             return None;
         }
         own::lend(disk.spares().take()?, Arc::clone(&disk));
