@@ -230,14 +230,16 @@ impl Hybrid {
             let waited = began.elapsed().as_secs() as u32;
             waited > 0 && self.tier.has_failed(now.saturating_add(waited))
         };
-        loop {
-            // What this thread moves comes first, and all of it: others may wait for it, and `each` for them.
-            while let Some(moving) = ring.as_mut().filter(|ring| !ring.is_empty()) {
-                if !moving.wait(LOOK_AGAIN) && has_failed() {
-                    self.give_fetches_up();
-                    ring = None;
-                }
+        // What this thread moves comes first, and all of it: others may wait for it, and `each` for them.
+        while let Some(moving) = ring.as_mut().filter(|ring| !ring.is_empty()) {
+            if !moving.wait(LOOK_AGAIN) && has_failed() {
+                self.give_fetches_up();
+                ring = None;
             }
+        }
+        // Who moves nothing needs no ring.
+        drop(ring);
+        loop {
             match receiver.recv_timeout(LOOK_AGAIN) {
                 Ok((number, fetched)) => fetched.value().into_iter().for_each(|value| each(number, value)),
                 Err(RecvTimeoutError::Disconnected) => return,

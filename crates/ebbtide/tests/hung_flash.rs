@@ -3,6 +3,7 @@
 use ebbtide::{ByteSize, Cache, FlashPromotion};
 use ebbtide_flash::device::Health;
 use std::fs;
+use std::io::PipeWriter;
 use std::mem;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -19,7 +20,7 @@ fn descriptor_of(path: &Path) -> RawFd {
     ours.file_name().unwrap().to_str().unwrap().parse().unwrap()
 }
 
-fn wait_until(is_so: impl Fn() -> bool) {
+fn wait_until(mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "it does not come to that");
@@ -27,40 +28,78 @@ fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
+/// A cache whose flash is at a path, and keys that only flash has.
+fn build(path: &Path, keys: usize) -> (Cache, Vec<[u8; 4]>) {
+    let builder = Cache::builder().memory(ByteSize::mib(6)).flash_promotion(FlashPromotion::Never);
+    let cache = builder.flash(path, ByteSize::mib(64)).build().unwrap();
+    (0..2000_u32).for_each(|number| drop(cache.insert(&number.to_le_bytes(), &VALUE).apply()));
+    let is_below = |key: &[u8; 4]| !cache.peek(key).is_hit() && cache.get(key).is_hit();
+    let keys: Vec<_> = (0..1000_u32).map(u32::to_le_bytes).filter(is_below).take(keys).collect();
+    wait_until(|| under_way(&cache) == 0);
+    (cache, keys)
+}
+
+fn under_way(cache: &Cache) -> usize {
+    cache.flash_stats().unwrap().tier.device.under_way
+}
+
+/// Has reads of a cache's file wait for as long as what is returned lives, and writes fail.
+fn hang(path: &Path) -> PipeWriter {
+    let (hung, never_written) = std::io::pipe().unwrap();
+    // SAFETY: the cache keeps it open until its end, and it is not closed here.
+    let mut file = unsafe { OwnedFd::from_raw_fd(descriptor_of(path)) };
+    rustix::io::dup2(&hung, &mut file).unwrap();
+    mem::forget(file);
+    never_written
+}
+
+/// Has the device judged to have failed.
+fn fail(cache: &Cache) {
+    let mut numbers = 10_000_u32..;
+    wait_until(|| {
+        drop(cache.insert(&numbers.next().unwrap().to_le_bytes(), &VALUE).apply());
+        cache.flash_stats().unwrap().tier.device.health == Health::Failed
+    });
+}
+
 #[test]
 fn a_batch_is_let_go_at_once_when_the_device_has_failed() {
     const BATCH: usize = 12;
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = folder.path().canonicalize().unwrap().join("flash");
-    let builder = Cache::builder().memory(ByteSize::mib(6)).flash_promotion(FlashPromotion::Never);
-    let cache = builder.flash(&path, ByteSize::mib(64)).build().unwrap();
-    let insert = |number: u32| drop(cache.insert(&number.to_le_bytes(), &VALUE).apply());
-    let device = || cache.flash_stats().unwrap().tier.device;
-    (0..2000).for_each(insert);
-    let keys: Vec<[u8; 4]> = (0..1000_u32).map(u32::to_le_bytes).filter(|key| !cache.peek(key).is_hit()).collect();
-    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).filter(|key| cache.get(key).is_hit()).take(BATCH).collect();
+    let (cache, keys) = build(&path, BATCH);
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     assert_eq!(keys.len(), BATCH);
-    wait_until(|| device().under_way == 0);
-
-    // A read of it waits for ever, and a write fails.
-    let (hung, _never_written) = std::io::pipe().unwrap();
-    // SAFETY: the cache keeps it open until its end, and it is not closed here.
-    let mut file = unsafe { OwnedFd::from_raw_fd(descriptor_of(&path)) };
-    rustix::io::dup2(&hung, &mut file).unwrap();
-    mem::forget(file);
-
+    let _hung = hang(&path);
     thread::scope(|scope| {
         let batch = scope.spawn(|| cache.get_batch(&keys, |_, lookup| assert!(!lookup.is_hit())));
-        wait_until(|| device().under_way >= BATCH);
-        let mut numbers = 10_000..;
-        let deadline = Instant::now() + PATIENCE;
-        while device().health != Health::Failed {
-            assert!(Instant::now() < deadline, "{:?}", device());
-            insert(numbers.next().unwrap());
-        }
+        wait_until(|| under_way(&cache) >= BATCH);
+        fail(&cache);
         let failed = Instant::now();
         wait_until(|| batch.is_finished());
         assert!(failed.elapsed() < Duration::from_secs(5), "{:?}", failed.elapsed());
     });
-    assert_eq!(device().under_way, 0);
+    assert_eq!(under_way(&cache), 0);
+}
+
+#[test]
+fn threads_that_wait_for_the_read_of_another_need_no_ring() {
+    let rings = || {
+        let open = fs::read_dir("/proc/self/fd").unwrap().map(|entry| entry.unwrap().path());
+        open.filter(|fd| fs::read_link(fd).is_ok_and(|file| file.as_os_str() == "anon_inode:[io_uring]")).count()
+    };
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = folder.path().canonicalize().unwrap().join("flash");
+    let (cache, keys) = build(&path, 1);
+    let _hung = hang(&path);
+    thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| assert!(!cache.get(&keys[0]).is_hit()));
+            wait_until(|| under_way(&cache) == 1);
+            thread::sleep(Duration::from_millis(10));
+        }
+        let rings = rings();
+        fail(&cache);
+        assert!(rings < 15, "{rings}");
+    });
 }
