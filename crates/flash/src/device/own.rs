@@ -27,7 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long the end of a ring waits for what is under way, and how often it looks.
-const END_MOST: Duration = Duration::from_secs(1);
+pub(super) const END_MOST: Duration = Duration::from_secs(1);
 const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 thread_local! {

@@ -15,7 +15,7 @@ use super::{own, stopped};
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Reads of one ring at a time; more go the usual way.
 const READS: usize = 32;
@@ -61,7 +61,8 @@ impl Spares {
     }
 }
 
-/// What a thread has for reads that it begins at once and then waits for. Dropping it fails what is not over.
+/// What a thread has for reads that it begins at once and then waits for. Dropping it ends what is under way; what takes too long
+/// fails.
 pub struct WaitingRing {
     disk: Arc<Disk>,
     /// None as long as it takes reads: then the thread has it, see `own`.
@@ -110,6 +111,11 @@ impl WaitingRing {
 impl Drop for WaitingRing {
     fn drop(&mut self) {
         let mut ring = self.ring.take().unwrap_or_else(own::take_back);
+        let deadline = Instant::now() + own::END_MOST;
+        while !ring.is_empty() && Instant::now() < deadline {
+            ring.enter_for(own::END_MOST);
+            ring.reap(self.disk.media(), &mut self.over);
+        }
         if ring.is_empty() {
             self.disk.spares().give_back(Some(ring));
         } else {
