@@ -48,6 +48,9 @@ pub struct Options {
     /// Bytes of RAM for the index at most. From fifteen sixteenths of it on the upkeep reclaims regions, at the bound inserts
     /// are dropped. No bound: 10 to 12 bytes an object are what the index takes.
     pub index_bytes: usize,
+    /// Whether [`super::LargeLog::recover`] is to find what is written, without a checkpoint too. On. If not, a region goes without being
+    /// marked dead, which costs a block each.
+    pub recovers: bool,
     /// Whether the device is told of regions that were reclaimed. Off: a region is written again soon, and many drives are slow
     /// at it.
     pub discard: bool,
@@ -85,6 +88,7 @@ impl Default for Options {
             reclaim: Reclaim::Fifo,
             reinsertion: Reinsertion::Never,
             index_bytes: usize::MAX,
+            recovers: true,
             discard: false,
         }
     }

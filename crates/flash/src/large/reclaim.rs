@@ -8,7 +8,7 @@
 //!
 //! That a region is dead is written before its objects leave the index. After a crash the footers that are found are thus those
 //! of regions whose objects were all known to the index, or had been removed or replaced before its eyes. Expired regions
-//! need no such mark: what is in them expires again.
+//! need no such mark: what is in them expires again. Nor does anything where nothing is recovered.
 
 use super::LargeLog;
 use super::buffers::{Draft, Full};
@@ -141,9 +141,9 @@ impl LargeLog {
     /// not be done: then the index keeps what it knows of it, so that removals are still noticed.
     fn bury(&self, number: u32, cause: Cause) -> Option<Cause> {
         let region = &self.regions[number as usize];
-        let was_written = region.state() != State::Emptied;
+        let is_found = self.options.recovers && region.state() != State::Emptied && cause != Cause::Expired;
         let mut is_dead = true;
-        if was_written && cause != Cause::Expired {
+        if is_found {
             let offset = self.geometry.offset(number);
             is_dead = device::write(&*self.device, offset, Buffer::zeroed(BLOCK)).is_ok();
             let bytes = if is_dead { BLOCK as u64 } else { 0 };

@@ -191,6 +191,7 @@ impl Layout {
             patience: Duration::ZERO,
             reclaim: options.reclaim,
             reinsertion: options.reinsertion,
+            recovers: options.warm_restart,
             discard: options.discard,
             ..defaults
         };
@@ -331,6 +332,7 @@ mod tests {
             reclaim: Reclaim::Lru,
             reinsertion: Reinsertion::Hits(2),
             discard: true,
+            warm_restart: false,
             seal_seconds: 7,
             log_percent: 20,
             move_threshold: 3,
@@ -341,6 +343,7 @@ mod tests {
         let small = small_options.unwrap();
         assert_eq!((large.reclaim, large.reinsertion), (Reclaim::Lru, Reinsertion::Hits(2)));
         assert_eq!((large.discard, large.seal_seconds, large.patience), (true, 7, Duration::ZERO));
+        assert!(!large.recovers && Layout::new(64 * MIB, 0, &TierOptions::default()).unwrap().large_options.recovers);
         assert_eq!((small.log_percent, small.move_threshold), (20, 3));
     }
 

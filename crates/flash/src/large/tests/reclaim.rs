@@ -125,6 +125,19 @@ fn the_device_is_told_of_reclaimed_regions_if_it_shall_be() {
 }
 
 #[test]
+fn regions_are_marked_dead_where_they_could_be_found_again() {
+    let marks = |recovers| {
+        let log = on_memory(16, Options { recovers, ..small() });
+        (0..100).for_each(|i| _ = insert(&log, i, &value(i, i, 16 << 10), 0, 1).unwrap());
+        log.verify();
+        let stats = log.stats();
+        assert!(stats.regions_evicted > 10, "{stats:?}");
+        stats.written_death_bytes / 4096 * 10 / stats.regions_evicted
+    };
+    assert_eq!((marks(true), marks(false)), (10, 0));
+}
+
+#[test]
 fn expired_regions_go_unread_and_before_the_others() {
     let log = on_memory(16, small());
     for i in 0..15 {
