@@ -21,9 +21,9 @@ LARGE, SMALL = 9000, 300
 GETS = "get get_aborted get_oom recache_from miss_from badcrc_from".split()
 
 
-def run(*words, user=USER):
+def run(*words, user=USER, folder=None):
     words = [EBBTIDE, *user, "-p", free_port(), "-l", "127.0.0.1", *words]
-    return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL)
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL, cwd=folder)
 
 
 def wait_for(condition, what):
@@ -333,14 +333,14 @@ def test_a_bad_path_is_refused_and_nothing_is_changed(tmp_path, kind):
         (["-o", "ext_path=/mnt/e:64"], 1, "no unit"),
         (["-o", "ext_threads=0"], 64, "from 1 to 256"),
         (["--flash-admission", "some"], 64, "reject-first"),
-        (["--flash", "/tmp/x:64m", "--flash-admission", "probability:2"], 64, "can be 0 to 1"),
+        (["--flash", "flash:64m", "--flash-admission", "probability:2"], 64, "can be 0 to 1"),
         (["--flash-endurance", "long"], 64, "600tbw"),
         (["--flash-small-share", "100"], 64, "from 1 to 99"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_flags_are_refused(flags, code, part):
-    done = run(*flags)
+def test_bad_flags_are_refused(flags, code, part, tmp_path):
+    done = run(*flags, folder=tmp_path)
     assert done.returncode == code, done.stderr
     assert part in done.stderr and len(done.stderr.strip().splitlines()) <= 2
 

@@ -13,6 +13,7 @@ use super::disk::Disk;
 use super::ring::{Over, Ring};
 use super::{own, stopped};
 use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -31,8 +32,8 @@ struct State {
     rings: Vec<Ring>,
     /// Those that threads have.
     lent: usize,
-    /// The system gives no more: it is not asked again.
-    is_refused: bool,
+    /// The kernel has no such rings: it is not asked again.
+    has_none: bool,
 }
 
 impl Spares {
@@ -40,11 +41,12 @@ impl Spares {
         let mut state = self.0.lock().unwrap();
         let ring = match state.rings.pop() {
             Some(ring) => ring,
-            None if state.is_refused || state.lent >= RINGS_MOST => return None,
+            None if state.has_none || state.lent >= RINGS_MOST => return None,
             None => match Ring::for_waiting(READS) {
                 Ok(ring) => ring,
-                Err(_) => {
-                    state.is_refused = true;
+                // Without descriptors or memory to spare, there may be some later.
+                Err(error) => {
+                    state.has_none = error.kind() == ErrorKind::Unsupported;
                     return None;
                 }
             },
