@@ -28,8 +28,8 @@ HOURS = 12
 KEYS = 60_000
 REQUESTS_PER_HOUR = 90_000
 KEY_BYTES = 20
-PROBABILITIES = (1, 0.6, 0.4, 0.25, 0.15, 0.08)
-LEAST_READS = (0.02, 0.2, 0.4, 0.8)
+PROBABILITIES = (1, 0.6, 0.4, 0.25, 0.15, 0.08, 0.04, 0.02)
+LEAST_READS = (0.1, 0.2, 0.4, 0.8)
 
 
 def generate(folder, name, path):
@@ -70,6 +70,7 @@ def generate(folder, name, path):
 def stretched(trace, path):
     """Most clocks of the traces are assumed, a thousand requests a second, and the history knows hours."""
     time, key, key_size, value_size, op, _ = traces.parse(trace)
+    time = time - time[0]
     if time[-1] < HOURS * 3600 // 2:
         time = time.astype(float) if time[-1] else numpy.arange(len(time), dtype=float)
         time = (time * (HOURS * 3600 / time[-1])).astype(int)

@@ -14,7 +14,8 @@ use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The share of the memory that the buffers and indexes of flash get: an eighth, or more where that is too little.
+/// The share of the memory that the buffers and indexes of flash get, beside what admission remembers: an eighth, or more where that is
+/// too little.
 const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
 /// Flash has whole blocks of so many bytes.
 const FLASH_BLOCK: u64 = 4096;
@@ -91,7 +92,7 @@ impl CacheBuilder {
 
     /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used, in whole blocks of
     /// 4 KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to
-    /// half where that is too little.
+    /// half where that is too little; what admission remembers comes on top, within that half.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.flash.push((path.as_ref().to_owned(), size.as_bytes() / FLASH_BLOCK * FLASH_BLOCK));
         self
@@ -199,9 +200,12 @@ impl CacheBuilder {
         FlashOptions { memory_bytes, ..self.flash_options.clone() }
     }
 
-    /// What of so much memory flash takes.
+    /// What flash takes if its buffers and indexes may have so much. What admission remembers comes on top: an index that had to make
+    /// room for it would hold less than what is admitted.
     fn flash_memory_within(&self, memory_bytes: u64) -> u64 {
-        memory_bytes.min(self.flash_options.memory_bytes)
+        let most = self.options.memory_bytes / FLASH_MEMORY_SHARES[FLASH_MEMORY_SHARES.len() - 1];
+        let admission = self.flash_options.admission.memory_bytes() as u64;
+        (memory_bytes + admission).min(most).min(self.flash_options.memory_bytes)
     }
 
     fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {

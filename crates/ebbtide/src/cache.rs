@@ -88,10 +88,6 @@ impl Cache {
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
         match (self.get_in_memory(key), &self.shared.hybrid) {
             (Lookup::Miss, Some(hybrid)) if self.waits => self.get_below(hybrid, key),
-            (hit @ Lookup::Hit(_), Some(hybrid)) => {
-                hybrid.note_hit(key);
-                hit
-            }
             (lookup, _) => lookup,
         }
     }
@@ -146,13 +142,7 @@ impl Cache {
         let shared = &*self.shared;
         let now_ms = shared.time.coarse_ms();
         let participant = shared.participant();
-        shared.store.get_batch(&participant, keys, now_ms, |i, item| {
-            let lookup = self.lookup(item);
-            if let (Some(hybrid), Lookup::Hit(_)) = (&shared.hybrid, &lookup) {
-                hybrid.note_hit(keys[i]);
-            }
-            answer(i, lookup)
-        });
+        shared.store.get_batch(&participant, keys, now_ms, |i, item| answer(i, self.lookup(item)));
     }
 
     pub fn contains(&self, key: &[u8]) -> bool {

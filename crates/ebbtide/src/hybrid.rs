@@ -64,8 +64,6 @@ pub(crate) struct Hybrid {
     /// For scans.
     pub(crate) risen: Risen,
     notices: Vec<String>,
-    /// Whether the tier is to know of gets that memory answers.
-    wants_hits: bool,
     /// What of the cache's memory is for the tier.
     memory_bytes: u64,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
@@ -120,7 +118,6 @@ impl Hybrid {
         time: &Time,
     ) -> Arc<Self> {
         Arc::new(Self {
-            wants_hits: tier.wants_requests(),
             tier,
             fetches: Fetches::new(memory_bytes),
             promotions,
@@ -205,14 +202,6 @@ impl Hybrid {
         }
     }
 
-    /// A get was answered by memory.
-    #[inline]
-    pub fn note_hit(&self, key: &[u8]) {
-        if self.wants_hits {
-            self.tier.requested(Key::new(key).hash, true);
-        }
-    }
-
     /// What of the cache's memory is for the tier: its limit, and what is in use. Values that were read come on top of the limit.
     pub fn memory(&self) -> (u64, u64) {
         (self.memory_bytes, self.tier.memory_bytes() + self.beside_tier_bytes())
@@ -227,7 +216,7 @@ impl Hybrid {
     /// Whether flash may have a key that was requested and that memory has not.
     pub(crate) fn may_have(&self, key: &[u8]) -> bool {
         let hash = Key::new(key).hash;
-        self.tier.requested(hash, false);
+        self.tier.missed(hash);
         self.tier.could_exist(hash)
     }
 

@@ -21,8 +21,7 @@ pub(crate) struct Bloom(Box<[Block]>);
 
 impl Bloom {
     pub fn new(keys: usize) -> Self {
-        let blocks = (keys * BITS_PER_KEY).div_ceil(WORDS * 64).max(1);
-        Self((0..blocks).map(|_| Block(Default::default())).collect())
+        Self((0..blocks(keys)).map(|_| Block(Default::default())).collect())
     }
 
     /// Adds a key. True if it seemed not to be there.
@@ -49,6 +48,10 @@ impl Bloom {
         size_of_val(&*self.0)
     }
 
+    pub fn memory_bytes_for(keys: usize) -> usize {
+        blocks(keys) * size_of::<Block>()
+    }
+
     fn bits(&self, hash: u64) -> impl Iterator<Item = (&AtomicU64, u64)> {
         // The high bits choose the block; the probes come from another mix, or keys of a block would share their bits.
         let block = &self.0[((u128::from(hash) * self.0.len() as u128) >> 64) as usize];
@@ -58,6 +61,10 @@ impl Bloom {
             (&block.0[(at / 64) as usize], 1 << (at % 64))
         })
     }
+}
+
+fn blocks(keys: usize) -> usize {
+    (keys * BITS_PER_KEY).div_ceil(WORDS * 64).max(1)
 }
 
 /// The finalizer of Splitmix64.
@@ -81,7 +88,8 @@ mod tests {
         assert!((0..100_000).all(|i| bloom.has(key(i)) && !bloom.add(key(i))));
         let foreign = (100_000..200_000).filter(|&i| bloom.has(key(i))).count();
         assert!((100..2_000).contains(&foreign), "{foreign} of 100000");
-        assert_eq!(bloom.memory_bytes(), (100_000_usize * 12).div_ceil(512) * 64);
+        assert_eq!(bloom.memory_bytes(), Bloom::memory_bytes_for(100_000));
+        assert_eq!(Bloom::memory_bytes_for(100_000), (100_000_usize * 12).div_ceil(512) * 64);
         bloom.clear();
         assert!(!(0..100_000).any(|i| bloom.has(key(i))));
     }

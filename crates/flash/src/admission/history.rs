@@ -1,18 +1,18 @@
-//! Predicts how often an object will be read from flash, by the hours in which its key was requested.
+//! Predicts how often an object will be read from flash, by how often its key was missed before.
 //!
 //! ```text
-//! requested -> the filter of this hour          offered -> the hours whose filters have the key -> class -> reads per hour
-//! pattern: bit 0 this hour, bit 1 the one before, ... bit 5       learnt from samples of what was offered
+//! missed -> the filter of this hour, once more       offered -> how often the six filters have the key -> class -> reads per hour
 //! ```
-//! Six Bloom filters of an hour each, as in CacheLib's appendix C; the oldest is emptied and becomes this hour's. What a
-//! pattern is worth is not trained beforehand but learnt: of the keys that are offered, some are watched for an hour. How many
-//! of their requests DRAM could not answer, each way flash would have been read, makes the estimate of their class. Old
-//! samples fade. Until there are some, a class is taken to be requested as often as it was.
+//! Six Bloom filters of an hour each, as in CacheLib's appendix C; the oldest is emptied and becomes this hour's, sooner if that is full.
+//! Only requests that DRAM could not answer count: flash would have answered these. A filter tells up to [`NAMES`] of a key in its
+//! hour apart, by as many names of the key. What a class is worth is not trained beforehand but learnt: of the keys that are offered,
+//! some are watched for an hour, and how often they are missed makes the estimate, from the first second on. Old samples fade. Until
+//! there are some, a class is taken to be missed as often as it was.
 //!
-//! Workers record requests with atomics alone, and nothing is lost but a count when they meet a rotation. Two who offer keys of one
+//! Workers record misses with atomics alone, and nothing is lost but a count when they meet a rotation. Two who offer keys of one
 //! sample at the same moment may mix them up: one sample is wrong then.
 
-use super::bloom::Bloom;
+use super::bloom::{Bloom, mix};
 use crate::KeyHash;
 use std::array;
 use std::sync::Mutex;
@@ -20,10 +20,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 const HOUR: u32 = 3600;
 const HOURS: usize = 6;
-const CLASSES: usize = 1 << HOURS;
+const NAMES: usize = 3;
+/// By the misses that are remembered, from none on.
+const CLASSES: usize = HOURS * NAMES + 1;
 const SAMPLES: usize = 4096;
-/// The prior counts as so many samples.
-const PRIOR: f64 = 4.0;
+/// The prior counts as a key that was watched for so many hours.
+const PRIOR_HOURS: f64 = 4.0;
 /// Each hour the samples before it count this much less.
 const FADE: f64 = 0.8;
 
@@ -31,6 +33,9 @@ pub(super) struct History {
     filters: [Bloom; HOURS],
     /// This hour's filter.
     current: AtomicUsize,
+    /// Names in it, and how many it is made for.
+    names: AtomicUsize,
+    names_most: usize,
     samples: Box<[Sample]>,
     learnt: Mutex<Learnt>,
 }
@@ -38,7 +43,10 @@ pub(super) struct History {
 struct Learnt {
     /// When this hour began.
     began: Option<u32>,
-    classes: [Class; CLASSES],
+    /// Of samples that are over.
+    over: [Class; CLASSES],
+    /// Of those that are watched.
+    watched: [Class; CLASSES],
 }
 
 /// A key that was offered and is watched. Key 0 is none.
@@ -53,26 +61,36 @@ struct Sample {
 
 #[derive(Clone, Copy, Default)]
 struct Class {
-    samples: f64,
+    hours: f64,
     reads: f64,
 }
 
 impl History {
-    /// For so many different keys that are requested in an hour.
+    /// For so many different keys that are missed in an hour.
     pub fn new(keys_per_hour: usize) -> Self {
         Self {
             filters: array::from_fn(|_| Bloom::new(keys_per_hour)),
             current: AtomicUsize::new(0),
+            names: AtomicUsize::new(0),
+            names_most: keys_per_hour,
             samples: (0..SAMPLES).map(|_| Sample::default()).collect(),
-            learnt: Mutex::new(Learnt { began: None, classes: [Class::default(); CLASSES] }),
+            learnt: Mutex::new(Learnt { began: None, over: Default::default(), watched: Default::default() }),
         }
     }
 
-    /// A key was requested, and DRAM had it or not.
-    pub fn requested(&self, key: KeyHash, in_dram: bool) {
-        self.filters[self.current.load(Relaxed)].add(key.0);
+    /// What one for so many keys takes.
+    pub fn memory_bytes_for(keys_per_hour: usize) -> usize {
+        HOURS * Bloom::memory_bytes_for(keys_per_hour) + SAMPLES * size_of::<Sample>() + size_of::<Learnt>()
+    }
+
+    /// A key was requested, and DRAM had it not.
+    pub fn missed(&self, key: KeyHash) {
+        let filter = &self.filters[self.current.load(Relaxed)];
+        if names(key).any(|name| filter.add(name)) {
+            self.names.fetch_add(1, Relaxed);
+        }
         let sample = self.sample(key);
-        if !in_dram && sample.key.load(Relaxed) == key.0 {
+        if sample.key.load(Relaxed) == key.0 {
             sample.reads.fetch_add(1, Relaxed);
         }
     }
@@ -90,49 +108,63 @@ impl History {
         self.expected(class)
     }
 
-    /// Takes in the samples that are over, and goes on to the next hour when it is time.
+    /// Takes in what samples tell, and goes on to the next hour when it is time or this hour's filter is full.
     pub fn maintain(&self, now: u32) {
         let mut learnt = self.learnt.lock().unwrap();
+        self.learn(&mut learnt, now);
         let began = *learnt.began.get_or_insert(now);
-        for sample in &self.samples {
-            if sample.key.load(Relaxed) != 0 && now.saturating_sub(sample.since.load(Relaxed)) >= HOUR {
-                let class = &mut learnt.classes[sample.class.load(Relaxed) as usize];
-                class.samples += 1.0;
-                class.reads += f64::from(sample.reads.load(Relaxed));
+        let hours = now.saturating_sub(began) / HOUR;
+        let is_full = self.names.load(Relaxed) >= self.names_most;
+        for _ in 0..hours.max(is_full.into()).min(HOURS as u32) {
+            let next = (self.current.load(Relaxed) + 1) % HOURS;
+            self.filters[next].clear();
+            self.names.store(0, Relaxed);
+            self.current.store(next, Relaxed);
+        }
+        let next_began = if is_full { now.max(began) } else { began + hours * HOUR };
+        let fade = FADE.powf(f64::from(next_began - began) / f64::from(HOUR));
+        for class in &mut learnt.over {
+            (class.hours, class.reads) = (class.hours * fade, class.reads * fade);
+        }
+        learnt.began = Some(next_began);
+    }
+
+    fn learn(&self, learnt: &mut Learnt, now: u32) {
+        learnt.watched = Default::default();
+        for sample in self.samples.iter().filter(|sample| sample.key.load(Relaxed) != 0) {
+            let seconds = now.saturating_sub(sample.since.load(Relaxed));
+            let is_over = seconds >= HOUR;
+            let classes = if is_over { &mut learnt.over } else { &mut learnt.watched };
+            let class = &mut classes[sample.class.load(Relaxed) as usize];
+            class.hours += f64::from(seconds) / f64::from(HOUR);
+            class.reads += f64::from(sample.reads.load(Relaxed));
+            if is_over {
                 sample.key.store(0, Relaxed);
             }
         }
-        let hours = now.saturating_sub(began) / HOUR;
-        for _ in 0..hours.min(HOURS as u32) {
-            let next = (self.current.load(Relaxed) + 1) % HOURS;
-            self.filters[next].clear();
-            self.current.store(next, Relaxed);
-            for class in &mut learnt.classes {
-                (class.samples, class.reads) = (class.samples * FADE, class.reads * FADE);
-            }
-        }
-        learnt.began = Some(began + hours * HOUR);
     }
 
-    pub fn memory_bytes(&self) -> usize {
-        self.filters.iter().map(Bloom::memory_bytes).sum::<usize>() + size_of_val(&*self.samples) + size_of::<Learnt>()
-    }
-
+    /// How often the key was missed, as far as is remembered.
     fn class(&self, key: KeyHash) -> usize {
-        let current = self.current.load(Relaxed);
-        let has = |age: usize| self.filters[(current + HOURS - age) % HOURS].has(key.0);
-        (0..HOURS).map(|age| usize::from(has(age)) << age).sum()
+        let misses = |filter: &Bloom| names(key).take_while(|&name| filter.has(name)).count();
+        self.filters.iter().map(misses).sum()
     }
 
     fn expected(&self, class: usize) -> f64 {
-        let prior = class.count_ones() as f64 / HOURS as f64;
-        let Class { samples, reads } = self.learnt.lock().unwrap().classes[class];
-        (reads + prior * PRIOR) / (samples + PRIOR)
+        let prior = class as f64 / HOURS as f64;
+        let learnt = self.learnt.lock().unwrap();
+        let (over, watched) = (learnt.over[class], learnt.watched[class]);
+        (over.reads + watched.reads + prior * PRIOR_HOURS) / (over.hours + watched.hours + PRIOR_HOURS)
     }
 
     fn sample(&self, key: KeyHash) -> &Sample {
         &self.samples[key.0 as usize % SAMPLES]
     }
+}
+
+/// Those of the first miss in an hour, the second, and so on.
+fn names(key: KeyHash) -> impl Iterator<Item = u64> {
+    (0..NAMES as u64).map(move |n| mix(key.0.wrapping_add(n)))
 }
 
 #[cfg(test)]
@@ -145,57 +177,77 @@ mod tests {
     }
 
     #[test]
-    fn the_hours_of_requests_are_remembered_for_six() {
+    fn misses_are_remembered_for_six_hours_and_three_of_each() {
         let history = History::new(1000);
         history.maintain(0);
-        history.requested(key(1), true);
+        for _ in 0..5 {
+            history.missed(key(1));
+        }
         for hour in 0..8 {
             history.maintain(hour * HOUR);
-            let expected = if hour < 6 { 1 << hour } else { 0 };
-            assert_eq!(history.class(key(1)), expected, "after {hour} hours");
+            assert_eq!(history.class(key(1)), if hour < 6 { NAMES } else { 0 }, "after {hour} hours");
             assert_eq!(history.class(key(2)), 0);
+            if hour < 7 {
+                history.missed(key(3));
+            }
         }
-        history.requested(key(1), true);
+        assert_eq!(history.class(key(3)), 5, "of seven hours two are over");
         history.maintain(100 * HOUR);
-        assert_eq!(history.class(key(1)), 0, "a long pause forgets all");
+        assert_eq!(history.class(key(3)), 0, "a long pause forgets all");
     }
 
     #[test]
-    fn who_was_requested_more_often_is_expected_to_be_read_more() {
+    fn a_full_filter_ends_its_hour() {
+        let history = History::new(100);
+        history.maintain(0);
+        for second in 1..=12 {
+            (0..50).for_each(|i| history.missed(key(u64::from(second) * 50 + i)));
+            history.maintain(second);
+        }
+        let remembered = |second: u64| (0..50).filter(|i| history.class(key(second * 50 + i)) > 0).count();
+        assert!(
+            (1..=2).all(|second| remembered(second) < 10),
+            "two seconds fill a filter, and the sixth took the first one's place"
+        );
+        assert!((3..=12).all(|second| remembered(second) == 50));
+    }
+
+    #[test]
+    fn who_was_missed_more_often_is_expected_to_be_read_more() {
         let history = History::new(1000);
         for hour in 0..6 {
             history.maintain(hour * HOUR);
-            history.requested(key(1), true);
+            history.missed(key(1));
             if hour == 3 {
-                history.requested(key(2), true);
+                history.missed(key(2));
+                history.missed(key(3));
+                history.missed(key(3));
             }
         }
-        let expected: Vec<f64> = (1..=3).map(|i| history.offer(key(i), 5 * HOUR)).collect();
+        let expected: Vec<f64> = [1, 3, 2, 4].map(|i| history.offer(key(i), 5 * HOUR)).into();
         assert!(expected.is_sorted_by(|a, b| a > b), "{expected:?}");
     }
 
     #[test]
-    fn what_a_pattern_is_worth_is_learnt() {
+    fn what_a_class_is_worth_is_learnt_while_it_is_watched() {
         let history = History::new(100_000);
-        history.maintain(0);
-        // Keys that were requested this hour are never read again; others are, from flash three times and from DRAM often.
-        let (seen, unseen) = (0..500, 1000..1500);
+        // Of each hour's keys, those that were missed once are never read again; those that never were are, three times.
+        let fresh = |hour: u32, i: u64| key(10_000 * u64::from(hour) + i);
         for hour in 0..4 {
-            let now = hour * HOUR;
-            history.maintain(now);
-            seen.clone().for_each(|i| history.requested(key(10_000 * u64::from(hour) + i), true));
-            for i in seen.clone().chain(unseen.clone()) {
-                history.offer(key(10_000 * u64::from(hour) + i), now);
+            history.maintain(hour * HOUR);
+            (0..500).for_each(|i| history.missed(fresh(hour, i)));
+            for i in 0..1000 {
+                history.offer(fresh(hour, i), hour * HOUR);
             }
-            for i in unseen.clone() {
-                let key = key(10_000 * u64::from(hour) + i);
-                (0..3).for_each(|_| history.requested(key, false));
-                (0..9).for_each(|_| history.requested(key, true));
-            }
+            (500..1000).for_each(|i| (0..3).for_each(|_| history.missed(fresh(hour, i))));
+            history.maintain(hour * HOUR + HOUR / 2);
+            let (worthless, worthy) = (history.expected(1), history.expected(0));
+            // At the half of the first hour, as if they went on like this: six an hour. The hours that are over have three.
+            assert!(worthless < 0.05 && (3.0..6.1).contains(&worthy), "hour {hour}: {worthless} {worthy}");
+            assert!(hour > 0 || worthy > 5.5, "{worthy}");
         }
         history.maintain(4 * HOUR);
-        let (worthless, worthy) = (history.expected(1), history.expected(0));
-        assert!(worthless < 0.05 && (2.8..3.1).contains(&worthy), "{worthless} {worthy}");
+        assert!((2.8..3.1).contains(&history.expected(0)), "{}", history.expected(0));
     }
 
     #[test]
@@ -203,20 +255,14 @@ mod tests {
         let history = History::new(1000);
         history.maintain(0);
         history.offer(key(1), 0);
-        history.requested(key(1), false);
+        history.missed(key(1));
         history.maintain(HOUR - 1);
-        assert_eq!(history.learnt.lock().unwrap().classes[0].samples, 0.0);
+        assert_eq!(history.learnt.lock().unwrap().over[0].hours, 0.0);
         for now in [HOUR, HOUR + 1] {
             history.maintain(now);
-            history.requested(key(1), false);
-            let Class { samples, reads } = history.learnt.lock().unwrap().classes[0];
-            assert_eq!((samples, reads), (FADE, FADE));
+            history.missed(key(1));
+            let Class { hours, reads } = history.learnt.lock().unwrap().over[0];
+            assert_eq!((hours, reads), (FADE, FADE));
         }
-    }
-
-    #[test]
-    fn its_memory_is_that_of_its_filters_and_samples() {
-        let (small, large) = (History::new(1 << 10).memory_bytes(), History::new(1 << 20).memory_bytes());
-        assert_eq!(large - small, 6 * ((1 << 20) - (1 << 10)) * 12 / 8);
     }
 }

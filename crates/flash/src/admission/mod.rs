@@ -8,12 +8,12 @@
 //! | all | everything |
 //! | probability | by chance |
 //! | reject first | what was offered so many times before |
-//! | history | what is likely to be read, by the hours in which it was requested |
+//! | history | what is likely to be read, by how often DRAM missed it in the last six hours |
 //!
 //! A budget goes with any of them: it lowers the share that is admitted until the device writes no more than it is to. With
 //! history it takes what promises the most reads per byte, with the others it takes by chance.
 //!
-//! Time comes in. [`Admission::requested`] is for workers and takes no lock; the others take short ones.
+//! Time comes in. [`Admission::missed`] is for workers and takes no lock; the others take short ones.
 
 pub(crate) mod bloom;
 mod budget;
@@ -32,6 +32,9 @@ use reject_first::RejectFirst;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// The weight of an object in the mean of those before it.
+const MEAN_WEIGHT: f64 = 0.001;
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
     All,
@@ -42,8 +45,8 @@ pub enum Policy {
         times: u8,
         keys: usize,
     },
-    /// Expects so many different keys in an hour, at 9 bytes of memory each, and refuses what is likely to get fewer reads an
-    /// hour from flash.
+    /// Expects so many different keys that DRAM misses in an hour, at 9 bytes of memory each, and refuses what is likely to get fewer reads an
+    /// hour from flash; an object that is longer than the mean of what is offered, by what it is longer.
     History {
         keys_per_hour: usize,
         least_reads: f64,
@@ -59,6 +62,17 @@ pub struct AdmissionOptions {
     /// Objects that expire sooner are refused. By default 10: an object waits about so long in a buffer, and is hardly read
     /// from flash in that time.
     pub least_remaining_seconds: u32,
+}
+
+impl AdmissionOptions {
+    /// Of the filters and samples that the policy needs.
+    pub fn memory_bytes(&self) -> usize {
+        match self.policy {
+            Policy::All | Policy::Probability(_) => 0,
+            Policy::RejectFirst { times, keys } => RejectFirst::memory_bytes_for(times, keys),
+            Policy::History { keys_per_hour, .. } => History::memory_bytes_for(keys_per_hour),
+        }
+    }
 }
 
 impl Default for AdmissionOptions {
@@ -113,6 +127,8 @@ struct State {
     reject_first: Option<RejectFirst>,
     steering: Option<Steering>,
     cut: Cut,
+    /// Of the objects that were offered, the last ones above all; 0 before the first.
+    mean_bytes: f64,
     stats: AdmissionStats,
 }
 
@@ -129,19 +145,15 @@ impl Admission {
             _ => None,
         };
         let steering = options.budget.map(|budget| Steering::new(budget.bytes_per_second(capacity)));
-        let state = State { reject_first, steering, cut: Cut::new(), stats: AdmissionStats::default() };
+        let state =
+            State { reject_first, steering, cut: Cut::new(), mean_bytes: 0.0, stats: AdmissionStats::default() };
         Ok(Self { options, history, state: Mutex::new(state), draws: AtomicU64::new(seed) })
     }
 
-    /// Whether [`Admission::requested`] makes a difference.
-    pub fn wants_requests(&self) -> bool {
-        self.history.is_some()
-    }
-
-    /// A key was requested, and DRAM had it or not. For every request, or for a sample of the keys.
-    pub fn requested(&self, key: KeyHash, in_dram: bool) {
+    /// A key was requested, and DRAM had it not. For every such request, or for those of a sample of the keys.
+    pub fn missed(&self, key: KeyHash) {
         if let Some(history) = &self.history {
-            history.requested(key, in_dram);
+            history.missed(key);
         }
     }
 
@@ -180,9 +192,7 @@ impl Admission {
 
     /// Of all filters and samples.
     pub fn memory_bytes(&self) -> usize {
-        let state = self.state.lock().unwrap();
-        let reject_first = state.reject_first.as_ref().map_or(0, RejectFirst::memory_bytes);
-        size_of::<Self>() + reject_first + self.history.as_ref().map_or(0, History::memory_bytes)
+        size_of::<Self>() + self.options.memory_bytes()
     }
 
     fn decide(&self, state: &mut State, offer: &Offer, now: u32) -> Decision {
@@ -195,7 +205,7 @@ impl Admission {
             (_, Some(reject_first), _) => reject_first.offer(offer.key),
             (Policy::History { least_reads, .. }, _, Some(history)) => {
                 let reads = history.offer(offer.key, now);
-                let passes = reads >= least_reads;
+                let passes = reads >= least_reads * state.times_the_mean(offer.bytes);
                 if passes && state.steering.is_some() {
                     share = state.cut.offer(reads, offer.bytes);
                 }
@@ -213,6 +223,15 @@ impl Admission {
     fn chance(&self, probability: f64) -> bool {
         let draw = mix(self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed));
         ((draw >> 11) as f64) < probability * (1_u64 << 53) as f64
+    }
+}
+
+impl State {
+    /// How often the mean goes into an object that is offered, which it then takes in.
+    fn times_the_mean(&mut self, bytes: usize) -> f64 {
+        let weight = if self.mean_bytes == 0.0 { 1.0 } else { MEAN_WEIGHT };
+        self.mean_bytes += (bytes as f64 - self.mean_bytes) * weight;
+        bytes as f64 / self.mean_bytes
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct RejectFirst {
 
 impl RejectFirst {
     pub fn new(times: u8, keys: usize) -> Self {
-        let room = (keys * usize::from(times)).div_ceil(FILTERS).max(1);
+        let room = room(times, keys);
         Self { times, filters: std::array::from_fn(|_| Bloom::new(room)), youngest: 0, added: 0, room }
     }
 
@@ -39,9 +39,15 @@ impl RejectFirst {
         false
     }
 
-    pub fn memory_bytes(&self) -> usize {
-        self.filters.iter().map(Bloom::memory_bytes).sum()
+    /// What one for so many takes.
+    pub fn memory_bytes_for(times: u8, keys: usize) -> usize {
+        FILTERS * Bloom::memory_bytes_for(room(times, keys))
     }
+}
+
+/// Of a filter.
+fn room(times: u8, keys: usize) -> usize {
+    (keys * usize::from(times)).div_ceil(FILTERS).max(1)
 }
 
 #[cfg(test)]

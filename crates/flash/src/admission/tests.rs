@@ -76,7 +76,7 @@ fn a_budget_holds_with_every_policy() {
 }
 
 #[test]
-fn history_admits_what_was_requested_and_a_budget_takes_the_best() {
+fn history_admits_what_was_missed_and_a_budget_takes_the_best() {
     let policy = Policy::History { keys_per_hour: 10_000, least_reads: 0.1 };
     let plain = with(policy);
     let budget = Some(WriteBudget::BytesPerSecond(500));
@@ -84,26 +84,44 @@ fn history_admits_what_was_requested_and_a_budget_takes_the_best() {
     for admission in [&plain, &tight] {
         for hour in 0..6 {
             admission.maintain(hour * 3600, 0);
-            // Of 1000 keys, all are requested in the first hour and a hundred in each.
-            let requested = if hour == 0 { 0..1000 } else { 0..100 };
-            requested.for_each(|i| admission.requested(offer(i).key, true));
+            // Of 1000 keys, all are missed in the first hour and a hundred in each.
+            let missed = if hour == 0 { 0..1000 } else { 0..100 };
+            missed.for_each(|i| admission.missed(offer(i).key));
         }
     }
     let now = 5 * 3600 + 1;
     assert_eq!(admitted(&plain, 0..100, now), 100);
-    assert_eq!(admitted(&plain, 100..1000, now), 900, "requested in one of six hours: 0.17");
-    assert!(admitted(&plain, 5000..6000, now) < 100, "not requested");
+    assert_eq!(admitted(&plain, 100..1000, now), 900, "missed in one of six hours: 0.17");
+    assert!(admitted(&plain, 5000..6000, now) < 100, "not missed");
     // A tenth of what passes the policy may be written: that is the hundred, and nearly nothing else.
     let mut written = 0;
-    for second in 0..3000 {
+    for second in 0..3000_u64 {
+        // They go on like that, the hundred a little more often.
+        (0..100).filter(|i| (second + i) % 1000 == 0).for_each(|i| tight.missed(offer(i).key));
+        (100..1000).filter(|i| (second + i) % 3000 == 0).for_each(|i| tight.missed(offer(i).key));
         let before = tight.stats().admitted_bytes;
-        admitted(&tight, 0..1000, now + second);
+        admitted(&tight, 0..1000, now + second as u32);
         written += (tight.stats().admitted_bytes - before) / 20;
-        tight.maintain(now + second, written);
+        tight.maintain(now + second as u32, written);
     }
     let best = admitted(&tight, 0..100, now + 3000);
     let others = admitted(&tight, 100..1000, now + 3000);
     assert!(best >= 90 && others <= 60, "{best} of 100, {others} of 900");
+}
+
+#[test]
+fn a_longer_object_must_promise_more_reads() {
+    let admission = with(Policy::History { keys_per_hour: 1000, least_reads: 0.3 });
+    for i in (0..3).chain(0..3) {
+        admission.maintain(0, 0);
+        admission.missed(offer(i).key);
+    }
+    // Missed twice in six hours: 0.33, until samples say otherwise.
+    let decide = |i, bytes| admission.offer(&Offer { bytes, ..offer(i) }, 0);
+    assert_eq!(decide(0, 1000), Decision::Admit, "the mean is its own");
+    assert_eq!(decide(1, 2000), Decision::Refuse(Reason::Policy));
+    assert_eq!(decide(2, 1000), Decision::Admit);
+    assert_eq!(decide(3, 1), Decision::Refuse(Reason::Policy), "never missed");
 }
 
 #[test]

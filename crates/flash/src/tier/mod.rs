@@ -295,14 +295,9 @@ impl Tier {
         self.note_flush(false);
     }
 
-    /// Whether [`Tier::requested`] is to be called; stays so.
-    pub fn wants_requests(&self) -> bool {
-        self.admission.wants_requests()
-    }
-
-    /// A key was requested, and DRAM had it or not: for admission by history. Takes no lock.
-    pub fn requested(&self, hash: KeyHash, in_dram: bool) {
-        self.admission.requested(hash, in_dram);
+    /// A key was requested, and DRAM had it not: for admission by history. Takes no lock.
+    pub fn missed(&self, hash: KeyHash) {
+        self.admission.missed(hash);
     }
 
     /// RAM in use: indexes, filters, buffers, reads under way.
