@@ -403,6 +403,20 @@ def test_a_device_that_fails_is_told_of_and_memory_goes_on():
         fill(server, large=6000, small=0)
         assert fetch(server, "/healthz") == (200, "ok\n")
         assert hits(server, range(100), LARGE) > 5
+        assert "degraded" not in server.messages()
+        os.truncate(file, 0)
+        health = lambda: flash_of(server)["health"]  # noqa: E731
+        with server.connect() as connection:
+            # One error is enough, and they are too few for a device that has failed.
+            for number in range(100, 200):
+                connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+                if flash_of(server)["transfers"]["read_errors_total"]:
+                    break
+        wait_for(lambda: health() == "degraded", "an error is noticed")
+        told = lambda what: [line for line in server.messages().splitlines() if what in line]  # noqa: E731
+        wait_for(lambda: told("flash is degraded"), "a line of it")
+        status, text = fetch(server, "/healthz")
+        assert status == 200 and text.startswith("degraded: the device of flash had errors")
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
         os.truncate(file, 0)
         with server.connect() as connection:
@@ -415,7 +429,7 @@ def test_a_device_that_fails_is_told_of_and_memory_goes_on():
                 for _ in range(10):
                     answer = connection.ask(b"get key%d\r\n" % next(numbers), b"END\r\n")
                     assert answer.endswith(b"END\r\n")
-                return flash_of(server)["health"] == "failed"
+                return health() == "failed"
 
             wait_for(failed, "that the device has failed")
             status, text = fetch(server, "/healthz")
@@ -427,4 +441,7 @@ def test_a_device_that_fails_is_told_of_and_memory_goes_on():
         assert 'ebbtide_flash_health{state="failed"} 1' in fetch(server, "/metrics")[1]
         events = lambda: json.loads(fetch(server, "/api/overview")[1])["events"]  # noqa: E731
         wait_for(lambda: any("has failed" in event["reason"] for event in events()), "an event")
+        wait_for(lambda: told("flash has failed"), "a line of it")
+        lines = told("flash is degraded") + told("flash has failed")
+        assert len(lines) == 2 and all(f"/fd/{file}" in line and "dmesg" in line for line in lines)
     os.close(file)

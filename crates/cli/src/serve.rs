@@ -137,6 +137,7 @@ pub fn options(settings: &Settings) -> Result<ServerOptions, Error> {
         count_prefixes: settings.prefix_delimiter.is_some(),
         tls: settings.tls.options()?,
         flash_rating: settings.flash.rating(),
+        flash_paths: settings.flash.paths.iter().map(|(path, _)| path.clone()).collect(),
         protocol: settings.protocol.unwrap_or(Protocol::Auto),
         ..ServerOptions::default()
     })

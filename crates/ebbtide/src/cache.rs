@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::hybrid::{FlashThreads, Hybrid};
 use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
+use ebbtide_flash::device::Health;
 use ebbtide_store::{
     Census, Change, Changed, Count, KEY_LIMIT, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl,
     Write, Written,
@@ -287,6 +288,11 @@ impl Cache {
     /// Where the memory is. Walks the headers of all segments, 128 bytes each; approximate while others write.
     pub fn census(&self) -> Census {
         self.shared.store.census(self.shared.time.now_ms())
+    }
+
+    /// How the device of flash is, as it was found within the last second; `None` without flash.
+    pub fn flash_health(&self) -> Option<Health> {
+        self.shared.hybrid.as_ref().map(|hybrid| hybrid.tier.health())
     }
 
     /// Changes the memory limit; what flash has of it stays as it is. Shrinking evicts, and gives memory back to the system; with the system's clock it goes on

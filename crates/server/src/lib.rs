@@ -36,6 +36,7 @@ mod connection;
 mod counters;
 mod error;
 mod execute;
+mod health_log;
 mod listen;
 mod observe;
 mod options;

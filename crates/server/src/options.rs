@@ -76,6 +76,8 @@ pub struct ServerOptions {
     pub auth: Option<Auth>,
     /// What the drive below flash is made for; only for the admin HTTP, and where the cache has flash.
     pub flash_rating: FlashRating,
+    /// (`--flash`) What flash lies on, for the log.
+    pub flash_paths: Vec<PathBuf>,
 }
 
 /// What clients may speak.
@@ -110,6 +112,7 @@ impl Default for ServerOptions {
             protocol: Protocol::Auto,
             auth: None,
             flash_rating: FlashRating::default(),
+            flash_paths: Vec::new(),
         }
     }
 }

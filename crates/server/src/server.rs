@@ -15,6 +15,7 @@ use crate::acceptor::{self, Acceptor};
 use crate::admin;
 use crate::counters::Counters;
 use crate::execute::Dumps;
+use crate::health_log::HealthLog;
 use crate::listen::Listener;
 use crate::observe::Samples;
 use crate::prefixes::Prefixes;
@@ -116,6 +117,7 @@ impl Server {
         let shared = Arc::clone(&self.acceptor.shared);
         // It answers until the workers have ended, so that a probe hears that the server stops.
         let admin = self.admin.map(|bound| bound.start(Arc::clone(&shared))).transpose()?;
+        let _health_log = HealthLog::start(Arc::clone(&shared))?;
         let mut workers = Vec::new();
         for (index, poll) in self.polls.into_iter().enumerate() {
             let (shared, inbox) = (Arc::clone(&shared), Arc::clone(&self.acceptor.inboxes[index]));

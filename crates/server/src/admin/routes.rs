@@ -19,8 +19,10 @@ use crate::observe::{Command, FlashLook, Given, Histogram, Observer, Snapshot};
 use crate::shared::{Shared, lock};
 
 /// With status 200 all the same: a restart, which a supervisor answers other ones with, would empty the memory, too.
-const DEGRADED: &str =
+const FAILED: &str =
     "degraded: the device of flash has failed, and all is served from memory; replace it and restart\n";
+const TROUBLED: &str =
+    "degraded: the device of flash had errors, or did nothing for seconds, and is used on; see the system's log\n";
 
 /// What the answers are made from.
 pub struct State {
@@ -136,8 +138,11 @@ async fn metrics_text(FromState(state): FromState<Arc<State>>) -> impl IntoRespo
 }
 
 async fn health(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
-    let is_failed = flash(&state.shared).is_some_and(|flash| flash.health == Health::Failed);
-    let good = if is_failed { DEGRADED } else { "ok\n" };
+    let good = match state.shared.cache.flash_health() {
+        None | Some(Health::Healthy) => "ok\n",
+        Some(Health::Degraded) => TROUBLED,
+        Some(Health::Failed) => FAILED,
+    };
     verdict(!state.shared.is_stopping(), good, "the server is stopping\n")
 }
 
