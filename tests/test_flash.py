@@ -283,6 +283,7 @@ def named(place):
     """Bad paths by what is wrong with them: path, size, and what the message must say."""
     (place / "other").write_bytes(b"precious" * 4096)
     (place / "closed").mkdir()
+    (place / "link").symlink_to("absent")
     (place / "read-only").touch(0o400)
     (place / "closed").chmod(0o500)
     free = os.statvfs(place).f_bavail * os.statvfs(place).f_frsize
@@ -291,6 +292,7 @@ def named(place):
         "a directory": (place, "64m", "is a directory"),
         "no file": ("/dev/null", "64m", "neither a file nor a block device"),
         "too small": (place / "flash", "1m", "needs 4194304 at least"),
+        "a link to nothing": (place / "link", "64m", "is a link to absent"),
         "not ours": (place / "other", "64m", "holds what is not ours"),
         "full": (place / "flash", str(free + 64 * MIB), "bytes more, but its filesystem has"),
         "too much for the memory": (place / "flash", "3g", "raise that to"),
@@ -299,7 +301,7 @@ def named(place):
     }
 
 
-BAD = """no folder|a directory|no file|too small|not ours|full|too much for the memory|read-only|a folder that is not to be
+BAD = """no folder|a directory|a link to nothing|no file|too small|not ours|full|too much for the memory|read-only|a folder that is not to be
 written""".replace("\n", " ").split("|")
 
 
@@ -327,7 +329,9 @@ def test_a_bad_path_is_refused_and_nothing_is_changed(tmp_path, kind):
     "flags, code, part",
     [
         (["--flash", "/mnt/e"], 1, "give a path and a size"),
-        (["--flash", "/mnt/e:5x"], 64, "--flash 5x"),
+        (["--flash", "/mnt/e:5x"], 64, "--flash /mnt/e:5x: give a number"),
+        (["--flash", "/mnt/e:99999999t"], 64, "--flash /mnt/e:99999999t: the size is too large"),
+        (["--flash", "flash:1"], 64, "is to have 1 bytes, but needs 4194304"),
         (["-o", "ext_path=/mnt/e"], 1, "must supply size to ext_path"),
         (["-o", "ext_path=/mnt/e:64m:low"], 1, "Unknown extstore bucket: low"),
         (["-o", "ext_path=/mnt/e:64"], 1, "no unit"),
@@ -345,15 +349,42 @@ def test_bad_flags_are_refused(flags, code, part, tmp_path):
     assert part in done.stderr and len(done.stderr.strip().splitlines()) <= 2
 
 
-def test_a_path_in_use_is_refused_and_may_be_checked(tmp_path):
-    flags = ["-m", "12", "--flash", f"{tmp_path / 'flash'}:64m"]
-    with Server(EBBTIDE, *flags):
-        done = run(*flags)
-        assert done.returncode == 64 and "is in use" in done.stderr and str(tmp_path / "flash") in done.stderr
-        twice = run(*flags, "--flash", f"{tmp_path / 'other'}:64m", "-o", f"ext_path={tmp_path / 'other'}:64m")
-        assert twice.returncode == 64 and "is in use" in twice.stderr
-        assert not (tmp_path / "other").exists()
-        assert run("--check", *flags).returncode == 0
+def refused_alike(folder, *flags):
+    """The message of a start and of a check, which leave nothing behind."""
+    before = sorted((path, path.lstat().st_size) for path in folder.rglob("*"))
+    started, checked = run(*flags), run("--check", *flags)
+    assert (started.returncode, checked.returncode) == (64, 64), started.stderr + checked.stderr
+    message = checked.stderr.strip().splitlines()[-1]
+    assert started.stderr.strip().splitlines()[-1] == message
+    assert sorted((path, path.lstat().st_size) for path in folder.rglob("*")) == before
+    return message
+
+
+def test_what_is_in_use_is_refused_and_a_check_says_so(tmp_path):
+    held, other, flags = tmp_path / "flash", f"{tmp_path / 'other'}:64m", ["-m", "12"]
+    with Server(EBBTIDE, *flags, "--flash", f"{held}:64m"):
+        message = refused_alike(tmp_path, *flags, "--flash", f"{held}:64m")
+        assert "is in use" in message and str(held) in message
+        message = refused_alike(tmp_path, *flags, "--flash", other, "--flash-removals", f"{held}.removals")
+        assert "is in use" in message and f"{held}.removals" in message
+    for twice in (["--flash", other, "-o", f"ext_path={other}"], ["--flash", other, "--flash-removals", tmp_path / "other"]):
+        assert "is named twice" in refused_alike(tmp_path, *flags, *twice)
+
+
+def test_memory_that_is_too_little_beside_flash_is_told_by_the_flags(tmp_path):
+    flash = ["--flash", f"{tmp_path / 'flash'}:4m"]
+    message = refused_alike(tmp_path, "-m", 64, "-I", "32m", *flash)
+    assert "-m 64 -I 33554432: with --flash, 8 MiB of the memory" in message
+    memory, value = re.search(r"raise -m to (\d+) or more, or lower -I to (\d+k)", message).groups()
+    for enough in (["-m", memory, "-I", "32m"], ["-m", 64, "-I", value]):
+        assert run("--check", *enough, *flash).returncode == 0
+    refused_alike(tmp_path, "-m", memory, "-I", str((32 << 20) + (1 << 19)), *flash)
+    assert "raise -m to" in refused_alike(tmp_path, "-m", 2, "--flash", f"{tmp_path / 'flash'}:64m")
+
+
+def test_bytes_beyond_whole_blocks_are_told_of(tmp_path):
+    with Server(EBBTIDE, "-m", "12", "--flash", f"{tmp_path / 'flash'}:{4 * MIB + 1}") as server:
+        assert "4194304 of the 4194305 bytes are used" in server.messages()
 
 
 def test_a_check_touches_nothing_and_tells_what_flash_takes(tmp_path):

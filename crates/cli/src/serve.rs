@@ -76,14 +76,33 @@ fn prepare(settings: &Settings) -> Result<(), Error> {
 
 pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     let builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
+    memory_for_flash(settings, &builder)?;
     builder.build().map_err(not_made)
 }
 
 /// The same but for flash, which is not touched; and the memory that it takes.
 pub fn cache_without_flash(settings: &Settings) -> Result<(Cache, ByteSize), Error> {
-    let for_flash = with_flash(settings, builder(settings, settings.memory_bytes)?).check_flash().map_err(not_made)?;
+    let for_flash = memory_for_flash(settings, &with_flash(settings, builder(settings, settings.memory_bytes)?))?;
     let cache = builder(settings, settings.memory_bytes - for_flash.as_bytes())?.build().map_err(not_made)?;
     Ok((cache, for_flash))
+}
+
+/// What flash takes of the memory, if the largest value fits into the rest.
+fn memory_for_flash(settings: &Settings, builder: &CacheBuilder) -> Result<ByteSize, Error> {
+    let for_flash = builder.check_flash().map_err(not_made)?;
+    let (memory, value) = (settings.memory_bytes, settings.max_value_bytes);
+    let rest = memory - for_flash.as_bytes();
+    if value <= rest / 2 {
+        return Ok(for_flash);
+    }
+    // Of more memory flash takes no larger part.
+    let enough = (2 * u128::from(value) * u128::from(memory)).div_ceil(rest.into()).div_ceil(1 << 20);
+    Err(Error::Limit(format!(
+        "-m {} -I {value}: with --flash, {for_flash} of the memory are for the indexes and buffers of flash, and a value may take \
+         at most half of the rest: raise -m to {enough} or more, or lower -I to {}k or less",
+        memory >> 20,
+        rest >> 11
+    )))
 }
 
 fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error> {

@@ -17,8 +17,6 @@ use std::sync::Arc;
 /// The share of the memory that the buffers and indexes of flash get, beside what admission remembers: an eighth, or more where that is
 /// too little.
 const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
-/// Flash has whole blocks of so many bytes.
-const FLASH_BLOCK: u64 = 4096;
 
 /// Of a device of the caller's own: what lies on it was put there by whoever gives it.
 const DEVICE_IDENTITY: u64 = 0;
@@ -94,7 +92,7 @@ impl CacheBuilder {
     /// 4 KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to
     /// half where that is too little; what admission remembers comes on top, within that half.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
-        self.flash.push((path.as_ref().to_owned(), size.as_bytes() / FLASH_BLOCK * FLASH_BLOCK));
+        self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
         self
     }
 
@@ -123,12 +121,13 @@ impl CacheBuilder {
     /// `Configuration` names the option that cannot work, and why.
     pub fn build(self) -> Result<Cache, Error> {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
-        let flash = self.open_flash(flash_memory_bytes)?;
         let Self { mut options, max_value, clock, seed, .. } = self.clone();
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
         let store = Store::new(options).map_err(Error::from_store)?;
+        // After all that may be refused: it makes files.
+        let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
             option: "clock",
             value: format!("{clock:?}"),
@@ -171,7 +170,9 @@ impl CacheBuilder {
             };
             match (checked, shares.next()) {
                 (Ok(()), _) => return Ok(ByteSize::bytes(self.flash_memory_within(memory_bytes))),
-                (Err(ebbtide_flash::Error::Options(_)), Some(more)) => memory_bytes = more,
+                (Err(ebbtide_flash::Error::Options(_) | ebbtide_flash::Error::Memory(_)), Some(more)) => {
+                    memory_bytes = more
+                }
                 (Err(error), _) => return Err(self.flash_error(&error)),
             }
         }
@@ -219,7 +220,7 @@ impl CacheBuilder {
                 }
             },
             reason: match error {
-                ebbtide_flash::Error::Options(_) => format!("{error}. Flash gets up to half of the memory (-m)"),
+                ebbtide_flash::Error::Memory(_) => format!("{error}. Flash gets up to half of the memory (-m)"),
                 _ => error.to_string(),
             },
         }

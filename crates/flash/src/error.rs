@@ -17,6 +17,10 @@ pub enum Error {
     #[error("{0}")]
     Options(String),
 
+    /// Less memory than the area needs.
+    #[error("{0}")]
+    Memory(String),
+
     /// A path cannot be a part of the device. What was not ours is as it was.
     #[error("{path}: {reason}")]
     Refused { path: PathBuf, reason: Refusal },

@@ -32,7 +32,7 @@ fn refusal(path: &Path, bytes: u64) -> (Refusal, String) {
             let checked =
                 Disk::check(&[(path.to_owned(), bytes)], &DiskOptions::default()).map_err(|error| error.to_string());
             match reason {
-                Refusal::InUse | Refusal::NotWritable(_) | Refusal::Failed { .. } => {}
+                Refusal::NotWritable(_) | Refusal::Failed { .. } => {}
                 // How much is free changes.
                 Refusal::Full { .. } | Refusal::TooLarge { .. } => assert!(checked.is_err(), "{message}"),
                 _ => assert_eq!(checked.unwrap_err(), message),
@@ -161,7 +161,7 @@ fn a_directory_is_refused_and_so_is_what_lies_in_none() {
 }
 
 #[test]
-fn a_size_that_is_too_small_or_not_aligned_is_refused() {
+fn a_size_that_is_too_small_is_refused_and_of_others_whole_blocks_are_used() {
     let directory = directory();
     let path = directory.path().join("flash");
     let (reason, message) = refusal(&path, LEAST_ALONE - BLOCK as u64);
@@ -171,9 +171,12 @@ fn a_size_that_is_too_small_or_not_aligned_is_refused() {
     let refused = open(&[(&path, LEAST_PART), (&second, LEAST_PART - BLOCK as u64)]).err().unwrap().to_string();
     assert!(refused.contains("33554432"), "{refused}");
     fs::remove_file(&path).unwrap();
-    let (reason, message) = refusal(&path, LEAST_PART + 512);
-    assert!(matches!(reason, Refusal::NotAligned { .. }) && message.contains("4096"), "{message}");
+    assert!(refusal(&path, 1).1.contains("is to have 1 bytes"));
     assert!(!path.exists());
+    let opened = open(&[(&path, LEAST_PART + 512)]).unwrap();
+    let notices: Vec<_> = opened.notices.iter().map(ToString::to_string).collect();
+    assert!(notices.iter().any(|notice| notice.contains("33554432 of the 33554944 bytes are used")), "{notices:?}");
+    assert_eq!(fs::metadata(&path).unwrap().len(), LEAST_PART);
 }
 
 #[test]
@@ -182,8 +185,13 @@ fn more_than_the_filesystem_has_is_refused() {
     let path = directory.path().join("flash");
     // More than any, and less than a file can have.
     let (reason, message) = refusal(&path, 8 << 40);
-    assert!(matches!(reason, Refusal::Full { .. }) && message.contains("make room"), "{message}");
-    assert!(!path.exists());
+    assert!(message.contains("make room"), "{message}");
+    let Refusal::Full { free, .. } = reason else { panic!("{message}") };
+    let each = [("one", free / 3 * 2), ("two", free / 3 * 2)].map(|(name, bytes)| (directory.path().join(name), bytes));
+    assert!(Disk::check(&each[..1], &DiskOptions::default()).is_ok());
+    let together = Disk::check(&each, &DiskOptions::default());
+    assert!(matches!(together, Err(Error::Refused { path, reason: Refusal::Full { .. } }) if path == each[1].0));
+    assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
 }
 
 #[test]
@@ -199,6 +207,21 @@ fn what_is_in_use_is_refused_until_it_is_not() {
     let twice = open(&[(&other, LEAST_PART), (&other, LEAST_PART)]);
     assert!(matches!(twice, Err(Error::Refused { reason: Refusal::InUse, .. })));
     assert!(!other.exists());
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    for (first, second) in [(&other, &directory.path().join(".").join("other")), (&path, &link)] {
+        let checked = Disk::check(&[first, second].map(|path| (path.clone(), LEAST_PART)), &DiskOptions::default());
+        assert!(matches!(checked, Err(Error::Refused { path, reason: Refusal::InUse }) if path == *second));
+    }
+}
+
+#[test]
+fn a_link_to_nothing_is_refused() {
+    let directory = directory();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink("absent", &link).unwrap();
+    let (reason, message) = refusal(&link, LEAST_PART);
+    assert!(matches!(reason, Refusal::Dangling { .. }) && message.contains("is a link to absent"), "{message}");
 }
 
 #[test]

@@ -164,5 +164,27 @@ fn what_the_tier_cannot_use_is_refused() {
     refused(&path, TierOptions { log_percent: 51, ..base.clone() }, "at most 50");
     refused(&path, TierOptions { move_threshold: 0, ..base.clone() }, "at least 1");
     refused(&paths(&directory, &[1 << 20]), base.clone(), "larger size");
-    refused(&[(directory.path().to_owned(), LEAST_PART)], base, "is a directory");
+    refused(&[(directory.path().to_owned(), LEAST_PART)], base.clone(), "is a directory");
+    drop(Tier::open(&path, &base).unwrap());
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "what is not started leaves nothing behind");
+    let beside = TierOptions { removals: Some(directory.path().join("./part0")), ..base.clone() };
+    assert!(
+        Tier::check(&paths(&directory, &[LEAST_PART]), &beside).unwrap_err().to_string().contains("is named twice")
+    );
+}
+
+#[test]
+fn the_size_that_would_do_does() {
+    let directory = directory();
+    for (sizes, share) in
+        [(&[4 << 20][..], 0.99), (&[64 << 20], 0.99), (&[4 << 20], 0.01), (&[32 << 20, 32 << 20], 0.99)]
+    {
+        let options = TierOptions { small_share: Some(share), ..options(Engine::Pool) };
+        let refusal = Tier::check(&paths(&directory, sizes), &options).unwrap_err().to_string();
+        assert!(refusal.starts_with(&format!("flash of {} bytes", sizes.iter().sum::<u64>())), "{refusal}");
+        let advised = refusal.split("raise its size to ").nth(1).and_then(|rest| rest.split(' ').next());
+        let advised: u64 = advised.unwrap_or_else(|| panic!("{refusal}")).parse().unwrap();
+        let larger = vec![advised / sizes.len() as u64; sizes.len()];
+        assert!(Tier::check(&paths(&directory, &larger), &options).is_ok(), "{refusal}");
+    }
 }

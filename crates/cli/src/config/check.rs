@@ -1,5 +1,5 @@
 //! `--check`: whether the server would start with these settings, and what each of them comes to. It takes no port and
-//! changes nothing, so it can run beside the server that it is about.
+//! changes nothing, so it can run beside the server that it is about; of flash it says then that it is in use.
 
 use std::fmt::Write;
 

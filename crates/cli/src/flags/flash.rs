@@ -122,7 +122,10 @@ fn words<T: FromStr<Err: Display>>(name: &str, value: &str) -> Result<T, Error> 
 /// `path:size`; the path may have colons.
 fn path(name: &str, text: &str) -> Result<(PathBuf, u64), Error> {
     match text.rsplit_once(':') {
-        Some((path, size)) if !path.is_empty() => Ok((path.into(), values::size(name, size)?)),
+        Some((path, size)) if !path.is_empty() => match values::bytes(size) {
+            Ok(bytes) => Ok((path.into(), bytes)),
+            Err(why) => Err(Error::Limit(format!("{name} {text}: {why}"))),
+        },
         _ => Err(Error::Illegal(format!("{name} {text}: give a path and a size, as {name} /mnt/d1/ebbtide:100g"))),
     }
 }
@@ -213,6 +216,8 @@ mod tests {
         for bad in ["", "/mnt/e", ":5g", "/mnt/e:", "/mnt/e:5x"] {
             assert!(set("flash", bad).is_err(), "{bad}");
         }
+        let refusal = set("flash", "/mnt/e:16777216t").unwrap_err().to_string();
+        assert!(refusal.starts_with("--flash /mnt/e:16777216t: the size is too large"), "{refusal}");
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub fn number(flag: &str, text: &str, range: RangeInclusive<u64>) -> Result<u64,
 /// Bytes, with an optional k, m, g, t or p.
 pub fn size(flag: &str, text: &str) -> Result<u64, Error> {
     let text = text.trim();
+    bytes(text).map_err(|why| Error::Limit(format!("{flag} {text}: {why}")))
+}
+
+/// The same, or why it is none.
+pub fn bytes(text: &str) -> Result<u64, &'static str> {
+    let text = text.trim();
     let (digits, shift) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (&text[..at], 10),
         Some((at, 'm' | 'M')) => (&text[..at], 20),
@@ -25,11 +31,11 @@ pub fn size(flag: &str, text: &str) -> Result<u64, Error> {
         Some((at, 'p' | 'P')) => (&text[..at], 50),
         _ => (text, 0),
     };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|number| number.checked_mul(1 << shift))
-        .ok_or_else(|| Error::Limit(format!("{flag} {text}: give a number of bytes, or one with k, m, g, t or p")))
+    if digits.is_empty() || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
+        return Err("give a number of bytes, or one with k, m, g, t or p");
+    }
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    bytes.ok_or("the size is too large; give less than 16384p")
 }
 
 /// Megabytes for a plain number, as `-m` takes it; with m or g as it says.
@@ -80,6 +86,9 @@ mod tests {
         assert_eq!((size("--flash", "2T"), size("--flash", "1p")), (Ok(2 << 40), Ok(1 << 50)));
         for bad in ["", "k", "1kb", "-1k", "99999999999999g"] {
             assert!(size("-I", bad).is_err(), "{bad}");
+        }
+        for large in ["99999999t", "16777216t", "18446744073709551616"] {
+            assert!(size("--flash", large).unwrap_err().to_string().contains("is too large"), "{large}");
         }
         assert_eq!(megabytes("-m", " 64"), Ok(64 << 20));
         assert_eq!(megabytes("-m", "1g"), Ok(1 << 30));

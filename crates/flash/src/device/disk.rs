@@ -8,9 +8,10 @@
 #![allow(unsafe_code)]
 
 use super::account::Account;
+use super::check::check_paths;
 use super::drive::{DriveLog, Drives};
 use super::label::{Found, Label};
-use super::part::Part;
+use super::part::{Part, check_size, whole_blocks};
 use super::queue::Queue;
 use super::refusal::{Notice, Refusal};
 use super::stripes::Stripes;
@@ -95,16 +96,26 @@ impl Disk {
         Ok(Opened { disk, is_new, notices })
     }
 
-    /// Whether [`Disk::open`] would open these, as far as that can be said without changing anything or taking a lock; and how
-    /// many bytes there would be.
+    /// Whether [`Disk::open`] would open these, as far as that can be said without changing anything; and how many bytes there
+    /// would be. What is there is locked for a moment.
     pub fn check(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<u64, Error> {
         check_options(paths, options)?;
-        for (path, bytes) in paths {
-            Part::check(path, *bytes, paths.len() == 1)
-                .map_err(|reason| Error::Refused { path: path.clone(), reason })?;
-        }
+        check_paths(paths)?;
         let bytes: Vec<u64> = paths.iter().map(|(_, bytes)| *bytes).collect();
-        Ok(Stripes::new(&bytes).capacity())
+        Ok(Self::capacity_of(&bytes))
+    }
+
+    /// How many bytes there are on paths that have so many each; 0 if one of them has too few.
+    pub(crate) fn capacity_of(bytes: &[u64]) -> u64 {
+        let blocks: Vec<u64> = bytes.iter().map(|bytes| whole_blocks(*bytes)).collect();
+        let is_alone = blocks.len() == 1;
+        let is_enough = blocks.iter().all(|bytes| check_size(*bytes, is_alone).is_ok());
+        if is_enough { Stripes::new(&blocks).capacity() } else { 0 }
+    }
+
+    /// The files that opening it made.
+    pub(crate) fn created(&self) -> impl Iterator<Item = &Path> {
+        self.parts.iter().filter(|part| part.is_created()).map(|part| part.path.as_path())
     }
 
     /// Drawn anew whenever the device is new: what remembers another one does not belong to these bytes.
@@ -273,6 +284,9 @@ fn open_parts(paths: &[(PathBuf, u64)], parts: &mut Vec<Part>, notices: &mut Vec
         let part = Part::open(path, *bytes, paths.len() == 1)
             .map_err(|reason| Error::Refused { path: path.clone(), reason })?;
         let is_foreign = part.found == Some(Found::Foreign);
+        if part.bytes != *bytes {
+            notices.push(Notice::Rounded { path: path.clone(), bytes: *bytes, used: part.bytes });
+        }
         parts.push(part);
         if is_foreign {
             return Err(Error::Refused { path: path.clone(), reason: Refusal::Foreign });

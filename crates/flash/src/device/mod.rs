@@ -15,6 +15,7 @@
 //! |---|---|
 //! | `disk` | the device of files and block devices |
 //! | `part`, `label`, `refusal` | opening one path, what tells that it is ours, what its operator is told |
+//! | `check` | whether paths could be opened |
 //! | `stripes` | several paths as one capacity |
 //! | `transfer`, `queue` | a request in pieces, the bounded queue of them |
 //! | `ring`, `pool` | what serves the queue: io_uring, threads |
@@ -25,6 +26,7 @@
 
 mod account;
 mod buffer;
+mod check;
 mod disk;
 mod drive;
 mod faults;
@@ -44,6 +46,7 @@ mod waiting;
 
 pub use account::{Account, DeviceStats, LaneStats};
 pub use buffer::{BLOCK, Buffer};
+pub(crate) use check::check_beside;
 pub use disk::{Disk, DiskOptions, Engine, Opened};
 pub use drive::DriveLog;
 pub use faults::{Delivery, Faults, Faulty};

@@ -42,10 +42,18 @@ pub(super) struct Part {
     pub path: PathBuf,
     pub file: File,
     pub kind: Kind,
+    /// Whole blocks.
     pub bytes: u64,
     /// None for one that is empty.
     pub found: Option<Found>,
     is_created: bool,
+}
+
+/// What a file takes of its filesystem when its space is reserved.
+pub(super) struct Room {
+    pub filesystem: u64,
+    pub needed: u64,
+    pub free: u64,
 }
 
 impl Part {
@@ -55,6 +63,7 @@ impl Part {
         let kind = kind_of(path)?;
         let (file, is_created) = open_file(path, kind)?;
         // From here on a file that was made is removed again when something is wrong.
+        let bytes = whole_blocks(bytes);
         let mut part = Self { path: path.to_owned(), file, kind, bytes, found: None, is_created };
         let looked = part.lock().and_then(|()| part.look());
         match looked {
@@ -67,25 +76,27 @@ impl Part {
         Ok(part)
     }
 
-    /// Whether [`Part::open`] would open it and [`Part::prepare`] find room, as far as that can be said without a lock and
-    /// without changing anything.
-    pub fn check(path: &Path, bytes: u64, is_alone: bool) -> Result<(), Refusal> {
-        check_size(bytes, is_alone)?;
-        let kind = kind_of(path)?;
-        match OpenOptions::new().read(true).write(true).open(path) {
-            Ok(file) => {
-                let part = Self { path: path.to_owned(), file, kind, bytes, found: None, is_created: false };
-                match part.look()? {
-                    Some(Found::Foreign) => Err(Refusal::Foreign),
-                    _ if kind == Kind::File => part.check_room().map(drop),
-                    _ => Ok(()),
-                }
+    /// Whether [`Part::open`] would open a path of a good size, without changing anything: what is there is locked for a moment. Says
+    /// what room a file would need.
+    pub fn check(path: &Path, bytes: u64) -> Result<Option<Room>, Refusal> {
+        let (kind, bytes) = (kind_of(path)?, whole_blocks(bytes));
+        let Some(file) = open_present(path, kind)? else {
+            return room_in(folder_of(path), bytes).map(Some);
+        };
+        let part = Self { path: path.to_owned(), file, kind, bytes, found: None, is_created: false };
+        part.lock()?;
+        match part.look()? {
+            Some(Found::Foreign) => Err(Refusal::Foreign),
+            _ if kind == Kind::File => {
+                let (metadata, needed) = part.missing()?;
+                Ok(Some(Room { filesystem: metadata.dev(), needed, free: part.free()? }))
             }
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(refusal_of(error)),
-            Err(_) => {
-                check_folder(path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new(".")), bytes)
-            }
+            _ => Ok(None),
         }
+    }
+
+    pub fn is_created(&self) -> bool {
+        self.is_created
     }
 
     /// Removes the file if it was made.
@@ -173,12 +184,17 @@ impl Part {
 
     /// What a file is, and how much of its space is still to be reserved.
     fn check_room(&self) -> Result<(Metadata, u64), Refusal> {
-        let metadata = self.file.metadata().map_err(Refusal::failed("asking for the size"))?;
-        let needed = self.bytes.saturating_sub(metadata.blocks() * 512);
+        let (metadata, needed) = self.missing()?;
         let free = self.free()?;
         if needed > free {
             return Err(Refusal::Full { needed, free });
         }
+        Ok((metadata, needed))
+    }
+
+    fn missing(&self) -> Result<(Metadata, u64), Refusal> {
+        let metadata = self.file.metadata().map_err(Refusal::failed("asking for the size"))?;
+        let needed = self.bytes.saturating_sub(metadata.blocks() * 512);
         Ok((metadata, needed))
     }
 
@@ -240,25 +256,26 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
     }
 }
 
-fn check_size(bytes: u64, is_alone: bool) -> Result<(), Refusal> {
+pub(super) fn check_size(bytes: u64, is_alone: bool) -> Result<(), Refusal> {
     let least = if is_alone { LEAST_ALONE } else { LEAST_PART };
-    if bytes < least {
-        return Err(Refusal::TooSmall { bytes, least });
-    }
-    if !bytes.is_multiple_of(BLOCK as u64) {
-        return Err(Refusal::NotAligned { bytes, unit: BLOCK as u64 });
-    }
-    Ok(())
+    if bytes < least { Err(Refusal::TooSmall { bytes, least }) } else { Ok(()) }
 }
 
-/// Whether a file of so many bytes can be made in a folder.
-fn check_folder(folder: &Path, bytes: u64) -> Result<(), Refusal> {
+/// What of so many bytes is used.
+pub(super) fn whole_blocks(bytes: u64) -> u64 {
+    bytes / BLOCK as u64 * BLOCK as u64
+}
+
+pub(super) fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| *folder != Path::new("")).unwrap_or(Path::new("."))
+}
+
+/// What a file of so many bytes needs that is made in a folder, if one can be.
+fn room_in(folder: &Path, bytes: u64) -> Result<Room, Refusal> {
     rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| refusal_of(error.into()))?;
     let filesystem = rustix::fs::statvfs(folder).map_err(Refusal::failed("asking for free space"))?;
-    match free_of(&filesystem) {
-        free if bytes > free => Err(Refusal::Full { needed: bytes, free }),
-        _ => Ok(()),
-    }
+    let metadata = fs::metadata(folder).map_err(refusal_of)?;
+    Ok(Room { filesystem: metadata.dev(), needed: bytes, free: free_of(&filesystem) })
 }
 
 fn free_of(filesystem: &StatVfs) -> u64 {
@@ -270,19 +287,32 @@ fn free_of(filesystem: &StatVfs) -> u64 {
 }
 
 /// What lies at a path; a file where nothing does.
-fn kind_of(path: &Path) -> Result<Kind, Refusal> {
+pub(super) fn kind_of(path: &Path) -> Result<Kind, Refusal> {
     match fs::metadata(path) {
         Ok(metadata) if metadata.is_dir() => Err(Refusal::IsDirectory),
         Ok(metadata) if metadata.file_type().is_block_device() => Ok(Kind::BlockDevice),
         Ok(metadata) if metadata.is_file() => Ok(Kind::File),
         Ok(_) => Err(Refusal::OtherKind),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Kind::File),
+        Err(error) if error.kind() == ErrorKind::NotFound => match fs::read_link(path) {
+            Ok(target) => Err(Refusal::Dangling { target }),
+            Err(_) => Ok(Kind::File),
+        },
         Err(error) => Err(refusal_of(error)),
     }
 }
 
 /// The file, and whether it was made.
 fn open_file(path: &Path, kind: Kind) -> Result<(File, bool), Refusal> {
+    if let Some(file) = open_present(path, kind)? {
+        return Ok((file, false));
+    }
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    options.open(path).map(|file| (file, true)).map_err(refusal_of)
+}
+
+/// What is there; None for nothing.
+fn open_present(path: &Path, kind: Kind) -> Result<Option<File>, Refusal> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     if kind == Kind::BlockDevice {
@@ -292,16 +322,14 @@ fn open_file(path: &Path, kind: Kind) -> Result<(File, bool), Refusal> {
     let deadline = Instant::now() + LOCK_MOST;
     loop {
         match options.open(path) {
-            Ok(file) => return Ok((file, false)),
-            Err(error) if error.kind() == ErrorKind::NotFound => break,
+            Ok(file) => return Ok(Some(file)),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == ErrorKind::ResourceBusy && Instant::now() < deadline => {
                 thread::sleep(LOCK_STEP)
             }
             Err(error) => return Err(refusal_of(error)),
         }
     }
-    options.create_new(true).mode(0o600);
-    options.open(path).map(|file| (file, true)).map_err(refusal_of)
 }
 
 fn refusal_of(error: io::Error) -> Refusal {

@@ -1,5 +1,6 @@
 //! What an operator is told about the paths of a device.
 
+use super::BLOCK;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -25,8 +26,8 @@ pub enum Refusal {
     Foreign,
     #[error("is to have {bytes} bytes, but needs {least} at least; give it a larger size")]
     TooSmall { bytes: u64, least: u64 },
-    #[error("is to have {bytes} bytes, which is not a multiple of {unit}; give it a size that is")]
-    NotAligned { bytes: u64, unit: u64 },
+    #[error("is a link to {}, and nothing is there; make that a file, or name another path", target.display())]
+    Dangling { target: PathBuf },
     #[error("is to have {bytes} bytes, but the device has {has}; give it a smaller size")]
     TooLarge { bytes: u64, has: u64 },
     #[error("needs {needed} bytes more, but its filesystem has {free} left; give it a smaller size, or make room")]
@@ -53,6 +54,8 @@ pub enum Notice {
     NoRing { reason: io::Error },
     /// Nobody tells this path that its blocks are not needed any more.
     NoDiscard { path: PathBuf },
+    /// What is more than whole blocks stays unused.
+    Rounded { path: PathBuf, bytes: u64, used: u64 },
     /// The paths held parts of a device, but not of this one: what they held is gone.
     Relabelled,
 }
@@ -75,6 +78,9 @@ impl fmt::Display for Notice {
             }
             Self::NoDiscard { path } => {
                 write!(f, "{}: reclaimed regions are not discarded: that takes a block device that can", path.display())
+            }
+            Self::Rounded { path, bytes, used } => {
+                write!(f, "{}: {used} of the {bytes} bytes are used, which are whole blocks of {BLOCK}", path.display())
             }
             Self::Relabelled => {
                 write!(

@@ -80,6 +80,7 @@ pub(crate) enum Unreadable {
 
 pub(crate) struct RemovalLog {
     file: File,
+    is_created: bool,
     path: PathBuf,
     rings: [Mutex<Ring>; 2],
     blocks: u32,
@@ -102,8 +103,11 @@ impl RemovalLog {
         let mut options = OpenOptions::new();
         // A pipe must not be waited for.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-        options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nonblocking);
-        let mut file = options.open(path)?;
+        options.read(true).write(true).truncate(false).mode(0o600).custom_flags(nonblocking);
+        let (mut file, is_created) = match options.clone().create_new(true).open(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => (options.create(true).open(path)?, false),
+            made => (made?, true),
+        };
         // Until it is closed. Another server would overwrite what this one knows.
         device::lock(&file)?;
         if !file.metadata()?.is_file() {
@@ -116,7 +120,13 @@ impl RemovalLog {
         }
         let rings = [Store::Small, Store::Large].map(|store| Mutex::new(Ring::new(store, blocks)));
         let (life, records) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Self { file, path: path.to_owned(), rings, blocks, life, records, is_broken: AtomicBool::new(true) })
+        let is_broken = AtomicBool::new(true);
+        Ok(Self { file, is_created, path: path.to_owned(), rings, blocks, life, records, is_broken })
+    }
+
+    /// Whether opening it made the file.
+    pub fn is_created(&self) -> bool {
+        self.is_created
     }
 
     /// Begins an empty log: of what is there nothing is said that has these orders or higher ones, and all with lower ones is gone.

@@ -16,6 +16,7 @@
 //! flash is full.
 
 use super::TierOptions;
+use super::size::Size;
 use crate::device::BLOCK;
 use crate::large::LargeLog;
 use crate::{Error, large, small};
@@ -23,6 +24,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 const MEBIBYTE: u64 = 1 << 20;
+/// Nobody is told of a larger size that would do.
+const SIZE_MOST: u64 = 1 << 50;
 const REGION_BYTES_LEAST: usize = 16 << 10;
 /// Before they get smaller than this for want of memory, there are fewer groups of expiry.
 const REGION_BYTES_USUAL: usize = 256 << 10;
@@ -88,15 +91,28 @@ impl Memory {
 
 impl Layout {
     /// For a device of whole blocks, divided if the options say how. Admission takes so much of the memory.
-    pub fn new(capacity: u64, admission: usize, options: &TierOptions) -> Result<Self, Error> {
+    pub fn new(size: impl Into<Size>, admission: usize, options: &TierOptions) -> Result<Self, Error> {
         check(options)?;
-        let layout = |capacity, memory_bytes, part| {
+        let size = size.into();
+        let fits = |given: u64, memory_bytes: u64| {
             let options = TierOptions { memory_bytes, ..options.clone() };
-            let undivided = Self::undivided(capacity, part, &options);
-            undivided.divided(options.small_share.unwrap_or(SHARE_EXPECTED), &options)
+            matches!(Self::within(size.capacity_of(given), admission, &options), Ok(Some(_)))
         };
+        match Self::within(size.capacity, admission, options) {
+            Ok(Some(layout)) => Ok(layout),
+            Ok(None) => {
+                let smallest = Self::parted(size.capacity, REGION_BUFFERS[REGION_BUFFERS.len() - 1], options)?;
+                let least = smallest.memory(admission)?.least() as u64;
+                Err(too_little(&size, options.memory_bytes, least, fits))
+            }
+            Err(error) => Err(no_room(&size, &error, |given| fits(given, options.memory_bytes))),
+        }
+    }
+
+    /// None if the memory is not enough.
+    fn within(capacity: u64, admission: usize, options: &TierOptions) -> Result<Option<Self>, Error> {
         for part in REGION_BUFFERS {
-            let mut divided = layout(capacity, options.memory_bytes, part)?;
+            let mut divided = Self::parted(capacity, part, options)?;
             if divided.divide_memory(admission, options)? {
                 if options.small_share.is_none() {
                     divided = Self::undivided(capacity, part, options);
@@ -105,18 +121,15 @@ impl Layout {
                         "small objects need more memory than large ones"
                     );
                 }
-                return Ok(divided);
+                return Ok(Some(divided));
             }
         }
-        let least = |capacity, memory_bytes| {
-            let smallest = layout(capacity, memory_bytes, REGION_BUFFERS[REGION_BUFFERS.len() - 1]);
-            Ok(smallest.and_then(|layout| layout.memory(admission))?.least())
-        };
-        let fits = |capacity: u64, memory_bytes: u64| {
-            least(capacity, memory_bytes).is_ok_and(|least: f64| least <= memory_bytes as f64)
-        };
-        let needed: Result<f64, Error> = least(capacity, options.memory_bytes);
-        Err(too_little(capacity, options.memory_bytes, needed? as u64, fits))
+        Ok(None)
+    }
+
+    /// Divided as the options say or as is to be expected, with such a part of the memory for buffers.
+    fn parted(capacity: u64, part: u64, options: &TierOptions) -> Result<Self, Error> {
+        Self::undivided(capacity, part, options).divided(options.small_share.unwrap_or(SHARE_EXPECTED), options)
     }
 
     /// The area of small objects, if the capacity is divided.
@@ -206,7 +219,8 @@ impl Layout {
         let least = boundary + self.large_options.least_regions() as u64 * region_bytes + kept;
         if device_bytes < least {
             return Err(Error::Options(format!(
-                "flash of {device_bytes} bytes, with a share of {share} for small objects, has no room for large ones: raise its size to {least} bytes, or lower the share"
+                "a share of {} % for small objects leaves no room for large ones: lower the share",
+                (share * 1000.0).round() / 10.0
             )));
         }
         self.at(boundary, options)
@@ -259,16 +273,30 @@ impl Layout {
     }
 }
 
+/// Adds the size that would do, if there is one.
+fn no_room(size: &Size, error: &Error, fits: impl Fn(u64) -> bool) -> Error {
+    let given = size.given;
+    let mut sizes =
+        std::iter::successors(Some(given.max(1)), |size| size.checked_mul(2).filter(|&size| size <= SIZE_MOST));
+    let enough = sizes.find(|&size| fits(size)).map(|size| bisect(size, given, &fits));
+    let advice = enough.map(|enough| enough.next_multiple_of(MEBIBYTE)).filter(|&enough| fits(enough)).or(enough);
+    Error::Options(match advice {
+        Some(bytes) => format!("flash of {given} bytes: {error}, or raise its size to {bytes} bytes{}", size.how()),
+        None => format!("flash of {given} bytes: {error}"),
+    })
+}
+
 /// Names what would do: more memory, or the largest capacity for which the memory is enough.
-fn too_little(capacity: u64, given: u64, least: u64, fits: impl Fn(u64, u64) -> bool) -> Error {
+fn too_little(size: &Size, given: u64, least: u64, fits: impl Fn(u64, u64) -> bool) -> Error {
     // With more memory, buffers are larger, but take a part of it at most.
-    let needed = bisect(2 * least, given, |memory| fits(capacity, memory)).div_ceil(MEBIBYTE);
-    let other = match bisect(0, capacity, |capacity| fits(capacity, given)) / MEBIBYTE {
+    let needed = bisect(2 * least, given, |memory| fits(size.given, memory)).div_ceil(MEBIBYTE);
+    let other = match bisect(0, size.given, |size| fits(size, given)) / MEBIBYTE {
         0 => String::new(),
-        mebibytes => format!(", or lower the size of flash to {mebibytes} MiB"),
+        mebibytes => format!(", or lower the size of flash to {mebibytes} MiB{}", size.how()),
     };
-    Error::Options(format!(
-        "flash of {capacity} bytes has {given} bytes of memory for its indexes and buffers: raise that to {needed} MiB{other}"
+    Error::Memory(format!(
+        "flash of {} bytes has {given} bytes of memory for its indexes and buffers: raise that to {needed} MiB{other}",
+        size.given
     ))
 }
 
@@ -356,7 +384,7 @@ mod tests {
             (TierOptions { region_bytes: 3 << 20, ..base.clone() }, 64 * MIB, "a power of two"),
             (TierOptions { region_bytes: 32 << 20, ..base.clone() }, 64 * MIB, "16384 to 16777216"),
             (TierOptions { small_share: Some(0.99), ..base.clone() }, 4 * MIB, "lower the share"),
-            (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "raise its size to 393216 bytes"),
+            (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "raise its size to 1048576 bytes"),
         ] {
             let refusal = Layout::new(capacity, 0, &options).unwrap_err().to_string();
             assert!(refusal.contains(part), "{refusal}");

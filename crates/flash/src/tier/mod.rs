@@ -6,10 +6,10 @@
 //! ```
 //! | where | what |
 //! |---|---|
-//! | `options`, `layout` | what can be chosen; how capacity and memory are divided |
+//! | `options`, `size`, `layout` | what can be chosen; bytes given and bytes there; how capacity and memory are divided |
 //! | `divide`, `smalls` | when the boundary is drawn; small objects before and after |
 //! | `superblock` | the format of the first block |
-//! | `start`, `stop` | from and to what a restart finds |
+//! | `start`, `stop`, `created` | from and to what a restart finds; files of a start that is refused |
 //! | `insert`, `lookup` | objects in and out |
 //! | `scan` | a walk over all objects |
 //! | `stats` | what is counted |
@@ -19,12 +19,14 @@
 //!
 //! Any thread may call any method. [`Tier::maintain`], [`Tier::settle`] and [`TierScan::advance`] wait for the device; nothing else does.
 
+mod created;
 mod divide;
 mod insert;
 mod layout;
 mod lookup;
 mod options;
 mod scan;
+mod size;
 mod smalls;
 mod start;
 mod stats;
@@ -39,14 +41,16 @@ pub use start::Opening;
 pub use stats::{Drops, TierStats, Written};
 
 use crate::admission::Admission;
-use crate::device::{Device, Direction, Disk, DriveLog, Health, Outcome, Request, ThreadRing, WaitingRing};
+use crate::device::{self, Device, Direction, Disk, DriveLog, Health, Outcome, Request, ThreadRing, WaitingRing};
 use crate::large::LargeLog;
 use crate::removals::{RemovalLog, Store};
 use crate::small::PAGE;
 use crate::{Error, KeyHash, Token};
 use divide::Mix;
 use layout::Layout;
+use size::Size;
 use smalls::Smalls;
+use start::removals_of;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -111,22 +115,26 @@ impl Tier {
         Opening::of(device, identity, options.removals.clone(), options)
     }
 
-    /// Whether [`Tier::open`] would succeed, as far as that can be said without changing anything or taking a lock.
+    /// Whether [`Tier::open`] and [`Opening::start`] would succeed, as far as that can be said without changing anything. What is there
+    /// is locked for a moment.
     ///
     /// # Errors
     ///
-    /// As [`Tier::open`].
+    /// As [`Tier::open`] and [`Opening::start`].
     pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(), Error> {
         let capacity = Disk::check(paths, &options.disk)?;
+        if let Some(removals) = removals_of(paths, options).filter(|_| options.warm_restart) {
+            device::check_beside(&removals, paths)?;
+        }
         let admission = Admission::new(options.admission, capacity, 0)?;
-        Layout::new(capacity, admission.memory_bytes(), options).map(drop)
+        Layout::new(Size::of_paths(paths, capacity), admission.memory_bytes(), options).map(drop)
     }
 
     /// An empty tier on any device. No restart will find what it holds.
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] when the options make no sense, or the device or the memory is too small for them.
+    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::Memory`] when the memory is.
     pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
         let options = TierOptions { warm_restart: false, ..options.clone() };
         let tier = Arc::new(Opening::of(device, 0, None, &options)?.unkept()?);

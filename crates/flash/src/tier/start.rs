@@ -12,14 +12,16 @@
 //! What comes next happens only after the superblock says on the device that the tier runs: so a checkpoint is believed once, and what
 //! an empty start left behind is never found again.
 
+use super::created::Created;
 use super::divide::Mix;
 use super::layout::Layout;
+use super::size::Size;
 use super::smalls::Smalls;
 use super::superblock::{Shape, State, Superblock, Undecodable};
 use super::{STRIPES, Tier, TierOptions};
 use crate::Error;
 use crate::admission::Admission;
-use crate::device::{self, BLOCK, Buffer, Device, Disk, Refusal};
+use crate::device::{self, BLOCK, Buffer, Device, Disk, Opened, Refusal};
 use crate::large::{Known, LargeLog};
 use crate::removals::{Held, Lives, RemovalLog, Store, Unreadable};
 use crate::small::SmallStore;
@@ -27,7 +29,7 @@ use crate::{large, small};
 use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
 
@@ -41,7 +43,7 @@ const WITHOUT_LOG: &str = "after a crash flash will start empty";
 /// So many seconds a clock may go back, as clocks do that are set right. Until it has caught up, flash goes by the later time.
 const BACK_MOST: u32 = 600;
 
-/// A device that was opened; what it holds has not been looked at.
+/// A device that was opened; what it holds has not been looked at. Unless it is started, it leaves no file that was not there.
 pub struct Opening {
     device: Arc<dyn Device>,
     shape: Shape,
@@ -51,6 +53,7 @@ pub struct Opening {
     removals: Option<PathBuf>,
     pub(super) boot: Option<u128>,
     notices: Vec<String>,
+    created: Created,
 }
 
 /// Both stores with what they hold, and how the log of removals goes on.
@@ -75,15 +78,13 @@ enum Log {
 impl Opening {
     /// Of files and block devices, each with its bytes.
     pub(super) fn of_paths(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Self, Error> {
-        let opened = Disk::open(paths, &options.disk)?;
-        let is_file = |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
-        let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
-        let removals = options.removals.clone().or(beside.map(|path| RemovalLog::path_beside(path)));
-        let identity = opened.disk.identity();
-        let deaf: Vec<_> = opened.disk.without_discards().filter(|_| options.discard).collect();
-        let mut opening = Self::of(Arc::new(opened.disk), identity, removals, options)?;
-        opening.notices = opened.notices.iter().chain(&deaf).map(ToString::to_string).collect();
-        Ok(opening)
+        let Opened { disk, notices, .. } = Disk::open(paths, &options.disk)?;
+        let created = Created::of(disk.created());
+        let (identity, size) = (disk.identity(), Size::of_paths(paths, disk.capacity()));
+        let deaf: Vec<_> = disk.without_discards().filter(|_| options.discard).collect();
+        let notices = notices.iter().chain(&deaf).map(ToString::to_string).collect();
+        let opening = Self::sized(Arc::new(disk), size, identity, removals_of(paths, options), options)?;
+        Ok(Self { notices, created, ..opening })
     }
 
     pub(super) fn of(
@@ -92,8 +93,19 @@ impl Opening {
         removals: Option<PathBuf>,
         options: &TierOptions,
     ) -> Result<Self, Error> {
-        let admission = Admission::new(options.admission, device.capacity(), draw())?;
-        let layout = Layout::new(device.capacity(), admission.memory_bytes(), options)?;
+        let size = Size::from(device.capacity());
+        Self::sized(device, size, identity, removals, options)
+    }
+
+    fn sized(
+        device: Arc<dyn Device>,
+        size: Size,
+        identity: u64,
+        removals: Option<PathBuf>,
+        options: &TierOptions,
+    ) -> Result<Self, Error> {
+        let admission = Admission::new(options.admission, size.capacity, draw())?;
+        let layout = Layout::new(size, admission.memory_bytes(), options)?;
         Ok(Self {
             device,
             shape: Shape::of(identity, &layout),
@@ -103,6 +115,7 @@ impl Opening {
             removals,
             boot: boot(),
             notices: Vec::new(),
+            created: Created::default(),
         })
     }
 
@@ -183,6 +196,7 @@ impl Opening {
         self.device.sync()?;
         let removals = removals.filter(|removals| self.go_on(removals, &stores.log, &superblock));
         let notices = std::mem::take(&mut self.notices);
+        self.created.keep();
         let mut tier = self.tier(stores, superblock, removals);
         tier.superblock_bytes = AtomicU64::new(BLOCK as u64);
         Ok((Arc::new(tier), notices))
@@ -198,7 +212,10 @@ impl Opening {
         };
         let blocks = (self.shape.capacity / RING_SHARE / BLOCK as u64).clamp(RING_BLOCKS_LEAST, RING_BLOCKS_MOST);
         match RemovalLog::open(path, blocks as u32) {
-            Ok(removals) => Ok(Some(removals)),
+            Ok(removals) => {
+                self.created.note(path, removals.is_created());
+                Ok(Some(removals))
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Err(Error::Refused { path: path.clone(), reason: Refusal::InUse })
             }
@@ -363,6 +380,13 @@ impl Opening {
         let (small, _) = SmallStore::recover(self.device(), area, options, known, now).map_err(unreadable)?;
         Ok((Some(small), lives))
     }
+}
+
+/// The file for the log of removals: the one that was named, or one beside the first path, if that is a file or will be.
+pub(super) fn removals_of(paths: &[(PathBuf, u64)], options: &TierOptions) -> Option<PathBuf> {
+    let is_file = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) || !path.exists();
+    let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
+    options.removals.clone().or(beside.map(|path| RemovalLog::path_beside(path)))
 }
 
 fn unreadable(error: Error) -> String {
