@@ -301,6 +301,7 @@ mod tests {
                 "flash-reinsertion" => "hits:1",
                 "flash-reclaim" => "fifo",
                 "flash-promotion" => "never",
+                "flash-small-log" => "37",
                 _ => "63",
             };
             let mut settings = Settings::default();

@@ -1,6 +1,6 @@
 //! Flash below the engine in process: what the flags ask for, and what it did.
 
-use clap::Args;
+use clap::{Args, value_parser};
 use ebbtide::{
     ByteSize, CacheBuilder, FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion, FlashStats,
 };
@@ -32,6 +32,18 @@ pub struct FlashArgs {
     /// second-hit brings back [default: always]
     #[arg(long = "flash-promotion", value_name = "WHICH", requires = "path")]
     pub promotion: Option<FlashPromotion>,
+    /// Seconds that an object must have left to be written [default: 10]
+    #[arg(long = "flash-least-ttl", value_name = "SECONDS", requires = "path")]
+    pub least_ttl: Option<u32>,
+    /// Percent of flash for objects under 2 KiB, 1 to 99 [default: by what comes]
+    #[arg(long = "flash-small-share", value_name = "PERCENT", requires = "path", value_parser = value_parser!(u8).range(1..=99))]
+    pub small_share: Option<u8>,
+    /// Percent of their space for their log, 0 to 50 [default: 10]
+    #[arg(long = "flash-small-log", value_name = "PERCENT", requires = "path", value_parser = value_parser!(u8).range(0..=50))]
+    pub small_log: Option<u8>,
+    /// Objects for which a page of them is rewritten at least, 1 to 255 [default: 2]
+    #[arg(long = "flash-small-threshold", value_name = "OBJECTS", requires = "path", value_parser = value_parser!(u8).range(1..))]
+    pub small_threshold: Option<u8>,
 }
 
 impl FlashArgs {
@@ -43,13 +55,24 @@ impl FlashArgs {
         if let Some(number) = number {
             path.push(format!(".{number}"));
         }
-        let admission = self.admission.unwrap_or_default().0;
-        let defaults = FlashOptions::default();
-        let reinsertion = self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0);
-        let reclaim = self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0);
-        let options = FlashOptions { admission, reinsertion, reclaim, warm_restart: false, ..defaults };
         let promotion = self.promotion.unwrap_or_default();
-        builder.flash(path, size).flash_options(options).flash_promotion(promotion)
+        builder.flash(path, size).flash_options(self.options()).flash_promotion(promotion)
+    }
+
+    fn options(&self) -> FlashOptions {
+        let defaults = FlashOptions::default();
+        let mut admission = self.admission.unwrap_or_default().0;
+        admission.least_remaining_seconds = self.least_ttl.unwrap_or(admission.least_remaining_seconds);
+        FlashOptions {
+            admission,
+            reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
+            reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
+            small_share: self.small_share.map(|percent| f64::from(percent) / 100.0).or(defaults.small_share),
+            log_percent: self.small_log.unwrap_or(defaults.log_percent),
+            move_threshold: self.small_threshold.unwrap_or(defaults.move_threshold),
+            warm_restart: false,
+            ..defaults
+        }
     }
 }
 
@@ -100,6 +123,42 @@ impl FlashReport {
             objects: tier.objects,
             capacity_bytes: tier.capacity_bytes,
             memory_bytes: tier.memory_bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        flash: FlashArgs,
+    }
+
+    fn read(flag: &str, value: &str) -> Result<FlashOptions, clap::Error> {
+        let line = Line::try_parse_from(["", "--flash", "file", "--flash-size", "1g", flag, value]);
+        line.map(|line| line.flash.options())
+    }
+
+    #[test]
+    fn what_is_written_and_where_it_lies_is_chosen_as_for_the_server() {
+        assert_eq!(read("--flash-least-ttl", "77").unwrap().admission.least_remaining_seconds, 77);
+        assert_eq!(read("--flash-small-share", "20").unwrap().small_share, Some(0.2));
+        assert_eq!(read("--flash-small-log", "0").unwrap().log_percent, 0);
+        assert_eq!(read("--flash-small-threshold", "255").unwrap().move_threshold, 255);
+        let (unset, defaults) = (FlashArgs::default().options(), FlashOptions::default());
+        assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
+        assert_eq!((unset.log_percent, unset.move_threshold), (defaults.log_percent, defaults.move_threshold));
+        for (flag, bad) in [
+            ("--flash-small-share", "100"),
+            ("--flash-small-log", "51"),
+            ("--flash-small-threshold", "0"),
+            ("--flash-small-threshold", "256"),
+        ] {
+            assert!(read(flag, bad).unwrap_err().to_string().contains(flag), "{flag} {bad}");
         }
     }
 }

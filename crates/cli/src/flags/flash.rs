@@ -28,6 +28,8 @@ pub struct Flash {
     promotion: Option<FlashPromotion>,
     least_remaining_seconds: Option<u32>,
     small_share: Option<f64>,
+    small_log_percent: Option<u8>,
+    small_threshold: Option<u8>,
     removals: Option<PathBuf>,
     rating: FlashRating,
     /// The first flag that is about flash and names no path.
@@ -51,6 +53,8 @@ impl Flash {
                 self.least_remaining_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
             }
             "flash-small-share" => self.small_share = Some(values::number(name, value, 1..=99)? as f64 / 100.0),
+            "flash-small-log" => self.small_log_percent = Some(values::number(name, value, 0..=50)? as u8),
+            "flash-small-threshold" => self.small_threshold = Some(values::number(name, value, 1..=255)? as u8),
             "flash-removals" => self.removals = Some(value.into()),
             "flash-endurance" => self.rating.endurance = endurance(name, value)?,
             "flash-spare" => self.rating.spare_percent = values::number(name, value, 1..=900)? as f64,
@@ -105,6 +109,8 @@ impl Flash {
             admission,
             disk,
             small_share,
+            log_percent: self.small_log_percent.unwrap_or(defaults.log_percent),
+            move_threshold: self.small_threshold.unwrap_or(defaults.move_threshold),
             reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
             reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
             discard: self.discard,
@@ -228,6 +234,8 @@ mod tests {
         assert_eq!(admission.budget, Some(WriteBudget::BytesPerSecond(20 << 20)));
         assert_eq!(options("flash-least-ttl", "77").admission.least_remaining_seconds, 77);
         assert_eq!(options("flash-small-share", "20").small_share, Some(0.2));
+        assert_eq!(options("flash-small-log", "30").log_percent, 30);
+        assert_eq!(options("flash-small-threshold", "3").move_threshold, 3);
         assert_eq!(options("flash-reinsertion", "hits:2").reinsertion, Reinsertion::Hits(2));
         assert_eq!(options("flash-reclaim", "fifo").reclaim, Reclaim::Fifo);
         assert!(options("flash-discard", "").discard);
@@ -236,6 +244,7 @@ mod tests {
         let (unset, defaults) = (Flash::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
         assert_eq!((unset.reinsertion, unset.reclaim), (defaults.reinsertion, defaults.reclaim));
+        assert_eq!((unset.log_percent, unset.move_threshold), (defaults.log_percent, defaults.move_threshold));
         assert!(!unset.discard);
         for (long, bad) in [
             ("flash-admission", "some"),
@@ -243,6 +252,9 @@ mod tests {
             ("flash-reclaim", "mru"),
             ("flash-least-ttl", "x"),
             ("flash-small-share", "100"),
+            ("flash-small-log", "51"),
+            ("flash-small-threshold", "0"),
+            ("flash-small-threshold", "256"),
             ("flash-endurance", "600"),
             ("flash-endurance", "0tbw"),
             ("flash-spare", "0"),

@@ -84,6 +84,8 @@ pub const FLAGS: &[Flag] = &[
     Flag { short: None, long: "flash-discard", value: None, meaning: Used, help: "tell a block device of regions that were reclaimed" },
     own("flash-least-ttl", "num", "seconds that an object must have left (default: 10)"),
     own("flash-small-share", "num", "percent of flash for objects under 2 KiB (default: by what comes)"),
+    own("flash-small-log", "num", "percent of their space for their log, 0 to 50 (default: 10)"),
+    own("flash-small-threshold", "num", "objects for which a page of them is rewritten at least (default: 2)"),
     own("flash-removals", "file", "what was removed from flash, so that it stays so after a crash\n(default: the first path with .removals; of a block device none)"),
     own("flash-endurance", "num", "what the drive is rated for: terabytes, as 600tbw, or drive writes a\nday for five years, as 1dwpd (default: 1dwpd)"),
     own("flash-spare", "num", "percent that the drive has beside what flash uses (default: 7)"),

@@ -95,8 +95,8 @@ impl Shape {
             ("the share of small objects is", self.boundary, before.boundary, "bytes"),
             ("the end of large objects is", self.end, before.end, ""),
             ("a region has", self.region_bytes.into(), before.region_bytes.into(), "bytes, which follow the memory"),
-            ("a segment has", self.segment_bytes.into(), before.segment_bytes.into(), "bytes, which follow the memory"),
             ("the log of small objects has", self.log_percent.into(), before.log_percent.into(), "percent"),
+            ("a segment has", self.segment_bytes.into(), before.segment_bytes.into(), "bytes, which follow the memory"),
         ];
         match numbers.into_iter().find(|(_, now, before, _)| now != before) {
             Some((what, now, before, unit)) => {
