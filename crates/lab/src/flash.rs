@@ -94,8 +94,8 @@ pub struct FlashReport {
     pub unchanged: u64,
     /// Large objects that were written again when their region was reclaimed.
     pub rewritten: u64,
-    /// Bytes that reached the device, over those of the objects written.
     pub written_bytes: u64,
+    /// These bytes, which reached the device, over those of the objects written; 0 if none was.
     pub write_amplification: f64,
     pub objects: u64,
     pub capacity_bytes: u64,
@@ -119,7 +119,7 @@ impl FlashReport {
             unchanged: stats.unchanged,
             rewritten: tier.large.reinserted,
             written_bytes,
-            write_amplification: written_bytes as f64 / tier.inserted_bytes.max(1) as f64,
+            write_amplification: tier.write_amplification(),
             objects: tier.objects,
             capacity_bytes: tier.capacity_bytes,
             memory_bytes: tier.memory_bytes,
@@ -131,6 +131,7 @@ impl FlashReport {
 mod tests {
     use super::*;
     use clap::Parser;
+    use ebbtide::Cache;
 
     #[derive(Parser)]
     struct Line {
@@ -160,5 +161,16 @@ mod tests {
         ] {
             assert!(read(flag, bad).unwrap_err().to_string().contains(flag), "{flag} {bad}");
         }
+    }
+
+    #[test]
+    fn where_nothing_was_inserted_nothing_is_amplified() {
+        let folder = tempfile::tempdir().unwrap();
+        let flash =
+            FlashArgs { path: Some(folder.path().join("flash")), size: Some(ByteSize::mib(4)), ..FlashArgs::default() };
+        let cache = flash.lay_below(Cache::builder(), None).build().unwrap();
+        let report = FlashReport::new(&cache.flash_stats().unwrap());
+        assert!(report.written_bytes > 0, "{report:?}");
+        assert_eq!((report.inserted_bytes, report.write_amplification), (0, 0.0));
     }
 }
