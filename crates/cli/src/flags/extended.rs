@@ -79,6 +79,9 @@ pub fn parse(list: &str, settings: &mut Settings) -> Result<(), Error> {
         let value = value.unwrap_or_default();
         match meaning {
             Meaning::Refused(reason) => return Err(Error::Limit(format!("-o {name}: {reason}"))),
+            Meaning::Ignored(_) if name.starts_with("ext_") && !is_number(name, value) => {
+                return Err(Error::Illegal(format!("-o {option}: could not parse argument to {name}; give a number")));
+            }
             Meaning::Ignored(reason) => settings.warn(format!("-o {name} is ignored: {reason}")),
             Meaning::Used if name.starts_with("ssl_") => {
                 settings.tls.set(name, value)?.into_iter().for_each(|warning| settings.warn(warning));
@@ -92,6 +95,12 @@ pub fn parse(list: &str, settings: &mut Settings) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Whether memcached would take it, too.
+fn is_number(name: &str, value: &str) -> bool {
+    let value = value.trim();
+    if name == "ext_max_frag" { value.parse::<f64>().is_ok() } else { value.parse::<u64>().is_ok() }
 }
 
 #[cfg(test)]
@@ -118,5 +127,12 @@ mod tests {
             assert!(matches!(read(bad), Err(Error::Illegal(_))), "{bad}");
         }
         assert!(matches!(read("idle_timeout=x"), Err(Error::Limit(_))));
+        for (name, _, meaning) in OPTIONS.iter().filter(|option| option.0.starts_with("ext_") && option.1) {
+            for bad in ["a", "", "1k", "-x"].iter().filter(|_| matches!(meaning, Ignored(_))) {
+                let refusal = read(&format!("{name}={bad}")).unwrap_err().to_string();
+                assert!(refusal.contains(&format!("could not parse argument to {name}")), "{refusal}");
+            }
+        }
+        assert_eq!(read("ext_max_frag=0.5,ext_io_depth=4,ext_item_size=9").unwrap().warnings.len(), 3);
     }
 }
