@@ -1,5 +1,6 @@
-//! When the capacity is divided between small and large objects, if nobody said how: once a part of it was written, by the bytes that
-//! each kind has of what came. Then an object of either kind stays about as long.
+//! When the capacity is divided between small and large objects, if nobody said how: once a part of it was written, by how many
+//! objects of each kind came. A hit is worth the same whatever its length, so a byte of small objects is worth more by as much as large
+//! ones are longer, up to [`WORTH_MOST`] times: so much longer a small object stays.
 //!
 //! The superblock is durable before anything is written to the area of small objects: whoever comes after a crash finds the
 //! boundary, or an area that was never used.
@@ -15,19 +16,28 @@ use std::sync::{Arc, Mutex};
 /// The share of the capacity that has to come before it is divided, and so many bytes at most.
 const NEEDED: u64 = 64;
 const NEEDED_MOST: u64 = 64 << 20;
+/// More leaves large objects so little that they come and go.
+const WORTH_MOST: f64 = 8.0;
 /// A smaller share of small objects is not worth an area.
 const LEAST: u64 = 64;
 /// What a large object takes beside key and value, with the rounding.
 const LARGE_HEADER: usize = 80;
 /// Pages hold so many percent of their size in records.
-const PAGE_FILL: u64 = 94;
+const PAGE_FILL: f64 = 94.0;
 
 /// What came, until it is known how to divide.
 pub(super) struct Mix {
-    small: AtomicU64,
-    large: AtomicU64,
+    small: Came,
+    large: Came,
     /// What is to be divided; none once that is done.
     undivided: Mutex<Option<Undivided>>,
+}
+
+/// Of one kind.
+#[derive(Default)]
+struct Came {
+    objects: AtomicU64,
+    bytes: AtomicU64,
 }
 
 struct Undivided {
@@ -38,26 +48,30 @@ struct Undivided {
 impl Mix {
     pub fn new(layout: Layout, options: &TierOptions) -> Self {
         let undivided = layout.small_options.is_none().then(|| Undivided { layout, options: options.clone() });
-        Self { small: AtomicU64::new(0), large: AtomicU64::new(0), undivided: Mutex::new(undivided) }
+        Self { small: Came::default(), large: Came::default(), undivided: Mutex::new(undivided) }
     }
 
     /// An object is taken, with a record of so many bytes if it is small.
     pub fn note(&self, record: Option<usize>, bytes: usize) {
-        match record {
-            Some(bytes) => self.small.fetch_add(bytes as u64, Relaxed),
-            None => self.large.fetch_add((bytes + LARGE_HEADER) as u64, Relaxed),
+        let (came, bytes) = match record {
+            Some(bytes) => (&self.small, bytes),
+            None => (&self.large, bytes + LARGE_HEADER),
         };
+        came.objects.fetch_add(1, Relaxed);
+        came.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// What is on flash of each kind, if enough came to tell, which is forgotten then.
-    fn take(&self, capacity: u64) -> Option<(u64, u64)> {
-        let (small, large) = (self.small.load(Relaxed), self.large.load(Relaxed));
-        if small + large < (capacity / NEEDED).clamp(PAGE as u64, NEEDED_MOST) {
+    /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then.
+    fn small_share(&self, capacity: u64) -> Option<f64> {
+        let bytes = |came: &Came| came.bytes.load(Relaxed);
+        if bytes(&self.small) + bytes(&self.large) < (capacity / NEEDED).clamp(PAGE as u64, NEEDED_MOST) {
             return None;
         }
-        self.small.store(0, Relaxed);
-        self.large.store(0, Relaxed);
-        Some((small * 100 / PAGE_FILL, large))
+        let take = |came: &Came| (came.objects.swap(0, Relaxed) as f64, came.bytes.swap(0, Relaxed) as f64);
+        let ((small, small_bytes), (large, large_bytes)) = (take(&self.small), take(&self.large));
+        let longer = (large_bytes * small) / (large * small_bytes).max(1.0);
+        let small_worth = small_bytes * 100.0 / PAGE_FILL * longer.clamp(1.0, WORTH_MOST);
+        Some(small_worth / (small_worth + large_bytes))
     }
 }
 
@@ -71,8 +85,8 @@ impl Tier {
             return;
         };
         let capacity = layout.capacity;
-        let Some((small, large)) = self.mix.take(capacity) else { return };
-        let boundary = (capacity as f64 * (small as f64 / (small + large) as f64)) as u64;
+        let Some(small_share) = self.mix.small_share(capacity) else { return };
+        let boundary = (capacity as f64 * small_share) as u64;
         if boundary < capacity / LEAST {
             return;
         }
