@@ -198,7 +198,8 @@ impl CacheBuilder {
     fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
         let memory_bytes = self.flash_memory_within(memory_bytes);
         let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes);
-        FlashOptions { memory_bytes, ..self.flash_options.clone() }
+        let value_bytes_most = self.max_value.unwrap_or(self.options.value_bytes_max);
+        FlashOptions { memory_bytes, value_bytes_most, ..self.flash_options.clone() }
     }
 
     /// What flash takes if its buffers and indexes may have so much. What admission remembers comes on top: an index that had to make

@@ -34,7 +34,9 @@ const SHARE_OF_GAPS: usize = 64;
 /// What is free, and what has yet to be handed to the device.
 pub struct Books {
     pub free: VecDeque<u32>,
-    pub free_slots: Vec<u8>,
+    pub free_slots: Vec<u16>,
+    /// The same of those that only objects of several regions get.
+    pub free_long_slots: Vec<u16>,
     pub next_sequence: u64,
     /// Complete regions that the device had no room for.
     pub waiting: VecDeque<Complete>,
@@ -42,10 +44,11 @@ pub struct Books {
 
 impl Books {
     /// The last regions are used first: the beginning of the area can be given away for as long as it is empty.
-    pub fn new(regions: Range<u32>, buffers: u8) -> Self {
+    pub fn new(regions: Range<u32>, buffers: u16, long_buffers: u16) -> Self {
         Self {
             free: regions.rev().collect(),
             free_slots: (0..buffers).collect(),
+            free_long_slots: (buffers..buffers + long_buffers).collect(),
             next_sequence: 1,
             waiting: VecDeque::new(),
         }
@@ -59,11 +62,23 @@ pub struct Staged {
     pub buffer: Buffer,
 }
 
+/// Buffers that are kept for one object of several regions. What it leaves is free again.
+pub struct Kept<'a> {
+    pub log: &'a LargeLog,
+    pub slots: Vec<u16>,
+}
+
+impl Drop for Kept<'_> {
+    fn drop(&mut self) {
+        self.log.books().free_long_slots.append(&mut self.slots);
+    }
+}
+
 /// A region that objects are added to.
 pub struct Open {
     pub region: u32,
     sequence: u64,
-    slot: u8,
+    slot: u16,
     /// Bytes from the begin, up to the last object's end.
     used: usize,
     /// Bytes that were left so that what comes behind them fills its blocks.
@@ -79,7 +94,7 @@ pub struct Open {
 #[derive(Clone, Copy)]
 pub struct Complete {
     region: u32,
-    slot: u8,
+    slot: u16,
     bytes: usize,
     tally: Tally,
 }
@@ -150,15 +165,22 @@ impl Open {
 }
 
 impl LargeLog {
-    /// Adds a draft to the open region of a group, opening one if need be. It is not published yet.
-    pub(super) fn add(self: &Arc<Self>, group: usize, draft: &Draft<'_>, now: u32) -> Result<Added, Full> {
+    /// Adds a draft to the open region of a group, opening one if need be, in one of the buffers that are kept for it or in any. It
+    /// is not published yet.
+    pub(super) fn add(
+        self: &Arc<Self>,
+        group: usize,
+        draft: &Draft<'_>,
+        kept: &mut Vec<u16>,
+        now: u32,
+    ) -> Result<Added, Full> {
         let mut place = self.groups[group].lock().unwrap();
         if place.as_ref().is_some_and(|open| open.room(draft, self.geometry.region_bytes).is_none()) {
             let open = place.take().expect("it was looked at");
             self.seal(open, now);
         }
         if place.is_none() {
-            *place = Some(self.open(now)?);
+            *place = Some(self.open(kept, now)?);
         }
         let open = place.as_mut().expect("it is open");
         let (at, value_bytes) = open.room(draft, self.geometry.region_bytes).expect("an empty region has room");
@@ -166,14 +188,14 @@ impl LargeLog {
     }
 
     /// Begins the life of a region.
-    fn open(&self, now: u32) -> Result<Open, Full> {
+    fn open(&self, kept: &mut Vec<u16>, now: u32) -> Result<Open, Full> {
         let (region, slot, sequence) = {
             let mut books = self.books();
-            if books.free_slots.is_empty() {
+            if kept.is_empty() && books.free_slots.is_empty() {
                 return Err(Full::Buffers);
             }
             let region = books.free.pop_front().ok_or(Full::Regions)?;
-            let slot = books.free_slots.pop().expect("it was looked at");
+            let slot = kept.pop().or_else(|| books.free_slots.pop()).expect("it was looked at");
             books.next_sequence += 1;
             (region, slot, books.next_sequence - 1)
         };
@@ -337,13 +359,17 @@ impl LargeLog {
     }
 
     /// The region leaves its buffer. The state changes first: who finds the slot empty finds the new state.
-    fn release(&self, region: u32, slot: u8, state: State) {
+    fn release(&self, region: u32, slot: u16, state: State) {
         {
             let _books = self.books();
             self.regions[region as usize].set_state(state);
         }
         *self.slots[usize::from(slot)].write().unwrap() = None;
-        self.books().free_slots.push(slot);
+        {
+            let mut books = self.books();
+            let is_long = usize::from(slot) >= self.options.buffers;
+            if is_long { &mut books.free_long_slots } else { &mut books.free_slots }.push(slot);
+        }
         self.freed.notify_all();
     }
 
@@ -355,13 +381,13 @@ impl LargeLog {
         !timeout.timed_out()
     }
 
-    fn change(&self, slot: u8, at: usize, bytes: &[u8]) {
+    fn change(&self, slot: u16, at: usize, bytes: &[u8]) {
         let mut staged = self.slots[usize::from(slot)].write().unwrap();
         let buffer = &mut staged.as_mut().expect("an open region has a buffer").buffer;
         buffer[at..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    fn staged<T>(&self, slot: u8, read: impl FnOnce(&[u8]) -> T) -> T {
+    fn staged<T>(&self, slot: u16, read: impl FnOnce(&[u8]) -> T) -> T {
         read(&self.slots[usize::from(slot)].read().unwrap().as_ref().expect("an open region has a buffer").buffer)
     }
 

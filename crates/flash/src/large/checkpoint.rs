@@ -97,7 +97,7 @@ impl LargeLog {
     }
 
     fn wait_for_writes(self: &Arc<Self>) -> Result<(), Error> {
-        let is_busy = |books: &mut super::Books| books.free_slots.len() < self.options.buffers;
+        let is_busy = |books: &mut super::Books| self.used_buffers(books) > 0;
         for _ in 0..WAITS {
             self.submit_waiting();
             let wait = self.freed.wait_timeout_while(self.books(), WAIT_STEP, is_busy).unwrap();

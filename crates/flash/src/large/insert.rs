@@ -1,7 +1,7 @@
 //! Objects in.
 
 use super::LargeLog;
-use super::buffers::{Added, Draft, Full};
+use super::buffers::{Added, Draft, Full, Kept};
 use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, part_hash};
 use super::index::Identity;
 use super::options::group_of;
@@ -57,8 +57,9 @@ impl LargeLog {
         if self.index.bytes() >= self.index_limit.load(Relaxed) {
             return Err(Dropped::Memory);
         }
+        let mut kept = Kept { log: self, slots: Vec::new() };
         if !self.may_reclaim_for_inserts() {
-            self.check_room(OBJECT_HEADER_BYTES + key.bytes.len() + total)?;
+            kept.slots = self.keep_buffers(OBJECT_HEADER_BYTES + key.bytes.len() + total)?;
         }
         let identity = Identity::of(key.hash);
         let _writer = self.writers[usize::from(identity.shard)].lock().unwrap();
@@ -83,33 +84,43 @@ impl LargeLog {
         let draft =
             Draft { hash: key.hash, header, key: key.bytes, value: object.value, from: 0, may_cut, is_copy: false };
         let group = self.group(object.expiry, now);
-        let head = self.place(group, &draft, now)?;
+        let head = self.place(group, &draft, &mut kept.slots, now)?;
         if head.value_bytes < total {
-            self.insert_rest(group, &draft, head.value_bytes, now)?;
+            self.insert_rest(group, &draft, head.value_bytes, &mut kept.slots, now)?;
         }
         let replaced = self.publish(key.hash, head).ok_or(Dropped::Overtaken)?.is_some() || self.is_unclean();
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
     }
 
-    /// Where nothing is waited for: whether an object of several regions finds them, before any of them is spent on a part of it. If
-    /// not, the next upkeep makes that much room.
-    fn check_room(&self, bytes: usize) -> Result<(), Dropped> {
-        let limit = self.geometry.object_bytes_limit();
-        if bytes <= limit {
-            return Ok(());
+    /// Where nothing is waited for: whether an object of several regions finds them, and buffers, before any of them is spent on a
+    /// part of it. The next upkeep makes that much room, for this one or another. Gives back buffers for it, if it cannot do with
+    /// what all have.
+    fn keep_buffers(&self, bytes: usize) -> Result<Vec<u16>, Dropped> {
+        let regions = self.geometry.regions_of(bytes);
+        if regions == 1 {
+            return Ok(Vec::new());
         }
-        // The first part may only fill up a region that is open.
-        let regions = bytes.div_ceil(limit) + 1;
-        let books = self.books();
+        self.wanted.fetch_max(regions, Relaxed);
+        let mut books = self.books();
         if books.free.len() < regions {
-            self.wanted.fetch_max(regions, Relaxed);
             return Err(Dropped::NoRegion);
         }
-        if books.free_slots.len() + 1 < regions { Err(Dropped::Behind) } else { Ok(()) }
+        if books.free_slots.len() + 1 >= regions {
+            return Ok(Vec::new());
+        }
+        let rest = books.free_long_slots.len().checked_sub(regions);
+        rest.map(|rest| books.free_long_slots.split_off(rest)).ok_or(Dropped::Behind)
     }
 
     /// Stores the other parts of an object of which the first is placed. They are published before it.
-    fn insert_rest(self: &Arc<Self>, group: usize, head: &Draft<'_>, from: usize, now: u32) -> Result<(), Dropped> {
+    fn insert_rest(
+        self: &Arc<Self>,
+        group: usize,
+        head: &Draft<'_>,
+        from: usize,
+        kept: &mut Vec<u16>,
+        now: u32,
+    ) -> Result<(), Dropped> {
         let total = head.header.total_bytes as usize;
         let (mut from, mut part) = (from, 1);
         while from < total {
@@ -118,7 +129,7 @@ impl LargeLog {
             let value_bytes = (total - from) as u32;
             let header = ObjectHeader { part, key_bytes: key.len() as u8, value_bytes, ..head.header };
             let draft = Draft { hash, header, key: &key, from, ..*head };
-            let added = self.place(group, &draft, now)?;
+            let added = self.place(group, &draft, kept, now)?;
             self.publish(hash, added).ok_or(Dropped::Overtaken)?;
             from += added.value_bytes;
             part += 1;
@@ -127,10 +138,16 @@ impl LargeLog {
     }
 
     /// Adds a draft, waiting for a buffer and reclaiming regions as needed. No lock but the writer's is held meanwhile.
-    fn place(self: &Arc<Self>, group: usize, draft: &Draft<'_>, now: u32) -> Result<Added, Dropped> {
+    fn place(
+        self: &Arc<Self>,
+        group: usize,
+        draft: &Draft<'_>,
+        kept: &mut Vec<u16>,
+        now: u32,
+    ) -> Result<Added, Dropped> {
         let mut dropped = Dropped::NoRegion;
         for _ in 0..ATTEMPTS {
-            dropped = match self.add(group, draft, now) {
+            dropped = match self.add(group, draft, kept, now) {
                 Ok(added) => return Ok(added),
                 Err(Full::Buffers) if self.wait_for_buffer() => Dropped::Behind,
                 Err(Full::Buffers) => return Err(Dropped::Behind),

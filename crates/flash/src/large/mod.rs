@@ -123,10 +123,14 @@ impl LargeLog {
             index: Index::new(),
             regions: (0..geometry.regions).map(|_| Region::free()).collect(),
             groups: (0..options.groups).map(|_| Mutex::new(None)).collect(),
-            slots: (0..options.buffers).map(|_| RwLock::new(None)).collect(),
+            slots: (0..options.buffers + options.long_buffers).map(|_| RwLock::new(None)).collect(),
             first_region: AtomicU32::new(options.first_region),
             index_limit: AtomicUsize::new(options.index_bytes),
-            books: Mutex::new(Books::new(options.first_region..geometry.regions, options.buffers as u8)),
+            books: Mutex::new(Books::new(
+                options.first_region..geometry.regions,
+                options.buffers as u16,
+                options.long_buffers as u16,
+            )),
             freed: Condvar::new(),
             writers: (0..SHARDS).map(|_| Mutex::new(())).collect(),
             reclaiming: Mutex::new(()),
@@ -142,7 +146,7 @@ impl LargeLog {
         }))
     }
 
-    /// Bytes of RAM that a log has at most beside objects in its index and reads under way.
+    /// Bytes of RAM that a log has at most beside objects in its index, reads under way and objects of several regions on their way.
     pub(crate) fn fixed_bytes(area: &Range<u64>, options: &Options) -> usize {
         let buffers = options.buffers * options.region_bytes;
         let regions = area.end.saturating_sub(area.start) / options.region_bytes as u64;
@@ -193,7 +197,13 @@ impl LargeLog {
     /// Whether inserts can go on for a while though the device does nothing.
     pub fn has_room(&self) -> bool {
         let books = self.books();
-        !books.free_slots.is_empty() && !books.free.is_empty()
+        // Those that are missing may be the open ones of the groups, and half of the others.
+        let takes_long = 2 * books.free_long_slots.len() + self.options.groups >= self.options.long_buffers;
+        !books.free_slots.is_empty() && !books.free.is_empty() && takes_long
+    }
+
+    fn used_buffers(&self, books: &Books) -> usize {
+        self.slots.len() - books.free_slots.len() - books.free_long_slots.len()
     }
 
     /// Bytes that a lookup would read first: all of an object that lies in one region.
@@ -238,7 +248,7 @@ impl LargeLog {
 
     /// Bytes of RAM: the index, the table of regions, buffers, reads under way.
     pub fn memory_bytes(&self) -> usize {
-        let buffers = self.options.buffers - self.books().free_slots.len();
+        let buffers = self.used_buffers(&self.books());
         self.index.bytes()
             + size_of_val(&self.regions[..])
             + buffers * self.geometry.region_bytes
@@ -277,7 +287,7 @@ impl LargeLog {
             }
             assert!(region.sequence() < books.next_sequence);
         }
-        assert_eq!(used + books.free_slots.len(), self.slots.len(), "a buffer is lost");
+        assert_eq!(used, self.used_buffers(&books), "a buffer is lost");
         let unclean = self.regions.iter().filter(|region| region.is_unclean()).count();
         assert_eq!(unclean, self.unclean.load(Relaxed));
     }

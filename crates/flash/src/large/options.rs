@@ -14,6 +14,8 @@ const REGION_BYTES_LEAST: usize = 4 * BLOCK;
 /// Positions in a region have 24 bits in a token.
 const REGION_BYTES_MOST: usize = 1 << 30;
 const BUFFERS_LIMIT: usize = 128;
+/// Buffers have numbers of 16 bits.
+const LONG_BUFFERS_LIMIT: usize = (1 << 16) - BUFFERS_LIMIT;
 /// Below this, objects that live longest in the first group: five minutes.
 const FIRST_GROUP_SECONDS: u32 = 300;
 
@@ -34,6 +36,9 @@ pub struct Options {
     /// Regions that may be in RAM, open or being written, each with a buffer of `region_bytes`; more than `groups`. 10: two
     /// can be written while all groups are open.
     pub buffers: usize,
+    /// As many more that only objects of several regions get, where an insert waits for nothing and finds too few others: an object
+    /// is all in RAM before any of it is on the device. 0.
+    pub long_buffers: usize,
     /// An open region older than this is written as it is. 600: what is only in RAM is lost with a crash, and a short region
     /// wastes space.
     pub seal_seconds: u32,
@@ -83,6 +88,7 @@ impl Default for Options {
             region_bytes: 16 << 20,
             groups: GROUPS_LIMIT,
             buffers: GROUPS_LIMIT + 2,
+            long_buffers: 0,
             seal_seconds: 600,
             patience: Duration::from_millis(100),
             reclaim: Reclaim::Fifo,
@@ -98,6 +104,16 @@ impl Options {
     /// Regions that a log has at least: one for each group, and some that rest or are written.
     pub(crate) fn least_regions(&self) -> usize {
         self.groups + 4
+    }
+
+    /// How many buffers only objects of several regions must have, for two values of so many bytes to find enough, since evictions that
+    /// make room for one may need two: none, if the others do for one.
+    pub(crate) fn long_buffers_for(&self, value_bytes: u64) -> usize {
+        let object_bytes = (value_bytes as usize).saturating_add(OBJECT_HEADER_BYTES + usize::from(u8::MAX));
+        // Each group may have one that is open.
+        let regions = regions_of(object_bytes, self.region_bytes);
+        let has_enough = regions + self.groups <= self.buffers + 1;
+        if has_enough { 0 } else { (2 * regions + self.groups).min(LONG_BUFFERS_LIMIT) }
     }
 }
 
@@ -171,7 +187,12 @@ impl Geometry {
 
     /// The longest object that fits an empty region, header included.
     pub fn object_bytes_limit(&self) -> usize {
-        self.region_bytes - REGION_HEADER_BYTES - FOOTER_ENTRY_BYTES
+        object_bytes_limit(self.region_bytes)
+    }
+
+    /// Regions that an object of so many bytes has a part in, at most.
+    pub fn regions_of(&self, object_bytes: usize) -> usize {
+        regions_of(object_bytes, self.region_bytes)
     }
 
     /// The longest value that a log of so many regions takes: a quarter of it, so that it is not reclaimed before it is
@@ -181,6 +202,17 @@ impl Geometry {
         let part = (self.object_bytes_limit() - OBJECT_HEADER_BYTES - usize::from(u8::MAX)) as u64;
         (parts * part).min(u64::from(u32::MAX))
     }
+}
+
+fn object_bytes_limit(region_bytes: usize) -> usize {
+    region_bytes - REGION_HEADER_BYTES - FOOTER_ENTRY_BYTES
+}
+
+fn regions_of(object_bytes: usize, region_bytes: usize) -> usize {
+    let limit = object_bytes_limit(region_bytes);
+    // Each part has a header, and a hash for a key. The first one may only fill up a region that is open.
+    let part = limit - OBJECT_HEADER_BYTES - size_of::<u64>();
+    if object_bytes <= limit { 1 } else { object_bytes.div_ceil(part) + 1 }
 }
 
 /// The group of objects with so many seconds to live; `None` for ever. The last one is for those that do not expire, if there

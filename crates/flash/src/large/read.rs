@@ -47,7 +47,7 @@ struct Located {
     sequence: u64,
     position: u32,
     /// The buffer it is in.
-    slot: Option<u8>,
+    slot: Option<u16>,
 }
 
 enum Progress {

@@ -285,9 +285,9 @@ impl LargeLog {
     /// Adds a copy, without reclaiming.
     fn add_copy(self: &Arc<Self>, draft: &Draft<'_>, now: u32) -> Option<super::buffers::Added> {
         let group = self.group(draft.header.expiry, now);
-        match self.add(group, draft, now) {
+        match self.add(group, draft, &mut Vec::new(), now) {
             Ok(added) => Some(added),
-            Err(Full::Buffers) if self.wait_for_buffer() => self.add(group, draft, now).ok(),
+            Err(Full::Buffers) if self.wait_for_buffer() => self.add(group, draft, &mut Vec::new(), now).ok(),
             Err(Full::Buffers | Full::Regions) => None,
         }
     }

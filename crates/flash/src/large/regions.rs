@@ -11,7 +11,7 @@
 //! States change under the mutex of the books. They are read without it, under the lock of an index shard.
 
 use std::sync::atomic::{
-    AtomicBool, AtomicU8, AtomicU32, AtomicU64,
+    AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
@@ -73,7 +73,7 @@ pub struct Region {
     latest_expiry: AtomicU32,
     objects: AtomicU32,
     state: AtomicU8,
-    slot: AtomicU8,
+    slot: AtomicU16,
     /// A restart could find objects in it that the index does not know.
     is_unclean: AtomicBool,
 }
@@ -97,7 +97,7 @@ impl Region {
             latest_expiry: AtomicU32::new(0),
             objects: AtomicU32::new(0),
             state: AtomicU8::new(State::Free as u8),
-            slot: AtomicU8::new(0),
+            slot: AtomicU16::new(0),
             is_unclean: AtomicBool::new(false),
         }
     }
@@ -122,7 +122,7 @@ impl Region {
     }
 
     /// Begins a life in a slot.
-    pub fn begin(&self, sequence: u64, slot: u8, last_hit: u64) {
+    pub fn begin(&self, sequence: u64, slot: u16, last_hit: u64) {
         self.sequence.store(sequence, Relaxed);
         self.slot.store(slot, Relaxed);
         self.last_hit.store(last_hit, Relaxed);
@@ -147,7 +147,7 @@ impl Region {
     }
 
     /// The buffer in which it is while it is open or being written.
-    pub fn slot(&self) -> u8 {
+    pub fn slot(&self) -> u16 {
         self.slot.load(Relaxed)
     }
 

@@ -195,7 +195,7 @@ impl Layout {
         let wanted = (OBJECT_BYTES.div_ceil(region_bytes) + groups + 1) as u64;
         let regions = large_bytes / region_bytes as u64;
         let most = (buffers_most / region_bytes as u64).min(regions / REGIONS_PER_BUFFER).min(BUFFERS_MOST);
-        let large_options = large::Options {
+        let mut large_options = large::Options {
             first_region: 1,
             region_bytes,
             groups,
@@ -208,6 +208,8 @@ impl Layout {
             discard: options.discard,
             ..defaults
         };
+        // No value may take more than a quarter of the log.
+        large_options.long_buffers = large_options.long_buffers_for(options.value_bytes_most.min(large_bytes / 4));
         let (checkpoint, boundary) = (capacity..device_bytes, region_bytes as u64);
         Self { capacity, checkpoint, boundary, small_options: None, large_options }
     }

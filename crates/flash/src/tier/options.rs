@@ -17,6 +17,9 @@ pub struct TierOptions {
     /// Bytes of RAM for indexes, filters and buffers at most; values on their way from the device to a reader come on top. By
     /// default no bound: who composes knows the machine.
     pub memory_bytes: u64,
+    /// The longest value that comes. Two so long may be in RAM beyond the bound, on their way to the device, where it has too few
+    /// buffers for their parts. By default 1 MiB.
+    pub value_bytes_most: u64,
     /// Bytes of a region of large objects at most, a power of two from 64 KiB to 16 MiB; smaller ones are taken where the
     /// capacity or the memory is small. By default 16 MiB: flash is then erased without moving what lives.
     pub region_bytes: usize,
@@ -56,6 +59,7 @@ impl Default for TierOptions {
             disk: DiskOptions::default(),
             small_share: None,
             memory_bytes: u64::MAX,
+            value_bytes_most: 1 << 20,
             region_bytes: large.region_bytes,
             reclaim: Reclaim::Lru,
             reinsertion: large.reinsertion,

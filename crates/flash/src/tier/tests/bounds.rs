@@ -1,7 +1,7 @@
 //! The memory stays within its bound, and the tier goes on taking objects there.
 
-use super::{get, put};
-use crate::device::Memory;
+use super::{Stopping, get, put, serve, stamped};
+use crate::device::{Delivery, Faulty, Memory};
 use crate::{Tier, TierOptions};
 use std::sync::Arc;
 
@@ -31,6 +31,43 @@ fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
         assert!(taken > least && found > 0, "{taken} {:?}", tier.stats());
         tier.verify();
     }
+}
+
+/// Values as long as any may be, of more parts than there are buffers for what is short, go to a device that is slow: two at a time, and
+/// short ones find their buffers beside them.
+#[test]
+fn values_of_more_parts_than_buffers_are_taken_two_at_a_time() {
+    const LONGEST: u64 = 3 << 20;
+    let device = Arc::new(Faulty::new(64 << 20, 1, Delivery::Later { queue_depth: 64 }));
+    let options = TierOptions { memory_bytes: 1 << 20, value_bytes_most: LONGEST, ..TierOptions::default() };
+    let tier = Tier::on(Arc::clone(&device) as _, &options).unwrap();
+    let long = |number: u8| stamped(number.into(), 1, LONGEST - 16);
+    for number in (0..8).step_by(2) {
+        device.drain();
+        for number in [number, number + 1] {
+            assert!(tier.has_room(), "{number}");
+            assert!(put(&tier, &[number], &long(number), 1).is_some(), "{number}: {:?}", tier.stats().drops);
+        }
+        assert!(!tier.has_room() && tier.memory_bytes() > 2 * LONGEST, "{number}: they are in buffers");
+        let before = tier.stats();
+        assert!(put(&tier, b"another", &long(99), 1).is_none());
+        let after = tier.stats();
+        assert_eq!(
+            (after.drops.behind, after.large.regions_free),
+            (before.drops.behind + 1, before.large.regions_free)
+        );
+        assert!(put(&tier, b"short", &[number; 9000], 1).is_some());
+        tier.maintain(1);
+    }
+    device.drain();
+    assert!(tier.memory_bytes() < 1 << 20, "what was kept for them is given back");
+    std::thread::scope(|scope| {
+        let _stopping = Stopping(&tier);
+        serve(scope, &tier);
+        (0..8).for_each(|number| assert_eq!(get(&tier, &[number], 1).unwrap().value(), long(number)));
+        assert_eq!(get(&tier, b"short", 1).unwrap().value(), [6; 9000]);
+    });
+    tier.verify();
 }
 
 #[test]
