@@ -66,7 +66,7 @@ fn maintain(weak: &Weak<Shared>) {
             };
             while shared.store.maintain(&participant, tick()) == Progress::Working {
                 match &shared.hybrid {
-                    Some(hybrid) => hybrid.wait_for_room(|| shared.store.is_out_of_room()),
+                    Some(hybrid) => hybrid.wait_for_room(|| shared.store.is_out_of_room(), tick),
                     None => thread::yield_now(),
                 }
             }

@@ -15,6 +15,7 @@
 
 use crate::cache::Cache;
 use crate::hybrid::Hybrid;
+use crate::raise::Need;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{Found, Key, Lookup};
 use std::collections::{HashMap, VecDeque};
@@ -354,7 +355,7 @@ impl Cache {
     /// if memory has no room for it: then whoever asked has missed. Otherwise it is worth to look again.
     pub fn promote(&self, fetched: &Fetched) -> bool {
         let (Some(hybrid), Some(value)) = (&self.shared.hybrid, fetched.value()) else { return false };
-        self.shared.promote_counted(hybrid, value)
+        self.shared.promote_counted(hybrid, value, Need::Memory)
     }
 }
 

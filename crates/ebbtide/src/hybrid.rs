@@ -33,7 +33,7 @@ pub(crate) const END_MOST: Duration = Duration::from_secs(5);
 const CLOSE_MOST: Duration = Duration::from_secs(30);
 const END_STEP: Duration = Duration::from_micros(200);
 /// How long evictions wait for room on flash at most, and how often they look.
-const ROOM_MOST: Duration = Duration::from_millis(20);
+const ROOM_MOST: Duration = Duration::from_secs(1);
 const ROOM_STEP: Duration = Duration::from_micros(100);
 /// The longest key on flash.
 const KEY_BYTES_MOST: usize = 250;
@@ -45,7 +45,7 @@ pub struct FlashStats {
     pub promoted: u64,
     /// Objects that were answered from flash and stayed there alone.
     pub served: u64,
-    /// Objects that were found on flash and could not come back, for want of memory. Gets are answered from flash then, and count as served;
+    /// Objects that were found on flash and could not come back, for want of memory, or of room on flash for what would go for them. Gets are answered from flash then, and count as served;
     /// what needs the value in memory misses.
     pub promotions_refused: u64,
     /// Evicted objects that flash held already.
@@ -76,7 +76,7 @@ pub(crate) struct Hybrid {
     is_ending: AtomicBool,
     is_flushing: AtomicBool,
     /// Held by whoever does the upkeep.
-    maintaining: Mutex<()>,
+    pub(crate) maintaining: Mutex<()>,
     /// Since the last upkeep that they asked for; objects, each with so much more as it has of the bytes.
     demoted: AtomicU64,
     pub(crate) promoted: AtomicU64,
@@ -174,13 +174,14 @@ impl Hybrid {
     }
 
     /// Waits until flash has room for more, a little while at most, and not if evictions are urgent: then what flash has no room
-    /// for is lost.
-    pub fn wait_for_room(&self, is_urgent: impl Fn() -> bool) {
+    /// for is lost. Meanwhile the time goes on.
+    pub fn wait_for_room(&self, is_urgent: impl Fn() -> bool, tick: impl Fn() -> u64) {
         thread::yield_now();
         let deadline = Instant::now() + ROOM_MOST;
         while !self.tier.has_room() && !is_urgent() && Instant::now() < deadline {
             self.bell.ring();
             thread::sleep(ROOM_STEP);
+            tick();
         }
     }
 

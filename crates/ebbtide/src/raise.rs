@@ -13,6 +13,7 @@ use crate::fetch::{Fetched, Value};
 use crate::hybrid::Hybrid;
 use crate::item::{Item, Lookup};
 use crate::promotion::Choice;
+use crate::time::Clock;
 use ebbtide_flash::Key;
 use ebbtide_store::{Mode, Stored, Ttl, Write};
 use std::ops::ControlFlow;
@@ -22,6 +23,15 @@ use std::time::Duration;
 
 /// How often a get looks again for what it has found, when others evict or change it meanwhile.
 const LOOKS: u32 = 4;
+
+/// What a value that was found on flash is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Need {
+    /// It must be in memory.
+    Memory,
+    /// It can be answered as it was found.
+    Answer,
+}
 
 /// What becomes of what a fetch found.
 pub enum Raised<'a> {
@@ -37,30 +47,41 @@ impl Shared {
     /// Brings an entry up from flash that the store does not have; waits for the device.
     fn bring_up(&self, hybrid: &Arc<Hybrid>, key: &[u8]) {
         hybrid.fetch_and_wait(&[key], hybrid.seconds(self.time.now_ms()), |_, value| {
-            self.promote_counted(hybrid, value);
+            self.promote_counted(hybrid, value, Need::Memory);
         });
     }
 
     /// Whether it is worth to look for the key in the store again.
-    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value) -> bool {
-        let is_there = self.promote(hybrid, value).is_ok();
+    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> bool {
+        let is_there = self.promote(hybrid, value, need).is_ok();
         let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
         counter.fetch_add(1, Ordering::Relaxed);
         is_there
     }
 
-    fn promote(&self, hybrid: &Hybrid, Value { key, found }: &Value) -> Result<Stored, Error> {
+    fn promote(&self, hybrid: &Hybrid, Value { key, found }: &Value, need: Need) -> Result<Stored, Error> {
         let participant = self.participant();
         let expiry = u64::from(found.expiry);
         let until = (expiry != 0).then(|| expiry.saturating_sub(hybrid.epoch_seconds));
         let mode = Mode::Promote { copy: found.token.0, until };
         let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
         let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
-        let written = self.with_room(&participant, |now_ms| {
+        let may_go_on = || need == Need::Memory || self.can_spare_room(hybrid);
+        let written = self.with_room_while(may_go_on, &participant, |now_ms| {
             let _rising = hybrid.risen.rise(hash);
             self.store.write(&participant, &write, now_ms)
         });
         written.map(|written| written.stored)
+    }
+
+    /// Whether memory can take what flash has anyway: not if writers are about to run out of segments, nor while flash could not take what is
+    /// evicted for it, which may be nowhere else. With a manual clock evictions wait for flash.
+    fn can_spare_room(&self, hybrid: &Hybrid) -> bool {
+        let can = self.clock == Clock::Manual || !self.store.is_low() && hybrid.tier.has_room();
+        if !can {
+            self.bell.ring();
+        }
+        can
     }
 
     /// What is left of the life of a value; `None` if it never expires.
@@ -92,7 +113,7 @@ impl Cache {
     }
 
     fn raise_value(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Raised<'_> {
-        if self.choose(hybrid, value) == Choice::Promote && self.shared.promote_counted(hybrid, value) {
+        if self.choose(hybrid, value) == Choice::Promote && self.shared.promote_counted(hybrid, value, Need::Answer) {
             return Raised::LookAgain;
         }
         self.serve(hybrid, value).map_or(Raised::LookAgain, Raised::Served)
@@ -180,7 +201,8 @@ impl Cache {
             let now = hybrid.seconds(self.shared.time.now_ms());
             hybrid.fetch_and_wait(&keys[number..], now, |i, value| {
                 settled &= i > 0 || looks == LOOKS;
-                if self.choose(hybrid, value) == Choice::Serve || !self.shared.promote_counted(hybrid, value) {
+                let comes_up = self.choose(hybrid, value) == Choice::Promote;
+                if !comes_up || !self.shared.promote_counted(hybrid, value, Need::Answer) {
                     values.push((number + i, Arc::clone(value)));
                 }
             });
@@ -192,10 +214,11 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FlashOptions;
     use crate::byte_size::ByteSize;
     use crate::promotion::FlashPromotion;
-    use crate::time::Clock;
     use ebbtide_flash::Object;
+    use std::cell::Cell;
 
     fn build(folder: &std::path::Path, promotion: FlashPromotion) -> Cache {
         let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_promotion(promotion);
@@ -226,7 +249,7 @@ mod tests {
             leave();
             evict(&vec![2; bytes]);
             assert!(cache.serve(hybrid, &found).is_none(), "{bytes} bytes");
-            assert_eq!(shared.promote(hybrid, &found), Ok(Stored::NotStored));
+            assert_eq!(shared.promote(hybrid, &found, Need::Memory), Ok(Stored::NotStored));
             assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), vec![2; bytes]);
             cache.delete(b"key");
         }
@@ -247,7 +270,7 @@ mod tests {
             let item = cache.serve(hybrid, &found);
             assert_eq!(item.is_some(), stored == Stored::Stored);
             assert!(item.is_none_or(|item| item.ttl() == Some(Duration::from_secs(2)) && item.flags() == 7));
-            assert_eq!(shared.promote(hybrid, &found), Ok(stored));
+            assert_eq!(shared.promote(hybrid, &found, Need::Memory), Ok(stored));
             let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
             assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
             cache.maintain(Duration::from_secs(99));
@@ -274,6 +297,44 @@ mod tests {
         let stats = cache.flash_stats().unwrap();
         assert!(stats.promotions_refused > 500 && stats.served >= stats.promotions_refused, "{stats:?}");
         assert_eq!((found, in_batch), (KEYS as usize, KEYS as usize));
+    }
+
+    #[test]
+    fn what_flash_has_pushes_nothing_out_that_flash_cannot_take_now() {
+        const LOOKS: u64 = 400;
+        let folder = tempfile::tempdir().unwrap();
+        let options = FlashOptions { small_share: Some(0.5), ..FlashOptions::default() };
+        let builder = Cache::builder().memory(ByteSize::mib(6)).flash_options(options);
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let insert = |key: &[u8]| {
+            let object = Object { key: Key::new(key), value: &[&[7; 1500]], client_flags: 0, attributes: 0, expiry: 0 };
+            hybrid.tier.insert(&object, 2)
+        };
+        let found = [b"first", b"other"].map(|key| {
+            insert(key).unwrap();
+            find(hybrid, key)
+        });
+        assert!(matches!(cache.raise_value(hybrid, &found[0]), Raised::LookAgain));
+        assert!(cache.peek(b"first").is_hit());
+
+        let without_upkeep = hybrid.maintaining.lock().unwrap();
+        (0..10_000_u32).take_while(|_| hybrid.tier.has_room()).for_each(|number| _ = insert(&number.to_le_bytes()));
+        assert!(!hybrid.tier.has_room() && hybrid.tier.stats().drops.total() == 0);
+        assert!(matches!(cache.raise_value(hybrid, &found[1]), Raised::Served(_)));
+        let mut answers = Vec::new();
+        cache.get_batch(&[b"other"], |_, lookup| answers.push(lookup.is_hit()));
+        assert_eq!((answers, cache.peek(b"other").is_hit()), (vec![true], false), "it stays on flash");
+        // Evictions in the background wait for longer than a device stalls, unless writers wait for them.
+        let ticks = Cell::new(0);
+        let tick = || {
+            ticks.set(ticks.get() + 1);
+            ticks.get()
+        };
+        hybrid.wait_for_room(|| ticks.get() == LOOKS, tick);
+        assert_eq!(ticks.get(), LOOKS);
+        assert!(cache.get_with_token(b"other").is_hit() && cache.peek(b"other").is_hit(), "a token needs it in memory");
+        drop(without_upkeep);
     }
 
     #[test]

@@ -17,10 +17,23 @@ impl Shared {
     pub(crate) fn with_room<T>(
         &self,
         participant: &Participant,
+        write: impl FnMut(u64) -> Result<T, StoreError>,
+    ) -> Result<T, Error> {
+        self.with_room_while(|| true, participant, write)
+    }
+
+    /// The same, and gives up when it may not go on: before each try, and before each slice of evictions.
+    pub(crate) fn with_room_while<T>(
+        &self,
+        may_go_on: impl Fn() -> bool,
+        participant: &Participant,
         mut write: impl FnMut(u64) -> Result<T, StoreError>,
     ) -> Result<T, Error> {
         let mut stuck = 0;
         for _ in 0..TRIES {
+            if !may_go_on() {
+                return Err(Error::OutOfMemory { reason: "flash has no room for what would be evicted" });
+            }
             let now_ms = self.time.now_ms();
             let wanted = match write(now_ms) {
                 Ok(done) => {
