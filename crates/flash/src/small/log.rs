@@ -17,6 +17,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
+/// Free segments that the upkeep provides: one is kept for objects that get another life, the others are for inserts, which have so
+/// many bytes of them at least, and enough for all buffers.
+const SPARE_SEGMENTS: usize = 3;
+const SPARE_BYTES: usize = 64 << 10;
+/// But no more than such a part of the log.
+const SPARE_SHARE: usize = 8;
+
 /// Where the log lies and how it is divided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {
@@ -294,18 +301,24 @@ impl Log {
         }
     }
 
-    /// Whether half of the buffers, and segments for them, take what comes next.
+    /// How many segments the upkeep has free.
+    pub fn spare(&self) -> usize {
+        let wanted = 1 + self.layout.buffers.max(SPARE_BYTES / self.segment_bytes());
+        wanted.min(self.layout.segments as usize / SPARE_SHARE).max(SPARE_SEGMENTS)
+    }
+
+    /// Whether half of the buffers, and segments for them as far as the upkeep has so many free, take what comes next.
     pub fn has_room(&self) -> bool {
         let state = self.state();
-        2 * state.sealed.len() <= self.layout.buffers && 2 * (state.free.len().saturating_sub(1)) >= self.layout.buffers
+        let half = self.layout.buffers / 2;
+        state.sealed.len() <= half && state.free.len() > half.min(self.spare() - 1)
     }
 
     /// Free segments, and bytes of RAM for buffers.
     pub fn room(&self) -> (usize, usize) {
         let state = self.state();
         let buffers = state.sealed.len() + usize::from(state.open.is_some());
-        let writing = state.sealed.iter().filter(|sealed| sealed.phase == Phase::Writing).count();
-        (state.free.len(), (buffers + writing) * self.segment_bytes())
+        (state.free.len(), buffers * self.segment_bytes())
     }
 
     /// Takes up a log that lies on flash: its segments with the moments of their first pages, and the clock.

@@ -31,7 +31,7 @@ pub struct Options {
     pub filter_quarter_bits: u16,
     /// Bytes of a segment of the log, whole pages: what is written and reclaimed at once. Smaller in small areas.
     pub segment_bytes: usize,
-    /// Full segments in RAM at most, so that inserts go on while the device is busy.
+    /// Full segments in RAM at most, so that inserts go on while the device is busy, or the upkeep.
     pub buffers: usize,
     /// Tombstones of each [`SETS`] neighbouring sets at most. From half of it on pages are rewritten to apply them; one set is
     /// emptied for each one beyond.
@@ -53,7 +53,7 @@ impl Default for Options {
             move_threshold: 2,
             filter_quarter_bits: 21,
             segment_bytes: 256 << 10,
-            buffers: 4,
+            buffers: 8,
             tombstones_per_group: SETS as u16,
             index_bytes: usize::MAX,
             moves_at_once: 32,
@@ -76,8 +76,8 @@ impl Options {
     pub(crate) fn fixed_bytes(&self, area: &Range<u64>) -> Result<(usize, usize), Error> {
         let Division { shape, log, .. } = self.divide(area)?;
         let index = shape.groups() * size_of::<Mutex<Group>>() + log.segments as usize * size_of::<AtomicU64>();
-        // Sealed ones, each with a copy that is being written, and the open one.
-        let buffers = (2 * log.buffers + 1) * log.pages_per_segment as usize * PAGE;
+        // Sealed ones, and the open one.
+        let buffers = (log.buffers + 1) * log.pages_per_segment as usize * PAGE;
         Ok((index, buffers))
     }
 

@@ -11,13 +11,6 @@ use crate::object::{KeyHash, is_past};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Free segments that the upkeep provides: one is kept for objects that get another life, the others are for inserts, which have so
-/// many bytes of them at least.
-const SPARE_SEGMENTS: usize = 3;
-const SPARE_BYTES: usize = 64 << 10;
-/// But no more than such a part of the log.
-const SPARE_SHARE: usize = 8;
-
 /// How many segments the upkeep empties at once when the index has too little memory.
 const SEGMENTS_FOR_MEMORY: usize = 4;
 
@@ -44,9 +37,7 @@ impl Shared {
             return;
         };
         self.write_segments();
-        let layout = &self.log.layout;
-        let spare = (1 + SPARE_BYTES / self.log.segment_bytes()).min(layout.segments as usize / SPARE_SHARE);
-        while let Some(tail) = self.log.tail(spare.max(SPARE_SEGMENTS)) {
+        while let Some(tail) = self.log.tail(self.log.spare()) {
             self.reclaim(&mut upkeep, tail, now);
             self.write_segments();
         }
@@ -66,8 +57,7 @@ impl Shared {
     /// Begins the writes of full segments, as many as the device takes.
     fn write_segments(self: &Arc<Self>) {
         while let Some((segment, pages)) = self.log.next_write() {
-            let mut buffer = Buffer::zeroed(pages.len());
-            buffer.copy_from_slice(&pages);
+            let buffer = pages.share(pages.len());
             let first = self.log.layout.first_block.expect("a log that is written has a place");
             let offset = self.offset(first + segment * self.log.layout.pages_per_segment);
             let shared = Arc::clone(self);

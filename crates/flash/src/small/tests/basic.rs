@@ -37,6 +37,25 @@ fn objects_are_found_in_ram_in_the_log_and_in_sets() {
 }
 
 #[test]
+fn a_burst_between_two_upkeeps_fills_all_buffers_though_the_log_is_full() {
+    let options = Options { segment_bytes: 64 << 10, move_threshold: 1, ..Options::default() };
+    let store = store(64 * MIB, options.clone());
+    let burst = |from: u32| (from..).take_while(|i| put(&store, &i.to_le_bytes(), &[1; 1500], 0, 1).is_ok()).count();
+    for round in 0..16 {
+        assert!(store.has_room());
+        let taken = burst(round * 10_000);
+        assert!(taken >= 2 * 16 * options.buffers, "{taken} of round {round}");
+        assert!(!store.has_room());
+        let fixed = options.fixed_bytes(&(8192..64 * MIB as u64)).unwrap();
+        assert!(store.stats().buffer_bytes <= fixed.1 as u64, "{:?} of {fixed:?}", store.stats());
+        store.maintain(1);
+    }
+    let stats = store.stats();
+    assert!(stats.counts.moved > 0 && stats.counts.dropped_busy == 16, "the log went round: {stats:?}");
+    store.verify();
+}
+
+#[test]
 fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
     let store = store(4 * MIB, Options::default());
     let key = b"key";
