@@ -245,6 +245,28 @@ fn a_trace_is_played_on_the_engine_and_on_a_server() {
 }
 
 #[test]
+fn a_workload_is_played_by_its_name_or_cachebenchs_file() {
+    let named = run("--preset n --generated 3k --requests 5000 --fill").unwrap();
+    assert_eq!((named.trace.as_deref(), named.gets + named.sets), (Some("n"), 5000));
+    assert!(named.drawn.is_none() && named.keys > 20 && named.hits > 0 && named.fills > 0, "{named:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("config.json");
+    let sizes = r#""valSizeRange": [100, 200], "valSizeRangeProbability": [1.0]"#;
+    let rates = r#""getRatio": 0.8, "setRatio": 0.2, "keySizeRange": [8, 9], "keySizeRangeProbability": [1.0]"#;
+    let config = format!(r#"{{"test_config": {{"numOps": 100, "numThreads": 1, "numKeys": 50, {sizes}, {rates}}}}}"#);
+    std::fs::write(&path, config).unwrap();
+    let played = run(&format!("--cachebench {} --requests 2000", path.display())).unwrap();
+    assert!(played.keys <= 50 && played.sets > 200 && played.hits > 0, "{played:?}");
+    let error = run(&format!("--cachebench {}/none --requests 2000", folder.path().display())).unwrap_err();
+    assert!(error.to_string().contains("none"), "{error}");
+    for line in
+        [["--preset", "n", "--keys", "5"], ["--preset", "n", "--trace", "x"], ["--preset", "c", "--cachebench", "x"]]
+    {
+        assert!(Line::try_parse_from(["bench"].into_iter().chain(line)).is_err(), "{line:?}");
+    }
+}
+
+#[test]
 fn traces_that_cannot_be_played_are_refused() {
     let long = trace(2_592_001);
     let flags = format!("--trace {}", long.path().display());

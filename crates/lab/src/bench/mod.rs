@@ -1,7 +1,7 @@
 //! `ebbtide bench`: synthetic load on the engine in process, or on any memcached or Redis server.
 //!
 //! Every thread draws requests by its own stream of the seed: a get of `--batch` keys, or a set, as `--get-ratio`
-//! says, or the next of `--trace`. With `--fill` each key that misses is set next, as a look-aside client does.
+//! says, or the next of `--trace`, `--preset` or `--cachebench`. With `--fill` each key that misses is set next, as a look-aside client does.
 //!
 //! In process, requests are drawn ahead in chunks and only their execution is timed, for drawing a Zipf rank costs
 //! about as much as a get; one request in 32 has its latency taken. Against a server, every connection keeps
@@ -31,15 +31,17 @@ use std::io::stdout;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::ValueEnum;
 use ebbtide::{ByteSize, Policy};
 
 use self::drive::End;
 use self::objects::Objects;
 use crate::Error;
 use crate::flash::FlashArgs;
+use crate::generate::{Count, Preset};
 use crate::workload::{Popularity, SizeDistribution};
 
-/// What says how requests are drawn, and means nothing for a trace.
+/// What says how requests are drawn, and means nothing for a trace or a workload that has its own.
 const DRAWN: [&str; 7] = ["popularity", "exponent", "keys", "key_size", "value_size", "get_ratio", "ttl"];
 
 /// The arguments of `ebbtide bench`.
@@ -54,6 +56,15 @@ pub struct BenchArgs {
     /// Play the gets and writes of a trace, round and round and as fast as it goes, instead of drawing requests
     #[arg(long, value_name = "FILE", conflicts_with_all = DRAWN)]
     pub trace: Option<PathBuf>,
+    /// The same with a workload of `ebbtide generate`, by its name
+    #[arg(long, value_enum, conflicts_with_all = DRAWN, conflicts_with = "trace")]
+    pub preset: Option<Preset>,
+    /// The same with a workload of CacheBench: a JSON file with its `test_config`
+    #[arg(long, value_name = "FILE", conflicts_with_all = DRAWN, conflicts_with_all = ["trace", "preset"])]
+    pub cachebench: Option<PathBuf>,
+    /// Requests of --preset or --cachebench that are drawn, to be played round and round
+    #[arg(long, value_name = "COUNT", default_value = "1m")]
+    pub generated: Count,
     /// How often each key is asked for
     #[arg(long, value_enum, default_value_t)]
     pub popularity: Popularity,
@@ -131,6 +142,16 @@ impl BenchArgs {
             Some(requests) => End::Requests(requests),
             None => End::After(Duration::from_secs_f64(self.seconds)),
         }
+    }
+
+    /// What is played, if requests are not drawn: the option that says so, and its value.
+    fn recorded(&self) -> Option<(&'static str, String)> {
+        let trace = self.trace.as_ref().map(|path| ("--trace", path.display().to_string()));
+        let name =
+            |preset: Preset| preset.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned());
+        let preset = || self.preset.map(|preset| ("--preset", name(preset)));
+        let cachebench = || self.cachebench.as_ref().map(|path| ("--cachebench", path.display().to_string()));
+        trace.or_else(preset).or_else(cachebench)
     }
 
     fn connections(&self) -> usize {

@@ -1,14 +1,15 @@
-//! What the keys of a load are, by their number: drawn as the arguments say, or those of a trace.
+//! What the keys of a load are, by their number: drawn as the arguments say, or those of a recording: a trace, or a workload of `ebbtide
+//! generate`.
 //!
-//! Of a trace its time and its deletes are left out: gets and writes follow each other as fast as they can. An object
-//! is what the trace's first request of a key says; 24 bytes of memory per object and 4 per request hold it all.
+//! Of a recording its time and its deletes are left out: gets and writes follow each other as fast as they can. An object
+//! is what the first request of a key says; 24 bytes of memory per object and 4 per request hold it all.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use super::{BenchArgs, LONGEST_RELATIVE_TTL};
 use crate::Error;
+use crate::generate::{GenerateArgs, Workload};
 use crate::keys::KeyBuffer;
 use crate::trace::{Op, Request, TraceReader};
 use crate::workload::SizeDistribution;
@@ -20,7 +21,7 @@ pub(super) enum Objects {
     Recorded(Arc<Recording>),
 }
 
-/// The gets and writes of a trace.
+/// The gets and writes of a trace or a workload.
 #[derive(Debug)]
 pub(super) struct Recording {
     objects: Vec<Object>,
@@ -54,7 +55,7 @@ const MAX_OBJECTS: usize = 1 << 31;
 
 impl Objects {
     pub(super) fn new(args: &BenchArgs) -> Result<Self, Error> {
-        let Some(path) = &args.trace else {
+        let Some((option, name)) = args.recorded() else {
             return Ok(Self::Drawn {
                 keys: args.keys,
                 key_size: args.key_size,
@@ -63,12 +64,14 @@ impl Objects {
                 seed: args.seed,
             });
         };
-        let recording = Recording::read(path)?;
-        let refuse =
-            |reason: String| Err(Error::Configuration { option: "--trace", value: path.display().to_string(), reason });
+        let refuse = |reason: String| Err(Error::Configuration { option, value: name.clone(), reason });
+        let recording = Recording::new(args)?;
         let longest = recording.objects.iter().map(|object| object.ttl_seconds).max();
         match longest {
             None => refuse("it has no get and no write".into()),
+            Some(_) if recording.objects.len() > MAX_OBJECTS => {
+                refuse(format!("it has more than {MAX_OBJECTS} objects"))
+            }
             Some(ttl) if args.target.is_some() && ttl > LONGEST_RELATIVE_TTL => refuse(format!(
                 "it has a TTL of {ttl} s, and servers read more than {LONGEST_RELATIVE_TTL} s as an absolute time"
             )),
@@ -120,12 +123,21 @@ impl Objects {
 }
 
 impl Recording {
-    fn read(path: &Path) -> Result<Self, Error> {
-        let mut reader = TraceReader::open(path, None)?;
+    fn new(args: &BenchArgs) -> Result<Self, Error> {
+        if let Some(path) = &args.trace {
+            let mut reader = TraceReader::open(path, None)?;
+            return Self::of(std::iter::from_fn(|| reader.next_request().transpose()));
+        }
+        let workload = GenerateArgs::of_a_load(args.preset, args.cachebench.clone(), args.generated, args.seed);
+        Self::of(Workload::new(&workload)?.requests().map(Ok))
+    }
+
+    /// Ends behind one object too many.
+    fn of(requests: impl Iterator<Item = Result<Request, Error>>) -> Result<Self, Error> {
         let mut numbers: HashMap<(u64, u32), u32> = HashMap::new();
         let (mut objects, mut steps) = (Vec::new(), Vec::new());
-        while let Some(request) = reader.next_request()? {
-            let Request { key, key_size, value_size, op, ttl_seconds, .. } = request;
+        for request in requests {
+            let Request { key, key_size, value_size, op, ttl_seconds, .. } = request?;
             if op == Op::Delete {
                 continue;
             }
@@ -134,8 +146,7 @@ impl Recording {
                 objects.len() as u32 - 1
             });
             if objects.len() > MAX_OBJECTS {
-                let reason = format!("it has more than {MAX_OBJECTS} objects");
-                return Err(Error::Configuration { option: "--trace", value: path.display().to_string(), reason });
+                break;
             }
             let writes = !matches!(op, Op::Get | Op::Gets);
             steps.push(Step(number << 1 | u32::from(writes)));

@@ -44,7 +44,7 @@ pub struct BenchReport {
     /// What flash did, prefill included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flash: Option<FlashReport>,
-    /// The trace that was played.
+    /// The trace or workload that was played.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trace: Option<String>,
     /// Distinct keys that may be asked for.
@@ -76,7 +76,7 @@ pub struct PaceReport {
     pub delay: Option<Latency>,
 }
 
-/// How requests were drawn, if not out of a trace.
+/// How requests were drawn, if nothing was played.
 #[derive(Clone, Debug, Serialize)]
 pub struct DrawnReport {
     pub popularity: &'static str,
@@ -210,9 +210,9 @@ impl Tally {
                 unsent: self.unsent,
                 delay: latency(&self.delay),
             }),
-            trace: args.trace.as_ref().map(|path| path.display().to_string()),
+            trace: args.recorded().map(|(_, name)| name),
             keys: plan.objects.count(),
-            drawn: args.trace.is_none().then(|| DrawnReport {
+            drawn: args.recorded().is_none().then(|| DrawnReport {
                 popularity: args.popularity.name(),
                 exponent: args.exponent,
                 key_size: args.key_size.to_string(),

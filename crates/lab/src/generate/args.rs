@@ -43,6 +43,25 @@ pub struct GenerateArgs {
     pub json: bool,
 }
 
+impl GenerateArgs {
+    /// For a workload that is played and not written.
+    pub(crate) fn of_a_load(preset: Option<Preset>, cachebench: Option<PathBuf>, requests: Count, seed: u64) -> Self {
+        Self {
+            preset,
+            cluster: None,
+            cluster_table: None,
+            cachebench,
+            requests: Some(requests),
+            seed,
+            output: PathBuf::new(),
+            format: ExportFormat::default(),
+            diurnal: false,
+            plain: PlainArgs::default(),
+            json: false,
+        }
+    }
+}
+
 /// What only zipf, uniform and scan leave open; keys and span also for CacheBench's workloads.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Options of zipf, uniform and scan")]
