@@ -207,7 +207,7 @@ impl CacheBuilder {
     fn flash_memory_within(&self, memory_bytes: u64) -> u64 {
         let most = self.options.memory_bytes / FLASH_MEMORY_SHARES[FLASH_MEMORY_SHARES.len() - 1];
         let admission = self.flash_options.admission.memory_bytes() as u64;
-        (memory_bytes + admission).min(most).min(self.flash_options.memory_bytes)
+        memory_bytes.saturating_add(admission).min(most).min(self.flash_options.memory_bytes)
     }
 
     fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {

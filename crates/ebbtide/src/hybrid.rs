@@ -45,8 +45,8 @@ pub struct FlashStats {
     pub promoted: u64,
     /// Objects that were answered from flash and stayed there alone.
     pub served: u64,
-    /// Objects that were found on flash and could not come back, for want of memory, or of room on flash for what would go for them. Gets are answered from flash then, and count as served;
-    /// what needs the value in memory misses.
+    /// Objects that were found on flash and could not come back, for want of memory, or of room on flash for what would go for
+    /// them. Gets are answered from flash then, and count as served; what needs the value in memory misses.
     pub promotions_refused: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,

@@ -64,7 +64,7 @@ impl Bloom {
 }
 
 fn blocks(keys: usize) -> usize {
-    (keys * BITS_PER_KEY).div_ceil(WORDS * 64).max(1)
+    keys.saturating_mul(BITS_PER_KEY).div_ceil(WORDS * 64).max(1)
 }
 
 /// The finalizer of Splitmix64.

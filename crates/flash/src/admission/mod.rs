@@ -34,6 +34,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The weight of an object in the mean of those before it.
 const MEAN_WEIGHT: f64 = 0.001;
+/// What more of them would take is no memory that a machine has.
+const KEYS_MOST: usize = 1 << 36;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Policy {
@@ -45,8 +47,8 @@ pub enum Policy {
         times: u8,
         keys: usize,
     },
-    /// Expects so many different keys that DRAM misses in an hour, at 9 bytes of memory each, and refuses what is likely to get fewer reads an
-    /// hour from flash; an object that is longer than the mean of what is offered, by what it is longer.
+    /// Expects so many different keys that DRAM misses in an hour, at 9 bytes of memory each, and refuses what is likely to get
+    /// fewer reads an hour from flash. These are of an object as long as the mean of what is offered; twice as long needs twice as many.
     History {
         keys_per_hour: usize,
         least_reads: f64,
@@ -71,6 +73,42 @@ impl AdmissionOptions {
             Policy::All | Policy::Probability(_) => 0,
             Policy::RejectFirst { times, keys } => RejectFirst::memory_bytes_for(times, keys),
             Policy::History { keys_per_hour, .. } => History::memory_bytes_for(keys_per_hour),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// `Options` names what makes no sense.
+    pub fn check(&self) -> Result<(), Error> {
+        let refuse = |text: String| Err(Error::Options(text));
+        match self.policy {
+            Policy::Probability(p) if !(0.0..=1.0).contains(&p) => {
+                return refuse(format!("the admission probability is {p}, but can be 0 to 1"));
+            }
+            Policy::RejectFirst { times, .. } if !(1..=8).contains(&times) => {
+                return refuse(format!("flash is to reject the first {times} times, but can do so 1 to 8 times"));
+            }
+            Policy::RejectFirst { keys: 0, .. } | Policy::History { keys_per_hour: 0, .. } => {
+                return refuse("flash is to remember 0 keys for admission, but needs 1 at least".to_owned());
+            }
+            Policy::RejectFirst { keys, .. } | Policy::History { keys_per_hour: keys, .. } if keys > KEYS_MOST => {
+                return refuse(format!(
+                    "flash is to remember {keys} keys for admission, but can remember {KEYS_MOST} at most"
+                ));
+            }
+            Policy::History { least_reads, .. } if !(0.0..=1e9).contains(&least_reads) => {
+                return refuse(format!("the least reads an hour for admission are {least_reads}, but can be 0 to 1e9"));
+            }
+            _ => {}
+        }
+        match self.budget {
+            Some(WriteBudget::BytesPerSecond(0)) => {
+                refuse("the write budget is 0 bytes per second, but must be more".to_owned())
+            }
+            Some(WriteBudget::DriveWritesPerDay(writes)) if !(writes > 0.0 && writes <= 1e6) => refuse(format!(
+                "the write budget is {writes} drive writes per day, but must be more than 0, and 1e6 at most"
+            )),
+            _ => Ok(()),
         }
     }
 }
@@ -135,7 +173,7 @@ struct State {
 impl Admission {
     /// For a device with so many bytes. Chance comes from the seed.
     pub fn new(options: AdmissionOptions, capacity: u64, seed: u64) -> Result<Self, Error> {
-        check(&options)?;
+        options.check()?;
         let history = match options.policy {
             Policy::History { keys_per_hour, .. } => Some(History::new(keys_per_hour)),
             _ => None,
@@ -232,34 +270,6 @@ impl State {
         let weight = if self.mean_bytes == 0.0 { 1.0 } else { MEAN_WEIGHT };
         self.mean_bytes += (bytes as f64 - self.mean_bytes) * weight;
         bytes as f64 / self.mean_bytes
-    }
-}
-
-fn check(options: &AdmissionOptions) -> Result<(), Error> {
-    let refuse = |text: String| Err(Error::Options(text));
-    match options.policy {
-        Policy::Probability(p) if !(0.0..=1.0).contains(&p) => {
-            return refuse(format!("the admission probability is {p}, but can be 0 to 1"));
-        }
-        Policy::RejectFirst { times, .. } if !(1..=8).contains(&times) => {
-            return refuse(format!("flash is to reject the first {times} times, but can do so 1 to 8 times"));
-        }
-        Policy::RejectFirst { keys: 0, .. } | Policy::History { keys_per_hour: 0, .. } => {
-            return refuse("flash is to remember 0 keys for admission, but needs 1 at least".to_owned());
-        }
-        Policy::History { least_reads, .. } if !(0.0..=1e9).contains(&least_reads) => {
-            return refuse(format!("the least reads an hour for admission are {least_reads}, but can be 0 to 1e9"));
-        }
-        _ => {}
-    }
-    match options.budget {
-        Some(WriteBudget::BytesPerSecond(0)) => {
-            refuse("the write budget is 0 bytes per second, but must be more".to_owned())
-        }
-        Some(WriteBudget::DriveWritesPerDay(writes)) if !(writes > 0.0 && writes <= 1e6) => refuse(format!(
-            "the write budget is {writes} drive writes per day, but must be more than 0, and 1e6 at most"
-        )),
-        _ => Ok(()),
     }
 }
 

@@ -47,7 +47,7 @@ impl RejectFirst {
 
 /// Of a filter.
 fn room(times: u8, keys: usize) -> usize {
-    (keys * usize::from(times)).div_ceil(FILTERS).max(1)
+    keys.saturating_mul(usize::from(times)).div_ceil(FILTERS).max(1)
 }
 
 #[cfg(test)]

@@ -137,6 +137,14 @@ fn options_that_make_no_sense_are_refused_by_name() {
     assert!(refusal(Policy::RejectFirst { times: 9, keys: 1 }, None).contains("1 to 8"));
     assert!(refusal(Policy::RejectFirst { times: 1, keys: 0 }, None).contains("needs 1"));
     assert!(refusal(Policy::History { keys_per_hour: 0, least_reads: 1.0 }, None).contains("needs 1"));
+    for keys in [(1 << 36) + 1, 1 << 62, usize::MAX] {
+        for policy in
+            [Policy::RejectFirst { times: 8, keys }, Policy::History { keys_per_hour: keys, least_reads: 1.0 }]
+        {
+            assert!(refusal(policy, None).contains("68719476736 at most"), "{policy:?}");
+            assert!(AdmissionOptions { policy, ..AdmissionOptions::default() }.memory_bytes() >= 1 << 36);
+        }
+    }
     assert!(refusal(Policy::History { keys_per_hour: 1, least_reads: f64::NAN }, None).contains("least reads"));
     assert!(refusal(Policy::All, Some(WriteBudget::BytesPerSecond(0))).contains("more"));
     for writes in [0.0, -1.0, f64::INFINITY, f64::NAN] {

@@ -90,10 +90,9 @@ impl Tier {
         if boundary < capacity / LEAST {
             return;
         }
-        let admission = self.admission.memory_bytes();
-        let Some(wanted) = layout.divided_below(boundary, admission, options) else { return };
+        let Some(wanted) = layout.divided_below(boundary, options) else { return };
         let boundary = self.large.narrow(wanted.boundary);
-        let Some(mut divided) = layout.divided_below(boundary, admission, options) else { return };
+        let Some(mut divided) = layout.divided_below(boundary, options) else { return };
         divided.leave_to_large(self.large.index_bytes() / 4 * 5);
         let mut superblock = self.superblock.lock().unwrap();
         let with_boundary = Superblock { shape: Shape::of(superblock.shape.identity, &divided), ..*superblock };

@@ -90,36 +90,33 @@ impl Memory {
 }
 
 impl Layout {
-    /// For a device of whole blocks, divided if the options say how. Admission takes so much of the memory.
-    pub fn new(size: impl Into<Size>, admission: usize, options: &TierOptions) -> Result<Self, Error> {
+    /// For a device of whole blocks, divided if the options say how.
+    pub fn new(size: impl Into<Size>, options: &TierOptions) -> Result<Self, Error> {
         check(options)?;
         let size = size.into();
         let fits = |given: u64, memory_bytes: u64| {
             let options = TierOptions { memory_bytes, ..options.clone() };
-            matches!(Self::within(size.capacity_of(given), admission, &options), Ok(Some(_)))
+            matches!(Self::within(size.capacity_of(given), &options), Ok(Some(_)))
         };
-        match Self::within(size.capacity, admission, options) {
+        match Self::within(size.capacity, options) {
             Ok(Some(layout)) => Ok(layout),
             Ok(None) => {
                 let smallest = Self::parted(size.capacity, REGION_BUFFERS[REGION_BUFFERS.len() - 1], options)?;
-                let least = smallest.memory(admission)?.least() as u64;
-                Err(too_little(&size, options.memory_bytes, least, fits))
+                let least = smallest.memory(options)?.least() as u64;
+                Err(too_little(&size, options, least, fits))
             }
             Err(error) => Err(no_room(&size, &error, |given| fits(given, options.memory_bytes))),
         }
     }
 
     /// None if the memory is not enough.
-    fn within(capacity: u64, admission: usize, options: &TierOptions) -> Result<Option<Self>, Error> {
+    fn within(capacity: u64, options: &TierOptions) -> Result<Option<Self>, Error> {
         for part in REGION_BUFFERS {
             let mut divided = Self::parted(capacity, part, options)?;
-            if divided.divide_memory(admission, options)? {
+            if divided.divide_memory(options)? {
                 if options.small_share.is_none() {
                     divided = Self::undivided(capacity, part, options);
-                    assert!(
-                        divided.divide_memory(admission, options)?,
-                        "small objects need more memory than large ones"
-                    );
+                    assert!(divided.divide_memory(options)?, "small objects need more memory than large ones");
                 }
                 return Ok(Some(divided));
             }
@@ -142,11 +139,11 @@ impl Layout {
     }
 
     /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough. None if there is none.
-    pub fn divided_below(&self, boundary: u64, admission: usize, options: &TierOptions) -> Option<Self> {
+    pub fn divided_below(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let region_bytes = self.large_options.region_bytes as u64;
         let mut boundary = boundary / region_bytes * region_bytes;
         while boundary > region_bytes {
-            let layout = self.divided_at(boundary, admission, options);
+            let layout = self.divided_at(boundary, options);
             if layout.is_some() {
                 return layout;
             }
@@ -157,9 +154,9 @@ impl Layout {
     }
 
     /// Divided at this boundary; none if the memory is not enough.
-    pub fn divided_at(&self, boundary: u64, admission: usize, options: &TierOptions) -> Option<Self> {
+    pub fn divided_at(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let mut layout = self.at(boundary, options).ok()?;
-        layout.divide_memory(admission, options).is_ok_and(|is_enough| is_enough).then_some(layout)
+        layout.divide_memory(options).is_ok_and(|is_enough| is_enough).then_some(layout)
     }
 
     /// Gives the index of large objects so many bytes at least, at the cost of the other.
@@ -246,7 +243,7 @@ impl Layout {
     }
 
     /// What is needed at least.
-    fn memory(&self, admission: usize) -> Result<Memory, Error> {
+    fn memory(&self, options: &TierOptions) -> Result<Memory, Error> {
         let large_fixed = LargeLog::fixed_bytes(&self.large_area(), &self.large_options);
         let (small_fixed, small_buffers) = match &self.small_options {
             Some(options) => options.fixed_bytes(&self.small_area())?,
@@ -254,7 +251,7 @@ impl Layout {
         };
         let small_bytes = if self.small_options.is_some() { self.boundary as f64 } else { 0.0 };
         Ok(Memory {
-            fixed: (small_fixed + small_buffers + large_fixed + admission) as f64,
+            fixed: (small_fixed + small_buffers + large_fixed + options.admission.memory_bytes()) as f64,
             small_fixed,
             small: small_bytes * SMALL_INDEX,
             large: (self.capacity - self.boundary) as f64 * LARGE_INDEX,
@@ -262,8 +259,8 @@ impl Layout {
     }
 
     /// Gives each index its bound. False if the memory is not enough.
-    fn divide_memory(&mut self, admission: usize, options: &TierOptions) -> Result<bool, Error> {
-        let memory = self.memory(admission)?;
+    fn divide_memory(&mut self, options: &TierOptions) -> Result<bool, Error> {
+        let memory = self.memory(options)?;
         let spare = options.memory_bytes as f64 - memory.least();
         let share = spare / (memory.small + memory.large);
         self.large_options.index_bytes =
@@ -289,15 +286,20 @@ fn no_room(size: &Size, error: &Error, fits: impl Fn(u64) -> bool) -> Error {
 }
 
 /// Names what would do: more memory, or the largest capacity for which the memory is enough.
-fn too_little(size: &Size, given: u64, least: u64, fits: impl Fn(u64, u64) -> bool) -> Error {
+fn too_little(size: &Size, options: &TierOptions, least: u64, fits: impl Fn(u64, u64) -> bool) -> Error {
+    let given = options.memory_bytes;
     // With more memory, buffers are larger, but take a part of it at most.
     let needed = bisect(2 * least, given, |memory| fits(size.given, memory)).div_ceil(MEBIBYTE);
     let other = match bisect(0, size.given, |size| fits(size, given)) / MEBIBYTE {
         0 => String::new(),
         mebibytes => format!(", or lower the size of flash to {mebibytes} MiB{}", size.how()),
     };
+    let admission = match options.admission.memory_bytes() {
+        0 => String::new(),
+        bytes => format!(", and for what admission remembers, which has {bytes} bytes"),
+    };
     Error::Memory(format!(
-        "flash of {} bytes has {given} bytes of memory for its indexes and buffers: raise that to {needed} MiB{other}",
+        "flash of {} bytes has {given} bytes of memory for its indexes and buffers{admission}: raise that to {needed} MiB{other}",
         size.given
     ))
 }
@@ -312,6 +314,7 @@ fn bisect(mut good: u64, mut bad: u64, does: impl Fn(u64) -> bool) -> u64 {
 }
 
 fn check(options: &TierOptions) -> Result<(), Error> {
+    options.admission.check()?;
     let refuse = |text: String| Err(Error::Options(text));
     let (share, region) = (options.small_share, options.region_bytes);
     if let Some(share) = share.filter(|share| !(SHARE_LEAST..=SHARE_MOST).contains(share)) {
@@ -328,6 +331,7 @@ fn check(options: &TierOptions) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::admission::{AdmissionOptions, Policy};
     use crate::device::STRIPE;
     use crate::large::{Reclaim, Reinsertion};
 
@@ -343,17 +347,17 @@ mod tests {
             (3 * MIB, 0.5, 16 << 10, 3 * MIB / 2),
         ] {
             let options = TierOptions { small_share: Some(share), ..TierOptions::default() };
-            let layout = Layout::new(capacity, 0, &options).unwrap();
+            let layout = Layout::new(capacity, &options).unwrap();
             assert_eq!((layout.large_options.region_bytes, layout.boundary), (region, boundary));
             assert_eq!(layout.large_options.first_region as u64, boundary / region as u64);
             let end = capacity - (capacity / 128).max(64 << 10);
             assert_eq!((layout.small_area(), layout.large_area()), (4096..boundary, 0..end));
             assert_eq!(layout.checkpoint, end..capacity);
-            let unkept = Layout::new(capacity, 0, &TierOptions { warm_restart: false, ..options }).unwrap();
+            let unkept = Layout::new(capacity, &TierOptions { warm_restart: false, ..options }).unwrap();
             assert_eq!((unkept.large_area(), unkept.checkpoint), (0..capacity, capacity..capacity));
         }
         let small_regions = TierOptions { region_bytes: 1 << 20, ..TierOptions::default() };
-        assert_eq!(Layout::new(1 << 40, 0, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
+        assert_eq!(Layout::new(1 << 40, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
     }
 
     #[test]
@@ -369,11 +373,11 @@ mod tests {
             small_share: Some(0.5),
             ..TierOptions::default()
         };
-        let Layout { large_options: large, small_options, .. } = Layout::new(64 * MIB, 0, &chosen).unwrap();
+        let Layout { large_options: large, small_options, .. } = Layout::new(64 * MIB, &chosen).unwrap();
         let small = small_options.unwrap();
         assert_eq!((large.reclaim, large.reinsertion), (Reclaim::Lru, Reinsertion::Hits(2)));
         assert_eq!((large.discard, large.seal_seconds, large.patience), (true, 7, Duration::ZERO));
-        assert!(!large.recovers && Layout::new(64 * MIB, 0, &TierOptions::default()).unwrap().large_options.recovers);
+        assert!(!large.recovers && Layout::new(64 * MIB, &TierOptions::default()).unwrap().large_options.recovers);
         assert_eq!((small.log_percent, small.move_threshold), (20, 3));
     }
 
@@ -388,21 +392,24 @@ mod tests {
             (TierOptions { small_share: Some(0.99), ..base.clone() }, 4 * MIB, "lower the share"),
             (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "raise its size to 1048576 bytes"),
         ] {
-            let refusal = Layout::new(capacity, 0, &options).unwrap_err().to_string();
+            let refusal = Layout::new(capacity, &options).unwrap_err().to_string();
             assert!(refusal.contains(part), "{refusal}");
         }
     }
 
     #[test]
     fn the_memory_is_divided_and_too_little_of_it_is_refused_with_what_would_do() {
-        let with = |memory_bytes| TierOptions { memory_bytes, small_share: Some(0.5), ..TierOptions::default() };
-        let layout = |capacity, memory| Layout::new(capacity, 1000, &with(memory));
+        let policy = Policy::RejectFirst { times: 1, keys: 1000 };
+        let admission = AdmissionOptions { policy, ..AdmissionOptions::default() };
+        let with =
+            |memory_bytes| TierOptions { memory_bytes, admission, small_share: Some(0.5), ..TierOptions::default() };
+        let layout = |capacity, memory| Layout::new(capacity, &with(memory));
         let (capacity, memory) = (64 << 30, 512 * MIB);
         let options = layout(capacity, memory).unwrap();
         let (large, small) = (&options.large_options, options.small_options.as_ref().unwrap());
         let fixed = LargeLog::fixed_bytes(&options.large_area(), large)
             + small.fixed_bytes(&options.small_area()).unwrap().1
-            + 1000;
+            + admission.memory_bytes();
         let total = (fixed - LargeLog::least_index_bytes() + large.index_bytes + small.index_bytes) as u64;
         assert!(total <= memory && total > memory - 10, "{total} of {memory}");
         assert_eq!(large.region_bytes, 16 << 20);

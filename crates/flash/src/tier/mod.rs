@@ -126,8 +126,7 @@ impl Tier {
         if let Some(removals) = removals_of(paths, options).filter(|_| options.warm_restart) {
             device::check_beside(&removals, paths)?;
         }
-        let admission = Admission::new(options.admission, capacity, 0)?;
-        Layout::new(Size::of_paths(paths, capacity), admission.memory_bytes(), options).map(drop)
+        Layout::new(Size::of_paths(paths, capacity), options).map(drop)
     }
 
     /// An empty tier on any device. No restart will find what it holds.

@@ -104,8 +104,9 @@ impl Opening {
         removals: Option<PathBuf>,
         options: &TierOptions,
     ) -> Result<Self, Error> {
-        let admission = Admission::new(options.admission, size.capacity, draw())?;
-        let layout = Layout::new(size, admission.memory_bytes(), options)?;
+        // It comes first: what admission remembers may be more than the memory has.
+        let layout = Layout::new(size, options)?;
+        let admission = Admission::new(options.admission, device.capacity(), draw())?;
         Ok(Self {
             device,
             shape: Shape::of(identity, &layout),
@@ -268,8 +269,7 @@ impl Opening {
         if self.options.small_share.is_some() || before.segment_bytes == 0 || !before.is_drawn_on(&self.shape) {
             return;
         }
-        let admission = self.admission.memory_bytes();
-        if let Some(layout) = self.layout.divided_at(before.boundary, admission, &self.options) {
+        if let Some(layout) = self.layout.divided_at(before.boundary, &self.options) {
             self.shape = Shape::of(self.shape.identity, &layout);
             self.layout = layout;
         }
