@@ -30,7 +30,7 @@ fn args(flags: &str, output: &Path) -> GenerateArgs {
 }
 
 fn try_requests(flags: &str) -> Result<Vec<Request>, Error> {
-    Ok(Workload::new(&args(flags, Path::new("unused")))?.requests().collect())
+    Ok(Workload::new(&args(flags, Path::new("unused")).workload)?.requests().collect())
 }
 
 fn requests(flags: &str) -> Vec<Request> {

@@ -54,14 +54,14 @@ fn args(source: &str, file: &Path, flags: &str) -> GenerateArgs {
 
 fn try_cachebench(directory: &TempDir, name: &str, flags: &str) -> Result<Vec<Request>, Error> {
     let args = args("--cachebench", &directory.path().join(name), flags);
-    Ok(Workload::new(&args)?.requests().collect())
+    Ok(Workload::new(&args.workload)?.requests().collect())
 }
 
 fn cluster(text: &str, flags: &str) -> Result<Vec<Request>, Error> {
     let directory = TempDir::new().unwrap();
     let file = directory.path().join("table.csv");
     fs::write(&file, text).unwrap();
-    Ok(Workload::new(&args("--cluster-table", &file, flags))?.requests().collect())
+    Ok(Workload::new(&args("--cluster-table", &file, flags).workload)?.requests().collect())
 }
 
 fn share(of: &[Request], which: impl Fn(&Request) -> bool) -> f64 {

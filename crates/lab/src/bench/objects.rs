@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::{BenchArgs, LONGEST_RELATIVE_TTL};
 use crate::Error;
-use crate::generate::{GenerateArgs, Workload};
+use crate::generate::{Workload, WorkloadArgs};
 use crate::keys::KeyBuffer;
 use crate::trace::{Op, Request, TraceReader};
 use crate::workload::SizeDistribution;
@@ -128,7 +128,13 @@ impl Recording {
             let mut reader = TraceReader::open(path, None)?;
             return Self::of(std::iter::from_fn(|| reader.next_request().transpose()));
         }
-        let workload = GenerateArgs::of_a_load(args.preset, args.cachebench.clone(), args.generated, args.seed);
+        let workload = WorkloadArgs {
+            preset: args.preset,
+            cachebench: args.cachebench.clone(),
+            requests: Some(args.generated),
+            seed: args.seed,
+            ..WorkloadArgs::default()
+        };
         Self::of(Workload::new(&workload)?.requests().map(Ok))
     }
 

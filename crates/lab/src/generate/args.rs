@@ -6,8 +6,25 @@ use crate::workload::SizeDistribution;
 
 /// The arguments of `ebbtide generate`.
 #[derive(Clone, Debug, clap::Args)]
-#[command(group(clap::ArgGroup::new("workload").required(true)))]
 pub struct GenerateArgs {
+    /// The trace to write; compressed with zstd if it is named .zst
+    #[arg(long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Format of the trace; oracle-general has neither operations nor TTLs
+    #[arg(long, value_enum, default_value_t)]
+    pub format: ExportFormat,
+    /// Print the report as one JSON object
+    #[arg(long)]
+    pub json: bool,
+    // The last one: a heading holds for all options after it.
+    #[command(flatten)]
+    pub workload: WorkloadArgs,
+}
+
+/// Which requests.
+#[derive(Clone, Debug, Default, clap::Args)]
+#[command(group(clap::ArgGroup::new("workload").required(true)))]
+pub struct WorkloadArgs {
     /// A workload by name
     #[arg(long, value_enum, group = "workload")]
     pub preset: Option<Preset>,
@@ -26,40 +43,12 @@ pub struct GenerateArgs {
     /// Seed of keys, sizes and times
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// The trace to write; compressed with zstd if it is named .zst
-    #[arg(long, value_name = "FILE")]
-    pub output: PathBuf,
-    /// Format of the trace; oracle-general has neither operations nor TTLs
-    #[arg(long, value_enum, default_value_t)]
-    pub format: ExportFormat,
     /// Let the rate swing between day and night
     #[arg(long)]
     pub diurnal: bool,
     /// The keys and sizes of a plain workload
     #[command(flatten)]
     pub plain: PlainArgs,
-    /// Print the report as one JSON object
-    #[arg(long)]
-    pub json: bool,
-}
-
-impl GenerateArgs {
-    /// For a workload that is played and not written.
-    pub(crate) fn of_a_load(preset: Option<Preset>, cachebench: Option<PathBuf>, requests: Count, seed: u64) -> Self {
-        Self {
-            preset,
-            cluster: None,
-            cluster_table: None,
-            cachebench,
-            requests: Some(requests),
-            seed,
-            output: PathBuf::new(),
-            format: ExportFormat::default(),
-            diurnal: false,
-            plain: PlainArgs::default(),
-            json: false,
-        }
-    }
 }
 
 /// What only zipf, uniform and scan leave open; keys and span also for CacheBench's workloads.

@@ -22,7 +22,7 @@ mod shot_noise;
 mod traits;
 mod workload;
 
-pub use args::{Count, ExportFormat, GenerateArgs, PlainArgs};
+pub use args::{Count, ExportFormat, GenerateArgs, PlainArgs, WorkloadArgs};
 pub use preset::Preset;
 pub use report::GenerateReport;
 pub use workload::Workload;
@@ -42,7 +42,7 @@ pub fn run(args: GenerateArgs) -> Result<(), Error> {
 
 /// Writes the trace.
 pub fn generate(args: &GenerateArgs) -> Result<GenerateReport, Error> {
-    let workload = Workload::new(args)?;
+    let workload = Workload::new(&args.workload)?;
     let counts = export::write(&workload, &args.output, args.format)
         .map_err(|source| Error::Write { trace: args.output.display().to_string(), source })?;
     let size = workload.size();

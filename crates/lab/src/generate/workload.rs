@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use super::args::{Count, GenerateArgs, PlainArgs};
+use super::args::{Count, PlainArgs, WorkloadArgs};
 use super::cachebench::CacheBench;
 use super::clock::Clock;
 use super::fitted::Fitted;
@@ -38,7 +38,7 @@ enum Kind {
 
 impl Workload {
     /// Makes what the arguments ask for. Presets and clusters draw all their requests here, 8 bytes each.
-    pub fn new(args: &GenerateArgs) -> Result<Self, Error> {
+    pub fn new(args: &WorkloadArgs) -> Result<Self, Error> {
         check(args)?;
         let requests = args.requests.map(|Count(requests)| requests);
         let clock = if args.diurnal { Clock::Diurnal } else { Clock::Even };
@@ -109,7 +109,7 @@ fn plain(args: &PlainArgs, popularity: Popularity, extent: Extent) -> Plain {
     }
 }
 
-fn check(args: &GenerateArgs) -> Result<(), Error> {
+fn check(args: &WorkloadArgs) -> Result<(), Error> {
     let PlainArgs { keys, span, alpha, churn, key_size, value_size, ttl, set_ratio } = &args.plain;
     let zipf = args.preset == Some(Preset::Zipf);
     let plain = zipf || matches!(args.preset, Some(Preset::Uniform | Preset::Scan));
