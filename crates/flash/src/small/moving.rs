@@ -2,12 +2,14 @@
 //!
 //! ```text
 //! begin: entries and hit bits are noted      group's lock
-//! read:  the old page, pages of the log      no lock; many at once
+//! read:  the old page, pages of the log      no lock
 //! compose                                    no lock
 //! install: the new page answers, from RAM    group's lock
-//! write                                      no lock; many at once
+//! write                                      no lock
 //! end:   the noted entries end               group's lock
 //! ```
+//! Many sets are on their way at once, each as far as its transfers are.
+//!
 //! The order in which objects have a claim to room: those of the log, newest first; those of the page that were hit; the
 //! others as they lie. So what was hit is kept once over what was not. What finds no room hides older versions as well.
 
@@ -18,8 +20,19 @@ use super::page::{self, Header, PAGE, Record, Writer};
 use super::stats::Counters;
 use crate::device::{Buffer, Direction, Outcome, Request};
 use crate::object::{KeyHash, is_past};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, Sender};
+
+/// Pages on their way, each by itself: some are read while others are written.
+struct Moves<'a> {
+    shared: &'a Shared,
+    tail: Option<&'a Tail>,
+    now: u32,
+    /// By their sets.
+    jobs: HashMap<u32, Job>,
+    sender: Sender<Arrival>,
+}
 
 /// A page on its way.
 struct Job {
@@ -29,18 +42,38 @@ struct Job {
     generation: u8,
     entries: Vec<Entry>,
     hits: Vec<u8>,
+    has_page: bool,
     old: Option<Buffer>,
     /// Pages of the log that have the set's objects; none if one cannot be read.
     log: Vec<(u32, Option<Buffer>)>,
+    /// Reads under way.
+    reads: usize,
+    /// What the page has that is being written.
+    content: Content,
 }
 
-/// A new page, and what it holds.
-struct Composed {
-    page: Buffer,
+#[derive(Default)]
+struct Content {
     hashes: Vec<KeyHash>,
     /// Where its records end.
     end: usize,
+    /// Objects that came from the log.
     moved: usize,
+}
+
+/// What was transferred for a set.
+struct Arrival {
+    number: u32,
+    part: Part,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy)]
+enum Part {
+    OldPage,
+    /// One of the job's pages of the log.
+    Log(usize),
+    NewPage,
 }
 
 struct Composer<'a> {
@@ -55,25 +88,98 @@ struct Composer<'a> {
     hidden_tags: Vec<u64>,
 }
 
-impl Shared {
-    /// Rewrites the pages of these sets with all they have in the log. Waits for the device.
-    pub(super) fn move_sets(&self, sets: &[u32], tail: Option<&Tail>, now: u32) {
-        for window in sets.chunks(self.options.moves_at_once) {
-            let mut jobs: Vec<Job> = window.iter().filter_map(|&set| self.begin_move(set)).collect();
-            self.read_for(&mut jobs, tail);
-            let composed: Vec<_> = jobs.iter().map(|job| self.compose(job, now)).collect();
-            let mut writes = Vec::new();
-            let mut ends = Vec::new();
-            for (job, composed) in jobs.into_iter().zip(composed) {
-                if self.install(&job, &composed.page) {
-                    writes.push((Direction::Write, self.division.first_set + job.number, composed.page));
-                    ends.push((job, composed.hashes, composed.end, composed.moved));
+impl Moves<'_> {
+    /// Notes what the set has, and begins to read it.
+    fn begin(&mut self, number: u32) {
+        let shared = self.shared;
+        let Some(mut job) = shared.begin_move(number) else { return };
+        let mut reads = Vec::new();
+        if job.has_page {
+            reads.push((Part::OldPage, shared.division.first_set + number));
+        }
+        for &entry in &job.entries {
+            let Entry::Object { page, .. } = entry else { continue };
+            if job.log.iter().any(|&(known, _)| known == page) {
+                continue;
+            }
+            let copy = self.tail.and_then(|tail| shared.copy_of_tail(tail, page)).or_else(|| shared.log.copy(page));
+            if copy.is_none() {
+                let header = shared.log.header(page).expect("an entry's segment is in use");
+                reads.push((Part::Log(job.log.len()), header.number));
+            }
+            job.log.push((page, copy));
+        }
+        Counters::add(&shared.counters.bytes_read_to_move, reads.len() * PAGE);
+        job.reads = reads.len();
+        self.jobs.insert(number, job);
+        if reads.is_empty() {
+            self.write(number);
+        }
+        for (part, page) in reads {
+            self.submit(Direction::Read, number, part, page, Buffer::zeroed(PAGE));
+        }
+    }
+
+    fn submit(&self, direction: Direction, number: u32, part: Part, page: u32, buffer: Buffer) {
+        let sender = self.sender.clone();
+        let done = move |outcome| sender.send(Arrival { number, part, outcome }).expect("the receiver waits");
+        self.shared.submit(direction, page, buffer, done);
+    }
+
+    fn arrive(&mut self, Arrival { number, part, outcome }: Arrival) {
+        let job = self.jobs.get_mut(&number).expect("it is on its way");
+        let is_right = outcome.result.is_ok();
+        let buffer = is_right.then_some(outcome.buffer);
+        match part {
+            Part::OldPage => job.old = buffer,
+            Part::Log(at) => job.log[at].1 = buffer,
+            Part::NewPage => {
+                let job = self.jobs.remove(&number).expect("it is on its way");
+                if !is_right {
+                    Counters::one(&self.shared.counters.write_errors);
                 }
+                return self.shared.end_move(&job, is_right);
             }
-            let written = self.transfer(writes);
-            for ((job, hashes, end, moved), written) in ends.into_iter().zip(written) {
-                self.end_move(&job, (&hashes, end), moved, written.is_some());
+        }
+        if !is_right {
+            Counters::one(&self.shared.counters.read_errors);
+        }
+        job.reads -= 1;
+        if job.reads == 0 {
+            self.write(number);
+        }
+    }
+
+    /// With all that was read.
+    fn write(&mut self, number: u32) {
+        let job = self.jobs.get_mut(&number).expect("it is on its way");
+        self.shared.drop_wrong_pages(job);
+        let (page, content) = self.shared.compose(job, self.now);
+        job.content = content;
+        if self.shared.install(job, &page) {
+            self.submit(Direction::Write, number, Part::NewPage, self.shared.division.first_set + number, page);
+        } else {
+            self.jobs.remove(&number);
+        }
+    }
+}
+
+impl Shared {
+    /// Rewrites the pages of these sets, each of them once, with all they have in the log. Waits for the device.
+    pub(super) fn move_sets(&self, sets: &[u32], tail: Option<&Tail>, now: u32) {
+        let (sender, receiver) = mpsc::channel();
+        let mut moves = Moves { shared: self, tail, now, jobs: HashMap::new(), sender };
+        let mut sets = sets.iter();
+        loop {
+            while moves.jobs.len() < self.options.moves_at_once
+                && let Some(&set) = sets.next()
+            {
+                moves.begin(set);
             }
+            if moves.jobs.is_empty() {
+                return;
+            }
+            moves.arrive(receiver.recv().expect("a sender is here"));
         }
     }
 
@@ -93,47 +199,19 @@ impl Shared {
         let entries: Vec<Entry> = group.entries(shape, set).collect();
         let taken = entries.len() as u8;
         group.moves.push(Move { set: set as u8, taken, image: None, void: false });
-        let old = (group.objects(set) != 0).then(|| Buffer::zeroed(PAGE));
+        let has_page = group.objects(set) != 0;
         let hits = group.hits(shape, set).to_vec();
         let generation = group.generation(set).wrapping_add(1);
-        Some(Job { number, moment, generation, entries, hits, old, log: Vec::new() })
+        let (old, log, reads, content) = (None, Vec::new(), 0, Content::default());
+        Some(Job { number, moment, generation, entries, hits, has_page, old, log, reads, content })
     }
 
-    fn read_for(&self, jobs: &mut [Job], tail: Option<&Tail>) {
-        let mut reads = Vec::new();
-        let mut places = Vec::new();
-        for (index, job) in jobs.iter_mut().enumerate() {
-            if let Some(buffer) = job.old.take() {
-                places.push((index, None));
-                reads.push((Direction::Read, self.division.first_set + job.number, buffer));
-            }
-            for &entry in &job.entries {
-                let Entry::Object { page, .. } = entry else { continue };
-                if job.log.iter().any(|&(known, _)| known == page) {
-                    continue;
-                }
-                let copy = tail.and_then(|tail| self.copy_of_tail(tail, page)).or_else(|| self.log.copy(page));
-                if copy.is_none() {
-                    places.push((index, Some(job.log.len())));
-                    let header = self.log.header(page).expect("an entry's segment is in use");
-                    reads.push((Direction::Read, header.number, Buffer::zeroed(PAGE)));
-                }
-                job.log.push((page, copy));
-            }
-        }
-        Counters::add(&self.counters.bytes_read_to_move, reads.len() * PAGE);
-        for ((index, place), buffer) in places.into_iter().zip(self.transfer(reads)) {
-            let job = &mut jobs[index];
-            match place {
-                None => job.old = buffer.filter(|page| self.is_old_page(job.number, job.generation, page)),
-                Some(at) => job.log[at].1 = buffer,
-            }
-        }
-        let salt = self.options.salt;
-        for (page, copy) in jobs.iter_mut().flat_map(|job| &mut job.log) {
-            if copy.as_ref().is_some_and(|copy| !is_expected(copy, salt, self.log.header(*page))) {
+    /// What was read and is not what it should be counts as not read.
+    fn drop_wrong_pages(&self, job: &mut Job) {
+        job.old.take_if(|page| !self.is_old_page(job.number, job.generation, page));
+        for (page, copy) in &mut job.log {
+            if copy.take_if(|copy| !is_expected(copy, self.options.salt, self.log.header(*page))).is_some() {
                 Counters::one(&self.counters.corrupt_pages);
-                *copy = None;
             }
         }
     }
@@ -163,12 +241,8 @@ impl Shared {
         results.resize_with(transfers.len(), || None);
         for (index, (direction, number, buffer)) in transfers.into_iter().enumerate() {
             let sender = sender.clone();
-            let done = move |outcome: Outcome| sender.send((index, direction, outcome)).expect("the receiver waits");
-            let mut request = Request { direction, offset: self.offset(number), buffer, done: Box::new(done) };
-            while let Err(refused) = self.device.submit(request) {
-                self.device.wait_for_room();
-                request = refused;
-            }
+            let done = move |outcome| sender.send((index, direction, outcome)).expect("the receiver waits");
+            self.submit(direction, number, buffer, done);
         }
         drop(sender);
         for (index, direction, outcome) in receiver {
@@ -181,7 +255,16 @@ impl Shared {
         results
     }
 
-    fn compose(&self, job: &Job, now: u32) -> Composed {
+    /// Begins a transfer from or to a page of this number, as soon as the device takes it.
+    fn submit(&self, direction: Direction, number: u32, buffer: Buffer, done: impl FnOnce(Outcome) + Send + 'static) {
+        let mut request = Request { direction, offset: self.offset(number), buffer, done: Box::new(done) };
+        while let Err(refused) = self.device.submit(request) {
+            self.device.wait_for_room();
+            request = refused;
+        }
+    }
+
+    fn compose(&self, job: &Job, now: u32) -> (Buffer, Content) {
         let mut page = Buffer::zeroed(PAGE);
         let writer = Writer::resume(&mut page, 0, 0);
         let (hashes, hidden, hidden_tags) = (Vec::new(), Vec::new(), Vec::new());
@@ -213,7 +296,7 @@ impl Shared {
         let end = writer.end();
         let number = self.division.first_set + job.number;
         writer.seal(self.options.salt, Header { number, moment: job.moment, generation: job.generation });
-        Composed { page, hashes, end, moved }
+        (page, Content { hashes, end, moved })
     }
 
     /// The record that an entry with this tag means: the last one of the page.
@@ -238,7 +321,8 @@ impl Shared {
         true
     }
 
-    fn end_move(&self, job: &Job, (hashes, end): (&[KeyHash], usize), moved: usize, written: bool) {
+    fn end_move(&self, job: &Job, written: bool) {
+        let Content { hashes, end, moved } = &job.content;
         let shape = &self.division.shape;
         let (mut group, set) = self.locked(job.number);
         let (void, taken) = group.move_of(set).map(|m| (m.void, usize::from(m.taken))).expect("it is under way");
@@ -249,9 +333,9 @@ impl Shared {
         }
         if written && !void {
             group.remove_oldest(shape, set, taken);
-            group.set_page(shape, set, job.generation, hashes, end);
+            group.set_page(shape, set, job.generation, hashes, *end);
             group.set_unclean(set, false);
-            Counters::add(&self.counters.moved, moved);
+            Counters::add(&self.counters.moved, *moved);
             return;
         }
         if !void {

@@ -39,7 +39,7 @@ pub struct Options {
     /// Bytes of RAM for filters, log index and tombstones at most. From fifteen sixteenths of it on the log gets shorter
     /// and pages keep fewer objects each time they are written, at the bound inserts are dropped.
     pub index_bytes: usize,
-    /// Pages that are composed and written at once.
+    /// Pages that are on their way at once, from the first read for one to the end of its write.
     pub moves_at_once: usize,
     /// Seed of all checksums: pages written with another one are none. Choose another for each new area.
     pub salt: u64,
