@@ -160,7 +160,8 @@ impl Open {
         }
         let at = self.used.next_multiple_of(UNIT);
         let room = end.checked_sub(at + fixed)?;
-        (draft.may_cut && (room >= rest || room >= region_bytes / SHARE_OF_PART)).then_some((at, rest.min(room)))
+        let is_enough = room >= rest || draft.may_cut && room >= region_bytes / SHARE_OF_PART;
+        is_enough.then_some((at, rest.min(room)))
     }
 }
 

@@ -282,3 +282,17 @@ fn objects_that_fill_a_block_lie_in_one() {
     assert!(split <= 8, "{split} of 200 objects lie across two blocks");
     assert_eq!(log.stats().regions_written, 1, "gaps are few");
 }
+
+#[test]
+fn an_object_of_any_length_fits_an_empty_region() {
+    for region_bytes in [64 << 10, 128 << 10, 1 << 20] {
+        let log = on_memory(16, Options { region_bytes, ..small() });
+        // With its header it fills all blocks but one, and would lie in one less behind the region's header.
+        for bytes in region_bytes - BLOCK - 120..region_bytes - BLOCK - 40 {
+            log.seal_all(1);
+            log.maintain(1);
+            insert(&log, 1, &vec![1; bytes], 0, 1).unwrap();
+        }
+        log.verify();
+    }
+}
