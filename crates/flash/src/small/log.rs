@@ -53,6 +53,8 @@ struct State {
     /// Sealed and written ones, oldest first.
     filled: VecDeque<u32>,
     sealed: Vec<Sealed>,
+    /// Never used again.
+    retired: usize,
 }
 
 struct Open {
@@ -109,8 +111,8 @@ pub(crate) struct Tail {
 impl Log {
     pub fn new(layout: Layout) -> Self {
         let count = layout.segments as usize;
-        let state =
-            State { open: None, free: (0..layout.segments).collect(), filled: VecDeque::new(), sealed: Vec::new() };
+        let (free, filled, sealed) = ((0..layout.segments).collect(), VecDeque::new(), Vec::new());
+        let state = State { open: None, free, filled, sealed, retired: 0 };
         Self {
             layout,
             first: (0..count).map(|_| AtomicU64::new(0)).collect(),
@@ -296,7 +298,9 @@ impl Log {
         state.filled.retain(|&filled| filled != segment);
         state.sealed.retain(|sealed| sealed.segment != segment);
         self.first[segment as usize].store(0, Ordering::Release);
-        if !retire {
+        if retire {
+            state.retired += 1;
+        } else {
             state.free.push_back(segment);
         }
     }
@@ -307,11 +311,14 @@ impl Log {
         wanted.min(self.layout.segments as usize / SPARE_SHARE).max(SPARE_SEGMENTS)
     }
 
-    /// Whether half of the buffers, and segments for them as far as the upkeep has so many free, take what comes next.
+    /// Whether half of the buffers, and segments for them as far as the upkeep has so many free, take what comes next. A log of which too
+    /// much is retired to take anything is waited for in vain.
     pub fn has_room(&self) -> bool {
         let state = self.state();
         let half = self.layout.buffers / 2;
-        state.sealed.len() <= half && state.free.len() > half.min(self.spare() - 1)
+        // One is open.
+        let most = (self.layout.segments as usize - state.retired).saturating_sub(2);
+        most == 0 || state.sealed.len() <= half && state.free.len() > half.min(self.spare() - 1).min(most)
     }
 
     /// Free segments, and bytes of RAM for buffers.

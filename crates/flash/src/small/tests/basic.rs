@@ -2,7 +2,7 @@ use super::super::{Dropped, Options, PAGE, RECORD_MOST};
 use super::{get, put, store, store_on, value};
 use crate::Error;
 use crate::Lookup;
-use crate::device::{Account, BLOCK, Device, Direction, Memory, Request};
+use crate::device::{Account, BLOCK, Delivery, Device, Direction, Faults, Faulty, Memory, Request};
 use crate::object::{Found, Key, KeyHash};
 use std::sync::{Arc, Mutex};
 
@@ -330,5 +330,31 @@ fn what_changes_during_a_read_is_not_missed() {
         assert_eq!(gone, None);
         let moved = read_during(keys, |store| fill(store, 3000..4000, 300));
         assert!(moved.is_none_or(|value| value == b"old"));
+    }
+}
+
+#[test]
+fn a_log_of_which_segments_were_retired_has_room_as_long_as_it_takes_something() {
+    for left in [2, 3, 5, 8] {
+        let device = Arc::new(Faulty::new(2 * MIB, 1, Delivery::AtOnce));
+        let options = Options { log_percent: 5, move_threshold: 1, ..Options::default() };
+        let store = store_on(Arc::clone(&device) as Arc<dyn Device>, options);
+        let mut number = 0_u32;
+        let mut is_taken = || {
+            number += 1;
+            store.maintain(1);
+            put(&store, &number.to_le_bytes(), &[1; 1000], 0, 1).is_ok()
+        };
+        device.set(Faults { write_errors: 1, ..Faults::default() });
+        let segments = u64::from(store.shared.division.log.segments);
+        while store.stats().counts.segments_retired < segments - left {
+            is_taken();
+        }
+        device.set(Faults::default());
+        let outcomes: Vec<_> = (0..1000).map(|_| (is_taken(), store.has_room())).collect();
+        let count = |is: fn(&(bool, bool)) -> bool| outcomes.iter().filter(|one| is(one)).count();
+        let (taken, rooms) = (count(|one| one.0), count(|one| one.1));
+        assert!(taken > 700 && rooms > 500, "{left} of {segments} segments: {taken} of 1000 taken, room {rooms} times");
+        store.verify();
     }
 }
