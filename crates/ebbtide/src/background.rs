@@ -1,7 +1,8 @@
 //! The thread of a cache, which refreshes the coarse time and does the maintenance. Those of flash are in `hybrid`.
 //!
 //! It wakes every few milliseconds, and at once when a writer sees that free segments run low. Between slices of work it
-//! gives its core away, so that no request waits for a merge; and it lets flash take what was evicted, unless writers wait. It holds the cache weakly: it ends when the cache does.
+//! gives its core away, so that no request waits for a merge; and it lets flash take what was evicted, unless writers wait,
+//! or the memory is to get smaller. It holds the cache weakly: it ends when the cache does.
 
 use crate::cache::Shared;
 use ebbtide_store::Progress;
@@ -64,13 +65,42 @@ fn maintain(weak: &Weak<Shared>) {
                 shared.hybrid.iter().for_each(|hybrid| hybrid.note_time(now_ms));
                 now_ms
             };
+            shared.share_memory();
             while shared.store.maintain(&participant, tick()) == Progress::Working {
                 match &shared.hybrid {
-                    Some(hybrid) => hybrid.wait_for_room(|| shared.store.is_out_of_room(), tick),
+                    Some(hybrid) => {
+                        hybrid.wait_for_room(|| shared.store.is_out_of_room() || shared.store.sheds(), tick);
+                    }
                     None => thread::yield_now(),
                 }
             }
         }
         thread::park_timeout(TICK);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::byte_size::ByteSize;
+    use crate::cache::Cache;
+    use std::time::{Duration, Instant};
+
+    #[test]
+    fn the_memory_gets_smaller_though_flash_has_no_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let builder = Cache::builder().memory(ByteSize::mib(64));
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let insert = |number: u32| drop(cache.insert(&number.to_le_bytes(), &[7; 3000]).apply());
+        (0..30_000).for_each(insert);
+        let _without_upkeep = hybrid.maintaining.lock().unwrap();
+        (30_000..60_000).take_while(|_| hybrid.tier.has_room()).for_each(insert);
+        assert!(!hybrid.tier.has_room());
+        cache.resize(ByteSize::mib(32)).unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !cache.shared.store.resize_done() {
+            assert!(Instant::now() < deadline, "evictions wait for flash");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }

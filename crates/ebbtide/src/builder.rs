@@ -6,6 +6,7 @@ use crate::cache::{Cache, Shared};
 use crate::error::Error;
 use crate::hybrid::{Flash, Hybrid};
 use crate::promotion::{FlashPromotion, Promotions};
+use crate::share::Share;
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
@@ -137,8 +138,15 @@ impl CacheBuilder {
         let flash = match flash {
             Some(opening) => {
                 let promotions = Promotions::new(self.flash_promotion, flash_memory_bytes);
-                let started = Hybrid::start(opening, flash_memory_bytes, promotions, clock, &time);
+                let share = Share::new(flash_memory_bytes, self.flash_options.memory_bytes);
+                let started = Hybrid::start(opening, share, promotions, clock, &time);
                 let (hybrid, io) = started.map_err(|error| self.flash_error(&error))?;
+                // Before objects end because the index that was found is more than flash begins with.
+                let participant = store.participate();
+                while hybrid.share_memory(&store) {
+                    store.maintain(&participant, time.now_ms());
+                }
+                drop(participant);
                 store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
                 let threads = hybrid.start_upkeep(io).map_err(not_started)?;
                 Some((hybrid, threads))

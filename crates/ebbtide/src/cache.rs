@@ -302,8 +302,9 @@ impl Cache {
     /// `Configuration` if the new limit cannot hold what the cache is set up for.
     pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
         let shared = &*self.shared;
-        let for_flash = shared.hybrid.as_ref().map_or(0, |hybrid| hybrid.memory().0);
-        shared.store.resize(memory.as_bytes().saturating_sub(for_flash)).map_err(Error::from_store)?;
+        let resize = |for_flash| shared.store.resize(memory.as_bytes().saturating_sub(for_flash));
+        let resized = shared.hybrid.as_ref().map_or_else(|| resize(0), |hybrid| hybrid.share.beside(resize));
+        resized.map_err(Error::from_store)?;
         match shared.clock {
             Clock::System => shared.bell.ring(),
             Clock::Manual => self.run_maintenance(shared.time.now_ms()),
@@ -346,6 +347,7 @@ impl Cache {
     }
 
     fn run_maintenance(&self, now_ms: u64) {
+        self.shared.share_memory();
         let participant = self.shared.participant();
         while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}
         if let Some(hybrid) = &self.shared.hybrid {

@@ -15,6 +15,7 @@ use crate::fetch::Fetches;
 use crate::flash_threads::IoThreads;
 use crate::promotion::{FlashPromotion, Promotions};
 use crate::risen::Risen;
+use crate::share::Share;
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::DriveLog;
 use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
@@ -64,8 +65,7 @@ pub(crate) struct Hybrid {
     /// For scans.
     pub(crate) risen: Risen,
     notices: Vec<String>,
-    /// What of the cache's memory is for the tier.
-    memory_bytes: u64,
+    pub(crate) share: Share,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
     pub(crate) epoch_seconds: u64,
     clock: Clock,
@@ -99,31 +99,31 @@ impl Hybrid {
     /// With what flash holds; waits for the device.
     pub fn start(
         opening: Opening,
-        memory_bytes: u64,
+        share: Share,
         promotions: Promotions,
         clock: Clock,
         time: &Time,
     ) -> Result<(Arc<Self>, IoThreads), ebbtide_flash::Error> {
         let io = IoThreads::start(opening.device())?;
         let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
-        Ok((Self::new(started, memory_bytes, promotions, clock, time), io))
+        Ok((Self::new(started, share, promotions, clock, time), io))
     }
 
     /// Over a tier, with what its operator should know of it.
     pub fn new(
         (tier, notices): (Arc<Tier>, Vec<String>),
-        memory_bytes: u64,
+        share: Share,
         promotions: Promotions,
         clock: Clock,
         time: &Time,
     ) -> Arc<Self> {
         Arc::new(Self {
             tier,
-            fetches: Fetches::new(memory_bytes),
+            fetches: Fetches::new(share.bytes()),
             promotions,
             risen: Risen::default(),
             notices,
-            memory_bytes,
+            share,
             epoch_seconds: time.epoch_seconds(),
             clock,
             now_ms: AtomicU64::new(time.now_ms()),
@@ -188,7 +188,7 @@ impl Hybrid {
     /// An object was demoted: sees to the upkeep. With a manual clock the device is waited for here, so that nothing is lost because it
     /// is slower than the clock.
     fn note_demotion(&self, bytes: u64, now_ms: u64) {
-        let most = self.memory_bytes / UPKEEP_SHARE;
+        let most = self.share.bytes() / UPKEEP_SHARE;
         let weight = most / UPKEEP_EVERY + bytes;
         if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < most {
             return;
@@ -205,7 +205,7 @@ impl Hybrid {
 
     /// What of the cache's memory is for the tier: its limit, and what is in use. Values that were read come on top of the limit.
     pub fn memory(&self) -> (u64, u64) {
-        (self.memory_bytes, self.tier.memory_bytes() + self.beside_tier_bytes())
+        (self.share.bytes(), self.tier.memory_bytes() + self.beside_tier_bytes())
     }
 
     /// Memory in use that is not the tier's own.

@@ -34,6 +34,7 @@ mod removal;
 mod risen;
 mod room;
 mod scan;
+mod share;
 mod time;
 mod upload;
 mod visit;

@@ -70,10 +70,13 @@ impl Shared {
     fn after_write(&self, participant: &Participant, now_ms: u64) {
         match self.clock {
             Clock::System if self.store.is_low() || self.store.sheds() => self.bell.ring(),
-            Clock::Manual if self.store.sheds() && !participant.is_pinned() => {
-                self.store.maintain(participant, now_ms);
+            Clock::Manual => {
+                self.share_memory();
+                if self.store.sheds() && !participant.is_pinned() {
+                    self.store.maintain(participant, now_ms);
+                }
             }
-            _ => {}
+            Clock::System => {}
         }
     }
 }

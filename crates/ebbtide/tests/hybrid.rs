@@ -282,3 +282,38 @@ fn a_file_that_is_to_be_told_of_reclaimed_space_gives_a_notice() {
     let told = |notices: &[String]| notices.iter().any(|notice| notice.contains("are not discarded"));
     assert!(!told(&notices(false)) && told(&notices(true)));
 }
+
+#[test]
+fn memory_goes_to_the_index_of_flash_for_as_long_as_that_needs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let total = 4 << 20;
+    let build = |name: &str, flash_memory_bytes| {
+        let options = FlashOptions { memory_bytes: flash_memory_bytes, ..FlashOptions::default() };
+        let builder = Cache::builder().memory(ByteSize::bytes(total)).clock(Clock::Manual).flash_options(options);
+        builder.flash(folder.path().join(name), ByteSize::mib(40)).build().unwrap()
+    };
+    let fill = |cache: &Cache| {
+        for number in 0..200_000_u32 {
+            cache.insert(&number.to_le_bytes(), &[7; 60]).apply().unwrap();
+            if number.is_multiple_of(1000) {
+                let memory = cache.stats();
+                assert_eq!(memory.memory_limit_bytes, total);
+                assert!(memory.memory_used_bytes <= total, "{memory:?}");
+            }
+        }
+        flash(cache).tier
+    };
+    let bound = fill(&build("bound", total / 8));
+    let cache = build("flash", u64::MAX);
+    let free = fill(&cache);
+    assert!(bound.memory_bytes <= total / 8 && free.objects > 2 * bound.objects, "{bound:?} {free:?}");
+    cache.resize(ByteSize::bytes(2 * total)).unwrap();
+    assert_eq!(cache.stats().memory_limit_bytes, 2 * total);
+    cache.verify();
+    drop(cache);
+    let again = build("flash", u64::MAX);
+    (1..50).for_each(|second| again.maintain(Duration::from_secs(second)));
+    let found = flash(&again).tier.objects;
+    assert!(found > free.objects / 100 * 99, "{found} after a start, {} before", free.objects);
+    assert_eq!(again.stats().memory_limit_bytes, total);
+}

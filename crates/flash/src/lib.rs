@@ -6,6 +6,7 @@
 //! | where | what |
 //! |---|---|
 //! | `admission` | which objects are worth a write |
+//! | `bound` | what an index may have of the memory |
 //! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
 //! | `large` | the log of large objects |
 //! | `object` | what is stored: keys, their hash, values, expiry |
@@ -18,6 +19,7 @@
 #![deny(unsafe_code)]
 
 pub mod admission;
+mod bound;
 pub mod device;
 mod error;
 pub mod large;

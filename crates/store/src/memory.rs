@@ -194,6 +194,11 @@ impl Store {
         Ok(())
     }
 
+    /// The memory budget.
+    pub fn memory_bytes(&self) -> u64 {
+        self.budget.memory_bytes()
+    }
+
     /// Whether the memory is within its budget: false while a smaller budget is being reached.
     pub fn resize_done(&self) -> bool {
         self.segments.limit() <= self.budget.target.load(Ordering::Relaxed)

@@ -4,6 +4,7 @@ use super::*;
 use crate::byte_size::ByteSize;
 use crate::flash_threads::IoThreads;
 use crate::promotion::{FlashPromotion, Promotions};
+use crate::share::Share;
 use crate::time::{Clock, Time};
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
@@ -38,7 +39,7 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], room_bytes: u64, drain:
     }
     Hybrid::new(
         (tier, Vec::new()),
-        room_bytes * BYTES_SHARE,
+        Share::new(room_bytes * BYTES_SHARE, u64::MAX),
         Promotions::new(FlashPromotion::Always, 0),
         Clock::Manual,
         &Time::new(Clock::Manual),

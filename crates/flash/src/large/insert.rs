@@ -54,7 +54,7 @@ impl LargeLog {
         if is_long || key.bytes.is_empty() || key.bytes.len() > KEY_BYTES_LIMIT {
             return Err(Dropped::TooLarge);
         }
-        if self.index.bytes() >= self.index_limit.load(Relaxed) {
+        if self.index_bound.is_reached(self.index.bytes()) {
             return Err(Dropped::Memory);
         }
         let mut kept = Kept { log: self, slots: Vec::new() };

@@ -50,10 +50,12 @@ pub use stats::{Dropped, Stats};
 
 use self::buffers::{Books, Open, Staged};
 use self::index::{Identity, Index, SHARDS};
-use self::options::Geometry;
+use self::options::{GROUPS_LIMIT, Geometry};
 use self::place::Place;
+use self::reclaim::Longest;
 use self::regions::{Region, State};
 use self::stats::Counters;
+use crate::bound::Bound;
 use crate::device::{BLOCK, Device};
 use crate::{Error, KeyHash, Token};
 use std::ops::Range;
@@ -63,8 +65,8 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 
-/// Free regions that stay a log's when the others are given away.
-const FREE_KEPT: usize = 4;
+/// Free regions that stay a log's when the others are given away: each group may be about to open one.
+const FREE_KEPT: usize = GROUPS_LIMIT + 1;
 
 /// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `is_current`,
 /// `flush`) never wait for the device.
@@ -80,7 +82,7 @@ pub struct LargeLog {
     /// Regions before it are not the log's. Only grows, under the mutex of the books.
     first_region: AtomicU32,
     /// Bytes of the index at most.
-    index_limit: AtomicUsize,
+    index_bound: Bound,
     books: Mutex<Books>,
     /// A buffer became free.
     freed: Condvar,
@@ -91,8 +93,11 @@ pub struct LargeLog {
     /// What lies in regions of earlier lives is flushed.
     floor: AtomicU64,
     next_order: AtomicU64,
-    /// Free regions that an insert would have needed since the last upkeep.
+    /// Regions of the longest object of several that came since the last upkeep.
     wanted: AtomicUsize,
+    longest: Mutex<Longest>,
+    /// So many regions the last upkeep could keep free for an object like that.
+    room: AtomicUsize,
     /// A checkpoint is there or being made: nothing that it says may change.
     is_closed: AtomicBool,
     /// Counts hits, for the order of regions by last hit.
@@ -125,7 +130,7 @@ impl LargeLog {
             groups: (0..options.groups).map(|_| Mutex::new(None)).collect(),
             slots: (0..options.buffers + options.long_buffers).map(|_| RwLock::new(None)).collect(),
             first_region: AtomicU32::new(options.first_region),
-            index_limit: AtomicUsize::new(options.index_bytes),
+            index_bound: Bound::new(options.index_bytes),
             books: Mutex::new(Books::new(
                 options.first_region..geometry.regions,
                 options.buffers as u16,
@@ -137,6 +142,8 @@ impl LargeLog {
             floor: AtomicU64::new(1),
             next_order: AtomicU64::new(1),
             wanted: AtomicUsize::new(0),
+            longest: Mutex::default(),
+            room: AtomicUsize::new(0),
             is_closed: AtomicBool::new(false),
             tick: AtomicU64::new(0),
             now: AtomicU32::new(0),
@@ -179,9 +186,19 @@ impl LargeLog {
         self.index.bytes()
     }
 
+    /// Whether more memory for the index would soon save objects.
+    pub fn wants_memory(&self) -> bool {
+        self.index_bound.is_in_sight(self.index.bytes())
+    }
+
+    /// From now on the index may have so many bytes more.
+    pub fn raise_index(&self, bytes: usize) {
+        self.index_bound.raise(bytes);
+    }
+
     /// From now on the index has so many bytes at most.
     pub fn limit_index(&self, bytes: usize) {
-        self.index_limit.store(bytes, Relaxed);
+        self.index_bound.set(bytes);
     }
 
     /// Regions that are the log's.
@@ -194,12 +211,18 @@ impl LargeLog {
         self.find(hash, |_| ()).is_some()
     }
 
-    /// Whether inserts can go on for a while though the device does nothing.
+    /// Whether inserts can go on for a while though the device does nothing, also one as long as the longest that came.
     pub fn has_room(&self) -> bool {
         let books = self.books();
-        // Those that are missing may be the open ones of the groups, and half of the others.
-        let takes_long = 2 * books.free_long_slots.len() + self.options.groups >= self.options.long_buffers;
-        !books.free_slots.is_empty() && !books.free.is_empty() && takes_long
+        let regions = self.room.load(Relaxed).max(1);
+        let takes_long = if self.options.long_buffers > 0 {
+            // Those that are missing may be the open ones of the groups, and half of the others.
+            2 * books.free_long_slots.len() + self.options.groups >= self.options.long_buffers
+        } else {
+            // Each group may have one for ever.
+            books.free_slots.len() + 1 >= regions.min(self.options.buffers + 1 - self.options.groups)
+        };
+        !books.free_slots.is_empty() && books.free.len() >= regions && takes_long
     }
 
     fn used_buffers(&self, books: &Books) -> usize {

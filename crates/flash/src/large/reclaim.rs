@@ -36,6 +36,25 @@ const BATCH_LIMIT_WITH_COPIES: usize = 64;
 /// An object that is to be kept.
 type Kept = (Identity, Place);
 
+/// The longest object of several regions that came: of its like others may come, while the short ones in between take what is free.
+#[derive(Default)]
+pub(super) struct Longest {
+    /// That it has a part in.
+    regions: usize,
+    /// The sequence of regions with which it is forgotten.
+    until: u64,
+}
+
+impl Longest {
+    /// The regions that it needs, for a turn of a log of so many, after one that needs `regions` came, or none.
+    fn noted(&mut self, regions: usize, next_sequence: u64, turn: u64) -> usize {
+        if regions >= self.regions || next_sequence >= self.until {
+            *self = Self { regions, until: next_sequence + turn };
+        }
+        self.regions
+    }
+}
+
 impl LargeLog {
     /// To be called every second or so, from a thread that may wait for the device: writes buffers that are old or were
     /// refused, drops regions that are expired, flushed or failed, and reclaims ahead of need. `now` is in seconds since 1970.
@@ -44,10 +63,12 @@ impl LargeLog {
         self.seal_old(now);
         self.submit_waiting();
         let spare = if self.may_reclaim_for_inserts() { 0 } else { self.own_regions().len() / SPARES };
-        let spare = self.wanted.swap(0, Relaxed).max(spare);
-        let is_full = self.index.bytes() >= self.index_limit.load(Relaxed) / 16 * 15;
+        let (next_sequence, turn) = (self.books().next_sequence, self.own_regions().len() as u64);
+        let longest = self.longest.lock().unwrap().noted(self.wanted.swap(0, Relaxed), next_sequence, turn);
+        let is_full = self.index_bound.is_near(self.index.bytes());
         let more = if is_full { self.books().free.len() + 1 } else { 0 };
-        self.reclaim(now, self.batch().max(spare).max(more));
+        self.reclaim(now, self.batch().max(spare + longest).max(more));
+        self.room.store(longest.min(self.books().free.len()), Relaxed);
     }
 
     /// Reclaiming waits for the device.

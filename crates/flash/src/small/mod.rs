@@ -44,6 +44,7 @@ pub use recover::Recovered;
 pub use stats::{Counts, Stats};
 
 use crate::Error;
+use crate::bound::Bound;
 use crate::device::Device;
 use crate::object::{Done, Key, KeyHash, Lookup, Object, Token};
 use group::{Entry, Group, SETS, Totals};
@@ -91,6 +92,7 @@ struct Shared {
     log_objects: AtomicU64,
     tombstones: AtomicU64,
     group_bytes: AtomicU64,
+    index_bound: Bound,
     /// Groups that have sets to mend: many tombstones, or unclean.
     queue: Mutex<VecDeque<u32>>,
     /// Held by the thread that does the upkeep.
@@ -112,6 +114,7 @@ impl SmallStore {
         let division = options.divide(&area)?;
         let groups = (0..division.shape.groups()).map(|_| Mutex::default()).collect();
         let log = Log::new(division.log);
+        let index_bound = Bound::new(options.index_bytes);
         let shared = Shared {
             device,
             area,
@@ -124,6 +127,7 @@ impl SmallStore {
             log_objects: AtomicU64::new(0),
             tombstones: AtomicU64::new(0),
             group_bytes: AtomicU64::new(0),
+            index_bound,
             queue: Mutex::default(),
             upkeep: Mutex::default(),
         };
@@ -217,6 +221,16 @@ impl SmallStore {
         }
     }
 
+    /// Whether more memory for the index would soon save objects.
+    pub fn wants_memory(&self) -> bool {
+        self.shared.index_bound.is_in_sight(self.shared.index_bytes())
+    }
+
+    /// From now on the index may have so many bytes more.
+    pub fn raise_index(&self, bytes: usize) {
+        self.shared.index_bound.raise(bytes);
+    }
+
     /// RAM in use: index and buffers.
     pub fn memory_bytes(&self) -> usize {
         self.shared.index_bytes() + self.shared.log.room().1
@@ -262,7 +276,7 @@ impl Shared {
 
     /// Whether the index comes near its bound, so that objects have to end.
     fn is_short_of_memory(&self) -> bool {
-        self.index_bytes() >= self.options.index_bytes / 16 * 15
+        self.index_bound.is_near(self.index_bytes())
     }
 
     fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, Dropped> {
@@ -270,7 +284,7 @@ impl Shared {
         if object.is_expired(now) {
             return Err(Dropped::Expired);
         }
-        if self.index_bytes() >= self.options.index_bytes {
+        if self.index_bound.is_reached(self.index_bytes()) {
             return Err(Dropped::Memory);
         }
         let shape = &self.division.shape;

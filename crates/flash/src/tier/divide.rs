@@ -108,7 +108,8 @@ impl Tier {
         if written.is_ok() {
             *superblock = with_boundary;
             self.superblock_bytes.fetch_add(bytes, Relaxed);
-            self.large.limit_index(divided.large_options.index_bytes);
+            self.large
+                .limit_index(divided.large_options.index_bytes.saturating_add(self.raised_for_large.load(Relaxed)));
             self.small.set(store);
             *place = None;
         }

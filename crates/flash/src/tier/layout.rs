@@ -12,8 +12,8 @@
 //! small, it stays where it is, and is looked at again later.
 //!
 //! The memory goes to what is fixed (tables, buffers, admission), and the rest to both indexes, in proportion to what they need
-//! for objects of common sizes. Where objects are smaller than that, an index comes to its bound, and its store drops objects before
-//! flash is full.
+//! for objects of common sizes. Where objects are smaller than that, an index comes to its bound, and asks for more
+//! ([`super::Tier::wants_memory`]); if nothing comes, its store drops objects before flash is full.
 
 use super::TierOptions;
 use super::size::Size;

@@ -53,7 +53,7 @@ use smalls::Smalls;
 use start::removals_of;
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use superblock::Superblock;
@@ -93,6 +93,8 @@ pub struct Tier {
     is_unlogged: AtomicBool,
     superblock_bytes: AtomicU64,
     mix: Mix,
+    /// What the index of large objects has beyond the division of the memory.
+    raised_for_large: AtomicUsize,
 }
 
 impl Tier {
@@ -221,9 +223,10 @@ impl Tier {
     }
 
     /// Whether inserts can go on for a while though the device does nothing. Whoever can wait with inserts until it is so loses
-    /// none. A tier whose device has failed has room for all that it drops.
+    /// none. A tier that was closed, or whose device has failed, has room for all that it drops.
     pub fn has_room(&self) -> bool {
-        self.health() == Health::Failed || self.small.has_room() && self.large.has_room()
+        let takes_nothing = self.is_closed.load(Relaxed) || self.health() == Health::Failed;
+        takes_nothing || self.small.has_room() && self.large.has_room()
     }
 
     /// About how many bytes a lookup would read.
@@ -310,6 +313,23 @@ impl Tier {
     /// RAM in use: indexes, filters, buffers, reads under way.
     pub fn memory_bytes(&self) -> u64 {
         (self.large.memory_bytes() + self.small.memory_bytes() + self.admission.memory_bytes()) as u64
+    }
+
+    /// Whether an index comes near its bound: soon objects end for want of memory while flash has room for them.
+    pub fn wants_memory(&self) -> bool {
+        self.small.wants_memory() || self.large.wants_memory()
+    }
+
+    /// Raises [`TierOptions::memory_bytes`] by so much, for the index that comes near its bound.
+    pub fn raise_memory(&self, bytes: u64) {
+        let bytes = bytes as usize;
+        if self.small.wants_memory() {
+            self.small.raise_index(bytes);
+        } else {
+            // In this order: if the capacity is divided between the two, this is lost, and not given twice.
+            self.large.raise_index(bytes);
+            self.raised_for_large.fetch_add(bytes, Relaxed);
+        }
     }
 
     pub fn capacity_bytes(&self) -> u64 {

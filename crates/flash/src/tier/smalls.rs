@@ -89,6 +89,14 @@ impl Smalls {
         stats
     }
 
+    pub fn wants_memory(&self) -> bool {
+        self.store.get().is_some_and(SmallStore::wants_memory)
+    }
+
+    pub fn raise_index(&self, bytes: usize) {
+        self.store.get().inspect(|store| store.raise_index(bytes));
+    }
+
     pub fn memory_bytes(&self) -> usize {
         self.store.get().map_or(0, SmallStore::memory_bytes)
     }

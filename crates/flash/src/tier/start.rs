@@ -30,7 +30,7 @@ use std::fs;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 /// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large ones with 2 KiB
@@ -158,6 +158,7 @@ impl Opening {
             flush_waits: AtomicBool::new(false),
             is_unlogged: AtomicBool::new(false),
             superblock_bytes: AtomicU64::new(0),
+            raised_for_large: AtomicUsize::new(0),
             mix: Mix::new(self.layout, &self.options),
         }
     }

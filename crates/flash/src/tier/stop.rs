@@ -16,10 +16,10 @@ impl Tier {
     ///
     /// What the device did. The next start is then one after a crash.
     pub fn close(self: &Arc<Self>, now: u32) -> Result<(), Error> {
+        self.is_closed.store(true, Relaxed);
         // While a flush is to come, there is nothing that a start should find.
         let Some(area) = self.checkpoint.as_ref().filter(|_| !self.flush_waits.load(Relaxed)) else { return Ok(()) };
         let now = self.see(now);
-        self.is_closed.store(true, Relaxed);
         self.inserting.iter().for_each(|one| drop(one.lock().unwrap()));
         let large_checkpoint = self.small.checkpoint(area.clone(), now)?;
         self.large.checkpoint(large_checkpoint..area.end, now)?;

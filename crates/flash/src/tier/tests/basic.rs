@@ -121,6 +121,19 @@ fn a_device_that_failed_holds_nothing_and_takes_nothing() {
 }
 
 #[test]
+fn a_tier_that_was_closed_is_waited_for_no_more() {
+    let device = Arc::new(Faulty::new(CAPACITY, 1, Delivery::Later { queue_depth: 64 }));
+    let tier = tier_on(Arc::clone(&device) as _);
+    let has_room = |number: &u64| tier.has_room() && put(&tier, &number.to_le_bytes(), &[1; 1000], 1).is_some();
+    assert!((0..100_000).take_while(has_room).count() < 100_000);
+    assert!(!tier.has_room());
+    tier.close(1).unwrap();
+    assert!(tier.has_room() && put(&tier, b"key", b"value", 1).is_none());
+    assert_eq!(tier.stats().drops.closed, 1);
+    device.drain();
+}
+
+#[test]
 fn another_key_with_the_same_tag_is_passed_over() {
     let tier = tier();
     put(&tier, b"mine", b"small", 1).unwrap();

@@ -84,3 +84,36 @@ fn an_object_of_several_regions_finds_room_after_the_next_upkeep() {
     assert_eq!(get(&tier, b"long", 1).unwrap().value(), [2; 400_000]);
     tier.verify();
 }
+
+/// Long values come seldom, and one behind the other, to a log that short ones fill: all but the first two are taken wherever there was room,
+/// and the upkeep makes some.
+#[test]
+fn long_values_find_room_whenever_they_come() {
+    for (mib, share) in [(32, None), (64, Some(0.5))] {
+        let device = Arc::new(Faulty::new(mib << 20, 1, Delivery::Later { queue_depth: 64 }));
+        let tier =
+            Tier::on(Arc::clone(&device) as _, &TierOptions { small_share: share, ..TierOptions::default() }).unwrap();
+        let settle = || (0..2).for_each(|_| (device.drain(), tier.maintain(1)).1);
+        let (mut taken, mut lost) = (0, Vec::new());
+        for number in 0..10 * mib as u64 {
+            for short in 0..64_u64 {
+                put(&tier, &(number << 6 | short).to_le_bytes(), &[1; 15_000], 1);
+                device.drain();
+                tier.maintain(1);
+            }
+            if number % 16 == 15 && number > 2 * mib as u64 {
+                settle();
+                assert!(tier.has_room());
+                for key in [b"first", b"other"] {
+                    let had_room = tier.has_room();
+                    let is_taken = put(&tier, key, &[2; 1 << 20], 1).is_some();
+                    taken += u32::from(is_taken);
+                    lost.extend((had_room && !is_taken).then_some(number));
+                }
+            }
+        }
+        assert!(taken > 10 && lost.len() <= 2, "{mib} MiB: {taken}, lost after so many short ones {lost:?}");
+        settle();
+        tier.verify();
+    }
+}

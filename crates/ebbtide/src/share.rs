@@ -1,0 +1,72 @@
+//! What of the memory is for flash. It begins with an eighth, or with what the size of flash needs; while an index of flash has too
+//! little, memory goes over to it from the items, step by step: a byte of index finds ten bytes of small objects on flash, a hundred
+//! of large ones. It never goes back: what it finds would be gone.
+
+use crate::cache::Shared;
+use crate::hybrid::Hybrid;
+use ebbtide_store::Store;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// So much of the memory goes over at a time,
+const STEP: u64 = 64;
+/// up to so much in all: with less, the items that are asked for all the time have no room.
+const MOST: u64 = 4;
+
+/// What flash may take.
+pub(crate) struct Share {
+    /// Also what the items still have to leave.
+    bytes: AtomicU64,
+    /// What whoever built the cache allows.
+    most: u64,
+    /// What the items have to leave before flash may use it. Held by whoever changes the memory of items or of flash.
+    underway: Mutex<u64>,
+}
+
+impl Share {
+    pub fn new(bytes: u64, most: u64) -> Self {
+        Self { bytes: AtomicU64::new(bytes), most, underway: Mutex::new(0) }
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Runs a change of the memory of items, with what flash has.
+    pub fn beside<T>(&self, change: impl FnOnce(u64) -> T) -> T {
+        let _changing = self.underway.lock().expect("nobody panics with it");
+        change(self.bytes())
+    }
+}
+
+impl Hybrid {
+    /// Goes on with giving memory to flash, if an index needs it; says whether there is more to do. To be called again and again, with the
+    /// maintenance of the store in between. Does not wait.
+    pub fn share_memory(&self, store: &Store) -> bool {
+        let Ok(mut underway) = self.share.underway.try_lock() else { return false };
+        if *underway > 0 {
+            if store.resize_done() {
+                self.tier.raise_memory(*underway);
+                *underway = 0;
+            }
+            return true;
+        }
+        let (items, flash) = (store.memory_bytes(), self.share.bytes());
+        let step = (items + flash) / STEP;
+        let is_allowed = flash + step <= (items + flash) / MOST && flash + step <= self.share.most;
+        // Items that need all that they have keep it.
+        if !self.tier.wants_memory() || !is_allowed || store.resize(items - step).is_err() {
+            return false;
+        }
+        self.share.bytes.fetch_add(step, Ordering::Relaxed);
+        *underway = step;
+        true
+    }
+}
+
+impl Shared {
+    /// As [`Hybrid::share_memory`], if there is flash.
+    pub fn share_memory(&self) {
+        self.hybrid.as_ref().map(|hybrid| hybrid.share_memory(&self.store));
+    }
+}
