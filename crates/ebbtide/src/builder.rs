@@ -157,7 +157,7 @@ impl CacheBuilder {
         if clock == Clock::System {
             background::start(&shared).map_err(not_started)?;
         }
-        Ok(Cache { shared, waits: true })
+        Ok(Cache::new(shared))
     }
 
     /// Whether the flash could be opened, as far as that can be said without changing anything; and what of the memory it would

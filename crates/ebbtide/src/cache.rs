@@ -15,14 +15,25 @@ use ebbtide_store::{
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, Weak};
+use std::thread;
 use std::time::Duration;
 
 /// A cheap clone; all clones are the same cache.
 #[derive(Clone)]
 pub struct Cache {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) _owner: Arc<Owner>,
     /// Whether operations wait for flash.
     pub(crate) waits: bool,
+}
+
+/// What the clones have in common and no thread of the cache has: with the last of them the cache ends, whatever those threads are at.
+pub(crate) struct Owner(Arc<Shared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        self.0.close_flash();
+    }
 }
 
 /// What all clones share.
@@ -58,6 +69,19 @@ impl Shared {
         })
     }
 
+    /// Leaves on flash what the next start must know. What is being fetched is a miss.
+    pub fn close_flash(&self) {
+        let threads = self.flash_threads.lock().expect("nobody panics with it").take();
+        let (Some(threads), Some(hybrid)) = (threads, &self.hybrid) else { return };
+        if threads.are_the_callers() {
+            // Whoever answers a fetch may have the last clone.
+            drop(thread::Builder::new().name("ebbtide-end".into()).spawn(move || drop(threads)));
+        } else {
+            drop(threads);
+        }
+        hybrid.give_fetches_up();
+    }
+
     /// The calling thread's part.
     #[inline]
     pub fn participant(&self) -> Participant {
@@ -80,6 +104,11 @@ impl Shared {
 }
 
 impl Cache {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        let _owner = Arc::new(Owner(Arc::clone(&shared)));
+        Self { shared, _owner, waits: true }
+    }
+
     pub fn builder() -> CacheBuilder {
         CacheBuilder::default()
     }

@@ -19,6 +19,7 @@ use crate::raise::Need;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{Found, Key, Lookup};
 use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
@@ -35,7 +36,7 @@ const QUIET_MOST: Duration = Duration::from_secs(30);
 const QUIET_STEP: Duration = Duration::from_millis(1);
 
 /// Called once with what a fetch found, on whichever thread completes the read, maybe before the fetch returns. It must not
-/// block.
+/// block. If it panics, only its own work is lost.
 pub type Landing = Box<dyn FnOnce(Fetched) + Send>;
 
 /// What a fetch does when no more reads may begin.
@@ -282,7 +283,7 @@ impl Hybrid {
         let value = found.map(|found| Arc::new(Value { key: key.into(), found }));
         let fetched = Fetched(value.map(|value| Arc::new(Held { value, _room: room })));
         for landing in asked.into_iter().flat_map(|asked| asked.landings) {
-            landing(fetched.clone());
+            tell(landing, fetched.clone());
         }
     }
 
@@ -295,7 +296,7 @@ impl Hybrid {
             std::mem::take(&mut state.asked)
         };
         for landing in asked.into_values().flat_map(|asked| asked.landings) {
-            landing(Fetched(None));
+            tell(landing, Fetched(None));
         }
     }
 
@@ -323,11 +324,16 @@ impl Hybrid {
     }
 }
 
+/// Whoever tells has more to tell, and reads to move: a panic ends here. Its message is out.
+fn tell(landing: Landing, fetched: Fetched) {
+    let _ = catch_unwind(AssertUnwindSafe(|| landing(fetched)));
+}
+
 impl Cache {
     /// Another name of this cache that never waits for a device: what only flash has is absent for it. For threads that must
     /// not wait; they [`fetch`](Cache::fetch) what they need before.
     pub fn without_waiting(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared), waits: false }
+        Self { waits: false, ..self.clone() }
     }
 
     /// Whether flash may have a key that memory has not: to be asked after a miss. No I/O; wrong for a few keys that flash has

@@ -4,7 +4,7 @@ use crate::hybrid::{END_MOST, end};
 use ebbtide_flash::Error;
 use ebbtide_flash::device::Device;
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::{self, JoinHandle, Thread};
 use std::time::Instant;
 
 /// Dropping it stops the device and ends them.
@@ -22,6 +22,10 @@ impl IoThreads {
             started.threads.push(spawned.map_err(|source| Error::Engine { source })?);
         }
         Ok(started)
+    }
+
+    pub fn threads(&self) -> impl Iterator<Item = &Thread> {
+        self.threads.iter().map(JoinHandle::thread)
     }
 }
 

@@ -92,7 +92,7 @@ pub(crate) struct Hybrid {
 pub(crate) struct FlashThreads {
     hybrid: Arc<Hybrid>,
     upkeep: Option<JoinHandle<()>>,
-    _io: IoThreads,
+    io: IoThreads,
 }
 
 impl Hybrid {
@@ -141,7 +141,7 @@ impl Hybrid {
     }
 
     pub fn start_upkeep(self: &Arc<Self>, io: IoThreads) -> std::io::Result<FlashThreads> {
-        let mut started = FlashThreads { hybrid: Arc::clone(self), upkeep: None, _io: io };
+        let mut started = FlashThreads { hybrid: Arc::clone(self), upkeep: None, io };
         if self.clock == Clock::System {
             let hybrid = Arc::clone(self);
             started.upkeep = Some(thread::Builder::new().name("ebbtide-flash".into()).spawn(move || hybrid.keep_up())?);
@@ -259,6 +259,15 @@ fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
     u32::try_from(epoch_seconds + store_ms / 1000).unwrap_or(u32::MAX)
 }
 
+impl FlashThreads {
+    /// Whether one of them is the caller's.
+    pub fn are_the_callers(&self) -> bool {
+        let caller = thread::current().id();
+        let upkeep = self.upkeep.iter().any(|thread| thread.thread().id() == caller);
+        upkeep || self.io.threads().any(|thread| thread.id() == caller)
+    }
+}
+
 impl Drop for FlashThreads {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `keep_up`.
@@ -335,8 +344,7 @@ impl Cache {
     /// lost. The end of a cache does this, too; it is for those whose clones live until the process ends. Waits for the device, half
     /// a minute at most.
     pub fn close_flash(&self) {
-        let threads = self.shared.flash_threads.lock().expect("nobody panics with it").take();
-        drop(threads);
+        self.shared.close_flash();
     }
 
     /// What the flash of this cache did; `None` without flash.

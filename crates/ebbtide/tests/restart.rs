@@ -78,6 +78,18 @@ fn a_cache_that_was_dropped_is_warm_when_it_is_built_again() {
 }
 
 #[test]
+fn a_cache_that_is_dropped_while_its_threads_are_at_work_has_left_everything_on_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let build = || builder(folder.path()).clock(Clock::System).build().unwrap();
+    drop(build());
+    for _ in 0..5 {
+        let cache = build();
+        assert!(notices(&cache).contains("flash is warm after a stop"), "{}", notices(&cache));
+        (0..10_000_u32).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &[7; 3000]).apply().unwrap());
+    }
+}
+
+#[test]
 fn a_start_that_does_not_fit_is_cold_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let fill_and_drop = |builder: CacheBuilder| fill(&builder.build().unwrap());

@@ -320,3 +320,35 @@ fn what_was_found_is_handed_over_when_nothing_is_left_to_move() {
         assert_eq!(found, keys.len());
     }
 }
+
+#[test]
+fn a_landing_that_panics_stops_nobody_else() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"a");
+    device.hold();
+    let (sender, landed) = channel();
+    let panicking = cache.fetch(b"a", WhenBusy::Queue, Box::new(|_| panic!("of the caller's making")));
+    let other = cache.fetch(b"a", WhenBusy::Queue, Box::new(move |fetched| sender.send(fetched).unwrap()));
+    assert_eq!((panicking, other), (Fetch::UnderWay, Fetch::UnderWay));
+    device.release();
+    assert_eq!(bytes(&landed.recv_timeout(PATIENCE).unwrap()), Some(9000));
+    assert!(cache.get(b"a").is_hit());
+}
+
+#[test]
+fn what_is_fetched_when_the_cache_ends_is_told_of() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"a");
+    device.hold();
+    let (sender, landed) = channel();
+    // The last clone ends where the landing runs.
+    let clone = cache.clone();
+    let landing = move |fetched| {
+        drop(clone);
+        sender.send(fetched).unwrap();
+    };
+    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(landing)), Fetch::UnderWay);
+    drop(cache);
+    device.release();
+    landed.recv_timeout(PATIENCE).unwrap();
+}
