@@ -17,6 +17,7 @@
 
 use super::TierOptions;
 use super::size::Size;
+use super::superblock::Shape;
 use crate::device::BLOCK;
 use crate::large::LargeLog;
 use crate::{Error, large, small};
@@ -124,6 +125,26 @@ impl Layout {
         Ok(None)
     }
 
+    /// As it was divided before, with other memory maybe, and with a boundary that was drawn by what came. None if the options say something
+    /// else, or the memory is not enough.
+    pub fn as_before(before: &Shape, options: &TierOptions) -> Option<Self> {
+        let region_bytes = before.region_bytes as usize;
+        let is_possible = region_bytes.is_power_of_two() && region_bytes <= options.region_bytes;
+        let undivided =
+            is_possible.then(|| Self::with_regions(before.capacity, region_bytes, REGION_BUFFERS[0], options))?;
+        let mut layout = match (before.segment_bytes as usize, options.small_share) {
+            (0, _) => undivided,
+            (segment_bytes, None) => undivided.at(before.boundary, segment_bytes, options).ok()?,
+            (segment_bytes, Some(share)) => undivided.at(undivided.boundary_of(share), segment_bytes, options).ok()?,
+        };
+        // With more memory there would be more groups, and maybe too few regions for them.
+        let regions = (layout.capacity.checked_sub(layout.boundary)? / region_bytes as u64) as usize;
+        let beside_groups = layout.large_options.least_regions() - layout.large_options.groups;
+        layout.large_options.groups = layout.large_options.groups.min(regions.checked_sub(beside_groups)?);
+        let is_same = Shape::of(before.identity, &layout) == *before;
+        (is_same && layout.divide_memory(options).ok()?).then_some(layout)
+    }
+
     /// Divided as the options say or as is to be expected, with such a part of the memory for buffers.
     fn parted(capacity: u64, part: u64, options: &TierOptions) -> Result<Self, Error> {
         Self::undivided(capacity, part, options).divided(options.small_share.unwrap_or(SHARE_EXPECTED), options)
@@ -155,7 +176,7 @@ impl Layout {
 
     /// Divided at this boundary; none if the memory is not enough.
     pub fn divided_at(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
-        let mut layout = self.at(boundary, options).ok()?;
+        let mut layout = self.at(boundary, self.segment_bytes(boundary, options).ok()?, options).ok()?;
         layout.divide_memory(options).is_ok_and(|is_enough| is_enough).then_some(layout)
     }
 
@@ -169,13 +190,17 @@ impl Layout {
         }
     }
 
-    fn undivided(device_bytes: u64, part: u64, options: &TierOptions) -> Self {
+    /// Where large objects end, and what they have at first.
+    fn room(device_bytes: u64, options: &TierOptions) -> (u64, u64) {
         let kept = (device_bytes / CHECKPOINT_SHARE).max(CHECKPOINT_LEAST).next_multiple_of(BLOCK as u64);
         let capacity = device_bytes.saturating_sub(if options.warm_restart { kept } else { 0 });
-        let (large_bytes, wanted) = match options.small_share {
-            Some(share) => ((capacity as f64 * (1.0 - share)) as u64, REGIONS_WANTED),
-            None => (capacity, REGIONS_WANTED_UNDIVIDED),
-        };
+        let large_share = 1.0 - options.small_share.unwrap_or(0.0);
+        (capacity, (capacity as f64 * large_share) as u64)
+    }
+
+    fn undivided(device_bytes: u64, part: u64, options: &TierOptions) -> Self {
+        let (_, large_bytes) = Self::room(device_bytes, options);
+        let wanted = if options.small_share.is_some() { REGIONS_WANTED } else { REGIONS_WANTED_UNDIVIDED };
         let defaults = large::Options::default();
         let buffers_most = options.memory_bytes / part;
         let mut region_bytes = options.region_bytes;
@@ -186,6 +211,14 @@ impl Layout {
         {
             region_bytes /= 2;
         }
+        Self::with_regions(device_bytes, region_bytes, part, options)
+    }
+
+    /// Undivided, with regions of so many bytes.
+    fn with_regions(device_bytes: u64, region_bytes: usize, part: u64, options: &TierOptions) -> Self {
+        let (capacity, large_bytes) = Self::room(device_bytes, options);
+        let buffers_most = options.memory_bytes / part;
+        let defaults = large::Options::default();
         let affordable = (buffers_most / region_bytes as u64).saturating_sub(BUFFERS_BESIDE as u64);
         let groups = affordable.clamp(GROUPS_LEAST as u64, defaults.groups as u64) as usize;
         // Each group may have one, and the last part of an object begins another.
@@ -214,7 +247,7 @@ impl Layout {
     fn divided(&self, share: f64, options: &TierOptions) -> Result<Self, Error> {
         let region_bytes = self.large_options.region_bytes as u64;
         let (device_bytes, kept) = (self.checkpoint.end, self.checkpoint.end - self.checkpoint.start);
-        let boundary = ((device_bytes as f64 * share) as u64).next_multiple_of(region_bytes).max(region_bytes);
+        let boundary = self.boundary_of(share);
         let least = boundary + self.large_options.least_regions() as u64 * region_bytes + kept;
         if device_bytes < least {
             return Err(Error::Options(format!(
@@ -222,21 +255,33 @@ impl Layout {
                 (share * 1000.0).round() / 10.0
             )));
         }
-        self.at(boundary, options)
+        self.at(boundary, self.segment_bytes(boundary, options)?, options)
     }
 
-    fn at(&self, boundary: u64, options: &TierOptions) -> Result<Self, Error> {
-        let mut small_options = small::Options {
-            log_percent: options.log_percent,
-            move_threshold: options.move_threshold,
-            ..small::Options::default()
-        };
-        let small = BLOCK as u64..boundary;
+    fn boundary_of(&self, share: f64) -> u64 {
+        let region_bytes = self.large_options.region_bytes as u64;
+        ((self.checkpoint.end as f64 * share) as u64).next_multiple_of(region_bytes).max(region_bytes)
+    }
+
+    /// What the memory is enough for.
+    fn segment_bytes(&self, boundary: u64, options: &TierOptions) -> Result<usize, Error> {
+        let mut small_options = small::Options { log_percent: options.log_percent, ..small::Options::default() };
         while small_options.segment_bytes > BLOCK
-            && small_options.fixed_bytes(&small)?.1 as u64 > options.memory_bytes / SEGMENT_BUFFERS
+            && small_options.fixed_bytes(&(BLOCK as u64..boundary))?.1 as u64 > options.memory_bytes / SEGMENT_BUFFERS
         {
             small_options.segment_bytes /= 2;
         }
+        Ok(small_options.segment_bytes)
+    }
+
+    fn at(&self, boundary: u64, segment_bytes: usize, options: &TierOptions) -> Result<Self, Error> {
+        let small_options = small::Options {
+            log_percent: options.log_percent,
+            move_threshold: options.move_threshold,
+            segment_bytes,
+            ..small::Options::default()
+        };
+        small_options.fixed_bytes(&(BLOCK as u64..boundary))?;
         let first_region = (boundary / self.large_options.region_bytes as u64) as u32;
         let large_options = large::Options { first_region, ..self.large_options };
         Ok(Self { boundary, small_options: Some(small_options), large_options, ..self.clone() })
@@ -395,6 +440,18 @@ mod tests {
             let refusal = Layout::new(capacity, &options).unwrap_err().to_string();
             assert!(refusal.contains(part), "{refusal}");
         }
+    }
+
+    #[test]
+    fn with_more_memory_there_are_no_more_groups_than_large_objects_have_regions_for() {
+        let little = TierOptions { memory_bytes: 500 << 10, ..TierOptions::default() };
+        let undivided = Layout::new(8 * MIB, &little).unwrap();
+        let region_bytes = undivided.large_options.region_bytes;
+        let least = (undivided.large_options.least_regions() * region_bytes) as u64;
+        let divided = undivided.divided_below(undivided.capacity - least, &little).unwrap();
+        let again = Layout::as_before(&Shape::of(7, &divided), &TierOptions::default()).unwrap();
+        let regions = (again.capacity - again.boundary) as usize / region_bytes;
+        assert!(again.large_options.least_regions() <= regions, "{regions} {:?}", again.large_options);
     }
 
     #[test]

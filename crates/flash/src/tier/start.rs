@@ -265,14 +265,11 @@ impl Opening {
         SmallStore::new(self.device(), self.layout.small_area(), options)
     }
 
-    /// Divides the capacity where it was divided before, if nobody says how.
+    /// Divides the capacity as it was divided before, as far as nobody says how.
     fn adopt(&mut self, before: &Shape) {
-        if self.options.small_share.is_some() || before.segment_bytes == 0 || !before.is_drawn_on(&self.shape) {
-            return;
-        }
-        if let Some(layout) = self.layout.divided_at(before.boundary, &self.options) {
-            self.shape = Shape::of(self.shape.identity, &layout);
-            self.layout = layout;
+        let is_ours = (before.identity, before.capacity) == (self.shape.identity, self.shape.capacity);
+        if let Some(layout) = is_ours.then(|| Layout::as_before(before, &self.options)).flatten() {
+            (self.shape, self.layout) = (*before, layout);
         }
     }
 

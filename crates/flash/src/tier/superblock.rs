@@ -82,12 +82,6 @@ impl Shape {
         }
     }
 
-    /// Whether all is the same but the boundary and what follows from it.
-    pub fn is_drawn_on(&self, undivided: &Self) -> bool {
-        let Self { boundary, segment_bytes, log_percent, .. } = *self;
-        *self == Self { boundary, segment_bytes, log_percent, ..*undivided }
-    }
-
     /// What another one differs in, for the operator.
     pub fn difference(&self, before: &Self) -> Option<String> {
         let numbers = [

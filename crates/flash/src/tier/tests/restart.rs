@@ -385,6 +385,27 @@ fn what_does_not_fit_is_named_and_starts_empty_for_good() {
 }
 
 #[test]
+fn a_start_with_other_memory_divides_as_before() {
+    for small_share in [None, Some(0.5)] {
+        for (first, then) in [(400 << 10, u64::MAX), (400 << 10, 1 << 20), (700 << 10, 450 << 10)] {
+            let with = |memory_bytes| TierOptions { memory_bytes, small_share, ..options() };
+            let mut world = World::with(5, with(first));
+            (0..500).for_each(|_| world.step());
+            for memory_bytes in [then, first, then] {
+                world.tier.close(world.now).unwrap();
+                let held = world.tier.stats().objects;
+                world.options = with(memory_bytes);
+                world.start();
+                assert!(world.is_warm(), "{small_share:?}, {first} and {then}: {:?}", world.notices);
+                assert_eq!(world.tier.stats().objects, held);
+                assert!(world.look_at_all() > 20, "{held}");
+                (0..100).for_each(|_| world.step());
+            }
+        }
+    }
+}
+
+#[test]
 fn a_start_says_why_it_is_empty() {
     let mut world = World::new(4);
     assert!(world.is_cold_because("it is new"), "{:?}", world.notices);
