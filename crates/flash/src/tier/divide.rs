@@ -8,8 +8,8 @@
 use super::layout::Layout;
 use super::superblock::{Shape, Superblock};
 use super::{Tier, TierOptions};
-use crate::device;
-use crate::small::{self, PAGE, SmallStore};
+use crate::small::{self, PAGE, RECORD_MOST, SmallStore, record_bytes};
+use crate::{Object, device};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
@@ -25,8 +25,15 @@ const LARGE_HEADER: usize = 80;
 /// Pages hold so many percent of their size in records.
 const PAGE_FILL: f64 = 94.0;
 
+/// An object in the index of large ones, bytes at most.
+const LARGE_INDEX: u64 = 12;
+/// Four of these fit a page. Longer ones leave a third of it empty.
+const SMALL_MOST: usize = RECORD_MOST / 2;
+
 /// What came, until it is known how to divide.
 pub(super) struct Mix {
+    /// The longest record of small objects.
+    small_most: usize,
     small: Came,
     large: Came,
     /// What is to be divided; none once that is done.
@@ -47,8 +54,18 @@ struct Undivided {
 
 impl Mix {
     pub fn new(layout: Layout, options: &TierOptions) -> Self {
+        let end = layout.checkpoint.end;
         let undivided = layout.small_options.is_none().then(|| Undivided { layout, options: options.clone() });
-        Self { small: Came::default(), large: Came::default(), undivided: Mutex::new(undivided) }
+        // Where the memory has an index for objects as short as that, they are large ones.
+        let shortest = LARGE_INDEX.saturating_mul(end) / options.memory_bytes.max(1);
+        let small_most = (shortest as usize).clamp(SMALL_MOST, RECORD_MOST);
+        let small_most = if options.small_share.is_some() { RECORD_MOST } else { small_most };
+        Self { small_most, small: Came::default(), large: Came::default(), undivided: Mutex::new(undivided) }
+    }
+
+    /// The bytes of an object's record, if it is a small one.
+    pub fn record(&self, object: &Object<'_>) -> Option<usize> {
+        record_bytes(object).filter(|&bytes| bytes <= self.small_most)
     }
 
     /// An object is taken, with a record of so many bytes if it is small.

@@ -3,7 +3,6 @@
 use super::{STRIPES, Tier, token_of_large};
 use crate::admission::{Decision, Offer};
 use crate::removals::Store;
-use crate::small::record_bytes;
 use crate::{Object, Token};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -30,7 +29,7 @@ impl Tier {
             self.dropped_closed.fetch_add(1, Relaxed);
             return None;
         }
-        let record = record_bytes(object);
+        let record = self.mix.record(object);
         self.mix.note(record, bytes);
         if record.is_some() && self.small.is_there() {
             self.remove_large(hash);
