@@ -13,9 +13,15 @@ use crate::{Object, device};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// The share of the capacity that has to come before it is divided, and so many bytes at most.
+/// The share of the capacity that has to come before it is divided, and so many bytes at most, if nearly all gets to small objects:
+/// what comes first has too many large ones, as memory evicts these earlier.
 const NEEDED: u64 = 64;
 const NEEDED_MOST: u64 = 64 << 20;
+const IS_CLEAR: f64 = 0.75;
+/// The share that has to come otherwise, and so many times the memory of flash at most: then all memory has been evicted once, of which that
+/// is an eighth.
+const NEEDED_OTHERWISE: u64 = 8;
+const NEEDED_OTHERWISE_MOST: u64 = 8;
 /// More leaves large objects so little that they come and go.
 const WORTH_MOST: f64 = 8.0;
 /// A smaller share of small objects is not worth an area.
@@ -45,6 +51,17 @@ pub(super) struct Mix {
 struct Came {
     objects: AtomicU64,
     bytes: AtomicU64,
+}
+
+impl Came {
+    fn read(&self) -> (f64, f64) {
+        (self.objects.load(Relaxed) as f64, self.bytes.load(Relaxed) as f64)
+    }
+
+    fn forget(&self) {
+        self.objects.store(0, Relaxed);
+        self.bytes.store(0, Relaxed);
+    }
 }
 
 struct Undivided {
@@ -79,16 +96,22 @@ impl Mix {
     }
 
     /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then.
-    fn small_share(&self, capacity: u64) -> Option<f64> {
-        let bytes = |came: &Came| came.bytes.load(Relaxed);
-        if bytes(&self.small) + bytes(&self.large) < (capacity / NEEDED).clamp(PAGE as u64, NEEDED_MOST) {
+    fn small_share(&self, capacity: u64, memory_bytes: u64) -> Option<f64> {
+        let ((small, small_bytes), (large, large_bytes)) = (self.small.read(), self.large.read());
+        let came = (small_bytes + large_bytes) as u64;
+        if came < (capacity / NEEDED).clamp(PAGE as u64, NEEDED_MOST) {
             return None;
         }
-        let take = |came: &Came| (came.objects.swap(0, Relaxed) as f64, came.bytes.swap(0, Relaxed) as f64);
-        let ((small, small_bytes), (large, large_bytes)) = (take(&self.small), take(&self.large));
         let longer = (large_bytes * small) / (large * small_bytes).max(1.0);
         let small_worth = small_bytes * 100.0 / PAGE_FILL * longer.clamp(1.0, WORTH_MOST);
-        Some(small_worth / (small_worth + large_bytes))
+        let share = small_worth / (small_worth + large_bytes);
+        let most = memory_bytes.saturating_mul(NEEDED_OTHERWISE_MOST);
+        if share < IS_CLEAR && came < (capacity / NEEDED_OTHERWISE).min(most) {
+            return None;
+        }
+        self.small.forget();
+        self.large.forget();
+        Some(share)
     }
 }
 
@@ -102,7 +125,7 @@ impl Tier {
             return;
         };
         let capacity = layout.capacity;
-        let Some(small_share) = self.mix.small_share(capacity) else { return };
+        let Some(small_share) = self.mix.small_share(capacity, options.memory_bytes) else { return };
         let boundary = (capacity as f64 * small_share) as u64;
         if boundary < capacity / LEAST {
             return;

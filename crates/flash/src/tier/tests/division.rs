@@ -61,6 +61,17 @@ fn small_objects_stay_longer_by_as_much_as_large_ones_are_longer() {
 }
 
 #[test]
+fn what_comes_first_does_not_decide_alone() {
+    let tier = tier(None);
+    for number in 0..CAPACITY / 40 / LARGE {
+        put(&tier, &(number | 1 << 40).to_le_bytes(), &[1; LARGE as usize], 1);
+        tier.maintain(1);
+    }
+    let [small, large] = fill(&tier, 8, 0.2);
+    assert!(small > large, "{small} {large}");
+}
+
+#[test]
 fn a_share_that_was_named_is_kept() {
     let [_, large] = fill(&tier(Some(0.75)), 2, 0.0);
     assert!((CAPACITY / 100 * 20..CAPACITY / 4).contains(&large), "{large}");
