@@ -50,6 +50,8 @@ const SEGMENT_BUFFERS: u64 = 8;
 /// An object so long finds buffers, if there is memory and capacity for them: values of the default limit do.
 const OBJECT_BYTES: usize = 1 << 20;
 const BUFFERS_MOST: u64 = 64;
+/// By such a part the boundary goes back until the memory is enough.
+const BOUNDARY_STEP: u64 = 64;
 /// Of the regions, so many for each buffer.
 const REGIONS_PER_BUFFER: u64 = 4;
 /// The checkpoint has such a part of the device, and so many bytes at least: more than the indexes need with objects of 300 B and of
@@ -168,8 +170,7 @@ impl Layout {
             if layout.is_some() {
                 return layout;
             }
-            // By eighths: what is refused here is refused for a good part of it.
-            boundary -= (boundary / 8).next_multiple_of(region_bytes);
+            boundary -= (boundary / BOUNDARY_STEP).next_multiple_of(region_bytes);
         }
         None
     }
