@@ -113,7 +113,9 @@ impl Cache {
         CacheBuilder::default()
     }
 
-    /// Looks a key up.
+    /// Looks a key up. With flash the calling thread waits for the device if only that may have the key: usually for less than a millisecond, but until
+    /// it is given up, for half a minute, if it hangs. What is found there comes back to memory as the promotion policy says.
+    /// [`Cache::without_waiting`] is for threads that must not wait.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
         match (self.get_in_memory(key), &self.shared.hybrid) {
@@ -175,6 +177,7 @@ impl Cache {
         shared.store.get_batch(&participant, keys, now_ms, |i, item| answer(i, self.lookup(item)));
     }
 
+    /// Whether a get would find the key. As a get it waits for flash, and counts as a use.
     pub fn contains(&self, key: &[u8]) -> bool {
         self.get(key).is_hit()
     }
@@ -331,9 +334,17 @@ impl Cache {
     /// `Configuration` if the new limit cannot hold what the cache is set up for.
     pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
         let shared = &*self.shared;
-        let resize = |for_flash| shared.store.resize(memory.as_bytes().saturating_sub(for_flash));
-        let resized = shared.hybrid.as_ref().map_or_else(|| resize(0), |hybrid| hybrid.share.beside(resize));
-        resized.map_err(Error::from_store)?;
+        let resize = |for_flash| {
+            let resized = shared.store.resize(memory.as_bytes().saturating_sub(for_flash));
+            resized.map_err(|error| match Error::from_store(error) {
+                Error::Configuration { option, reason, .. } => {
+                    let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
+                    Error::Configuration { option, value: memory.as_bytes().to_string(), reason: reason + &beside }
+                }
+                other => other,
+            })
+        };
+        shared.hybrid.as_ref().map_or_else(|| resize(0), |hybrid| hybrid.share.beside(resize))?;
         match shared.clock {
             Clock::System => shared.bell.ring(),
             Clock::Manual => self.run_maintenance(shared.time.now_ms()),

@@ -307,6 +307,8 @@ fn memory_goes_to_the_index_of_flash_for_as_long_as_that_needs_it() {
     let cache = build("flash", u64::MAX);
     let free = fill(&cache);
     assert!(bound.memory_bytes <= total / 8 && free.objects > 2 * bound.objects, "{bound:?} {free:?}");
+    let refusal = cache.resize(ByteSize::mib(1)).unwrap_err().to_string();
+    assert!(refusal.contains("memory = 1048576") && refusal.contains("for flash"), "{refusal}");
     cache.resize(ByteSize::bytes(2 * total)).unwrap();
     assert_eq!(cache.stats().memory_limit_bytes, 2 * total);
     cache.verify();

@@ -48,6 +48,8 @@ impl Default for Options {
 
 /// Less than this cannot hold an index, a segment per TTL bucket in use and spares.
 pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
+/// More is a slip: its tables alone would be larger than most machines.
+const MEMORY_BYTES_MOST: u64 = 4 << 40;
 /// The largest value that any store takes.
 pub const VALUE_BYTES_LIMIT: u64 = 1 << 30;
 /// Smaller segments leave too much of themselves empty where objects have several KiB.
@@ -62,6 +64,13 @@ impl Options {
             |option, value: u64, reason: String| Err(Error::Options { option, value: value.to_string(), reason });
         if self.memory_bytes < MEMORY_BYTES_MIN {
             return refuse("memory", self.memory_bytes, format!("at least {MEMORY_BYTES_MIN} bytes are needed"));
+        }
+        if self.memory_bytes > MEMORY_BYTES_MOST {
+            return refuse(
+                "memory",
+                self.memory_bytes,
+                format!("at most {MEMORY_BYTES_MOST} bytes, 4 TiB, can be used"),
+            );
         }
         if let Some(most) = self.memory_bytes_max
             && most < self.memory_bytes
@@ -123,7 +132,9 @@ mod tests {
     fn impossible_options_are_refused_by_name() {
         let base = Options::default();
         assert_eq!(base.validate(), Ok(()));
-        assert_eq!(refused(Options { memory_bytes: 1000, ..base.clone() }), "memory");
+        for memory_bytes in [1000, (4 << 40) + 1, u64::MAX] {
+            assert_eq!(refused(Options { memory_bytes, ..base.clone() }), "memory");
+        }
         assert_eq!(refused(Options { value_bytes_max: 33 << 20, ..base.clone() }), "max_value");
         assert_eq!(refused(Options { segment_bytes: Some(5000), ..base.clone() }), "segment_size");
         assert_eq!(refused(Options { segment_bytes: Some(2 << 20), ..base.clone() }), "segment_size");
