@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 /// So much is copied at once while readers of the buffer wait.
 const COPY_BYTES: usize = 256 << 10;
 /// A part is at least an eighth of a region; before less than that, the region is written.
-const SHARE_OF_PART: usize = 8;
+pub(super) const SHARE_OF_PART: usize = 8;
 /// A gap before an object that saves reading a block is left if it is at most this share of the object,
 const SHARE_OF_GAP: usize = 16;
 /// or else if the object ends so near to the end of a block that one like it comes to lie well behind it, and such gaps take at most

@@ -1,7 +1,7 @@
 //! Objects in.
 
 use super::LargeLog;
-use super::buffers::{Added, Draft, Full, Kept};
+use super::buffers::{Added, Draft, Full, Kept, SHARE_OF_PART};
 use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, part_hash};
 use super::index::Identity;
 use super::options::group_of;
@@ -80,7 +80,8 @@ impl LargeLog {
             key_bytes: key.bytes.len() as u8,
             attributes: object.attributes,
         };
-        let may_cut = header.object_bytes() > self.geometry.object_bytes_limit();
+        let may_cut =
+            header.object_bytes() > self.geometry.object_bytes_limit() || self.may_fill_up(header.object_bytes());
         let draft =
             Draft { hash: key.hash, header, key: key.bytes, value: object.value, from: 0, may_cut, is_copy: false };
         let group = self.group(object.expiry, now);
@@ -90,6 +91,16 @@ impl LargeLog {
         }
         let replaced = self.publish(key.hash, head).ok_or(Dropped::Overtaken)?.is_some() || self.is_unclean();
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
+    }
+
+    /// Whether an object that fits a region may lie in two, to fill up the one that is open: where that leaves a good part empty
+    /// otherwise, and the rest finds a region and a buffer.
+    fn may_fill_up(&self, bytes: usize) -> bool {
+        if !self.options.fills_up || bytes <= self.geometry.region_bytes / SHARE_OF_PART {
+            return false;
+        }
+        let books = self.books();
+        books.free.len() > 1 && books.free_slots.len() > 1
     }
 
     /// Where nothing is waited for: whether an object of several regions finds them, and buffers, before any of them is spent on a

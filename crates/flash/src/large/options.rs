@@ -39,6 +39,9 @@ pub struct Options {
     /// As many more that only objects of several regions get, where an insert waits for nothing and finds too few others: an object
     /// is all in RAM before any of it is on the device. 0.
     pub long_buffers: usize,
+    /// Whether an object that fits a region may lie in two, to fill up the one that is open, where an eighth of it and more would stay empty. It does: a
+    /// read more for some objects is less than a third of the capacity, as with objects a little longer than a third or a half of a region.
+    pub fills_up: bool,
     /// An open region older than this is written as it is. 600: what is only in RAM is lost with a crash, and a short region
     /// wastes space.
     pub seal_seconds: u32,
@@ -89,6 +92,7 @@ impl Default for Options {
             groups: GROUPS_LIMIT,
             buffers: GROUPS_LIMIT + 2,
             long_buffers: 0,
+            fills_up: true,
             seal_seconds: 600,
             patience: Duration::from_millis(100),
             reclaim: Reclaim::Fifo,

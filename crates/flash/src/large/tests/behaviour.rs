@@ -126,7 +126,7 @@ fn two_keys_of_one_hash_are_not_mistaken() {
 #[test]
 fn a_device_that_does_not_keep_up_costs_inserts_not_time() {
     let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
-    let options = Options { patience: std::time::Duration::from_millis(1), ..small() };
+    let options = Options { patience: std::time::Duration::from_millis(1), fills_up: false, ..small() };
     let log = on(device.clone(), options);
     let results: Vec<_> = (0..20).map(|i| insert(&log, i, &value(i, i, 50_000), 0, 1)).collect();
     assert!(results[..5].iter().all(Result::is_ok));
@@ -295,4 +295,21 @@ fn an_object_of_any_length_fits_an_empty_region() {
         }
         log.verify();
     }
+}
+
+#[test]
+fn objects_a_little_longer_than_half_a_region_fill_the_log() {
+    let living = |fills_up| {
+        let log = on_memory(96, Options { fills_up, patience: std::time::Duration::ZERO, ..small() });
+        for i in 0..300 {
+            insert(&log, i, &value(i, i, 33_000), 0, 1).unwrap();
+            log.maintain(1);
+        }
+        let found = (0..300).filter_map(|i| Some((i, get(&log, i, 1)?)));
+        let count = found.inspect(|(i, found)| assert!(*found == value(*i, *i, 33_000))).count();
+        log.verify();
+        count
+    };
+    let (filled, half) = (living(true), living(false));
+    assert!(half < 96 && filled > 140, "{filled} and {half} of 190 that the log has bytes for");
 }

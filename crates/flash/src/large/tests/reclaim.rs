@@ -39,7 +39,7 @@ fn an_index_that_comes_to_its_bound_loses_the_oldest() {
 
 #[test]
 fn the_oldest_region_goes_first() {
-    let log = on_memory(16, small());
+    let log = on_memory(16, Options { fills_up: false, ..small() });
     let left = survivors(&log, 200, 1);
     assert!(left.len() > 14 * 3 && left.iter().is_sorted() && left.last() == Some(&199), "{left:?}");
     assert_eq!(left.len() as u64, left[left.len() - 1] - left[0] + 1, "the last ones, all of them");
@@ -94,7 +94,7 @@ fn what_was_hit_is_written_again() {
 #[test]
 fn a_share_is_written_again_at_most_half_of_a_region() {
     let kept = |percent| {
-        let log = on_memory(16, Options { reinsertion: Reinsertion::Percent(percent), ..small() });
+        let log = on_memory(16, Options { reinsertion: Reinsertion::Percent(percent), fills_up: false, ..small() });
         survivors(&log, 400, 1);
         let stats = log.stats();
         stats.reinserted as f64 / (stats.objects_evicted + stats.reinserted) as f64
@@ -139,7 +139,7 @@ fn regions_are_marked_dead_where_they_could_be_found_again() {
 
 #[test]
 fn expired_regions_go_unread_and_before_the_others() {
-    let log = on_memory(16, small());
+    let log = on_memory(16, Options { fills_up: false, ..small() });
     for i in 0..15 {
         insert(&log, i, &value(i, i, 16 << 10), if i % 2 == 0 { 100 } else { 0 }, 1).unwrap();
     }
