@@ -81,7 +81,7 @@ def drifting(keys, requests_per_key, size):
 # Memory and flash in MiB, and what makes the trace.
 CELLS = {
     **{
-        f"zipf of {size} bytes": (8, 80, lambda size=size, keys=keys: of(zipf(0.9, keys, 400_000), size))
+        f"zipf of {size} bytes": (8, 80, lambda size=size, keys=keys: of(zipf(0.9, keys, min(400_000, 25 * keys)), size))
         for size, keys in ((50, 600_000), (100, 500_000), (300, 350_000), (1000, 150_000), (2000, 90_000), (2100, 85_000), (4096, 44_000),
                            (10_240, 18_000), (65_536, 2800), (131_100, 1400))
     },
