@@ -22,13 +22,13 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Cache {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) _owner: Arc<Owner>,
+    _owner: Arc<Owner>,
     /// Whether operations wait for flash.
     pub(crate) waits: bool,
 }
 
 /// What the clones have in common and no thread of the cache has: with the last of them the cache ends, whatever those threads are at.
-pub(crate) struct Owner(Arc<Shared>);
+struct Owner(Arc<Shared>);
 
 impl Drop for Owner {
     fn drop(&mut self) {

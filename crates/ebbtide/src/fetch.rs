@@ -333,7 +333,9 @@ impl Cache {
     /// Another name of this cache that never waits for a device: what only flash has is absent for it. For threads that must
     /// not wait; they [`fetch`](Cache::fetch) what they need before.
     pub fn without_waiting(&self) -> Self {
-        Self { waits: false, ..self.clone() }
+        let mut other = self.clone();
+        other.waits = false;
+        other
     }
 
     /// Whether flash may have a key that memory has not: to be asked after a miss. No I/O; wrong for a few keys that flash has

@@ -272,7 +272,7 @@ impl Drop for FlashThreads {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `keep_up`.
         self.hybrid.is_ending.store(true, Ordering::Release);
-        self.upkeep.take().into_iter().for_each(|thread| end(thread, Instant::now() + END_MOST));
+        self.upkeep.take().into_iter().for_each(|thread| _ = end(thread, Instant::now() + END_MOST));
         let hybrid = Arc::clone(&self.hybrid);
         // What the device refuses is found by the next start, which then is one after a crash.
         let close = move || drop(hybrid.tier.close(hybrid.seconds(hybrid.now_ms.load(Ordering::Relaxed))));
@@ -282,15 +282,17 @@ impl Drop for FlashThreads {
     }
 }
 
-/// Waits for the end of a thread, unless the device keeps it: then it ends when the device answers, if ever.
-pub(crate) fn end(thread: JoinHandle<()>, deadline: Instant) {
+/// Waits for the end of a thread, and says whether it came, unless the device keeps it: then it ends when the device answers, if ever.
+pub(crate) fn end(thread: JoinHandle<()>, deadline: Instant) -> bool {
     thread.thread().unpark();
     while !thread.is_finished() && Instant::now() < deadline {
         thread::sleep(END_STEP);
     }
-    if thread.is_finished() {
+    let has_ended = thread.is_finished();
+    if has_ended {
         thread.join().expect("a thread of flash has panicked");
     }
+    has_ended
 }
 
 /// What the store knows of flash.

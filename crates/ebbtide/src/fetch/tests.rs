@@ -335,6 +335,54 @@ fn a_landing_that_panics_stops_nobody_else() {
     assert!(cache.get(b"a").is_hit());
 }
 
+/// A cache with a file; `put_below` comes before.
+fn cache_in(folder: &tempfile::TempDir) -> Result<Cache, crate::Error> {
+    let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
+    builder.flash_promotion(FlashPromotion::Never).flash(folder.path().join("flash"), ByteSize::mib(64)).build()
+}
+
+fn is_warm(cache: &Cache) -> bool {
+    cache.flash_stats().unwrap().notices.iter().any(|notice| notice.contains("flash is warm after a stop"))
+}
+
+#[test]
+fn a_cache_ends_whatever_its_own_thread_is_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache_in(&folder).unwrap();
+    let maintaining = Arc::clone(&cache.shared);
+    drop(cache);
+    assert!(is_warm(&cache_in(&folder).unwrap()));
+    drop(maintaining);
+}
+
+#[test]
+fn a_cache_that_ends_in_a_landing_is_warm_when_it_is_built_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache_in(&folder).unwrap();
+    put_below(&cache, b"a");
+    drop(cache);
+    let cache = cache_in(&folder).unwrap();
+    let (go, going) = channel();
+    let clone = cache.clone();
+    let landing = move |fetched: Fetched| {
+        going.recv().unwrap();
+        assert_eq!(bytes(&fetched), Some(9000));
+        drop((fetched, clone));
+    };
+    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(landing)), Fetch::UnderWay);
+    drop(cache);
+    go.send(()).unwrap();
+    let began = Instant::now();
+    let again = loop {
+        match cache_in(&folder) {
+            Ok(cache) => break cache,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    assert!(is_warm(&again));
+    assert!(again.get(b"a").is_hit());
+}
+
 #[test]
 fn what_is_fetched_when_the_cache_ends_is_told_of() {
     let device = Stalled::new();
@@ -351,4 +399,22 @@ fn what_is_fetched_when_the_cache_ends_is_told_of() {
     drop(cache);
     device.release();
     landed.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn what_waits_for_room_when_the_cache_ends_is_told_of() {
+    let cache = cache_on(&Stalled::new(), b"a");
+    let fetch = |when_busy| {
+        let (sender, landed) = channel();
+        let fetch = cache.fetch(b"a", when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
+        (fetch, landed)
+    };
+    let mut held = Vec::new();
+    while let (Fetch::UnderWay, landed) = fetch(WhenBusy::Refuse) {
+        held.push(landed.recv_timeout(PATIENCE).unwrap());
+    }
+    let (_, landed) = fetch(WhenBusy::Queue);
+    drop(cache);
+    assert_eq!(bytes(&landed.recv_timeout(PATIENCE).unwrap()), None);
+    drop(held);
 }

@@ -11,7 +11,7 @@ use super::account::Account;
 use super::check::check_paths;
 use super::drive::{DriveLog, Drives};
 use super::label::{Found, Label};
-use super::part::{Part, check_size, whole_blocks};
+use super::part::{Part, check_size, unlock, whole_blocks};
 use super::queue::Queue;
 use super::refusal::{Notice, Refusal};
 use super::stripes::Stripes;
@@ -199,7 +199,7 @@ impl Device for Disk {
     /// of the region would fail on a filesystem that others have filled meanwhile.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         let (mut at, end) = (offset, offset + bytes);
-        while at < end && self.takes_discards.load(Relaxed) {
+        while at < end && self.takes_discards.load(Relaxed) && !self.queue.is_stopped() {
             let place = self.stripes.place(at);
             let run = place.run.min(end - at);
             if let Err(source) = self.discard_run(&self.parts[place.part], place.offset, run) {
@@ -239,6 +239,12 @@ impl Device for Disk {
 
     fn stop(&self) {
         self.queue.stop();
+    }
+
+    fn unlock(&self) {
+        if self.queue.is_over() {
+            self.parts.iter().for_each(|part| unlock(&part.file));
+        }
     }
 
     fn account(&self) -> &Account {

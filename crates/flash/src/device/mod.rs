@@ -54,8 +54,8 @@ pub use health::Health;
 pub use histogram::Latencies;
 pub use memory::Memory;
 pub use own::ThreadRing;
-pub(crate) use part::lock;
 pub use part::{LEAST_ALONE, LEAST_PART};
+pub(crate) use part::{lock, unlock};
 pub use refusal::{Notice, Refusal};
 pub use stripes::STRIPE;
 pub use waiting::WaitingRing;
@@ -123,6 +123,9 @@ pub trait Device: Send + Sync {
 
     /// Ends [`Device::serve`] after what is under way. What is submitted later fails.
     fn stop(&self) {}
+
+    /// Lets others open what it has open, if it has stopped and nothing is under way: something may hold it for longer.
+    fn unlock(&self) {}
 
     /// Its counters and its health.
     fn account(&self) -> &Account;

@@ -245,7 +245,7 @@ impl Part {
     }
 }
 
-/// Locks a file for as long as it is open. `WouldBlock` if somebody else has it, and keeps it for a while.
+/// Locks a file for as long as it is open, or until [`unlock`]. `WouldBlock` if somebody else has it, and keeps it for a while.
 pub(crate) fn lock(file: &File) -> io::Result<()> {
     let deadline = Instant::now() + LOCK_MOST;
     loop {
@@ -254,6 +254,11 @@ pub(crate) fn lock(file: &File) -> io::Result<()> {
             locked => return Ok(locked?),
         }
     }
+}
+
+pub(crate) fn unlock(file: &File) {
+    // It fails for no file that was locked.
+    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
 }
 
 pub(super) fn check_size(bytes: u64, is_alone: bool) -> Result<(), Refusal> {

@@ -170,6 +170,16 @@ impl Queue {
         self.rouse();
     }
 
+    pub fn is_stopped(&self) -> bool {
+        self.state().is_stopped
+    }
+
+    /// Whether it has stopped and nothing is under way.
+    pub fn is_over(&self) -> bool {
+        let state = self.state();
+        state.is_stopped && state.reads + state.writes == 0
+    }
+
     fn rouse(&self) {
         // It fails when the count is at its end: then it is readable.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());

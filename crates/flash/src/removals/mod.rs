@@ -87,6 +87,8 @@ pub(crate) struct RemovalLog {
     life: AtomicU64,
     records: AtomicU64,
     is_broken: AtomicBool,
+    /// Read under the lock of the ring of small objects by who writes to the head, under its own by who appends.
+    is_closed: AtomicBool,
 }
 
 impl RemovalLog {
@@ -120,8 +122,8 @@ impl RemovalLog {
         }
         let rings = [Store::Small, Store::Large].map(|store| Mutex::new(Ring::new(store, blocks)));
         let (life, records) = (AtomicU64::new(0), AtomicU64::new(0));
-        let is_broken = AtomicBool::new(true);
-        Ok(Self { file, is_created, path: path.to_owned(), rings, blocks, life, records, is_broken })
+        let (is_broken, is_closed) = (AtomicBool::new(true), AtomicBool::new(false));
+        Ok(Self { file, is_created, path: path.to_owned(), rings, blocks, life, records, is_broken, is_closed })
     }
 
     /// Whether opening it made the file.
@@ -200,7 +202,7 @@ impl RemovalLog {
 
     fn append(&self, store: Store, end: End, order: u64) {
         let mut ring = self.ring(store);
-        if self.is_broken.load(Relaxed) {
+        if !self.takes_records() {
             return;
         }
         let (offset, bytes) = ring.append(end, order);
@@ -213,16 +215,32 @@ impl RemovalLog {
 
     /// It is at least this time.
     pub fn note(&self, latest: u32) {
-        if !self.is_broken.load(Relaxed) && self.write_note(latest).is_err() {
-            self.give_up();
-        }
+        self.note_in_head(|| self.write_note(latest));
     }
 
     /// A flush is to come, or is over.
     pub fn flush_waits(&self, waits: bool) {
-        if !self.is_broken.load(Relaxed) && self.write_at(WAITS, waits.into()).is_err() {
+        self.note_in_head(|| self.write_at(WAITS, waits.into()));
+    }
+
+    fn note_in_head(&self, write: impl FnOnce() -> io::Result<()>) {
+        let open = self.ring(Store::Small);
+        let is_written = !self.takes_records() || write().is_ok();
+        drop(open);
+        if !is_written {
             self.give_up();
         }
+    }
+
+    fn takes_records(&self) -> bool {
+        !self.is_broken.load(Relaxed) && !self.is_closed.load(Relaxed)
+    }
+
+    /// Writes nothing more, and lets others open the file: something may hold the log for longer.
+    pub fn close(&self) {
+        let _rings = (self.ring(Store::Small), self.ring(Store::Large));
+        self.is_closed.store(true, Relaxed);
+        device::unlock(&self.file);
     }
 
     fn write_note(&self, latest: u32) -> io::Result<()> {
@@ -240,7 +258,11 @@ impl RemovalLog {
     /// Sees to it that no restart believes the log.
     fn give_up(&self) {
         // AcqRel, with `is_broken`.
-        if !self.is_broken.swap(true, AcqRel) && self.file.write_all_at(&self.useless_head(), 0).is_err() {
+        let _open = self.ring(Store::Small);
+        if !self.is_broken.swap(true, AcqRel)
+            && !self.is_closed.load(Relaxed)
+            && self.file.write_all_at(&self.useless_head(), 0).is_err()
+        {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -258,12 +280,6 @@ impl RemovalLog {
     /// How many were written since it was opened.
     pub fn records(&self) -> u64 {
         self.records.load(Relaxed)
-    }
-
-    /// As the end of the process does.
-    #[cfg(test)]
-    pub fn unlock(&self) {
-        rustix::fs::flock(&self.file, rustix::fs::FlockOperation::Unlock).unwrap();
     }
 
     fn ring(&self, store: Store) -> std::sync::MutexGuard<'_, Ring> {

@@ -19,7 +19,7 @@ fn folder() -> TempDir {
 fn open(folder: &TempDir) -> RemovalLog {
     let log = RemovalLog::open(&folder.path().join("log"), BLOCKS).unwrap();
     // Whoever had it open before has ended, as far as the next one can tell.
-    log.unlock();
+    device::unlock(&log.file);
     log
 }
 
@@ -265,8 +265,12 @@ fn threads_append_at_the_same_time() {
             scope.spawn(move || (0..500).for_each(|i| log.removed(Store::Large, hash(thread * 500 + i), i)));
         }
     });
-    log.unlock();
-    let log = RemovalLog::open(&folder.path().join("log"), 16).unwrap();
+    log.close();
+    let next = RemovalLog::open(&folder.path().join("log"), 16).unwrap();
+    log.removed(Store::Large, hash(2000), 2000);
+    log.note(2);
+    log.give_up();
+    let log = next;
     let held = log.read(LIVES).unwrap();
     let hashes: std::collections::HashSet<KeyHash> = held.large.removals.iter().map(|removal| removal.hash).collect();
     assert!((0..2000).all(|number| hashes.contains(&hash(number))) && hashes.len() == 2000);

@@ -13,11 +13,11 @@ use crate::{Object, device};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-/// The share of the capacity that has to come before it is divided, and so many bytes at most, if nearly all gets to small objects:
-/// what comes first has too many large ones, as memory evicts these earlier.
+/// The share of the capacity that has to come before it is divided, and so many bytes at most, if such a share gets to small objects: what
+/// comes first has too many large ones, as memory evicts these earlier.
 const NEEDED: u64 = 64;
 const NEEDED_MOST: u64 = 64 << 20;
-const IS_CLEAR: f64 = 0.75;
+const CLEAR_SHARE: f64 = 0.75;
 /// The share that has to come otherwise, and so many times the memory of flash at most: then all memory has been evicted once, of which that
 /// is an eighth.
 const NEEDED_OTHERWISE: u64 = 8;
@@ -31,8 +31,8 @@ const LARGE_HEADER: usize = 80;
 /// Pages hold so many percent of their size in records.
 const PAGE_FILL: f64 = 94.0;
 
-/// An object in the index of large ones, bytes at most.
-const LARGE_INDEX: u64 = 12;
+/// Bytes of an object in the index of large ones, at most.
+const LARGE_ENTRY: u64 = 12;
 /// Four of these fit a page. Longer ones leave a third of it empty.
 const SMALL_MOST: usize = RECORD_MOST / 2;
 
@@ -74,7 +74,7 @@ impl Mix {
         let end = layout.checkpoint.end;
         let undivided = layout.small_options.is_none().then(|| Undivided { layout, options: options.clone() });
         // Where the memory has an index for objects as short as that, they are large ones.
-        let shortest = LARGE_INDEX.saturating_mul(end) / options.memory_bytes.max(1);
+        let shortest = LARGE_ENTRY.saturating_mul(end) / options.memory_bytes.max(1);
         let small_most = (shortest as usize).clamp(SMALL_MOST, RECORD_MOST);
         let small_most = if options.small_share.is_some() { RECORD_MOST } else { small_most };
         Self { small_most, small: Came::default(), large: Came::default(), undivided: Mutex::new(undivided) }
@@ -106,7 +106,7 @@ impl Mix {
         let small_worth = small_bytes * 100.0 / PAGE_FILL * longer.clamp(1.0, WORTH_MOST);
         let share = small_worth / (small_worth + large_bytes);
         let most = memory_bytes.saturating_mul(NEEDED_OTHERWISE_MOST);
-        if share < IS_CLEAR && came < (capacity / NEEDED_OTHERWISE).min(most) {
+        if share < CLEAR_SHARE && came < (capacity / NEEDED_OTHERWISE).min(most) {
             return None;
         }
         self.small.forget();

@@ -4,19 +4,26 @@ use super::Tier;
 use super::superblock::{State, Superblock};
 use crate::Error;
 use crate::device;
+use crate::removals::RemovalLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Tier {
     /// Writes what only RAM knows, so that the next start has all objects, also after one of the machine. Waits for the device, which
-    /// must still be served; not for long if that does nothing. From the call on nothing is inserted, and nobody may use the tier otherwise.
-    /// `now` is in seconds since 1970. Does nothing where nothing is kept.
+    /// must still be served; not for long if that does nothing. From the call on nothing is inserted, and nobody may use the tier
+    /// otherwise: no restart learns what is removed now. `now` is in seconds since 1970. Does nothing where nothing is kept.
     ///
     /// # Errors
     ///
     /// What the device did. The next start is then one after a crash.
     pub fn close(self: &Arc<Self>, now: u32) -> Result<(), Error> {
         self.is_closed.store(true, Relaxed);
+        let is_left = self.leave(now);
+        self.removals.iter().for_each(RemovalLog::close);
+        is_left
+    }
+
+    fn leave(self: &Arc<Self>, now: u32) -> Result<(), Error> {
         // While a flush is to come, there is nothing that a start should find.
         let Some(area) = self.checkpoint.as_ref().filter(|_| !self.flush_waits.load(Relaxed)) else { return Ok(()) };
         let now = self.see(now);

@@ -177,7 +177,7 @@ impl World {
 
     /// The process that had the tier has ended.
     fn let_go(&self) {
-        self.tier.removals.iter().for_each(RemovalLog::unlock);
+        self.tier.removals.iter().for_each(RemovalLog::close);
     }
 
     fn start(&mut self) {
