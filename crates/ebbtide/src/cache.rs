@@ -4,6 +4,7 @@ use crate::background::Bell;
 use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
 use crate::error::Error;
+use crate::fetch::WhenBusy;
 use crate::hybrid::{FlashThreads, Hybrid};
 use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
@@ -457,7 +458,8 @@ impl Insert<'_> {
     pub fn apply_with_token(self) -> Result<Written, Error> {
         let Self { cache, key, value, flags, ttl, mode, token } = self;
         if value.len() > cache.shared.store.contiguous_value_bytes(key.len()) && !mode.extends() {
-            let mut upload = cache.upload(key, value.len() as u64, flags, ttl, mode)?.token(token);
+            let length = value.len() as u64;
+            let mut upload = cache.upload_when(WhenBusy::Queue, key, length, flags, ttl, mode)?.token(token);
             upload.write(value)?;
             return upload.finish_with_token();
         }

@@ -12,6 +12,22 @@ const TRIES: u32 = 100_000;
 const STUCK_TRIES: u32 = 200;
 const STUCK_WAIT: Duration = Duration::from_micros(500);
 
+/// Begins an upload that may have to wait for others: as long as these come and go, and a while longer.
+pub(crate) fn in_turn<T>(begin: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let (mut held_before, mut stuck) = (0, 0);
+    for _ in 0..TRIES {
+        match begin() {
+            Err(StoreError::UploadLimit { held_bytes, .. }) if stuck < STUCK_TRIES => {
+                stuck = if held_bytes == held_before { stuck + 1 } else { 0 };
+                held_before = held_bytes;
+                std::thread::sleep(STUCK_WAIT);
+            }
+            begun => return begun,
+        }
+    }
+    begin()
+}
+
 impl Shared {
     /// Runs a write until it has found room.
     pub(crate) fn with_room<T>(

@@ -2,6 +2,8 @@
 
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
+use crate::fetch::WhenBusy;
+use crate::room::in_turn;
 use ebbtide_store::{Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
 
@@ -32,15 +34,33 @@ impl Cache {
     /// Starts a value of exactly `length` bytes that arrives in pieces.
     ///
     /// # Errors
-    /// As `Insert::apply`.
+    /// As `Insert::apply`; `OutOfMemory` also while others that are under way hold half of the memory.
     pub fn upload(&self, key: &[u8], length: u64, flags: u32, ttl: Ttl, mode: Mode) -> Result<Upload, Error> {
+        self.upload_when(WhenBusy::Refuse, key, length, flags, ttl, mode)
+    }
+
+    /// The same; who has the whole value may queue behind others, which end or go on then.
+    pub(crate) fn upload_when(
+        &self,
+        when_busy: WhenBusy,
+        key: &[u8],
+        length: u64,
+        flags: u32,
+        ttl: Ttl,
+        mode: Mode,
+    ) -> Result<Upload, Error> {
         let shared = &self.shared;
         let hash = shared.store.hash(key);
         let short = length <= shared.store.contiguous_value_bytes(key.len()) as u64 || mode.extends();
         let value = if short && length <= shared.store.options().value_bytes_max {
             Ok(Pieces::Short { value: Vec::new(), length: length as usize })
         } else {
-            shared.store.upload(key, hash, flags, length).map(Pieces::Long)
+            let begin = || shared.store.upload(key, hash, flags, length);
+            match when_busy {
+                WhenBusy::Queue => in_turn(begin),
+                WhenBusy::Refuse => begin(),
+            }
+            .map(Pieces::Long)
         };
         match value {
             Ok(value) => {

@@ -1,6 +1,6 @@
 //! Threads that get into each other's way: afterwards every invariant holds.
 
-use ebbtide::{ByteSize, Cache, Clock, Ttl};
+use ebbtide::{ByteSize, Cache, Clock, Mode, Ttl};
 use std::cell::RefCell;
 use std::time::Duration;
 
@@ -77,5 +77,22 @@ fn what_get_and_touch_answers_has_the_new_life() {
             }
         }
     });
+    cache.verify();
+}
+
+#[test]
+fn a_long_value_waits_for_others_that_are_under_way() {
+    let cache = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(32)).build().unwrap();
+    let upload = |key: &[u8], mib: u64| cache.upload(key, mib << 20, 0, Ttl::Never, Mode::Set);
+    // With this there is room for one of the others at a time.
+    let first = upload(b"first", 20).unwrap();
+    let value = vec![7; 2 << 20];
+    std::thread::scope(|scope| {
+        let inserting = scope.spawn(|| (0..500).for_each(|_| _ = cache.insert(b"k", &value).apply().unwrap()));
+        while !inserting.is_finished() {
+            drop(upload(b"second", 11));
+        }
+    });
+    drop(first);
     cache.verify();
 }

@@ -116,7 +116,13 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let in_bodies = length - in_tail;
         let held = store.body_bytes(in_bodies as u32);
         let limit = store.budget.memory_bytes() / UPLOAD_SHARE;
-        let held_bytes = store.upload_bytes.fetch_add(held, Ordering::Relaxed) + held;
+        // The first one always goes through. Who waits for room and looks again does not stand in another's way.
+        let check = |held_bytes| match held_bytes + held > limit.max(held) {
+            true => Err(Error::UploadLimit { held_bytes, limit }),
+            false => Ok(()),
+        };
+        check(store.upload_bytes.load(Ordering::Relaxed))?;
+        let held_before = store.upload_bytes.fetch_add(held, Ordering::Relaxed);
         let upload = Self {
             store,
             key: key.into(),
@@ -129,8 +135,8 @@ impl<S: Deref<Target = Store>> Upload<S> {
             last: None,
             tail: Vec::with_capacity(in_tail as usize),
         };
-        // The drop of a refused upload takes its share back. The first one always goes through.
-        if held_bytes > limit.max(held) { Err(Error::UploadLimit { held_bytes, limit }) } else { Ok(upload) }
+        // The drop of a refused upload takes its share back.
+        check(held_before).map(|()| upload)
     }
 
     /// The segments that it takes as a whole, its head's included, if that many are free.
