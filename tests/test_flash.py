@@ -188,6 +188,8 @@ def test_the_metrics_agree_with_the_overview(server):
     for reason, count in (flash["drops"] | flash["refusals"]).items():
         family = "ebbtide_flash_drops" if reason in flash["drops"] else "ebbtide_flash_refusals"
         assert value(family, reason=reason) >= count
+    for cause, count in flash["ended"].items():
+        assert value("ebbtide_flash_ended", cause=cause) >= count
     for direction in ("read", "write"):
         samples = [s for s in families["ebbtide_flash_transfer_duration_seconds"].samples if s.labels["direction"] == direction]
         buckets = [(float(s.labels["le"]), s.value) for s in samples if s.name.endswith("_bucket")]

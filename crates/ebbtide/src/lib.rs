@@ -46,7 +46,7 @@ pub mod flash {
         Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, Latencies, ThreadRing,
     };
     pub use ebbtide_flash::large::{Reclaim, Reinsertion};
-    pub use ebbtide_flash::{Drops, TierStats, Written};
+    pub use ebbtide_flash::{Drops, Ended, TierStats, Written};
 }
 
 pub use admission::{FlashAdmission, NotAnAdmission};

@@ -301,12 +301,16 @@ fn memory_goes_to_the_index_of_flash_for_as_long_as_that_needs_it() {
                 assert!(memory.memory_used_bytes <= total, "{memory:?}");
             }
         }
-        flash(cache).tier
+        let tier = flash(cache).tier;
+        let ended: u64 = tier.ended.by_cause().iter().map(|cause| cause.1).sum();
+        assert_eq!(tier.inserts, tier.objects + ended, "none is removed or overwritten: {:?}", tier.ended);
+        tier
     };
     let bound = fill(&build("bound", total / 8));
     let cache = build("flash", u64::MAX);
     let free = fill(&cache);
     assert!(bound.memory_bytes <= total / 8 && free.objects > 2 * bound.objects, "{bound:?} {free:?}");
+    assert!(bound.ended.memory > 10 * bound.ended.space && free.ended.memory == 0, "{bound:?} {free:?}");
     let refusal = cache.resize(ByteSize::mib(1)).unwrap_err().to_string();
     assert!(refusal.contains("memory = 1048576") && refusal.contains("for flash"), "{refusal}");
     cache.resize(ByteSize::bytes(2 * total)).unwrap();

@@ -426,7 +426,10 @@ impl Composer<'_> {
         if is_past(record.expiry, self.now) {
             Counters::one(&self.shared.counters.ended_expired);
             self.hidden.push(mark);
-        } else if self.hashes.len() < self.room && self.writer.push_record(&bytes[record.range.clone()]) {
+        } else if self.hashes.len() >= self.room {
+            Counters::one(&self.shared.counters.ended_for_memory);
+            self.hidden.push(mark);
+        } else if self.writer.push_record(&bytes[record.range.clone()]) {
             self.hashes.push(hash);
         } else {
             Counters::one(&self.shared.counters.ended_evicted);

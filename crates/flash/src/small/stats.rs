@@ -80,6 +80,8 @@ counters! {
     ended_below_threshold,
     /// Objects that ended because their set's page had no room.
     ended_evicted,
+    /// Objects that ended with the rewriting of their page, to make room in the index.
+    ended_for_memory,
     /// Objects that were found to have expired when their page or segment was rewritten.
     ended_expired,
     /// Objects that ended because a transfer failed.

@@ -38,7 +38,7 @@ mod tests;
 pub use options::TierOptions;
 pub use scan::TierScan;
 pub use start::Opening;
-pub use stats::{Drops, TierStats, Written};
+pub use stats::{Drops, Ended, TierStats, Written};
 
 use crate::admission::Admission;
 use crate::device::{self, Device, Direction, Disk, DriveLog, Health, Outcome, Request, ThreadRing, WaitingRing};

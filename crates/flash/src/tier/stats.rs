@@ -20,6 +20,7 @@ pub struct TierStats {
     pub inserts: u64,
     pub inserted_bytes: u64,
     pub drops: Drops,
+    pub ended: Ended,
     pub written: Written,
     /// Objects in both stores, expired ones too.
     pub objects: u64,
@@ -52,6 +53,20 @@ pub struct Drops {
     /// The tier is closed for a checkpoint.
     pub closed: u64,
     /// The device had failed.
+    pub failed: u64,
+}
+
+/// Objects that were there and ended, by cause; what was removed, overwritten or flushed does not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ended {
+    pub expired: u64,
+    /// Others needed the space: of a region, of a page, or of the log of small objects.
+    pub space: u64,
+    /// A small object whose turn came, for which alone no page is written.
+    pub alone: u64,
+    /// The index of small objects needed the memory.
+    pub memory: u64,
+    /// The device failed where they lay.
     pub failed: u64,
 }
 
@@ -110,6 +125,14 @@ fn mean(sum: u64, count: u64) -> f64 {
     if count == 0 { 0.0 } else { sum as f64 / count as f64 }
 }
 
+impl Ended {
+    /// All of them, with their names.
+    pub fn by_cause(&self) -> [(&'static str, u64); 5] {
+        let Self { expired, space, alone, memory, failed } = *self;
+        [("expired", expired), ("space", space), ("alone", alone), ("memory", memory), ("failed", failed)]
+    }
+}
+
 impl Drops {
     pub fn total(&self) -> u64 {
         self.by_reason().iter().map(|reason| reason.1).sum()
@@ -145,6 +168,7 @@ impl Tier {
             inserts: large.inserts + small.counts.inserted,
             inserted_bytes: large.inserted_bytes + small.counts.inserted_bytes,
             drops: self.drops(&large, &small),
+            ended: ended(&large, &small.counts),
             written: self.written(&large, &small),
             objects: large.objects + small.objects(),
             capacity_bytes: self.capacity_bytes(),
@@ -181,5 +205,15 @@ impl Tier {
             closed: large.dropped_closed + self.dropped_closed.load(Relaxed),
             failed: self.dropped_failed.load(Relaxed),
         }
+    }
+}
+
+fn ended(large: &large::Stats, small: &small::Counts) -> Ended {
+    Ended {
+        expired: large.objects_expired + small.ended_expired,
+        space: large.objects_evicted + small.ended_evicted + small.ended_unreadmitted,
+        alone: small.ended_below_threshold,
+        memory: small.ended_for_memory,
+        failed: large.objects_failed + small.ended_failed,
     }
 }

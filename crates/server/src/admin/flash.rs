@@ -42,7 +42,8 @@ pub fn overview(state: &State, get_hits: u64) -> Value {
         "written_bytes": object(&written(&flash)),
         "read_bytes_total": device.reads.bytes,
         "write_amplification": tier.write_amplification(),
-        "drops": object(&drops(&flash)),
+        "ended": object(&flash.tier.ended.by_cause()),
+        "drops": object(&flash.tier.drops.by_reason()),
         "refusals": object(&refusals(&flash)),
         "corrupt_total": corrupt(&flash),
         "transfers": {
@@ -162,7 +163,13 @@ fn writes(page: &mut Page, flash: &FlashStats) {
         "ebbtide_flash_drops_total",
         "Evicted objects that were admitted and not taken, by reason.",
         "reason",
-        &drops(flash),
+        &flash.tier.drops.by_reason(),
+    );
+    page.by(
+        "ebbtide_flash_ended_total",
+        "Objects that flash had and gave up, by cause.",
+        "cause",
+        &flash.tier.ended.by_cause(),
     );
 }
 
@@ -253,21 +260,6 @@ fn written(flash: &FlashStats) -> [(&'static str, u64); 6] {
         ("small_log", written.small_log),
         ("small_pages", written.small_pages),
         ("superblock", written.superblock),
-    ]
-}
-
-fn drops(flash: &FlashStats) -> [(&'static str, u64); 9] {
-    let drops = &flash.tier.drops;
-    [
-        ("expired", drops.expired),
-        ("too_large", drops.too_large),
-        ("behind", drops.behind),
-        ("no_region", drops.no_region),
-        ("memory", drops.memory),
-        ("crowded", drops.crowded),
-        ("overtaken", drops.overtaken),
-        ("closed", drops.closed),
-        ("failed", drops.failed),
     ]
 }
 

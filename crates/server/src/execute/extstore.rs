@@ -62,7 +62,8 @@ pub fn gets(flash: &FlashStats, reset: Gets, out: &mut Vec<u8>) {
 pub fn storage(flash: &FlashStats, out: &mut Vec<u8>) {
     let (tier, large, small) = (&flash.tier, &flash.tier.large, &flash.tier.small.counts);
     let regions_used = large.regions.saturating_sub(large.regions_free + large.regions_retired);
-    let small_evicted = small.ended_evicted + small.ended_below_threshold + small.ended_unreadmitted;
+    let small_evicted =
+        small.ended_evicted + small.ended_below_threshold + small.ended_unreadmitted + small.ended_for_memory;
     let evicted_bytes =
         tier.large_mean_bytes() * large.objects_evicted as f64 + tier.small_mean_bytes() * small_evicted as f64;
     let fragmented = (regions_used * large.region_bytes).saturating_sub(tier.large_used_bytes());
