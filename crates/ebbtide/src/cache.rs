@@ -23,17 +23,19 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Cache {
     pub(crate) shared: Arc<Shared>,
-    _owner: Arc<Owner>,
+    pub(crate) _owner: Arc<Owner>,
     /// Whether operations wait for flash.
     pub(crate) waits: bool,
 }
 
-/// What the clones have in common and no thread of the cache has: with the last of them the cache ends, whatever those threads are at.
-struct Owner(Arc<Shared>);
+/// What the clones have in common, with the uploads and scans that may outlive them, and no thread of the cache has: with the last of them
+/// the cache ends, whatever those threads are at.
+pub(crate) struct Owner(Arc<Shared>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.0.close_flash();
+        // Nobody is left who changes anything.
+        self.0.close_flash(|hybrid| hybrid.tier.let_go());
     }
 }
 
@@ -70,15 +72,21 @@ impl Shared {
         })
     }
 
-    /// Leaves on flash what the next start must know. What is being fetched is a miss.
-    pub fn close_flash(&self) {
+    /// Leaves on flash what the next start must know, and does something more then. What is being fetched is a miss.
+    pub fn close_flash(&self, then: impl FnOnce(&Hybrid) + Send + 'static) {
         let threads = self.flash_threads.lock().expect("nobody panics with it").take();
-        let (Some(threads), Some(hybrid)) = (threads, &self.hybrid) else { return };
-        if threads.are_the_callers() {
-            // Whoever answers a fetch may have the last clone.
-            drop(thread::Builder::new().name("ebbtide-end".into()).spawn(move || drop(threads)));
-        } else {
+        let Some(hybrid) = self.hybrid.clone() else { return };
+        let are_the_callers = threads.as_ref().is_some_and(FlashThreads::are_the_callers);
+        let theirs = Arc::clone(&hybrid);
+        let close = move || {
             drop(threads);
+            then(&theirs);
+        };
+        if are_the_callers {
+            // Whoever answers a fetch may have the last clone.
+            drop(thread::Builder::new().name("ebbtide-end".into()).spawn(close));
+        } else {
+            close();
         }
         hybrid.give_fetches_up();
     }

@@ -33,11 +33,6 @@ impl Drop for IoThreads {
     fn drop(&mut self) {
         self.device.stop();
         let deadline = Instant::now() + END_MOST;
-        let mut have_ended = true;
-        self.threads.drain(..).for_each(|thread| have_ended &= end(thread, deadline));
-        // A reader may keep the device open for longer.
-        if have_ended {
-            self.device.unlock();
-        }
+        self.threads.drain(..).for_each(|thread| end(thread, deadline));
     }
 }

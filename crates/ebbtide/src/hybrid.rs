@@ -272,7 +272,7 @@ impl Drop for FlashThreads {
     fn drop(&mut self) {
         // Release pairs with the Acquire in `keep_up`.
         self.hybrid.is_ending.store(true, Ordering::Release);
-        self.upkeep.take().into_iter().for_each(|thread| _ = end(thread, Instant::now() + END_MOST));
+        self.upkeep.take().into_iter().for_each(|thread| end(thread, Instant::now() + END_MOST));
         let hybrid = Arc::clone(&self.hybrid);
         // What the device refuses is found by the next start, which then is one after a crash.
         let close = move || drop(hybrid.tier.close(hybrid.seconds(hybrid.now_ms.load(Ordering::Relaxed))));
@@ -282,17 +282,15 @@ impl Drop for FlashThreads {
     }
 }
 
-/// Waits for the end of a thread, and says whether it came, unless the device keeps it: then it ends when the device answers, if ever.
-pub(crate) fn end(thread: JoinHandle<()>, deadline: Instant) -> bool {
+/// Waits for the end of a thread, unless the device keeps it: then it ends when the device answers, if ever.
+pub(crate) fn end(thread: JoinHandle<()>, deadline: Instant) {
     thread.thread().unpark();
     while !thread.is_finished() && Instant::now() < deadline {
         thread::sleep(END_STEP);
     }
-    let has_ended = thread.is_finished();
-    if has_ended {
+    if thread.is_finished() {
         thread.join().expect("a thread of flash has panicked");
     }
-    has_ended
 }
 
 /// What the store knows of flash.
@@ -343,10 +341,10 @@ impl Cache {
     }
 
     /// Leaves on flash what the next start must know, and lets go of it: what only flash has is absent from then on, and what is evicted is
-    /// lost. The end of a cache does this, too; it is for those whose clones live until the process ends. Waits for the device, half
-    /// a minute at most.
+    /// lost. The end of a cache does this, too; it is for those whose clones live until the process ends and change nothing more: of a
+    /// change that comes later only the log of removals knows, if there is one. Waits for the device, half a minute at most.
     pub fn close_flash(&self) {
-        self.shared.close_flash();
+        self.shared.close_flash(|_| ());
     }
 
     /// What the flash of this cache did; `None` without flash.

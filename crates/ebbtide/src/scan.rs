@@ -1,6 +1,6 @@
 //! Walking through all entries of a cache.
 
-use crate::cache::{Cache, Shared};
+use crate::cache::{Cache, Owner, Shared};
 use crate::error::Error;
 use crate::hybrid::Hybrid;
 use crate::item::Item;
@@ -30,6 +30,7 @@ use std::time::Duration;
 /// ```
 pub struct Scan {
     shared: Arc<Shared>,
+    _owner: Arc<Owner>,
     wanted: Wanted,
     stage: Stage,
     /// With flash.
@@ -63,14 +64,16 @@ impl Cache {
             Some(hybrid) => Some(hybrid.risen.keep().ok_or(Error::ScanLimit { limit: SCANS_MOST })?),
             None => None,
         };
-        let mut scan = Scan { shared, wanted: Wanted::Values, stage: Stage::End, promoted };
+        let mut scan =
+            Scan { shared, _owner: Arc::clone(&self._owner), wanted: Wanted::Values, stage: Stage::End, promoted };
         scan.stage = Stage::Memory(self.shared.store.scan().map_err(Error::from_store)?);
         Ok(scan)
     }
 }
 
 impl Scan {
-    /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about.
+    /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about, and
+    /// those that lie in several places.
     pub fn without_long_values(mut self) -> Self {
         self.wanted = Wanted::Keys;
         self

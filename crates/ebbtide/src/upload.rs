@@ -1,6 +1,6 @@
 //! Values that arrive in pieces.
 
-use crate::cache::{Cache, Shared};
+use crate::cache::{Cache, Owner, Shared};
 use crate::error::Error;
 use crate::fetch::WhenBusy;
 use crate::room::in_turn;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 /// A value under way, straight into segments that nobody sees before [`Upload::finish`]. Dropping it undoes it.
 pub struct Upload {
     shared: Arc<Shared>,
+    _owner: Arc<Owner>,
     /// Whether it waits for flash.
     waits: bool,
     key: Box<[u8]>,
@@ -65,7 +66,19 @@ impl Cache {
         match value {
             Ok(value) => {
                 let shared = Arc::clone(shared);
-                Ok(Upload { shared, waits: self.waits, key: key.into(), hash, ttl, mode, flags, token: None, value })
+                let _owner = Arc::clone(&self._owner);
+                Ok(Upload {
+                    shared,
+                    _owner,
+                    waits: self.waits,
+                    key: key.into(),
+                    hash,
+                    ttl,
+                    mode,
+                    flags,
+                    token: None,
+                    value,
+                })
             }
             Err(error) => {
                 if mode == Mode::Set {

@@ -1,6 +1,6 @@
 //! What flash held is there after a restart of the cache, unless it was changed.
 
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Ttl};
+use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Mode, Ttl};
 use std::path::Path;
 use std::time::Duration;
 
@@ -107,4 +107,78 @@ fn a_start_that_does_not_fit_is_cold_and_says_why() {
     fill_and_drop(builder(folder.path()));
     let larger = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
     starts(larger.flash(folder.path().join("flash"), ByteSize::mib(96)), "its size is");
+}
+
+/// What changed of these, the next start does not find as it was.
+const CHANGED: std::ops::Range<u32> = 0..100;
+
+#[test]
+fn an_upload_that_ends_after_the_last_clone_leaves_nothing_stale() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = builder(folder.path()).build().unwrap();
+    fill(&cache);
+    let upload = |number: u32| cache.upload(&number.to_le_bytes(), 3, 0, Ttl::Never, Mode::Set).unwrap();
+    let uploads: Vec<_> = CHANGED.map(upload).collect();
+    drop(cache);
+    for mut upload in uploads {
+        upload.write(b"new").unwrap();
+        upload.finish().unwrap();
+    }
+    let cache = builder(folder.path()).build().unwrap();
+    assert!(notices(&cache).contains("flash is warm after a stop"), "{}", notices(&cache));
+    assert!(CHANGED.filter_map(|number| get(&cache, number)).all(|found| found == b"new"));
+    assert!((CHANGED.end..OBJECTS).any(|number| get(&cache, number).is_some()));
+}
+
+#[test]
+fn what_changes_when_flash_is_closed_is_not_found_by_the_next_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = builder(folder.path()).build().unwrap();
+    fill(&cache);
+    cache.close_flash();
+    for number in CHANGED {
+        match number % 2 {
+            0 => _ = cache.delete(&number.to_le_bytes()),
+            _ => _ = cache.insert(&number.to_le_bytes(), b"new").apply().unwrap(),
+        }
+    }
+    drop(cache);
+    let cache = builder(folder.path()).build().unwrap();
+    assert!(notices(&cache).contains("flash is warm after a stop"), "{}", notices(&cache));
+    assert!({ CHANGED }.all(|number| get(&cache, number).is_none()));
+    assert!((CHANGED.end..OBJECTS).any(|number| get(&cache, number).is_some()));
+}
+
+#[test]
+fn a_scan_that_outlives_the_cache_meets_what_is_on_flash() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = builder(folder.path()).build().unwrap();
+    fill(&cache);
+    let met = |cache: Cache, outlives: bool| {
+        let (mut scan, mut met) = (cache.scan().unwrap(), 0);
+        let cache = (!outlives).then_some(cache);
+        while scan.advance(|_| met += 1) {}
+        drop(cache);
+        met
+    };
+    let within = met(cache.clone(), false);
+    assert!(met(cache, true) == within && within > OBJECTS / 4, "{within}");
+}
+
+#[test]
+fn a_start_with_the_same_options_or_less_memory_is_warm() {
+    for (objects, bytes, memory_mib, flash_mib, next_mib) in [(60_000_u32, 1200, 4, 64, 4), (200_000, 60, 4, 40, 3)] {
+        let folder = tempfile::tempdir().unwrap();
+        let build = |mib| {
+            let builder = Cache::builder().memory(ByteSize::mib(mib)).max_value(ByteSize::kib(64));
+            builder.clock(Clock::Manual).flash(folder.path().join("flash"), ByteSize::mib(flash_mib)).build().unwrap()
+        };
+        let cache = build(memory_mib);
+        (0..objects).for_each(|number| _ = cache.insert(&number.to_le_bytes(), &vec![7; bytes]).apply().unwrap());
+        let held = cache.flash_stats().unwrap().tier.objects;
+        drop(cache);
+        let cache = build(next_mib);
+        assert!(notices(&cache).contains("flash is warm after a stop"), "{bytes}: {}", notices(&cache));
+        assert!(cache.flash_stats().unwrap().tier.objects > held / 10 * 9);
+    }
 }

@@ -50,13 +50,13 @@ impl LargeLog {
         (BLOCK + self.body_bytes()).next_multiple_of(BLOCK) as u64
     }
 
-    /// Writes all buffers and the index, which must fit an area of the device outside the log's own. The log takes no inserts any more,
-    /// nor does it reclaim; removals after it must be told to the recovery, as always.
+    /// Writes all buffers, and the index to an area of the device outside the log's own, a block at least; if that does not fit, a block that is
+    /// none, and a recovery looks at the regions. The log takes no inserts any more, nor does it reclaim; removals after it must be told
+    /// to the recovery, as always.
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] when the area is too small, [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too
-    /// slow. There is no checkpoint then, and a recovery looks at the regions.
+    /// [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too slow. There is no checkpoint then.
     pub fn checkpoint(self: &Arc<Self>, area: Range<u64>, now: u32) -> Result<(), Error> {
         // Release: with `is_closed`. Whoever did not see it has a writer's lock.
         self.is_closed.store(true, Release);
@@ -69,10 +69,8 @@ impl LargeLog {
         self.reclaim_locked(now, 0);
         let bytes = self.checkpoint_bytes();
         if bytes > area.end - area.start {
-            let area = area.end - area.start;
-            return Err(Error::Options(format!(
-                "a checkpoint of {bytes} bytes: must be at most the {area} of its area"
-            )));
+            device::write(&*self.device, area.start, Buffer::zeroed(BLOCK))?;
+            return self.device.sync();
         }
         let mut sink = Sink::new(&*self.device, area.start + BLOCK as u64, self.options.identity);
         self.save(&mut sink)?;

@@ -141,7 +141,7 @@ impl LargeLog {
             let header = ObjectHeader { part, key_bytes: key.len() as u8, value_bytes, ..head.header };
             let draft = Draft { hash, header, key: &key, from, ..*head };
             let added = self.place(group, &draft, kept, now)?;
-            self.publish(hash, added).ok_or(Dropped::Overtaken)?;
+            self.publish_part(hash, added).ok_or(Dropped::Overtaken)?;
             from += added.value_bytes;
             part += 1;
         }
@@ -176,6 +176,18 @@ impl LargeLog {
         let mut shard = self.index.lock(identity.shard);
         let place = self.publishable(added)?;
         Some(shard.insert(identity.tag, place))
+    }
+
+    /// The same for a later part, of which no log of removals is told: what it takes the place of, with another hash of the same tag, could be found
+    /// by a restart that does not find the part.
+    fn publish_part(&self, hash: KeyHash, added: Added) -> Option<()> {
+        let identity = Identity::of(hash);
+        let mut shard = self.index.lock(identity.shard);
+        let place = self.publishable(added)?;
+        if let Some(other) = shard.insert(identity.tag, place) {
+            self.set_unclean(self.geometry.split(other.unit()).0, true);
+        }
+        Some(())
     }
 
     /// The place of what was added. Only under the lock of a shard: the sweep locks the shard after the region's state has

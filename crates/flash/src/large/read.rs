@@ -207,9 +207,12 @@ impl LargeLog {
                 self.counters.hits_device.add(u64::from(found.is_some()));
                 done(found);
             }
-            // The region is in the same life, so it must be there: it was not written, or not here.
+            // The region is in the same life, so it must be there, unless it was marked dead meanwhile: it was not written, or not here.
             Err(Unfit::Foreign | Unfit::Corrupt) => {
-                self.counters.misses_corrupt.one();
+                match self.regions[located.region as usize].state() {
+                    State::Dying | State::Emptied => self.counters.misses_gone.one(),
+                    _ => self.counters.misses_corrupt.one(),
+                }
                 done(None);
             }
         }

@@ -50,22 +50,22 @@ impl SmallStore {
         (PAGE + segments + groups.sum::<usize>()).next_multiple_of(PAGE) as u64
     }
 
-    /// Writes the open segment, and what RAM knows to an area of the device outside the store's own. Nothing may be inserted or
-    /// maintained any more; removals after it must be told to the recovery, as always.
+    /// Writes the open segment, and what RAM knows to an area of the device outside the store's own, a block at least; if that does not fit, a
+    /// block that is none, and a recovery reads all pages. Gives back the bytes that it took. Nothing may be inserted or maintained any
+    /// more; removals after it must be told to the recovery, as always.
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] when the area is too small, [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too slow.
-    /// There is no checkpoint then, and a recovery reads all pages.
-    pub fn checkpoint(&self, area: Range<u64>, now: u32) -> Result<(), Error> {
+    /// [`Error::Transfer`] and [`Error::Sync`] when the device fails or is too slow. There is no checkpoint then.
+    pub fn checkpoint(&self, area: Range<u64>, now: u32) -> Result<u64, Error> {
         let shared = &self.shared;
         self.write_all(now)?;
         let upkeep = shared.upkeep.lock().expect("no thread panics with the upkeep");
         let (bytes, room) = (self.checkpoint_bytes(), area.end - area.start);
         if bytes > room {
-            return Err(Error::Options(format!(
-                "a checkpoint of {bytes} bytes: must be at most the {room} of its area"
-            )));
+            device::write(&*shared.device, area.start, Buffer::zeroed(PAGE))?;
+            shared.device.sync()?;
+            return Ok(PAGE as u64);
         }
         let salt = shared.options.salt;
         let mut sink = Sink::new(&*shared.device, area.start + PAGE as u64, salt);
@@ -86,7 +86,8 @@ impl SmallStore {
         let mut block = Buffer::zeroed(PAGE);
         block[..HEADER_BYTES].copy_from_slice(&header.encode(salt));
         device::write(&*shared.device, area.start, block)?;
-        shared.device.sync()
+        shared.device.sync()?;
+        Ok(bytes)
     }
 
     fn write_all(&self, now: u32) -> Result<(), Error> {

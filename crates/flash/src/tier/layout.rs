@@ -55,7 +55,7 @@ const BOUNDARY_STEP: u64 = 64;
 /// Of the regions, so many for each buffer.
 const REGIONS_PER_BUFFER: u64 = 4;
 /// The checkpoint has such a part of the device, and so many bytes at least: more than the indexes need with objects of 300 B and of
-/// 2 KiB. What does not fit is found as after a crash.
+/// 2 KiB. What does not fit is found by reading its store.
 const CHECKPOINT_SHARE: u64 = 128;
 const CHECKPOINT_LEAST: u64 = 64 << 10;
 /// Bytes of an index entry for each byte of flash: 12 for a large object of 16 KiB,
@@ -89,6 +89,11 @@ struct Memory {
 impl Memory {
     fn least(&self) -> f64 {
         self.fixed + self.small + self.large
+    }
+
+    /// With half of what the indexes should have.
+    fn half(&self) -> f64 {
+        self.fixed + (self.small + self.large) / 2.0
     }
 }
 
@@ -131,20 +136,37 @@ impl Layout {
     /// else, or the memory is not enough.
     pub fn as_before(before: &Shape, options: &TierOptions) -> Option<Self> {
         let region_bytes = before.region_bytes as usize;
-        let is_possible = region_bytes.is_power_of_two() && region_bytes <= options.region_bytes;
-        let undivided =
-            is_possible.then(|| Self::with_regions(before.capacity, region_bytes, REGION_BUFFERS[0], options))?;
+        if !region_bytes.is_power_of_two() || region_bytes > options.region_bytes {
+            return None;
+        }
+        let parted = |part| Self::parted_as_before(before, part, options).ok()?;
+        let fits =
+            |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.least() <= options.memory_bytes as f64);
+        let has_half =
+            |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.half() <= options.memory_bytes as f64);
+        let layouts = || REGION_BUFFERS.into_iter().filter_map(parted);
+        // With less memory than a new one would need the indexes have less.
+        let mut layout = layouts().find(fits).or_else(|| layouts().find(has_half))?;
+        layout.divide_memory(options).ok()?;
+        Some(layout)
+    }
+
+    fn parted_as_before(before: &Shape, part: u64, options: &TierOptions) -> Result<Option<Self>, Error> {
+        let region_bytes = before.region_bytes as usize;
+        let undivided = Self::with_regions(before.capacity, region_bytes, part, options);
         let mut layout = match (before.segment_bytes as usize, options.small_share) {
-            (0, _) => undivided,
-            (segment_bytes, None) => undivided.at(before.boundary, segment_bytes, options).ok()?,
-            (segment_bytes, Some(share)) => undivided.at(undivided.boundary_of(share), segment_bytes, options).ok()?,
+            (0, None) => undivided,
+            (0, Some(_)) => return Ok(None),
+            (segment_bytes, None) => undivided.at(before.boundary, segment_bytes, options)?,
+            (segment_bytes, Some(share)) => undivided.at(undivided.boundary_of(share), segment_bytes, options)?,
         };
         // With more memory there would be more groups, and maybe too few regions for them.
-        let regions = (layout.capacity.checked_sub(layout.boundary)? / region_bytes as u64) as usize;
+        let regions = (layout.capacity.saturating_sub(layout.boundary) / region_bytes as u64) as usize;
         let beside_groups = layout.large_options.least_regions() - layout.large_options.groups;
-        layout.large_options.groups = layout.large_options.groups.min(regions.checked_sub(beside_groups)?);
-        let is_same = Shape::of(before.identity, &layout) == *before;
-        (is_same && layout.divide_memory(options).ok()?).then_some(layout)
+        let groups = layout.large_options.groups.min(regions.saturating_sub(beside_groups));
+        layout.large_options.groups = groups;
+        let is_same = groups > 0 && Shape::of(before.identity, &layout) == *before;
+        Ok(is_same.then_some(layout))
     }
 
     /// Divided as the options say or as is to be expected, with such a part of the memory for buffers.
@@ -484,5 +506,69 @@ mod tests {
         assert!(layout(fits, 100 * MIB).is_ok() && fits > capacity / 8, "{refusal}");
         let refusal = layout(capacity, 1000).unwrap_err().to_string();
         assert!(refusal.ends_with(" MiB") && !refusal.contains("lower"), "{refusal}");
+    }
+
+    #[test]
+    fn who_restarts_with_the_same_options_divides_as_before() {
+        let mut lost = Vec::new();
+        let mut tried = 0;
+        for capacity_mib in [16, 64, 100, 256, 1000, 4096, 20_000, 100_000, 1 << 20] {
+            for step in 0..200 {
+                let capacity = capacity_mib * MIB;
+                let memory_bytes = (capacity as f64 / 600.0 * 1.025_f64.powi(step)) as u64;
+                let options = TierOptions { memory_bytes, ..TierOptions::default() };
+                let Ok(undivided) = Layout::new(capacity, &options) else { continue };
+                for share in [0.05, 0.5, 0.95] {
+                    let boundary = (undivided.capacity as f64 * share) as u64;
+                    let Some(divided) = undivided.divided_below(boundary, &options) else { continue };
+                    tried += 1;
+                    if Layout::as_before(&Shape::of(7, &divided), &options).is_none() {
+                        lost.push((capacity_mib, memory_bytes, share, divided.large_options.region_bytes));
+                    }
+                }
+                if Layout::as_before(&Shape::of(7, &undivided), &options).is_none() {
+                    lost.push((capacity_mib, memory_bytes, 0.0, undivided.large_options.region_bytes));
+                }
+            }
+        }
+        assert!(lost.is_empty(), "{} of {tried}: {:?}", lost.len(), &lost[..lost.len().min(40)]);
+    }
+
+    #[test]
+    fn who_restarts_with_more_memory_divides_as_before() {
+        let (mut lost, mut tried) = (Vec::new(), 0);
+        for capacity_mib in [16, 64, 256, 1000, 4096, 100_000] {
+            for step in 0..120 {
+                let capacity = capacity_mib * MIB;
+                let with = |memory_bytes: f64, small_share| TierOptions {
+                    memory_bytes: memory_bytes as u64,
+                    small_share,
+                    ..TierOptions::default()
+                };
+                let memory = capacity as f64 / 600.0 * 1.04_f64.powi(step);
+                for small_share in [None, Some(0.5)] {
+                    let Ok(undivided) = Layout::new(capacity, &with(memory, small_share)) else { continue };
+                    for share in [0.0, 0.05, 0.5, 0.95, 0.99] {
+                        // As a log is narrowed: the groups have their regions.
+                        let large = &undivided.large_options;
+                        let least = (large.least_regions() * large.region_bytes) as u64;
+                        let boundary = ((undivided.capacity as f64 * share) as u64).min(undivided.capacity - least);
+                        let divided = match small_share {
+                            None if share > 0.0 => undivided.divided_below(boundary, &with(memory, small_share)),
+                            _ => Some(undivided.clone()),
+                        };
+                        let Some(divided) = divided else { continue };
+                        for more in [1.05, 1.3, 2.0, 4.0, 16.0] {
+                            tried += 1;
+                            let options = with(memory * more, small_share);
+                            if Layout::as_before(&Shape::of(7, &divided), &options).is_none() {
+                                lost.push((capacity_mib, memory as u64, more, small_share, share));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        assert!(lost.is_empty(), "{} of {tried}: {:?}", lost.len(), &lost[..lost.len().min(30)]);
     }
 }

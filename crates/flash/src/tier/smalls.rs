@@ -58,8 +58,7 @@ impl Smalls {
     /// Writes a checkpoint at the beginning of an area; says where it ends.
     pub fn checkpoint(&self, area: Range<u64>, now: u32) -> Result<u64, Error> {
         let Some(store) = self.store.get() else { return Ok(area.start) };
-        store.checkpoint(area.clone(), now)?;
-        Ok(area.start + store.checkpoint_bytes())
+        Ok(area.start + store.checkpoint(area, now)?)
     }
 
     pub fn flush(&self) {

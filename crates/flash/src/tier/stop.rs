@@ -3,32 +3,27 @@
 use super::Tier;
 use super::superblock::{State, Superblock};
 use crate::Error;
-use crate::device;
+use crate::device::{self, BLOCK};
 use crate::removals::RemovalLog;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Tier {
     /// Writes what only RAM knows, so that the next start has all objects, also after one of the machine. Waits for the device, which
-    /// must still be served; not for long if that does nothing. From the call on nothing is inserted, and nobody may use the tier
-    /// otherwise: no restart learns what is removed now. `now` is in seconds since 1970. Does nothing where nothing is kept.
+    /// must still be served; not for long if that does nothing. From the call on nothing is inserted; of what is
+    /// removed later only the log of removals knows. `now` is in seconds since 1970. Does nothing where nothing is kept.
     ///
     /// # Errors
     ///
     /// What the device did. The next start is then one after a crash.
     pub fn close(self: &Arc<Self>, now: u32) -> Result<(), Error> {
         self.is_closed.store(true, Relaxed);
-        let is_left = self.leave(now);
-        self.removals.iter().for_each(RemovalLog::close);
-        is_left
-    }
-
-    fn leave(self: &Arc<Self>, now: u32) -> Result<(), Error> {
         // While a flush is to come, there is nothing that a start should find.
         let Some(area) = self.checkpoint.as_ref().filter(|_| !self.flush_waits.load(Relaxed)) else { return Ok(()) };
         let now = self.see(now);
         self.inserting.iter().for_each(|one| drop(one.lock().unwrap()));
-        let large_checkpoint = self.small.checkpoint(area.clone(), now)?;
+        // A block is left for the other one, even if that does not fit.
+        let large_checkpoint = self.small.checkpoint(area.start..area.end - BLOCK as u64, now)?;
         self.large.checkpoint(large_checkpoint..area.end, now)?;
         if let Some(removals) = &self.removals {
             removals.sync().map_err(|source| Error::Sync { source })?;
@@ -37,6 +32,13 @@ impl Tier {
         let clean = Superblock { state: State::Clean { large_checkpoint }, latest: now, ..*superblock };
         device::write(&*self.device, 0, clean.encode())?;
         self.device.sync()
+    }
+
+    /// Writes nothing more, and lets others open what it has open: something may hold the tier for longer. For a tier that was closed, and a
+    /// device that has stopped.
+    pub fn let_go(&self) {
+        self.removals.iter().for_each(RemovalLog::close);
+        self.device.unlock();
     }
 
     /// When the log of removals has broken, the superblock is to say that no crash is recovered from.

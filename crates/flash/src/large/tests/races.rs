@@ -5,21 +5,22 @@ use super::super::options::Options;
 use super::super::{LargeLog, Reinsertion};
 use super::*;
 use crate::Error;
-use crate::device::{Account, Direction, Request};
+use crate::device::{Account, BLOCK, Direction, Request};
 use std::sync::Mutex;
 
 type Event = Box<dyn FnOnce() + Send>;
 
-/// Memory that has something happen within one transfer.
+/// Memory that has something happen within one transfer, or when a region was marked as dead.
 struct Eventful {
     memory: Memory,
     /// In which transfer, how many of its kind are passed over, what happens.
     event: Mutex<Option<(Direction, usize, Event)>>,
+    at_mark: Mutex<Option<Event>>,
 }
 
 impl Eventful {
     fn new() -> Arc<Self> {
-        Arc::new(Self { memory: Memory::new(16 * REGION_BYTES), event: Mutex::new(None) })
+        Arc::new(Self { memory: Memory::new(16 * REGION_BYTES), event: Mutex::default(), at_mark: Mutex::default() })
     }
 
     fn at_next(&self, direction: Direction, event: impl FnOnce() + Send + 'static) {
@@ -47,7 +48,12 @@ impl Device for Eventful {
         if let Some((.., event)) = event {
             event();
         }
-        self.memory.submit(request)
+        let is_mark = request.direction == Direction::Write && request.buffer.len() == BLOCK;
+        let submitted = self.memory.submit(request);
+        if let Some(event) = is_mark.then(|| self.at_mark.lock().unwrap().take()).flatten() {
+            event();
+        }
+        submitted
     }
 
     fn wait_for_room(&self) {}
@@ -146,4 +152,16 @@ fn a_read_that_meets_the_next_life_of_its_region_is_a_miss() {
     assert_eq!(get(&log, 1, 1), None);
     assert_eq!(log.stats().misses_gone, 1);
     log.verify();
+}
+
+#[test]
+fn what_was_marked_dead_is_gone_and_not_damaged() {
+    let device = Eventful::new();
+    let log = on(device.clone(), small());
+    (0..20).for_each(|i| _ = insert(&log, i, &value(i, i, 40_000), 0, 1).unwrap());
+    let theirs = log.clone();
+    *device.at_mark.lock().unwrap() = Some(Box::new(move || (0..20).for_each(|i| _ = get(&theirs, i, 1))));
+    (20..40).for_each(|i| _ = insert(&log, i, &value(i, i, 40_000), 0, 1).unwrap());
+    assert!(log.stats().misses_gone > 0, "a region was read when it had been marked");
+    assert_eq!(log.stats().misses_corrupt, 0, "the device is in order");
 }

@@ -1,5 +1,6 @@
 //! What lies on the device and is not in the index: it must not come back once its key was removed.
 
+use super::super::format::part_hash;
 use super::super::regions::State;
 use super::super::{Known, Reclaim, Reinsertion, Removal};
 use super::*;
@@ -122,4 +123,33 @@ fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
         assert!(!remove(&log, 1));
         log.verify();
     }
+}
+
+/// A hash of the same tag as a later part of a long object: its removal is logged, though the index does not know it.
+#[test]
+fn what_a_part_took_the_place_of_stays_away_once_removed() {
+    let device = device();
+    let log = LargeLog::new(device.clone(), AREA, Options { reclaim: Reclaim::Lru, ..small() }).unwrap();
+    let put = |key, value: &[u8]| {
+        log.insert(&Object { key, value: &[value], client_flags: 0, attributes: 0, expiry: 0 }, 1).unwrap()
+    };
+    let long = Key::new(b"long");
+    let other = Key { bytes: b"other", hash: part_hash(long.hash, log.next_order() + 1, 1) };
+    put(other, b"stale");
+    log.seal_all(1);
+    let first = log.find(other.hash, |place| log.geometry.split(place.unit()).0).unwrap();
+    put(long, &vec![1; REGION_BYTES + 1000]);
+    log.seal_all(1);
+    assert!(log.remove(long.hash));
+    let mut removals = vec![Removal { hash: long.hash, order: log.next_order() }];
+    while log.find(other.hash, |_| ()).is_some() {
+        // The region of the other one stays.
+        log.regions[first as usize].hit(u64::MAX);
+        reclaim_one(&log);
+    }
+    if log.remove(other.hash) {
+        removals.push(Removal { hash: other.hash, order: log.next_order() });
+    }
+    let log = recover(&Arc::new(device.killed(1)), small(), removals);
+    assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
 }

@@ -514,3 +514,54 @@ fn a_flush_that_is_to_come_ends_what_a_restart_would_find() {
         assert!(came > 0 || !comes || !closes, "nothing came back that was put there after the flush");
     }
 }
+
+#[test]
+fn a_share_that_is_named_when_nothing_was_divided_yet_is_kept() {
+    let mut world = World::with(11, TierOptions { small_share: None, ..options() });
+    (0..3).for_each(|key| world.demote(key));
+    world.tier.close(world.now).unwrap();
+    world.options.small_share = Some(0.3);
+    world.start();
+    (0..2000).for_each(|_| world.step());
+    world.tier.close(world.now).unwrap();
+    world.start();
+    assert!(world.is_warm(), "the same options: {:?}", world.notices);
+}
+
+/// A stop is complete, also where the checkpoint has no room for so short objects, with an older one in its place.
+#[test]
+fn after_a_stop_everything_is_there_whatever_its_length() {
+    const BYTES: u64 = 20 << 20;
+    const FIRST: u64 = 500;
+    for length in [24, 60, 300, 1050, 2100] {
+        let mut world = World::with(30, TierOptions { memory_bytes: 4 << 20, ..TierOptions::default() });
+        world.device = Arc::new(Faulty::new(BYTES as usize, 1, Delivery::AtOnce));
+        world.start();
+        let put = |world: &World, numbers: std::ops::Range<u64>| {
+            for number in numbers {
+                put_until(&world.tier, &number.to_le_bytes(), &vec![7; length], 0, world.now);
+                if number % 64 == 0 {
+                    world.tier.maintain(world.now);
+                    if world.tier.wants_memory() {
+                        world.tier.raise_memory(1 << 16);
+                    }
+                }
+            }
+        };
+        put(&world, 0..FIRST);
+        world.tier.close(world.now).unwrap();
+        world.start();
+        put(&world, FIRST..2 * BYTES / (length as u64 + 30));
+        put(&world, 0..FIRST);
+        (0..FIRST).for_each(|number| _ = world.tier.remove(KeyHash::of(&number.to_le_bytes())));
+        let held = world.tier.stats().objects;
+        world.tier.close(world.now).unwrap();
+        world.boot += 1;
+        world.start();
+        assert!(world.is_warm(), "{length} bytes: {:?}", world.notices);
+        let found = world.tier.stats().objects;
+        assert!(found > held / 20 * 19, "{length} bytes: {found} of {held}");
+        let is_gone = |number: u64| get(&world.tier, &number.to_le_bytes(), world.now).is_none();
+        assert!((0..FIRST).all(is_gone), "{length} bytes");
+    }
+}
