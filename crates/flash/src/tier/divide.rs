@@ -24,7 +24,7 @@ const NEEDED_OTHERWISE: u64 = 8;
 const NEEDED_OTHERWISE_MOST: u64 = 8;
 /// More leaves large objects so little that they come and go.
 const WORTH_MOST: f64 = 8.0;
-/// A smaller share of small objects is not worth an area.
+/// A smaller share of small objects is not worth an area, by their bytes and by their number.
 const LEAST: u64 = 64;
 /// What a large object takes beside key and value, with the rounding.
 const LARGE_HEADER: usize = 80;
@@ -111,7 +111,9 @@ impl Mix {
         }
         self.small.forget();
         self.large.forget();
-        Some(share)
+        // Many that take little are cheap to keep for long.
+        let are_many = small * LEAST as f64 >= small + large;
+        Some(if are_many { share.max(1.0 / LEAST as f64) } else { share })
     }
 }
 

@@ -56,7 +56,7 @@ pub struct Drops {
     pub failed: u64,
 }
 
-/// Objects that were there and ended, by cause; what was removed, overwritten or flushed does not count.
+/// Objects that were there and ended, by cause, of large ones in several places each part; what was removed, overwritten or flushed does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ended {
     pub expired: u64,
