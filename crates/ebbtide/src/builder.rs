@@ -4,6 +4,7 @@ use crate::background;
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
+use crate::flash_threads::FlashThreads;
 use crate::hybrid::{Flash, Hybrid};
 use crate::promotion::{FlashPromotion, Promotions};
 use crate::share::Share;
@@ -148,7 +149,7 @@ impl CacheBuilder {
                 }
                 drop(participant);
                 store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
-                let threads = hybrid.start_upkeep(io).map_err(not_started)?;
+                let threads = FlashThreads::start(&hybrid, io).map_err(not_started)?;
                 Some((hybrid, threads))
             }
             None => None,

@@ -5,7 +5,8 @@ use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
 use crate::error::Error;
 use crate::fetch::WhenBusy;
-use crate::hybrid::{FlashThreads, Hybrid};
+use crate::flash_threads::{FlashEnd, FlashThreads};
+use crate::hybrid::Hybrid;
 use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::Health;
@@ -16,7 +17,6 @@ use ebbtide_store::{
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, Weak};
-use std::thread;
 use std::time::Duration;
 
 /// A cheap clone; all clones are the same cache.
@@ -24,7 +24,7 @@ use std::time::Duration;
 pub struct Cache {
     pub(crate) shared: Arc<Shared>,
     pub(crate) _owner: Arc<Owner>,
-    /// Whether operations wait for flash.
+    /// Whether operations wait for flash, and long values for others.
     pub(crate) waits: bool,
 }
 
@@ -34,8 +34,7 @@ pub(crate) struct Owner(Arc<Shared>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        // Nobody is left who changes anything.
-        self.0.close_flash(|hybrid| hybrid.tier.let_go());
+        self.0.flash_end.close(true);
     }
 }
 
@@ -48,7 +47,7 @@ pub(crate) struct Shared {
     pub maintaining: Mutex<()>,
     pub clock: Clock,
     pub hybrid: Option<Arc<Hybrid>>,
-    pub flash_threads: Mutex<Option<FlashThreads>>,
+    pub flash_end: FlashEnd,
     this: Weak<Shared>,
 }
 
@@ -59,7 +58,7 @@ thread_local! {
 
 impl Shared {
     pub fn new(store: Store, time: Time, clock: Clock, flash: Option<(Arc<Hybrid>, FlashThreads)>) -> Arc<Self> {
-        let (hybrid, flash_threads) = flash.unzip();
+        let (hybrid, threads) = flash.unzip();
         Arc::new_cyclic(|this| Self {
             store: Arc::new(store),
             time,
@@ -67,28 +66,9 @@ impl Shared {
             maintaining: Mutex::new(()),
             clock,
             hybrid,
-            flash_threads: Mutex::new(flash_threads),
+            flash_end: threads.map_or_else(FlashEnd::default, FlashEnd::of),
             this: this.clone(),
         })
-    }
-
-    /// Leaves on flash what the next start must know, and does something more then. What is being fetched is a miss.
-    pub fn close_flash(&self, then: impl FnOnce(&Hybrid) + Send + 'static) {
-        let threads = self.flash_threads.lock().expect("nobody panics with it").take();
-        let Some(hybrid) = self.hybrid.clone() else { return };
-        let are_the_callers = threads.as_ref().is_some_and(FlashThreads::are_the_callers);
-        let theirs = Arc::clone(&hybrid);
-        let close = move || {
-            drop(threads);
-            then(&theirs);
-        };
-        if are_the_callers {
-            // Whoever answers a fetch may have the last clone.
-            drop(thread::Builder::new().name("ebbtide-end".into()).spawn(close));
-        } else {
-            close();
-        }
-        hybrid.give_fetches_up();
     }
 
     /// The calling thread's part.
@@ -467,7 +447,8 @@ impl Insert<'_> {
         let Self { cache, key, value, flags, ttl, mode, token } = self;
         if value.len() > cache.shared.store.contiguous_value_bytes(key.len()) && !mode.extends() {
             let length = value.len() as u64;
-            let mut upload = cache.upload_when(WhenBusy::Queue, key, length, flags, ttl, mode)?.token(token);
+            let when_busy = if cache.waits { WhenBusy::Queue } else { WhenBusy::Refuse };
+            let mut upload = cache.upload_when(when_busy, key, length, flags, ttl, mode)?.token(token);
             upload.write(value)?;
             return upload.finish_with_token();
         }
@@ -477,7 +458,13 @@ impl Insert<'_> {
         }
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };
-        let written = shared.with_room(&participant, |now_ms| shared.store.write(&participant, &write, now_ms));
+        let store = &shared.store;
+        let written = if cache.waits && mode.extends() {
+            let in_turn = |_| shared.in_turn(|| store.write(&participant, &write, shared.time.now_ms()));
+            shared.with_room(&participant, in_turn)
+        } else {
+            shared.with_room(&participant, |now_ms| store.write(&participant, &write, now_ms))
+        };
         if written.is_err() && mode == Mode::Set {
             cache.delete(key);
         }

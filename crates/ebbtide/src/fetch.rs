@@ -330,8 +330,8 @@ fn tell(landing: Landing, fetched: Fetched) {
 }
 
 impl Cache {
-    /// Another name of this cache that never waits for a device: what only flash has is absent for it. For threads that must
-    /// not wait; they [`fetch`](Cache::fetch) what they need before.
+    /// Another name of this cache that never waits for a device, or a long value for others: what only flash has is absent for it, and what needs more
+    /// memory than those under way leave is refused. For threads that must not wait; they [`fetch`](Cache::fetch) what they need before.
     pub fn without_waiting(&self) -> Self {
         let mut other = self.clone();
         other.waits = false;

@@ -1,13 +1,22 @@
-//! The threads that move a device's transfers on. They start before the tier does, which reads what flash holds.
+//! The threads of flash, and the end of a cache's flash with them.
 
-use crate::hybrid::{END_MOST, end};
+use crate::hybrid::Hybrid;
+use crate::time::Clock;
 use ebbtide_flash::Error;
 use ebbtide_flash::device::Device;
-use std::sync::Arc;
-use std::thread::{self, JoinHandle, Thread};
-use std::time::Instant;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-/// Dropping it stops the device and ends them.
+/// How long the end of a cache waits for threads that a device may keep, and how often it looks.
+const END_MOST: Duration = Duration::from_secs(5);
+const END_STEP: Duration = Duration::from_micros(200);
+/// How long it waits until flash has what the next start must know: a hundredth of it may be written.
+const CLOSE_MOST: Duration = Duration::from_secs(30);
+
+/// The threads that move a device's transfers on. They start before the tier does, which reads what flash holds. Dropping it stops the device and
+/// ends them.
 pub(crate) struct IoThreads {
     device: Arc<dyn Device>,
     threads: Vec<JoinHandle<()>>,
@@ -23,10 +32,6 @@ impl IoThreads {
         }
         Ok(started)
     }
-
-    pub fn threads(&self) -> impl Iterator<Item = &Thread> {
-        self.threads.iter().map(JoinHandle::thread)
-    }
 }
 
 impl Drop for IoThreads {
@@ -34,5 +39,121 @@ impl Drop for IoThreads {
         self.device.stop();
         let deadline = Instant::now() + END_MOST;
         self.threads.drain(..).for_each(|thread| end(thread, deadline));
+    }
+}
+
+/// Those, and with the system's clock the thread of the upkeep. Dropping it leaves on flash what the next start must know, and ends them, so
+/// that the device is free for whoever comes next.
+pub(crate) struct FlashThreads {
+    hybrid: Arc<Hybrid>,
+    upkeep: Option<JoinHandle<()>>,
+    io: IoThreads,
+}
+
+impl FlashThreads {
+    pub fn start(hybrid: &Arc<Hybrid>, io: IoThreads) -> io::Result<Self> {
+        let mut started = Self { hybrid: Arc::clone(hybrid), upkeep: None, io };
+        if hybrid.clock == Clock::System {
+            let hybrid = Arc::clone(hybrid);
+            started.upkeep = Some(thread::Builder::new().name("ebbtide-flash".into()).spawn(move || hybrid.keep_up())?);
+        }
+        Ok(started)
+    }
+
+    /// Whether one of them is the caller's.
+    fn are_the_callers(&self) -> bool {
+        let caller = thread::current().id();
+        self.upkeep.iter().chain(&self.io.threads).any(|thread| thread.thread().id() == caller)
+    }
+}
+
+impl Drop for FlashThreads {
+    fn drop(&mut self) {
+        self.hybrid.end_upkeep();
+        self.upkeep.take().into_iter().for_each(|thread| end(thread, Instant::now() + END_MOST));
+        let hybrid = Arc::clone(&self.hybrid);
+        if let Ok(closing) = thread::Builder::new().name("ebbtide-close".into()).spawn(move || hybrid.close_tier()) {
+            end(closing, Instant::now() + CLOSE_MOST);
+        }
+    }
+}
+
+/// Waits for the end of a thread, unless the device keeps it: then it ends when the device answers, if ever.
+fn end(thread: JoinHandle<()>, deadline: Instant) {
+    thread.thread().unpark();
+    while !thread.is_finished() && Instant::now() < deadline {
+        thread::sleep(END_STEP);
+    }
+    if thread.is_finished() {
+        thread.join().expect("a thread of flash has panicked");
+    }
+}
+
+/// The end of a cache's flash, which more than one may ask for; without flash it does nothing.
+#[derive(Default)]
+pub(crate) struct FlashEnd(Option<Arc<Ending>>);
+
+struct Ending {
+    hybrid: Arc<Hybrid>,
+    stage: Mutex<Stage>,
+}
+
+struct Stage {
+    /// Until someone closes flash.
+    threads: Option<FlashThreads>,
+    /// Someone does so now, and does what is asked for meanwhile.
+    is_closing: bool,
+    /// The files are for others then.
+    lets_go: bool,
+}
+
+impl FlashEnd {
+    pub fn of(threads: FlashThreads) -> Self {
+        let hybrid = Arc::clone(&threads.hybrid);
+        let stage = Mutex::new(Stage { threads: Some(threads), is_closing: false, lets_go: false });
+        Self(Some(Arc::new(Ending { hybrid, stage })))
+    }
+
+    /// Leaves on flash what the next start must know, once; what is being fetched is a miss. With the last clone of the cache nobody is left who
+    /// changes anything: then others may have the files, though something may hold the cache for longer.
+    pub fn close(&self, is_last: bool) {
+        let Some(ending) = &self.0 else { return };
+        if let Some(threads) = ending.begin(is_last) {
+            let are_the_callers = threads.as_ref().is_some_and(FlashThreads::are_the_callers);
+            let theirs = Arc::clone(ending);
+            let close = move || {
+                drop(threads);
+                theirs.finish();
+            };
+            if are_the_callers {
+                // Whoever answers a fetch may have the last clone.
+                drop(thread::Builder::new().name("ebbtide-end".into()).spawn(close));
+            } else {
+                close();
+            }
+        }
+        ending.hybrid.give_fetches_up();
+    }
+}
+
+impl Ending {
+    /// The threads, if they have not ended; none at all while another one sees to it.
+    fn begin(&self, is_last: bool) -> Option<Option<FlashThreads>> {
+        let mut stage = self.stage();
+        stage.lets_go |= is_last;
+        let is_another_at_it = std::mem::replace(&mut stage.is_closing, true);
+        (!is_another_at_it).then(|| stage.threads.take())
+    }
+
+    fn finish(&self) {
+        let mut stage = self.stage();
+        stage.is_closing = false;
+        if stage.lets_go {
+            self.hybrid.tier.let_go();
+        }
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage> {
+        self.stage.lock().expect("nobody panics with it")
     }
 }

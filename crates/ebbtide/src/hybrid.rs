@@ -22,17 +22,12 @@ use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
 use ebbtide_store::{Below, Item};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The tier's upkeep is due after so many demotions, or such a part of its memory: its buffers are small.
 const UPKEEP_EVERY: u64 = 32;
 const UPKEEP_SHARE: u64 = 64;
-/// How long the end of a cache waits for threads that a device may keep, and how often it looks.
-pub(crate) const END_MOST: Duration = Duration::from_secs(5);
-/// How long it waits until flash has what the next start must know: a hundredth of it may be written.
-const CLOSE_MOST: Duration = Duration::from_secs(30);
-const END_STEP: Duration = Duration::from_micros(200);
 /// How long evictions wait for room on flash at most, and how often they look.
 const ROOM_MOST: Duration = Duration::from_secs(1);
 const ROOM_STEP: Duration = Duration::from_micros(100);
@@ -68,7 +63,7 @@ pub(crate) struct Hybrid {
     pub(crate) share: Share,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
     pub(crate) epoch_seconds: u64,
-    clock: Clock,
+    pub(crate) clock: Clock,
     /// The store's time, as the background thread of the cache saw it last.
     now_ms: AtomicU64,
     /// Wakes the thread of the upkeep.
@@ -85,14 +80,6 @@ pub(crate) struct Hybrid {
     unchanged: AtomicU64,
     /// Of values that handles hold. They may outlive the cache, and must not keep its device.
     pub(crate) lent_bytes: Arc<AtomicU64>,
-}
-
-/// The threads of flash: those that move transfers on and, with the system's clock, that of the upkeep. Dropping it leaves on flash what
-/// the next start must know, and ends them, so that the device is free for whoever comes next.
-pub(crate) struct FlashThreads {
-    hybrid: Arc<Hybrid>,
-    upkeep: Option<JoinHandle<()>>,
-    io: IoThreads,
 }
 
 impl Hybrid {
@@ -140,22 +127,26 @@ impl Hybrid {
         })
     }
 
-    pub fn start_upkeep(self: &Arc<Self>, io: IoThreads) -> std::io::Result<FlashThreads> {
-        let mut started = FlashThreads { hybrid: Arc::clone(self), upkeep: None, io };
-        if self.clock == Clock::System {
-            let hybrid = Arc::clone(self);
-            started.upkeep = Some(thread::Builder::new().name("ebbtide-flash".into()).spawn(move || hybrid.keep_up())?);
-        }
-        Ok(started)
-    }
-
-    fn keep_up(&self) {
+    /// Does the upkeep until the end of the cache: for a thread of its own.
+    pub fn keep_up(&self) {
         self.bell.is_for_this_thread();
         while !self.is_ending.load(Ordering::Acquire) {
             self.bell.answer();
             self.maintain(self.now_ms.load(Ordering::Relaxed));
             thread::park_timeout(TICK);
         }
+    }
+
+    /// Ends [`Hybrid::keep_up`].
+    pub fn end_upkeep(&self) {
+        // Release pairs with the Acquire there.
+        self.is_ending.store(true, Ordering::Release);
+    }
+
+    /// Leaves on flash what the next start must know; waits for the device.
+    pub fn close_tier(&self) {
+        // What the device refuses is found by the next start, which then is one after a crash.
+        drop(self.tier.close(self.seconds(self.now_ms.load(Ordering::Relaxed))));
     }
 
     /// Tells the upkeep the time, and those who have fetched something from a device that has failed meanwhile that they have
@@ -259,40 +250,6 @@ fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
     u32::try_from(epoch_seconds + store_ms / 1000).unwrap_or(u32::MAX)
 }
 
-impl FlashThreads {
-    /// Whether one of them is the caller's.
-    pub fn are_the_callers(&self) -> bool {
-        let caller = thread::current().id();
-        let upkeep = self.upkeep.iter().any(|thread| thread.thread().id() == caller);
-        upkeep || self.io.threads().any(|thread| thread.id() == caller)
-    }
-}
-
-impl Drop for FlashThreads {
-    fn drop(&mut self) {
-        // Release pairs with the Acquire in `keep_up`.
-        self.hybrid.is_ending.store(true, Ordering::Release);
-        self.upkeep.take().into_iter().for_each(|thread| end(thread, Instant::now() + END_MOST));
-        let hybrid = Arc::clone(&self.hybrid);
-        // What the device refuses is found by the next start, which then is one after a crash.
-        let close = move || drop(hybrid.tier.close(hybrid.seconds(hybrid.now_ms.load(Ordering::Relaxed))));
-        if let Ok(closing) = thread::Builder::new().name("ebbtide-close".into()).spawn(close) {
-            end(closing, Instant::now() + CLOSE_MOST);
-        }
-    }
-}
-
-/// Waits for the end of a thread, unless the device keeps it: then it ends when the device answers, if ever.
-pub(crate) fn end(thread: JoinHandle<()>, deadline: Instant) {
-    thread.thread().unpark();
-    while !thread.is_finished() && Instant::now() < deadline {
-        thread::sleep(END_STEP);
-    }
-    if thread.is_finished() {
-        thread.join().expect("a thread of flash has panicked");
-    }
-}
-
 /// What the store knows of flash.
 pub(crate) struct Flash(pub Arc<Hybrid>);
 
@@ -344,7 +301,7 @@ impl Cache {
     /// lost. The end of a cache does this, too; it is for those whose clones live until the process ends and change nothing more: of a
     /// change that comes later only the log of removals knows, if there is one. Waits for the device, half a minute at most.
     pub fn close_flash(&self) {
-        self.shared.close_flash(|_| ());
+        self.shared.flash_end.close(false);
     }
 
     /// What the flash of this cache did; `None` without flash.

@@ -11,26 +11,27 @@ const TRIES: u32 = 100_000;
 /// How often nothing may move in a row, and how long a write waits each time: readers and uploads get about 100 ms.
 const STUCK_TRIES: u32 = 200;
 const STUCK_WAIT: Duration = Duration::from_micros(500);
-/// The same for a long value behind others, which may hold as much whenever it looks, though they come and go: about 2 s.
+/// The same for a long value behind others, each of which may wait for room itself: about 2 s.
 const TURN_TRIES: u32 = 4000;
 
-/// Begins an upload that may have to wait for others: as long as these come and go, and a while longer.
-pub(crate) fn in_turn<T>(begin: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    let (mut held_before, mut stuck) = (0, 0);
-    for _ in 0..TRIES {
-        match begin() {
-            Err(StoreError::UploadLimit { held_bytes, .. }) if stuck < TURN_TRIES => {
-                stuck = if held_bytes == held_before { stuck + 1 } else { 0 };
-                held_before = held_bytes;
-                std::thread::sleep(STUCK_WAIT);
-            }
-            begun => return begun,
-        }
-    }
-    begin()
-}
-
 impl Shared {
+    /// Begins an upload that may have to wait for others: as long as these end, and a while longer.
+    pub(crate) fn in_turn<T>(&self, begin: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let (mut ended_before, mut stuck) = (self.store.uploads_ended(), 0);
+        for _ in 0..TRIES {
+            match begin() {
+                Err(StoreError::UploadLimit { .. }) if stuck < TURN_TRIES => {
+                    let ended = self.store.uploads_ended();
+                    stuck = if ended == ended_before { stuck + 1 } else { 0 };
+                    ended_before = ended;
+                    std::thread::sleep(STUCK_WAIT);
+                }
+                begun => return begun,
+            }
+        }
+        begin()
+    }
+
     /// Runs a write until it has found room.
     pub(crate) fn with_room<T>(
         &self,

@@ -3,7 +3,6 @@
 use crate::cache::{Cache, Owner, Shared};
 use crate::error::Error;
 use crate::fetch::WhenBusy;
-use crate::room::in_turn;
 use ebbtide_store::{Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
 
@@ -58,7 +57,7 @@ impl Cache {
         } else {
             let begin = || shared.store.upload(key, hash, flags, length);
             match when_busy {
-                WhenBusy::Queue => in_turn(begin),
+                WhenBusy::Queue => shared.in_turn(begin),
                 WhenBusy::Refuse => begin(),
             }
             .map(Pieces::Long)

@@ -80,6 +80,35 @@ fn what_get_and_touch_answers_has_the_new_life() {
     cache.verify();
 }
 
+/// So many threads, each of which does this to a key of its own, in a cache of 64 MiB.
+fn at_once(threads: u8, each: impl Fn(&Cache, &[u8]) + Sync) {
+    let cache = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(32)).build().unwrap();
+    std::thread::scope(|scope| {
+        let (cache, each) = (&cache, &each);
+        (0..threads).for_each(|thread| _ = scope.spawn(move || each(cache, &[thread])));
+    });
+    cache.verify();
+}
+
+#[test]
+fn equal_long_values_of_many_threads_wait_for_each_other() {
+    for (threads, mib) in [(32, 6), (8, 15)] {
+        let value = vec![7; mib << 20];
+        at_once(threads, |cache, key| (0..10).for_each(|_| _ = cache.insert(key, &value).apply().unwrap()));
+    }
+}
+
+#[test]
+fn what_is_put_behind_long_values_waits_for_others() {
+    let value = vec![7; 6 << 20];
+    at_once(8, |cache, key| {
+        for _ in 0..10 {
+            cache.insert(key, &value).apply().unwrap();
+            cache.insert(key, b"more").mode(Mode::Append).apply().unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_long_value_waits_for_others_that_are_under_way() {
     let cache = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(32)).build().unwrap();

@@ -38,6 +38,8 @@ pub struct Store {
     pub(crate) budget: Budget,
     pub(crate) maintenance: Maintenance,
     pub(crate) upload_bytes: AtomicU64,
+    /// Uploads that gave theirs back.
+    pub(crate) uploads_ended: AtomicU64,
     pub(crate) sinks: Sinks,
     pub(crate) below: OnceLock<Box<dyn Below>>,
 }
@@ -146,6 +148,7 @@ impl Store {
             domain,
             maintenance: Maintenance::new(past),
             upload_bytes: AtomicU64::new(0),
+            uploads_ended: AtomicU64::new(0),
             sinks: Sinks::default(),
             below: OnceLock::new(),
             budget: Budget::new(layout, options.memory_bytes),
@@ -166,6 +169,11 @@ impl Store {
 
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// How many uploads have given back what they held: whoever waits for some sees that they go on.
+    pub fn uploads_ended(&self) -> u64 {
+        self.uploads_ended.load(Ordering::Relaxed)
     }
 
     /// The moment of an operation; takes a delayed flush into effect whose time has come.

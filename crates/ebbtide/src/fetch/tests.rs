@@ -355,19 +355,20 @@ fn a_cache_ends_whatever_its_own_thread_is_at() {
     drop(maintaining);
 }
 
-#[test]
-fn a_cache_that_ends_in_a_landing_is_warm_when_it_is_built_again() {
+/// A cache whose last clone ends in a landing, in this way, while one of its own threads is at something.
+fn ends_in_a_landing(end: impl FnOnce(Cache) + Send + 'static) {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache_in(&folder).unwrap();
     put_below(&cache, b"a");
     drop(cache);
     let cache = cache_in(&folder).unwrap();
+    let maintaining = Arc::clone(&cache.shared);
     let (go, going) = channel();
     let clone = cache.clone();
     let landing = move |fetched: Fetched| {
         going.recv().unwrap();
         assert_eq!(bytes(&fetched), Some(9000));
-        drop((fetched, clone));
+        end(clone);
     };
     assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(landing)), Fetch::UnderWay);
     drop(cache);
@@ -381,6 +382,22 @@ fn a_cache_that_ends_in_a_landing_is_warm_when_it_is_built_again() {
     };
     assert!(is_warm(&again));
     assert!(again.get(b"a").is_hit());
+    drop(maintaining);
+}
+
+#[test]
+fn a_cache_that_ends_in_a_landing_is_warm_when_it_is_built_again() {
+    ends_in_a_landing(drop);
+}
+
+#[test]
+fn a_cache_that_ends_while_its_flash_is_being_closed_is_warm_when_it_is_built_again() {
+    for delay in [0, 200, 2000] {
+        ends_in_a_landing(move |cache| {
+            cache.close_flash();
+            thread::sleep(Duration::from_micros(delay));
+        });
+    }
 }
 
 #[test]

@@ -272,6 +272,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
 impl<S: Deref<Target = Store>> Drop for Upload<S> {
     fn drop(&mut self) {
         self.store.upload_bytes.fetch_sub(self.store.body_bytes(self.in_bodies as u32), Ordering::Relaxed);
+        self.store.uploads_ended.fetch_add(1, Ordering::Relaxed);
         if let Some(first) = self.first {
             self.store.segments.retire(first);
         }
