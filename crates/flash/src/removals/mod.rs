@@ -10,9 +10,9 @@
 //! has named, in seconds since 1970, with a checksum whose seed is the life of the large objects: written once a second, in turns. `waits` is 1 with such
 //! a checksum while a flush is to come: who starts before it came must not find what it was to end.
 //!
-//! A record is with the system when the call that makes it returns: it outlives the process, but not a power cut. What the rings
-//! forget they say: see `ring`. The order of records means nothing. A file that cannot be written any more is
-//! made useless, so that no restart believes it.
+//! A record is with the system when the call that makes it returns: it outlives the process, but a power cut only when the log was
+//! stopped before, since nothing is found after one without a stop. What the rings forget they say: see `ring`. The order of records means nothing. A
+//! file that cannot be written any more is made useless, so that no restart believes it.
 
 mod ring;
 
@@ -25,11 +25,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
+use std::sync::{Mutex, MutexGuard};
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtider";
@@ -87,6 +87,8 @@ pub(crate) struct RemovalLog {
     life: AtomicU64,
     records: AtomicU64,
     is_broken: AtomicBool,
+    /// What is appended is durable at once. Changed under the locks of both rings.
+    is_stopped: AtomicBool,
     /// Read under the lock of the ring of small objects by who writes to the head, under its own by who appends.
     is_closed: AtomicBool,
 }
@@ -122,8 +124,9 @@ impl RemovalLog {
         }
         let rings = [Store::Small, Store::Large].map(|store| Mutex::new(Ring::new(store, blocks)));
         let (life, records) = (AtomicU64::new(0), AtomicU64::new(0));
-        let (is_broken, is_closed) = (AtomicBool::new(true), AtomicBool::new(false));
-        Ok(Self { file, is_created, path: path.to_owned(), rings, blocks, life, records, is_broken, is_closed })
+        let [is_broken, is_stopped, is_closed] = [true, false, false].map(AtomicBool::new);
+        let path = path.to_owned();
+        Ok(Self { file, is_created, path, rings, blocks, life, records, is_broken, is_stopped, is_closed })
     }
 
     /// Whether opening it made the file.
@@ -160,14 +163,16 @@ impl RemovalLog {
     /// One store starts empty, in another life.
     pub fn begin_again(&self, store: Store, life: u64) {
         if self.begin_ring(store, life, 0).is_err() {
-            self.give_up();
+            self.give_up(&self.ring(store));
         }
     }
 
     /// What the log holds of these lives, so that it can go on.
     pub fn read(&self, lives: Lives) -> Result<Held, Unreadable> {
         let mut head = [0; BLOCK];
-        self.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Missing)?;
+        let is_new = self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        let short = if is_new { Unreadable::Missing } else { Unreadable::Damaged };
+        self.file.read_exact_at(&mut head, 0).map_err(|_| short)?;
         if head[..HEAD_BYTES] != self.head() {
             let is_empty = head[..HEAD_BYTES].iter().all(|&byte| byte == 0);
             return Err(if is_empty { Unreadable::Missing } else { Unreadable::Damaged });
@@ -206,9 +211,8 @@ impl RemovalLog {
             return;
         }
         let (offset, bytes) = ring.append(end, order);
-        if self.file.write_all_at(bytes.as_slice(), offset).is_err() {
-            drop(ring);
-            self.give_up();
+        if self.write(bytes.as_slice(), offset).is_err() {
+            self.give_up(&ring);
         }
         self.records.fetch_add(1, Relaxed);
     }
@@ -225,10 +229,8 @@ impl RemovalLog {
 
     fn note_in_head(&self, write: impl FnOnce() -> io::Result<()>) {
         let open = self.ring(Store::Small);
-        let is_written = !self.takes_records() || write().is_ok();
-        drop(open);
-        if !is_written {
-            self.give_up();
+        if self.takes_records() && write().is_err() {
+            self.give_up(&open);
         }
     }
 
@@ -252,19 +254,31 @@ impl RemovalLog {
         bytes[..8].copy_from_slice(&u64::from(number).to_le_bytes());
         let sum = XxHash3_64::oneshot_with_seed(self.life.load(Relaxed), &bytes[..8]);
         bytes[8..].copy_from_slice(&sum.to_le_bytes());
-        self.file.write_all_at(&bytes, place)
+        self.write(&bytes, place)
     }
 
-    /// Sees to it that no restart believes the log.
-    fn give_up(&self) {
+    fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(bytes, offset)?;
+        if self.is_stopped.load(Relaxed) { self.file.sync_data() } else { Ok(()) }
+    }
+
+    /// Sees to it that no restart believes the log, which nobody closes while one of its rings is held.
+    fn give_up(&self, _open: &MutexGuard<'_, Ring>) {
         // AcqRel, with `is_broken`.
-        let _open = self.ring(Store::Small);
-        if !self.is_broken.swap(true, AcqRel)
-            && !self.is_closed.load(Relaxed)
-            && self.file.write_all_at(&self.useless_head(), 0).is_err()
-        {
-            let _ = fs::remove_file(&self.path);
+        if self.is_broken.swap(true, AcqRel) || self.is_closed.load(Relaxed) {
+            return;
         }
+        let useless = self.useless_head();
+        if self.write(&useless, 0).is_err() {
+            // It may be the file as it was opened that takes nothing.
+            let _ = fs::write(&self.path, useless);
+        }
+    }
+
+    /// As when something cannot be written.
+    #[cfg(test)]
+    pub fn break_now(&self) {
+        self.give_up(&self.ring(Store::Small));
     }
 
     /// Whether something could not be written.
@@ -272,9 +286,11 @@ impl RemovalLog {
         self.is_broken.load(Acquire)
     }
 
-    /// All that was written is durable.
-    pub fn sync(&self) -> io::Result<()> {
-        self.file.sync_all()
+    /// Makes durable what was written, and from then on whatever is appended. Says whether the log has everything.
+    pub fn stop(&self) -> io::Result<bool> {
+        let _rings = (self.ring(Store::Small), self.ring(Store::Large));
+        self.is_stopped.store(true, Relaxed);
+        self.file.sync_all().map(|()| !self.is_broken())
     }
 
     /// How many were written since it was opened.
@@ -282,7 +298,7 @@ impl RemovalLog {
         self.records.load(Relaxed)
     }
 
-    fn ring(&self, store: Store) -> std::sync::MutexGuard<'_, Ring> {
+    fn ring(&self, store: Store) -> MutexGuard<'_, Ring> {
         self.rings[store as usize].lock().expect("no thread panics with a ring")
     }
 

@@ -248,10 +248,29 @@ fn a_log_that_cannot_be_written_is_made_useless() {
     // A file that cannot be written any more, as on a disk that failed.
     log.file = File::open(&path).unwrap();
     log.removed(Store::Small, hash(2), 2);
-    assert!(log.is_broken() && !path.exists());
+    assert!(log.is_broken() && !log.stop().unwrap());
     log.removed(Store::Small, hash(3), 3);
     log.note(3000);
-    assert_eq!(read(&folder).unwrap_err(), Unreadable::Missing);
+    assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged);
+}
+
+#[test]
+fn after_a_stop_what_is_logged_is_durable_or_the_log_is_useless() {
+    let folder = folder();
+    let mut log = begun(&folder);
+    // It takes all that is written, and syncs nothing.
+    let device = || File::options().write(true).open("/dev/null").unwrap();
+    let file = std::mem::replace(&mut log.file, device());
+    log.removed(Store::Small, hash(1), 1);
+    assert!(!log.is_broken());
+    log.file = file;
+    assert!(log.stop().unwrap());
+    log.removed(Store::Small, hash(2), 2);
+    assert!(!log.is_broken());
+    log.file = device();
+    log.removed(Store::Small, hash(3), 3);
+    assert!(log.is_broken());
+    assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged);
 }
 
 #[test]
@@ -269,7 +288,7 @@ fn threads_append_at_the_same_time() {
     let next = RemovalLog::open(&folder.path().join("log"), 16).unwrap();
     log.removed(Store::Large, hash(2000), 2000);
     log.note(2);
-    log.give_up();
+    log.break_now();
     let log = next;
     let held = log.read(LIVES).unwrap();
     let hashes: std::collections::HashSet<KeyHash> = held.large.removals.iter().map(|removal| removal.hash).collect();

@@ -531,6 +531,7 @@ mod tests {
                 }
             }
         }
+        assert!(tried > 4000, "{tried}");
         assert!(lost.is_empty(), "{} of {tried}: {:?}", lost.len(), &lost[..lost.len().min(40)]);
     }
 
@@ -569,6 +570,7 @@ mod tests {
                 }
             }
         }
+        assert!(tried > 20_000, "{tried}");
         assert!(lost.is_empty(), "{} of {tried}: {:?}", lost.len(), &lost[..lost.len().min(30)]);
     }
 }

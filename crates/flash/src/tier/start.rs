@@ -1,7 +1,7 @@
 //! A start: with what flash holds, if that is certain, or empty.
 //!
 //! ```text
-//! superblock ---- none, or of another shape, or too old a clock -------------------------------> empty
+//! superblock ---- none, or of another shape, too old a clock, or a damaged log of removals -----> empty
 //!     | clean                             | running, in this boot of the machine                   ^
 //!     v                                   v                                                        |
 //! checkpoints ---damaged---> log of removals ---damaged, lost, another boot------------------------+
@@ -131,7 +131,7 @@ impl Opening {
         let Stores { lives, latest, .. } = *stores;
         let removals = match stores.log {
             Log::GoesOn(removals) | Log::GoesOnForLarge(removals) => removals,
-            Log::Begins(..) => draw(),
+            Log::Begins(..) => draw().max(1),
         };
         Superblock { shape: self.shape, lives, removals, state: State::Running { boot }, latest }
     }
@@ -295,19 +295,21 @@ impl Opening {
         if let Some(difference) = self.shape.difference(&before.shape) {
             return Err(difference);
         }
-        let held = match removals {
-            Some(removals) => removals.read(before.logged_lives()).map_err(|unreadable| match unreadable {
-                Unreadable::Missing => "its log of removals is missing, or of another time",
-                Unreadable::Damaged => "its log of removals is damaged",
-            }),
-            None => Err("it has no log of removals"),
+        let held = match removals.filter(|_| before.removals != 0) {
+            Some(removals) => removals.read(before.logged_lives()).map_err(Some),
+            None => Err(None),
         };
+        let not_stopped = |why| Err(format!("it was not stopped, and {why}"));
         match (before.state, &held) {
             (State::Running { boot }, _) if boot == 0 || Some(boot) != self.boot => {
-                return Err("it was not stopped, and the machine was started anew since".to_owned());
+                return not_stopped("the machine was started anew since");
             }
-            (State::Running { .. }, Err(why)) => return Err(format!("it was not stopped, and {why}")),
-            _ => {}
+            (State::Running { .. }, Err(None)) => return not_stopped("it has no log of removals"),
+            (State::Running { .. }, Err(Some(Unreadable::Missing))) => {
+                return not_stopped("its log of removals is missing, or of another time");
+            }
+            (_, Err(Some(Unreadable::Damaged))) => return Err("its log of removals is damaged".to_owned()),
+            (State::Clean { .. }, _) | (State::Running { .. }, Ok(_)) => {}
         }
         if held.as_ref().is_ok_and(|held| held.flush_waits) {
             return Err("a flush was to come when it ended".to_owned());

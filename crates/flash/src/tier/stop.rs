@@ -25,11 +25,11 @@ impl Tier {
         // A block is left for the other one, even if that does not fit.
         let large_checkpoint = self.small.checkpoint(area.start..area.end - BLOCK as u64, now)?;
         self.large.checkpoint(large_checkpoint..area.end, now)?;
-        if let Some(removals) = &self.removals {
-            removals.sync().map_err(|source| Error::Sync { source })?;
-        }
+        let stopped = self.removals.as_ref().map_or(Ok(false), RemovalLog::stop);
+        let is_logged = stopped.map_err(|source| Error::Sync { source })?;
         let superblock = self.superblock.lock().unwrap();
-        let clean = Superblock { state: State::Clean { large_checkpoint }, latest: now, ..*superblock };
+        let removals = if is_logged { superblock.removals } else { 0 };
+        let clean = Superblock { state: State::Clean { large_checkpoint }, latest: now, removals, ..*superblock };
         device::write(&*self.device, 0, clean.encode())?;
         self.device.sync()
     }

@@ -61,6 +61,25 @@ fn small_objects_stay_longer_by_as_much_as_large_ones_are_longer() {
 }
 
 #[test]
+fn many_small_objects_that_take_little_stay() {
+    for (one_in, stay) in [(10, true), (100, false)] {
+        let tier = tier(None);
+        let objects = 2 * CAPACITY / LARGE;
+        let is_small = |number: u64| number.is_multiple_of(one_in);
+        for number in 0..objects {
+            let bytes = if is_small(number) { 16 } else { LARGE as usize };
+            put(&tier, &number.to_le_bytes(), &vec![7; bytes - 8], 1);
+            tier.maintain(1);
+        }
+        let first = (0..objects / 4).filter(|&number| is_small(number));
+        let there = first.clone().filter(|number| get(&tier, &number.to_le_bytes(), 1).is_some()).count();
+        // Those before the capacity was divided are in regions of large ones.
+        assert_eq!(there > first.count() / 4, stay, "{there}, one in {one_in}");
+        assert_eq!(tier.small.is_there(), stay);
+    }
+}
+
+#[test]
 fn what_comes_first_does_not_decide_alone() {
     let tier = tier(None);
     for number in 0..CAPACITY / 40 / LARGE {

@@ -464,6 +464,30 @@ fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
 }
 
 #[test]
+fn a_stop_is_believed_if_its_log_broke_before_and_not_if_it_broke_after() {
+    for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
+        let mut world = World::new(5);
+        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().break_now());
+        (0..1000).for_each(|_| world.step());
+        break_if(&world, breaks_before);
+        world.tier.close(world.now).unwrap();
+        let kept = world.look_at_all();
+        break_if(&world, breaks_after);
+        if !breaks_before {
+            (0..KEYS).for_each(|key| world.change(key));
+        }
+        world.end(End::Power, None);
+        assert_eq!(world.is_cold_because("its log of removals is damaged"), breaks_after, "{:?}", world.notices);
+        let found = world.look_at_all();
+        // Some have expired.
+        assert!(if breaks_before { found > kept / 2 } else { found == 0 }, "{found} of {kept}: {:?}", world.notices);
+        world.step();
+        world.end(End::Kill, None);
+        assert!(world.is_warm(), "the next log is whole: {:?}", world.notices);
+    }
+}
+
+#[test]
 fn two_tiers_have_no_log_of_removals_in_common() {
     let world = World::new(7);
     let other = Arc::new(Faulty::new(CAPACITY, 1, Delivery::AtOnce));
