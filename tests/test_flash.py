@@ -105,6 +105,21 @@ def test_what_memory_has_no_room_for_is_there(server):
     assert own["flash_health"] == "healthy"
 
 
+def test_long_values_on_their_way_leave_no_memory_behind(tmp_path):
+    size, count = 900_000, 250
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "-t", "4", "--flash", f"{tmp_path / 'file'}:512m", "--admin", admin) as server:
+        clients = [server.connect() for _ in range(8)]
+        for number, client in zip(range(count), itertools.cycle(clients)):
+            value = value_of(number, size)
+            assert client.ask(b"set key%d 7 0 %d\r\n%s\r\n" % (number, size, value)) == b"STORED\r\n"
+        there = hits(server, range(count), size)
+        assert there > 100
+        assert server.rss_bytes() < 100 * MIB, there
+        for client in clients:
+            client.close()
+
+
 def test_the_counters_are_memcacheds_in_its_order(server, tmp_path):
     with Server(MEMCACHED, "-m", "64", "-o", f"ext_path={tmp_path / 'flash'}:256m") as memcached:
         theirs = [name for name in stats(memcached) if "extstore" in name]

@@ -1,14 +1,14 @@
 """What an object costs: memory of Ebbtide, memcached and Redis, and how expired memory comes back.
 
-    python -m costs [overhead|resident|expiry ...] [--rounds N] [--quick]
+    python -m costs [overhead|resident|resident_flash|expiry ...] [--rounds N] [--quick]
 
 Prints Markdown; every round goes to compare/results/costs/*.csv. Keys of 20 bytes.
 """
 import argparse
 
-from costs import expiry, overhead, resident
+from costs import expiry, overhead, resident, resident_flash
 
-PARTS = {"overhead": overhead, "resident": resident, "expiry": expiry}
+PARTS = {"overhead": overhead, "resident": resident, "resident_flash": resident_flash, "expiry": expiry}
 
 
 def main():

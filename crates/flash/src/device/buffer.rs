@@ -1,6 +1,5 @@
 //! Memory that direct I/O takes: aligned to a block, and whole blocks long.
 
-use bytemuck::{Pod, Zeroable};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -8,13 +7,20 @@ use std::sync::Arc;
 /// Bytes of a block: offsets, lengths and addresses of all transfers are multiples of it.
 pub const BLOCK: usize = 4096;
 
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(4096))]
-struct Block([u8; BLOCK]);
+/// Bytes of which some of the first block's length are left out, so that the rest is aligned. Asked for in this way, much memory comes as zeros from the
+/// system, untouched; asked for aligned, it would be written twice.
+struct Blocks {
+    bytes: Box<[u8]>,
+    from: usize,
+}
 
-const _: () = assert!(size_of::<Block>() == BLOCK && align_of::<Block>() == BLOCK);
-
-struct Blocks(Box<[Block]>);
+impl Blocks {
+    fn zeroed(count: usize) -> Self {
+        let bytes = vec![0; (count + 1) * BLOCK - 1].into_boxed_slice();
+        let from = bytes.as_ptr().align_offset(BLOCK);
+        Self { bytes, from }
+    }
+}
 
 /// Whole, aligned blocks of bytes.
 pub struct Buffer {
@@ -27,7 +33,7 @@ impl Buffer {
     /// Zeros, at least so many bytes of them.
     pub fn zeroed(bytes: usize) -> Self {
         let count = bytes.div_ceil(BLOCK);
-        Self { blocks: Arc::new(Blocks(bytemuck::zeroed_slice_box(count))), count }
+        Self { blocks: Arc::new(Blocks::zeroed(count)), count }
     }
 
     /// The same memory again, the blocks of its first `bytes`: what is being written can be read meanwhile. Neither of the
@@ -47,7 +53,7 @@ impl Deref for Buffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        bytemuck::cast_slice(&self.blocks.0[..self.count])
+        &self.blocks.bytes[self.blocks.from..][..self.count * BLOCK]
     }
 }
 
@@ -57,7 +63,7 @@ impl DerefMut for Buffer {
     /// Panics when the buffer is shared.
     fn deref_mut(&mut self) -> &mut [u8] {
         let blocks = Arc::get_mut(&mut self.blocks).expect("a shared buffer does not change");
-        bytemuck::cast_slice_mut(&mut blocks.0[..self.count])
+        &mut blocks.bytes[blocks.from..][..self.count * BLOCK]
     }
 }
 
