@@ -79,7 +79,7 @@ pub struct LargeLog {
     /// The open region of each group.
     groups: Box<[Mutex<Option<Open>>]>,
     slots: Box<[RwLock<Option<Staged>>]>,
-    /// Regions before it are not the log's. Only grows, under the mutex of the books.
+    /// Regions before it are not the log's. Changes under the mutex of the books.
     first_region: AtomicU32,
     /// Bytes of the index at most.
     index_bound: Bound,
@@ -181,6 +181,13 @@ impl LargeLog {
         self.geometry.offset(first)
     }
 
+    /// Takes back what was given away behind a region.
+    pub fn widen(&self, first: u32) {
+        let mut books = self.books();
+        let before = self.first_region.swap(first, Relaxed);
+        books.free.extend((first..before).rev());
+    }
+
     /// Bytes of the index.
     pub fn index_bytes(&self) -> usize {
         self.index.bytes()
@@ -252,6 +259,12 @@ impl LargeLog {
     /// log of removals can say what it kills.
     pub fn next_order(&self) -> u64 {
         self.next_order.load(Relaxed)
+    }
+
+    /// Lookups that found an object.
+    pub fn hits(&self) -> u64 {
+        let Stats { hits_memory, hits_device, .. } = self.counters.read();
+        hits_memory + hits_device
     }
 
     pub fn stats(&self) -> Stats {

@@ -143,10 +143,11 @@ pub(crate) struct Group {
     unclean: [u8; SETS / 8],
 }
 
-impl Default for Group {
-    fn default() -> Self {
+impl Group {
+    /// Without objects.
+    pub fn new(version: u32) -> Self {
         Self {
-            version: 0,
+            version,
             repeats: 0,
             epoch: 0,
             queued: false,
@@ -162,9 +163,7 @@ impl Default for Group {
             unclean: [0; SETS / 8],
         }
     }
-}
 
-impl Group {
     fn range(&self, shape: &Shape, set: usize) -> Range<usize> {
         let before: usize = self.counts[..set].iter().map(|&count| usize::from(count)).sum();
         let start = before * shape.entry_bytes;
@@ -382,7 +381,7 @@ impl Group {
 
     /// What was saved.
     pub fn load(shape: &Shape, mut fill: impl FnMut(&mut [u8]) -> Option<()>) -> Option<Self> {
-        let mut group = Self::default();
+        let mut group = Self::new(0);
         fill(&mut group.counts)?;
         fill(&mut group.objects)?;
         fill(&mut group.generations)?;
@@ -450,7 +449,7 @@ mod tests {
     #[test]
     fn sets_do_not_disturb_each_other() {
         let shape = shape(1 << 20);
-        let mut group = Group::default();
+        let mut group = Group::new(0);
         let hash = |set: usize, i: usize| KeyHash::of(&(set * 1000 + i).to_le_bytes());
         let object = |set, i| Entry::Object { page: (set + i) as u32, hit: i == 1, tag: shape.tag(hash(set, i)) };
         for i in 0..5 {

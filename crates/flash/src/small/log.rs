@@ -109,14 +109,15 @@ pub(crate) struct Tail {
 }
 
 impl Log {
-    pub fn new(layout: Layout) -> Self {
+    /// With a clock that goes on from a moment.
+    pub fn new(layout: Layout, moment: u64) -> Self {
         let count = layout.segments as usize;
         let (free, filled, sealed) = ((0..layout.segments).collect(), VecDeque::new(), Vec::new());
         let state = State { open: None, free, filled, sealed, retired: 0 };
         Self {
             layout,
             first: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            moment: AtomicU64::new(0),
+            moment: AtomicU64::new(moment),
             epoch: AtomicU32::new(0),
             state: Mutex::new(state),
         }
@@ -339,6 +340,11 @@ impl Log {
             state.free.retain(|&free| free != segment);
         }
         self.moment.store(moment, Ordering::Relaxed);
+    }
+
+    /// Whether a segment is on its way to flash.
+    pub fn is_writing(&self) -> bool {
+        self.state().sealed.iter().any(|sealed| sealed.phase == Phase::Writing)
     }
 
     /// Whether nothing is in RAM that is to be on flash.

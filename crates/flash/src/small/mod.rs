@@ -43,6 +43,14 @@ pub use page::{PAGE, RECORD_MOST, record_bytes};
 pub use recover::Recovered;
 pub use stats::{Counts, Stats};
 
+/// What a store that has ended leaves to the next one of the same device: what named its objects names none of the next one's.
+#[derive(Clone, Default)]
+pub struct Legacy {
+    counters: Arc<Counters>,
+    moment: u64,
+    version: u32,
+}
+
 use crate::Error;
 use crate::bound::Bound;
 use crate::device::Device;
@@ -55,11 +63,18 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread;
+use std::time::Duration;
 
 /// Tokens of objects in sets' pages; others name a place in the log.
 const IN_PAGE: u64 = 1 << 63;
 /// Bits of a token for the repeats of a group: the moment has the 44 above, which are petabytes.
 const REPEATS_BITS: u32 = 18;
+
+/// A version so much later is that of no page that anyone has read.
+const VERSIONS_SKIPPED: u32 = 1 << 16;
+/// How often the end of a store looks whether writes are over.
+const END_STEP: Duration = Duration::from_micros(100);
 
 /// Why an object was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +102,7 @@ struct Shared {
     division: Division,
     groups: Box<[Mutex<Group>]>,
     log: Log,
-    counters: Counters,
+    counters: Arc<Counters>,
     page_objects: AtomicU64,
     log_objects: AtomicU64,
     tombstones: AtomicU64,
@@ -97,6 +112,12 @@ struct Shared {
     queue: Mutex<VecDeque<u32>>,
     /// Held by the thread that does the upkeep.
     upkeep: Mutex<reclaim::Upkeep>,
+}
+
+impl Legacy {
+    pub fn counts(&self) -> Counts {
+        self.counters.read()
+    }
 }
 
 impl SmallStore {
@@ -110,10 +131,19 @@ impl SmallStore {
     ///
     /// Panics when the area reaches beyond the device.
     pub fn new(device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Self, Error> {
+        Self::after(&Legacy::default(), device, area, options)
+    }
+
+    /// The same, after another one has ended, which counted from the same counters.
+    ///
+    /// # Errors
+    ///
+    /// As [`SmallStore::new`].
+    pub fn after(legacy: &Legacy, device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Self, Error> {
         assert!(area.end <= device.capacity(), "an area up to {} on a device of {} bytes", area.end, device.capacity());
         let division = options.divide(&area)?;
-        let groups = (0..division.shape.groups()).map(|_| Mutex::default()).collect();
-        let log = Log::new(division.log);
+        let groups = (0..division.shape.groups()).map(|_| Mutex::new(Group::new(legacy.version))).collect();
+        let log = Log::new(division.log, legacy.moment);
         let index_bound = Bound::new(options.index_bytes);
         let shared = Shared {
             device,
@@ -122,7 +152,7 @@ impl SmallStore {
             division,
             groups,
             log,
-            counters: Counters::default(),
+            counters: Arc::clone(&legacy.counters),
             page_objects: AtomicU64::new(0),
             log_objects: AtomicU64::new(0),
             tombstones: AtomicU64::new(0),
@@ -204,6 +234,29 @@ impl SmallStore {
     pub fn seal(&self, now: u32) {
         self.shared.log.seal_open();
         self.shared.maintain(now);
+    }
+
+    /// Ends the store: lookups find nothing from now on, also those under way, and when this returns nothing of it is being written
+    /// or will be. Waits for the device.
+    pub fn end(&self) -> Legacy {
+        let shared = &self.shared;
+        let mut upkeep = shared.upkeep.lock().expect("no thread panics with the upkeep");
+        upkeep.has_ended = true;
+        while shared.log.is_writing() {
+            thread::sleep(END_STEP);
+        }
+        let objects = self.stats().objects() as usize;
+        Counters::add(&shared.counters.ended_with_the_store, objects);
+        self.flush();
+        self.legacy()
+    }
+
+    /// What it would leave if it ended now.
+    pub fn legacy(&self) -> Legacy {
+        let shared = &self.shared;
+        let versions = shared.groups.iter().map(|group| group.lock().expect("no thread panics with a group").version);
+        let version = versions.max().unwrap_or(0).wrapping_add(VERSIONS_SKIPPED);
+        Legacy { counters: Arc::clone(&shared.counters), moment: shared.log.moment(), version }
     }
 
     pub fn stats(&self) -> Stats {

@@ -19,6 +19,8 @@ const SEGMENTS_FOR_MEMORY: usize = 4;
 pub(super) struct Upkeep {
     /// Which of the two marks is written next: never the newest, of which a torn write would leave nothing.
     pub mark: u32,
+    /// Nothing is written any more.
+    pub has_ended: bool,
 }
 
 /// An object at the log's end whose entry has not ended.
@@ -33,7 +35,7 @@ struct Candidate {
 
 impl Shared {
     pub(super) fn maintain(self: &Arc<Self>, now: u32) {
-        let Ok(mut upkeep) = self.upkeep.try_lock() else {
+        let Some(mut upkeep) = self.upkeep.try_lock().ok().filter(|upkeep| !upkeep.has_ended) else {
             return;
         };
         self.write_segments();

@@ -2,13 +2,17 @@
 //! objects of each kind came. A hit is worth the same whatever its length, so a byte of small objects is worth more by as much as large
 //! ones are longer, up to [`WORTH_MOST`] times: so much longer a small object stays.
 //!
+//! ```text
+//! Undivided ---- enough came ----> Drawn ---- outgrown by large objects: small ones end ----> Undivided
+//! ```
 //! The superblock is durable before anything is written to the area of small objects: whoever comes after a crash finds the
 //! boundary, or an area that was never used.
 
 use super::layout::Layout;
 use super::superblock::{Shape, Superblock};
-use super::{Tier, TierOptions};
-use crate::small::{self, PAGE, RECORD_MOST, SmallStore, record_bytes};
+use super::{Tier, TierOptions, start};
+use crate::removals::Store;
+use crate::small::{self, PAGE, RECORD_MOST, record_bytes};
 use crate::{Object, device};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -26,6 +30,12 @@ const NEEDED_OTHERWISE_MOST: u64 = 8;
 const WORTH_MOST: f64 = 8.0;
 /// A smaller share of small objects is not worth an area, by their bytes and by their number.
 const LEAST: u64 = 64;
+/// So large a part of the capacity has to come before a boundary that was drawn is judged.
+const NEEDED_TO_JUDGE: u64 = 4;
+/// It is taken back if large objects would get so many times what they have, and a byte of theirs is hit so many times as often,
+const OUTGROWN: f64 = 4.0;
+/// or if fewer than one in so many objects that came was a hit of a small one.
+const FEW_HITS: f64 = 64.0;
 /// What a large object takes beside key and value, with the rounding.
 const LARGE_HEADER: usize = 80;
 /// Pages hold so many percent of their size in records.
@@ -36,14 +46,14 @@ const LARGE_ENTRY: u64 = 12;
 /// Four of these fit a page. Longer ones leave a third of it empty.
 const SMALL_MOST: usize = RECORD_MOST / 2;
 
-/// What came, until it is known how to divide.
+/// What comes, and how the capacity is divided for it.
 pub(super) struct Mix {
     /// The longest record of small objects.
     small_most: usize,
+    options: TierOptions,
     small: Came,
     large: Came,
-    /// What is to be divided; none once that is done.
-    undivided: Mutex<Option<Undivided>>,
+    division: Mutex<Division>,
 }
 
 /// Of one kind.
@@ -64,20 +74,43 @@ impl Came {
     }
 }
 
-struct Undivided {
+/// Lookups that found something.
+#[derive(Clone, Copy, Default)]
+struct Hits {
+    small: u64,
+    large: u64,
+}
+
+enum Division {
+    /// Somebody said how.
+    Named,
+    Undivided(Layout),
+    /// By what came.
+    Drawn(Drawn),
+}
+
+struct Drawn {
     layout: Layout,
-    options: TierOptions,
+    /// Before what came was counted.
+    hits: Hits,
+    /// Small objects have ended, and the superblock is to say so.
+    has_ended: bool,
 }
 
 impl Mix {
     pub fn new(layout: Layout, options: &TierOptions) -> Self {
         let end = layout.checkpoint.end;
-        let undivided = layout.small_options.is_none().then(|| Undivided { layout, options: options.clone() });
         // Where the memory has an index for objects as short as that, they are large ones.
         let shortest = LARGE_ENTRY.saturating_mul(end) / options.memory_bytes.max(1);
         let small_most = (shortest as usize).clamp(SMALL_MOST, RECORD_MOST);
         let small_most = if options.small_share.is_some() { RECORD_MOST } else { small_most };
-        Self { small_most, small: Came::default(), large: Came::default(), undivided: Mutex::new(undivided) }
+        let division = match (options.small_share, &layout.small_options) {
+            (Some(_), _) => Division::Named,
+            (None, None) => Division::Undivided(layout),
+            (None, Some(_)) => Division::Drawn(Drawn { layout, hits: Hits::default(), has_ended: false }),
+        };
+        let (small, large) = Default::default();
+        Self { small_most, options: options.clone(), small, large, division: Mutex::new(division) }
     }
 
     /// The bytes of an object's record, if it is a small one.
@@ -95,65 +128,147 @@ impl Mix {
         came.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then.
-    fn small_share(&self, capacity: u64, memory_bytes: u64) -> Option<f64> {
+    /// Returns when nobody draws the boundary.
+    pub fn wait(&self) {
+        drop(self.division.lock().unwrap());
+    }
+
+    /// The share of the capacity that what came would give to small objects.
+    fn share(&self) -> f64 {
         let ((small, small_bytes), (large, large_bytes)) = (self.small.read(), self.large.read());
-        let came = (small_bytes + large_bytes) as u64;
+        let longer = (large_bytes * small) / (large * small_bytes).max(1.0);
+        let small_worth = small_bytes * 100.0 / PAGE_FILL * longer.clamp(1.0, WORTH_MOST);
+        small_worth / (small_worth + large_bytes).max(1.0)
+    }
+
+    fn came_bytes(&self) -> u64 {
+        (self.small.read().1 + self.large.read().1) as u64
+    }
+
+    fn forget(&self) {
+        self.small.forget();
+        self.large.forget();
+    }
+
+    /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then.
+    fn small_share(&self, capacity: u64) -> Option<f64> {
+        let came = self.came_bytes();
         if came < (capacity / NEEDED).clamp(PAGE as u64, NEEDED_MOST) {
             return None;
         }
-        let longer = (large_bytes * small) / (large * small_bytes).max(1.0);
-        let small_worth = small_bytes * 100.0 / PAGE_FILL * longer.clamp(1.0, WORTH_MOST);
-        let share = small_worth / (small_worth + large_bytes);
-        let most = memory_bytes.saturating_mul(NEEDED_OTHERWISE_MOST);
+        let share = self.share();
+        let most = self.options.memory_bytes.saturating_mul(NEEDED_OTHERWISE_MOST);
         if share < CLEAR_SHARE && came < (capacity / NEEDED_OTHERWISE).min(most) {
             return None;
         }
-        self.small.forget();
-        self.large.forget();
+        let (small, large) = (self.small.read().0, self.large.read().0);
+        self.forget();
         // Many that take little are cheap to keep for long.
         let are_many = small * LEAST as f64 >= small + large;
         Some(if are_many { share.max(1.0 / LEAST as f64) } else { share })
     }
+
+    /// Whether enough came to judge a boundary by.
+    fn can_judge(&self, layout: &Layout) -> bool {
+        self.came_bytes() >= layout.capacity / NEEDED_TO_JUDGE
+    }
+
+    /// Whether large objects need several times what a boundary leaves to them, and small ones are hardly found any more; what came is
+    /// forgotten.
+    fn has_outgrown(&self, layout: &Layout, hits: Hits) -> bool {
+        let (small_bytes, large_bytes) = (layout.boundary as f64, (layout.capacity - layout.boundary) as f64);
+        let wanted = (1.0 - self.share()) * layout.capacity as f64;
+        let came = self.small.read().0 + self.large.read().0;
+        let are_rare = hits.small as f64 * FEW_HITS <= came;
+        let are_poor = hits.small as f64 / small_bytes * OUTGROWN <= hits.large as f64 / large_bytes;
+        self.forget();
+        wanted >= OUTGROWN * large_bytes && (are_rare || are_poor)
+    }
 }
 
 impl Tier {
-    /// Draws the boundary when enough is known. Waits for the device.
+    /// Draws the boundary when enough is known, or takes it back when it has become wrong. Waits for the device.
     pub(super) fn divide(&self) {
-        let mut place = self.mix.undivided.lock().unwrap();
+        let mut division = self.mix.division.lock().unwrap();
         // The superblock of the beginning must not come after this one's.
-        let Some(Undivided { layout, options }) = place.as_ref().filter(|_| self.superblock_bytes.load(Relaxed) > 0)
-        else {
+        if self.superblock_bytes.load(Relaxed) == 0 || self.is_closed.load(Relaxed) {
             return;
+        }
+        let next = match &mut *division {
+            Division::Named => None,
+            Division::Undivided(layout) => self.draw(layout),
+            Division::Drawn(drawn) => {
+                if self.mix.can_judge(&drawn.layout) {
+                    let hits = self.hits();
+                    let Hits { small, large } = std::mem::replace(&mut drawn.hits, hits);
+                    let since = Hits { small: hits.small - small, large: hits.large - large };
+                    drawn.has_ended |= self.mix.has_outgrown(&drawn.layout, since);
+                }
+                if drawn.has_ended { self.join(&drawn.layout) } else { None }
+            }
         };
+        next.into_iter().for_each(|next| *division = next);
+    }
+
+    fn hits(&self) -> Hits {
+        let small = self.small.stats().counts;
+        Hits { small: small.log_hits + small.set_hits, large: self.large.hits() }
+    }
+
+    /// As if large objects had outgrown what they have.
+    #[cfg(test)]
+    pub(super) fn join_now(&self) {
+        if let Division::Drawn(drawn) = &mut *self.mix.division.lock().unwrap() {
+            drawn.has_ended = true;
+        }
+        self.divide();
+    }
+
+    fn draw(&self, layout: &Layout) -> Option<Division> {
+        let options = &self.mix.options;
         let capacity = layout.capacity;
-        let Some(small_share) = self.mix.small_share(capacity, options.memory_bytes) else { return };
+        let small_share = self.mix.small_share(capacity)?;
         let boundary = (capacity as f64 * small_share) as u64;
         if boundary < capacity / LEAST {
-            return;
+            return None;
         }
-        let Some(wanted) = layout.divided_below(boundary, options) else { return };
+        let wanted = layout.divided_below(boundary, options)?;
         let boundary = self.large.narrow(wanted.boundary);
-        let Some(mut divided) = layout.divided_below(boundary, options) else { return };
+        let mut divided = layout.divided_below(boundary, options)?;
         divided.leave_to_large(self.large.index_bytes() / 4 * 5);
+        let salt = self.superblock.lock().unwrap().lives.small;
+        let small_options = divided.small_options.clone().map(|options| small::Options { salt, ..options })?;
+        let store = self.small.next(Arc::clone(&self.device), divided.small_area(), small_options).ok()?;
+        store.erase_marks().ok()?;
+        self.write_division(&divided, |_| ())?;
+        self.small.set(store);
+        Some(Division::Drawn(Drawn { layout: divided, hits: self.hits(), has_ended: false }))
+    }
+
+    /// Gives the whole capacity to large objects; what was small and on flash is gone. A boundary may be drawn again.
+    fn join(&self, divided: &Layout) -> Option<Division> {
+        let joined = divided.joined(&self.mix.options).ok()?;
+        // Before their area gets another use.
+        self.small.end();
+        let small = start::draw();
+        let superblock = self.write_division(&joined, |superblock| superblock.lives.small = small)?;
+        self.removals.iter().for_each(|log| log.begin_again(Store::Small, superblock.logged_lives().small));
+        self.large.widen(joined.large_options.first_region);
+        Some(Division::Undivided(joined))
+    }
+
+    /// Makes a division durable, and gives the index of large objects what it leaves to that. None if the device does not take it.
+    fn write_division(&self, layout: &Layout, change: impl FnOnce(&mut Superblock)) -> Option<Superblock> {
         let mut superblock = self.superblock.lock().unwrap();
-        let with_boundary = Superblock { shape: Shape::of(superblock.shape.identity, &divided), ..*superblock };
-        let block = with_boundary.encode();
-        let (bytes, area) = (block.len() as u64, divided.small_area());
-        let salt = superblock.lives.small;
-        let store = divided
-            .small_options
-            .map(|options| SmallStore::new(Arc::clone(&self.device), area, small::Options { salt, ..options }));
-        let Some(Ok(store)) = store else { return };
-        let written =
-            store.erase_marks().and_then(|()| device::write(&*self.device, 0, block)).and_then(|_| self.device.sync());
-        if written.is_ok() {
-            *superblock = with_boundary;
-            self.superblock_bytes.fetch_add(bytes, Relaxed);
-            self.large
-                .limit_index(divided.large_options.index_bytes.saturating_add(self.raised_for_large.load(Relaxed)));
-            self.small.set(store);
-            *place = None;
-        }
+        let mut next = Superblock { shape: Shape::of(superblock.shape.identity, layout), ..*superblock };
+        change(&mut next);
+        let block = next.encode();
+        let bytes = block.len() as u64;
+        device::write(&*self.device, 0, block).and_then(|_| self.device.sync()).ok()?;
+        *superblock = next;
+        self.superblock_bytes.fetch_add(bytes, Relaxed);
+        let raised = self.raised_for_large.load(Relaxed);
+        self.large.limit_index(layout.large_options.index_bytes.saturating_add(raised));
+        Some(next)
     }
 }

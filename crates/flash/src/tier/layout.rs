@@ -8,8 +8,8 @@
 //! longest region.
 //!
 //! Unless a share for small objects is given, the capacity is not divided at first: all objects are large ones, written from the end. When
-//! enough of them came to tell how many bytes are small, the boundary is drawn, below all that was written; once. Where hardly any are
-//! small, it stays where it is, and is looked at again later.
+//! enough of them came to tell how many bytes are small, the boundary is drawn, below all that was written. Where hardly any are
+//! small, it stays where it is, and is looked at again later. What has become wrong is taken back: then it is as at first.
 //!
 //! The memory goes to what is fixed (tables, buffers, admission), and the rest to both indexes, in proportion to what they need
 //! for objects of common sizes. Where objects are smaller than that, an index comes to its bound, and asks for more
@@ -181,6 +181,15 @@ impl Layout {
 
     pub fn large_area(&self) -> Range<u64> {
         0..self.capacity
+    }
+
+    /// The same undivided, though the memory may be too little for that.
+    pub fn joined(&self, options: &TierOptions) -> Result<Self, Error> {
+        let large_options = large::Options { first_region: 1, ..self.large_options };
+        let boundary = self.large_options.region_bytes as u64;
+        let mut joined = Self { boundary, small_options: None, large_options, ..self.clone() };
+        joined.divide_memory(options)?;
+        Ok(joined)
     }
 
     /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough. None if there is none.

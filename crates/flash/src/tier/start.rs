@@ -393,7 +393,7 @@ fn unreadable(error: Error) -> String {
     format!("it cannot be read: {error}")
 }
 
-fn draw() -> u64 {
+pub(super) fn draw() -> u64 {
     RandomState::new().hash_one("life")
 }
 

@@ -211,7 +211,7 @@ impl Tier {
 fn ended(large: &large::Stats, small: &small::Counts) -> Ended {
     Ended {
         expired: large.objects_expired + small.ended_expired,
-        space: large.objects_evicted + small.ended_evicted + small.ended_unreadmitted,
+        space: large.objects_evicted + small.ended_evicted + small.ended_unreadmitted + small.ended_with_the_store,
         alone: small.ended_below_threshold,
         memory: small.ended_for_memory,
         failed: large.objects_failed + small.ended_failed,

@@ -22,6 +22,7 @@ impl Tier {
         let Some(area) = self.checkpoint.as_ref().filter(|_| !self.flush_waits.load(Relaxed)) else { return Ok(()) };
         let now = self.see(now);
         self.inserting.iter().for_each(|one| drop(one.lock().unwrap()));
+        self.mix.wait();
         // A block is left for the other one, even if that does not fit.
         let large_checkpoint = self.small.checkpoint(area.start..area.end - BLOCK as u64, now)?;
         self.large.checkpoint(large_checkpoint..area.end, now)?;

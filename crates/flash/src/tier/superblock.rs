@@ -11,7 +11,7 @@
 //! checksum  zeros
 //! ```
 //! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so that a
-//! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided yet. A life is drawn whenever its store starts empty: it is the seed of all checksums in
+//! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided, yet or any more. A life is drawn whenever its store starts empty: it is the seed of all checksums in
 //! that store, so nothing of an earlier life passes for an object. `removals` is drawn whenever a log of removals begins: one that was
 //! left for another, which knows what was removed since, is not believed when somebody comes back to it. It is 0 after a stop of a tier without such a
 //! log, or with one that does not know everything.

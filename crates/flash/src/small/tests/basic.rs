@@ -3,7 +3,7 @@ use super::{get, put, store, store_on, value};
 use crate::Error;
 use crate::Lookup;
 use crate::device::{Account, BLOCK, Delivery, Device, Direction, Faults, Faulty, Memory, Request};
-use crate::object::{Found, Key, KeyHash};
+use crate::object::{Found, Key, KeyHash, Token};
 use std::sync::{Arc, Mutex};
 
 const MIB: usize = 1 << 20;
@@ -187,6 +187,61 @@ fn tokens_name_one_version() {
     assert!(store.remove(hash));
     assert_eq!(value(&store, b"key"), None);
     store.verify();
+}
+
+#[test]
+fn tokens_of_a_store_that_has_ended_name_nothing_of_the_next_one() {
+    let device: Arc<dyn Device> = Arc::new(Memory::new(2 * MIB));
+    let options = Options { move_threshold: 1, ..Options::default() };
+    let keys = 0..6000u32;
+    let mut before: Vec<Vec<Token>> = vec![Vec::new(); keys.len()];
+    let mut store = store_on(Arc::clone(&device), options.clone());
+    for round in 0..3 {
+        fill(&store, keys.clone(), 200);
+        let mut found = 0;
+        for (key, before) in keys.clone().zip(&mut before) {
+            let hash = KeyHash::of(&key.to_le_bytes());
+            assert!(!before.iter().any(|&token| store.is_current(hash, token)), "key {key} in round {round}");
+            let Some((_, token)) = get(&store, &key.to_le_bytes(), 1) else { continue };
+            assert!(store.is_current(hash, token));
+            before.push(token);
+            found += 1;
+        }
+        assert!(found > 3000 && store.stats().page_objects > 1000, "{found}");
+        let inserted = store.stats().counts.inserted;
+        let legacy = store.end();
+        assert_eq!(legacy.counts().inserted, inserted);
+        assert!(keys.clone().all(|key| value(&store, &key.to_le_bytes()).is_none()), "it has ended");
+        let writes = device.account().stats().writes.transfers;
+        fill(&store, 0..50, 200);
+        store.seal(1);
+        assert_eq!(device.account().stats().writes.transfers, writes, "nothing is written any more");
+        store = super::super::SmallStore::after(&legacy, Arc::clone(&device), 8192..2 * MIB as u64, options.clone())
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_store_ends_when_nothing_of_it_is_being_written() {
+    let device = Arc::new(Faulty::new(4 * MIB, 1, Delivery::Later { queue_depth: 8 }));
+    let store = store_on(Arc::clone(&device) as Arc<dyn Device>, Options::default());
+    let mut keys = 0..;
+    while store.has_room() {
+        put(&store, &u32::to_le_bytes(keys.next().unwrap()), &[7; 300], 0, 1).unwrap();
+    }
+    store.maintain(1);
+    assert!(device.account().under_way() > 0, "segments are on their way");
+    std::thread::scope(|scope| {
+        let ending = scope.spawn(|| {
+            store.end();
+            device.account().under_way()
+        });
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        while !ending.is_finished() {
+            device.step();
+        }
+        assert_eq!(ending.join().unwrap(), 0);
+    });
 }
 
 #[test]

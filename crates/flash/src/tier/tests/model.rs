@@ -118,7 +118,11 @@ impl Run {
             }
             950..990 => self.tier.maintain(self.now),
             990..999 => self.now += 1,
-            _ if self.random.below(20) > 0 => {}
+            _ if self.random.below(20) > 0 => {
+                if self.random.below(8) == 0 {
+                    self.tier.join_now();
+                }
+            }
             _ => {
                 self.tier.flush();
                 for key in 0..KEYS {

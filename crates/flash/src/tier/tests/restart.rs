@@ -41,6 +41,7 @@ struct World {
     /// The latest time that was ever named.
     latest: u32,
     hits: u64,
+    joins: u64,
 }
 
 fn options() -> TierOptions {
@@ -96,6 +97,7 @@ impl World {
             now: 10_000,
             latest: 10_000,
             hits: 0,
+            joins: 0,
         }
     }
 
@@ -151,10 +153,23 @@ impl World {
                 self.latest = self.latest.max(self.now);
                 self.tier.maintain(self.now);
             }
-            _ if self.random.below(10) > 0 => {}
+            _ if self.random.below(10) > 0 => self.join(),
             _ => {
                 self.tier.flush();
                 self.current.clear();
+            }
+        }
+    }
+
+    /// Where the boundary was drawn by what came, it is taken back.
+    fn join(&mut self) {
+        if self.options.small_share.is_none() && self.tier.small.is_there() {
+            let log = fs::read(self.log()).unwrap();
+            self.tier.join_now();
+            self.joins += 1;
+            if self.device.is_cut() {
+                // The log begins again only after that.
+                fs::write(self.log(), log).unwrap();
             }
         }
     }
@@ -209,7 +224,7 @@ fn run_to_cut(world: &mut World, end: End) {
 
 #[test]
 fn after_kills_at_any_write_nothing_comes_back_that_is_gone() {
-    let (mut cuts, mut hits, mut warm) = (0, 0, 0);
+    let (mut cuts, mut hits, mut warm, mut joins) = (0, 0, 0, 0);
     for seed in 0..100 {
         println!("seed {seed}");
         let mut world = World::new(seed);
@@ -221,8 +236,10 @@ fn after_kills_at_any_write_nothing_comes_back_that_is_gone() {
             world.tier.verify();
             cuts += 1;
         }
+        joins += world.joins;
     }
     assert_eq!(warm, cuts, "every start was warm");
+    assert!(joins > 20, "{joins} boundaries were taken back");
     assert!(hits > 40 * cuts, "{hits} hits after {cuts} kills");
 }
 

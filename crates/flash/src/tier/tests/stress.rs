@@ -4,7 +4,7 @@
 
 use super::{SMALL, Stopping, put, put_until, serve, tier_on};
 use crate::device::{Delivery, Faults, Faulty, Memory};
-use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions};
+use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions, TierStats};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, RwLock, mpsc};
@@ -152,7 +152,7 @@ impl World {
     }
 }
 
-fn run(seed: u64, faults: Faults) {
+fn run(seed: u64, faults: Faults) -> TierStats {
     println!("seed {seed}");
     let device = Arc::new(Faulty::new(8 << 20, seed, Delivery::Later { queue_depth: 32 }));
     let options = TierOptions { region_bytes: 64 << 10, seal_seconds: 20, ..TierOptions::default() };
@@ -179,6 +179,9 @@ fn run(seed: u64, faults: Faults) {
             if round.is_multiple_of(50) {
                 world.now.fetch_add(1, SeqCst);
             }
+            if round.is_multiple_of(100) && world.tier.stats().hits_small > 50 {
+                world.tier.join_now();
+            }
             if round.is_multiple_of(400) {
                 world.flush();
             }
@@ -195,11 +198,14 @@ fn run(seed: u64, faults: Faults) {
     let stats = world.tier.stats();
     let hits = world.hits.load(SeqCst);
     assert!(hits > 200 && stats.hits_large > 50 && stats.hits_small > 50, "{stats:?}");
+    stats
 }
 
 #[test]
 fn every_hit_was_current() {
-    run(1, Faults::default());
+    let stats = run(1, Faults::default());
+    assert_eq!((stats.large.misses_corrupt, stats.small.counts.corrupt_pages), (0, 0), "nothing writes over others");
+    assert!(stats.small.counts.ended_with_the_store > 0, "{stats:?}");
 }
 
 #[test]
