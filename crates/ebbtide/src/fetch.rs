@@ -213,6 +213,10 @@ impl Hybrid {
     /// Fetches the first of these keys, and of the others what there is room for, and calls `each` with the number of every one that
     /// was found. Waits for the device, until it is judged to have failed. Not for threads that serve it.
     pub(crate) fn fetch_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Arc<Value>)) {
+        assert!(
+            !self.tier.is_moved_here(),
+            "a thread with a ring of its own waits for itself: use Cache::without_waiting"
+        );
         let mut ring = self.tier.waiting_ring();
         let (sender, receiver) = mpsc::channel();
         for (number, key) in keys.iter().enumerate() {
@@ -354,7 +358,7 @@ impl Cache {
 
     /// Has the calling thread move by itself what it fetches, for as long as it keeps this: one thread is woken for each read
     /// then, not two. None without flash, without io_uring, and if the thread has such a ring. The thread must use a name of the cache
-    /// that does not wait ([`Cache::without_waiting`]): it would wait for itself.
+    /// that does not wait ([`Cache::without_waiting`]): it would wait for itself, and one that does wait for flash panics.
     pub fn own_ring(&self) -> Option<ThreadRing> {
         self.shared.hybrid.as_ref()?.tier.own_ring()
     }

@@ -401,6 +401,20 @@ fn a_cache_that_ends_while_its_flash_is_being_closed_is_warm_when_it_is_built_ag
 }
 
 #[test]
+fn a_thread_that_would_wait_for_itself_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache_in(&folder).unwrap();
+    put_below(&cache, b"a");
+    let waits = |cache: &Cache| std::panic::catch_unwind(AssertUnwindSafe(|| cache.get(b"a").is_hit()));
+    // Where the system has such rings.
+    let Some(ring) = cache.own_ring() else { return };
+    assert!(waits(&cache).is_err());
+    assert!(!waits(&cache.without_waiting()).unwrap());
+    drop(ring);
+    assert!(waits(&cache).unwrap());
+}
+
+#[test]
 fn what_is_fetched_when_the_cache_ends_is_told_of() {
     let device = Stalled::new();
     let cache = cache_on(&device, b"a");

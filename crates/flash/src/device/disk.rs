@@ -172,6 +172,10 @@ impl Device for Disk {
         if self.engine == Engine::Ring { ThreadRing::new(self) } else { None }
     }
 
+    fn is_moved_here(&self) -> bool {
+        own::is_of(self)
+    }
+
     fn waiting_ring(self: Arc<Self>) -> Option<WaitingRing> {
         if self.engine == Engine::Ring { WaitingRing::new(self) } else { None }
     }

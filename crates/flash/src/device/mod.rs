@@ -88,6 +88,11 @@ pub trait Device: Send + Sync {
         None
     }
 
+    /// Whether the calling thread moves by itself what it submits with [`Device::submit_here`]: then it must not wait for that.
+    fn is_moved_here(&self) -> bool {
+        false
+    }
+
     /// Has the calling thread move by itself what it submits with [`Device::submit_here`], from now until it waits for that. None where
     /// that does not work, or the thread has a ring.
     fn waiting_ring(self: Arc<Self>) -> Option<WaitingRing> {

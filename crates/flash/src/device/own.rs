@@ -147,10 +147,18 @@ pub(super) fn is_free() -> bool {
     OWN.try_with(|own| own.borrow().is_none()).unwrap_or(false)
 }
 
-/// Whether the calling thread has a ring for this disk, with room for one more.
+/// Whether the calling thread has a ring for this disk.
+pub(super) fn is_of(disk: &Disk) -> bool {
+    has(|own| std::ptr::eq(&*own.disk, disk))
+}
+
+/// The same, with room for one more.
 pub(super) fn takes(disk: &Disk) -> bool {
-    let takes = |own: &Own| std::ptr::eq(&*own.disk, disk) && own.ring.has_room();
-    OWN.try_with(|own| own.borrow().as_ref().is_some_and(takes)).unwrap_or(false)
+    has(|own| std::ptr::eq(&*own.disk, disk) && own.ring.has_room())
+}
+
+fn has(what: impl FnOnce(&Own) -> bool) -> bool {
+    OWN.try_with(|own| own.borrow().as_ref().is_some_and(what)).unwrap_or(false)
 }
 
 /// Whether nothing is under way in the calling thread's ring.

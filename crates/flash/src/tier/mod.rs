@@ -164,6 +164,11 @@ impl Tier {
         Arc::clone(&self.device).own_ring()
     }
 
+    /// Whether the calling thread moves by itself what its lookups read.
+    pub fn is_moved_here(&self) -> bool {
+        self.device.is_moved_here()
+    }
+
     /// Has the calling thread move by itself what its lookups read from now until it waits for that. None where that does not work, or
     /// the thread has a ring.
     pub fn waiting_ring(&self) -> Option<WaitingRing> {
