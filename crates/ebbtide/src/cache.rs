@@ -430,6 +430,11 @@ impl Insert<'_> {
         self
     }
 
+    /// The key, and bytes of the value.
+    pub(crate) fn target(&self) -> (&[u8], usize) {
+        (self.key, self.value.len())
+    }
+
     /// Carries the write out.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The answer to a get.
+#[derive(Debug)]
 pub enum Lookup<'a> {
     Hit(Item<'a>),
     Miss,

@@ -16,12 +16,14 @@
 //! A [`Cache`] is a cheap clone and may be used from any thread. A hit borrows the value where it lies; keep it short, or
 //! make a [`Handle`] of it. The one memory number of the builder holds everything: items, index, headers and spares.
 #![forbid(unsafe_code)]
+#![warn(missing_debug_implementations)]
 
 mod admission;
 mod background;
 mod builder;
 mod byte_size;
 mod cache;
+mod debug;
 mod error;
 mod fetch;
 mod flash_threads;

@@ -34,6 +34,7 @@ pub(crate) enum Need {
 }
 
 /// What becomes of what a fetch found.
+#[derive(Debug)]
 pub enum Raised<'a> {
     /// The key's value at this moment. It stays where it is.
     Served(Item<'a>),

@@ -90,6 +90,10 @@ impl Cache {
 }
 
 impl Upload {
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.key
+    }
+
     /// The CAS token that the value gets; by default the cache makes one.
     pub fn token(mut self, token: Option<u64>) -> Self {
         self.token = token;

@@ -7,6 +7,7 @@ use ebbtide_store::{Number, Revision, Visit};
 use std::time::Duration;
 
 /// What came of a visit.
+#[derive(Debug)]
 pub enum Visited<'a> {
     Absent,
     /// The entry was absent and is there now, with this CAS token.

@@ -1,0 +1,104 @@
+//! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value, which may be long or a secret.
+
+use crate::cache::{Cache, Insert};
+use crate::fetch::Fetched;
+use crate::item::{Handle, Item};
+use crate::removal::Removal;
+use crate::scan::{Entry, Scan};
+use crate::upload::Upload;
+use std::fmt::{Debug, Formatter, Result};
+
+/// A key, readable as far as it is text.
+pub(crate) struct Key<'a>(pub &'a [u8]);
+
+impl Debug for Key<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        write!(f, "\"{}\"", self.0.escape_ascii())
+    }
+}
+
+impl Debug for Cache {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("Cache")
+            .field("pulse", &self.pulse())
+            .field("has_flash", &self.has_flash())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for Item<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let (key, bytes) = (Key(self.key()), self.len());
+        f.debug_struct("Item")
+            .field("key", &key)
+            .field("bytes", &bytes)
+            .field("ttl", &self.ttl())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for Handle {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("Handle").field("bytes", &self.len()).finish_non_exhaustive()
+    }
+}
+
+impl Debug for Removal<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let (key, bytes) = (Key(self.key()), self.len());
+        f.debug_struct("Removal")
+            .field("key", &key)
+            .field("bytes", &bytes)
+            .field("cause", &self.cause())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for Entry<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("Entry").field("key", &Key(self.key())).finish_non_exhaustive()
+    }
+}
+
+impl Debug for Fetched {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_tuple("Fetched").field(&self.value().map(|value| Key(&value.key))).finish()
+    }
+}
+
+impl Debug for Insert<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let (key, bytes) = self.target();
+        f.debug_struct("Insert").field("key", &Key(key)).field("bytes", &bytes).finish_non_exhaustive()
+    }
+}
+
+impl Debug for Upload {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("Upload").field("key", &Key(self.key())).finish_non_exhaustive()
+    }
+}
+
+impl Debug for Scan {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str("Scan")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ByteSize, Cache};
+
+    #[test]
+    fn keys_are_shown_and_values_are_not() {
+        let cache = Cache::builder().memory(ByteSize::mib(4)).build().unwrap();
+        let insert = cache.insert(b"k\xff", b"secret");
+        assert_eq!(format!("{insert:?}"), "Insert { key: \"k\\xff\", bytes: 6, .. }");
+        insert.apply().unwrap();
+        let lookup = cache.get(b"k\xff");
+        assert_eq!(format!("{lookup:?}"), "Hit(Item { key: \"k\\xff\", bytes: 6, ttl: None, .. })");
+        let handle = lookup.hit().unwrap().to_handle().unwrap();
+        assert_eq!(format!("{handle:?}"), "Handle { bytes: 6, .. }");
+        assert!(format!("{cache:?}").ends_with("has_flash: false, .. }"));
+    }
+}
