@@ -463,13 +463,7 @@ impl Insert<'_> {
         }
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };
-        let store = &shared.store;
-        let written = if cache.waits && mode.extends() {
-            let in_turn = |_| shared.in_turn(|| store.write(&participant, &write, shared.time.now_ms()));
-            shared.with_room(&participant, in_turn)
-        } else {
-            shared.with_room(&participant, |now_ms| store.write(&participant, &write, now_ms))
-        };
+        let written = shared.write_in_turn(cache.waits, &participant, &write);
         if written.is_err() && mode == Mode::Set {
             cache.delete(key);
         }

@@ -27,8 +27,8 @@ const LOOKS: u32 = 4;
 /// What a value that was found on flash is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// It must be in memory.
-    Memory,
+    /// It must be in memory, and may have to wait for long values that are under way.
+    Memory { waits: bool },
     /// It can be answered as it was found.
     Answer,
 }
@@ -48,7 +48,7 @@ impl Shared {
     /// Brings an entry up from flash that the store does not have; waits for the device.
     fn bring_up(&self, hybrid: &Arc<Hybrid>, key: &[u8]) {
         hybrid.fetch_and_wait(&[key], hybrid.seconds(self.time.now_ms()), |_, value| {
-            self.promote_counted(hybrid, value, Need::Memory);
+            self.promote_counted(hybrid, value, Need::Memory { waits: true });
         });
     }
 
@@ -67,10 +67,14 @@ impl Shared {
         let mode = Mode::Promote { copy: found.token.0, until };
         let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
         let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
-        let may_go_on = || need == Need::Memory || self.can_spare_room(hybrid);
-        let written = self.with_room_while(may_go_on, &participant, |now_ms| {
+        let may_go_on = || need != Need::Answer || self.can_spare_room(hybrid);
+        let rise = |now_ms| {
             let _rising = hybrid.risen.rise(hash);
             self.store.write(&participant, &write, now_ms)
+        };
+        let written = self.with_room_while(may_go_on, &participant, |now_ms| match need {
+            Need::Memory { waits: true } => self.in_turn(|| rise(self.time.now_ms())),
+            _ => rise(now_ms),
         });
         written.map(|written| written.stored)
     }
@@ -250,7 +254,7 @@ mod tests {
             leave();
             evict(&vec![2; bytes]);
             assert!(cache.serve(hybrid, &found).is_none(), "{bytes} bytes");
-            assert_eq!(shared.promote(hybrid, &found, Need::Memory), Ok(Stored::NotStored));
+            assert_eq!(shared.promote(hybrid, &found, Need::Memory { waits: false }), Ok(Stored::NotStored));
             assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), vec![2; bytes]);
             cache.delete(b"key");
         }
@@ -271,7 +275,7 @@ mod tests {
             let item = cache.serve(hybrid, &found);
             assert_eq!(item.is_some(), stored == Stored::Stored);
             assert!(item.is_none_or(|item| item.ttl() == Some(Duration::from_secs(2)) && item.flags() == 7));
-            assert_eq!(shared.promote(hybrid, &found, Need::Memory), Ok(stored));
+            assert_eq!(shared.promote(hybrid, &found, Need::Memory { waits: false }), Ok(stored));
             let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
             assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
             cache.maintain(Duration::from_secs(99));

@@ -3,7 +3,7 @@
 use crate::cache::Shared;
 use crate::error::Error;
 use crate::time::Clock;
-use ebbtide_store::{Error as StoreError, Participant, Progress};
+use ebbtide_store::{Error as StoreError, Participant, Progress, Write, Written};
 use std::time::Duration;
 
 /// Slices of eviction that one write may pay for. Far more than any needs: a value of a gigabyte takes about a thousand.
@@ -13,14 +13,17 @@ const STUCK_TRIES: u32 = 200;
 const STUCK_WAIT: Duration = Duration::from_micros(500);
 /// The same for a long value behind others, each of which may wait for room itself: about 2 s.
 const TURN_TRIES: u32 = 4000;
+/// And so often in all, about 10 s: then values that leave no room for this one have come and gone all the time.
+const TURN_TRIES_MOST: u32 = 20_000;
 
 impl Shared {
     /// Begins an upload that may have to wait for others: as long as these end, and a while longer.
     pub(crate) fn in_turn<T>(&self, begin: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
         let (mut ended_before, mut stuck) = (self.store.uploads_ended(), 0);
-        for _ in 0..TRIES {
+        for _ in 0..TURN_TRIES_MOST {
             match begin() {
-                Err(StoreError::UploadLimit { .. }) if stuck < TURN_TRIES => {
+                // Others cannot have the memory of what this thread holds meanwhile.
+                Err(StoreError::UploadLimit { .. }) if stuck < TURN_TRIES && !self.participant().is_pinned() => {
                     let ended = self.store.uploads_ended();
                     stuck = if ended == ended_before { stuck + 1 } else { 0 };
                     ended_before = ended;
@@ -30,6 +33,20 @@ impl Shared {
             }
         }
         begin()
+    }
+
+    /// A write of a value in one piece; if the caller may wait, what makes a long value longer waits for its turn.
+    pub(crate) fn write_in_turn(
+        &self,
+        waits: bool,
+        participant: &Participant,
+        write: &Write<'_>,
+    ) -> Result<Written, Error> {
+        if waits && write.mode.extends() {
+            let in_turn = |_| self.in_turn(|| self.store.write(participant, write, self.time.now_ms()));
+            return self.with_room(participant, in_turn);
+        }
+        self.with_room(participant, |now_ms| self.store.write(participant, write, now_ms))
     }
 
     /// Runs a write until it has found room.

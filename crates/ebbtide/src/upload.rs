@@ -145,7 +145,7 @@ impl Upload {
                 assert_eq!(value.len(), *length, "the announced bytes have come");
                 let (hash, flags) = (self.hash, self.flags);
                 let write = ebbtide_store::Write { key: &self.key, hash, value, flags, ttl, mode, token };
-                self.shared.with_room(&participant, |now_ms| self.shared.store.write(&participant, &write, now_ms))
+                self.shared.write_in_turn(self.waits, &participant, &write)
             }
             Pieces::Long(upload) => {
                 self.shared.with_room(&participant, |now_ms| upload.finish(&participant, ttl, mode, token, now_ms))

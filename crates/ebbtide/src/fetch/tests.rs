@@ -1,5 +1,7 @@
 //! Fetches from devices that do one step when they are told to, or none.
 
+mod ends;
+
 use super::*;
 use crate::byte_size::ByteSize;
 use crate::flash_threads::IoThreads;

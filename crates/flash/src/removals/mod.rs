@@ -21,9 +21,9 @@ use crate::KeyHash;
 use crate::device::{self, BLOCK};
 use crate::large::Known;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
@@ -82,6 +82,7 @@ pub(crate) struct RemovalLog {
     file: File,
     is_created: bool,
     path: PathBuf,
+    identity: (u64, u64),
     rings: [Mutex<Ring>; 2],
     blocks: u32,
     life: AtomicU64,
@@ -125,8 +126,8 @@ impl RemovalLog {
         let rings = [Store::Small, Store::Large].map(|store| Mutex::new(Ring::new(store, blocks)));
         let (life, records) = (AtomicU64::new(0), AtomicU64::new(0));
         let [is_broken, is_stopped, is_closed] = [true, false, false].map(AtomicBool::new);
-        let path = path.to_owned();
-        Ok(Self { file, is_created, path, rings, blocks, life, records, is_broken, is_stopped, is_closed })
+        let (path, identity) = (path.to_owned(), identity_of(&file)?);
+        Ok(Self { file, is_created, path, identity, rings, blocks, life, records, is_broken, is_stopped, is_closed })
     }
 
     /// Whether opening it made the file.
@@ -170,9 +171,7 @@ impl RemovalLog {
     /// What the log holds of these lives, so that it can go on.
     pub fn read(&self, lives: Lives) -> Result<Held, Unreadable> {
         let mut head = [0; BLOCK];
-        let is_new = self.file.metadata().is_ok_and(|metadata| metadata.len() == 0);
-        let short = if is_new { Unreadable::Missing } else { Unreadable::Damaged };
-        self.file.read_exact_at(&mut head, 0).map_err(|_| short)?;
+        self.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Missing)?;
         if head[..HEAD_BYTES] != self.head() {
             let is_empty = head[..HEAD_BYTES].iter().all(|&byte| byte == 0);
             return Err(if is_empty { Unreadable::Missing } else { Unreadable::Damaged });
@@ -268,11 +267,20 @@ impl RemovalLog {
         if self.is_broken.swap(true, AcqRel) || self.is_closed.load(Relaxed) {
             return;
         }
-        let useless = self.useless_head();
-        if self.write(&useless, 0).is_err() {
+        if self.write(&self.useless_head(), 0).is_err() {
             // It may be the file as it was opened that takes nothing.
-            let _ = fs::write(&self.path, useless);
+            let _ = self.spoil_anew();
         }
+    }
+
+    fn spoil_anew(&self) -> io::Result<()> {
+        let file = OpenOptions::new().write(true).open(&self.path)?;
+        // Another one's may be there by now.
+        if identity_of(&file)? == self.identity {
+            file.write_all_at(&self.useless_head(), 0)?;
+            file.sync_data()?;
+        }
+        Ok(())
     }
 
     /// As when something cannot be written.
@@ -288,9 +296,11 @@ impl RemovalLog {
 
     /// Makes durable what was written, and from then on whatever is appended. Says whether the log has everything.
     pub fn stop(&self) -> io::Result<bool> {
-        let _rings = (self.ring(Store::Small), self.ring(Store::Large));
+        let rings = (self.ring(Store::Small), self.ring(Store::Large));
         self.is_stopped.store(true, Relaxed);
-        self.file.sync_all().map(|()| !self.is_broken())
+        // What could not be synced is told of once, and forgotten.
+        let synced = self.file.sync_all().inspect_err(|_| self.give_up(&rings.0));
+        synced.map(|()| !self.is_broken())
     }
 
     /// How many were written since it was opened.
@@ -318,6 +328,11 @@ impl RemovalLog {
         head[16..].copy_from_slice(&sum.to_le_bytes());
         head
     }
+}
+
+/// Tells a file apart from all others there are.
+fn identity_of(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Bytes of a log whose rings have so many blocks.

@@ -5,6 +5,7 @@ use super::*;
 use crate::large::Removal;
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
+use std::fs;
 use tempfile::TempDir;
 
 const LIVES: Lives = Lives { small: 0x5ca1_ab1e, large: 0x1a26e };
@@ -263,7 +264,9 @@ fn after_a_stop_what_is_logged_is_durable_or_the_log_is_useless() {
     let file = std::mem::replace(&mut log.file, device());
     log.removed(Store::Small, hash(1), 1);
     assert!(!log.is_broken());
+    assert!(log.stop().is_err() && log.is_broken(), "nobody is told of it again");
     log.file = file;
+    log.begin(LIVES, 0, 0, 1000).unwrap();
     assert!(log.stop().unwrap());
     log.removed(Store::Small, hash(2), 2);
     assert!(!log.is_broken());

@@ -55,6 +55,8 @@ struct State {
     sealed: Vec<Sealed>,
     /// Never used again.
     retired: usize,
+    /// Nothing is appended any more.
+    is_closed: bool,
 }
 
 struct Open {
@@ -113,7 +115,7 @@ impl Log {
     pub fn new(layout: Layout, moment: u64) -> Self {
         let count = layout.segments as usize;
         let (free, filled, sealed) = ((0..layout.segments).collect(), VecDeque::new(), Vec::new());
-        let state = State { open: None, free, filled, sealed, retired: 0 };
+        let state = State { open: None, free, filled, sealed, retired: 0, is_closed: false };
         Self {
             layout,
             first: (0..count).map(|_| AtomicU64::new(0)).collect(),
@@ -168,6 +170,9 @@ impl Log {
     pub fn append(&self, addition: &Addition<'_>, name: (u32, u64)) -> Option<Place> {
         let mut state = self.state();
         let epoch = self.epoch();
+        if state.is_closed {
+            return None;
+        }
         if matches!(addition, Addition::Again(_, expected) if *expected != epoch) {
             return None;
         }
@@ -340,6 +345,11 @@ impl Log {
             state.free.retain(|&free| free != segment);
         }
         self.moment.store(moment, Ordering::Relaxed);
+    }
+
+    /// From now on nothing is appended.
+    pub fn close(&self) {
+        self.state().is_closed = true;
     }
 
     /// Whether a segment is on its way to flash.

@@ -64,7 +64,7 @@ use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Tokens of objects in sets' pages; others name a place in the log.
 const IN_PAGE: u64 = 1 << 63;
@@ -75,6 +75,8 @@ const REPEATS_BITS: u32 = 18;
 const VERSIONS_SKIPPED: u32 = 1 << 16;
 /// How often the end of a store looks whether writes are over.
 const END_STEP: Duration = Duration::from_micros(100);
+/// How long it waits for them.
+const END_MOST: Duration = Duration::from_secs(5);
 
 /// Why an object was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,18 +239,24 @@ impl SmallStore {
     }
 
     /// Ends the store: lookups find nothing from now on, also those under way, and when this returns nothing of it is being written
-    /// or will be. Waits for the device.
-    pub fn end(&self) -> Legacy {
+    /// or will be, and nothing is taken. Waits for the device; none if that does nothing for long, and the store goes on.
+    pub fn end(&self) -> Option<Legacy> {
         let shared = &self.shared;
         let mut upkeep = shared.upkeep.lock().expect("no thread panics with the upkeep");
-        upkeep.has_ended = true;
+        let deadline = Instant::now() + END_MOST;
         while shared.log.is_writing() {
+            if Instant::now() > deadline {
+                return None;
+            }
             thread::sleep(END_STEP);
         }
-        let objects = self.stats().objects() as usize;
-        Counters::add(&shared.counters.ended_with_the_store, objects);
+        upkeep.has_ended = true;
+        shared.log.close();
+        // Groups that have not seen the last flush count what it took.
+        (0..shared.groups.len()).for_each(|group| drop(shared.locked((group * SETS) as u32)));
+        Counters::add(&shared.counters.ended_with_the_store, self.stats().objects() as usize);
         self.flush();
-        self.legacy()
+        Some(self.legacy())
     }
 
     /// What it would leave if it ended now.
@@ -256,7 +264,8 @@ impl SmallStore {
         let shared = &self.shared;
         let versions = shared.groups.iter().map(|group| group.lock().expect("no thread panics with a group").version);
         let version = versions.max().unwrap_or(0).wrapping_add(VERSIONS_SKIPPED);
-        Legacy { counters: Arc::clone(&shared.counters), moment: shared.log.moment(), version }
+        let moment = shared.log.moment();
+        Legacy { counters: Arc::clone(&shared.counters), moment, version }
     }
 
     pub fn stats(&self) -> Stats {

@@ -15,7 +15,9 @@ use crate::removals::Store;
 use crate::small::{self, PAGE, RECORD_MOST, record_bytes};
 use crate::{Object, device};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The share of the capacity that has to come before it is divided, and so many bytes at most, if such a share gets to small objects: what
 /// comes first has too many large ones, as memory evicts these earlier.
@@ -34,8 +36,11 @@ const LEAST: u64 = 64;
 const NEEDED_TO_JUDGE: u64 = 4;
 /// It is taken back if large objects would get so many times what they have, and a byte of theirs is hit so many times as often,
 const OUTGROWN: f64 = 4.0;
-/// or if fewer than one in so many objects that came was a hit of a small one.
+/// or if fewer than one in so many lookups was a hit of a small one.
 const FEW_HITS: f64 = 64.0;
+/// How long a stop waits for whoever draws the boundary, and how often it looks.
+const WAIT_MOST: Duration = Duration::from_secs(5);
+const WAIT_STEP: Duration = Duration::from_micros(200);
 /// What a large object takes beside key and value, with the rounding.
 const LARGE_HEADER: usize = 80;
 /// Pages hold so many percent of their size in records.
@@ -74,11 +79,22 @@ impl Came {
     }
 }
 
-/// Lookups that found something.
+/// What was asked for: lookups, and those that found something.
 #[derive(Clone, Copy, Default)]
-struct Hits {
-    small: u64,
-    large: u64,
+struct Asked {
+    lookups: u64,
+    small_hits: u64,
+    large_hits: u64,
+}
+
+impl Asked {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            lookups: self.lookups - before.lookups,
+            small_hits: self.small_hits - before.small_hits,
+            large_hits: self.large_hits - before.large_hits,
+        }
+    }
 }
 
 enum Division {
@@ -92,9 +108,9 @@ enum Division {
 struct Drawn {
     layout: Layout,
     /// Before what came was counted.
-    hits: Hits,
-    /// Small objects have ended, and the superblock is to say so.
-    has_ended: bool,
+    before: Asked,
+    /// It is to be taken back.
+    is_outgrown: bool,
 }
 
 impl Mix {
@@ -107,7 +123,7 @@ impl Mix {
         let division = match (options.small_share, &layout.small_options) {
             (Some(_), _) => Division::Named,
             (None, None) => Division::Undivided(layout),
-            (None, Some(_)) => Division::Drawn(Drawn { layout, hits: Hits::default(), has_ended: false }),
+            (None, Some(_)) => Division::Drawn(Drawn { layout, before: Asked::default(), is_outgrown: false }),
         };
         let (small, large) = Default::default();
         Self { small_most, options: options.clone(), small, large, division: Mutex::new(division) }
@@ -128,9 +144,16 @@ impl Mix {
         came.bytes.fetch_add(bytes as u64, Relaxed);
     }
 
-    /// Returns when nobody draws the boundary.
-    pub fn wait(&self) {
-        drop(self.division.lock().unwrap());
+    /// Waits until nobody draws the boundary. False if the device keeps whoever does for long.
+    pub fn wait(&self) -> bool {
+        let deadline = Instant::now() + WAIT_MOST;
+        while matches!(self.division.try_lock(), Err(TryLockError::WouldBlock)) {
+            if Instant::now() > deadline {
+                return false;
+            }
+            thread::sleep(WAIT_STEP);
+        }
+        true
     }
 
     /// The share of the capacity that what came would give to small objects.
@@ -175,14 +198,17 @@ impl Mix {
 
     /// Whether large objects need several times what a boundary leaves to them, and small ones are hardly found any more; what came is
     /// forgotten.
-    fn has_outgrown(&self, layout: &Layout, hits: Hits) -> bool {
+    fn has_outgrown(&self, layout: &Layout, asked: Asked) -> bool {
         let (small_bytes, large_bytes) = (layout.boundary as f64, (layout.capacity - layout.boundary) as f64);
         let wanted = (1.0 - self.share()) * layout.capacity as f64;
         let came = self.small.read().0 + self.large.read().0;
-        let are_rare = hits.small as f64 * FEW_HITS <= came;
-        let are_poor = hits.small as f64 / small_bytes * OUTGROWN <= hits.large as f64 / large_bytes;
+        let (lookups, small, large) = (asked.lookups as f64, asked.small_hits as f64, asked.large_hits as f64);
+        // Who only writes says nothing of what is worth its place.
+        let is_asked_for = lookups >= came;
+        let are_rare = small * FEW_HITS <= lookups;
+        let are_poor = small <= large && small / small_bytes * OUTGROWN <= large / large_bytes;
         self.forget();
-        wanted >= OUTGROWN * large_bytes && (are_rare || are_poor)
+        wanted >= OUTGROWN * large_bytes && is_asked_for && (are_rare || are_poor)
     }
 }
 
@@ -199,27 +225,27 @@ impl Tier {
             Division::Undivided(layout) => self.draw(layout),
             Division::Drawn(drawn) => {
                 if self.mix.can_judge(&drawn.layout) {
-                    let hits = self.hits();
-                    let Hits { small, large } = std::mem::replace(&mut drawn.hits, hits);
-                    let since = Hits { small: hits.small - small, large: hits.large - large };
-                    drawn.has_ended |= self.mix.has_outgrown(&drawn.layout, since);
+                    let asked = self.asked();
+                    drawn.is_outgrown |= self.mix.has_outgrown(&drawn.layout, asked.since(&drawn.before));
+                    drawn.before = asked;
                 }
-                if drawn.has_ended { self.join(&drawn.layout) } else { None }
+                if drawn.is_outgrown { self.join(&drawn.layout) } else { None }
             }
         };
         next.into_iter().for_each(|next| *division = next);
     }
 
-    fn hits(&self) -> Hits {
-        let small = self.small.stats().counts;
-        Hits { small: small.log_hits + small.set_hits, large: self.large.hits() }
+    fn asked(&self) -> Asked {
+        let (small, large_hits) = (self.small.stats().counts, self.large.hits());
+        // What is not among the large objects is looked for among the small ones.
+        Asked { lookups: small.lookups + large_hits, small_hits: small.log_hits + small.set_hits, large_hits }
     }
 
     /// As if large objects had outgrown what they have.
     #[cfg(test)]
     pub(super) fn join_now(&self) {
         if let Division::Drawn(drawn) = &mut *self.mix.division.lock().unwrap() {
-            drawn.has_ended = true;
+            drawn.is_outgrown = true;
         }
         self.divide();
     }
@@ -234,30 +260,50 @@ impl Tier {
         }
         let wanted = layout.divided_below(boundary, options)?;
         let boundary = self.large.narrow(wanted.boundary);
-        let mut divided = layout.divided_below(boundary, options)?;
+        let drawn = self.draw_below(layout, boundary);
+        if drawn.is_none() {
+            self.large.widen(layout.large_options.first_region);
+        }
+        drawn
+    }
+
+    fn draw_below(&self, layout: &Layout, boundary: u64) -> Option<Division> {
+        let mut divided = layout.divided_below(boundary, &self.mix.options)?;
         divided.leave_to_large(self.large.index_bytes() / 4 * 5);
         let salt = self.superblock.lock().unwrap().lives.small;
         let small_options = divided.small_options.clone().map(|options| small::Options { salt, ..options })?;
         let store = self.small.next(Arc::clone(&self.device), divided.small_area(), small_options).ok()?;
         store.erase_marks().ok()?;
         self.write_division(&divided, |_| ())?;
+        self.limit_large(&divided);
         self.small.set(store);
-        Some(Division::Drawn(Drawn { layout: divided, hits: self.hits(), has_ended: false }))
+        Some(Division::Drawn(Drawn { layout: divided, before: self.asked(), is_outgrown: false }))
     }
 
     /// Gives the whole capacity to large objects; what was small and on flash is gone. A boundary may be drawn again.
     fn join(&self, divided: &Layout) -> Option<Division> {
         let joined = divided.joined(&self.mix.options).ok()?;
-        // Before their area gets another use.
-        self.small.end();
         let small = start::draw();
+        // Until no start finds small objects, what happens to them is logged as before.
         let superblock = self.write_division(&joined, |superblock| superblock.lives.small = small)?;
         self.removals.iter().for_each(|log| log.begin_again(Store::Small, superblock.logged_lives().small));
+        // And their area gets no other use while something of them is being written.
+        if !self.small.end() {
+            return None;
+        }
+        self.raised_for_large.fetch_add(self.raised_for_small.swap(0, Relaxed), Relaxed);
+        self.limit_large(&joined);
         self.large.widen(joined.large_options.first_region);
         Some(Division::Undivided(joined))
     }
 
-    /// Makes a division durable, and gives the index of large objects what it leaves to that. None if the device does not take it.
+    /// Gives the index of large objects what a division leaves to it.
+    fn limit_large(&self, layout: &Layout) {
+        let raised = self.raised_for_large.load(Relaxed);
+        self.large.limit_index(layout.large_options.index_bytes.saturating_add(raised));
+    }
+
+    /// Makes a division durable. None if the device does not take it.
     fn write_division(&self, layout: &Layout, change: impl FnOnce(&mut Superblock)) -> Option<Superblock> {
         let mut superblock = self.superblock.lock().unwrap();
         let mut next = Superblock { shape: Shape::of(superblock.shape.identity, layout), ..*superblock };
@@ -267,8 +313,6 @@ impl Tier {
         device::write(&*self.device, 0, block).and_then(|_| self.device.sync()).ok()?;
         *superblock = next;
         self.superblock_bytes.fetch_add(bytes, Relaxed);
-        let raised = self.raised_for_large.load(Relaxed);
-        self.large.limit_index(layout.large_options.index_bytes.saturating_add(raised));
         Some(next)
     }
 }

@@ -33,11 +33,10 @@ impl Tier {
         self.mix.note(record, bytes);
         if record.is_some() && self.small.is_there() {
             self.remove_large(hash);
-            let inserted = self.small.insert(object, now)?.ok();
-            if inserted.is_none() {
-                self.remove_small(hash);
+            // It may have ended since.
+            if let Some(inserted) = self.small.insert(object, now) {
+                return inserted.inspect_err(|_| _ = self.remove_small(hash)).ok();
             }
-            return inserted;
         }
         self.remove_small(hash);
         match self.large.insert(object, now) {

@@ -95,6 +95,8 @@ pub struct Tier {
     mix: Mix,
     /// What the index of large objects has beyond the division of the memory.
     raised_for_large: AtomicUsize,
+    /// The same of small ones.
+    raised_for_small: AtomicUsize,
 }
 
 impl Tier {
@@ -330,6 +332,7 @@ impl Tier {
         let bytes = bytes as usize;
         if self.small.wants_memory() {
             self.small.raise_index(bytes);
+            self.raised_for_small.fetch_add(bytes, Relaxed);
         } else {
             // In this order: if the capacity is divided between the two, this is lost, and not given twice.
             self.large.raise_index(bytes);

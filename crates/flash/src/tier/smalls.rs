@@ -31,12 +31,14 @@ impl Smalls {
         assert!(before.is_none(), "there is one store of small objects");
     }
 
-    /// All small objects are gone, and nothing of them is being written when this returns. Waits for the device.
-    pub fn end(&self) {
-        if let Some(store) = self.store.swap(None) {
-            let legacy = store.end();
-            *self.legacy.lock().unwrap() = legacy;
-        }
+    /// All small objects are gone, and nothing of them is being written when this returns. Waits for the device, and says no if that does
+    /// nothing for long: then nothing has changed.
+    pub fn end(&self) -> bool {
+        let Some(store) = self.store.load_full() else { return true };
+        let Some(legacy) = store.end() else { return false };
+        *self.legacy.lock().unwrap() = legacy;
+        self.store.store(None);
+        true
     }
 
     pub fn is_there(&self) -> bool {

@@ -159,6 +159,7 @@ impl Opening {
             is_unlogged: AtomicBool::new(false),
             superblock_bytes: AtomicU64::new(0),
             raised_for_large: AtomicUsize::new(0),
+            raised_for_small: AtomicUsize::new(0),
             mix: Mix::new(self.layout, &self.options),
         }
     }
@@ -308,7 +309,13 @@ impl Opening {
             (State::Running { .. }, Err(Some(Unreadable::Missing))) => {
                 return not_stopped("its log of removals is missing, or of another time");
             }
-            (_, Err(Some(Unreadable::Damaged))) => return Err("its log of removals is damaged".to_owned()),
+            (State::Running { .. }, Err(Some(Unreadable::Damaged))) => {
+                return not_stopped("its log of removals is damaged");
+            }
+            // What was removed after the stop is in it, unless whoever has the file has taken it away.
+            (State::Clean { .. }, Err(_)) if before.removals != 0 && !self.is_log_away(removals) => {
+                return Err("its log of removals is damaged, or of another time".to_owned());
+            }
             (State::Clean { .. }, _) | (State::Running { .. }, Ok(_)) => {}
         }
         if held.as_ref().is_ok_and(|held| held.flush_waits) {
@@ -319,6 +326,11 @@ impl Opening {
             return Err(format!("the clock went back by {} seconds", latest - now));
         }
         self.recover(before, held.ok(), latest.max(now))
+    }
+
+    /// Whether the log of removals is a new file, or there is to be none.
+    fn is_log_away(&self, removals: Option<&RemovalLog>) -> bool {
+        removals.map_or(self.removals.is_none(), RemovalLog::is_created)
     }
 
     fn recover(&mut self, before: &Superblock, held: Option<Held>, now: u32) -> Result<Stores, String> {

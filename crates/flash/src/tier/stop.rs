@@ -5,6 +5,7 @@ use super::superblock::{State, Superblock};
 use crate::Error;
 use crate::device::{self, BLOCK};
 use crate::removals::RemovalLog;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -22,7 +23,9 @@ impl Tier {
         let Some(area) = self.checkpoint.as_ref().filter(|_| !self.flush_waits.load(Relaxed)) else { return Ok(()) };
         let now = self.see(now);
         self.inserting.iter().for_each(|one| drop(one.lock().unwrap()));
-        self.mix.wait();
+        if !self.mix.wait() {
+            return Err(Error::Sync { source: io::ErrorKind::TimedOut.into() });
+        }
         // A block is left for the other one, even if that does not fit.
         let large_checkpoint = self.small.checkpoint(area.start..area.end - BLOCK as u64, now)?;
         self.large.checkpoint(large_checkpoint..area.end, now)?;

@@ -209,11 +209,11 @@ fn tokens_of_a_store_that_has_ended_name_nothing_of_the_next_one() {
         }
         assert!(found > 3000 && store.stats().page_objects > 1000, "{found}");
         let inserted = store.stats().counts.inserted;
-        let legacy = store.end();
+        let legacy = store.end().unwrap();
         assert_eq!(legacy.counts().inserted, inserted);
         assert!(keys.clone().all(|key| value(&store, &key.to_le_bytes()).is_none()), "it has ended");
         let writes = device.account().stats().writes.transfers;
-        fill(&store, 0..50, 200);
+        assert_eq!(put(&store, b"key", b"value", 0, 1), Err(Dropped::Busy), "nothing is taken any more");
         store.seal(1);
         assert_eq!(device.account().stats().writes.transfers, writes, "nothing is written any more");
         store = super::super::SmallStore::after(&legacy, Arc::clone(&device), 8192..2 * MIB as u64, options.clone())
@@ -233,7 +233,7 @@ fn a_store_ends_when_nothing_of_it_is_being_written() {
     assert!(device.account().under_way() > 0, "segments are on their way");
     std::thread::scope(|scope| {
         let ending = scope.spawn(|| {
-            store.end();
+            store.end().unwrap();
             device.account().under_way()
         });
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -125,6 +125,17 @@ fn an_area_that_is_asked_for_stays() {
 }
 
 #[test]
+fn who_only_writes_ends_no_area() {
+    let tier = tier(None);
+    fill(&tier, 2, 1.0);
+    for number in 0..CAPACITY / LARGE {
+        put(&tier, &(number | 1 << 40).to_le_bytes(), &[7; LARGE as usize], 1);
+        tier.maintain(1);
+    }
+    assert!(tier.small.is_there());
+}
+
+#[test]
 fn a_boundary_may_be_drawn_again_where_it_was_taken_back() {
     let tier = tier(None);
     for round in 0..3 {

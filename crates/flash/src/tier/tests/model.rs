@@ -119,7 +119,8 @@ impl Run {
             950..990 => self.tier.maintain(self.now),
             990..999 => self.now += 1,
             _ if self.random.below(20) > 0 => {
-                if self.random.below(8) == 0 {
+                // Afterwards flash may be too full to be divided again.
+                if self.tier.stats().hits_small > 1000 {
                     self.tier.join_now();
                 }
             }

@@ -1,6 +1,8 @@
 //! Restarts: after stops, kills of the process and power cuts at any write, also of a start or a stop itself. What comes back is what
 //! the key had, and never what was removed, overwritten, flushed, expired or damaged.
 
+mod logs;
+
 use super::{SMALL, get, put_until, stamped};
 use crate::device::{BLOCK, Delivery, Device, Faulty, Refusal};
 use crate::large::{Reclaim, Reinsertion};
@@ -10,7 +12,7 @@ use crate::{Error, KeyHash, Tier, TierOptions};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -453,84 +455,6 @@ fn a_start_says_why_it_is_empty() {
     world.options.warm_restart = true;
     world.start();
     assert!(world.is_cold_because("the end of large objects is"), "{:?}", world.notices);
-}
-
-#[test]
-fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
-    let mut world = World::new(5);
-    (0..1000).for_each(|_| world.step());
-    world.tier.close(world.now).unwrap();
-    let kept = world.look_at_all();
-    fs::remove_file(world.log()).unwrap();
-    world.start();
-    assert!(world.is_warm() && world.look_at_all() == kept);
-    (0..300).for_each(|_| world.step());
-    // The new log knows nothing of what was removed in the life before.
-    world.end(End::Kill, None);
-    assert!(world.is_warm());
-    world.look_at_all();
-    world.tier.close(world.now).unwrap();
-    fs::write(world.log(), "Dear reader").unwrap();
-    world.start();
-    assert!(world.notices.iter().any(|notice| notice.contains("something else")), "{:?}", world.notices);
-    assert!(world.is_warm());
-    (0..300).for_each(|_| world.step());
-    world.end(End::Kill, None);
-    assert!(world.is_cold_because("it was not stopped"), "{:?}", world.notices);
-    assert_eq!(fs::read(world.log()).unwrap(), b"Dear reader");
-}
-
-#[test]
-fn a_stop_is_believed_if_its_log_broke_before_and_not_if_it_broke_after() {
-    for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
-        let mut world = World::new(5);
-        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().break_now());
-        (0..1000).for_each(|_| world.step());
-        break_if(&world, breaks_before);
-        world.tier.close(world.now).unwrap();
-        let kept = world.look_at_all();
-        break_if(&world, breaks_after);
-        if !breaks_before {
-            (0..KEYS).for_each(|key| world.change(key));
-        }
-        world.end(End::Power, None);
-        assert_eq!(world.is_cold_because("its log of removals is damaged"), breaks_after, "{:?}", world.notices);
-        let found = world.look_at_all();
-        // Some have expired.
-        assert!(if breaks_before { found > kept / 2 } else { found == 0 }, "{found} of {kept}: {:?}", world.notices);
-        world.step();
-        world.end(End::Kill, None);
-        assert!(world.is_warm(), "the next log is whole: {:?}", world.notices);
-    }
-}
-
-#[test]
-fn two_tiers_have_no_log_of_removals_in_common() {
-    let world = World::new(7);
-    let other = Arc::new(Faulty::new(CAPACITY, 1, Delivery::AtOnce));
-    let start = || opening(&other, world.log(), &world.options, 1).start(10_000);
-    assert!(matches!(start(), Err(Error::Refused { path, reason: Refusal::InUse }) if path == world.log()));
-    world.let_go();
-    assert!(start().is_ok());
-}
-
-#[test]
-fn a_log_that_was_left_for_another_one_is_believed_no_more() {
-    let mut world = World::new(6);
-    let [first, other] = ["log", "other"].map(|name| world.folder.path().join(name));
-    (0..1000).for_each(|_| world.step());
-    world.tier.close(world.now).unwrap();
-    let start = |world: &mut World, log: &PathBuf| {
-        world.let_go();
-        let opening = opening(&world.device, log.clone(), &world.options, world.boot);
-        (world.tier, world.notices) = opening.start(world.now).unwrap();
-    };
-    start(&mut world, &other);
-    assert!(world.is_warm() && world.look_at_all() > 50);
-    (0..KEYS).step_by(2).for_each(|key| world.change(key));
-    start(&mut world, &first);
-    assert!(world.is_cold_because("its log of removals is missing, or of another time"), "{:?}", world.notices);
-    assert_eq!(world.look_at_all(), 0);
 }
 
 #[test]

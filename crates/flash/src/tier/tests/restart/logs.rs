@@ -1,0 +1,143 @@
+//! Restarts after which the log of removals is whole, broken, spoilt, missing, or of another tier.
+
+use super::*;
+use crate::device::Faults;
+
+#[test]
+fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
+    let mut world = World::new(5);
+    (0..1000).for_each(|_| world.step());
+    world.tier.close(world.now).unwrap();
+    let kept = world.look_at_all();
+    fs::remove_file(world.log()).unwrap();
+    world.start();
+    assert!(world.is_warm() && world.look_at_all() == kept);
+    (0..300).for_each(|_| world.step());
+    // The new log knows nothing of what was removed in the life before.
+    world.end(End::Kill, None);
+    assert!(world.is_warm());
+    world.look_at_all();
+    world.tier.close(world.now).unwrap();
+    fs::write(world.log(), "Dear reader").unwrap();
+    world.start();
+    assert!(world.notices.iter().any(|notice| notice.contains("something else")), "{:?}", world.notices);
+    // It has overwritten the log, which may have known something.
+    assert!(world.is_cold_because("its log of removals is damaged, or of another time"), "{:?}", world.notices);
+    (0..300).for_each(|_| world.step());
+    world.end(End::Kill, None);
+    assert!(world.is_cold_because("it was not stopped"), "{:?}", world.notices);
+    assert_eq!(fs::read(world.log()).unwrap(), b"Dear reader");
+}
+
+#[test]
+fn a_stop_is_believed_if_its_log_broke_before_and_not_if_it_broke_after() {
+    for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
+        let mut world = World::new(5);
+        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().break_now());
+        (0..1000).for_each(|_| world.step());
+        break_if(&world, breaks_before);
+        world.tier.close(world.now).unwrap();
+        let kept = world.look_at_all();
+        break_if(&world, breaks_after);
+        if !breaks_before {
+            (0..KEYS).for_each(|key| world.change(key));
+        }
+        world.end(End::Power, None);
+        assert_eq!(world.is_cold_because("its log of removals is damaged"), breaks_after, "{:?}", world.notices);
+        let found = world.look_at_all();
+        // Some have expired.
+        assert!(if breaks_before { found > kept / 2 } else { found == 0 }, "{found} of {kept}: {:?}", world.notices);
+        world.step();
+        world.end(End::Kill, None);
+        assert!(world.is_warm(), "the next log is whole: {:?}", world.notices);
+    }
+}
+
+#[test]
+fn after_a_stop_no_log_is_believed_that_was_spoilt() {
+    type Spoil = fn(&Path, Vec<u8>);
+    let spoils: [(&str, Spoil); 5] = [
+        ("cut to nothing", |path, _| fs::write(path, []).unwrap()),
+        ("without a head", |path, log| fs::write(path, [&[0; BLOCK], &log[BLOCK..]].concat()).unwrap()),
+        ("without records", |path, log| {
+            fs::write(path, [&log[..BLOCK], &vec![0; log.len() - BLOCK]].concat()).unwrap()
+        }),
+        ("with a wrong bit", |path, mut log| {
+            log[2] ^= 1;
+            fs::write(path, log).unwrap();
+        }),
+        ("under a folder", |path, _| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+        }),
+    ];
+    for (what, spoil) in spoils {
+        let mut world = World::new(5);
+        (0..1000).for_each(|_| world.step());
+        world.tier.close(world.now).unwrap();
+        (0..KEYS).for_each(|key| world.change(key));
+        let log = fs::read(world.log()).unwrap();
+        spoil(&world.log(), log);
+        world.start();
+        assert!(world.is_cold_because("its log of removals is damaged"), "{what}: {:?}", world.notices);
+        assert_eq!(world.look_at_all(), 0);
+    }
+}
+
+#[test]
+fn two_tiers_have_no_log_of_removals_in_common() {
+    let world = World::new(7);
+    let other = Arc::new(Faulty::new(CAPACITY, 1, Delivery::AtOnce));
+    let start = || opening(&other, world.log(), &world.options, 1).start(10_000);
+    assert!(matches!(start(), Err(Error::Refused { path, reason: Refusal::InUse }) if path == world.log()));
+    world.let_go();
+    assert!(start().is_ok());
+}
+
+#[test]
+fn a_log_that_was_left_for_another_one_is_believed_no_more() {
+    let mut world = World::new(6);
+    let [first, other] = ["log", "other"].map(|name| world.folder.path().join(name));
+    (0..1000).for_each(|_| world.step());
+    world.tier.close(world.now).unwrap();
+    let start = |world: &mut World, log: &PathBuf| {
+        world.let_go();
+        let opening = opening(&world.device, log.clone(), &world.options, world.boot);
+        (world.tier, world.notices) = opening.start(world.now).unwrap();
+    };
+    start(&mut world, &other);
+    assert!(world.is_warm() && world.look_at_all() > 50);
+    (0..KEYS).step_by(2).for_each(|key| world.change(key));
+    start(&mut world, &first);
+    assert!(world.is_cold_because("its log of removals is missing, or of another time"), "{:?}", world.notices);
+    assert_eq!(world.look_at_all(), 0);
+}
+
+/// Whatever becomes of the superblock that gives up small objects, what happens to them meanwhile is known.
+#[test]
+fn what_is_removed_while_a_boundary_cannot_be_taken_back_stays_so() {
+    for (seed, flushes) in (0..10).map(|seed| (4 * seed + 2, seed % 2 == 0)) {
+        let mut world = World::with(seed, TierOptions { small_share: None, ..options() });
+        while !world.tier.small.is_there() || world.tier.small.stats().page_objects < 60 {
+            for key in 0..KEYS {
+                if world.random.below(3) == 0 {
+                    world.demote(key);
+                }
+            }
+            world.tier.maintain(world.now);
+        }
+        world.device.sync().unwrap();
+        world.device.set(Faults { write_errors: 1, ..Faults::default() });
+        world.tier.join_now();
+        world.device.set(Faults::default());
+        assert!(world.tier.small.is_there());
+        if flushes {
+            world.tier.flush();
+            world.current.clear();
+        } else {
+            (0..KEYS).for_each(|key| world.change(key));
+        }
+        world.end(End::Kill, None);
+        assert_eq!(world.look_at_all(), 0);
+    }
+}
