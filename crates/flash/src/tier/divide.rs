@@ -58,6 +58,8 @@ pub(super) struct Mix {
     options: TierOptions,
     small: Came,
     large: Came,
+    /// Requests that memory had not.
+    missed: AtomicU64,
     division: Mutex<Division>,
 }
 
@@ -79,7 +81,7 @@ impl Came {
     }
 }
 
-/// What was asked for: lookups, and those that found something.
+/// What was asked for: requests, of which flash may have been asked twice, and lookups that found something.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     lookups: u64,
@@ -126,12 +128,18 @@ impl Mix {
             (None, Some(_)) => Division::Drawn(Drawn { layout, before: Asked::default(), is_outgrown: false }),
         };
         let (small, large) = Default::default();
-        Self { small_most, options: options.clone(), small, large, division: Mutex::new(division) }
+        let (options, missed, division) = (options.clone(), AtomicU64::new(0), Mutex::new(division));
+        Self { small_most, options, small, large, missed, division }
     }
 
     /// The bytes of an object's record, if it is a small one.
     pub fn record(&self, object: &Object<'_>) -> Option<usize> {
         record_bytes(object).filter(|&bytes| bytes <= self.small_most)
+    }
+
+    /// A key was requested that memory had not.
+    pub fn missed(&self) {
+        self.missed.fetch_add(1, Relaxed);
     }
 
     /// An object is taken, with a record of so many bytes if it is small.
@@ -237,8 +245,9 @@ impl Tier {
 
     fn asked(&self) -> Asked {
         let (small, large_hits) = (self.small.stats().counts, self.large.hits());
-        // What is not among the large objects is looked for among the small ones.
-        Asked { lookups: small.lookups + large_hits, small_hits: small.log_hits + small.set_hits, large_hits }
+        // Keys that flash has not for sure are not looked up.
+        let lookups = self.mix.missed.load(Relaxed) + small.lookups + large_hits;
+        Asked { lookups, small_hits: small.log_hits + small.set_hits, large_hits }
     }
 
     /// As if large objects had outgrown what they have.

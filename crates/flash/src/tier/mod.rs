@@ -312,8 +312,9 @@ impl Tier {
         self.note_flush(false);
     }
 
-    /// A key was requested, and DRAM had it not: for admission by history. Takes no lock.
+    /// A key was requested, and DRAM had it not: for admission by history, and for the boundary. Takes no lock.
     pub fn missed(&self, hash: KeyHash) {
+        self.mix.missed();
         self.admission.missed(hash);
     }
 
