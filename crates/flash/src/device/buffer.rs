@@ -7,8 +7,8 @@ use std::sync::Arc;
 /// Bytes of a block: offsets, lengths and addresses of all transfers are multiples of it.
 pub const BLOCK: usize = 4096;
 
-/// Bytes of which some of the first block's length are left out, so that the rest is aligned. Asked for in this way, much memory comes as zeros from the
-/// system, untouched; asked for aligned, it would be written twice.
+/// Bytes of which some of the first block's length are left out, so that the rest is aligned. An allocator that is asked for aligned memory cuts it out of a
+/// longer piece as well, but leaves what it cut off as a hole that fits no later buffer, and writes zeros that the system had given already.
 struct Blocks {
     bytes: Box<[u8]>,
     from: usize,

@@ -181,7 +181,7 @@ impl LargeLog {
         self.geometry.offset(first)
     }
 
-    /// Takes back what was given away behind a region.
+    /// Takes back the regions from this one on, which had been given away.
     pub fn widen(&self, first: u32) {
         let mut books = self.books();
         let before = self.first_region.swap(first, Relaxed);

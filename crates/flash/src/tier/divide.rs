@@ -34,9 +34,10 @@ const WORTH_MOST: f64 = 8.0;
 const LEAST: u64 = 64;
 /// So large a part of the capacity has to come before a boundary that was drawn is judged.
 const NEEDED_TO_JUDGE: u64 = 4;
-/// It is taken back if large objects would get so many times what they have, and a byte of theirs is hit so many times as often,
+/// A boundary is taken back only if large objects would get so many times the area that they have, and a byte of theirs is hit so many times
+/// as often as one of small objects.
 const OUTGROWN: f64 = 4.0;
-/// or if fewer than one in so many lookups was a hit of a small one.
+/// So few hits of small objects, one in so many requests, are as good as none: a byte of large ones need not be hit more often then.
 const FEW_HITS: f64 = 64.0;
 /// How long a stop waits for whoever draws the boundary, and how often it looks.
 const WAIT_MOST: Duration = Duration::from_secs(5);
@@ -81,7 +82,7 @@ impl Came {
     }
 }
 
-/// What was asked for: requests, of which flash may have been asked twice, and lookups that found something.
+/// Requests that memory had not, one that flash looked up counted twice, and the lookups that found something.
 #[derive(Clone, Copy, Default)]
 struct Asked {
     lookups: u64,

@@ -305,12 +305,12 @@ impl Opening {
             (State::Running { boot }, _) if boot == 0 || Some(boot) != self.boot => {
                 return not_stopped("the machine was started anew since");
             }
-            (State::Running { .. }, Err(None)) => return not_stopped("it has no log of removals"),
-            (State::Running { .. }, Err(Some(Unreadable::Missing))) => {
-                return not_stopped("its log of removals is missing, or of another time");
-            }
-            (State::Running { .. }, Err(Some(Unreadable::Damaged))) => {
-                return not_stopped("its log of removals is damaged");
+            (State::Running { .. }, Err(why)) => {
+                return not_stopped(match why {
+                    None => "it has no log of removals",
+                    Some(Unreadable::Missing) => "its log of removals is missing, or of another time",
+                    Some(Unreadable::Damaged) => "its log of removals is damaged",
+                });
             }
             // What was removed after the stop is in it, unless whoever has the file has taken it away.
             (State::Clean { .. }, Err(_)) if before.removals != 0 && !self.is_log_away(removals) => {

@@ -2,7 +2,8 @@
 
 use super::{get, put};
 use crate::device::Memory;
-use crate::{KeyHash, Tier, TierOptions};
+use crate::{Key, KeyHash, Tier, TierOptions};
+use std::ops::Range;
 use std::sync::Arc;
 
 const CAPACITY: u64 = 24 << 20;
@@ -125,14 +126,22 @@ fn an_area_that_is_asked_for_stays() {
 }
 
 #[test]
-fn who_only_writes_ends_no_area() {
+fn who_only_writes_ends_no_area_but_who_asks_for_what_flash_has_not() {
     let tier = tier(None);
     fill(&tier, 2, 1.0);
-    for number in 0..CAPACITY / LARGE {
-        put(&tier, &(number | 1 << 40).to_le_bytes(), &[7; LARGE as usize], 1);
-        tier.maintain(1);
-    }
+    let put_large_ones = |numbers: Range<u64>, before: &dyn Fn(KeyHash)| {
+        for number in numbers {
+            let key = (number | 1 << 40).to_le_bytes();
+            before(Key::new(&key).hash);
+            put(&tier, &key, &[7; LARGE as usize], 1);
+            tier.maintain(1);
+        }
+    };
+    let many = CAPACITY / LARGE;
+    put_large_ones(0..many, &|_| ());
     assert!(tier.small.is_there());
+    put_large_ones(many..many * 2, &|hash| tier.missed(hash));
+    assert!(!tier.small.is_there());
 }
 
 #[test]
