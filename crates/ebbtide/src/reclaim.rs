@@ -15,7 +15,7 @@ pub struct FlashReclaim(pub Reclaim);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAReclaim {
     #[error(
-        "{part:?} is no reinsertion on flash: write none, hits:1 to hits:3 (read so often since it was written), or percent:0 to percent:100"
+        "{part:?} is no reinsertion on flash: write auto (read since it was written, if such copies are read again more than what is new), none, hits:1 to hits:3 (read so often), or percent:0 to percent:100"
     )]
     Reinsertion { part: String },
     #[error("{part:?} is no order in which flash is reclaimed: write lru or fifo")]
@@ -25,10 +25,11 @@ pub enum NotAReclaim {
 impl FromStr for FlashReinsertion {
     type Err = NotAReclaim;
 
-    /// `none`, `hits:2`, `percent:30`.
+    /// `auto`, `none`, `hits:2`, `percent:30`.
     fn from_str(text: &str) -> Result<Self, NotAReclaim> {
         let count = |count: &str, most| count.parse().ok().filter(|count| *count <= most);
         let reinsertion = match text.split_once(':') {
+            None if text == "auto" => Some(Reinsertion::Auto),
             None if text == "none" => Some(Reinsertion::Never),
             Some(("hits", hits)) => count(hits, HITS_MOST).filter(|hits| *hits > 0).map(Reinsertion::Hits),
             Some(("percent", percent)) => count(percent, 100).map(Reinsertion::Percent),
@@ -61,6 +62,7 @@ mod tests {
     #[test]
     fn each_choice_has_its_words() {
         for (text, reinsertion) in [
+            ("auto", Reinsertion::Auto),
             ("none", Reinsertion::Never),
             ("hits:1", Reinsertion::Hits(1)),
             ("hits:3", Reinsertion::Hits(3)),

@@ -113,7 +113,10 @@ impl FlashReport {
             promoted: stats.promoted,
             inserts: tier.inserts,
             inserted_bytes: tier.inserted_bytes,
-            refused: refused.refused_expires_soon + refused.refused_by_policy + refused.refused_by_budget,
+            refused: refused.refused_expires_soon
+                + refused.refused_by_policy
+                + refused.refused_by_budget
+                + tier.displaced,
             dropped: tier.drops.total(),
             dropped_by_reason: tier.drops.by_reason().into_iter().filter(|&(_, count)| count > 0).collect(),
             unchanged: stats.unchanged,

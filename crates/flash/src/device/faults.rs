@@ -76,7 +76,7 @@ struct State {
     volatile: VecDeque<Written>,
     volatile_bytes: usize,
     pending: Vec<Pending>,
-    broken: Vec<Range<u64>>,
+    broken: Vec<(Direction, Range<u64>)>,
     writes: u64,
     cut_at: Option<u64>,
     stopped: bool,
@@ -129,9 +129,9 @@ impl Faulty {
         self.state().faults = faults;
     }
 
-    /// From now on transfers that touch these bytes fail.
-    pub fn break_range(&self, range: Range<u64>) {
-        self.state().broken.push(range);
+    /// From now on transfers in this direction that touch these bytes fail.
+    pub fn break_range(&self, direction: Direction, range: Range<u64>) {
+        self.state().broken.push((direction, range));
     }
 
     /// Turns over one bit of what is stored, durably.
@@ -358,7 +358,8 @@ impl State {
 
     fn execute(&mut self, request: &mut Request) -> io::Result<()> {
         let end = request.offset + request.buffer.len() as u64;
-        let is_broken = self.broken.iter().any(|range| range.start < end && request.offset < range.end);
+        let touches = |range: &Range<u64>| range.start < end && request.offset < range.end;
+        let is_broken = self.broken.iter().any(|(direction, range)| *direction == request.direction && touches(range));
         match request.direction {
             Direction::Read => self.read(request, is_broken),
             Direction::Write => {
@@ -535,10 +536,12 @@ mod tests {
     #[test]
     fn a_broken_range_fails_and_its_neighbours_do_not() {
         let device = Faulty::new(4 * BLOCK, 1, Delivery::AtOnce);
-        device.break_range(BLOCK as u64 + 1..BLOCK as u64 + 2);
+        device.break_range(Direction::Read, BLOCK as u64 + 1..BLOCK as u64 + 2);
+        device.break_range(Direction::Write, 0..1);
         let outcomes: Vec<_> = (0..4).map(|block| read(&device, block * BLOCK as u64, filled(1, 0)).is_ok()).collect();
         assert_eq!(outcomes, [true, false, true, true]);
         assert!(write(&device, 0, filled(2, 1)).is_err());
+        assert!(write(&device, BLOCK as u64, filled(2, 1)).is_ok());
     }
 
     #[test]

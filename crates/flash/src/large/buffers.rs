@@ -20,6 +20,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 /// So much is copied at once while readers of the buffer wait.
 const COPY_BYTES: usize = 256 << 10;
@@ -181,15 +182,16 @@ impl LargeLog {
             self.seal(open, now);
         }
         if place.is_none() {
-            *place = Some(self.open(kept, now)?);
+            let order = if draft.is_copy { self.next_order() } else { draft.header.order };
+            *place = Some(self.open(kept, order, now)?);
         }
         let open = place.as_mut().expect("it is open");
         let (at, value_bytes) = open.room(draft, self.geometry.region_bytes).expect("an empty region has room");
         Ok(self.copy_in(open, draft, at, value_bytes))
     }
 
-    /// Begins the life of a region.
-    fn open(&self, kept: &mut Vec<u16>, now: u32) -> Result<Open, Full> {
+    /// Begins the life of a region. What is new has this order, or a higher one.
+    fn open(&self, kept: &mut Vec<u16>, order: u64, now: u32) -> Result<Open, Full> {
         let (region, slot, sequence) = {
             let mut books = self.books();
             if kept.is_empty() && books.free_slots.is_empty() {
@@ -202,7 +204,7 @@ impl LargeLog {
         };
         let buffer = Buffer::zeroed(self.geometry.region_bytes);
         *self.slots[usize::from(slot)].write().unwrap() = Some(Staged { region, sequence, buffer });
-        self.regions[region as usize].begin(sequence, slot, self.tick.load(Relaxed));
+        self.regions[region as usize].begin(sequence, slot, self.tick.load(Relaxed), order);
         Ok(Open {
             region,
             sequence,
@@ -262,6 +264,7 @@ impl LargeLog {
             open.tally.insert += bytes as u64;
             open.tally.payload += (value_bytes + if header.part == 0 { draft.key.len() } else { 0 }) as u64;
         }
+        self.regions[open.region as usize].set_copied(open.tally.copied());
         Added { region: open.region, sequence: open.sequence, position, bytes, value_bytes }
     }
 
@@ -298,12 +301,7 @@ impl LargeLog {
         let tally = Tally { footer: (REGION_HEADER_BYTES + footer_bytes) as u64, ..open.tally };
         let bytes = (footer_offset + footer_bytes).next_multiple_of(BLOCK);
         let region = &self.regions[open.region as usize];
-        let life = Life {
-            sequence: open.sequence,
-            lowest_order: open.lowest_order,
-            latest_expiry: open.latest_expiry,
-            objects: open.objects as u32,
-        };
+        let life = Life { sequence: open.sequence, lowest_order: open.lowest_order, latest_expiry: open.latest_expiry };
         {
             let mut books = self.books();
             region.complete(life);
@@ -320,7 +318,6 @@ impl LargeLog {
             sequence: open.sequence,
             lowest_order: u64::MAX,
             latest_expiry: open.latest_expiry,
-            objects: open.objects as u32,
         });
         self.release(open.region, open.slot, State::Emptied);
     }
@@ -374,11 +371,11 @@ impl LargeLog {
         self.freed.notify_all();
     }
 
-    /// Waits until a buffer is free, or for as long as the options say. False if there is none.
-    pub(super) fn wait_for_buffer(self: &Arc<Self>) -> bool {
+    /// Waits until more buffers are free than are to be left, for so long at most. False if there are none.
+    pub(super) fn wait_for_buffer(self: &Arc<Self>, left: usize, most: Duration) -> bool {
         self.submit_waiting();
-        let is_full = |books: &mut Books| books.free_slots.is_empty();
-        let (_books, timeout) = self.freed.wait_timeout_while(self.books(), self.options.patience, is_full).unwrap();
+        let is_full = |books: &mut Books| books.free_slots.len() <= left;
+        let (_books, timeout) = self.freed.wait_timeout_while(self.books(), most, is_full).unwrap();
         !timeout.timed_out()
     }
 

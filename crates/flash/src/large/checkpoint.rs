@@ -3,7 +3,7 @@
 //! ```text
 //! block 0   magic u32 | version u32 | identity u64 | region bytes u32 | regions u32 | next sequence u64 | next order u64
 //!           | bytes of the body u64 | checksum of the body u64 | checksum of the 56 bytes before it u64
-//! body      per region: sequence u64 | lowest order u64 | latest expiry u32 | objects u32 | state:7 unclean:1     25 bytes
+//! body      per region: sequence u64 | lowest order u64 | latest expiry u32 | state:7 unclean:1     21 bytes
 //!           per shard: objects u32, then per object: tag u32 | place, 48 bits                             10 bytes
 //! ```
 //! Checksums are XXH3 (64 bits) with the identity as seed; that of the body goes over pieces of 1 MiB, each with the checksum so far as
@@ -25,9 +25,9 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 use std::time::Duration;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"EbLc");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 64;
-const REGION_BYTES: usize = 25;
+const REGION_BYTES: usize = 21;
 const OBJECT_BYTES: usize = 10;
 const UNCLEAN: u8 = 1 << 7;
 /// How long regions that are being written are waited for, and in which steps.
@@ -113,7 +113,7 @@ impl LargeLog {
             let life = region.life();
             let mut bytes = [0; REGION_BYTES];
             let mut writer = Writer { bytes: &mut bytes, at: 0 };
-            writer.u64(life.sequence).u64(life.lowest_order).u32(life.latest_expiry).u32(life.objects);
+            writer.u64(life.sequence).u64(life.lowest_order).u32(life.latest_expiry);
             bytes[REGION_BYTES - 1] = region.state() as u8 | if region.is_unclean() { UNCLEAN } else { 0 };
             sink.put(&bytes)?;
         }
@@ -150,7 +150,7 @@ impl LargeLog {
             let bytes: [u8; REGION_BYTES] = source.take()?;
             let mut reader = Reader { bytes: &bytes, at: 0 };
             let (sequence, lowest_order) = (reader.u64(), reader.u64());
-            let life = Life { sequence, lowest_order, latest_expiry: reader.u32(), objects: reader.u32() };
+            let life = Life { sequence, lowest_order, latest_expiry: reader.u32() };
             region.complete(life);
             region.set_state(State::saved(bytes[REGION_BYTES - 1] & !UNCLEAN)?);
             self.set_unclean(number, bytes[REGION_BYTES - 1] & UNCLEAN != 0);
@@ -231,8 +231,8 @@ mod tests {
             bytes.chunks(8).map(|word| word.iter().map(|byte| format!("{byte:02x}")).collect()).collect();
         assert_eq!(
             hex.join(" "),
-            "45624c6301000000 1d00000000000000 0000000109000000 4d00000000000000 0605040302010000 e703000000000000 \
-             edfe000000000000 14559f6249bde3c1"
+            "45624c6302000000 1d00000000000000 0000000109000000 4d00000000000000 0605040302010000 e703000000000000 \
+             edfe000000000000 aa705de4acdfe665"
         );
         assert_eq!(Header::decode(&bytes, 0x1d), Some(header));
         assert_eq!(Header::decode(&bytes, 0x1e), None);

@@ -5,6 +5,9 @@ use super::place::Place;
 use super::regions::{Life, State};
 use crate::object::is_past;
 
+/// Where copies do not pay, one of so many is made.
+const TRIED: u64 = 16;
+
 /// Why a region is reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -70,16 +73,15 @@ pub fn choose(candidates: impl Iterator<Item = Candidate>, need: Need) -> Vec<(u
     chosen
 }
 
-/// Whether an object of a reclaimed region is to be written again.
-pub fn is_kept(reinsertion: Reinsertion, tag: u32, place: Place) -> bool {
+/// Whether an object of a reclaimed region is to be written again. Automatically, it is as far as copies pay; otherwise some are, to see whether they would.
+pub fn is_kept(reinsertion: Reinsertion, copies_pay: bool, tag: u32, place: Place) -> bool {
+    // A number that the object gets anew with each place.
+    let draw = (u64::from(tag) ^ place.unit() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     match reinsertion {
         Reinsertion::Never => false,
+        Reinsertion::Auto => place.hits() > 0 && (copies_pay || draw.is_multiple_of(TRIED)),
         Reinsertion::Hits(least) => place.hits() >= least,
-        Reinsertion::Percent(percent) => {
-            // A number that the object gets anew with each place.
-            let draw = (u64::from(tag) ^ place.unit() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-            draw % 100 < u64::from(percent)
-        }
+        Reinsertion::Percent(percent) => draw % 100 < u64::from(percent),
     }
 }
 
@@ -88,7 +90,7 @@ mod tests {
     use super::*;
 
     fn candidate(region: u32, state: State, sequence: u64, latest_expiry: u32, last_hit: u64) -> Candidate {
-        let life = Life { sequence, lowest_order: 1, latest_expiry, objects: 1 };
+        let life = Life { sequence, lowest_order: 1, latest_expiry };
         Candidate { region, state, life, last_hit }
     }
 
@@ -132,12 +134,19 @@ mod tests {
     #[test]
     fn reinsertion_is_by_hits_or_by_chance() {
         let place = Place::new(77, 5000);
-        assert!(!is_kept(Reinsertion::Never, 1, place.hit()));
-        assert!(!is_kept(Reinsertion::Hits(2), 1, place.hit()));
-        assert!(is_kept(Reinsertion::Hits(2), 1, place.hit().hit()));
-        let kept =
-            (0..10_000).filter(|&i| is_kept(Reinsertion::Percent(30), i, Place::new(u64::from(i) * 130, 9))).count();
+        assert!(!is_kept(Reinsertion::Never, true, 1, place.hit()));
+        assert!(!is_kept(Reinsertion::Hits(2), true, 1, place.hit()));
+        assert!(is_kept(Reinsertion::Hits(2), true, 1, place.hit().hit()));
+        let kept = (0..10_000)
+            .filter(|&i| is_kept(Reinsertion::Percent(30), true, i, Place::new(u64::from(i) * 130, 9)))
+            .count();
         assert!((2800..3200).contains(&kept), "{kept} of 10000");
-        assert!(!is_kept(Reinsertion::Percent(0), 1, place) && is_kept(Reinsertion::Percent(100), 1, place));
+        let tried =
+            (0..10_000).filter(|&i| is_kept(Reinsertion::Auto, false, i, Place::new(u64::from(i) * 130, 9).hit()));
+        assert!((500..750).contains(&tried.count()));
+        assert!(is_kept(Reinsertion::Auto, true, 1, place.hit()) && !is_kept(Reinsertion::Auto, true, 1, place));
+        assert!(
+            !is_kept(Reinsertion::Percent(0), true, 1, place) && is_kept(Reinsertion::Percent(100), true, 1, place)
+        );
     }
 }

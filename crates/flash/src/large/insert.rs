@@ -45,6 +45,11 @@ impl LargeLog {
         result
     }
 
+    /// Whether a new object of so many bytes is better not inserted, but refused in the place of copies that were made ([`super::Reinsertion::Auto`]).
+    pub fn prefers_copies(&self, hash: KeyHash, bytes: usize) -> bool {
+        self.worth.refuses(hash, bytes)
+    }
+
     fn try_insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, Dropped> {
         if object.is_expired(now) {
             return Err(Dropped::Expired);
@@ -160,7 +165,7 @@ impl LargeLog {
         for _ in 0..ATTEMPTS {
             dropped = match self.add(group, draft, kept, now) {
                 Ok(added) => return Ok(added),
-                Err(Full::Buffers) if self.wait_for_buffer() => Dropped::Behind,
+                Err(Full::Buffers) if self.wait_for_buffer(0, self.options.patience) => Dropped::Behind,
                 Err(Full::Buffers) => return Err(Dropped::Behind),
                 Err(Full::Regions) if self.may_reclaim_for_inserts() && self.reclaim(now, 1) => Dropped::NoRegion,
                 Err(Full::Regions) => return Err(Dropped::NoRegion),

@@ -18,6 +18,7 @@
 //! | `buffers` | open regions, and those that are being written |
 //! | `insert`, `read` | objects in and out |
 //! | `choose`, `reclaim` | which regions go, and how |
+//! | `worth`, `keep` | what of them is written again |
 //! | `scan` | a walk over all objects |
 //! | `recover`, `checkpoint` | after a restart |
 //! | `stats` | what is counted |
@@ -30,6 +31,7 @@ mod choose;
 mod format;
 mod index;
 mod insert;
+mod keep;
 mod options;
 mod page;
 mod place;
@@ -41,6 +43,7 @@ mod scan;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod worth;
 
 pub use insert::Inserted;
 pub use options::{Options, Reclaim, Reinsertion};
@@ -55,9 +58,11 @@ use self::place::Place;
 use self::reclaim::Longest;
 use self::regions::{Region, State};
 use self::stats::Counters;
+use self::worth::Worth;
 use crate::bound::Bound;
 use crate::device::{BLOCK, Device};
 use crate::{Error, KeyHash, Token};
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{
     AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
@@ -98,6 +103,8 @@ pub struct LargeLog {
     longest: Mutex<Longest>,
     /// So many regions the last upkeep could keep free for an object like that.
     room: AtomicUsize,
+    /// Whether copies are worth it.
+    worth: Worth,
     /// A checkpoint is there or being made: nothing that it says may change.
     is_closed: AtomicBool,
     /// Counts hits, for the order of regions by last hit.
@@ -144,6 +151,7 @@ impl LargeLog {
             wanted: AtomicUsize::new(0),
             longest: Mutex::default(),
             room: AtomicUsize::new(0),
+            worth: Worth::default(),
             is_closed: AtomicBool::new(false),
             tick: AtomicU64::new(0),
             now: AtomicU32::new(0),
@@ -293,13 +301,13 @@ impl LargeLog {
 
     /// Asserts every invariant. Only while nothing else is going on.
     pub fn verify(&self) {
-        let mut objects = vec![0_u32; self.regions.len()];
+        let mut units = HashSet::new();
         self.index.verify(|_, place| {
             let (region, position) = self.geometry.split(place.unit());
             let state = self.regions[region as usize].state();
             assert!(!matches!(state, State::Free | State::Retired), "{place:?} is in a region that is {state:?}");
             assert!(position > 0, "{place:?} is where the header of its region is");
-            objects[region as usize] += 1;
+            assert!(units.insert(place.unit()), "{place:?} is that of two objects");
         });
         let opened: Vec<u32> =
             self.groups.iter().filter_map(|group| Some(group.lock().unwrap().as_ref()?.region)).collect();
@@ -317,9 +325,6 @@ impl LargeLog {
                 let staged = self.slots[usize::from(region.slot())].read().unwrap();
                 let staged = staged.as_ref().expect("a region that is open or being written has a buffer");
                 assert_eq!((staged.region, staged.sequence), (number as u32, region.sequence()));
-            }
-            if state == State::Sealed {
-                assert!(objects[number] <= region.life().objects, "region {number} holds more than it lists");
             }
             assert!(region.sequence() < books.next_sequence);
         }

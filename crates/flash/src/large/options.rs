@@ -51,7 +51,7 @@ pub struct Options {
     pub patience: Duration,
     /// Which region goes when space is needed. First in, first out: flash is written in sequence.
     pub reclaim: Reclaim,
-    /// What of that region is kept. Nothing: each copy is a write.
+    /// What of that region is kept. What has proved to be worth another write.
     pub reinsertion: Reinsertion,
     /// Bytes of RAM for the index at most. From fifteen sixteenths of it on the upkeep reclaims regions, at the bound inserts
     /// are dropped. No bound: 10 to 12 bytes an object are what the index takes.
@@ -77,6 +77,9 @@ pub enum Reclaim {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reinsertion {
     Never,
+    /// Those that were hit since they were written, for as long as copies of such are hit as often for each byte as what is new; and as many
+    /// bytes of new objects are not to be taken ([`super::LargeLog::prefers_copies`]).
+    Auto,
     /// Those that were hit at least so often since they were written; 1 to 3.
     Hits(u8),
     /// This share of them, by chance, whether they were hit or not.
@@ -96,7 +99,7 @@ impl Default for Options {
             seal_seconds: 600,
             patience: Duration::from_millis(100),
             reclaim: Reclaim::Fifo,
-            reinsertion: Reinsertion::Never,
+            reinsertion: Reinsertion::Auto,
             index_bytes: usize::MAX,
             recovers: true,
             discard: false,

@@ -46,6 +46,8 @@ struct Located {
     region: u32,
     sequence: u64,
     position: u32,
+    /// Nobody had asked for it since it was written.
+    is_first_hit: bool,
     /// The buffer it is in.
     slot: Option<u16>,
 }
@@ -128,6 +130,10 @@ impl LargeLog {
         if is_past(header.expiry, self.now.load(Relaxed)) {
             self.counters.misses_expired.one();
             return Step::Finished(None);
+        }
+        if located.is_first_hit {
+            let region = &self.regions[located.region as usize];
+            self.worth.first_hit(region.is_copy(header.order), region.copied());
         }
         let total = header.total_bytes as usize;
         let gathered = match &mut reading.gathered {
@@ -241,7 +247,8 @@ impl LargeLog {
         }
         entry.hit(self.tick.fetch_add(1, Relaxed) + 1);
         let sequence = entry.sequence();
-        Some(Located { place: place.without_hits(), token: self.token(place), region, sequence, position, slot })
+        let (token, is_first_hit) = (self.token(place), place.hits() == 0);
+        Some(Located { place: place.without_hits(), token, region, sequence, position, is_first_hit, slot })
     }
 
     /// Whether an object is still where it was, in the same life of the region.

@@ -3,7 +3,7 @@
 //! ```text
 //! choose -> Dying -> copies of what is kept -> dead on the device -> Emptied -> index swept -> Free
 //! ```
-//! Nothing is read but the objects that are kept. The index is swept once for many regions, page by page: entries of other
+//! Nothing is read but what is kept (`keep`). The index is swept once for many regions, page by page: entries of other
 //! regions cost a look each, so regions are reclaimed by the sixty-fourth of the log.
 //!
 //! That a region is dead is written before its objects leave the index. After a crash the footers that are found are thus those
@@ -11,17 +11,10 @@
 //! need no such mark: what is in them expires again. Nor does anything where nothing is recovered.
 
 use super::LargeLog;
-use super::buffers::{Draft, Full};
-use super::choose::{Candidate, Cause, Need, choose, is_kept};
-use super::format::{OBJECT_HEADER_BYTES, ObjectHeader};
-use super::index::{Identity, SHARDS};
+use super::choose::{Candidate, Cause, Need, choose};
 use super::options::Reinsertion;
-use super::place::{Place, UNIT};
 use super::regions::State;
-use crate::KeyHash;
 use crate::device::{self, BLOCK, Buffer};
-use crate::object::is_past;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
@@ -30,11 +23,8 @@ const SWEEPS: usize = 64;
 /// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep.
 const SPARES: usize = 32;
 const BATCH_LIMIT: usize = 1024;
-/// With copies to make: their places are in RAM for the time.
+/// With copies to make, which take free regions before there are more.
 const BATCH_LIMIT_WITH_COPIES: usize = 64;
-
-/// An object that is to be kept.
-type Kept = (Identity, Place);
 
 /// The longest object of several regions that came: of its like others may come, while the short ones in between take what is free.
 #[derive(Default)]
@@ -226,96 +216,4 @@ impl LargeLog {
             }
         }
     }
-
-    /// Writes again what is worth it, at most half of what is reclaimed: otherwise nothing would be won.
-    fn keep_some(self: &Arc<Self>, chosen: &[(u32, Cause)], now: u32) {
-        let space: Vec<u32> = chosen.iter().filter(|choice| choice.1 == Cause::Space).map(|choice| choice.0).collect();
-        if self.options.reinsertion == Reinsertion::Never || space.is_empty() {
-            return;
-        }
-        let mut budget = space.len() * self.geometry.region_bytes / 2;
-        let mut kept = self.worth_keeping(&space);
-        kept.sort_unstable_by_key(|(_, place)| place.unit());
-        for object in kept {
-            match self.keep(object, now, budget) {
-                Some(bytes) => {
-                    self.counters.reinserted.one();
-                    budget -= bytes;
-                }
-                None => self.counters.reinsertions_dropped.one(),
-            }
-        }
-    }
-
-    fn worth_keeping(&self, regions: &[u32]) -> Vec<Kept> {
-        let mut kept = Vec::new();
-        for shard in 0..SHARDS as u8 {
-            for page in 0.. {
-                let locked = self.index.lock(shard);
-                let Some(objects) = locked.page(page) else { break };
-                let is_worth = |&(tag, place): &(u32, Place)| {
-                    regions.contains(&self.geometry.split(place.unit()).0)
-                        && is_kept(self.options.reinsertion, tag, place)
-                };
-                kept.extend(objects.filter(is_worth).map(|(tag, place)| (Identity { shard, tag }, place)));
-            }
-        }
-        kept
-    }
-
-    /// Reads an object and adds it anew, with its order; its new place counts only if the old one is still current then, also in a
-    /// region that failed meanwhile: the copy is on its way to the device, and would be found by a restart. Gives back its bytes.
-    fn keep(self: &Arc<Self>, (identity, place): Kept, now: u32, budget: usize) -> Option<usize> {
-        let (number, position) = self.geometry.split(place.unit());
-        let region = &self.regions[number as usize];
-        let sequence = region.sequence();
-        let begin = position as usize * UNIT / BLOCK * BLOCK;
-        let bytes = (place.blocks() * BLOCK).min(self.geometry.region_bytes - begin);
-        let offset = self.geometry.offset(number) + begin as u64;
-        let Ok(buffer) = device::read(&*self.device, offset, Buffer::zeroed(bytes)) else {
-            self.counters.read_errors.one();
-            self.fail(number, sequence);
-            return None;
-        };
-        self.counters.read_bytes.add(bytes as u64);
-        let object = &buffer[position as usize * UNIT % BLOCK..];
-        let header = ObjectHeader::check(object, self.options.identity, sequence, position).ok()?;
-        if is_past(header.expiry, now) || header.object_bytes() > budget {
-            return None;
-        }
-        let (key, value) = halves(object, &header);
-        let hash = match (header.part, <[u8; 8]>::try_from(key)) {
-            (0, _) => KeyHash::of(key),
-            (_, Ok(hash)) => KeyHash(u64::from_le_bytes(hash)),
-            (_, Err(_)) => return None,
-        };
-        if Identity::of(hash) != identity {
-            return None;
-        }
-        let draft = Draft { hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
-        let added = self.add_copy(&draft, now)?;
-        let mut shard = self.index.lock(identity.shard);
-        let current = shard.get(identity.tag)?;
-        let is_flushed = sequence < self.floor.load(Acquire);
-        let is_same = current.without_hits() == place.without_hits() && !is_flushed;
-        let new = self.publishable(added).filter(|_| is_same)?;
-        shard.insert(identity.tag, new);
-        Some(added.bytes)
-    }
-
-    /// Adds a copy, without reclaiming.
-    fn add_copy(self: &Arc<Self>, draft: &Draft<'_>, now: u32) -> Option<super::buffers::Added> {
-        let group = self.group(draft.header.expiry, now);
-        match self.add(group, draft, &mut Vec::new(), now) {
-            Ok(added) => Some(added),
-            Err(Full::Buffers) if self.wait_for_buffer() => self.add(group, draft, &mut Vec::new(), now).ok(),
-            Err(Full::Buffers | Full::Regions) => None,
-        }
-    }
-}
-
-/// The key and the value of an object.
-fn halves<'a>(object: &'a [u8], header: &ObjectHeader) -> (&'a [u8], &'a [u8]) {
-    let key: Range<usize> = OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(header.key_bytes);
-    (&object[key.clone()], &object[key.end..header.object_bytes()])
 }

@@ -142,6 +142,32 @@ impl LargeLog {
         recovered.objects = self.index.objects() as u64;
         (self, recovered)
     }
+
+    /// What a region that is on the device lists; `None` if that cannot be read, or is not as it was written.
+    pub(super) fn listed(&self, region: u32) -> Option<Vec<FooterEntry>> {
+        let block = device::read(&*self.device, self.geometry.offset(region), Buffer::zeroed(BLOCK)).ok()?;
+        self.footer(&RegionHeader::decode(&block[..REGION_HEADER_BYTES], self.options.identity, region)?)
+    }
+
+    fn footer(&self, header: &RegionHeader) -> Option<Vec<FooterEntry>> {
+        let offset = header.footer_offset as usize;
+        let bytes = (header.objects as usize).checked_mul(FOOTER_ENTRY_BYTES)?;
+        let end = offset.checked_add(bytes).filter(|&end| end <= self.geometry.region_bytes)?;
+        let begin = offset / BLOCK * BLOCK;
+        let place = self.geometry.offset(header.region) + begin as u64;
+        let buffer = device::read(&*self.device, place, Buffer::zeroed(end - begin)).ok()?;
+        let footer = &buffer[offset - begin..end - begin];
+        if checksum(self.options.identity, footer) != header.footer_checksum {
+            return None;
+        }
+        let entries: Vec<_> = footer.chunks_exact(FOOTER_ENTRY_BYTES).map(FooterEntry::decode).collect();
+        let fits = |entry: &FooterEntry| {
+            let begin = entry.position as usize * UNIT;
+            let bytes = entry.bytes as usize;
+            begin >= REGION_HEADER_BYTES && bytes >= OBJECT_HEADER_BYTES && begin + bytes <= offset
+        };
+        entries.iter().all(fits).then_some(entries)
+    }
 }
 
 /// The way through all regions.
@@ -165,7 +191,7 @@ impl Scan<'_> {
         // Later ones mostly hold later versions: then no footer is read again to compare.
         headers.sort_by_key(|header| header.sequence);
         for header in headers {
-            match scan.footer(&header) {
+            match log.footer(&header) {
                 Some(entries) => scan.add(&header, entries),
                 None => scan.bury(header.region)?,
             }
@@ -190,28 +216,6 @@ impl Scan<'_> {
         Ok(header)
     }
 
-    /// What a region lists; `None` if that is not as it was written.
-    fn footer(&self, header: &RegionHeader) -> Option<Vec<FooterEntry>> {
-        let log = self.log;
-        let offset = header.footer_offset as usize;
-        let bytes = (header.objects as usize).checked_mul(FOOTER_ENTRY_BYTES)?;
-        let end = offset.checked_add(bytes).filter(|&end| end <= log.geometry.region_bytes)?;
-        let begin = offset / BLOCK * BLOCK;
-        let place = log.geometry.offset(header.region) + begin as u64;
-        let buffer = device::read(&*log.device, place, Buffer::zeroed(end - begin)).ok()?;
-        let footer = &buffer[offset - begin..end - begin];
-        if checksum(log.options.identity, footer) != header.footer_checksum {
-            return None;
-        }
-        let entries: Vec<_> = footer.chunks_exact(FOOTER_ENTRY_BYTES).map(FooterEntry::decode).collect();
-        let fits = |entry: &FooterEntry| {
-            let begin = entry.position as usize * UNIT;
-            let bytes = entry.bytes as usize;
-            begin >= REGION_HEADER_BYTES && bytes >= OBJECT_HEADER_BYTES && begin + bytes <= offset
-        };
-        entries.iter().all(fits).then_some(entries)
-    }
-
     fn add(&mut self, header: &RegionHeader, entries: Vec<FooterEntry>) {
         let number = header.region;
         let region = &self.log.regions[number as usize];
@@ -219,7 +223,6 @@ impl Scan<'_> {
             sequence: header.sequence,
             lowest_order: header.lowest_order,
             latest_expiry: header.latest_expiry,
-            objects: header.objects,
         });
         region.set_state(State::Sealed);
         let highest = entries.iter().map(|entry| entry.order).max().unwrap_or(0);
@@ -265,11 +268,7 @@ impl Scan<'_> {
         if let Some((_, entries)) = self.footers.iter().find(|footer| footer.0 == region) {
             return find(entries).is_none_or(|other| order >= other);
         }
-        let offset = self.log.geometry.offset(region);
-        let block = device::read(&*self.log.device, offset, Buffer::zeroed(BLOCK)).ok();
-        let header = block
-            .and_then(|block| RegionHeader::decode(&block[..REGION_HEADER_BYTES], self.log.options.identity, region));
-        let entries = header.and_then(|header| self.footer(&header)).unwrap_or_default();
+        let entries = self.log.listed(region).unwrap_or_default();
         let other = find(&entries);
         self.keep(region, entries);
         // If it cannot be told, the one in the region that was begun later.

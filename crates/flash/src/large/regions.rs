@@ -10,6 +10,7 @@
 //! ```
 //! States change under the mutex of the books. They are read without it, under the lock of an index shard.
 
+use super::worth::Share;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
@@ -69,14 +70,20 @@ impl State {
 pub struct Region {
     sequence: AtomicU64,
     lowest_order: AtomicU64,
+    /// When it was hit last, doubled; odd while it was not hit in this life.
     last_hit: AtomicU64,
     latest_expiry: AtomicU32,
-    objects: AtomicU32,
     state: AtomicU8,
     slot: AtomicU16,
     /// A restart could find objects in it that the index does not know.
     is_unclean: AtomicBool,
+    /// The low bits of the order of what was new when it was opened: copies have lower orders.
+    new_from: AtomicU32,
+    copied: AtomicU16,
 }
+
+/// Inserts that had drawn their order when another one opened a region, at most.
+const EARLIER: i32 = 64;
 
 /// One life of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +92,6 @@ pub struct Life {
     pub lowest_order: u64,
     /// 0 for never.
     pub latest_expiry: u32,
-    pub objects: u32,
 }
 
 impl Region {
@@ -95,10 +101,11 @@ impl Region {
             lowest_order: AtomicU64::new(0),
             last_hit: AtomicU64::new(0),
             latest_expiry: AtomicU32::new(0),
-            objects: AtomicU32::new(0),
             state: AtomicU8::new(State::Free as u8),
             slot: AtomicU16::new(0),
             is_unclean: AtomicBool::new(false),
+            new_from: AtomicU32::new(0),
+            copied: AtomicU16::new(0),
         }
     }
 
@@ -121,12 +128,28 @@ impl Region {
         self.state().takes_objects() && self.sequence() == sequence
     }
 
-    /// Begins a life in a slot.
-    pub fn begin(&self, sequence: u64, slot: u16, last_hit: u64) {
+    /// Begins a life in a slot; what is new then has this order or a higher one.
+    pub fn begin(&self, sequence: u64, slot: u16, last_hit: u64, order: u64) {
         self.sequence.store(sequence, Relaxed);
         self.slot.store(slot, Relaxed);
-        self.last_hit.store(last_hit, Relaxed);
+        self.last_hit.store(last_hit << 1 | 1, Relaxed);
+        self.new_from.store(order as u32, Relaxed);
+        self.copied.store(0, Relaxed);
         self.set_state(State::Open);
+    }
+
+    /// The share of its bytes that are copies.
+    pub fn copied(&self) -> Share {
+        self.copied.load(Relaxed)
+    }
+
+    pub fn set_copied(&self, copied: Share) {
+        self.copied.store(copied, Relaxed);
+    }
+
+    /// Whether an object of this order, which is in it, is a copy. Not known of regions that a restart found, of which no share is.
+    pub fn is_copy(&self, order: u64) -> bool {
+        self.new_from.load(Relaxed).wrapping_sub(order as u32) as i32 > EARLIER
     }
 
     /// What is known when a region is complete, or found after a restart.
@@ -134,7 +157,6 @@ impl Region {
         self.sequence.store(life.sequence, Relaxed);
         self.lowest_order.store(life.lowest_order, Relaxed);
         self.latest_expiry.store(life.latest_expiry, Relaxed);
-        self.objects.store(life.objects, Relaxed);
     }
 
     pub fn life(&self) -> Life {
@@ -142,7 +164,6 @@ impl Region {
             sequence: self.sequence(),
             lowest_order: self.lowest_order.load(Relaxed),
             latest_expiry: self.latest_expiry.load(Relaxed),
-            objects: self.objects.load(Relaxed),
         }
     }
 
@@ -161,11 +182,17 @@ impl Region {
     }
 
     pub fn hit(&self, tick: u64) {
-        self.last_hit.store(tick, Relaxed);
+        self.last_hit.store(tick << 1, Relaxed);
     }
 
+    /// When it was hit last, or opened.
     pub fn last_hit(&self) -> u64 {
-        self.last_hit.load(Relaxed)
+        self.last_hit.load(Relaxed) >> 1
+    }
+
+    /// True of a region that a restart found, of which it is not known.
+    pub fn was_hit(&self) -> bool {
+        self.last_hit.load(Relaxed) & 1 == 0
     }
 }
 

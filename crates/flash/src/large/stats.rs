@@ -1,5 +1,6 @@
 //! What the log counts.
 
+use super::worth::Share;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Why an object was not inserted.
@@ -170,6 +171,12 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// The share of copies among the objects.
+    pub fn copied(&self) -> Share {
+        let bytes = (self.insert + self.reinsertion).max(1);
+        (self.reinsertion * u64::from(Share::MAX) / bytes) as Share
+    }
+
     /// Counts a write of so many bytes that reached the device.
     pub fn count(&self, counters: &Counters, bytes: u64) {
         counters.regions_written.one();

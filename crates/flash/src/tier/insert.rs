@@ -39,6 +39,11 @@ impl Tier {
             }
         }
         self.remove_small(hash);
+        if self.large.prefers_copies(hash, bytes) {
+            self.displaced.fetch_add(1, Relaxed);
+            self.remove_large(hash);
+            return None;
+        }
         match self.large.insert(object, now) {
             Ok(inserted) => {
                 if inserted.replaced {

@@ -86,6 +86,8 @@ pub struct Tier {
     maintained: AtomicU32,
     dropped_failed: AtomicU64,
     dropped_closed: AtomicU64,
+    /// Objects that were refused in the place of copies.
+    displaced: AtomicU64,
     is_closed: AtomicBool,
     /// A flush is to come.
     flush_waits: AtomicBool,

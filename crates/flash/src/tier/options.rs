@@ -26,7 +26,8 @@ pub struct TierOptions {
     /// Which region of large objects goes when space is needed. By default the one whose last hit is longest ago: it saves hits and
     /// writes, and a region is long enough to be erased as a whole.
     pub reclaim: Reclaim,
-    /// Which objects of that region are written again. By default none: each copy is a write.
+    /// Which objects of that region are written again. By default those that were hit, while such copies have more hits for a write than
+    /// new objects, of which as many bytes are refused then.
     pub reinsertion: Reinsertion,
     /// Whether the device is told of regions that were reclaimed. By default not: they are written again soon, and many
     /// drives are slow at it.

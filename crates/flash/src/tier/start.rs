@@ -154,6 +154,7 @@ impl Opening {
             maintained: AtomicU32::new(0),
             dropped_failed: AtomicU64::new(0),
             dropped_closed: AtomicU64::new(0),
+            displaced: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             flush_waits: AtomicBool::new(false),
             is_unlogged: AtomicBool::new(false),

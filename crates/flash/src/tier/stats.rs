@@ -30,6 +30,8 @@ pub struct TierStats {
     pub small: small::Stats,
     pub device: DeviceStats,
     pub admission: AdmissionStats,
+    /// Objects that were refused in the place of copies, behind admission ([`large::Reinsertion::Auto`]).
+    pub displaced: u64,
     /// Removals that were logged for a restart after a crash.
     pub removals_logged: u64,
 }
@@ -177,6 +179,7 @@ impl Tier {
             small,
             device: self.device.account().stats(),
             admission: self.admission.stats(),
+            displaced: self.displaced.load(Relaxed),
             removals_logged: self.removals.as_ref().map_or(0, RemovalLog::records),
         }
     }

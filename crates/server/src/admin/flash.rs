@@ -263,12 +263,13 @@ fn written(flash: &FlashStats) -> [(&'static str, u64); 6] {
     ]
 }
 
-fn refusals(flash: &FlashStats) -> [(&'static str, u64); 3] {
+fn refusals(flash: &FlashStats) -> [(&'static str, u64); 4] {
     let admission = &flash.tier.admission;
     [
         ("expires_soon", admission.refused_expires_soon),
         ("policy", admission.refused_by_policy),
         ("budget", admission.refused_by_budget),
+        ("displaced", flash.tier.displaced),
     ]
 }
 

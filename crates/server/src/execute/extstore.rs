@@ -115,6 +115,7 @@ pub fn own(flash: &FlashStats, out: &mut Vec<u8>) {
     stat(out, "flash_refused_by_policy", tier.admission.refused_by_policy);
     stat(out, "flash_refused_by_budget", tier.admission.refused_by_budget);
     stat(out, "flash_refused_expires_soon", tier.admission.refused_expires_soon);
+    stat(out, "flash_displaced", tier.displaced);
     stat(out, "flash_dropped", tier.drops.total());
     stat(out, "flash_inserted_bytes", tier.inserted_bytes);
     stat(out, "flash_written_bytes", tier.written.total());

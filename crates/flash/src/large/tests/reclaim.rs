@@ -52,7 +52,7 @@ fn the_oldest_region_goes_first() {
 #[test]
 fn lru_keeps_what_is_hit() {
     for (reclaim, is_kept) in [(Reclaim::Fifo, false), (Reclaim::Lru, true)] {
-        let log = on_memory(16, Options { reclaim, ..small() });
+        let log = on_memory(16, Options { reclaim, reinsertion: Reinsertion::Never, ..small() });
         insert(&log, 1000, b"favourite", 0, 1).unwrap();
         for i in 0..200 {
             insert(&log, i, &value(i, i, 16 << 10), 0, 1).unwrap();

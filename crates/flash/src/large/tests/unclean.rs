@@ -5,7 +5,7 @@ use super::super::regions::State;
 use super::super::{Known, Reclaim, Reinsertion, Removal};
 use super::*;
 use crate::KeyHash;
-use crate::device::{BLOCK, Buffer, Delivery, Faulty, read, write};
+use crate::device::{BLOCK, Buffer, Delivery, Direction, Faulty, read, write};
 use std::ops::Range;
 
 const AREA: Range<u64> = 0..(16 * REGION_BYTES) as u64;
@@ -66,7 +66,7 @@ fn copies_of_a_region_that_fails_meanwhile() {
     assert_eq!([1, 2].map(|number| region_of(&log, number)), [Some(region); 2]);
     // The second one cannot be read, the third one can.
     let second = log.geometry.offset(region) + (12 << 10);
-    device.break_range(second..second + 1);
+    device.break_range(Direction::Read, second..second + 1);
     reclaim_one(&log);
     assert!(log.stats().regions_retired == 1 && log.stats().reinserted > 0, "{:?}", log.stats());
     log.seal_all(1);
@@ -79,7 +79,7 @@ fn originals_in_a_region_that_cannot_be_marked_dead() {
     let (log, mut next) = full(&device);
     let region = region_of(&log, 1).unwrap();
     let begin = log.geometry.offset(region);
-    device.break_range(begin..begin + 1);
+    device.break_range(Direction::Write, begin..begin + 1);
     reclaim_one(&log);
     assert_eq!(log.regions[region as usize].state(), State::Lost);
     assert!(region_of(&log, 1).is_some_and(|other| other != region), "there is a copy");

@@ -2,6 +2,7 @@
 
 use super::{get, put};
 use crate::device::Memory;
+use crate::large::Reinsertion;
 use crate::{Key, KeyHash, Tier, TierOptions};
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ const SMALL: u64 = 500;
 const LARGE: u64 = 5000;
 
 fn tier(small_share: Option<f64>) -> Arc<Tier> {
-    let options = TierOptions { small_share, ..TierOptions::default() };
+    let options = TierOptions { small_share, reinsertion: Reinsertion::Never, ..TierOptions::default() };
     Tier::on(Arc::new(Memory::new(CAPACITY as usize)), &options).unwrap()
 }
 

@@ -78,7 +78,8 @@ impl World {
     fn new(seed: u64) -> Self {
         let small_share = (seed % 4 != 2).then_some(0.5);
         let reclaim = [Reclaim::Lru, Reclaim::Fifo][seed as usize / 4 % 2];
-        let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40)][seed as usize % 3];
+        let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40), Reinsertion::Auto]
+            [seed as usize / 2 % 4];
         Self::with(seed, TierOptions { small_share, reclaim, reinsertion, ..options() })
     }
 

@@ -1,0 +1,172 @@
+//! What of the regions that go is written again.
+//!
+//! ```text
+//! header, footer -> what is current and worth it -> windows that hold it, each read at once -> copies in open regions -> index
+//! ```
+//! Whoever reclaims may wait for the device, and waits for buffers before it takes those that inserts need.
+
+use super::LargeLog;
+use super::buffers::{Added, Draft};
+use super::choose::{Cause, is_kept};
+use super::format::{FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader};
+use super::index::Identity;
+use super::options::Reinsertion;
+use super::place::{Place, UNIT};
+use crate::KeyHash;
+use crate::device::{self, BLOCK, Buffer};
+use crate::object::is_past;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Acquire;
+use std::time::Duration;
+
+/// Objects of a region are read at once if no more lies between them, up to so many bytes and a quarter of the region.
+const GAP_BYTES: usize = 64 << 10;
+const WINDOW_BYTES: usize = 1 << 20;
+const WINDOWS: usize = 4;
+/// How long copies wait for a buffer: as long as a stall of the drive.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Of the buffers copies leave one of so many to inserts.
+const SHARE_LEFT: usize = 3;
+
+/// An object that is to be kept.
+struct Kept {
+    hash: KeyHash,
+    place: Place,
+    /// Its bytes in the region.
+    begin: usize,
+    end: usize,
+}
+
+/// Why there is no copy.
+enum Lost {
+    /// It is not what it should be, or not current any more.
+    This,
+    /// Nor can there be one of another.
+    Rest,
+}
+
+/// A region that goes.
+#[derive(Clone, Copy)]
+struct Going {
+    number: u32,
+    sequence: u64,
+}
+
+impl LargeLog {
+    /// Writes again what is worth it, at most half of what is reclaimed for its space: otherwise nothing would be won.
+    pub(super) fn keep_some(self: &Arc<Self>, chosen: &[(u32, Cause)], now: u32) {
+        let going = chosen.iter().filter(|choice| choice.1 == Cause::Space).map(|&(number, _)| number);
+        let going: Vec<_> =
+            going.map(|number| Going { number, sequence: self.regions[number as usize].sequence() }).collect();
+        if self.options.reinsertion == Reinsertion::Never || going.is_empty() {
+            return;
+        }
+        let copies_pay = self.worth.judge(going.len() as f64 / self.own_regions().len() as f64);
+        let mut budget = going.len() * self.geometry.region_bytes / 2;
+        for region in going {
+            let mut kept = self.worth_keeping(region, copies_pay, now);
+            let wanted = kept.len();
+            kept.retain(|object| {
+                let left = budget.checked_sub(object.end - object.begin);
+                budget = left.unwrap_or(budget);
+                left.is_some()
+            });
+            kept.sort_unstable_by_key(|object| object.begin);
+            let (done, has_room) = self.keep_all(region, &kept, now);
+            self.counters.reinserted.add(done as u64);
+            self.counters.reinsertions_dropped.add((wanted - done) as u64);
+            if !has_room {
+                return;
+            }
+        }
+    }
+
+    /// What of a region is current, and to be written again.
+    fn worth_keeping(&self, region: Going, copies_pay: bool, now: u32) -> Vec<Kept> {
+        let reinsertion = self.options.reinsertion;
+        let was_hit = self.regions[region.number as usize].was_hit();
+        if !was_hit && !matches!(reinsertion, Reinsertion::Percent(_)) {
+            return Vec::new();
+        }
+        let kept = |entry: FooterEntry| {
+            let identity = Identity::of(entry.hash);
+            let place = self.index.lock(identity.shard).get(identity.tag)?;
+            let is_current = self.geometry.split(place.unit()) == (region.number, entry.position);
+            let is_worth = is_kept(reinsertion, copies_pay, identity.tag, place) && !is_past(entry.expiry, now);
+            let begin = entry.position as usize * UNIT;
+            let end = begin + entry.bytes as usize;
+            (is_current && is_worth).then_some(Kept { hash: entry.hash, place, begin, end })
+        };
+        self.listed(region.number).unwrap_or_default().into_iter().filter_map(kept).collect()
+    }
+
+    fn read(&self, region: Going, blocks: Range<usize>) -> Option<Buffer> {
+        let offset = self.geometry.offset(region.number) + blocks.start as u64;
+        let read = device::read(&*self.device, offset, Buffer::zeroed(blocks.len())).ok();
+        if read.is_some() {
+            self.counters.read_bytes.add(blocks.len() as u64);
+        } else {
+            self.counters.read_errors.one();
+            self.fail(region.number, region.sequence);
+        }
+        read
+    }
+
+    /// Adds these anew. How many, and whether there was room for all.
+    fn keep_all(self: &Arc<Self>, region: Going, mut objects: &[Kept], now: u32) -> (usize, bool) {
+        let most = WINDOW_BYTES.min(self.geometry.region_bytes / WINDOWS);
+        let mut done = 0;
+        while !objects.is_empty() {
+            let (window, behind) = objects.split_at(window(objects, most));
+            objects = behind;
+            let begin = window[0].begin / BLOCK * BLOCK;
+            let end = window[window.len() - 1].end.next_multiple_of(BLOCK);
+            let Some(buffer) = self.read(region, begin..end) else { break };
+            for object in window {
+                match self.keep(region, object, &buffer[object.begin - begin..], now) {
+                    Ok(()) => done += 1,
+                    Err(Lost::This) => {}
+                    Err(Lost::Rest) => return (done, false),
+                }
+            }
+        }
+        (done, true)
+    }
+
+    /// Adds an object that was read anew, with its order; its new place counts only if the old one is still current then, also in a
+    /// region that failed meanwhile: the copy is on its way to the device, and would be found by a restart.
+    fn keep(self: &Arc<Self>, region: Going, kept: &Kept, object: &[u8], now: u32) -> Result<(), Lost> {
+        let position = (kept.begin / UNIT) as u32;
+        let header =
+            ObjectHeader::check(object, self.options.identity, region.sequence, position).map_err(|_| Lost::This)?;
+        let (key, value) = object[OBJECT_HEADER_BYTES..header.object_bytes()].split_at(header.key_bytes.into());
+        let draft = Draft { hash: kept.hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
+        let added = self.add_copy(&draft, now).ok_or(Lost::Rest)?;
+        if self.options.reinsertion == Reinsertion::Auto {
+            self.worth.owe(added.bytes);
+        }
+        let identity = Identity::of(kept.hash);
+        let mut shard = self.index.lock(identity.shard);
+        let current = shard.get(identity.tag).ok_or(Lost::This)?;
+        let is_flushed = region.sequence < self.floor.load(Acquire);
+        let is_same = current.without_hits() == kept.place.without_hits() && !is_flushed;
+        let new = self.publishable(added).filter(|_| is_same).ok_or(Lost::This)?;
+        shard.insert(identity.tag, new);
+        Ok(())
+    }
+
+    /// Adds a copy, without reclaiming.
+    fn add_copy(self: &Arc<Self>, draft: &Draft<'_>, now: u32) -> Option<Added> {
+        let left = (self.options.buffers / SHARE_LEFT).min(self.options.buffers - self.options.groups - 1);
+        let is_free = self.wait_for_buffer(left, PATIENCE);
+        is_free.then(|| self.add(self.group(draft.header.expiry, now), draft, &mut Vec::new(), now).ok())?
+    }
+}
+
+/// How many of these objects, the first ones, are read at once.
+fn window(objects: &[Kept], most: usize) -> usize {
+    let begin = objects[0].begin;
+    let goes_on = |pair: &&[Kept]| pair[1].begin - pair[0].end <= GAP_BYTES && pair[1].end - begin <= most;
+    1 + objects.windows(2).take_while(goes_on).count()
+}

@@ -1,0 +1,118 @@
+//! Whether another write is worth it for what was hit: a copy costs as much as a new object, and takes as much room from others.
+//!
+//! ```text
+//! first hit of an object, in a region of which copies have the share s:       what copies were made takes the place of new objects:
+//!     of a copy        copies += 1 - s                                            owed += bytes of a copy
+//!     of what was new  new += s                    copies >= new? they pay        owed -= bytes of a new object that is not taken
+//! ```
+//! Only a first hit counts: what was not kept comes back with its next miss, so one hit is all that a write can save. Copies are compared with what was new in
+//! the same region, as regions that were hit live longer than others: hits of both as if each had been given all the bytes of the other (Mantel and
+//! Haenszel 1959, for strata of unequal size). The sums fade over three turns of the log. While copies do not pay, a few are made to see whether they would.
+
+use crate::KeyHash;
+use crate::admission::bloom::mix;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+
+/// Hits fade over so many turns of the log. Over one, chance decides too often.
+const TURNS: f64 = 3.0;
+
+/// A share of bytes, in 65,535ths.
+pub type Share = u16;
+
+#[derive(Default)]
+pub struct Worth {
+    /// Hits, times 65,535.
+    copies: AtomicU64,
+    new: AtomicU64,
+    /// Bytes of copies in whose place no new object was refused yet; below zero, of the last one more were refused.
+    owed: AtomicI64,
+}
+
+impl Worth {
+    /// An object was hit for the first time since it was written, in a region of which this share are copies.
+    pub fn first_hit(&self, is_copy: bool, copied: Share) {
+        if is_copy {
+            self.copies.fetch_add((Share::MAX - copied).into(), Relaxed);
+        } else {
+            self.new.fetch_add(copied.into(), Relaxed);
+        }
+    }
+
+    /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log goes.
+    pub fn judge(&self, share: f64) -> bool {
+        for sum in [&self.copies, &self.new] {
+            // Nobody else takes away from it.
+            sum.fetch_sub((sum.load(Relaxed) as f64 * (1.0 - (-share / TURNS).exp())) as u64, Relaxed);
+        }
+        let do_pay = self.copies.load(Relaxed) >= self.new.load(Relaxed);
+        if !do_pay {
+            self.owed.store(0, Relaxed);
+        }
+        do_pay
+    }
+
+    /// A copy of so many bytes was made.
+    pub fn owe(&self, bytes: usize) {
+        self.owed.fetch_add(bytes as i64, Relaxed);
+    }
+
+    /// Whether a new object of so many bytes is not to be taken, in the place of copies: every second one, by chance, while any are owed.
+    pub fn refuses(&self, hash: KeyHash, bytes: usize) -> bool {
+        let owed = self.owed.load(Relaxed);
+        // What is owed changes with each that is refused: so it is not always the same key.
+        let is_refused = owed > 0 && mix(hash.0 ^ owed as u64) & 1 == 0;
+        if is_refused {
+            self.owed.fetch_sub(bytes as i64, Relaxed);
+        }
+        is_refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THIRD: Share = Share::MAX / 3;
+
+    fn hit(worth: &Worth, copies: u32, new: u32) {
+        (0..copies).for_each(|_| worth.first_hit(true, THIRD));
+        (0..new).for_each(|_| worth.first_hit(false, THIRD));
+    }
+
+    #[test]
+    fn copies_pay_while_they_have_as_many_hits_per_byte() {
+        let worth = Worth::default();
+        worth.first_hit(false, 0);
+        assert!(worth.judge(0.0), "none was there");
+        hit(&worth, 100, 199);
+        assert!(worth.judge(0.0));
+        hit(&worth, 0, 2);
+        assert!(!worth.judge(0.0));
+        hit(&worth, 1, 0);
+        assert!(worth.judge(0.0));
+    }
+
+    #[test]
+    fn hits_of_long_ago_count_little() {
+        let worth = Worth::default();
+        hit(&worth, 1000, 1000);
+        hit(&worth, 0, 500);
+        assert!(worth.judge(0.0), "copies had a third of the bytes");
+        (0..30).for_each(|_| _ = worth.judge(0.1));
+        hit(&worth, 0, 500);
+        assert!(!worth.judge(0.0));
+    }
+
+    #[test]
+    fn as_many_bytes_are_refused_as_are_owed() {
+        let worth = Worth::default();
+        assert!(!(0..100).any(|i| worth.refuses(KeyHash(i), 10)));
+        worth.owe(100_000);
+        let refused: Vec<_> = (0..1000).filter(|&i| worth.refuses(KeyHash(i), 700)).collect();
+        assert_eq!(refused.len(), 100_000_usize.div_ceil(700));
+        assert!(refused[20] > 25, "others are as likely: {refused:?}");
+        worth.owe(100_000);
+        hit(&worth, 0, 1);
+        assert!(!worth.judge(0.0) && !(0..100).any(|i| worth.refuses(KeyHash(i), 10)), "copies that did not pay");
+    }
+}
