@@ -78,7 +78,7 @@ pub const FLAGS: &[Flag] = &[
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
     own("flash", "path:size", "what memory has no room for goes to this file, which is created, or\nblock device; several times for several"),
     own("flash-admission", "policy", "what is worth a write: all, probability:0.5, reject-first:TIMES:KEYS or\nhistory:KEYS_PER_HOUR[:READS_PER_HOUR]; behind it, if wanted,\n,budget:10m (bytes a second) or ,budget:3dwpd (default: all)"),
-    own("flash-reinsertion", "which", "what of a reclaimed region is written again: none, hits:1 to hits:3\n(read so often) or percent:0 to percent:100 (default: none)"),
+    own("flash-reinsertion", "which", "what of a reclaimed region is written again: auto (what was read, while\nthat pays), none, hits:1 to hits:3 (read so often) or percent:0 to\npercent:100 (default: auto)"),
     own("flash-reclaim", "order", "which region is reclaimed first: lru, not read for longest, or fifo\n(default: lru)"),
     own("flash-promotion", "which", "which hits on flash come back to memory: always, second-hit (within\na minute), never, or one-in:N of those (default: always)"),
     Flag { short: None, long: "flash-discard", value: None, meaning: Used, help: "tell a block device of regions that were reclaimed" },

@@ -22,6 +22,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+/// Of the buffers copies leave one of so many to inserts.
+const SHARE_LEFT: usize = 3;
 /// So much is copied at once while readers of the buffer wait.
 const COPY_BYTES: usize = 256 << 10;
 /// A part is at least an eighth of a region; before less than that, the region is written.
@@ -182,19 +184,25 @@ impl LargeLog {
             self.seal(open, now);
         }
         if place.is_none() {
-            let order = if draft.is_copy { self.next_order() } else { draft.header.order };
-            *place = Some(self.open(kept, order, now)?);
+            *place = Some(self.open(draft, kept, now)?);
         }
         let open = place.as_mut().expect("it is open");
         let (at, value_bytes) = open.room(draft, self.geometry.region_bytes).expect("an empty region has room");
         Ok(self.copy_in(open, draft, at, value_bytes))
     }
 
-    /// Begins the life of a region. What is new has this order, or a higher one.
-    fn open(&self, kept: &mut Vec<u16>, order: u64, now: u32) -> Result<Open, Full> {
+    /// How many free buffers copies leave to inserts.
+    pub(super) fn left_by_copies(&self) -> usize {
+        (self.options.buffers / SHARE_LEFT).min(self.options.buffers - self.options.groups - 1)
+    }
+
+    /// Begins the life of a region with a draft.
+    fn open(&self, draft: &Draft<'_>, kept: &mut Vec<u16>, now: u32) -> Result<Open, Full> {
+        let (left, order) =
+            if draft.is_copy { (self.left_by_copies(), self.next_order()) } else { (0, draft.header.order) };
         let (region, slot, sequence) = {
             let mut books = self.books();
-            if kept.is_empty() && books.free_slots.is_empty() {
+            if kept.is_empty() && books.free_slots.len() <= left {
                 return Err(Full::Buffers);
             }
             let region = books.free.pop_front().ok_or(Full::Regions)?;

@@ -6,7 +6,7 @@
 //! Whoever reclaims may wait for the device, and waits for buffers before it takes those that inserts need.
 
 use super::LargeLog;
-use super::buffers::{Added, Draft};
+use super::buffers::{Added, Draft, Full};
 use super::choose::{Cause, is_kept};
 use super::format::{FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader};
 use super::index::Identity;
@@ -26,8 +26,6 @@ const WINDOW_BYTES: usize = 1 << 20;
 const WINDOWS: usize = 4;
 /// How long copies wait for a buffer: as long as a stall of the drive.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Of the buffers copies leave one of so many to inserts.
-const SHARE_LEFT: usize = 3;
 
 /// An object that is to be kept.
 struct Kept {
@@ -158,9 +156,11 @@ impl LargeLog {
 
     /// Adds a copy, without reclaiming.
     fn add_copy(self: &Arc<Self>, draft: &Draft<'_>, now: u32) -> Option<Added> {
-        let left = (self.options.buffers / SHARE_LEFT).min(self.options.buffers - self.options.groups - 1);
-        let is_free = self.wait_for_buffer(left, PATIENCE);
-        is_free.then(|| self.add(self.group(draft.header.expiry, now), draft, &mut Vec::new(), now).ok())?
+        let add = || self.add(self.group(draft.header.expiry, now), draft, &mut Vec::new(), now);
+        match add() {
+            Err(Full::Buffers) if self.wait_for_buffer(self.left_by_copies(), PATIENCE) => add().ok(),
+            added => added.ok(),
+        }
     }
 }
 

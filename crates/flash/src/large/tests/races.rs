@@ -7,6 +7,8 @@ use super::*;
 use crate::Error;
 use crate::device::{Account, BLOCK, Direction, Request};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 type Event = Box<dyn FnOnce() + Send>;
 
@@ -16,11 +18,14 @@ struct Eventful {
     /// In which transfer, how many of its kind are passed over, what happens.
     event: Mutex<Option<(Direction, usize, Event)>>,
     at_mark: Mutex<Option<Event>>,
+    /// It has no room for writes of more than a block.
+    is_busy: AtomicBool,
 }
 
 impl Eventful {
     fn new() -> Arc<Self> {
-        Arc::new(Self { memory: Memory::new(16 * REGION_BYTES), event: Mutex::default(), at_mark: Mutex::default() })
+        let memory = Memory::new(16 * REGION_BYTES);
+        Arc::new(Self { memory, event: Mutex::default(), at_mark: Mutex::default(), is_busy: AtomicBool::new(false) })
     }
 
     fn at_next(&self, direction: Direction, event: impl FnOnce() + Send + 'static) {
@@ -47,6 +52,10 @@ impl Device for Eventful {
         let event = self.event.lock().unwrap().take_if(is_due);
         if let Some((.., event)) = event {
             event();
+        }
+        let is_long = request.direction == Direction::Write && request.buffer.len() > BLOCK;
+        if is_long && self.is_busy.load(Relaxed) {
+            return Err(request);
         }
         let is_mark = request.direction == Direction::Write && request.buffer.len() == BLOCK;
         let submitted = self.memory.submit(request);
@@ -102,6 +111,26 @@ fn a_copy_does_not_bring_back_what_went_meanwhile() {
         insert(log, 0, b"new", 0, 1).unwrap();
     };
     assert_eq!(while_it_is_copied(overwrite), Some(b"new".to_vec()));
+}
+
+#[test]
+fn copies_leave_buffers_to_inserts_while_the_device_is_busy() {
+    let device = Eventful::new();
+    let (reinsertion, patience) = (Reinsertion::Hits(1), Duration::ZERO);
+    let log = on(device.clone(), Options { reinsertion, patience, groups: 1, buffers: 3, ..small() });
+    let put = |i| insert(&log, i, &value(i, i, 9 << 10), 0, 1);
+    for i in 0..80 {
+        put(i).unwrap();
+        get(&log, i, 1);
+    }
+    device.is_busy.store(true, Relaxed);
+    log.reclaim(1, 8);
+    let stats = log.stats();
+    assert!(stats.reinserted > 0 && stats.reinsertions_dropped > 0, "{stats:?}");
+    assert!((80..86).all(|i| put(i).is_ok()), "{:?}", log.stats());
+    device.is_busy.store(false, Relaxed);
+    log.maintain(1);
+    log.verify();
 }
 
 /// Inserts a value of three parts; something happens while the region of one of them is written.
