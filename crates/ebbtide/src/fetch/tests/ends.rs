@@ -2,6 +2,8 @@
 
 use super::*;
 use ebbtide_store::{Mode, Stored, Ttl};
+use rustix::fs::{FlockOperation, flock};
+use std::fs::File;
 use std::sync::Barrier;
 
 #[test]
@@ -23,7 +25,9 @@ fn the_last_drop_waits_for_a_close_that_a_landing_began() {
         assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(landing)), Fetch::UnderWay);
         landed.recv_timeout(PATIENCE).unwrap();
         drop(cache);
-        // Nobody has the cache any more: the process may end here.
+        // Nobody has the cache any more: the process may end here. A start would wait for the file.
+        let file = File::open(folder.path().join("flash")).unwrap();
+        flock(file, FlockOperation::NonBlockingLockExclusive).expect("flash is closed");
         assert!(is_warm(&cache_in(&folder).unwrap()), "round {round}");
     }
 }
