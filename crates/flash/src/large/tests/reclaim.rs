@@ -92,6 +92,26 @@ fn what_was_hit_is_written_again() {
 }
 
 #[test]
+fn what_was_hit_is_written_again_for_as_long_as_that_pays() {
+    let run = |reinsertion, favourites: u64| {
+        let log = on_memory(16, Options { reinsertion, ..small() });
+        for i in 0..2000 {
+            insert(&log, i, &value(i, i, 9 << 10), 0, 1).unwrap();
+            // Either one of seven, which a region has, again and again; or each new one once.
+            get(&log, if favourites == 0 { i } else { i % favourites * 7 }, 1);
+            log.maintain(1);
+        }
+        log.verify();
+        let left = (0..favourites).filter(|&i| log.could_exist(Key::new(&key(i * 7)).hash)).count();
+        (log.stats().reinserted, left)
+    };
+    assert_eq!(run(Reinsertion::Auto, 10).1, 10);
+    assert_eq!(run(Reinsertion::Never, 10).1, 0);
+    let (copies, all) = (run(Reinsertion::Auto, 0).0, run(Reinsertion::Hits(1), 0).0);
+    assert!(copies < all / 5, "{copies} of {all}");
+}
+
+#[test]
 fn a_share_is_written_again_at_most_half_of_a_region() {
     let kept = |percent| {
         let log = on_memory(16, Options { reinsertion: Reinsertion::Percent(percent), fills_up: false, ..small() });
