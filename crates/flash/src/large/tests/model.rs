@@ -7,6 +7,7 @@ use crate::device::{Delivery, Faulty};
 use crate::{KeyHash, Token};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
+use std::time::Duration;
 
 struct Known {
     version: u64,
@@ -106,8 +107,8 @@ impl Run {
 
 /// Gives back hits, and misses of what had been inserted.
 fn run(seed: u64, steps: usize, regions: usize, options: Options, delivery: Delivery) -> (u64, u64) {
-    println!("seed {seed}");
-    let device = Arc::new(Faulty::new(regions * REGION_BYTES, seed, delivery));
+    println!("seed {seed}, {options:?}");
+    let device = Arc::new(Faulty::new(regions * options.region_bytes, seed, delivery));
     let log = on(device.clone(), options);
     let is_exact = regions > 1000;
     let mut run = Run {
@@ -163,5 +164,29 @@ fn what_is_found_is_right_on_a_slow_device() {
         let options = Options { reinsertion: Reinsertion::Hits(1), ..small() };
         let (hits, _) = run(seed, 4000, 24, options, Delivery::Later { queue_depth: 8 });
         assert!(hits > 200, "{hits} hits");
+    }
+}
+
+#[test]
+fn what_is_found_is_right_whatever_the_log_is_like() {
+    for seed in 100..130 {
+        let mut random = Random::new(seed);
+        let mut one_of = |count: usize| random.below(count as u64) as usize;
+        let groups = 1 + one_of(8);
+        let buffers = groups + 1 + one_of(8);
+        let options = Options {
+            region_bytes: [16 << 10, 32 << 10, REGION_BYTES, 3 * REGION_BYTES][one_of(4)],
+            groups,
+            buffers,
+            long_buffers: one_of(20),
+            fills_up: one_of(2) == 0,
+            patience: Duration::from_millis([0, 100][one_of(2)]),
+            reclaim: [Reclaim::Fifo, Reclaim::Lru][one_of(2)],
+            reinsertion: [Reinsertion::Auto, Reinsertion::Hits(1), Reinsertion::Percent(100)][one_of(3)],
+            ..small()
+        };
+        let delivery = [Delivery::AtOnce, Delivery::Later { queue_depth: 4 }][one_of(2)];
+        let (hits, _) = run(seed, 3000, options.least_regions() + one_of(24), options, delivery);
+        assert!(hits > 100, "{hits} hits");
     }
 }
