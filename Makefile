@@ -80,10 +80,10 @@ unit:
 loom:
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test --locked --release --package ebbtide-store --lib
 
+# Most of their time the tests wait, for something to expire or for the other side, hence more processes than cores.
 conformance: build
-	$(PYTHON) -m pytest tests
+	$(PYTHON) -m pytest -n 3 tests
 
-# Most of their time they wait for something to expire, hence more processes than cores.
 clients: build
 	$(MAKE) -C clients -j2
 	$(PYTHON) -m pytest -n 4 clients
