@@ -180,8 +180,10 @@ impl LargeLog {
     ) -> Result<Added, Full> {
         let mut place = self.groups[group].lock().unwrap();
         if place.as_ref().is_some_and(|open| open.room(draft, self.geometry.region_bytes).is_none()) {
-            let open = place.take().expect("it was looked at");
-            self.seal(open, now);
+            // Where there is no other for a copy, the open one stays for what is new.
+            let next = if draft.is_copy { Some(self.open(draft, kept, now)?) } else { None };
+            let full = std::mem::replace(&mut *place, next).expect("it was looked at");
+            self.seal(full, now);
         }
         if place.is_none() {
             *place = Some(self.open(draft, kept, now)?);
@@ -200,12 +202,17 @@ impl LargeLog {
     fn open(&self, draft: &Draft<'_>, kept: &mut Vec<u16>, now: u32) -> Result<Open, Full> {
         let (left, order) =
             if draft.is_copy { (self.left_by_copies(), self.next_order()) } else { (0, draft.header.order) };
+        // What is new may find no other before the next upkeep.
+        let regions_left = usize::from(draft.is_copy && !self.may_reclaim_for_inserts());
         let (region, slot, sequence) = {
             let mut books = self.books();
             if kept.is_empty() && books.free_slots.len() <= left {
                 return Err(Full::Buffers);
             }
-            let region = books.free.pop_front().ok_or(Full::Regions)?;
+            if books.free.len() <= regions_left {
+                return Err(Full::Regions);
+            }
+            let region = books.free.pop_front().expect("it was looked at");
             let slot = kept.pop().or_else(|| books.free_slots.pop()).expect("it was looked at");
             books.next_sequence += 1;
             (region, slot, books.next_sequence - 1)

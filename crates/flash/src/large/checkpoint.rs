@@ -61,9 +61,10 @@ impl LargeLog {
         // Release: with `is_closed`. Whoever did not see it has a writer's lock.
         self.is_closed.store(true, Release);
         self.writers.iter().for_each(|writer| drop(writer.lock().unwrap()));
+        // A reclaim that has begun opens regions for its copies.
+        let _one = self.reclaiming.lock().unwrap();
         self.seal_all(now);
         self.wait_for_writes()?;
-        let _one = self.reclaiming.lock().unwrap();
         // What was removed before has a lower order. What was flushed before is reclaimed now: both see the books, locked.
         let next_order = self.next_order.fetch_add(1, Relaxed) + 1;
         self.reclaim_locked(now, 0);

@@ -6,7 +6,7 @@ use super::regions::{Life, State};
 use crate::object::is_past;
 
 /// Where copies do not pay, one of so many is made.
-const TRIED: u64 = 16;
+const TRIED: u64 = 64;
 
 /// Why a region is reclaimed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ mod tests {
         assert!((2800..3200).contains(&kept), "{kept} of 10000");
         let tried =
             (0..10_000).filter(|&i| is_kept(Reinsertion::Auto, false, i, Place::new(u64::from(i) * 130, 9).hit()));
-        assert!((500..750).contains(&tried.count()));
+        assert!((110..200).contains(&tried.count()));
         assert!(is_kept(Reinsertion::Auto, true, 1, place.hit()) && !is_kept(Reinsertion::Auto, true, 1, place));
         assert!(
             !is_kept(Reinsertion::Percent(0), true, 1, place) && is_kept(Reinsertion::Percent(100), true, 1, place)

@@ -45,9 +45,20 @@ impl LargeLog {
         result
     }
 
-    /// Whether a new object of so many bytes is better not inserted, but refused in the place of copies that were made ([`super::Reinsertion::Auto`]).
-    pub fn prefers_copies(&self, hash: KeyHash, bytes: usize) -> bool {
-        self.worth.refuses(hash, bytes)
+    /// Whether a new object is better not inserted, but refused in the place of copies that were made ([`super::Reinsertion::Auto`]).
+    pub fn prefers_copies(&self, object: &Object<'_>) -> bool {
+        let bytes = OBJECT_HEADER_BYTES + object.key.bytes.len() + object.value_bytes();
+        self.refusal(object).is_none() && self.worth.refuses(object.key.hash, bytes)
+    }
+
+    /// Why nothing like this is taken.
+    fn refusal(&self, object: &Object<'_>) -> Option<Dropped> {
+        let key_bytes = object.key.bytes.len();
+        let is_long = object.value_bytes() as u64 > self.geometry.value_bytes_limit(self.own_regions().len());
+        if is_long || key_bytes == 0 || key_bytes > KEY_BYTES_LIMIT {
+            return Some(Dropped::TooLarge);
+        }
+        self.index_bound.is_reached(self.index.bytes()).then_some(Dropped::Memory)
     }
 
     fn try_insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, Dropped> {
@@ -55,12 +66,8 @@ impl LargeLog {
             return Err(Dropped::Expired);
         }
         let (key, total) = (object.key, object.value_bytes());
-        let is_long = total as u64 > self.geometry.value_bytes_limit(self.own_regions().len());
-        if is_long || key.bytes.is_empty() || key.bytes.len() > KEY_BYTES_LIMIT {
-            return Err(Dropped::TooLarge);
-        }
-        if self.index_bound.is_reached(self.index.bytes()) {
-            return Err(Dropped::Memory);
+        if let Some(dropped) = self.refusal(object) {
+            return Err(dropped);
         }
         let mut kept = Kept { log: self, slots: Vec::new() };
         if !self.may_reclaim_for_inserts() {

@@ -8,7 +8,9 @@
 use super::LargeLog;
 use super::buffers::{Added, Draft, Full};
 use super::choose::{Cause, is_kept};
-use super::format::{FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader};
+use super::format::{
+    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, part_hash,
+};
 use super::index::Identity;
 use super::options::Reinsertion;
 use super::place::{Place, UNIT};
@@ -17,15 +19,17 @@ use crate::device::{self, BLOCK, Buffer};
 use crate::object::is_past;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Acquire;
-use std::time::Duration;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
 
 /// Objects of a region are read at once if no more lies between them, up to so many bytes and a quarter of the region.
 const GAP_BYTES: usize = 64 << 10;
 const WINDOW_BYTES: usize = 1 << 20;
 const WINDOWS: usize = 4;
-/// How long copies wait for a buffer: as long as a stall of the drive.
+/// How long a copy waits for a buffer: as long as a stall of the drive.
 const PATIENCE: Duration = Duration::from_millis(100);
+/// How long all copies of a reclaim do, which frees nothing meanwhile.
+const PATIENCE_IN_ALL: Duration = Duration::from_secs(1);
 
 /// An object that is to be kept.
 struct Kept {
@@ -51,6 +55,15 @@ struct Going {
     sequence: u64,
 }
 
+/// What the copies of one reclaim have in common.
+#[derive(Clone, Copy)]
+struct Terms {
+    now: u32,
+    copies_pay: bool,
+    /// Until then copies may wait for buffers.
+    until: Instant,
+}
+
 impl LargeLog {
     /// Writes again what is worth it, at most half of what is reclaimed for its space: otherwise nothing would be won.
     pub(super) fn keep_some(self: &Arc<Self>, chosen: &[(u32, Cause)], now: u32) {
@@ -60,19 +73,21 @@ impl LargeLog {
         if self.options.reinsertion == Reinsertion::Never || going.is_empty() {
             return;
         }
-        let copies_pay = self.worth.judge(going.len() as f64 / self.own_regions().len() as f64);
-        let mut budget = going.len() * self.geometry.region_bytes / 2;
+        let mut room = going.len() * self.geometry.region_bytes / 2;
+        let copies_pay = self.worth.judge(going.len() as f64 / self.own_regions().len() as f64, room);
+        let patience = Some(self.options.patience).filter(|_| self.may_reclaim_for_inserts());
+        let until = Instant::now() + patience.unwrap_or(PATIENCE_IN_ALL).min(PATIENCE_IN_ALL);
+        let terms = Terms { now, copies_pay, until };
         for region in going {
-            let mut kept = self.worth_keeping(region, copies_pay, now);
+            let mut kept = self.worth_keeping(region, terms);
             let wanted = kept.len();
             kept.retain(|object| {
-                let left = budget.checked_sub(object.end - object.begin);
-                budget = left.unwrap_or(budget);
+                let left = room.checked_sub(footprint(object.end - object.begin, self.geometry.region_bytes));
+                room = left.unwrap_or(room);
                 left.is_some()
             });
             kept.sort_unstable_by_key(|object| object.begin);
-            let (done, has_room) = self.keep_all(region, &kept, now);
-            self.counters.reinserted.add(done as u64);
+            let (done, has_room) = self.keep_all(region, &kept, terms);
             self.counters.reinsertions_dropped.add((wanted - done) as u64);
             if !has_room {
                 return;
@@ -81,7 +96,7 @@ impl LargeLog {
     }
 
     /// What of a region is current, and to be written again.
-    fn worth_keeping(&self, region: Going, copies_pay: bool, now: u32) -> Vec<Kept> {
+    fn worth_keeping(&self, region: Going, terms: Terms) -> Vec<Kept> {
         let reinsertion = self.options.reinsertion;
         let was_hit = self.regions[region.number as usize].was_hit();
         if !was_hit && !matches!(reinsertion, Reinsertion::Percent(_)) {
@@ -91,12 +106,14 @@ impl LargeLog {
             let identity = Identity::of(entry.hash);
             let place = self.index.lock(identity.shard).get(identity.tag)?;
             let is_current = self.geometry.split(place.unit()) == (region.number, entry.position);
-            let is_worth = is_kept(reinsertion, copies_pay, identity.tag, place) && !is_past(entry.expiry, now);
+            let is_worth = is_kept(reinsertion, terms.copies_pay, identity.tag, place);
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
-            (is_current && is_worth).then_some(Kept { hash: entry.hash, place, begin, end })
+            let kept = Kept { hash: entry.hash, place, begin, end };
+            (is_current && is_worth && !is_past(entry.expiry, terms.now)).then_some(kept)
         };
-        self.listed(region.number).unwrap_or_default().into_iter().filter_map(kept).collect()
+        let listed = self.listed(region.number, |blocks| self.read(region, blocks));
+        listed.unwrap_or_default().into_iter().filter_map(kept).collect()
     }
 
     fn read(&self, region: Going, blocks: Range<usize>) -> Option<Buffer> {
@@ -112,21 +129,27 @@ impl LargeLog {
     }
 
     /// Adds these anew. How many, and whether there was room for all.
-    fn keep_all(self: &Arc<Self>, region: Going, mut objects: &[Kept], now: u32) -> (usize, bool) {
+    fn keep_all(self: &Arc<Self>, region: Going, mut objects: &[Kept], terms: Terms) -> (usize, bool) {
         let most = WINDOW_BYTES.min(self.geometry.region_bytes / WINDOWS);
         let mut done = 0;
         while !objects.is_empty() {
             let (window, behind) = objects.split_at(window(objects, most));
             objects = behind;
             let begin = window[0].begin / BLOCK * BLOCK;
-            let end = window[window.len() - 1].end.next_multiple_of(BLOCK);
-            let Some(buffer) = self.read(region, begin..end) else { break };
-            for object in window {
-                match self.keep(region, object, &buffer[object.begin - begin..], now) {
-                    Ok(()) => done += 1,
-                    Err(Lost::This) => {}
-                    Err(Lost::Rest) => return (done, false),
-                }
+            let bytes = window[window.len() - 1].end.next_multiple_of(BLOCK) - begin;
+            self.reading_bytes.fetch_add(bytes, Relaxed);
+            let read = self.read(region, begin..begin + bytes);
+            let is_read = read.is_some();
+            let has_room = read.is_none_or(|buffer| {
+                window.iter().all(|object| {
+                    let kept = self.keep(region, object, &buffer[object.begin - begin..], terms);
+                    done += usize::from(kept.is_ok());
+                    !matches!(kept, Err(Lost::Rest))
+                })
+            });
+            self.reading_bytes.fetch_sub(bytes, Relaxed);
+            if !is_read || !has_room {
+                return (done, has_room);
             }
         }
         (done, true)
@@ -134,34 +157,52 @@ impl LargeLog {
 
     /// Adds an object that was read anew, with its order; its new place counts only if the old one is still current then, also in a
     /// region that failed meanwhile: the copy is on its way to the device, and would be found by a restart.
-    fn keep(self: &Arc<Self>, region: Going, kept: &Kept, object: &[u8], now: u32) -> Result<(), Lost> {
+    fn keep(self: &Arc<Self>, region: Going, kept: &Kept, object: &[u8], terms: Terms) -> Result<(), Lost> {
         let position = (kept.begin / UNIT) as u32;
         let header =
             ObjectHeader::check(object, self.options.identity, region.sequence, position).map_err(|_| Lost::This)?;
+        // Of what needs regions of its own not all parts would find room; of what lies in two to fill one up, the first is of no use alone.
+        let is_long = header.total_bytes as usize > self.geometry.object_bytes_limit();
+        let is_first_of_two = header.part == 0 && header.total_bytes > header.value_bytes;
+        if is_long || is_first_of_two && !self.could_exist(part_hash(kept.hash, header.order, 1)) {
+            return Err(Lost::This);
+        }
         let (key, value) = object[OBJECT_HEADER_BYTES..header.object_bytes()].split_at(header.key_bytes.into());
         let draft = Draft { hash: kept.hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
-        let added = self.add_copy(&draft, now).ok_or(Lost::Rest)?;
-        if self.options.reinsertion == Reinsertion::Auto {
+        let added = self.add_copy(&draft, terms).ok_or(Lost::Rest)?;
+        if self.options.reinsertion == Reinsertion::Auto && terms.copies_pay {
             self.worth.owe(added.bytes);
         }
         let identity = Identity::of(kept.hash);
         let mut shard = self.index.lock(identity.shard);
+        if self.regions[region.number as usize].is_unclean() {
+            // Of this object, maybe: what a later part took the place of is in the copy, too.
+            self.set_unclean(added.region, true);
+        }
         let current = shard.get(identity.tag).ok_or(Lost::This)?;
         let is_flushed = region.sequence < self.floor.load(Acquire);
         let is_same = current.without_hits() == kept.place.without_hits() && !is_flushed;
         let new = self.publishable(added).filter(|_| is_same).ok_or(Lost::This)?;
         shard.insert(identity.tag, new);
+        self.counters.reinserted.one();
         Ok(())
     }
 
     /// Adds a copy, without reclaiming.
-    fn add_copy(self: &Arc<Self>, draft: &Draft<'_>, now: u32) -> Option<Added> {
-        let add = || self.add(self.group(draft.header.expiry, now), draft, &mut Vec::new(), now);
+    fn add_copy(self: &Arc<Self>, draft: &Draft<'_>, terms: Terms) -> Option<Added> {
+        let add = || self.add(self.group(draft.header.expiry, terms.now), draft, &mut Vec::new(), terms.now);
+        let most = || PATIENCE.min(terms.until.saturating_duration_since(Instant::now()));
         match add() {
-            Err(Full::Buffers) if self.wait_for_buffer(self.left_by_copies(), PATIENCE) => add().ok(),
+            Err(Full::Buffers) if self.wait_for_buffer(self.left_by_copies(), most()) => add().ok(),
             added => added.ok(),
         }
     }
+}
+
+/// What an object takes of a region, its entry in the footer and its share of what is left empty behind the last one included.
+fn footprint(object_bytes: usize, region_bytes: usize) -> usize {
+    let bytes = object_bytes.next_multiple_of(UNIT) + FOOTER_ENTRY_BYTES;
+    region_bytes / ((region_bytes - REGION_HEADER_BYTES) / bytes).max(1)
 }
 
 /// How many of these objects, the first ones, are read at once.

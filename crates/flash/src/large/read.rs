@@ -59,6 +59,7 @@ enum Progress {
 
 enum Step {
     Finished(Option<Found>),
+    /// What is gathered says which one; without any, the first.
     NextPart,
 }
 
@@ -131,13 +132,12 @@ impl LargeLog {
             self.counters.misses_expired.one();
             return Step::Finished(None);
         }
-        if located.is_first_hit {
-            let region = &self.regions[located.region as usize];
-            self.worth.first_hit(region.is_copy(header.order), region.copied());
-        }
         let total = header.total_bytes as usize;
         let gathered = match &mut reading.gathered {
-            None if value.len() == total => return Step::Finished(Some(bytes.found(value, header, located.token))),
+            None if value.len() == total => {
+                self.count_first_hit(located, header.order);
+                return Step::Finished(Some(bytes.found(value, header, located.token)));
+            }
             None => reading.gathered.insert(Gathered {
                 header,
                 token: located.token,
@@ -159,12 +159,21 @@ impl LargeLog {
             return Step::NextPart;
         }
         let Gathered { header, token, buffer, filled, .. } = reading.gathered.take().expect("it was filled");
-        // Another version may have come since the first part was read; its parts are others.
+        // Another version may have come since the first part was read, whose parts are others; or the first part moved.
         if self.find(reading.hash, |place| self.token(place)) != Some(token) {
-            self.counters.misses_gone.one();
-            return Step::Finished(None);
+            reading.moves += 1;
+            return Step::NextPart;
         }
+        self.count_first_hit(located, header.order);
         Step::Finished(Some(found(buffer, 0..filled, header, token)))
+    }
+
+    /// That somebody found an object for the first time; one of several parts is told of by its last.
+    fn count_first_hit(&self, located: Located, order: u64) {
+        if located.is_first_hit {
+            let region = &self.regions[located.region as usize];
+            self.worth.first_hit(region.is_copy(order), region.copied());
+        }
     }
 
     fn submit_read(self: &Arc<Self>, reading: Reading, located: Located, done: Done) -> Progress {

@@ -23,8 +23,11 @@ const SWEEPS: usize = 64;
 /// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep.
 const SPARES: usize = 32;
 const BATCH_LIMIT: usize = 1024;
-/// With copies to make, which take free regions before there are more.
+/// With copies to make, which take free regions before there are more: all but one, and there are at least so many.
 const BATCH_LIMIT_WITH_COPIES: usize = 64;
+const SPARES_WITH_COPIES: usize = 3;
+/// So often a reclaim begins anew for the regions that copies have taken: they take half of what is won at most.
+const PASSES: usize = 4;
 
 /// The longest object of several regions that came: of its like others may come, while the short ones in between take what is free.
 #[derive(Default)]
@@ -52,7 +55,8 @@ impl LargeLog {
         let now = self.see(now);
         self.seal_old(now);
         self.submit_waiting();
-        let spare = if self.may_reclaim_for_inserts() { 0 } else { self.own_regions().len() / SPARES };
+        let least = if self.makes_copies() { SPARES_WITH_COPIES } else { 0 };
+        let spare = if self.may_reclaim_for_inserts() { 0 } else { (self.own_regions().len() / SPARES).max(least) };
         let (next_sequence, turn) = (self.books().next_sequence, self.own_regions().len() as u64);
         let longest = self.longest.lock().unwrap().noted(self.wanted.swap(0, Relaxed), next_sequence, turn);
         let is_full = self.index_bound.is_near(self.index.bytes());
@@ -64,6 +68,11 @@ impl LargeLog {
     /// Reclaiming waits for the device.
     pub(super) fn may_reclaim_for_inserts(&self) -> bool {
         !self.options.patience.is_zero()
+    }
+
+    /// Whether any of what goes may be written again.
+    pub(super) fn makes_copies(&self) -> bool {
+        self.options.reinsertion != Reinsertion::Never
     }
 
     /// Has all that is in buffers written, as far as the device takes it.
@@ -85,6 +94,7 @@ impl LargeLog {
             self.floor.store(books.next_sequence, Release);
             books.next_sequence
         };
+        self.worth.forgive();
         for group in &self.groups {
             let mut place = group.lock().unwrap();
             if let Some(open) = place.take_if(|open| self.regions[open.region as usize].sequence() < floor) {
@@ -95,7 +105,7 @@ impl LargeLog {
 
     /// How many regions are reclaimed at once, and kept free.
     fn batch(&self) -> usize {
-        let limit = if self.options.reinsertion == Reinsertion::Never { BATCH_LIMIT } else { BATCH_LIMIT_WITH_COPIES };
+        let limit = if self.makes_copies() { BATCH_LIMIT_WITH_COPIES } else { BATCH_LIMIT };
         (self.own_regions().len() / SWEEPS).clamp(1, limit)
     }
 
@@ -106,11 +116,18 @@ impl LargeLog {
         if self.is_closed.load(Acquire) {
             return false;
         }
-        self.reclaim_locked(now, wanted)
+        for _ in 0..PASSES {
+            let before = self.counters.reinserted.get();
+            self.reclaim_locked(now, wanted);
+            if self.counters.reinserted.get() == before || self.books().free.len() >= wanted {
+                break;
+            }
+        }
+        !self.books().free.is_empty()
     }
 
-    /// The same, for who holds `reclaiming`.
-    pub(super) fn reclaim_locked(self: &Arc<Self>, now: u32, wanted: usize) -> bool {
+    /// One pass of it, for who holds `reclaiming`.
+    pub(super) fn reclaim_locked(self: &Arc<Self>, now: u32, wanted: usize) {
         let free = self.books().free.len();
         let missing = if free >= wanted { 0 } else { self.batch().max(wanted - free) };
         let floor = self.floor.load(Acquire);
@@ -130,7 +147,6 @@ impl LargeLog {
             self.sweep(&buried);
             self.free(&buried);
         }
-        !self.books().free.is_empty()
     }
 
     /// False if the region failed since it was chosen.

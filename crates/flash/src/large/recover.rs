@@ -138,24 +138,27 @@ impl LargeLog {
             books.next_sequence = books.next_sequence.max(latest + SEQUENCES_SKIPPED);
             recovered.regions = (self.own_regions().len() - books.free.len()) as u64;
         }
-        self.next_order.fetch_max(latest_order + ORDERS_SKIPPED, Relaxed);
+        self.next_order.fetch_max(latest_order.max(self.next_order()) + ORDERS_SKIPPED, Relaxed);
         recovered.objects = self.index.objects() as u64;
         (self, recovered)
     }
 
-    /// What a region that is on the device lists; `None` if that cannot be read, or is not as it was written.
-    pub(super) fn listed(&self, region: u32) -> Option<Vec<FooterEntry>> {
-        let block = device::read(&*self.device, self.geometry.offset(region), Buffer::zeroed(BLOCK)).ok()?;
-        self.footer(&RegionHeader::decode(&block[..REGION_HEADER_BYTES], self.options.identity, region)?)
+    /// What a region that is on the device lists; `None` if that cannot be read, or is not as it was written. `read` reads blocks of it.
+    pub(super) fn listed(
+        &self,
+        region: u32,
+        read: impl Fn(Range<usize>) -> Option<Buffer>,
+    ) -> Option<Vec<FooterEntry>> {
+        let block = read(0..BLOCK)?;
+        self.footer(&RegionHeader::decode(&block[..REGION_HEADER_BYTES], self.options.identity, region)?, read)
     }
 
-    fn footer(&self, header: &RegionHeader) -> Option<Vec<FooterEntry>> {
+    fn footer(&self, header: &RegionHeader, read: impl Fn(Range<usize>) -> Option<Buffer>) -> Option<Vec<FooterEntry>> {
         let offset = header.footer_offset as usize;
         let bytes = (header.objects as usize).checked_mul(FOOTER_ENTRY_BYTES)?;
         let end = offset.checked_add(bytes).filter(|&end| end <= self.geometry.region_bytes)?;
         let begin = offset / BLOCK * BLOCK;
-        let place = self.geometry.offset(header.region) + begin as u64;
-        let buffer = device::read(&*self.device, place, Buffer::zeroed(end - begin)).ok()?;
+        let buffer = read(begin..end.next_multiple_of(BLOCK))?;
         let footer = &buffer[offset - begin..end - begin];
         if checksum(self.options.identity, footer) != header.footer_checksum {
             return None;
@@ -191,7 +194,7 @@ impl Scan<'_> {
         // Later ones mostly hold later versions: then no footer is read again to compare.
         headers.sort_by_key(|header| header.sequence);
         for header in headers {
-            match log.footer(&header) {
+            match log.footer(&header, |blocks| scan.read(header.region, blocks)) {
                 Some(entries) => scan.add(&header, entries),
                 None => scan.bury(header.region)?,
             }
@@ -199,6 +202,11 @@ impl Scan<'_> {
         log.device.sync()?;
         let latest = scan.orders.iter().map(|orders| orders.1).max().unwrap_or(0);
         Ok((scan.found, latest))
+    }
+
+    fn read(&self, region: u32, blocks: Range<usize>) -> Option<Buffer> {
+        let offset = self.log.geometry.offset(region) + blocks.start as u64;
+        device::read(&*self.log.device, offset, Buffer::zeroed(blocks.len())).ok()
     }
 
     /// The header of a region that holds something.
@@ -268,7 +276,7 @@ impl Scan<'_> {
         if let Some((_, entries)) = self.footers.iter().find(|footer| footer.0 == region) {
             return find(entries).is_none_or(|other| order >= other);
         }
-        let entries = self.log.listed(region).unwrap_or_default();
+        let entries = self.log.listed(region, |blocks| self.read(region, blocks)).unwrap_or_default();
         let other = find(&entries);
         self.keep(region, entries);
         // If it cannot be told, the one in the region that was begun later.

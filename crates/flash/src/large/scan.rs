@@ -34,8 +34,10 @@ pub(crate) struct Walk {
     /// Regions from this sequence on were begun after the walk; they count for copies of what has a lower order.
     began: u64,
     began_order: u64,
-    /// All regions that were complete are visited: the walk ends before this sequence.
+    /// All regions that were complete are visited: the walk ends before this sequence,
     last: Option<u64>,
+    /// unless copies were made since: so many were there then.
+    copies: u64,
     visited: usize,
     region: Option<Visiting>,
 }
@@ -71,7 +73,7 @@ impl LargeLog {
     pub(crate) fn walk(&self) -> Walk {
         let began = self.books().next_sequence;
         let began_order = self.next_order();
-        Walk { passed: 0, late: Vec::new(), began, began_order, last: None, visited: 0, region: None }
+        Walk { passed: 0, late: Vec::new(), began, began_order, last: None, copies: 0, visited: 0, region: None }
     }
 
     /// Visits what is current in the next piece. False at the end. Waits for the device.
@@ -100,7 +102,11 @@ impl LargeLog {
             return None;
         }
         let next = self.choose_region(walk).or_else(|| {
-            walk.last.get_or_insert_with(|| self.books().next_sequence);
+            // They were made before what they were made of was seen to be gone.
+            let copies = self.counters.reinserted.get();
+            if walk.last.is_none() || walk.copies != copies {
+                (walk.last, walk.copies) = (Some(self.books().next_sequence), copies);
+            }
             self.choose_region(walk)
         })?;
         walk.visited += 1;

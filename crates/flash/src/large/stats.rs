@@ -47,7 +47,7 @@ macro_rules! counters {
 
         impl Counters {
             pub fn read(&self) -> Stats {
-                Stats { $($name: self.$name.0.load(Relaxed),)* ..Stats::default() }
+                Stats { $($name: self.$name.get(),)* ..Stats::default() }
             }
         }
     };
@@ -110,7 +110,8 @@ counters! {
     objects_evicted,
     objects_failed,
     reinserted,
-    /// Objects that were to be written again and found no room, or not to be what they should.
+    /// Objects that were to be written again and found no room, or not to be what they should. Regions behind the one where the room ended are
+    /// not looked at.
     reinsertions_dropped,
     read_errors,
     write_errors,
@@ -143,6 +144,10 @@ impl Counter {
 
     pub fn one(&self) {
         self.add(1);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Relaxed)
     }
 }
 

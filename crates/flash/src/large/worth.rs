@@ -29,8 +29,12 @@ pub struct Worth {
 }
 
 impl Worth {
-    /// An object was hit for the first time since it was written, in a region of which this share are copies.
+    /// An object was hit for the first time since it was written, in a region of which this share are copies. Without any, or where they are not
+    /// known, it says nothing.
     pub fn first_hit(&self, is_copy: bool, copied: Share) {
+        if copied == 0 {
+            return;
+        }
         if is_copy {
             self.copies.fetch_add((Share::MAX - copied).into(), Relaxed);
         } else {
@@ -38,17 +42,21 @@ impl Worth {
         }
     }
 
-    /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log goes.
-    pub fn judge(&self, share: f64) -> bool {
+    /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log goes. Of what is owed from
+    /// before so many bytes are left: what was not repaid until now is not going to be while it would help.
+    pub fn judge(&self, share: f64, most_owed: usize) -> bool {
         for sum in [&self.copies, &self.new] {
             // Nobody else takes away from it.
             sum.fetch_sub((sum.load(Relaxed) as f64 * (1.0 - (-share / TURNS).exp())) as u64, Relaxed);
         }
         let do_pay = self.copies.load(Relaxed) >= self.new.load(Relaxed);
-        if !do_pay {
-            self.owed.store(0, Relaxed);
-        }
+        self.owed.fetch_min(if do_pay { most_owed as i64 } else { 0 }, Relaxed);
         do_pay
+    }
+
+    /// What was copied is gone, or of no use.
+    pub fn forgive(&self) {
+        self.owed.fetch_min(0, Relaxed);
     }
 
     /// A copy of so many bytes was made.
@@ -83,13 +91,13 @@ mod tests {
     fn copies_pay_while_they_have_as_many_hits_per_byte() {
         let worth = Worth::default();
         worth.first_hit(false, 0);
-        assert!(worth.judge(0.0), "none was there");
+        assert!(worth.judge(0.0, usize::MAX), "none was there");
         hit(&worth, 100, 199);
-        assert!(worth.judge(0.0));
+        assert!(worth.judge(0.0, usize::MAX));
         hit(&worth, 0, 2);
-        assert!(!worth.judge(0.0));
+        assert!(!worth.judge(0.0, usize::MAX));
         hit(&worth, 1, 0);
-        assert!(worth.judge(0.0));
+        assert!(worth.judge(0.0, usize::MAX));
     }
 
     #[test]
@@ -97,10 +105,10 @@ mod tests {
         let worth = Worth::default();
         hit(&worth, 1000, 1000);
         hit(&worth, 0, 500);
-        assert!(worth.judge(0.0), "copies had a third of the bytes");
-        (0..30).for_each(|_| _ = worth.judge(0.1));
+        assert!(worth.judge(0.0, usize::MAX), "copies had a third of the bytes");
+        (0..30).for_each(|_| _ = worth.judge(0.1, usize::MAX));
         hit(&worth, 0, 500);
-        assert!(!worth.judge(0.0));
+        assert!(!worth.judge(0.0, usize::MAX));
     }
 
     #[test]
@@ -113,6 +121,20 @@ mod tests {
         assert!(refused[20] > 25, "others are as likely: {refused:?}");
         worth.owe(100_000);
         hit(&worth, 0, 1);
-        assert!(!worth.judge(0.0) && !(0..100).any(|i| worth.refuses(KeyHash(i), 10)), "copies that did not pay");
+        assert!(
+            !worth.judge(0.0, usize::MAX) && !(0..100).any(|i| worth.refuses(KeyHash(i), 10)),
+            "copies that did not pay"
+        );
+    }
+
+    #[test]
+    fn what_is_owed_from_before_is_bounded() {
+        let worth = Worth::default();
+        worth.owe(100_000);
+        assert!(worth.judge(0.0, 7000));
+        assert_eq!((0..1000).filter(|&i| worth.refuses(KeyHash(i), 700)).count(), 10);
+        worth.owe(100_000);
+        worth.forgive();
+        assert!(!(0..100).any(|i| worth.refuses(KeyHash(i), 10)));
     }
 }

@@ -39,7 +39,7 @@ impl Tier {
             }
         }
         self.remove_small(hash);
-        if self.large.prefers_copies(hash, bytes) {
+        if self.large.prefers_copies(object) {
             self.displaced.fetch_add(1, Relaxed);
             self.remove_large(hash);
             return None;

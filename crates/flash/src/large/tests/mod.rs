@@ -1,10 +1,12 @@
 //! The log as a whole, on devices in memory.
 
 mod behaviour;
+mod eventful;
 mod history;
 mod model;
 mod races;
 mod reclaim;
+mod reinsertion;
 mod restart;
 mod stress;
 mod unclean;

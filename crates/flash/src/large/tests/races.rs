@@ -3,86 +3,15 @@
 use super::super::index::Identity;
 use super::super::options::Options;
 use super::super::{LargeLog, Reinsertion};
+use super::eventful::Eventful;
 use super::*;
-use crate::Error;
-use crate::device::{Account, BLOCK, Direction, Request};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::device::Direction;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-
-type Event = Box<dyn FnOnce() + Send>;
-
-/// Memory that has something happen within one transfer, or when a region was marked as dead.
-struct Eventful {
-    memory: Memory,
-    /// In which transfer, how many of its kind are passed over, what happens.
-    event: Mutex<Option<(Direction, usize, Event)>>,
-    at_mark: Mutex<Option<Event>>,
-    /// It has no room for writes of more than a block.
-    is_busy: AtomicBool,
-}
-
-impl Eventful {
-    fn new() -> Arc<Self> {
-        let memory = Memory::new(16 * REGION_BYTES);
-        Arc::new(Self { memory, event: Mutex::default(), at_mark: Mutex::default(), is_busy: AtomicBool::new(false) })
-    }
-
-    fn at_next(&self, direction: Direction, event: impl FnOnce() + Send + 'static) {
-        self.after(0, direction, event);
-    }
-
-    fn after(&self, transfers: usize, direction: Direction, event: impl FnOnce() + Send + 'static) {
-        *self.event.lock().unwrap() = Some((direction, transfers, Box::new(event)));
-    }
-}
-
-impl Device for Eventful {
-    fn capacity(&self) -> u64 {
-        self.memory.capacity()
-    }
-
-    fn submit(&self, request: Request) -> Result<(), Request> {
-        let is_due = |event: &mut (Direction, usize, Event)| {
-            let fits = event.0 == request.direction;
-            let is_due = fits && event.1 == 0;
-            event.1 -= usize::from(fits && !is_due);
-            is_due
-        };
-        let event = self.event.lock().unwrap().take_if(is_due);
-        if let Some((.., event)) = event {
-            event();
-        }
-        let is_long = request.direction == Direction::Write && request.buffer.len() > BLOCK;
-        if is_long && self.is_busy.load(Relaxed) {
-            return Err(request);
-        }
-        let is_mark = request.direction == Direction::Write && request.buffer.len() == BLOCK;
-        let submitted = self.memory.submit(request);
-        if let Some(event) = is_mark.then(|| self.at_mark.lock().unwrap().take()).flatten() {
-            event();
-        }
-        submitted
-    }
-
-    fn wait_for_room(&self) {}
-
-    fn account(&self) -> &Account {
-        self.memory.account()
-    }
-
-    fn sync(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn discard(&self, _offset: u64, _bytes: u64) -> Result<(), Error> {
-        Ok(())
-    }
-}
 
 /// What becomes of key 0 if it is hit, its region is reclaimed, and something happens while its copy is being made.
 fn while_it_is_copied(event: impl FnOnce(&Arc<LargeLog>) + Send + 'static) -> Option<Vec<u8>> {
-    let device = Eventful::new();
+    let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..small() });
     insert(&log, 0, b"old", 0, 1).unwrap();
     get(&log, 0, 1);
@@ -115,7 +44,7 @@ fn a_copy_does_not_bring_back_what_went_meanwhile() {
 
 #[test]
 fn copies_leave_buffers_to_inserts_while_the_device_is_busy() {
-    let device = Eventful::new();
+    let device = Eventful::new(16 * REGION_BYTES);
     let (reinsertion, patience) = (Reinsertion::Hits(1), Duration::ZERO);
     let log = on(device.clone(), Options { reinsertion, patience, groups: 1, buffers: 3, ..small() });
     let put = |i| insert(&log, i, &value(i, i, 9 << 10), 0, 1);
@@ -138,7 +67,7 @@ fn while_parts_are_written(
     part: usize,
     event: impl FnOnce(&Arc<LargeLog>) + Send + 'static,
 ) -> Result<Inserted, Dropped> {
-    let device = Eventful::new();
+    let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), small());
     let theirs = log.clone();
     device.after(part, Direction::Write, move || event(&theirs));
@@ -167,7 +96,7 @@ fn an_insert_whose_region_is_reclaimed_meanwhile_is_none() {
 
 #[test]
 fn a_read_that_meets_the_next_life_of_its_region_is_a_miss() {
-    let device = Eventful::new();
+    let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), small());
     insert(&log, 1, b"value", 0, 1).unwrap();
     log.seal_all(1);
@@ -186,7 +115,7 @@ fn a_read_that_meets_the_next_life_of_its_region_is_a_miss() {
 
 #[test]
 fn what_was_marked_dead_is_gone_and_not_damaged() {
-    let device = Eventful::new();
+    let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), small());
     (0..20).for_each(|i| _ = insert(&log, i, &value(i, i, 40_000), 0, 1).unwrap());
     let theirs = log.clone();

@@ -7,7 +7,7 @@ use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read};
 use ebbtide_testkit::Random;
 
 /// Inserts so many objects of 16 KiB, three to a region, and says which are there.
-fn survivors(log: &Arc<LargeLog>, objects: u64, now: u32) -> Vec<u64> {
+pub(super) fn survivors(log: &Arc<LargeLog>, objects: u64, now: u32) -> Vec<u64> {
     for i in 0..objects {
         insert(log, i, &value(i, i, 16 << 10), 0, now).unwrap();
         log.maintain(now);
@@ -62,66 +62,6 @@ fn lru_keeps_what_is_hit() {
         assert_eq!(get(&log, 1000, 1).is_some(), is_kept, "{reclaim:?}");
         log.verify();
     }
-}
-
-#[test]
-fn what_was_hit_is_written_again() {
-    for (reinsertion, kept) in [
-        (Reinsertion::Never, [false; 3]),
-        (Reinsertion::Hits(1), [true, true, false]),
-        (Reinsertion::Hits(2), [true, false, false]),
-    ] {
-        let log = on_memory(16, Options { reinsertion, ..small() });
-        let mut next = 0;
-        while log.stats().regions_evicted == 0 {
-            insert(&log, next, &value(next, next, 10 << 10), 0, 1).unwrap();
-            if next == 8 {
-                get(&log, 0, 1);
-                get(&log, 0, 1);
-                get(&log, 1, 1);
-            }
-            log.maintain(1);
-            next += 1;
-        }
-        // 0, 1 and 2 were in the first region.
-        let found = [0, 1, 2].map(|i| log.could_exist(Key::new(&key(i)).hash));
-        assert_eq!(found, kept, "{reinsertion:?}");
-        assert_eq!(log.stats().reinserted, kept.iter().filter(|&&kept| kept).count() as u64);
-        log.verify();
-    }
-}
-
-#[test]
-fn what_was_hit_is_written_again_for_as_long_as_that_pays() {
-    let run = |reinsertion, favourites: u64| {
-        let log = on_memory(16, Options { reinsertion, ..small() });
-        for i in 0..2000 {
-            insert(&log, i, &value(i, i, 9 << 10), 0, 1).unwrap();
-            // Either one of seven, which a region has, again and again; or each new one once.
-            get(&log, if favourites == 0 { i } else { i % favourites * 7 }, 1);
-            log.maintain(1);
-        }
-        log.verify();
-        let left = (0..favourites).filter(|&i| log.could_exist(Key::new(&key(i * 7)).hash)).count();
-        (log.stats().reinserted, left)
-    };
-    assert_eq!(run(Reinsertion::Auto, 10).1, 10);
-    assert_eq!(run(Reinsertion::Never, 10).1, 0);
-    let (copies, all) = (run(Reinsertion::Auto, 0).0, run(Reinsertion::Hits(1), 0).0);
-    assert!(copies < all / 5, "{copies} of {all}");
-}
-
-#[test]
-fn a_share_is_written_again_at_most_half_of_a_region() {
-    let kept = |percent| {
-        let log = on_memory(16, Options { reinsertion: Reinsertion::Percent(percent), fills_up: false, ..small() });
-        survivors(&log, 400, 1);
-        let stats = log.stats();
-        stats.reinserted as f64 / (stats.objects_evicted + stats.reinserted) as f64
-    };
-    assert_eq!(kept(0), 0.0);
-    assert!((0.1..0.4).contains(&kept(25)), "{}", kept(25));
-    assert!((0.3..=0.5).contains(&kept(100)), "{}", kept(100));
 }
 
 #[test]

@@ -3,10 +3,13 @@
 use super::super::format::part_hash;
 use super::super::regions::State;
 use super::super::{Known, Reclaim, Reinsertion, Removal};
+use super::eventful::Eventful;
 use super::*;
 use crate::KeyHash;
 use crate::device::{BLOCK, Buffer, Delivery, Direction, Faulty, read, write};
 use std::ops::Range;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 const AREA: Range<u64> = 0..(16 * REGION_BYTES) as u64;
 const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (64 << 10);
@@ -151,5 +154,50 @@ fn what_a_part_took_the_place_of_stays_away_once_removed() {
         removals.push(Removal { hash: other.hash, order: log.next_order() });
     }
     let log = recover(&Arc::new(device.killed(1)), small(), removals);
+    assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
+}
+
+/// The same, while a copy of the other one is being made.
+#[test]
+fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
+    const ORDER: u64 = 1000;
+    let device = Eventful::new(16 * REGION_BYTES);
+    let options =
+        Options { reinsertion: Reinsertion::Hits(1), patience: Duration::ZERO, groups: 1, buffers: 6, ..small() };
+    let log = LargeLog::new(device.clone(), AREA, options).unwrap();
+    let long = Key::new(b"long");
+    let other = Key { bytes: b"other", hash: part_hash(long.hash, ORDER, 1) };
+    fn object<'a>(key: Key<'a>, value: &'a [&'a [u8]]) -> Object<'a> {
+        Object { key, value, client_flags: 0, attributes: 0, expiry: 0 }
+    }
+    log.insert(&object(other, &[b"stale"]), 1).unwrap();
+    assert!(matches!(log.lookup(other, 1, Box::new(|_| ())), crate::Lookup::Found(_)));
+    let mut next = 0;
+    while log.stats().regions_free > 8 {
+        fill(&log, next);
+        next += 1;
+    }
+    let theirs = log.clone();
+    // The header and the footer of the region are read before.
+    device.after(2, Direction::Read, move || {
+        theirs.next_order.store(ORDER, Relaxed);
+        let value = vec![1; 2 * REGION_BYTES + 1000];
+        theirs.insert(&object(long, &[&value]), 1).unwrap();
+    });
+    reclaim_one(&log);
+    assert_eq!(log.stats().reinsertions_dropped, 1, "the copy was made and not published");
+    log.seal_all(1);
+    assert!(log.remove(long.hash));
+    let mut removals = vec![Removal { hash: long.hash, order: log.next_order() }];
+    while log.find(other.hash, |_| ()).is_some() {
+        reclaim_one(&log);
+        fill(&log, next);
+        next += 1;
+    }
+    if log.remove(other.hash) {
+        removals.push(Removal { hash: other.hash, order: log.next_order() });
+    }
+    let known = Known { removals, ..Known::default() };
+    let (log, _) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
 }
