@@ -20,8 +20,9 @@ use crate::device::{self, BLOCK, Buffer};
 use crate::stream::{Reader, Sink, Source, Writer};
 use std::io;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, Release};
+use std::sync::{Arc, MutexGuard, TryLockError};
+use std::thread;
 use std::time::Duration;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"EbLc");
@@ -62,7 +63,7 @@ impl LargeLog {
         self.is_closed.store(true, Release);
         self.writers.iter().for_each(|writer| drop(writer.lock().unwrap()));
         // A reclaim that has begun opens regions for its copies.
-        let _one = self.reclaiming.lock().unwrap();
+        let _one = self.wait_for_reclaim()?;
         self.seal_all(now);
         self.wait_for_writes()?;
         // What was removed before has a lower order. What was flushed before is reclaimed now: both see the books, locked.
@@ -95,6 +96,17 @@ impl LargeLog {
         self.regions.len() * REGION_BYTES + SHARDS * size_of::<u32>() + self.index.objects() * OBJECT_BYTES
     }
 
+    fn wait_for_reclaim(&self) -> Result<MutexGuard<'_, ()>, Error> {
+        for _ in 0..WAITS {
+            match self.reclaiming.try_lock() {
+                Ok(one) => return Ok(one),
+                Err(TryLockError::WouldBlock) => thread::sleep(WAIT_STEP),
+                Err(TryLockError::Poisoned(poisoned)) => panic!("a reclaim has panicked: {poisoned}"),
+            }
+        }
+        Err(self.too_slow())
+    }
+
     fn wait_for_writes(self: &Arc<Self>) -> Result<(), Error> {
         let is_busy = |books: &mut super::Books| self.used_buffers(books) > 0;
         for _ in 0..WAITS {
@@ -104,9 +116,13 @@ impl LargeLog {
                 return Ok(());
             }
         }
+        Err(self.too_slow())
+    }
+
+    fn too_slow(&self) -> Error {
         let source = io::Error::from(io::ErrorKind::TimedOut);
         let bytes = self.geometry.region_bytes;
-        Err(Error::Transfer { operation: "a write", offset: self.geometry.offset(0), bytes, source })
+        Error::Transfer { operation: "a write", offset: self.geometry.offset(0), bytes, source }
     }
 
     fn save(&self, sink: &mut Sink<'_>) -> Result<(), Error> {

@@ -26,6 +26,8 @@ use std::time::{Duration, Instant};
 const GAP_BYTES: usize = 64 << 10;
 const WINDOW_BYTES: usize = 1 << 20;
 const WINDOWS: usize = 4;
+/// Of the log, so much is owed to new objects at most when a reclaim begins.
+const SHARE_OWED: usize = 16;
 /// How long a copy waits for a buffer: as long as a stall of the drive.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How long all copies of a reclaim do, which frees nothing meanwhile.
@@ -74,20 +76,17 @@ impl LargeLog {
             return;
         }
         let mut room = going.len() * self.geometry.region_bytes / 2;
-        let copies_pay = self.worth.judge(going.len() as f64 / self.own_regions().len() as f64, room);
+        let regions = self.own_regions().len();
+        let most_owed = regions * self.geometry.region_bytes / SHARE_OWED;
+        let copies_pay = self.worth.judge(going.len() as f64 / regions as f64, most_owed);
         let patience = Some(self.options.patience).filter(|_| self.may_reclaim_for_inserts());
         let until = Instant::now() + patience.unwrap_or(PATIENCE_IN_ALL).min(PATIENCE_IN_ALL);
         let terms = Terms { now, copies_pay, until };
         for region in going {
             let mut kept = self.worth_keeping(region, terms);
             let wanted = kept.len();
-            kept.retain(|object| {
-                let left = room.checked_sub(footprint(object.end - object.begin, self.geometry.region_bytes));
-                room = left.unwrap_or(room);
-                left.is_some()
-            });
             kept.sort_unstable_by_key(|object| object.begin);
-            let (done, has_room) = self.keep_all(region, &kept, terms);
+            let (done, has_room) = self.keep_all(region, &kept, &mut room, terms);
             self.counters.reinsertions_dropped.add((wanted - done) as u64);
             if !has_room {
                 return;
@@ -128,13 +127,25 @@ impl LargeLog {
         read
     }
 
-    /// Adds these anew. How many, and whether there was room for all.
-    fn keep_all(self: &Arc<Self>, region: Going, mut objects: &[Kept], terms: Terms) -> (usize, bool) {
+    /// Adds these anew, as far as there is room. How many, and whether buffers and regions were had.
+    fn keep_all(
+        self: &Arc<Self>,
+        region: Going,
+        mut objects: &[Kept],
+        room: &mut usize,
+        terms: Terms,
+    ) -> (usize, bool) {
         let most = WINDOW_BYTES.min(self.geometry.region_bytes / WINDOWS);
+        let rest = |object: &Kept, room: usize| {
+            room.checked_sub(footprint(object.end - object.begin, self.geometry.region_bytes))
+        };
         let mut done = 0;
         while !objects.is_empty() {
             let (window, behind) = objects.split_at(window(objects, most));
             objects = behind;
+            if window.iter().all(|object| rest(object, *room).is_none()) {
+                continue;
+            }
             let begin = window[0].begin / BLOCK * BLOCK;
             let bytes = window[window.len() - 1].end.next_multiple_of(BLOCK) - begin;
             self.reading_bytes.fetch_add(bytes, Relaxed);
@@ -142,8 +153,12 @@ impl LargeLog {
             let is_read = read.is_some();
             let has_room = read.is_none_or(|buffer| {
                 window.iter().all(|object| {
+                    let Some(rest) = rest(object, *room) else { return true };
                     let kept = self.keep(region, object, &buffer[object.begin - begin..], terms);
-                    done += usize::from(kept.is_ok());
+                    if kept.is_ok() {
+                        *room = rest;
+                        done += 1;
+                    }
                     !matches!(kept, Err(Lost::Rest))
                 })
             });
@@ -175,14 +190,15 @@ impl LargeLog {
         }
         let identity = Identity::of(kept.hash);
         let mut shard = self.index.lock(identity.shard);
-        if self.regions[region.number as usize].is_unclean() {
-            // Of this object, maybe: what a later part took the place of is in the copy, too.
-            self.set_unclean(added.region, true);
-        }
-        let current = shard.get(identity.tag).ok_or(Lost::This)?;
         let is_flushed = region.sequence < self.floor.load(Acquire);
-        let is_same = current.without_hits() == kept.place.without_hits() && !is_flushed;
-        let new = self.publishable(added).filter(|_| is_same).ok_or(Lost::This)?;
+        let is_same = |current: Place| current.without_hits() == kept.place.without_hits() && !is_flushed;
+        let Some(new) = self.publishable(added).filter(|_| shard.get(identity.tag).is_some_and(is_same)) else {
+            // Of this object, maybe: what a later part took the place of is in the copy, too.
+            if self.regions[region.number as usize].is_unclean() {
+                self.set_unclean(added.region, true);
+            }
+            return Err(Lost::This);
+        };
         shard.insert(identity.tag, new);
         self.counters.reinserted.one();
         Ok(())

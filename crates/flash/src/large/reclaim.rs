@@ -23,11 +23,11 @@ const SWEEPS: usize = 64;
 /// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep.
 const SPARES: usize = 32;
 const BATCH_LIMIT: usize = 1024;
-/// With copies to make, which take free regions before there are more: all but one, and there are at least so many.
+/// With copies to make, which take free regions before there are more: all but one, and there are at least so many, or a share of a small
+/// log.
 const BATCH_LIMIT_WITH_COPIES: usize = 64;
 const SPARES_WITH_COPIES: usize = 3;
-/// So often a reclaim begins anew for the regions that copies have taken: they take half of what is won at most.
-const PASSES: usize = 4;
+const SHARE_OF_SPARES: usize = 16;
 
 /// The longest object of several regions that came: of its like others may come, while the short ones in between take what is free.
 #[derive(Default)]
@@ -55,8 +55,9 @@ impl LargeLog {
         let now = self.see(now);
         self.seal_old(now);
         self.submit_waiting();
-        let least = if self.makes_copies() { SPARES_WITH_COPIES } else { 0 };
-        let spare = if self.may_reclaim_for_inserts() { 0 } else { (self.own_regions().len() / SPARES).max(least) };
+        let regions = self.own_regions().len();
+        let least = if self.makes_copies() { SPARES_WITH_COPIES.min(regions / SHARE_OF_SPARES) } else { 0 };
+        let spare = if self.may_reclaim_for_inserts() { 0 } else { (regions / SPARES).max(least) };
         let (next_sequence, turn) = (self.books().next_sequence, self.own_regions().len() as u64);
         let longest = self.longest.lock().unwrap().noted(self.wanted.swap(0, Relaxed), next_sequence, turn);
         let is_full = self.index_bound.is_near(self.index.bytes());
@@ -116,17 +117,11 @@ impl LargeLog {
         if self.is_closed.load(Acquire) {
             return false;
         }
-        for _ in 0..PASSES {
-            let before = self.counters.reinserted.get();
-            self.reclaim_locked(now, wanted);
-            if self.counters.reinserted.get() == before || self.books().free.len() >= wanted {
-                break;
-            }
-        }
+        self.reclaim_locked(now, wanted);
         !self.books().free.is_empty()
     }
 
-    /// One pass of it, for who holds `reclaiming`.
+    /// The same, for who holds `reclaiming`.
     pub(super) fn reclaim_locked(self: &Arc<Self>, now: u32, wanted: usize) {
         let free = self.books().free.len();
         let missing = if free >= wanted { 0 } else { self.batch().max(wanted - free) };

@@ -38,6 +38,8 @@ pub(crate) struct Walk {
     last: Option<u64>,
     /// unless copies were made since: so many were there then.
     copies: u64,
+    /// Regions that were open when they were visited: copies may have come there since.
+    open: Vec<u64>,
     visited: usize,
     region: Option<Visiting>,
 }
@@ -73,7 +75,17 @@ impl LargeLog {
     pub(crate) fn walk(&self) -> Walk {
         let began = self.books().next_sequence;
         let began_order = self.next_order();
-        Walk { passed: 0, late: Vec::new(), began, began_order, last: None, copies: 0, visited: 0, region: None }
+        Walk {
+            passed: 0,
+            late: Vec::new(),
+            began,
+            began_order,
+            last: None,
+            copies: 0,
+            open: Vec::new(),
+            visited: 0,
+            region: None,
+        }
     }
 
     /// Visits what is current in the next piece. False at the end. Waits for the device.
@@ -106,6 +118,7 @@ impl LargeLog {
             let copies = self.counters.reinserted.get();
             if walk.last.is_none() || walk.copies != copies {
                 (walk.last, walk.copies) = (Some(self.books().next_sequence), copies);
+                walk.late.append(&mut walk.open);
             }
             self.choose_region(walk)
         })?;
@@ -132,7 +145,8 @@ impl LargeLog {
                 chosen = chosen.into_iter().chain([(is_open, sequence, number)]).min();
             }
         }
-        let (_, sequence, region) = chosen?;
+        let (is_open, sequence, region) = chosen?;
+        walk.open.extend(is_open.then_some(sequence));
         walk.passed = walk.passed.max(sequence);
         later.retain(|&other| other <= walk.passed && other != sequence);
         walk.late = later;

@@ -126,12 +126,63 @@ fn of_short_objects_at_most_half_is_written_again_too() {
 }
 
 #[test]
-fn what_copies_take_of_a_reclaim_is_made_free_too() {
-    let log = on_memory(64, Options { reinsertion: Reinsertion::Hits(1), ..without_patience() });
+fn what_is_not_copied_for_its_length_takes_no_room_from_what_is() {
+    let copies = |hits_long: bool| {
+        let log = on_memory(16, Options { reinsertion: Reinsertion::Hits(1), ..without_patience() });
+        insert(&log, 5, &value(5, 5, 20 << 10), 0, 1).unwrap();
+        // Its last part begins a region.
+        insert(&log, 4, &value(4, 4, 66 << 10), 0, 1).unwrap();
+        (0..4).for_each(|i| _ = insert(&log, i, &value(i, i, 9 << 10), 0, 1).unwrap());
+        log.seal_all(1);
+        hit_all(&log, if hits_long { 5 } else { 4 });
+        (0..2).for_each(|_| reclaim_one(&log));
+        (log.stats().reinserted, log.stats().regions_evicted)
+    };
+    assert_eq!([copies(false), copies(true)], [(3, 2); 2]);
+}
+
+#[test]
+fn copies_of_several_groups_take_half_of_what_is_won_at_most() {
+    let (now, lives) = (400_000, [100, 600, 2400, 10_000, 40_000, 160_000, 400_000]);
+    let log =
+        on_memory(32, Options { reinsertion: Reinsertion::Hits(1), groups: 8, buffers: 12, ..without_patience() });
+    let mut next = 0;
+    // Of one group as they come, of seven later.
+    while log.stats().regions_free > 2 {
+        insert(&log, next, &value(next, next, 9 << 10), now + lives[next as usize % lives.len()], 1).unwrap();
+        next += 1;
+    }
+    hit_all(&log, next);
+    log.reclaim(now, 3);
+    let stats = log.stats();
+    assert!(stats.reinserted > 0 && stats.regions_evicted == 1 && stats.regions_free >= 2, "{stats:?}");
+}
+
+#[test]
+fn a_log_of_few_regions_keeps_as_much_with_copies_as_without() {
+    for (regions, long) in [(5, 9 << 10), (8, 65 << 10)] {
+        let kept = [Reinsertion::Never, Reinsertion::Auto].map(|reinsertion| {
+            let log = on_memory(regions, Options { reinsertion, reclaim: Reclaim::Lru, ..without_patience() });
+            for i in 0..1000 {
+                let bytes = if i % 12 == 0 { long } else { 9 << 10 };
+                // Now and then there is no room.
+                let _ = insert(&log, i, &value(i, i, bytes), 0, 1);
+                log.maintain(1);
+            }
+            log.stats().objects
+        });
+        assert_eq!(kept[0], kept[1], "of {regions} regions");
+    }
+}
+
+#[test]
+fn what_was_copied_is_owed() {
+    let log = on_memory(64, without_patience());
     hit_all(&log, fill(&log, 2, 9 << 10));
     log.reclaim(1, 12);
-    let stats = log.stats();
-    assert!(stats.reinserted > 0 && stats.regions_free >= 12, "{stats:?}");
+    let copied = log.stats().reinserted * (9 << 10);
+    let owed = (0..10_000).filter(|&i| log.worth.refuses(KeyHash(i), 1 << 10)).count() as u64 * (1 << 10);
+    assert!(copied > 0 && (copied * 9 / 10..copied * 11 / 10).contains(&owed), "{copied} were copied, {owed} are owed");
 }
 
 #[test]
@@ -404,4 +455,23 @@ fn a_walk_meets_what_is_copied_at_its_end() {
         }
     }
     assert!((0..3).all(|number| met.contains(&key(number))), "{} of 3 were met", met.len());
+}
+
+#[test]
+fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
+    let log = on_memory(16, Options { reinsertion: Reinsertion::Hits(1), ..small() });
+    // Each in a group of its own.
+    (0..2).for_each(|number| _ = insert(&log, number, b"value", [200, 400][number as usize], 1).unwrap());
+    hit_all(&log, 2);
+    let (mut met, mut walk, mut visits) = (Vec::new(), log.walk(), 0);
+    while log.walk_on(&mut walk, Wanted::Keys, 1, &mut |it| met.push(it.key.bytes.to_vec())) {
+        visits += 1;
+        if visits == 1 {
+            // The region of the second one is full, and goes; now it has as little time left as the first one had.
+            (100..102).for_each(|i| _ = insert(&log, i, &value(i, 1, 60_000), 501, 101).unwrap());
+            log.reclaim(101, log.stats().regions_free as usize + 1);
+            assert_eq!(log.stats().reinserted, 1);
+        }
+    }
+    assert!((0..2).all(|number| met.contains(&key(number))), "{} of 2 were met", met.len());
 }

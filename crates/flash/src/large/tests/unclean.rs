@@ -201,3 +201,24 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     let (log, _) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
 }
+
+#[test]
+fn what_is_copied_from_an_unclean_region_leaves_it_there() {
+    let device = device();
+    let options = Options { reinsertion: Reinsertion::Hits(1), patience: Duration::ZERO, groups: 1, ..small() };
+    let log = LargeLog::new(device.clone(), AREA, options).unwrap();
+    // Two versions of each.
+    (0..20).for_each(|i| fill(&log, i % 10));
+    log.seal_all(1);
+    let log = recover(&device, options, Vec::new());
+    assert!(remove(&log, 9999), "a restart could find what is hidden");
+    for i in 100..600 {
+        fill(&log, i);
+        // What was found and what is new, so that each region has something to copy.
+        (0..10).for_each(|found| _ = get(&log, found, 1));
+        get(&log, i, 1);
+        log.maintain(1);
+    }
+    assert!(log.stats().reinserted > 50 && !remove(&log, 9999), "{:?}", log.stats());
+    log.verify();
+}
