@@ -139,6 +139,17 @@ def test_nothing_that_is_gone_comes_back_when_the_server_is_killed(tmp_path, see
     assert found > 300, f"{found} came back: {server.messages()}"
 
 
+def found_of_the_others(connection):
+    """How many of the keys with odd numbers are there, as they were set; the others are not."""
+    found = 0
+    for number in range(KEYS):
+        answer = connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+        if answer != b"END\r\n":
+            assert number % 2 == 1 and value_of(number, 1) in answer
+            found += 1
+    return found
+
+
 def test_a_server_that_was_stopped_is_warm(tmp_path):
     path = tmp_path / "flash"
     with with_flash(path) as server, server.connect() as connection:
@@ -148,16 +159,13 @@ def test_a_server_that_was_stopped_is_warm(tmp_path):
         fill(connection, 0, FILLERS)
         for number in range(0, KEYS, 2):
             connection.ask(b"delete key%d\r\n" % number)
+        # How many got to flash hangs on how fast the disk is just now.
+        before = found_of_the_others(connection)
     with with_flash(path) as server:
         assert "flash is warm after a stop" in server.messages()
-        found = 0
         with server.connect() as connection:
-            for number in range(KEYS):
-                answer = connection.ask(b"get key%d\r\n" % number, b"END\r\n")
-                if answer != b"END\r\n":
-                    assert number % 2 == 1 and value_of(number, 1) in answer
-                    found += 1
-        assert found > KEYS // 4, f"{found} came back"
+            after = found_of_the_others(connection)
+        assert after > before * 0.8 and before > 100, f"{after} of {before} came back"
     os.unlink(f"{path}.removals")
     with with_flash(path) as server:
         assert server.messages().count("flash is warm after a stop") == 1, "a stop needs no log"
