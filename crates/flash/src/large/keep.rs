@@ -79,9 +79,8 @@ impl LargeLog {
         let regions = self.own_regions().len();
         let most_owed = regions * self.geometry.region_bytes / SHARE_OWED;
         let copies_pay = self.worth.judge(going.len() as f64 / regions as f64, most_owed);
-        let patience = Some(self.options.patience).filter(|_| self.may_reclaim_for_inserts());
-        let until = Instant::now() + patience.unwrap_or(PATIENCE_IN_ALL).min(PATIENCE_IN_ALL);
-        let terms = Terms { now, copies_pay, until };
+        let patience = if self.may_reclaim_for_inserts() { self.options.patience } else { PATIENCE_IN_ALL };
+        let terms = Terms { now, copies_pay, until: Instant::now() + patience.min(PATIENCE_IN_ALL) };
         for region in going {
             let mut kept = self.worth_keeping(region, terms);
             let wanted = kept.len();

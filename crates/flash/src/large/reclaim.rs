@@ -23,10 +23,11 @@ const SWEEPS: usize = 64;
 /// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep.
 const SPARES: usize = 32;
 const BATCH_LIMIT: usize = 1024;
-/// With copies to make, which take free regions before there are more: all but one, and there are at least so many, or a share of a small
-/// log.
+/// With copies to make, which take free regions before there are more.
 const BATCH_LIMIT_WITH_COPIES: usize = 64;
+/// Of the free regions copies leave one to inserts: so many are kept free for both,
 const SPARES_WITH_COPIES: usize = 3;
+/// but at most such a part of the log.
 const SHARE_OF_SPARES: usize = 16;
 
 /// The longest object of several regions that came: of its like others may come, while the short ones in between take what is free.

@@ -42,8 +42,8 @@ impl Worth {
         }
     }
 
-    /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log goes. Of what is owed from
-    /// before so many bytes are left: what was not repaid until now is not going to be while it would help.
+    /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log goes. Of what is owed
+    /// so many bytes stay at most: what new objects did not repay until now, later ones would for nothing.
     pub fn judge(&self, share: f64, most_owed: usize) -> bool {
         for sum in [&self.copies, &self.new] {
             // Nobody else takes away from it.
@@ -91,13 +91,13 @@ mod tests {
     fn copies_pay_while_they_have_as_many_hits_per_byte() {
         let worth = Worth::default();
         worth.first_hit(false, 0);
-        assert!(worth.judge(0.0, usize::MAX), "none was there");
+        assert!(worth.judge(0.0, 0), "none was there");
         hit(&worth, 100, 199);
-        assert!(worth.judge(0.0, usize::MAX));
+        assert!(worth.judge(0.0, 0));
         hit(&worth, 0, 2);
-        assert!(!worth.judge(0.0, usize::MAX));
+        assert!(!worth.judge(0.0, 0));
         hit(&worth, 1, 0);
-        assert!(worth.judge(0.0, usize::MAX));
+        assert!(worth.judge(0.0, 0));
     }
 
     #[test]
@@ -105,10 +105,10 @@ mod tests {
         let worth = Worth::default();
         hit(&worth, 1000, 1000);
         hit(&worth, 0, 500);
-        assert!(worth.judge(0.0, usize::MAX), "copies had a third of the bytes");
-        (0..30).for_each(|_| _ = worth.judge(0.1, usize::MAX));
+        assert!(worth.judge(0.0, 0), "copies had a third of the bytes");
+        (0..30).for_each(|_| _ = worth.judge(0.1, 0));
         hit(&worth, 0, 500);
-        assert!(!worth.judge(0.0, usize::MAX));
+        assert!(!worth.judge(0.0, 0));
     }
 
     #[test]
@@ -121,10 +121,7 @@ mod tests {
         assert!(refused[20] > 25, "others are as likely: {refused:?}");
         worth.owe(100_000);
         hit(&worth, 0, 1);
-        assert!(
-            !worth.judge(0.0, usize::MAX) && !(0..100).any(|i| worth.refuses(KeyHash(i), 10)),
-            "copies that did not pay"
-        );
+        assert!(!worth.judge(0.0, 0) && !(0..100).any(|i| worth.refuses(KeyHash(i), 10)), "copies that did not pay");
     }
 
     #[test]

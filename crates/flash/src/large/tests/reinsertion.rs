@@ -475,3 +475,28 @@ fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
     }
     assert!((0..2).all(|number| met.contains(&key(number))), "{} of 2 were met", met.len());
 }
+
+#[test]
+fn a_checkpoint_gives_up_on_a_device_that_is_stuck_during_a_reclaim() {
+    let device = Eventful::new(CHECKPOINT.end as usize);
+    let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
+    let log = LargeLog::new(device.clone(), AREA, options).unwrap();
+    hit_all(&log, fill(&log, 4, 9 << 10));
+    let (go_on, stuck) = mpsc::channel::<()>();
+    let (is_stuck, reached) = mpsc::channel();
+    // The header and the footer of the region are read before.
+    device.after(2, Direction::Read, move || {
+        is_stuck.send(()).unwrap();
+        let _ = stuck.recv();
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| log.reclaim(1, 5));
+        reached.recv().unwrap();
+        let (sender, result) = mpsc::channel();
+        let theirs = log.clone();
+        scope.spawn(move || sender.send(theirs.checkpoint(CHECKPOINT, 1)));
+        let result = result.recv_timeout(Duration::from_secs(30));
+        drop(go_on);
+        assert!(matches!(result, Ok(Err(_))), "{result:?}");
+    });
+}
