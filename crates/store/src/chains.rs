@@ -5,7 +5,7 @@
 //! bucket; neither is held while a segment is waited for.
 
 use crate::error::Error;
-use crate::segment::{Header, Purpose, SegmentId, Segments, State};
+use crate::segment::{Header, Purpose, STAMP_SHIFT, SegmentId, Segments, State};
 use crate::sync::{AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering, Padded, lock, try_lock};
 use crate::time::Moment;
 use crate::ttl::{TtlBucket, TtlScale};
@@ -21,6 +21,8 @@ pub struct Chains {
     open_count: AtomicU32,
     /// Open segments in the order of their opening, to seal the oldest when there are too many.
     opened: Mutex<Openings>,
+    /// The newest stamp that a segment has.
+    last_stamp: AtomicU64,
 }
 
 /// The openings that may still be open.
@@ -120,6 +122,7 @@ impl Chains {
             open_limit,
             open_count: AtomicU32::new(0),
             opened: Mutex::default(),
+            last_stamp: AtomicU64::new(0),
         }
     }
 
@@ -201,7 +204,15 @@ impl Chains {
         header.ttl_bucket.store(bucket.index() as u16, Ordering::Relaxed);
         header.generation.store(generation, Ordering::Relaxed);
         header.opened_ms.store(moment.ms, Ordering::Relaxed);
-        header.stamp_ms.store(moment.ms, Ordering::Relaxed);
+        header.stamp.store(self.next_stamp(moment), Ordering::Relaxed);
+    }
+
+    /// The stamp of what is opened now: above every one before, so that segments of the same millisecond have an order, too.
+    fn next_stamp(&self, moment: Moment) -> u64 {
+        let now = moment.ms << STAMP_SHIFT;
+        let later = |last: u64| Some(now.max(last + 1));
+        let last = self.last_stamp.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
+        last.ok().and_then(later).expect("there is always a later one")
     }
 
     fn seal(&self, segments: &Segments, stripe: &mut MutexGuard<'_, Option<OpenSegment>>) {

@@ -4,7 +4,7 @@ use super::job::Job;
 use super::policy::{Aging, Choice, Keep, View, choose};
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::segment::{Header, SegmentId, State};
+use crate::segment::{Header, STAMP_SHIFT, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
@@ -76,7 +76,7 @@ impl Store {
             }
             scratch.views.push(View {
                 segment,
-                stamp_ms: header.stamp_ms.load(Ordering::Relaxed),
+                stamp: header.stamp.load(Ordering::Relaxed),
                 live_items: header.live_items(),
                 live_bytes: u64::from(header.live_bytes()) + header.body_bytes(),
                 latest_expiry_seconds: header.latest_expiry_seconds(),
@@ -122,8 +122,8 @@ impl Store {
         for segment in &run {
             self.segments.header(*segment).pass_to(State::Draining);
         }
-        let stamp = first.stamp_ms.load(Ordering::Relaxed);
-        self.clock.set_eviction_age(moment.ms.saturating_sub(stamp));
+        let stamp_ms = first.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT;
+        self.clock.set_eviction_age(moment.ms.saturating_sub(stamp_ms));
         Some(Job::new(self, run, choice.keep, choice.aging))
     }
 

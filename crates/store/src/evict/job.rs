@@ -366,7 +366,7 @@ impl Job {
         store.chains.start(header, bucket, moment, source.generation.load(Ordering::Relaxed));
         let rounds = source.rounds.load(Ordering::Relaxed);
         if self.trims {
-            header.stamp_ms.store(source.stamp_ms.load(Ordering::Relaxed), Ordering::Relaxed);
+            header.stamp.store(source.stamp.load(Ordering::Relaxed), Ordering::Relaxed);
             header.rounds.store(rounds, Ordering::Relaxed);
         } else {
             header.rounds.store(rounds.saturating_add(1), Ordering::Relaxed);

@@ -300,4 +300,28 @@ mod tests {
         fill(2000);
         removed(12_000);
     }
+
+    #[test]
+    fn what_was_written_in_one_millisecond_is_evicted_in_order() {
+        let options = Options { memory_bytes: 2 << 20, policy: Policy::Fifo, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let numbers = 0..20_000u32;
+        for number in numbers.clone() {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), Ttl::Never);
+            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+            while store.write(&participant, &write, 1000).is_err() {
+                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+            }
+        }
+        let is_there = |number: &u32| {
+            let key = number.to_le_bytes();
+            store.get(&participant, &key, store.hash(&key), 1000).is_some()
+        };
+        let oldest = numbers.clone().find(is_there).expect("the last one is there");
+        assert!((1..19_000).contains(&oldest), "{oldest}");
+        assert!((oldest..numbers.end).all(|number| is_there(&number)), "all after {oldest} are there");
+        store.verify(&participant, 1000);
+    }
 }

@@ -106,7 +106,7 @@ pub enum HistoryUse {
 pub struct View {
     pub segment: SegmentId,
     /// When its items were written or last given another round.
-    pub stamp_ms: u64,
+    pub stamp: u64,
     pub live_items: u32,
     /// Bytes of its live items, the bodies of long values included.
     pub live_bytes: u64,
@@ -163,7 +163,7 @@ const SIZES_UNUSED: f64 = 0.45;
 
 /// Chooses among `views`, which are not empty. `random` is uniform.
 pub fn choose(policy: Policy, views: &[View], merge_run: u32, random: u32) -> Choice {
-    let oldest = || views.iter().min_by_key(|view| view.stamp_ms).expect("there is a segment to choose");
+    let oldest = || views.iter().min_by_key(|view| view.stamp).expect("there is a segment to choose");
     let drop = |view: &View| Choice { first: view.segment, count: 1, keep: Keep::Nothing, aging: Aging::None };
     let run = |view: &View, keep, aging| Choice { first: view.segment, count: merge_run, keep, aging };
     match policy {
@@ -201,7 +201,7 @@ fn by_age(views: &[View], share: f64) -> &View {
     let total: u64 = views.iter().map(|view| view.live_bytes).sum();
     let young: u64 = views.iter().filter(|view| view.rounds == 0).map(|view| view.live_bytes).sum();
     let from_young = young as f64 > share * total as f64;
-    let oldest = |young: bool| views.iter().filter(|view| (view.rounds == 0) == young).min_by_key(|view| view.stamp_ms);
+    let oldest = |young: bool| views.iter().filter(|view| (view.rounds == 0) == young).min_by_key(|view| view.stamp);
     oldest(from_young).or_else(|| oldest(!from_young)).expect("there is a segment to choose")
 }
 
@@ -209,9 +209,9 @@ fn by_age(views: &[View], share: f64) -> &View {
 mod tests {
     use super::*;
 
-    fn view(number: u32, stamp_ms: u64, live_bytes: u64, latest_expiry_seconds: u64, rounds: u8) -> View {
+    fn view(number: u32, stamp: u64, live_bytes: u64, latest_expiry_seconds: u64, rounds: u8) -> View {
         let segment = SegmentId::new(number);
-        View { segment, stamp_ms, live_items: 10, live_bytes, latest_expiry_seconds, rounds }
+        View { segment, stamp, live_items: 10, live_bytes, latest_expiry_seconds, rounds }
     }
 
     fn first(policy: Policy, views: &[View]) -> u32 {

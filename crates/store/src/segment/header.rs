@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u32 |
-//!                                previous, next u32 | opened ms u64 | age stamp ms u64 | owner hash u64
+//!                                previous, next u32 | opened ms u64 | age stamp u64 | owner hash u64
 //! line 1, dirtied by writes      live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
 //!                                body bytes u64 | written items u32
 //! ```
@@ -15,6 +15,9 @@ use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// The expiry shift of segments whose items do not expire.
 pub const NO_EXPIRY: u8 = u8::MAX;
+
+/// A stamp is a time in milliseconds with so many bits below it, which tell the openings of a millisecond apart.
+pub const STAMP_SHIFT: u32 = 10;
 
 /// See the drawing above. Fields are written by the segment's owner (see `State`) or as said.
 #[cfg_attr(not(loom), repr(C, align(128)))]
@@ -37,8 +40,9 @@ pub struct Header {
     pub next: AtomicU32,
     /// When it was opened; of a merge's destination: when the oldest of its sources was. Chains are sorted by it.
     pub opened_ms: AtomicU64,
-    /// The age by which evictions choose: when it was opened for writing, or for what a merge kept.
-    pub stamp_ms: AtomicU64,
+    /// The age by which evictions choose: when it was opened for writing, or for what a merge kept. Of two openings
+    /// the later one has the higher stamp (see `STAMP_SHIFT`).
+    pub stamp: AtomicU64,
     /// Of a body: the hash of its value's key.
     pub owner_hash: AtomicU64,
 
@@ -71,7 +75,7 @@ unsafe impl Zeroed for Header {
             previous: AtomicU32::new(0),
             next: AtomicU32::new(0),
             opened_ms: AtomicU64::new(0),
-            stamp_ms: AtomicU64::new(0),
+            stamp: AtomicU64::new(0),
             owner_hash: AtomicU64::new(0),
             counters: Counters {
                 live_bytes: AtomicU32::new(0),
@@ -115,7 +119,7 @@ impl Header {
         for word in [
             &self.origin_seconds,
             &self.opened_ms,
-            &self.stamp_ms,
+            &self.stamp,
             &self.owner_hash,
             &counters.latest_expiry_seconds,
             &counters.body_bytes,

@@ -4,7 +4,7 @@ mod header;
 mod life;
 mod state;
 
-pub use header::{Header, NO_EXPIRY};
+pub use header::{Header, NO_EXPIRY, STAMP_SHIFT};
 pub use life::{Purpose, Segments};
 pub use state::State;
 
