@@ -128,7 +128,7 @@ fn a_change_leaves_no_copy_behind() {
             let other = number.to_le_bytes();
             tiers.write(&participant, &other, value, Ttl::Never, Mode::Set, 1000);
             if number.is_multiple_of(8) {
-                // What is used fills the segments of survivors, one of which may hold the key: time, which would seal them, stands still.
+                // Survivors fill segments, one of which may hold the key: time, which would seal it, stands still.
                 drop(tiers.store.get(&participant, &other, hash(&other), 1000));
             }
             number += 1;

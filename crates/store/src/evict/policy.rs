@@ -105,7 +105,7 @@ pub enum HistoryUse {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct View {
     pub segment: SegmentId,
-    /// When its items were written or last given another round.
+    /// When its items were written or last given another round: the lower, the earlier (see `Header::stamp`).
     pub stamp: u64,
     pub live_items: u32,
     /// Bytes of its live items, the bodies of long values included.
