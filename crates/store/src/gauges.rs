@@ -35,7 +35,7 @@ impl Store {
             segment_bytes: segments.segment_bytes().into(),
             segments_total: segments.limit().into(),
             segments_free: segments.free_count().into(),
-            segments_open: (self.chains.open_count() + self.maintenance.survivors.count()).into(),
+            segments_open: (self.chains.open_count() + self.begun_count()).into(),
             segments_retired: segments.retired_count().into(),
             pinned_bytes: segments.pinned_bytes(),
             upload_bytes: self.upload_bytes.load(Ordering::Relaxed),

@@ -64,7 +64,7 @@ impl Store {
             assert!(owned.insert(segment), "{segment:?} has two owners");
         });
         assert_eq!(owned.len(), self.chains.open_count() as usize, "the count of open segments");
-        self.maintenance.survivors.each(|segment, offset| {
+        self.each_begun(|segment, offset| {
             check_open(segment, offset);
             assert!(owned.insert(segment), "{segment:?} has two owners");
         });

@@ -15,6 +15,15 @@ const SAMPLE: usize = 4096;
 const COMPACT_RUN: usize = 16;
 /// Neighbours are worth a compaction when the first is at most this full.
 const COMPACT_BELOW: f64 = 0.6;
+/// A segment is worth a compaction of its own while at most so many bytes are copied for each that is had, and so many are
+/// had for each item that is moved. An overwrite of 4 KiB then costs the copies of three objects, one of 300 bytes those of
+/// two: more brings fewer hits than it costs time (docs/design-decisions.md).
+const COPIED_PER_BYTE: u64 = 3;
+const BYTES_PER_MOVE: u64 = 128;
+/// How many times as much is done where a write is refused otherwise.
+const EFFORT_OF_LAST_RESORT: u64 = 4;
+/// Of the segments that are worth it, one look around finds so many, the emptiest.
+const COMPACTED_PER_LOOK: usize = 16;
 
 /// What a choice needs besides the store, kept between choices.
 #[derive(Default)]
@@ -22,6 +31,15 @@ pub(super) struct Scratch {
     views: Vec<View>,
     /// Where the next sample begins.
     cursor: u32,
+    /// Segments that were worth a compaction of their own when they were looked at, the emptiest last.
+    sparse: Vec<Sparse>,
+}
+
+/// A segment worth a compaction of its own.
+struct Sparse {
+    segment: SegmentId,
+    /// Bytes to copy for each that is had.
+    copied: f64,
 }
 
 impl Store {
@@ -29,8 +47,12 @@ impl Store {
     pub(super) fn choose(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
         let mut scratch = lock(&self.maintenance.choosing);
         let scratch = &mut *scratch;
+        let sparse = self.next_sparse(scratch).and_then(|choice| self.claim(choice, moment));
+        if sparse.is_some() {
+            return sparse;
+        }
         for _ in 0..2 {
-            let free_win = self.look_around(scratch, moment);
+            let free_win = self.look_around(scratch, moment).or_else(|| self.next_sparse(scratch));
             if let Some(job) = free_win.and_then(|choice| self.claim(choice, moment)) {
                 return Some(job);
             }
@@ -41,9 +63,14 @@ impl Store {
                 let policy = self.options.policy;
                 self.maintenance.past.fit(self.counters.items());
                 let choice = choose(policy, &scratch.views, self.options.merge_run, participant.random());
-                return self.claim(choice, moment);
+                self.seal_begun(Seal::Segment(choice.first));
+                if let Some(job) = self.claim(choice, moment) {
+                    return Some(job);
+                }
+                // A handle holds it by now, or a job has gone on in it.
+                continue;
             }
-            // Only open segments are left to take from.
+            // Only segments that writers hold are left to take from.
             if self.seal_open(Seal::All) == 0 {
                 return None;
             }
@@ -51,9 +78,11 @@ impl Store {
         None
     }
 
-    /// Fills the views, and stops at a segment that can be had without loss.
+    /// Fills the views, and stops at a segment that can be had without loss. What jobs have begun to fill is seen, too: it goes
+    /// when its time has come, full or not.
     fn look_around(&self, scratch: &mut Scratch, moment: Moment) -> Option<Choice> {
         scratch.views.clear();
+        scratch.sparse.clear();
         let limit = self.segments.limit();
         let generation = self.generation.load(Ordering::Acquire);
         let mut compact = None;
@@ -68,22 +97,49 @@ impl Store {
                 continue;
             }
             if is_dead(header, generation, moment) {
+                scratch.sparse.clear();
                 return Some(Choice { first: segment, count: 1, keep: Keep::Nothing, aging: Aging::None });
             }
             let live = f64::from(header.live_bytes());
             if compact.is_none() && live < COMPACT_BELOW * f64::from(self.segments.segment_bytes()) {
                 compact = self.compactable(segment, generation);
             }
-            scratch.views.push(View {
-                segment,
-                stamp: header.stamp.load(Ordering::Relaxed),
-                live_items: header.live_items(),
-                live_bytes: u64::from(header.live_bytes()) + header.body_bytes(),
-                latest_expiry_seconds: header.latest_expiry_seconds(),
-                rounds: header.rounds.load(Ordering::Relaxed),
-            });
+            if let Some(copied) = self.copied_for_a_byte(header) {
+                scratch.sparse.push(Sparse { segment, copied });
+            }
+            scratch.views.push(view(segment, header));
         }
+        self.each_begun(|segment, _| {
+            let header = self.segments.header(segment);
+            if header.pins() == 0 {
+                scratch.views.push(view(segment, header));
+            }
+        });
+        scratch.sparse.sort_unstable_by(|one, other| one.copied.total_cmp(&other.copied));
+        scratch.sparse.truncate(COMPACTED_PER_LOOK);
+        scratch.sparse.reverse();
         compact
+    }
+
+    /// The emptiest segment that was and is worth a compaction of its own.
+    fn next_sparse(&self, scratch: &mut Scratch) -> Option<Choice> {
+        while let Some(Sparse { segment, .. }) = scratch.sparse.pop() {
+            let header = self.segments.header(segment);
+            if holds_sealed_items(header) && header.pins() == 0 && self.copied_for_a_byte(header).is_some() {
+                return Some(Choice { first: segment, count: 1, keep: Keep::All, aging: Aging::None });
+            }
+        }
+        None
+    }
+
+    /// What a compaction of a segment by itself copies for each byte that it has back. `None` if it is not worth that.
+    fn copied_for_a_byte(&self, header: &Header) -> Option<f64> {
+        let live = u64::from(header.live_bytes());
+        let dead = u64::from(header.write_offset()).saturating_sub(live);
+        let effort = if self.options.evicts { 1 } else { EFFORT_OF_LAST_RESORT };
+        let is_worth =
+            live <= COPIED_PER_BYTE * effort * dead && u64::from(header.live_items()) * BYTES_PER_MOVE <= dead * effort;
+        is_worth.then(|| live as f64 / dead as f64)
     }
 
     /// A run from this segment on whose live items fit one segment.
@@ -113,7 +169,7 @@ impl Store {
                 && header.pins() == 0
                 && (choice.keep == Keep::All || (header.rounds.load(Ordering::Relaxed) == 0) == young)
         });
-        if run.is_empty() || choice.keep == Keep::All && run.len() < 2 {
+        if run.is_empty() || choice.keep == Keep::All && run.len() < choice.count as usize {
             return None;
         }
         if choice.keep == Keep::All {
@@ -137,6 +193,17 @@ impl Store {
         }
         header.pass_to(State::Draining);
         Some(Job::new(self, vec![segment], Keep::Nothing, Aging::None))
+    }
+}
+
+fn view(segment: SegmentId, header: &Header) -> View {
+    View {
+        segment,
+        stamp: header.stamp.load(Ordering::Relaxed),
+        live_items: header.live_items(),
+        live_bytes: u64::from(header.live_bytes()) + header.body_bytes(),
+        latest_expiry_seconds: header.latest_expiry_seconds(),
+        rounds: header.rounds.load(Ordering::Relaxed),
     }
 }
 

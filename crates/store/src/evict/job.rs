@@ -6,14 +6,16 @@
 //! old copy; everything else is unlinked. Readers go on reading the old copies until their grace period is over.
 //!
 //! The destination takes the place of the run in its chain, so that the chain stays sorted by time. What is kept of a whole run
-//! fills a segment of its own; other survivors go on where those of an earlier eviction ended (see `survivors`).
+//! fills a segment of its own; other survivors go on where those of an earlier eviction ended, and so does what a compaction
+//! moves (see `begun`).
 
+use super::begun::Destination;
 use super::policy::{Aging, Keep};
-use super::survivors::Destination;
+use super::scores::{Cut, SCORE_EXPIRED, SCORE_GONE, SCORE_MIN, SCORE_UNEARNED, Tally, cut, per_byte};
 use crate::epoch::Participant;
 use crate::index::{Items, Slot};
 use crate::item::ItemAt;
-use crate::segment::{Location, Purpose, SegmentId, State};
+use crate::segment::{Header, Location, Purpose, SegmentId, State};
 use crate::stats::Counter;
 use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
@@ -25,14 +27,8 @@ use std::sync::Arc;
 const GROUP: usize = 16;
 /// How far ahead of the item that is looked at the memory is fetched.
 const FETCH_AHEAD_BYTES: u32 = 1024;
-/// Scores of items that are not in the index any more, of those that have expired, and of those alive that have not earned
-/// their place.
-const SCORE_GONE: u8 = 0;
-const SCORE_EXPIRED: u8 = 1;
-const SCORE_UNEARNED: u8 = 2;
-/// The lowest score of an item that may be kept.
-const SCORE_MIN: u8 = 3;
-
+/// A slice ends with the group that makes it so many bytes that were copied: about as long as its items otherwise take.
+const SLICE_BYTES: u32 = 256 << 10;
 /// Large items that are all in use can keep evictions from freeing anything: a writer waits for this many at most.
 const IN_VAIN_MAX: u32 = 64;
 
@@ -51,6 +47,8 @@ pub(super) struct Job {
     trims: bool,
     /// Where kept items go.
     destination: Option<Destination>,
+    /// Of a job that keeps everything: where its items go on when that is full.
+    spare: Option<Destination>,
     /// What became of the items, for the statistics.
     lost_any: bool,
     expired_any: bool,
@@ -80,24 +78,6 @@ struct Candidate {
     score: Option<u8>,
 }
 
-/// What scored the same.
-#[derive(Clone, Copy, Debug, Default)]
-struct Tally {
-    items: u32,
-    /// Bytes in the segments.
-    bytes: u64,
-    /// The same and the bodies of long values.
-    total_bytes: u64,
-}
-
-/// From which score on items are kept.
-#[derive(Clone, Copy, Debug)]
-struct Cut {
-    score: u8,
-    /// Items of just that score that are dropped, the oldest, before the others are kept.
-    dropped_at_score: u32,
-}
-
 /// Counts the jobs that exist.
 struct Running(Arc<AtomicU32>);
 
@@ -123,6 +103,7 @@ impl Job {
             cut: Cut { score: 0, dropped_at_score: 0 },
             trims: keep == Keep::All,
             destination: None,
+            spare: None,
             lost_any: false,
             expired_any: false,
             _running: Running(Arc::clone(running)),
@@ -135,7 +116,7 @@ impl Job {
         &self.sources
     }
 
-    /// A job that keeps everything alive: it has its destination from the start. Called by the claimer of the sources, which
+    /// A job that keeps everything alive: whatever is begun, it has a segment for all of it from the start. Called by the claimer of the sources, which
     /// drain from here on. `None`, and nothing has changed, if no segment is free for it.
     pub fn lossless(store: &Store, sources: Vec<SegmentId>, moment: Moment) -> Option<Self> {
         let segment = store.segments.take(Purpose::Merge)?;
@@ -143,13 +124,18 @@ impl Job {
             store.segments.header(*source).pass_to(State::Draining);
         }
         let mut job = Self::new(store, sources, Keep::All, Aging::None);
-        job.destination = Some(job.begin_destination(store, segment, moment));
+        let source = store.segments.header(job.sources[0]);
+        let is_young = |header: &Header| header.rounds.load(Ordering::Relaxed) == 0;
+        let begun = &store.maintenance.compacted;
+        job.destination = begun.take(&store.segments, source, moment, |header| is_young(header) == is_young(source));
+        job.spare = Some(job.begin_destination(store, segment, moment));
         Some(job)
     }
 
-    /// Works through `items` items. True when the job is done.
+    /// Works through `items` items, or fewer if they are long. True when the job is done.
     pub fn run(&mut self, store: &Store, participant: &Participant, moment: Moment, items: u32) -> bool {
         let mut left = items as usize;
+        let mut copied = 0;
         loop {
             let group = self.next_group(store, left.min(GROUP));
             if group.is_empty() {
@@ -165,9 +151,9 @@ impl Job {
             left = left.saturating_sub(group.len());
             match self.phase {
                 Phase::Score => self.score(store, &group, moment),
-                Phase::Apply => self.apply(store, participant, &group, moment),
+                Phase::Apply => copied += self.apply(store, participant, &group, moment),
             }
-            if left == 0 {
+            if left == 0 || copied >= SLICE_BYTES {
                 return false;
             }
         }
@@ -271,19 +257,24 @@ impl Job {
         self.walk = Walk::default();
     }
 
-    fn apply(&mut self, store: &Store, participant: &Participant, group: &[Candidate], moment: Moment) {
+    /// Moves or unlinks each. Answers the bytes that were moved.
+    fn apply(&mut self, store: &Store, participant: &Participant, group: &[Candidate], moment: Moment) -> u32 {
+        let mut moved = 0;
         for Candidate { item, hash, score } in group {
             let kept = self.wants(*score)
                 && store.is_live(item, moment)
                 && self.keep_item(store, participant, item, *hash, moment);
-            if !kept {
-                match store.unlink(participant, item, *hash, moment) {
-                    Some(true) => self.lost_any = true,
-                    Some(false) => self.expired_any = true,
-                    None => {}
-                }
+            if kept {
+                moved += item.header.size();
+                continue;
+            }
+            match store.unlink(participant, item, *hash, moment) {
+                Some(true) => self.lost_any = true,
+                Some(false) => self.expired_any = true,
+                None => {}
             }
         }
+        moved
     }
 
     fn wants(&mut self, score: Option<u8>) -> bool {
@@ -328,14 +319,12 @@ impl Job {
     /// Goes on to another destination, for an item of `size` bytes: the one that an earlier eviction left, or a new one.
     /// Answers the item's expiry there; `None` if there is no segment for it.
     fn next_destination(&mut self, store: &Store, size: u32, expiry: Option<u64>, moment: Moment) -> Option<u8> {
-        if self.keep == Keep::All {
-            return None;
-        }
         let source = store.segments.header(self.sources[0]);
-        let bucket = TtlBucket::from_index(source.ttl_bucket.load(Ordering::Relaxed).into());
-        let generation = source.generation.load(Ordering::Relaxed);
-        let survivors = &store.maintenance.survivors;
-        let begun = if self.trims { None } else { survivors.take(&store.segments, bucket, generation, moment) };
+        let begun = match self.keep {
+            Keep::All => return self.go_on_in_spare(store, size, expiry),
+            _ if self.trims => None,
+            _ => store.maintenance.survivors.take(&store.segments, source, moment, |_| true),
+        };
         let begun = begun.and_then(|begun| match room_in(store, &begun, size, expiry) {
             Some(expiry_byte) => Some((begun, expiry_byte)),
             None => {
@@ -353,11 +342,24 @@ impl Job {
             Some((new, expiry_byte?))
         });
         let (next, expiry_byte) = begun?;
+        self.turn_to(store, next);
+        Some(expiry_byte)
+    }
+
+    /// The same for a job that keeps everything: its spare holds all that its sources do.
+    fn go_on_in_spare(&mut self, store: &Store, size: u32, expiry: Option<u64>) -> Option<u8> {
+        let expiry_byte = self.spare.as_ref().and_then(|spare| room_in(store, spare, size, expiry))?;
+        let spare = self.spare.take().expect("there is room in it");
+        self.turn_to(store, spare);
+        Some(expiry_byte)
+    }
+
+    /// Goes on in `next`; what was filled before is sealed.
+    fn turn_to(&mut self, store: &Store, next: Destination) {
         if let Some(full) = self.destination.replace(next) {
-            self.chain(store, &full);
+            self.leave(store, &full);
             store.segments.header(full.segment).pass_to(State::Sealed);
         }
-        Some(expiry_byte)
     }
 
     fn begin_destination(&self, store: &Store, segment: SegmentId, moment: Moment) -> Destination {
@@ -373,6 +375,15 @@ impl Job {
         }
         let seal_at_ms = moment.ms.saturating_add(store.chains.scale.open_ms(bucket));
         Destination { segment, offset: 0, seal_at_ms, is_chained: false }
+    }
+
+    /// Nothing more goes to a destination. Of a compaction it is as old as the oldest that it has: nobody has looked at the items.
+    fn leave(&self, store: &Store, destination: &Destination) {
+        self.chain(store, destination);
+        if self.keep == Keep::All {
+            let (header, source) = (store.segments.header(destination.segment), store.segments.header(self.sources[0]));
+            header.stamp.fetch_min(source.stamp.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
     }
 
     /// Gives a destination its place in the chain: before the run, and before every segment whose items it has.
@@ -398,20 +409,22 @@ impl Job {
 
     /// Every item is dealt with: the destination takes the run's place, the run retires.
     fn finish(&mut self, store: &Store) {
-        match self.destination.take() {
-            None => {}
-            Some(empty) if empty.offset == 0 => store.segments.retire(empty.segment),
-            Some(destination) => {
-                self.chain(store, &destination);
-                if self.trims {
-                    store.segments.header(destination.segment).pass_to(State::Sealed);
-                } else {
-                    store
-                        .maintenance
-                        .survivors
-                        .give_back(&store.segments, Destination { is_chained: true, ..destination });
-                }
+        for destination in [self.destination.take(), self.spare.take()].into_iter().flatten() {
+            if destination.offset == 0 {
+                store.segments.retire(destination.segment);
+                continue;
             }
+            self.leave(store, &destination);
+            let maintenance = &store.maintenance;
+            let begun = match self.keep {
+                Keep::All => &maintenance.compacted,
+                _ if self.trims => {
+                    store.segments.header(destination.segment).pass_to(State::Sealed);
+                    continue;
+                }
+                _ => &maintenance.survivors,
+            };
+            begun.give_back(&store.segments, destination);
         }
         self.look_for_flushed(store);
         if matches!(self.keep, Keep::Earned { .. }) {
@@ -439,33 +452,6 @@ fn room_in(store: &Store, destination: &Destination, size: u32, expiry: Option<u
     fits.then(|| store.segments.header(destination.segment).expiry_byte(expiry)).flatten()
 }
 
-/// The score of an item by its use per byte (GreedyDual-Size-Frequency without aging; Segcache, section 3.6.3): eighths of
-/// a power of two. An item that was never used counts as a sixteenth of a use, so that small ones stay first.
-fn per_byte(frequency: u8, bytes: u64) -> u8 {
-    let value = ((u64::from(frequency) * 16 + 1) << 23) / bytes.max(1);
-    let exponent = value.max(1).ilog2();
-    let eighths = if exponent >= 3 { value >> (exponent - 3) & 7 } else { 0 };
-    (u64::from(exponent) * 8 + eighths).clamp(SCORE_MIN.into(), u8::MAX.into()) as u8
-}
-
-/// The score from which on items fit `room` bytes in a segment and `total_room` with their bodies; never below `lowest`.
-/// `rounded` makes a whole number of those to drop.
-fn cut(tally: &[Tally; 256], room: u64, total_room: u64, lowest: u8, rounded: fn(f64) -> f64) -> Cut {
-    let (mut bytes, mut total) = (0, 0);
-    for score in (lowest..=u8::MAX).rev() {
-        let here = tally[usize::from(score)];
-        if bytes + here.bytes > room || total + here.total_bytes > total_room {
-            let share = |left: u64, wanted: u64| if wanted == 0 { 1.0 } else { left as f64 / wanted as f64 };
-            let fits = share(room - bytes, here.bytes).min(share(total_room - total, here.total_bytes)).min(1.0);
-            let dropped_at_score = rounded(f64::from(here.items) * (1.0 - fits)) as u32;
-            return Cut { score, dropped_at_score };
-        }
-        bytes += here.bytes;
-        total += here.total_bytes;
-    }
-    Cut { score: lowest, dropped_at_score: 0 }
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -473,30 +459,6 @@ mod tests {
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::ttl::Ttl;
-
-    #[test]
-    fn the_cut_fills_the_room_exactly() {
-        let mut tally = [Tally::default(); 256];
-        tally[200] = Tally { items: 10, bytes: 1000, total_bytes: 1000 };
-        tally[100] = Tally { items: 10, bytes: 1000, total_bytes: 5000 };
-        let all = cut(&tally, 10_000, 10_000, SCORE_MIN, f64::ceil);
-        assert_eq!((all.score, all.dropped_at_score), (SCORE_MIN, 0));
-        let half = cut(&tally, 1500, 10_000, SCORE_MIN, f64::ceil);
-        assert_eq!((half.score, half.dropped_at_score), (100, 5));
-        let by_bodies = cut(&tally, 10_000, 2000, SCORE_MIN, f64::ceil);
-        assert_eq!((by_bodies.score, by_bodies.dropped_at_score), (100, 8));
-        let used = cut(&tally, 10_000, 10_000, 150, f64::ceil);
-        assert_eq!((used.score, used.dropped_at_score), (150, 0));
-    }
-
-    #[test]
-    fn scores_rank_use_per_byte() {
-        assert!(per_byte(2, 100) > per_byte(1, 100));
-        assert!(per_byte(1, 100) > per_byte(1, 200));
-        assert_eq!(per_byte(127, 6).max(SCORE_MIN), per_byte(127, 6));
-        assert!(per_byte(0, 1 << 30) >= SCORE_MIN && per_byte(0, 100) > per_byte(0, 1 << 20));
-        assert!(per_byte(127, 6) > per_byte(63, 6), "the top of the scale is not cut off");
-    }
 
     fn store() -> (Store, Participant) {
         let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..Options::default() };
@@ -527,6 +489,32 @@ mod tests {
         drop(job);
         assert!(store.get(&participant, b"long", store.hash(b"long"), 100_000).is_some());
         store.verify(&participant, 100_000);
+    }
+
+    #[test]
+    fn a_slice_copies_long_objects_for_no_longer_than_short_ones() {
+        let options = Options { memory_bytes: 64 << 20, segment_bytes: Some(1 << 20), ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        for number in 0..90u32 {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), Ttl::Never);
+            let write = Write { key: &key, hash, value: &[7; 10_000], flags: 0, ttl, mode: Mode::Set, token: None };
+            store.write(&participant, &write, 1000).unwrap();
+        }
+        store.seal_open(crate::chains::Seal::All);
+        let moment = store.moment(1000);
+        let segment = store.get(&participant, &[0; 4], store.hash(&[0; 4]), 1000).unwrap().item_at().at.segment();
+        let mut job = Job::lossless(&store, vec![segment], moment).unwrap();
+        let mut before = 0;
+        while !job.run(&store, &participant, moment, u32::MAX) {
+            let copied = job.destination.as_ref().expect("something was copied").offset;
+            assert!(copied > before && copied - before < 2 * SLICE_BYTES, "{before} {copied}");
+            before = copied;
+        }
+        assert!(before > SLICE_BYTES, "it took more than a slice");
+        drop(job);
+        store.verify(&participant, 1000);
     }
 
     #[test]

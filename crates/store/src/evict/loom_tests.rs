@@ -1,11 +1,13 @@
 //! Models of maintenance against operations: moves, unlinking, expiry, and which segments a choice may claim. See
 //! `crate::loom_tests`.
 
+use super::choose::holds_sealed_items;
 use super::job::Job;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::loom_tests::{Client, Did, History, model, store};
 use crate::store::Store;
+use crate::sync::lock;
 use crate::time::Moment;
 use crate::ttl::Ttl;
 use crate::{Mode, Stored, Write};
@@ -47,6 +49,27 @@ impl Client<'_> {
         let job = self.store.choose(&self.participant, self.moment(), true).expect("two neighbours fit one segment");
         assert_eq!(job.sources().len(), 2);
         job
+    }
+
+    /// The job that compacts the segment of a key by itself. `None` if the key or the segment is not there any more.
+    fn compaction_of(&self, key: &[u8]) -> Option<Job> {
+        let _choosing = lock(&self.store.maintenance.choosing);
+        let item = self.store.get(&self.participant, key, self.store.hash(key), self.now_ms)?;
+        let segment = item.item_at().at.segment();
+        holds_sealed_items(self.store.segments.header(segment)).then_some(())?;
+        Job::lossless(self.store, vec![segment], self.moment())
+    }
+
+    /// `KEY` in a segment that a compaction has begun to fill, and another one that is sealed.
+    fn with_a_begun_segment(self, value: u64) -> Self {
+        self.set(KEY, value);
+        self.seal();
+        self.run(self.compaction_of(KEY).expect("nothing evicts it"));
+        self.store.segments.reclaim();
+        self.set(OTHER, 0);
+        self.store.chains.seal_open(&self.store.segments, Seal::All);
+        assert_eq!(self.store.begun_count(), 1);
+        self
     }
 
     fn expire(&self) {
@@ -116,6 +139,56 @@ fn a_cas_succeeds_or_fails_across_a_move() {
             Stored::Stored => history.note(0, Did::Set(2)),
             answer => assert_eq!(answer, Stored::Exists),
         }
+    });
+}
+
+/// What is in a segment that is open still may be overwritten while a compaction goes on in it.
+#[test]
+fn a_compaction_goes_on_in_a_segment_that_others_see() {
+    model(2, || {
+        let store = store(5, 0);
+        let history = History::default();
+        let client = Client::new(&store).with_a_begun_segment(1);
+        let job = client.compaction_of(OTHER).expect("nothing evicts it");
+        assert_eq!(store.begun_count(), 0, "the job has it");
+        let operator = {
+            let (store, history) = (Arc::clone(&store), history.clone());
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                client.set(KEY, 2);
+                history.note(0, Did::Set(2));
+                history.note(0, Did::Get(client.get(KEY)));
+            })
+        };
+        client.run(job);
+        operator.join().unwrap();
+        history.explain(Some(1), client.get(KEY));
+        assert_eq!(client.get(OTHER), Some(0), "nothing is lost in a compaction");
+        client.verify();
+    });
+}
+
+/// An eviction seals the segment that a compaction has begun, or the next compaction goes on in it: one of the two.
+#[test]
+fn a_begun_segment_is_sealed_or_gone_on_with() {
+    model(2, || {
+        let store = store(6, 0);
+        let client = Client::new(&store).with_a_begun_segment(1);
+        let compactor = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                if let Some(job) = client.compaction_of(OTHER) {
+                    client.run(job);
+                }
+            })
+        };
+        store.drop_one(&client.participant, client.moment());
+        compactor.join().unwrap();
+        for (key, value) in [(KEY, 1), (OTHER, 0)] {
+            assert!(client.get(key).is_none_or(|found| found == value));
+        }
+        client.verify();
     });
 }
 

@@ -4,8 +4,10 @@
 //! item. Any thread can take up a job that another put down. Only the choice of a run is under a lock; it claims the run by
 //! making its segments `Draining`.
 //!
-//! Before anything alive is evicted, dead segments are dropped and neighbours that fit one segment are compacted.
+//! Before anything alive is evicted, dead segments are dropped, neighbours that fit one segment are compacted, and so is what
+//! lies in segments of which much has been overwritten.
 
+mod begun;
 mod choose;
 mod ghosts;
 mod history;
@@ -18,8 +20,8 @@ mod moves;
 mod past;
 mod policy;
 mod removal;
+mod scores;
 mod shed;
-mod survivors;
 
 pub use past::Past;
 pub use policy::{Policy, UnknownPolicy};
@@ -31,9 +33,9 @@ use crate::segment::SegmentId;
 use crate::store::Store;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
 use crate::time::Moment;
+use begun::Begun;
 use job::Job;
 use std::sync::Arc;
-use survivors::Survivors;
 
 /// Items that a slice works through: at 50 to 100 ns each it takes about 100 to 200 us.
 const SLICE_ITEMS: u32 = 1500;
@@ -50,7 +52,10 @@ pub(crate) struct Maintenance {
     /// Jobs that exist, put down or at work.
     running: Arc<AtomicU32>,
     choosing: Mutex<choose::Scratch>,
-    pub(crate) survivors: Survivors,
+    /// Segments that evictions fill with what they keep.
+    survivors: Begun,
+    /// Segments that compactions fill.
+    compacted: Begun,
     pub(crate) past: Past,
     /// Where to look on for segments that a flush has made worthless: the generation in the upper half, the number of the
     /// next segment in the lower, none if the search has not begun; 0 if all have been found.
@@ -77,12 +82,17 @@ impl Maintenance {
             jobs: Mutex::default(),
             running: Arc::default(),
             choosing: Mutex::default(),
-            survivors: Survivors::default(),
+            survivors: Begun::default(),
+            compacted: Begun::default(),
             past,
             stale_from: AtomicU64::new(0),
             next_maintenance_ms: AtomicU64::new(0),
             in_vain: AtomicU32::new(0),
         }
+    }
+
+    fn begun(&self) -> impl Iterator<Item = &Begun> {
+        [&self.survivors, &self.compacted].into_iter()
     }
 
     /// Has the segments of generations before this one looked for, from the first on.

@@ -1,16 +1,15 @@
-//! Segments that evictions have begun to fill with what they keep.
+//! Segments that jobs have begun to fill: evictions with what they keep, compactions with what they move.
 //!
-//! The survivors of one eviction rarely fill a segment. The next eviction in the same TTL bucket goes on where it ends;
-//! meanwhile it is kept here: open, in its chain, and owned by this list. A segment leaves the list for a job, which owns it
-//! then, or it is sealed: when it is full or has been open long enough, when everything in it has expired, and whenever all open
-//! segments are sealed.
+//! The survivors of one eviction rarely fill a segment, nor does what a compaction of one segment moves. The next job of the kind in
+//! the same TTL bucket goes on where it ends; meanwhile the segment is kept here: open, in its chain, and owned by this list. It
+//! leaves the list for a job, which owns it then, or it is sealed: when it is full or has been open long enough, when everything
+//! in it has expired, when its turn to be evicted has come, and whenever all open segments are sealed.
 
 use crate::chains::Seal;
-use crate::segment::{SegmentId, Segments, State};
+use crate::segment::{Header, SegmentId, Segments, State};
 use crate::store::Store;
 use crate::sync::{Mutex, Ordering, lock};
 use crate::time::Moment;
-use crate::ttl::TtlBucket;
 
 /// The share of all segments that may be kept open here, and the most. Sealed early they would waste as much: the share is
 /// only so small that there is always something sealed to evict.
@@ -19,7 +18,7 @@ const OPEN_MAX: usize = 64;
 /// A segment with less room than this share is full.
 const FULL_SHARE: u32 = 64;
 
-/// An open segment of survivors.
+/// An open segment that a job fills, or will.
 #[derive(Debug)]
 pub(super) struct Destination {
     pub segment: SegmentId,
@@ -29,32 +28,34 @@ pub(super) struct Destination {
     pub is_chained: bool,
 }
 
-/// The open segments of survivors that no job works at, the oldest first.
+/// Open segments that no job works at, the one begun first in front.
 #[derive(Default)]
-pub(crate) struct Survivors(Mutex<Vec<Destination>>);
+pub(crate) struct Begun(Mutex<Vec<Destination>>);
 
-impl Survivors {
-    /// The segment to go on with in this TTL bucket and generation.
+impl Begun {
+    /// A segment to go on with, of the TTL bucket and generation of `source`, and as `wanted`.
     pub(super) fn take(
         &self,
         segments: &Segments,
-        bucket: TtlBucket,
-        generation: u32,
+        source: &Header,
         moment: Moment,
+        wanted: impl Fn(&Header) -> bool,
     ) -> Option<Destination> {
         let mut open = lock(&self.0);
         let at = open.iter().position(|destination| {
             let header = segments.header(destination.segment);
-            usize::from(header.ttl_bucket.load(Ordering::Relaxed)) == bucket.index()
-                && header.generation.load(Ordering::Relaxed) == generation
+            header.ttl_bucket.load(Ordering::Relaxed) == source.ttl_bucket.load(Ordering::Relaxed)
+                && header.generation.load(Ordering::Relaxed) == source.generation.load(Ordering::Relaxed)
                 && moment.ms < destination.seal_at_ms
+                && wanted(header)
         })?;
         Some(open.remove(at))
     }
 
-    /// Keeps a segment for the next eviction, or seals it if it is full. With too many, the fullest is sealed.
+    /// Keeps a segment for the next job, or seals it if it is full. With too many, the fullest is sealed.
     pub(super) fn give_back(&self, segments: &Segments, destination: Destination) {
-        debug_assert!(destination.is_chained && destination.offset > 0);
+        debug_assert!(destination.offset > 0);
+        let destination = Destination { is_chained: true, ..destination };
         if segments.segment_bytes() - destination.offset < segments.segment_bytes() / FULL_SHARE {
             segments.header(destination.segment).pass_to(State::Sealed);
             return;
@@ -89,21 +90,33 @@ impl Survivors {
         (before - open.len()) as u32
     }
 
-    /// How many are open, for statistics.
-    pub fn count(&self) -> u32 {
+    fn count(&self) -> u32 {
         lock(&self.0).len() as u32
     }
 
-    /// Each with the end of its items, for `verify`.
-    pub fn each(&self, mut visit: impl FnMut(SegmentId, u32)) {
+    fn each(&self, mut visit: impl FnMut(SegmentId, u32)) {
         lock(&self.0).iter().for_each(|destination| visit(destination.segment, destination.offset));
     }
 }
 
 impl Store {
-    /// Seals open segments, of writers and of survivors. Answers how many.
+    /// Seals open segments, of writers and of jobs. Answers how many.
     pub(crate) fn seal_open(&self, which: Seal) -> u32 {
-        self.chains.seal_open(&self.segments, which) + self.maintenance.survivors.seal(&self.segments, which)
+        self.chains.seal_open(&self.segments, which) + self.seal_begun(which)
+    }
+
+    pub(super) fn seal_begun(&self, which: Seal) -> u32 {
+        self.maintenance.begun().map(|begun| begun.seal(&self.segments, which)).sum()
+    }
+
+    /// What jobs have begun to fill and no job works at, each with the end of its items.
+    pub(crate) fn each_begun(&self, mut visit: impl FnMut(SegmentId, u32)) {
+        self.maintenance.begun().for_each(|begun| begun.each(&mut visit));
+    }
+
+    /// How many those are.
+    pub(crate) fn begun_count(&self) -> u32 {
+        self.maintenance.begun().map(Begun::count).sum()
     }
 }
 
@@ -256,5 +269,129 @@ mod tests {
         while store.maintain(&participant, 1000) == Progress::Working {}
         store.verify(&participant, 1000);
         assert!(store.stats().items > 0);
+    }
+
+    /// The value that an overwrite of this number writes in a round: its length is another one each time.
+    fn value(number: u32, round: u32) -> Vec<u8> {
+        vec![(number ^ round) as u8; 300 + (number * 7 + round * 131) as usize % 900]
+    }
+
+    fn overwrite(store: &Store, participant: &Participant, number: u32, round: u32) {
+        let key = number.to_le_bytes();
+        let (hash, ttl, value) = (store.hash(&key), Ttl::Never, value(number, round));
+        let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+        let mut steps = 0;
+        while store.write(participant, &write, 1000).is_err() {
+            assert_ne!(store.evict(participant, 1000), Progress::Stuck, "{:?}", store.stats());
+            steps += 1;
+            assert!(steps < 100, "a write does not wait for more: {:?}", store.stats());
+        }
+    }
+
+    /// Objects with 70 % of the memory are overwritten in every order, again and again.
+    fn is_all_there_after_overwrites(evicts: bool, share: f64) -> Store {
+        let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 19, evicts, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let room = store.segments.limit() * store.segments.segment_bytes();
+        let count = (f64::from(room) * share / 780.0) as u32;
+        let mut last = vec![0; count as usize];
+        for round in 0..12u32 {
+            let stride = [1, 7, 389, 1009][round as usize % 4];
+            for step in 0..count {
+                let number = step * stride % count;
+                overwrite(&store, &participant, number, round);
+                last[number as usize] = round;
+            }
+        }
+        for number in 0..count {
+            let key = number.to_le_bytes();
+            let item = store.get(&participant, &key, store.hash(&key), 1000).expect("nothing was lost");
+            let mut found = Vec::new();
+            item.copy_to(&mut found);
+            assert_eq!(found, value(number, last[number as usize]));
+        }
+        store.verify(&participant, 1000);
+        store
+    }
+
+    #[test]
+    fn what_was_overwritten_takes_no_place_from_what_is_alive() {
+        let store = is_all_there_after_overwrites(true, 0.7);
+        let stats = store.stats();
+        assert_eq!(stats.evictions, 0, "{stats:?}");
+    }
+
+    #[test]
+    fn a_store_that_evicts_nothing_takes_overwrites_when_it_is_nearly_full() {
+        is_all_there_after_overwrites(false, 0.85);
+    }
+
+    /// Writes 30 objects to a segment and seals it; then deletes all but those with these numbers.
+    fn sparse(store: &Store, participant: &Participant, from: u32, kept: std::ops::Range<u32>) -> SegmentId {
+        (from..from + 30).for_each(|number| set(store, participant, number, 10_000, 1000));
+        store.chains.seal_open(&store.segments, Seal::All);
+        for number in (from..from + 30).filter(|number| !kept.contains(number)) {
+            let key = number.to_le_bytes();
+            store.delete(participant, &key, store.hash(&key), 1000);
+        }
+        segment_of(store, participant, kept.start)
+    }
+
+    fn segment_of(store: &Store, participant: &Participant, number: u32) -> SegmentId {
+        let key = number.to_le_bytes();
+        store.get(participant, &key, store.hash(&key), 1000).expect("it is there").item_at().at.segment()
+    }
+
+    fn compact(store: &Store, participant: &Participant, segment: SegmentId) {
+        let moment = store.moment(1000);
+        let mut job = super::super::job::Job::lossless(store, vec![segment], moment).expect("a segment is free");
+        while !job.run(store, participant, moment, 1) {}
+    }
+
+    #[test]
+    fn a_compaction_goes_on_where_the_last_one_ended_and_is_as_old_as_its_oldest_source() {
+        let (store, participant) = store();
+        let older = sparse(&store, &participant, 0, 0..5);
+        let younger = sparse(&store, &participant, 100, 100..105);
+        let stamp = |segment| store.segments.header(segment).stamp.load(Ordering::Relaxed);
+        let stamps = (stamp(older), stamp(younger));
+        compact(&store, &participant, younger);
+        let begun = segment_of(&store, &participant, 100);
+        assert_eq!(stamp(begun), stamps.1);
+        compact(&store, &participant, older);
+        assert_eq!((segment_of(&store, &participant, 0), stamp(begun)), (begun, stamps.0));
+        let youngest = sparse(&store, &participant, 200, 200..205);
+        compact(&store, &participant, youngest);
+        assert_eq!((segment_of(&store, &participant, 200), stamp(begun)), (begun, stamps.0));
+        let old = sparse(&store, &participant, 300, 300..305);
+        store.segments.header(old).rounds.store(1, Ordering::Relaxed);
+        compact(&store, &participant, old);
+        assert_ne!(segment_of(&store, &participant, 300), begun, "one is young, the other old");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn what_a_compaction_moved_is_evicted_in_its_turn() {
+        let options = Options {
+            memory_bytes: 2 << 20,
+            policy: crate::Policy::Fifo,
+            value_bytes_max: 1 << 19,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let first = sparse(&store, &participant, 0, 0..5);
+        (100..130).for_each(|number| set(&store, &participant, number, 10_000, 1000));
+        compact(&store, &participant, first);
+        assert_eq!(store.maintenance.compacted.count(), 1);
+        let mut number = 130;
+        while store.stats().evictions == 0 {
+            set(&store, &participant, number, 10_000, 1000);
+            number += 1;
+        }
+        assert!((0..5).all(|number| !get(&store, &participant, number, 1000)), "they were written first");
+        assert!((100..number).all(|number| get(&store, &participant, number, 1000)));
+        store.verify(&participant, 1000);
     }
 }
