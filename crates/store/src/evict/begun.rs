@@ -39,7 +39,7 @@ impl Begun {
         segments: &Segments,
         source: &Header,
         moment: Moment,
-        wanted: impl Fn(&Header) -> bool,
+        wanted: impl Fn(&Destination) -> bool,
     ) -> Option<Destination> {
         let mut open = lock(&self.0);
         let at = open.iter().position(|destination| {
@@ -47,7 +47,7 @@ impl Begun {
             header.ttl_bucket.load(Ordering::Relaxed) == source.ttl_bucket.load(Ordering::Relaxed)
                 && header.generation.load(Ordering::Relaxed) == source.generation.load(Ordering::Relaxed)
                 && moment.ms < destination.seal_at_ms
-                && wanted(header)
+                && wanted(destination)
         })?;
         Some(open.remove(at))
     }
@@ -393,5 +393,119 @@ mod tests {
         assert!((0..5).all(|number| !get(&store, &participant, number, 1000)), "they were written first");
         assert!((100..number).all(|number| get(&store, &participant, number, 1000)));
         store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn what_fits_a_begun_segment_needs_no_other() {
+        let (store, participant) = store();
+        let (first, second) = (sparse(&store, &participant, 0, 0..5), sparse(&store, &participant, 100, 100..105));
+        compact(&store, &participant, first);
+        let free = store.segments.free_count();
+        let moment = store.moment(1000);
+        let mut job = super::super::job::Job::lossless(&store, vec![second], moment).unwrap();
+        assert_eq!((store.segments.free_count(), store.begun_count()), (free, 0));
+        while !job.run(&store, &participant, moment, 1) {}
+        drop(job);
+        store.verify(&participant, 1000);
+    }
+
+    /// A store with segments of 4 KiB, for objects of a good part of one.
+    fn small_segments(evicts: bool) -> (Store, Participant) {
+        let options = Options {
+            memory_bytes: 1 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 3900,
+            evicts,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        (store, participant)
+    }
+
+    /// Writes a value of so many bytes. Answers the steps that it took, `None` if it was refused.
+    fn fill(store: &Store, participant: &Participant, number: u32, bytes: usize, ttl: Ttl) -> Option<u32> {
+        let key = number.to_le_bytes();
+        let (hash, value) = (store.hash(&key), vec![7; bytes]);
+        let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+        let mut steps = 0;
+        while store.write(participant, &write, 1000).is_err() {
+            if store.evict(participant, 1000) == Progress::Stuck {
+                return None;
+            }
+            steps += 1;
+        }
+        Some(steps)
+    }
+
+    fn delete(store: &Store, participant: &Participant, number: u32) {
+        let key = number.to_le_bytes();
+        store.delete(participant, &key, store.hash(&key), 1000);
+    }
+
+    #[test]
+    fn what_is_dead_needs_no_room() {
+        let (store, participant) = small_segments(true);
+        let seal = || store.chains.seal_open(&store.segments, Seal::All);
+        fill(&store, &participant, 1, 2400, Ttl::Never).unwrap();
+        seal();
+        compact(&store, &participant, segment_of(&store, &participant, 1));
+        let begun = segment_of(&store, &participant, 1);
+        for (number, bytes) in [(2, 2230), (3, 800), (4, 1000)] {
+            fill(&store, &participant, number, bytes, Ttl::Never).unwrap();
+        }
+        seal();
+        delete(&store, &participant, 2);
+        compact(&store, &participant, segment_of(&store, &participant, 3));
+        assert_eq!(segment_of(&store, &participant, 3), begun, "it fits the room that is left there");
+        assert_ne!(segment_of(&store, &participant, 4), begun, "both do not");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_begun_segment_in_which_all_is_dead_is_had_back_where_nothing_is_evicted() {
+        let (store, participant) = small_segments(false);
+        for number in 0..8 {
+            fill(&store, &participant, number, 500, Ttl::seconds(10_000 << number)).unwrap();
+            store.chains.seal_open(&store.segments, Seal::All);
+            compact(&store, &participant, segment_of(&store, &participant, number));
+        }
+        assert_eq!(store.begun_count(), 8);
+        (0..8).for_each(|number| delete(&store, &participant, number));
+        let written = (100..).take_while(|number| fill(&store, &participant, *number, 3900, Ttl::Never).is_some());
+        assert!(written.count() > 200);
+        assert_eq!(store.begun_count(), 0);
+        store.verify(&participant, 1000);
+    }
+
+    /// Fills the store with segments of one object of 55 %, some small ones, and one of 27 % that is deleted then. Answers the
+    /// most steps of a write thereafter.
+    fn steps_beside_long_objects(small: u32) -> (Store, u32) {
+        let (store, participant) = small_segments(true);
+        let mut segments = 0;
+        while store.segments.free_for_writers() > 4 {
+            fill(&store, &participant, segments * 100, 2230, Ttl::Never).unwrap();
+            fill(&store, &participant, segments * 100 + 1, 1100, Ttl::Never).unwrap();
+            for number in 0..small {
+                fill(&store, &participant, segments * 100 + 2 + number, 60, Ttl::Never).unwrap();
+            }
+            store.chains.seal_open(&store.segments, Seal::All);
+            segments += 1;
+        }
+        (0..segments).for_each(|number| delete(&store, &participant, number * 100 + 1));
+        let moved_before = store.stats().survived;
+        let steps = |number| fill(&store, &participant, number, 3000, Ttl::Never).expect("something is evicted");
+        let most = (1_000_000..1_000_010).map(steps).max().unwrap();
+        assert!(store.stats().evictions > 0);
+        store.verify(&participant, 1000);
+        assert!(small > 0 || store.stats().survived == moved_before, "nothing is moved in vain");
+        (store, most)
+    }
+
+    #[test]
+    fn a_write_does_not_wait_while_objects_are_moved_in_vain() {
+        assert!(steps_beside_long_objects(0).1 < 5);
+        let (store, most) = steps_beside_long_objects(5);
+        assert!((10..60).contains(&most), "{most} steps with {} segments", store.segments.limit());
     }
 }

@@ -22,6 +22,10 @@ const COPIED_PER_BYTE: u64 = 3;
 const BYTES_PER_MOVE: u64 = 128;
 /// How many times as much is done where a write is refused otherwise.
 const EFFORT_OF_LAST_RESORT: u64 = 4;
+/// Mostly objects of more than this part of a segment leave too much of the next one empty.
+const LONGEST_SHARE: u64 = 4;
+/// A writer waits for so many of them at most; then something is evicted. More are in vain.
+const ALONE_MAX: u32 = 16;
 /// Of the segments that are worth it, one look around finds so many, the emptiest.
 const COMPACTED_PER_LOOK: usize = 16;
 
@@ -47,13 +51,13 @@ impl Store {
     pub(super) fn choose(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
         let mut scratch = lock(&self.maintenance.choosing);
         let scratch = &mut *scratch;
-        let sparse = self.next_sparse(scratch).and_then(|choice| self.claim(choice, moment));
-        if sparse.is_some() {
-            return sparse;
+        if let Some(job) = self.compact_alone(scratch, moment, may_evict) {
+            return Some(job);
         }
         for _ in 0..2 {
-            let free_win = self.look_around(scratch, moment).or_else(|| self.next_sparse(scratch));
-            if let Some(job) = free_win.and_then(|choice| self.claim(choice, moment)) {
+            let free_win = self.look_around(scratch, moment);
+            let job = free_win.and_then(|choice| self.claim(choice, moment));
+            if let Some(job) = job.or_else(|| self.compact_alone(scratch, moment, may_evict)) {
                 return Some(job);
             }
             if !may_evict {
@@ -65,6 +69,7 @@ impl Store {
                 let choice = choose(policy, &scratch.views, self.options.merge_run, participant.random());
                 self.seal_begun(Seal::Segment(choice.first));
                 if let Some(job) = self.claim(choice, moment) {
+                    self.maintenance.alone.store(0, Ordering::Relaxed);
                     return Some(job);
                 }
                 // A handle holds it by now, or a job has gone on in it.
@@ -98,7 +103,7 @@ impl Store {
             }
             if is_dead(header, generation, moment) {
                 scratch.sparse.clear();
-                return Some(Choice { first: segment, count: 1, keep: Keep::Nothing, aging: Aging::None });
+                return Some(drop_all(segment));
             }
             let live = f64::from(header.live_bytes());
             if compact.is_none() && live < COMPACT_BELOW * f64::from(self.segments.segment_bytes()) {
@@ -109,24 +114,41 @@ impl Store {
             }
             scratch.views.push(view(segment, header));
         }
+        let mut dead = None;
         self.each_begun(|segment, _| {
             let header = self.segments.header(segment);
-            if header.pins() == 0 {
-                scratch.views.push(view(segment, header));
+            if header.pins() > 0 {
+                return;
             }
+            if is_dead(header, generation, moment) {
+                dead = Some(segment);
+            }
+            scratch.views.push(view(segment, header));
         });
+        if let Some(segment) = dead {
+            scratch.sparse.clear();
+            self.seal_begun(Seal::Segment(segment));
+            return Some(drop_all(segment));
+        }
         scratch.sparse.sort_unstable_by(|one, other| one.copied.total_cmp(&other.copied));
         scratch.sparse.truncate(COMPACTED_PER_LOOK);
         scratch.sparse.reverse();
         compact
     }
 
-    /// The emptiest segment that was and is worth a compaction of its own.
-    fn next_sparse(&self, scratch: &mut Scratch) -> Option<Choice> {
-        while let Some(Sparse { segment, .. }) = scratch.sparse.pop() {
+    /// Claims the emptiest segment that was and is worth a compaction of its own.
+    fn compact_alone(&self, scratch: &mut Scratch, moment: Moment, may_evict: bool) -> Option<Job> {
+        let alone = &self.maintenance.alone;
+        while !may_evict || alone.load(Ordering::Relaxed) < ALONE_MAX {
+            let Sparse { segment, .. } = scratch.sparse.pop()?;
             let header = self.segments.header(segment);
-            if holds_sealed_items(header) && header.pins() == 0 && self.copied_for_a_byte(header).is_some() {
-                return Some(Choice { first: segment, count: 1, keep: Keep::All, aging: Aging::None });
+            if !holds_sealed_items(header) || self.copied_for_a_byte(header).is_none() {
+                continue;
+            }
+            let choice = Choice { first: segment, count: 1, keep: Keep::All, aging: Aging::None };
+            if let Some(job) = self.claim(choice, moment) {
+                alone.fetch_add(1, Ordering::Relaxed);
+                return Some(job);
             }
         }
         None
@@ -134,22 +156,24 @@ impl Store {
 
     /// What a compaction of a segment by itself copies for each byte that it has back. `None` if it is not worth that.
     fn copied_for_a_byte(&self, header: &Header) -> Option<f64> {
-        let live = u64::from(header.live_bytes());
+        let (live, items) = (u64::from(header.live_bytes()), u64::from(header.live_items()));
         let dead = u64::from(header.write_offset()).saturating_sub(live);
         let effort = if self.options.evicts { 1 } else { EFFORT_OF_LAST_RESORT };
-        let is_worth =
-            live <= COPIED_PER_BYTE * effort * dead && u64::from(header.live_items()) * BYTES_PER_MOVE <= dead * effort;
+        let is_worth = live <= COPIED_PER_BYTE * effort * dead
+            && items * BYTES_PER_MOVE <= dead * effort
+            && live * LONGEST_SHARE <= items * u64::from(self.segments.segment_bytes());
         is_worth.then(|| live as f64 / dead as f64)
     }
 
     /// A run from this segment on whose live items fit one segment.
     fn compactable(&self, first: SegmentId, generation: u32) -> Option<Choice> {
+        let is_young = self.segments.header(first).is_young();
         let mut room = self.segments.segment_bytes();
         let run = self.chains.run(&self.segments, first, COMPACT_RUN, |segment| {
             let header = self.segments.header(segment);
             let fits = header.live_bytes() <= room && header.generation.load(Ordering::Relaxed) == generation;
             room -= if fits { header.live_bytes() } else { 0 };
-            fits && header.pins() == 0
+            fits && header.pins() == 0 && header.is_young() == is_young
         });
         let count = run.len() as u32;
         (count >= 2).then_some(Choice { first, count, keep: Keep::All, aging: Aging::None })
@@ -159,7 +183,6 @@ impl Store {
     fn claim(&self, choice: Choice, moment: Moment) -> Option<Job> {
         let first = self.segments.header(choice.first);
         let generation = first.generation.load(Ordering::Relaxed);
-        let young = first.rounds.load(Ordering::Relaxed) == 0;
         // Long values free their bodies one by one: such a segment is evicted on its own, a little at a time.
         let alone = choice.keep != Keep::All && first.body_bytes() > u64::from(self.segments.segment_bytes());
         let count = if alone { 1 } else { choice.count as usize };
@@ -167,7 +190,7 @@ impl Store {
             let header = self.segments.header(segment);
             header.generation.load(Ordering::Relaxed) == generation
                 && header.pins() == 0
-                && (choice.keep == Keep::All || (header.rounds.load(Ordering::Relaxed) == 0) == young)
+                && header.is_young() == first.is_young()
         });
         if run.is_empty() || choice.keep == Keep::All && run.len() < choice.count as usize {
             return None;
@@ -194,6 +217,10 @@ impl Store {
         header.pass_to(State::Draining);
         Some(Job::new(self, vec![segment], Keep::Nothing, Aging::None))
     }
+}
+
+fn drop_all(segment: SegmentId) -> Choice {
+    Choice { first: segment, count: 1, keep: Keep::Nothing, aging: Aging::None }
 }
 
 fn view(segment: SegmentId, header: &Header) -> View {
@@ -274,6 +301,37 @@ mod tests {
         store.segments.reclaim();
         assert!(store.work(&participant, store.moment(1000), false), "with a free segment they are compacted");
         assert_eq!((store.stats().items, store.stats().segments_compacted), (2, 2));
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_compaction_of_neighbours_makes_none_of_them_younger() {
+        let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let segment_of = |key: &[u8]| {
+            let item = store.get(&participant, key, store.hash(key), 1000).expect("nothing is lost");
+            item.item_at().at.segment()
+        };
+        for key in [&b"one"[..], b"two"] {
+            let hash = store.hash(key);
+            let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+            store.write(&participant, &write, 1000).unwrap();
+            store.seal_open(Seal::All);
+        }
+        let header = |key| store.segments.header(segment_of(key));
+        // As survivors that took the place of their source in the chain, and have a stamp of their own.
+        let oldest = header(b"two").stamp.load(Ordering::Relaxed);
+        header(b"one").stamp.store(oldest + 1_000_000, Ordering::Relaxed);
+        header(b"one").rounds.store(1, Ordering::Relaxed);
+        let moment = store.moment(1000);
+        assert!(store.choose(&participant, moment, false).is_none(), "one is old, the other young");
+        header(b"one").rounds.store(0, Ordering::Relaxed);
+        let mut job = store.choose(&participant, moment, false).expect("they are neighbours");
+        while !job.run(&store, &participant, moment, 1) {}
+        drop(job);
+        assert_eq!(segment_of(b"one"), segment_of(b"two"));
+        assert_eq!(header(b"one").stamp.load(Ordering::Relaxed), oldest);
         store.verify(&participant, 1000);
     }
 }

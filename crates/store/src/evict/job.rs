@@ -15,7 +15,7 @@ use super::scores::{Cut, SCORE_EXPIRED, SCORE_GONE, SCORE_MIN, SCORE_UNEARNED, T
 use crate::epoch::Participant;
 use crate::index::{Items, Slot};
 use crate::item::ItemAt;
-use crate::segment::{Header, Location, Purpose, SegmentId, State};
+use crate::segment::{Location, Purpose, SegmentId, State};
 use crate::stats::Counter;
 use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
@@ -47,7 +47,7 @@ pub(super) struct Job {
     trims: bool,
     /// Where kept items go.
     destination: Option<Destination>,
-    /// Of a job that keeps everything: where its items go on when that is full.
+    /// Of a job that keeps everything: where its items go on when that is full, if they do not all fit there.
     spare: Option<Destination>,
     /// What became of the items, for the statistics.
     lost_any: bool,
@@ -116,19 +116,29 @@ impl Job {
         &self.sources
     }
 
-    /// A job that keeps everything alive: whatever is begun, it has a segment for all of it from the start. Called by the claimer of the sources, which
-    /// drain from here on. `None`, and nothing has changed, if no segment is free for it.
+    /// A job that keeps everything alive: it has room for all of it from the start, in a begun segment or in a free one. Called
+    /// by the claimer of the sources, which drain from here on. `None`, and nothing has changed, if there is no such room.
     pub fn lossless(store: &Store, sources: Vec<SegmentId>, moment: Moment) -> Option<Self> {
-        let segment = store.segments.take(Purpose::Merge)?;
+        let header = |segment| store.segments.header(segment);
+        let live: u32 = sources.iter().map(|source| header(*source).live_bytes()).sum();
+        let latest = sources.iter().map(|source| header(*source).latest_expiry_seconds()).max();
+        let latest = latest.filter(|seconds| *seconds != u64::MAX);
+        let first = header(sources[0]);
+        let suits = |begun: &Destination| header(begun.segment).is_young() == first.is_young();
+        let has_room = |begun: &Destination| suits(begun) && room_in(store, begun, live, latest).is_some();
+        let compacted = &store.maintenance.compacted;
+        let mut destination = compacted.take(&store.segments, first, moment, has_room);
+        let mut free = None;
+        if destination.is_none() {
+            free = Some(store.segments.take(Purpose::Merge)?);
+            destination = compacted.take(&store.segments, first, moment, suits);
+        }
         for source in &sources {
-            store.segments.header(*source).pass_to(State::Draining);
+            header(*source).pass_to(State::Draining);
         }
         let mut job = Self::new(store, sources, Keep::All, Aging::None);
-        let source = store.segments.header(job.sources[0]);
-        let is_young = |header: &Header| header.rounds.load(Ordering::Relaxed) == 0;
-        let begun = &store.maintenance.compacted;
-        job.destination = begun.take(&store.segments, source, moment, |header| is_young(header) == is_young(source));
-        job.spare = Some(job.begin_destination(store, segment, moment));
+        job.destination = destination;
+        job.spare = free.map(|segment| job.begin_destination(store, segment, moment));
         Some(job)
     }
 
@@ -261,7 +271,11 @@ impl Job {
     fn apply(&mut self, store: &Store, participant: &Participant, group: &[Candidate], moment: Moment) -> u32 {
         let mut moved = 0;
         for Candidate { item, hash, score } in group {
-            let kept = self.wants(*score)
+            // What is dead already needs no room.
+            let is_known =
+                self.keep != Keep::All || store.index.find(*hash, |slot| slot.location() == item.at).is_some();
+            let kept = is_known
+                && self.wants(*score)
                 && store.is_live(item, moment)
                 && self.keep_item(store, participant, item, *hash, moment);
             if kept {
@@ -368,7 +382,7 @@ impl Job {
         store.chains.start(header, bucket, moment, source.generation.load(Ordering::Relaxed));
         let rounds = source.rounds.load(Ordering::Relaxed);
         if self.trims {
-            header.stamp.store(source.stamp.load(Ordering::Relaxed), Ordering::Relaxed);
+            header.stamp.store(self.oldest_stamp(store), Ordering::Relaxed);
             header.rounds.store(rounds, Ordering::Relaxed);
         } else {
             header.rounds.store(rounds.saturating_add(1), Ordering::Relaxed);
@@ -381,9 +395,14 @@ impl Job {
     fn leave(&self, store: &Store, destination: &Destination) {
         self.chain(store, destination);
         if self.keep == Keep::All {
-            let (header, source) = (store.segments.header(destination.segment), store.segments.header(self.sources[0]));
-            header.stamp.fetch_min(source.stamp.load(Ordering::Relaxed), Ordering::Relaxed);
+            let header = store.segments.header(destination.segment);
+            header.stamp.fetch_min(self.oldest_stamp(store), Ordering::Relaxed);
         }
+    }
+
+    fn oldest_stamp(&self, store: &Store) -> u64 {
+        let stamps = self.sources.iter().map(|source| store.segments.header(*source).stamp.load(Ordering::Relaxed));
+        stamps.min().expect("a run has a segment")
     }
 
     /// Gives a destination its place in the chain: before the run, and before every segment whose items it has.

@@ -45,6 +45,9 @@ const SLICE_ITEMS_OVER: u32 = 64;
 /// Free segments that maintenance keeps ready for writers: this share of all, at least two.
 const READY_SHARE: u32 = 200;
 
+/// How often a writer yields to the readers of what was retired before it evicts without a destination.
+const WAITS_MAX: u32 = 64;
+
 /// The state of evictions between slices.
 pub(crate) struct Maintenance {
     /// Jobs that were put down.
@@ -61,6 +64,10 @@ pub(crate) struct Maintenance {
     /// next segment in the lower, none if the search has not begun; 0 if all have been found.
     stale_from: AtomicU64,
     next_maintenance_ms: AtomicU64,
+    /// Compactions of a segment by itself since one was free for writers or something was evicted.
+    alone: AtomicU32,
+    /// Waits for the reserve since it was there.
+    waits: AtomicU32,
     /// Evictions by use since a segment was free for writers.
     in_vain: AtomicU32,
 }
@@ -87,6 +94,8 @@ impl Maintenance {
             past,
             stale_from: AtomicU64::new(0),
             next_maintenance_ms: AtomicU64::new(0),
+            alone: AtomicU32::new(0),
+            waits: AtomicU32::new(0),
             in_vain: AtomicU32::new(0),
         }
     }
@@ -129,6 +138,13 @@ impl Store {
                 || self.expire_due(participant, moment)
                 || self.work(participant, moment, self.options.evicts));
         self.segments.reclaim();
+        if self.sheds() {
+            // Before it is taken for anything else.
+            self.shed_free_top();
+        }
+        if self.segments.free_for_writers() > 0 {
+            self.maintenance.alone.store(0, Ordering::Relaxed);
+        }
         match (self.segments.free_for_writers() >= count, worked) {
             (true, _) => Progress::Ready,
             (false, true) => Progress::Working,
@@ -185,9 +201,7 @@ impl Store {
         if self.resume(participant, moment) {
             return true;
         }
-        let others = self.maintenance.running.load(Ordering::Relaxed);
-        if others > 0 && self.segments.free_count() == 0 {
-            // The reserve is another job's destination: what that job frees is awaited rather than lost here.
+        if self.waits_for_a_segment() {
             yield_now();
             return true;
         }
@@ -196,6 +210,18 @@ impl Store {
         };
         self.run_slice(participant, moment, job);
         true
+    }
+
+    /// Whether what is about to be free is awaited, rather than something lost for want of a destination.
+    fn waits_for_a_segment(&self) -> bool {
+        let waits = &self.maintenance.waits;
+        if self.segments.free_count() > 0 {
+            waits.store(0, Ordering::Relaxed);
+            return false;
+        }
+        // Other jobs have the reserve; else it waits for readers, of which one may stay pinned for long.
+        let others = self.maintenance.running.load(Ordering::Relaxed);
+        others > 0 || self.segments.retired_count() > 0 && waits.fetch_add(1, Ordering::Relaxed) < WAITS_MAX
     }
 
     /// A slice of a job that was put down. False if there is none.
@@ -275,6 +301,15 @@ mod tests {
     use crate::options::Options;
     use crate::ttl::Ttl;
 
+    fn set(store: &Store, participant: &Participant, number: u32) {
+        let key = number.to_le_bytes();
+        let (hash, ttl) = (store.hash(&key), Ttl::Never);
+        let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+        while store.write(participant, &write, 1000).is_err() {
+            assert_ne!(store.evict(participant, 1000), Progress::Stuck);
+        }
+    }
+
     #[test]
     fn dead_segments_go_slice_by_slice() {
         let store = Store::new(Options { segment_bytes: Some(256 << 10), ..Options::default() }).unwrap();
@@ -317,14 +352,7 @@ mod tests {
         let store = Store::new(options).unwrap();
         let participant = store.participate();
         let numbers = 0..20_000u32;
-        for number in numbers.clone() {
-            let key = number.to_le_bytes();
-            let (hash, ttl) = (store.hash(&key), Ttl::Never);
-            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
-            while store.write(&participant, &write, 1000).is_err() {
-                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
-            }
-        }
+        numbers.clone().for_each(|number| set(&store, &participant, number));
         let is_there = |number: &u32| {
             let key = number.to_le_bytes();
             store.get(&participant, &key, store.hash(&key), 1000).is_some()
@@ -332,6 +360,55 @@ mod tests {
         let oldest = numbers.clone().find(is_there).expect("the last one is there");
         assert!((1..19_000).contains(&oldest), "{oldest}");
         assert!((oldest..numbers.end).all(|number| is_there(&number)), "all after {oldest} are there");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn the_index_grows_where_compactions_make_the_room() {
+        let options = Options {
+            memory_bytes: 4 << 20,
+            segment_bytes: Some(16 << 10),
+            policy: Policy::Fifo,
+            value_bytes_max: 3900,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let (mut seed, mut new) = (7u64, 0u32);
+        for _ in 0..60_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let dice = (seed >> 33) as u32;
+            new += u32::from(dice % 10 >= 6);
+            let number = if dice % 10 < 6 { 1 << 30 | (dice / 10 % 2000) } else { new };
+            set(&store, &participant, number);
+        }
+        let stats = store.stats();
+        assert_eq!(stats.index_replaced, 0, "nothing goes for want of a slot: {stats:?}");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn nothing_is_lost_while_the_reserve_waits_for_a_reader() {
+        let store = Store::new(Options { memory_bytes: 2 << 20, ..Options::default() }).unwrap();
+        let (participant, reader) = (store.participate(), store.participate());
+        let mut number = 0;
+        while store.segments.free_for_writers() > 0 {
+            set(&store, &participant, number);
+            number += 1;
+        }
+        let pin = reader.pin();
+        while store.segments.free_count() > 0 {
+            let taken = store.segments.take(crate::segment::Purpose::Merge).expect("one is free");
+            store.segments.retire(taken);
+        }
+        for _ in 0..WAITS_MAX {
+            assert_eq!(store.evict(&participant, 1000), Progress::Working);
+        }
+        assert_eq!(store.stats().evictions, 0);
+        while store.stats().evictions == 0 {
+            assert_eq!(store.evict(&participant, 1000), Progress::Working, "a reader that stays pinned stops nobody");
+        }
+        drop(pin);
         store.verify(&participant, 1000);
     }
 }

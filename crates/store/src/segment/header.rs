@@ -132,6 +132,11 @@ impl Header {
         self.ttl_bucket.store(0, Ordering::Relaxed);
     }
 
+    /// Whether its items have survived no eviction.
+    pub fn is_young(&self) -> bool {
+        self.rounds.load(Ordering::Relaxed) == 0
+    }
+
     /// When an item with this expiry byte expires; `None` for never.
     #[inline(always)]
     pub fn expiry_seconds(&self, byte: u8) -> Option<u64> {
