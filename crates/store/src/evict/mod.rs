@@ -45,9 +45,6 @@ const SLICE_ITEMS_OVER: u32 = 64;
 /// Free segments that maintenance keeps ready for writers: this share of all, at least two.
 const READY_SHARE: u32 = 200;
 
-/// How often a writer yields to the readers of what was retired before it evicts without a destination.
-const WAITS_MAX: u32 = 64;
-
 /// The state of evictions between slices.
 pub(crate) struct Maintenance {
     /// Jobs that were put down.
@@ -66,8 +63,6 @@ pub(crate) struct Maintenance {
     next_maintenance_ms: AtomicU64,
     /// Compactions of a segment by itself since one was free for writers or something was evicted.
     alone: AtomicU32,
-    /// Waits for the reserve since it was there.
-    waits: AtomicU32,
     /// Evictions by use since a segment was free for writers.
     in_vain: AtomicU32,
 }
@@ -95,7 +90,6 @@ impl Maintenance {
             stale_from: AtomicU64::new(0),
             next_maintenance_ms: AtomicU64::new(0),
             alone: AtomicU32::new(0),
-            waits: AtomicU32::new(0),
             in_vain: AtomicU32::new(0),
         }
     }
@@ -201,7 +195,9 @@ impl Store {
         if self.resume(participant, moment) {
             return true;
         }
-        if self.waits_for_a_segment() {
+        let others = self.maintenance.running.load(Ordering::Relaxed);
+        if others > 0 && self.segments.free_count() == 0 {
+            // The reserve is another job's destination: what that job frees is awaited rather than lost here.
             yield_now();
             return true;
         }
@@ -210,18 +206,6 @@ impl Store {
         };
         self.run_slice(participant, moment, job);
         true
-    }
-
-    /// Whether what is about to be free is awaited, rather than something lost for want of a destination.
-    fn waits_for_a_segment(&self) -> bool {
-        let waits = &self.maintenance.waits;
-        if self.segments.free_count() > 0 {
-            waits.store(0, Ordering::Relaxed);
-            return false;
-        }
-        // Other jobs have the reserve; else it waits for readers, of which one may stay pinned for long.
-        let others = self.maintenance.running.load(Ordering::Relaxed);
-        others > 0 || self.segments.retired_count() > 0 && waits.fetch_add(1, Ordering::Relaxed) < WAITS_MAX
     }
 
     /// A slice of a job that was put down. False if there is none.
@@ -384,31 +368,6 @@ mod tests {
         }
         let stats = store.stats();
         assert_eq!(stats.index_replaced, 0, "nothing goes for want of a slot: {stats:?}");
-        store.verify(&participant, 1000);
-    }
-
-    #[test]
-    fn nothing_is_lost_while_the_reserve_waits_for_a_reader() {
-        let store = Store::new(Options { memory_bytes: 2 << 20, ..Options::default() }).unwrap();
-        let (participant, reader) = (store.participate(), store.participate());
-        let mut number = 0;
-        while store.segments.free_for_writers() > 0 {
-            set(&store, &participant, number);
-            number += 1;
-        }
-        let pin = reader.pin();
-        while store.segments.free_count() > 0 {
-            let taken = store.segments.take(crate::segment::Purpose::Merge).expect("one is free");
-            store.segments.retire(taken);
-        }
-        for _ in 0..WAITS_MAX {
-            assert_eq!(store.evict(&participant, 1000), Progress::Working);
-        }
-        assert_eq!(store.stats().evictions, 0);
-        while store.stats().evictions == 0 {
-            assert_eq!(store.evict(&participant, 1000), Progress::Working, "a reader that stays pinned stops nobody");
-        }
-        drop(pin);
         store.verify(&participant, 1000);
     }
 }
