@@ -24,8 +24,8 @@ const BYTES_PER_MOVE: u64 = 128;
 const EFFORT_OF_LAST_RESORT: u64 = 4;
 /// Mostly objects of more than this part of a segment leave too much of the next one empty.
 const LONGEST_SHARE: u64 = 4;
-/// A writer waits for so many of them at most; then something is evicted. More are in vain.
-const ALONE_MAX: u32 = 16;
+/// After so many that took as many segments as they freed something is evicted.
+const COMPACTIONS_IN_VAIN_MAX: u32 = 16;
 /// Of the segments that are worth it, one look around finds so many, the emptiest.
 const COMPACTED_PER_LOOK: usize = 16;
 
@@ -69,7 +69,7 @@ impl Store {
                 let choice = choose(policy, &scratch.views, self.options.merge_run, participant.random());
                 self.seal_begun(Seal::Segment(choice.first));
                 if let Some(job) = self.claim(choice, moment) {
-                    self.maintenance.alone.store(0, Ordering::Relaxed);
+                    self.maintenance.compactions_in_vain.store(0, Ordering::Relaxed);
                     return Some(job);
                 }
                 // A handle holds it by now, or a job has gone on in it.
@@ -114,22 +114,17 @@ impl Store {
             }
             scratch.views.push(view(segment, header));
         }
-        let mut dead = None;
-        self.each_begun(|segment, _| {
-            let header = self.segments.header(segment);
-            if header.pins() > 0 {
-                return;
-            }
-            if is_dead(header, generation, moment) {
-                dead = Some(segment);
-            }
-            scratch.views.push(view(segment, header));
-        });
+        let dead = self.seal_a_begun(|header| header.pins() == 0 && is_dead(header, generation, moment));
         if let Some(segment) = dead {
             scratch.sparse.clear();
-            self.seal_begun(Seal::Segment(segment));
             return Some(drop_all(segment));
         }
+        self.each_begun(|segment, _| {
+            let header = self.segments.header(segment);
+            if header.pins() == 0 {
+                scratch.views.push(view(segment, header));
+            }
+        });
         scratch.sparse.sort_unstable_by(|one, other| one.copied.total_cmp(&other.copied));
         scratch.sparse.truncate(COMPACTED_PER_LOOK);
         scratch.sparse.reverse();
@@ -138,17 +133,17 @@ impl Store {
 
     /// Claims the emptiest segment that was and is worth a compaction of its own.
     fn compact_alone(&self, scratch: &mut Scratch, moment: Moment, may_evict: bool) -> Option<Job> {
-        let alone = &self.maintenance.alone;
-        while !may_evict || alone.load(Ordering::Relaxed) < ALONE_MAX {
+        let in_vain = &self.maintenance.compactions_in_vain;
+        while !may_evict || in_vain.load(Ordering::Relaxed) < COMPACTIONS_IN_VAIN_MAX {
             let Sparse { segment, .. } = scratch.sparse.pop()?;
             let header = self.segments.header(segment);
             if !holds_sealed_items(header) || self.copied_for_a_byte(header).is_none() {
                 continue;
             }
             let choice = Choice { first: segment, count: 1, keep: Keep::All, aging: Aging::None };
-            if let Some(job) = self.claim(choice, moment) {
-                alone.fetch_add(1, Ordering::Relaxed);
-                return Some(job);
+            let job = self.claim(choice, moment);
+            if job.is_some() {
+                return job;
             }
         }
         None

@@ -49,6 +49,7 @@ pub(super) struct Job {
     destination: Option<Destination>,
     /// Of a job that keeps everything: where its items go on when that is full, if they do not all fit there.
     spare: Option<Destination>,
+    has_turned_to_spare: bool,
     /// What became of the items, for the statistics.
     lost_any: bool,
     expired_any: bool,
@@ -104,6 +105,7 @@ impl Job {
             trims: keep == Keep::All,
             destination: None,
             spare: None,
+            has_turned_to_spare: false,
             lost_any: false,
             expired_any: false,
             _running: Running(Arc::clone(running)),
@@ -364,6 +366,7 @@ impl Job {
     fn go_on_in_spare(&mut self, store: &Store, size: u32, expiry: Option<u64>) -> Option<u8> {
         let expiry_byte = self.spare.as_ref().and_then(|spare| room_in(store, spare, size, expiry))?;
         let spare = self.spare.take().expect("there is room in it");
+        self.has_turned_to_spare = true;
         self.turn_to(store, spare);
         Some(expiry_byte)
     }
@@ -446,6 +449,11 @@ impl Job {
             begun.give_back(&store.segments, destination);
         }
         self.look_for_flushed(store);
+        if self.keep == Keep::All {
+            let in_vain = &store.maintenance.compactions_in_vain;
+            let gained = self.sources.len() > usize::from(self.has_turned_to_spare);
+            in_vain.store(if gained { 0 } else { in_vain.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);
+        }
         if matches!(self.keep, Keep::Earned { .. }) {
             let in_vain = &store.maintenance.in_vain;
             let found = store.segments.free_for_writers() > 0;

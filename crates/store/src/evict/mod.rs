@@ -61,8 +61,8 @@ pub(crate) struct Maintenance {
     /// next segment in the lower, none if the search has not begun; 0 if all have been found.
     stale_from: AtomicU64,
     next_maintenance_ms: AtomicU64,
-    /// Compactions of a segment by itself since one was free for writers or something was evicted.
-    alone: AtomicU32,
+    /// Compactions that freed no more segments than they took, since one did or something was evicted.
+    compactions_in_vain: AtomicU32,
     /// Evictions by use since a segment was free for writers.
     in_vain: AtomicU32,
 }
@@ -89,7 +89,7 @@ impl Maintenance {
             past,
             stale_from: AtomicU64::new(0),
             next_maintenance_ms: AtomicU64::new(0),
-            alone: AtomicU32::new(0),
+            compactions_in_vain: AtomicU32::new(0),
             in_vain: AtomicU32::new(0),
         }
     }
@@ -135,9 +135,6 @@ impl Store {
         if self.sheds() {
             // Before it is taken for anything else.
             self.shed_free_top();
-        }
-        if self.segments.free_for_writers() > 0 {
-            self.maintenance.alone.store(0, Ordering::Relaxed);
         }
         match (self.segments.free_for_writers() >= count, worked) {
             (true, _) => Progress::Ready,

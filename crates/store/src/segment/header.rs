@@ -149,6 +149,7 @@ impl Header {
         let shift = self.shift.load(Ordering::Relaxed);
         match expiry_seconds {
             None => Some(0).filter(|_| shift == NO_EXPIRY),
+            Some(_) if shift == NO_EXPIRY => None,
             Some(seconds) => {
                 let units = seconds.checked_sub(self.origin_seconds.load(Ordering::Relaxed))? >> shift;
                 u8::try_from(units).ok()
