@@ -125,6 +125,7 @@ impl CacheBuilder {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
         let Self { mut options, max_value, clock, seed, .. } = self.clone();
         options.memory_bytes -= flash_memory_bytes;
+        let memory_bytes = options.memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
         let store = Store::new(options).map_err(Error::from_store)?;
@@ -138,7 +139,7 @@ impl CacheBuilder {
         let time = if flash.is_some() { Time::over_flash(clock) } else { Time::new(clock) };
         let flash = match flash {
             Some(opening) => {
-                let promotions = Promotions::new(self.flash_promotion, flash_memory_bytes);
+                let promotions = Promotions::new(self.flash_promotion, memory_bytes, flash_memory_bytes);
                 let share = Share::new(flash_memory_bytes, self.flash_options.memory_bytes);
                 let started = Hybrid::start(opening, share, promotions, clock, &time);
                 let (hybrid, io) = started.map_err(|error| self.flash_error(&error))?;
@@ -211,12 +212,13 @@ impl CacheBuilder {
         FlashOptions { memory_bytes, value_bytes_most, ..self.flash_options.clone() }
     }
 
-    /// What flash takes if its buffers and indexes may have so much. What admission remembers comes on top: an index that had to make
+    /// What flash takes if its buffers and indexes may have so much. What admission and promotion remember comes on top: an index that had to make
     /// room for it would hold less than what is admitted.
     fn flash_memory_within(&self, memory_bytes: u64) -> u64 {
         let most = self.options.memory_bytes / FLASH_MEMORY_SHARES[FLASH_MEMORY_SHARES.len() - 1];
         let admission = self.flash_options.admission.memory_bytes() as u64;
-        memory_bytes.saturating_add(admission).min(most).min(self.flash_options.memory_bytes)
+        let promotion = self.flash_promotion.memory_beside(memory_bytes);
+        memory_bytes.saturating_add(admission).saturating_add(promotion).min(most).min(self.flash_options.memory_bytes)
     }
 
     fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {

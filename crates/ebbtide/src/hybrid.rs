@@ -256,6 +256,7 @@ pub(crate) struct Flash(pub Arc<Hybrid>);
 impl Below for Flash {
     fn demote(&self, item: &Item<'_>, now_ms: u64) {
         let hybrid = &*self.0;
+        hybrid.promotions.note_evicted(item.stored_bytes());
         let extension = item.extension();
         let has_marks = extension.stale || extension.won || extension.token.is_some();
         let key = Key::new(item.key());

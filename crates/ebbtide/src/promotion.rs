@@ -1,23 +1,34 @@
 //! Whether what a get has found on flash comes back to memory, or is answered from where it was read.
 //!
 //! What does not come back costs a read of the device whenever it is asked for, and leaves the memory to what is asked for more
-//! often. Operations that need more than a value, its key and flags bring it back in any case.
+//! often: what comes back takes the place of something that flash then needs room for, and lies on flash a second time. It is worth that if
+//! it is asked for again before memory evicts it, which who came back within such a time will probably be. So by default the window for a
+//! second hit is measured in what memory evicts, and is as long as memory keeps things.
+//! Operations that need more than a value, its key and flags bring it back in any case.
 
 use ebbtide_flash::{KeyHash, Recent};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How long a hit on flash counts as the first of two: as in memcached.
+/// A turn of the memory is when as many bytes were evicted as it has. It is counted in so many steps,
+const TURN_STEPS: u32 = 64;
+/// and a hit on flash counts as the first of two for half a turn to a whole one: twice as long costs hits, half as long reads.
+const WINDOW_STEPS: u32 = TURN_STEPS;
+/// How long it does as in memcached.
 const WINDOW_SECONDS: u32 = 60;
-/// What of the memory of flash the filter of recent hits takes.
+/// The filter of recent hits takes so large a part of what flash has beside it.
 const FILTER_SHARE: u64 = 64;
 
 /// Which hits on flash come back to memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlashPromotion {
-    /// All. The default: the next get of the key costs no read.
+    /// Those of a key that was hit on flash since memory has evicted as much as it has, or half of that; and all while memory has evicted nothing.
+    /// Less long, where more keys are hit than a 64th of the memory of flash has room for. The default: fewer misses and fewer bytes
+    /// written than with `Always`, for some more reads.
     #[default]
+    Auto,
+    /// All: the next get of the key costs no read.
     Always,
     /// Those of a key that was hit on flash in the minute before: half a minute is remembered at least, or less where more keys
     /// are hit than a 64th of the memory of flash has room for.
@@ -32,7 +43,7 @@ pub enum FlashPromotion {
 /// Why a text does not say what comes back from flash.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{part:?} is no promotion from flash: write always, second-hit, never, or one-in:N with N from 1 to 4294967295"
+    "{part:?} is no promotion from flash: write auto, always, second-hit, never, or one-in:N with N from 1 to 4294967295"
 )]
 pub struct NotAPromotion {
     part: String,
@@ -41,10 +52,11 @@ pub struct NotAPromotion {
 impl FromStr for FlashPromotion {
     type Err = NotAPromotion;
 
-    /// `always`, `second-hit`, `never`, `one-in:2000`.
+    /// `auto`, `always`, `second-hit`, `never`, `one-in:2000`.
     fn from_str(text: &str) -> Result<Self, NotAPromotion> {
         let refuse = || NotAPromotion { part: text.to_owned() };
         match text {
+            "auto" => Ok(Self::Auto),
             "always" => Ok(Self::Always),
             "second-hit" => Ok(Self::SecondHit),
             "never" => Ok(Self::Never),
@@ -64,25 +76,36 @@ pub(crate) enum Choice {
 pub(crate) struct Promotions {
     policy: FlashPromotion,
     recent: Option<Recent>,
+    memory_bytes: u64,
+    /// By memory, since the start.
+    evicted_bytes: AtomicU64,
     /// Hits that came back, or would have but for their number.
     second_hits: AtomicU64,
 }
 
 impl FlashPromotion {
+    fn remembers(self) -> bool {
+        !matches!(self, Self::Always | Self::Never)
+    }
+
     /// What of so much memory of flash its state may take.
     pub(crate) fn memory_bytes(self, flash_memory_bytes: u64) -> u64 {
-        match self {
-            Self::Always | Self::Never => 0,
-            Self::SecondHit | Self::OneIn(_) => flash_memory_bytes / FILTER_SHARE,
-        }
+        if self.remembers() { flash_memory_bytes / (FILTER_SHARE + 1) } else { 0 }
+    }
+
+    /// What its state takes beside so much memory of flash.
+    pub(crate) fn memory_beside(self, others_bytes: u64) -> u64 {
+        if self.remembers() { others_bytes / FILTER_SHARE } else { 0 }
     }
 }
 
 impl Promotions {
-    pub fn new(policy: FlashPromotion, flash_memory_bytes: u64) -> Self {
+    /// Over a memory of so many bytes, and flash with so many of its own.
+    pub fn new(policy: FlashPromotion, memory_bytes: u64, flash_memory_bytes: u64) -> Self {
         let bytes = policy.memory_bytes(flash_memory_bytes);
-        let recent = (bytes > 0).then(|| Recent::new(bytes as usize, WINDOW_SECONDS));
-        Self { policy, recent, second_hits: AtomicU64::new(0) }
+        let window = if policy == FlashPromotion::Auto { WINDOW_STEPS } else { WINDOW_SECONDS };
+        let recent = (bytes > 0).then(|| Recent::new(bytes as usize, window));
+        Self { policy, recent, memory_bytes, evicted_bytes: AtomicU64::new(0), second_hits: AtomicU64::new(0) }
     }
 
     pub fn policy(&self) -> FlashPromotion {
@@ -93,10 +116,20 @@ impl Promotions {
         self.recent.as_ref().map_or(0, |recent| recent.memory_bytes() as u64)
     }
 
+    /// Memory has evicted something.
+    pub fn note_evicted(&self, bytes: u64) {
+        self.evicted_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// What becomes of a hit, which counts as one. `now` is in seconds.
     pub fn choose(&self, key: KeyHash, now: u32) -> Choice {
-        let is_second = || self.recent.as_ref().is_some_and(|recent| recent.seen(key, now));
+        let is_second_at = |now| self.recent.as_ref().is_some_and(|recent| recent.seen(key, now));
+        let is_second = || is_second_at(now);
         let promotes = match self.policy {
+            FlashPromotion::Auto => match self.evicted_bytes.load(Ordering::Relaxed) {
+                0 => true,
+                bytes => is_second_at((bytes as f64 / self.memory_bytes.max(1) as f64 * f64::from(TURN_STEPS)) as u32),
+            },
             FlashPromotion::Always => true,
             FlashPromotion::Never => false,
             FlashPromotion::SecondHit => is_second(),
@@ -113,7 +146,7 @@ mod tests {
     use super::*;
 
     fn promotions(text: &str) -> Promotions {
-        Promotions::new(text.parse().unwrap(), 1 << 20)
+        Promotions::new(text.parse().unwrap(), 64 << 20, 1 << 20)
     }
 
     /// Which of these hits, each a key and its time, come back.
@@ -135,8 +168,25 @@ mod tests {
     }
 
     #[test]
+    fn by_default_a_key_comes_back_that_is_hit_again_before_memory_has_turned_over() {
+        for (evicted_mib, comes_back) in [(0, true), (31, true), (32, true), (63, true), (64, false), (1000, false)] {
+            let promotions = promotions("auto");
+            let promotes = |key: u64| promotions.choose(KeyHash(key << 32 | key), 7) == Choice::Promote;
+            assert!(promotes(1), "memory has evicted nothing");
+            promotions.note_evicted(64 << 20);
+            assert!(!promotes(1));
+            promotions.note_evicted(evicted_mib << 20);
+            assert_eq!(promotes(1), comes_back, "{evicted_mib} of 64");
+            assert!(promotes(1), "that was one more");
+        }
+        let little = Promotions::new(FlashPromotion::Auto, 0, 1 << 20);
+        little.note_evicted(u64::MAX / 2);
+        assert_eq!((little.choose(KeyHash(1), 0), little.choose(KeyHash(1), 0)), (Choice::Serve, Choice::Promote));
+    }
+
+    #[test]
     fn state_takes_what_was_said() {
-        for text in ["second-hit", "one-in:7"] {
+        for text in ["auto", "second-hit", "one-in:7"] {
             let most = text.parse::<FlashPromotion>().unwrap().memory_bytes(1 << 20);
             assert!((most / 2..=most).contains(&promotions(text).memory_bytes()), "{text}");
         }
@@ -145,6 +195,7 @@ mod tests {
 
     #[test]
     fn each_policy_has_its_words() {
+        assert_eq!("auto".parse(), Ok(FlashPromotion::default()));
         assert_eq!("one-in:2000".parse(), Ok(FlashPromotion::OneIn(NonZeroU32::new(2000).unwrap())));
         for text in
             ["", "Always", "second", "never:1", "one-in", "one-in:", "one-in:0", "one-in:x", "one-in:4294967296"]

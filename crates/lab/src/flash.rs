@@ -28,8 +28,8 @@ pub struct FlashArgs {
     /// Which region is reclaimed first: lru, whose last hit is longest ago, or fifo, the oldest [default: lru]
     #[arg(long = "flash-reclaim", value_name = "ORDER", requires = "path")]
     pub reclaim: Option<FlashReclaim>,
-    /// Which hits on flash come back to memory: always, second-hit (within a minute), never, or one-in:N of those that
-    /// second-hit brings back [default: always]
+    /// Which hits on flash come back to memory: auto (of a key that was hit there before memory turned over), always,
+    /// second-hit (within a minute), never, or one-in:N of those that second-hit brings back [default: auto]
     #[arg(long = "flash-promotion", value_name = "WHICH", requires = "path")]
     pub promotion: Option<FlashPromotion>,
     /// Seconds that an object must have left to be written [default: 10]

@@ -343,7 +343,7 @@ fn random_commands_are_answered_as_a_model_does() {
     let flash_options = FlashOptions { move_threshold: 1, small_share: Some(0.3), ..FlashOptions::default() };
     let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
     let seed = RandomState::new().hash_one("seed");
-    let promotion = ["always", "second-hit", "never", "one-in:2"][seed as usize % 4];
+    let promotion = ["auto", "always", "second-hit", "never", "one-in:2"][seed as usize % 5];
     println!("seed {seed}, promotion {promotion}");
     let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(128)).flash_options(flash_options);
     let builder = builder.flash_promotion(promotion.parse().expect("a promotion"));

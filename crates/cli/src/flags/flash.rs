@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(set("flash-promotion", "one-in:1000").unwrap().promotion(), thousand);
         assert_eq!(extended("ext_recache_rate", "1000").unwrap().promotion(), thousand);
         assert_eq!(extended("ext_recache_rate", "0").unwrap().promotion(), FlashPromotion::Never);
-        assert_eq!(Flash::default().promotion(), FlashPromotion::Always);
+        assert_eq!(Flash::default().promotion(), FlashPromotion::Auto);
         assert!(set("flash-promotion", "sometimes").is_err() && extended("ext_recache_rate", "-1").is_err());
     }
 

@@ -42,7 +42,7 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], room_bytes: u64, drain:
     Hybrid::new(
         (tier, Vec::new()),
         Share::new(room_bytes * BYTES_SHARE, u64::MAX),
-        Promotions::new(FlashPromotion::Always, 0),
+        Promotions::new(FlashPromotion::Always, 0, 0),
         Clock::Manual,
         &Time::new(Clock::Manual),
     )

@@ -178,15 +178,23 @@ impl LargeLog {
     pub fn narrow(&self, to: u64) -> u64 {
         let mut books = self.books();
         let first = self.first_region.load(Relaxed);
-        let own = &self.regions[first as usize..];
-        let most = own.len().saturating_sub(self.options.least_regions());
-        let held = own.iter().position(|region| region.state() != State::Free).unwrap_or(own.len());
-        let free = held.saturating_sub(FREE_KEPT);
+        let most = self.own_regions().len().saturating_sub(self.options.least_regions());
+        let free = self.untouched_regions().saturating_sub(FREE_KEPT);
         let wanted = to.saturating_sub(self.geometry.offset(first)) / self.geometry.region_bytes as u64;
         let first = first + free.min(most).min(wanted as usize) as u32;
         self.first_region.store(first, Relaxed);
         books.free.retain(|&region| region >= first);
         self.geometry.offset(first)
+    }
+
+    /// Bytes at the beginning of the area before the first region that holds something.
+    pub fn untouched_bytes(&self) -> u64 {
+        (self.untouched_regions() * self.geometry.region_bytes) as u64
+    }
+
+    fn untouched_regions(&self) -> usize {
+        let own = self.own_regions();
+        own.iter().position(|region| region.state() != State::Free).unwrap_or(own.len())
     }
 
     /// Takes back the regions from this one on, which had been given away.

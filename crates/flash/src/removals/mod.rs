@@ -62,7 +62,8 @@ pub(crate) struct Lives {
 /// What the log held.
 #[derive(Debug)]
 pub(crate) struct Held {
-    pub small: Known,
+    /// None if it is another life's.
+    pub small: Option<Known>,
     pub large: Known,
     /// Seconds since 1970.
     pub latest: u32,
@@ -168,8 +169,9 @@ impl RemovalLog {
         }
     }
 
-    /// What the log holds of these lives, so that it can go on.
-    pub fn read(&self, lives: Lives) -> Result<Held, Unreadable> {
+    /// What the log holds of these lives, so that it can go on. Where there are no small objects (`has_small`) nothing is to be known of them: who took
+    /// the boundary back may have ended before the ring began again.
+    pub fn read(&self, lives: Lives, has_small: bool) -> Result<Held, Unreadable> {
         let mut head = [0; BLOCK];
         self.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Missing)?;
         if head[..HEAD_BYTES] != self.head() {
@@ -184,7 +186,10 @@ impl RemovalLog {
             ring.read(life, |offset, bytes| self.file.read_exact_at(bytes, offset))
         };
         let held = Held {
-            small: read(Store::Small, lives.small)?,
+            small: match read(Store::Small, lives.small) {
+                Err(Unreadable::Missing) if !has_small => None,
+                known => Some(known?),
+            },
             large: read(Store::Large, lives.large)?,
             latest: notes.into_iter().flatten().max().ok_or(Unreadable::Damaged)?,
             flush_waits: note_in(&head[WAITS as usize..][..NOTE_BYTES], lives.large) == Some(1),

@@ -28,6 +28,11 @@ const CLEAR_SHARE: f64 = 0.75;
 /// is an eighth.
 const NEEDED_OTHERWISE: u64 = 8;
 const NEEDED_OTHERWISE_MOST: u64 = 8;
+/// As long as the share of small objects is more than so many times that of the part before, it is not yet what it will be: memory keeps small objects
+/// longer.
+const RISING: f64 = 2.0;
+/// The boundary is drawn while so many parts are free that nothing was written to.
+const PARTS_LEFT: u64 = 2;
 /// More leaves large objects so little that they come and go.
 const WORTH_MOST: f64 = 8.0;
 /// A smaller share of small objects is not worth an area, by their bytes and by their number.
@@ -103,9 +108,15 @@ impl Asked {
 enum Division {
     /// Somebody said how.
     Named,
-    Undivided(Layout),
+    Undivided(Undivided),
     /// By what came.
     Drawn(Drawn),
+}
+
+struct Undivided {
+    layout: Layout,
+    /// The share of small objects of the part that came before.
+    share_before: f64,
 }
 
 struct Drawn {
@@ -125,7 +136,7 @@ impl Mix {
         let small_most = if options.small_share.is_some() { RECORD_MOST } else { small_most };
         let division = match (options.small_share, &layout.small_options) {
             (Some(_), _) => Division::Named,
-            (None, None) => Division::Undivided(layout),
+            (None, None) => Division::Undivided(Undivided { layout, share_before: 0.0 }),
             (None, Some(_)) => Division::Drawn(Drawn { layout, before: Asked::default(), is_outgrown: false }),
         };
         let (small, large) = Default::default();
@@ -182,8 +193,9 @@ impl Mix {
         self.large.forget();
     }
 
-    /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then.
-    fn small_share(&self, capacity: u64) -> Option<f64> {
+    /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then. Of the capacity so many bytes
+    /// are left that nothing was written to: while they are enough, a share that rises is left to grow.
+    fn small_share(&self, capacity: u64, left: u64, share_before: &mut f64) -> Option<f64> {
         let came = self.came_bytes();
         if came < (capacity / NEEDED).clamp(PAGE as u64, NEEDED_MOST) {
             return None;
@@ -195,6 +207,10 @@ impl Mix {
         }
         let (small, large) = (self.small.read().0, self.large.read().0);
         self.forget();
+        let before = std::mem::replace(share_before, share);
+        if share < CLEAR_SHARE && share > before * RISING && left / PARTS_LEFT >= capacity / NEEDED_OTHERWISE {
+            return None;
+        }
         // Many that take little are cheap to keep for long.
         let are_many = small * LEAST as f64 >= small + large;
         Some(if are_many { share.max(1.0 / LEAST as f64) } else { share })
@@ -231,7 +247,7 @@ impl Tier {
         }
         let next = match &mut *division {
             Division::Named => None,
-            Division::Undivided(layout) => self.draw(layout),
+            Division::Undivided(undivided) => self.draw(undivided),
             Division::Drawn(drawn) => {
                 if self.mix.can_judge(&drawn.layout) {
                     let asked = self.asked();
@@ -260,10 +276,10 @@ impl Tier {
         self.divide();
     }
 
-    fn draw(&self, layout: &Layout) -> Option<Division> {
+    fn draw(&self, Undivided { layout, share_before }: &mut Undivided) -> Option<Division> {
         let options = &self.mix.options;
         let capacity = layout.capacity;
-        let small_share = self.mix.small_share(capacity)?;
+        let small_share = self.mix.small_share(capacity, self.large.untouched_bytes(), share_before)?;
         let boundary = (capacity as f64 * small_share) as u64;
         if boundary < capacity / LEAST {
             return None;
@@ -304,7 +320,7 @@ impl Tier {
         self.raised_for_large.fetch_add(self.raised_for_small.swap(0, Relaxed), Relaxed);
         self.limit_large(&joined);
         self.large.widen(joined.large_options.first_region);
-        Some(Division::Undivided(joined))
+        Some(Division::Undivided(Undivided { layout: joined, share_before: 0.0 }))
     }
 
     /// Gives the index of large objects what a division leaves to it.

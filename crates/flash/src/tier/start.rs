@@ -298,7 +298,7 @@ impl Opening {
             return Err(difference);
         }
         let held = match removals.filter(|_| before.removals != 0) {
-            Some(removals) => removals.read(before.logged_lives()).map_err(Some),
+            Some(removals) => removals.read(before.logged_lives(), self.layout.small_options.is_some()).map_err(Some),
             None => Err(None),
         };
         let not_stopped = |why| Err(format!("it was not stopped, and {why}"));
@@ -336,7 +336,9 @@ impl Opening {
 
     fn recover(&mut self, before: &Superblock, held: Option<Held>, now: u32) -> Result<Stores, String> {
         let is_logged = held.is_some();
-        let (mut small, mut large) = held.map_or_else(Default::default, |held| (held.small, held.large));
+        let (small, mut large) = held.map_or_else(Default::default, |held| (held.small, held.large));
+        let is_small_logged = small.is_some();
+        let mut small = small.unwrap_or_default();
         if let State::Clean { large_checkpoint } = before.state {
             let area = &self.layout.checkpoint;
             small.checkpoint = Some(area.start..large_checkpoint);
@@ -354,7 +356,7 @@ impl Opening {
         let (small, lives) = self.recover_small(before.lives, &small, is_logged, now)?;
         let log = if !is_logged {
             Log::Begins(small.as_ref().map_or(0, SmallStore::next_order), large.next_order())
-        } else if lives != before.lives {
+        } else if lives != before.lives || !is_small_logged {
             Log::GoesOnForLarge(before.removals)
         } else {
             Log::GoesOn(before.removals)

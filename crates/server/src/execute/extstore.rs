@@ -92,7 +92,7 @@ pub fn storage(flash: &FlashStats, out: &mut Vec<u8>) {
 pub fn settings(flash: &FlashStats, out: &mut Vec<u8>) {
     stat(out, "ext_item_size", 0);
     let recache_rate = match flash.promotion {
-        FlashPromotion::Always | FlashPromotion::SecondHit => 1,
+        FlashPromotion::Auto | FlashPromotion::Always | FlashPromotion::SecondHit => 1,
         FlashPromotion::Never => 0,
         FlashPromotion::OneIn(n) => n.get(),
     };

@@ -169,6 +169,24 @@ fn what_comes_first_does_not_decide_alone() {
 }
 
 #[test]
+fn a_share_that_still_rises_does_not_decide() {
+    let tier = tier(None);
+    let bytes_of = |number: u64| if number.is_multiple_of(8) { SMALL } else { LARGE };
+    let mut came = 0;
+    for number in 0.. {
+        came += bytes_of(number);
+        if came > CAPACITY * 11 / 80 {
+            break;
+        }
+        put(&tier, &(number | 1 << 40).to_le_bytes(), &vec![1; bytes_of(number) as usize], 1);
+        tier.maintain(1);
+    }
+    assert!(!tier.small.is_there(), "a tenth, and before it nothing");
+    let [small, large] = fill(&tier, 8, 0.2);
+    assert!(small > large, "{small} {large}");
+}
+
+#[test]
 fn a_share_that_was_named_is_kept() {
     let [_, large] = fill(&tier(Some(0.75)), 2, 0.0);
     assert!((CAPACITY / 100 * 20..CAPACITY / 4).contains(&large), "{large}");
