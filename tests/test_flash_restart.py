@@ -9,7 +9,7 @@ import pytest
 from harness import EBBTIDE, Server
 
 KEYS = 6000
-FILLERS = 30000
+FILLERS = 60000
 
 
 def value_of(number, version):

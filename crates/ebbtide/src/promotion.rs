@@ -11,10 +11,13 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A turn of the memory is when as many bytes were evicted as it has. It is counted in so many steps,
-const TURN_STEPS: u32 = 64;
-/// and a hit on flash counts as the first of two for half a turn to a whole one: twice as long costs hits, half as long reads.
-const WINDOW_STEPS: u32 = TURN_STEPS;
+/// A turn of the memory is when as many bytes were evicted as it has. Each item's part of one is counted in such fractions of it,
+const TURN_BITS: u32 = 36;
+/// as if none were longer than
+const ITEM_MOST: u64 = 1 << 27;
+/// The window is told in such ones: a hit on flash counts as the first of two for half a turn to a whole one. Twice as long costs hits, half as long reads.
+const STEP_BITS: u32 = 6;
+const WINDOW_STEPS: u32 = 1 << STEP_BITS;
 /// How long it does as in memcached.
 const WINDOW_SECONDS: u32 = 60;
 /// The filter of recent hits takes so large a part of what flash has beside it.
@@ -76,9 +79,9 @@ pub(crate) enum Choice {
 pub(crate) struct Promotions {
     policy: FlashPromotion,
     recent: Option<Recent>,
-    memory_bytes: u64,
-    /// By memory, since the start.
-    evicted_bytes: AtomicU64,
+    memory_bytes: AtomicU64,
+    /// Turns of the memory since the start.
+    turns: AtomicU64,
     /// Hits that came back, or would have but for their number.
     second_hits: AtomicU64,
 }
@@ -105,7 +108,13 @@ impl Promotions {
         let bytes = policy.memory_bytes(flash_memory_bytes);
         let window = if policy == FlashPromotion::Auto { WINDOW_STEPS } else { WINDOW_SECONDS };
         let recent = (bytes > 0).then(|| Recent::new(bytes as usize, window));
-        Self { policy, recent, memory_bytes, evicted_bytes: AtomicU64::new(0), second_hits: AtomicU64::new(0) }
+        Self {
+            policy,
+            recent,
+            memory_bytes: AtomicU64::new(memory_bytes),
+            turns: AtomicU64::new(0),
+            second_hits: AtomicU64::new(0),
+        }
     }
 
     pub fn policy(&self) -> FlashPromotion {
@@ -116,9 +125,15 @@ impl Promotions {
         self.recent.as_ref().map_or(0, |recent| recent.memory_bytes() as u64)
     }
 
+    /// Memory has so many bytes now.
+    pub fn note_memory(&self, bytes: u64) {
+        self.memory_bytes.store(bytes, Ordering::Relaxed);
+    }
+
     /// Memory has evicted something.
     pub fn note_evicted(&self, bytes: u64) {
-        self.evicted_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let memory_bytes = self.memory_bytes.load(Ordering::Relaxed).max(1);
+        self.turns.fetch_add((bytes.min(ITEM_MOST) << TURN_BITS).div_ceil(memory_bytes), Ordering::Relaxed);
     }
 
     /// What becomes of a hit, which counts as one. `now` is in seconds.
@@ -126,9 +141,9 @@ impl Promotions {
         let is_second_at = |now| self.recent.as_ref().is_some_and(|recent| recent.seen(key, now));
         let is_second = || is_second_at(now);
         let promotes = match self.policy {
-            FlashPromotion::Auto => match self.evicted_bytes.load(Ordering::Relaxed) {
+            FlashPromotion::Auto => match self.turns.load(Ordering::Relaxed) {
                 0 => true,
-                bytes => is_second_at((bytes as f64 / self.memory_bytes.max(1) as f64 * f64::from(TURN_STEPS)) as u32),
+                turns => is_second_at((turns >> (TURN_BITS - STEP_BITS)) as u32),
             },
             FlashPromotion::Always => true,
             FlashPromotion::Never => false,
@@ -179,9 +194,12 @@ mod tests {
             assert_eq!(promotes(1), comes_back, "{evicted_mib} of 64");
             assert!(promotes(1), "that was one more");
         }
-        let little = Promotions::new(FlashPromotion::Auto, 0, 1 << 20);
-        little.note_evicted(u64::MAX / 2);
-        assert_eq!((little.choose(KeyHash(1), 0), little.choose(KeyHash(1), 0)), (Choice::Serve, Choice::Promote));
+        let grows = promotions("auto");
+        grows.note_evicted(64 << 20);
+        assert_eq!(grows.choose(KeyHash(1), 0), Choice::Serve);
+        grows.note_memory(640 << 20);
+        grows.note_evicted(100 << 20);
+        assert_eq!(grows.choose(KeyHash(1), 0), Choice::Promote, "a sixth of what it has now");
     }
 
     #[test]

@@ -43,6 +43,7 @@ impl Hybrid {
     /// Goes on with giving memory to flash, if an index needs it; says whether there is more to do. To be called again and again, with the
     /// maintenance of the store in between. Does not wait.
     pub fn share_memory(&self, store: &Store) -> bool {
+        self.promotions.note_memory(store.memory_bytes());
         let Ok(mut underway) = self.share.underway.try_lock() else { return false };
         if *underway > 0 {
             if store.resize_done() {

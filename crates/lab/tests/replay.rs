@@ -234,13 +234,19 @@ fn flash_holds_what_memory_has_no_room_for() {
     };
     let alone = run("6m --audit");
     let file = folder.path().join("flash");
-    let with_flash = run(&format!("6m --audit --flash {} --flash-size 64m", file.display()));
+    let with_flash = run(&format!("6m --audit --flash {} --flash-size 64m --flash-promotion always", file.display()));
     assert!(alone.misses > 45_000, "{alone:?}");
     assert!(with_flash.misses < 30_000, "{with_flash:?}");
     let flash = with_flash.flash.as_ref().expect("there was flash");
     assert!(flash.hits > 8000 && flash.inserts > 5000 && flash.written_bytes > flash.inserted_bytes, "{flash:?}");
     let audit = audited(&with_flash);
     assert_eq!((audit.late_hits, audit.wrong_values), (0, 0));
+    let by_default = run(&format!("6m --flash {} --flash-size 64m", file.display()));
+    let found = by_default.flash.as_ref().expect("there was flash");
+    assert!(
+        by_default.misses < 30_000 && found.hits > 8000 && found.promoted < found.hits / 10,
+        "each came once in a turn: {found:?}"
+    );
     let few = run(&format!(
         "6m --flash {} --flash-size 64m --flash-admission probability:0.1 --flash-promotion never",
         file.display()
