@@ -9,7 +9,7 @@ import pytest
 from harness import EBBTIDE, Server
 
 KEYS = 6000
-FILLERS = 60000
+FILLERS = 30000
 
 
 def value_of(number, version):
@@ -18,7 +18,8 @@ def value_of(number, version):
 
 
 def with_flash(path):
-    return Server(EBBTIDE, "-m", "12", "--flash", f"{path}:64m")
+    # What is found comes back, so that what was in memory alone is sent to flash by it.
+    return Server(EBBTIDE, "-m", "12", "--flash", f"{path}:64m", "--flash-promotion", "always")
 
 
 def fill(connection, first, count):
