@@ -125,7 +125,6 @@ impl CacheBuilder {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
         let Self { mut options, max_value, clock, seed, .. } = self.clone();
         options.memory_bytes -= flash_memory_bytes;
-        let memory_bytes = options.memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
         let store = Store::new(options).map_err(Error::from_store)?;
@@ -139,7 +138,7 @@ impl CacheBuilder {
         let time = if flash.is_some() { Time::over_flash(clock) } else { Time::new(clock) };
         let flash = match flash {
             Some(opening) => {
-                let promotions = Promotions::new(self.flash_promotion, memory_bytes, flash_memory_bytes);
+                let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
                 let share = Share::new(flash_memory_bytes, self.flash_options.memory_bytes);
                 let started = Hybrid::start(opening, share, promotions, clock, &time);
                 let (hybrid, io) = started.map_err(|error| self.flash_error(&error))?;

@@ -11,11 +11,11 @@ use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A turn of the memory is when as many bytes were evicted as it has. Each item's part of one is counted in such fractions of it,
+/// A turn of the memory is when as many bytes were evicted as it has. What an item adds is counted in parts of a turn, of which there are 2 to the power of this.
 const TURN_BITS: u32 = 36;
-/// as if none were longer than
+/// A longer item counts as one of so many bytes, so that its part fits 64 bits.
 const ITEM_MOST: u64 = 1 << 27;
-/// The window is told in such ones: a hit on flash counts as the first of two for half a turn to a whole one. Twice as long costs hits, half as long reads.
+/// The window is told in larger parts, 2 to the power of this to a turn: a hit on flash counts as the first of two for half a turn to a whole one. Twice as long costs hits, half as long reads.
 const STEP_BITS: u32 = 6;
 const WINDOW_STEPS: u32 = 1 << STEP_BITS;
 /// How long it does as in memcached.
@@ -80,7 +80,7 @@ pub(crate) struct Promotions {
     policy: FlashPromotion,
     recent: Option<Recent>,
     memory_bytes: AtomicU64,
-    /// Turns of the memory since the start.
+    /// Turns of the memory since the start, in parts of one.
     turns: AtomicU64,
     /// Hits that came back, or would have but for their number.
     second_hits: AtomicU64,

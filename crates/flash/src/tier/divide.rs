@@ -31,7 +31,7 @@ const NEEDED_OTHERWISE_MOST: u64 = 8;
 /// As long as the share of small objects is more than so many times that of the part before, it is not yet what it will be: memory keeps small objects
 /// longer.
 const RISING: f64 = 2.0;
-/// The boundary is drawn while so many parts are free that nothing was written to.
+/// It is waited for that only while so many more such parts are left that nothing was written to: what is written to cannot be given to small objects.
 const PARTS_LEFT: u64 = 2;
 /// More leaves large objects so little that they come and go.
 const WORTH_MOST: f64 = 8.0;
