@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::flash_threads::FlashThreads;
 use crate::hybrid::{Flash, Hybrid};
 use crate::promotion::{FlashPromotion, Promotions};
-use crate::share::Share;
+use crate::share::{self, Share};
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
@@ -92,7 +92,7 @@ impl CacheBuilder {
 
     /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used, in whole blocks of
     /// 4 KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to
-    /// half where that is too little; what admission remembers comes on top, within that half.
+    /// half where that is too little; what admission and promotion remember comes on top, within that half.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
         self
@@ -111,7 +111,7 @@ impl CacheBuilder {
         self
     }
 
-    /// Which hits on flash come back to memory. Default `Always`.
+    /// Which hits on flash come back to memory. Default `Auto`.
     pub fn flash_promotion(mut self, promotion: FlashPromotion) -> Self {
         self.flash_promotion = promotion;
         self
@@ -206,9 +206,10 @@ impl CacheBuilder {
 
     fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
         let memory_bytes = self.flash_memory_within(memory_bytes);
+        let memory_later = share::later(memory_bytes, self.options.memory_bytes, self.flash_options.memory_bytes);
         let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes);
         let value_bytes_most = self.max_value.unwrap_or(self.options.value_bytes_max);
-        FlashOptions { memory_bytes, value_bytes_most, ..self.flash_options.clone() }
+        FlashOptions { memory_bytes, memory_later, value_bytes_most, ..self.flash_options.clone() }
     }
 
     /// What flash takes if its buffers and indexes may have so much. What admission and promotion remember comes on top: an index that had to make

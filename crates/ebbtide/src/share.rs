@@ -13,6 +13,11 @@ const STEP: u64 = 64;
 /// up to so much in all: with less, the items that are asked for all the time have no room.
 const MOST: u64 = 4;
 
+/// By how much flash with so much memory may have more in the end, of so much in all, if it may have this at most.
+pub(crate) fn later(flash_bytes: u64, all_bytes: u64, most: u64) -> u64 {
+    (all_bytes / MOST).min(most).saturating_sub(flash_bytes)
+}
+
 /// What flash may take.
 pub(crate) struct Share {
     /// Also what the items still have to leave.
@@ -54,7 +59,7 @@ impl Hybrid {
         }
         let (items, flash) = (store.memory_bytes(), self.share.bytes());
         let step = (items + flash) / STEP;
-        let is_allowed = flash + step <= (items + flash) / MOST && flash + step <= self.share.most;
+        let is_allowed = step <= later(flash, items + flash, self.share.most);
         // Items that need all that they have keep it.
         if !self.tier.wants_memory() || !is_allowed || store.resize(items - step).is_err() {
             return false;

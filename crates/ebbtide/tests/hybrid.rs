@@ -324,3 +324,15 @@ fn memory_goes_to_the_index_of_flash_for_as_long_as_that_needs_it() {
     assert!(found > free.objects / 100 * 99, "{found} after a start, {} before", free.objects);
     assert_eq!(again.stats().memory_limit_bytes, total);
 }
+
+#[test]
+fn small_objects_get_all_of_flash_though_memory_for_their_index_comes_later() {
+    let folder = tempfile::tempdir().unwrap();
+    let builder = Cache::builder().memory(ByteSize::mib(8)).clock(Clock::Manual);
+    let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(80)).build().unwrap();
+    for number in 0..300_000_u32 {
+        cache.insert(&number.to_le_bytes(), &[7; 300]).apply().unwrap();
+    }
+    let tier = flash(&cache).tier;
+    assert!(tier.objects * 300 > (80 << 20) / 100 * 82, "{} objects", tier.objects);
+}

@@ -17,6 +17,9 @@ pub struct TierOptions {
     /// Bytes of RAM for indexes, filters and buffers at most; values on their way from the device to a reader come on top. By
     /// default no bound: who composes knows the machine.
     pub memory_bytes: u64,
+    /// By how much that may be raised ([`crate::Tier::raise_memory`]) when an index comes near its bound: small objects get an area for which
+    /// that would be enough. By default by nothing.
+    pub memory_later: u64,
     /// The longest value that comes. Two so long may be in RAM beyond the bound, on their way to the device, where it has too few
     /// buffers for their parts. By default 1 MiB.
     pub value_bytes_most: u64,
@@ -60,6 +63,7 @@ impl Default for TierOptions {
             disk: DiskOptions::default(),
             small_share: None,
             memory_bytes: u64::MAX,
+            memory_later: 0,
             value_bytes_most: 1 << 20,
             region_bytes: large.region_bytes,
             reclaim: Reclaim::Lru,
