@@ -203,6 +203,20 @@ mod tests {
     }
 
     #[test]
+    fn a_turn_is_as_long_after_any_number_of_them() {
+        for turns in [1 << 26, 1 << 28] {
+            let promotions = promotions("auto");
+            let promotes = |key: u64| promotions.choose(KeyHash(key << 32 | key), 7) == Choice::Promote;
+            promotions.turns.store((turns - 3_u64) << TURN_BITS, Ordering::Relaxed);
+            assert!(!promotes(1));
+            (0..6).for_each(|_| promotions.note_evicted(64 << 20));
+            assert!(!promotes(1) && promotes(1), "{turns}");
+            (0..1000).for_each(|_| promotions.note_evicted(64 << 20));
+            assert!(!promotes(1), "{turns}");
+        }
+    }
+
+    #[test]
     fn state_takes_what_was_said() {
         for text in ["auto", "second-hit", "one-in:7"] {
             let most = text.parse::<FlashPromotion>().unwrap().memory_bytes(1 << 20);

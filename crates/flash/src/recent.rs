@@ -38,10 +38,14 @@ impl Recent {
         Self { half_seconds: window_seconds / 2, room, state }
     }
 
-    /// Whether the key was seen a moment before; from now on it was. `now` is in seconds and does not go back.
+    /// Whether the key was seen a moment before; from now on it was. `now` is in seconds, or in what the window is in, and does not go back, but
+    /// it may wrap around.
     pub fn seen(&self, key: KeyHash, now: u32) -> bool {
         let mut state = self.state.lock().expect("nothing panics under this lock");
-        let age = now.saturating_sub(state.began);
+        if state.added == 0 {
+            state.began = now;
+        }
+        let age = since(state.began, now);
         if age >= self.half_seconds || state.added >= self.room {
             state.turn(now);
             if age >= 2 * self.half_seconds {
@@ -57,6 +61,11 @@ impl Recent {
     pub fn memory_bytes(&self) -> usize {
         self.state.lock().expect("nothing panics under this lock").filters.iter().map(Bloom::memory_bytes).sum()
     }
+}
+
+/// 0 for what came a little later, on another thread.
+fn since(began: u32, now: u32) -> u32 {
+    (now.wrapping_sub(began) as i32).max(0) as u32
 }
 
 impl State {

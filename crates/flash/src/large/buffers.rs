@@ -36,6 +36,7 @@ const SHARE_OF_GAPS: usize = 64;
 
 /// What is free, and what has yet to be handed to the device.
 pub struct Books {
+    /// From the last one on: the beginning of the area can be given away for as long as it is empty.
     pub free: VecDeque<u32>,
     pub free_slots: Vec<u16>,
     /// The same of those that only objects of several regions get.
@@ -46,7 +47,6 @@ pub struct Books {
 }
 
 impl Books {
-    /// The last regions are used first: the beginning of the area can be given away for as long as it is empty.
     pub fn new(regions: Range<u32>, buffers: u16, long_buffers: u16) -> Self {
         Self {
             free: regions.rev().collect(),
@@ -55,6 +55,12 @@ impl Books {
             next_sequence: 1,
             waiting: VecDeque::new(),
         }
+    }
+
+    /// A region can begin another life.
+    pub fn set_free(&mut self, region: u32) {
+        let place = self.free.partition_point(|&free| free > region);
+        self.free.insert(place, region);
     }
 }
 

@@ -179,7 +179,7 @@ impl LargeLog {
         let mut books = self.books();
         let first = self.first_region.load(Relaxed);
         let most = self.own_regions().len().saturating_sub(self.options.least_regions());
-        let free = self.untouched_regions().saturating_sub(FREE_KEPT);
+        let free = self.untouched_regions(&books).saturating_sub(FREE_KEPT);
         let wanted = to.saturating_sub(self.geometry.offset(first)) / self.geometry.region_bytes as u64;
         let first = first + free.min(most).min(wanted as usize) as u32;
         self.first_region.store(first, Relaxed);
@@ -189,12 +189,13 @@ impl LargeLog {
 
     /// Bytes at the beginning of the area before the first region that holds something.
     pub fn untouched_bytes(&self) -> u64 {
-        (self.untouched_regions() * self.geometry.region_bytes) as u64
+        (self.untouched_regions(&self.books()) * self.geometry.region_bytes) as u64
     }
 
-    fn untouched_regions(&self) -> usize {
-        let own = self.own_regions();
-        own.iter().position(|region| region.state() != State::Free).unwrap_or(own.len())
+    /// By the books: a region that is being opened is not free any more, though its state still says so.
+    fn untouched_regions(&self, books: &Books) -> usize {
+        let own = self.first_region.load(Relaxed)..;
+        books.free.iter().rev().zip(own).take_while(|&(&free, own)| free == own).count()
     }
 
     /// Takes back the regions from this one on, which had been given away.

@@ -224,7 +224,7 @@ impl LargeLog {
                 self.regions[region as usize].set_state(State::Retired);
             } else {
                 self.regions[region as usize].set_state(State::Free);
-                books.free.push_back(region);
+                books.set_free(region);
             }
         }
     }

@@ -169,9 +169,9 @@ impl RemovalLog {
         }
     }
 
-    /// What the log holds of these lives, so that it can go on. Where there are no small objects (`has_small`) nothing is to be known of them: who took
-    /// the boundary back may have ended before the ring began again.
-    pub fn read(&self, lives: Lives, has_small: bool) -> Result<Held, Unreadable> {
+    /// What the log holds of these lives, so that it can go on. Who took the boundary back, or gave the small objects up, may have ended before their
+    /// ring began again.
+    pub fn read(&self, lives: Lives) -> Result<Held, Unreadable> {
         let mut head = [0; BLOCK];
         self.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Missing)?;
         if head[..HEAD_BYTES] != self.head() {
@@ -187,7 +187,7 @@ impl RemovalLog {
         };
         let held = Held {
             small: match read(Store::Small, lives.small) {
-                Err(Unreadable::Missing) if !has_small => None,
+                Err(Unreadable::Missing) => None,
                 known => Some(known?),
             },
             large: read(Store::Large, lives.large)?,

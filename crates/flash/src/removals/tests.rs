@@ -31,7 +31,7 @@ fn begun(folder: &TempDir) -> RemovalLog {
 }
 
 fn read(folder: &TempDir) -> Result<Held, Unreadable> {
-    open(folder).read(LIVES, true)
+    open(folder).read(LIVES)
 }
 
 fn bytes(folder: &TempDir) -> Vec<u8> {
@@ -84,7 +84,7 @@ fn what_was_logged_is_known_afterwards_and_the_log_goes_on() {
     log.note(2001);
     drop(log);
     let log = open(&folder);
-    let held = log.read(LIVES, true).unwrap();
+    let held = log.read(LIVES).unwrap();
     assert_eq!(held.small.as_ref().unwrap().removals, (0..200).map(removal).collect::<Vec<_>>());
     assert_eq!((held.small.as_ref().unwrap().flushed, held.large.flushed, held.latest), (0, 70, 2001));
     assert!(held.large.removals.is_empty());
@@ -117,7 +117,7 @@ fn a_ring_that_goes_round_says_from_where_on_it_knows() {
         }
         if order.is_multiple_of(97) {
             log = open(&folder);
-            let held = log.read(LIVES, true).unwrap();
+            let held = log.read(LIVES).unwrap();
             let known: HashMap<KeyHash, u64> = held.large.removals.iter().map(|r| (r.hash, r.order)).collect();
             let orders = held.large.removals.iter().fold(known, |mut known, removal| {
                 known.entry(removal.hash).and_modify(|order| *order = removal.order.max(*order));
@@ -149,7 +149,7 @@ fn a_torn_end_is_no_record_and_is_written_over() {
             let torn = end - 24 + kept;
             write(&folder, torn as u64, &vec![0; end - torn]);
             let log = open(&folder);
-            assert_eq!(log.read(LIVES, true).unwrap().large.removals.len(), records - 1);
+            assert_eq!(log.read(LIVES).unwrap().large.removals.len(), records - 1);
             log.removed(Store::Large, hash(1000), 1000);
             log.removed(Store::Large, hash(1001), 1001);
             let removals = read(&folder).unwrap().large.removals;
@@ -175,7 +175,7 @@ fn damage_is_seen_wherever_it_is() {
         let mut damaged = [whole[at]];
         damaged[0] ^= 4;
         write(&folder, at as u64, &damaged);
-        let found = RemovalLog::open(&folder.path().join("log"), BLOCKS).map(|log| log.read(LIVES, true));
+        let found = RemovalLog::open(&folder.path().join("log"), BLOCKS).map(|log| log.read(LIVES));
         assert!(matches!(found, Err(_) | Ok(Err(_))), "byte {at}");
         write(&folder, at as u64, &whole[at..=at]);
     }
@@ -185,7 +185,7 @@ fn damage_is_seen_wherever_it_is() {
     assert_eq!(read(&folder).unwrap().small.unwrap().removals.len(), 2 * RECORDS + 10);
     // A block of an earlier round where a later one must be.
     let log = open(&folder);
-    log.read(LIVES, true).unwrap();
+    log.read(LIVES).unwrap();
     (0..2 * RECORDS as u64).for_each(|number| log.removed(Store::Small, hash(number), 2000 + number));
     assert_eq!(read(&folder).unwrap().small.unwrap().removals.len(), 2 * RECORDS + 10);
     write(&folder, BLOCK as u64, &whole[BLOCK..2 * BLOCK]);
@@ -200,18 +200,12 @@ fn another_life_or_another_size_is_no_log() {
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Missing);
     let log = begun(&folder);
     log.removed(Store::Small, hash(1), 5);
-    for other in [Lives { small: 1, ..LIVES }, Lives { large: 1, ..LIVES }] {
-        assert!(open(&folder).read(other, true).is_err());
-    }
-    assert!(
-        open(&folder).read(Lives { small: 1, ..LIVES }, false).unwrap().small.is_none(),
-        "there are no small objects"
-    );
-    assert!(open(&folder).read(Lives { large: 1, ..LIVES }, false).is_err());
+    assert!(open(&folder).read(Lives { small: 1, ..LIVES }).unwrap().small.is_none());
+    assert!(open(&folder).read(Lives { large: 1, ..LIVES }).is_err());
     let path = folder.path().join("log");
-    assert!(RemovalLog::open(&path, BLOCKS + 1).unwrap().read(LIVES, true).is_err());
+    assert!(RemovalLog::open(&path, BLOCKS + 1).unwrap().read(LIVES).is_err());
     log.begin_again(Store::Small, 99);
-    let held = open(&folder).read(Lives { small: 99, ..LIVES }, true).unwrap();
+    let held = open(&folder).read(Lives { small: 99, ..LIVES }).unwrap();
     assert!(held.small.as_ref().unwrap().removals.is_empty());
     log.begin(LIVES, 10, 20, 1).unwrap();
     let held = read(&folder).unwrap();
@@ -250,7 +244,7 @@ fn a_log_that_cannot_be_written_is_made_useless() {
     let path = folder.path().join("log");
     begun(&folder).removed(Store::Small, hash(1), 1);
     let mut log = open(&folder);
-    log.read(LIVES, true).unwrap();
+    log.read(LIVES).unwrap();
     // A file that cannot be written any more, as on a disk that failed.
     log.file = File::open(&path).unwrap();
     log.removed(Store::Small, hash(2), 2);
@@ -298,7 +292,7 @@ fn threads_append_at_the_same_time() {
     log.note(2);
     log.break_now();
     let log = next;
-    let held = log.read(LIVES, true).unwrap();
+    let held = log.read(LIVES).unwrap();
     let hashes: std::collections::HashSet<KeyHash> = held.large.removals.iter().map(|removal| removal.hash).collect();
     assert!((0..2000).all(|number| hashes.contains(&hash(number))) && hashes.len() == 2000);
 }

@@ -117,6 +117,9 @@ struct Undivided {
     layout: Layout,
     /// The share of small objects of the part that came before.
     share_before: f64,
+    /// The device may say that there is a boundary, as a superblock with one was perhaps written: until it says for sure that there is none, what lies
+    /// below belongs to nobody.
+    is_in_doubt: bool,
 }
 
 struct Drawn {
@@ -136,7 +139,7 @@ impl Mix {
         let small_most = if options.small_share.is_some() { RECORD_MOST } else { small_most };
         let division = match (options.small_share, &layout.small_options) {
             (Some(_), _) => Division::Named,
-            (None, None) => Division::Undivided(Undivided { layout, share_before: 0.0 }),
+            (None, None) => Division::Undivided(Undivided { layout, share_before: 0.0, is_in_doubt: false }),
             (None, Some(_)) => Division::Drawn(Drawn { layout, before: Asked::default(), is_outgrown: false }),
         };
         let (small, large) = Default::default();
@@ -195,7 +198,7 @@ impl Mix {
 
     /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then. Of the capacity so many bytes
     /// are left that nothing was written to: while they are enough, a share that rises is left to grow.
-    fn small_share(&self, capacity: u64, left: u64, share_before: &mut f64) -> Option<f64> {
+    fn small_share(&self, capacity: u64, left: impl FnOnce() -> u64, share_before: &mut f64) -> Option<f64> {
         let came = self.came_bytes();
         if came < (capacity / NEEDED).clamp(PAGE as u64, NEEDED_MOST) {
             return None;
@@ -208,7 +211,7 @@ impl Mix {
         let (small, large) = (self.small.read().0, self.large.read().0);
         self.forget();
         let before = std::mem::replace(share_before, share);
-        if share < CLEAR_SHARE && share > before * RISING && left / PARTS_LEFT >= capacity / NEEDED_OTHERWISE {
+        if share < CLEAR_SHARE && share > before * RISING && left() / PARTS_LEFT >= capacity / NEEDED_OTHERWISE {
             return None;
         }
         // Many that take little are cheap to keep for long.
@@ -276,10 +279,12 @@ impl Tier {
         self.divide();
     }
 
-    fn draw(&self, Undivided { layout, share_before }: &mut Undivided) -> Option<Division> {
+    fn draw(&self, undivided: &mut Undivided) -> Option<Division> {
+        self.end_doubt(undivided)?;
+        let Undivided { layout, share_before, is_in_doubt } = undivided;
         let options = &self.mix.options;
         let capacity = layout.capacity;
-        let small_share = self.mix.small_share(capacity, self.large.untouched_bytes(), share_before)?;
+        let small_share = self.mix.small_share(capacity, || self.large.untouched_bytes(), share_before)?;
         let boundary = (capacity as f64 * small_share) as u64;
         if boundary < capacity / LEAST {
             return None;
@@ -288,9 +293,20 @@ impl Tier {
         let boundary = self.large.narrow(wanted.boundary);
         let drawn = self.draw_below(layout, boundary);
         if drawn.is_none() {
-            self.large.widen(layout.large_options.first_region);
+            *is_in_doubt = true;
+            self.end_doubt(undivided)?;
         }
         drawn
+    }
+
+    /// Has the device say that there is no boundary, if it may say something else. None if it does not take that.
+    fn end_doubt(&self, undivided: &mut Undivided) -> Option<()> {
+        if undivided.is_in_doubt {
+            self.write_division(&undivided.layout, |_| ())?;
+            undivided.is_in_doubt = false;
+            self.large.widen(undivided.layout.large_options.first_region);
+        }
+        Some(())
     }
 
     fn draw_below(&self, layout: &Layout, boundary: u64) -> Option<Division> {
@@ -308,25 +324,38 @@ impl Tier {
 
     /// Gives the whole capacity to large objects; what was small and on flash is gone. A boundary may be drawn again.
     fn join(&self, divided: &Layout) -> Option<Division> {
+        self.join_when(divided, || ())
+    }
+
+    /// As `join`; something happens when the superblock is written.
+    fn join_when(&self, divided: &Layout, happens: impl FnOnce()) -> Option<Division> {
         let joined = divided.joined(&self.mix.options).ok()?;
         let small = start::draw();
-        // Until no start finds small objects, what happens to them is logged as before.
         let superblock = self.write_division(&joined, |superblock| superblock.lives.small = small)?;
-        self.removals.iter().for_each(|log| log.begin_again(Store::Small, superblock.logged_lives().small));
-        // And their area gets no other use while something of them is being written.
+        happens();
+        // Their area gets no other use while something of them is being written, and what happens to them until then ends none that come later.
         if !self.small.end() {
             return None;
         }
+        self.removals.iter().for_each(|log| log.begin_again(Store::Small, superblock.logged_lives().small));
         self.raised_for_large.fetch_add(self.raised_for_small.swap(0, Relaxed), Relaxed);
         self.limit_large(&joined);
         self.large.widen(joined.large_options.first_region);
-        Some(Division::Undivided(Undivided { layout: joined, share_before: 0.0 }))
+        Some(Division::Undivided(Undivided { layout: joined, share_before: 0.0, is_in_doubt: false }))
     }
 
     /// Gives the index of large objects what a division leaves to it.
     fn limit_large(&self, layout: &Layout) {
         let raised = self.raised_for_large.load(Relaxed);
         self.large.limit_index(layout.large_options.index_bytes.saturating_add(raised));
+    }
+
+    /// As [`Tier::join`], when something happens between its superblock and the end of the small objects.
+    #[cfg(test)]
+    pub(super) fn join_after(&self, happens: impl FnOnce()) {
+        let division = self.mix.division.lock().unwrap();
+        let Division::Drawn(drawn) = &*division else { panic!("there is no boundary") };
+        self.join_when(&drawn.layout, happens).expect("the device takes it");
     }
 
     /// Makes a division durable. None if the device does not take it.

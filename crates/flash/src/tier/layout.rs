@@ -9,7 +9,7 @@
 //!
 //! Unless a share for small objects is given, the capacity is not divided at first: all objects are large ones, written from the end. When
 //! enough of them came to tell how many bytes are small, the boundary is drawn, below all that was written. Where hardly any are
-//! small, it stays where it is, and is looked at again later. What has become wrong is taken back: then it is as at first.
+//! small, it stays where it is, and is looked at again later; but large objects are never moved for it, so in a log that is full of them none is drawn. What has become wrong is taken back: then it is as at first.
 //!
 //! The memory goes to what is fixed (tables, buffers, admission), and the rest to both indexes, in proportion to what they need
 //! for objects of common sizes. Where objects are smaller than that, an index comes to its bound, and asks for more

@@ -298,7 +298,7 @@ impl Opening {
             return Err(difference);
         }
         let held = match removals.filter(|_| before.removals != 0) {
-            Some(removals) => removals.read(before.logged_lives(), self.layout.small_options.is_some()).map_err(Some),
+            Some(removals) => removals.read(before.logged_lives()).map_err(Some),
             None => Err(None),
         };
         let not_stopped = |why| Err(format!("it was not stopped, and {why}"));
@@ -336,12 +336,11 @@ impl Opening {
 
     fn recover(&mut self, before: &Superblock, held: Option<Held>, now: u32) -> Result<Stores, String> {
         let is_logged = held.is_some();
-        let (small, mut large) = held.map_or_else(Default::default, |held| (held.small, held.large));
-        let is_small_logged = small.is_some();
-        let mut small = small.unwrap_or_default();
+        let (mut small, mut large) =
+            held.map_or_else(|| (Some(Known::default()), Known::default()), |held| (held.small, held.large));
         if let State::Clean { large_checkpoint } = before.state {
             let area = &self.layout.checkpoint;
-            small.checkpoint = Some(area.start..large_checkpoint);
+            small.iter_mut().for_each(|small| small.checkpoint = Some(area.start..large_checkpoint));
             large.checkpoint = Some(large_checkpoint..area.end);
         }
         let area = self.layout.large_area();
@@ -353,7 +352,8 @@ impl Opening {
         // What it holds may be more than a division from the beginning would leave to it.
         self.layout.leave_to_large(large.index_bytes() / 4 * 5);
         large.limit_index(self.layout.large_options.index_bytes);
-        let (small, lives) = self.recover_small(before.lives, &small, is_logged, now)?;
+        let is_small_logged = small.is_some();
+        let (small, lives) = self.recover_small(before.lives, small.as_ref(), is_logged, now)?;
         let log = if !is_logged {
             Log::Begins(small.as_ref().map_or(0, SmallStore::next_order), large.next_order())
         } else if lives != before.lives || !is_small_logged {
@@ -367,15 +367,19 @@ impl Opening {
         Ok(Stores { large, small, lives, latest: now, log })
     }
 
-    /// The small objects, if the capacity is divided; in another life and empty, if it would take too long to find them.
+    /// The small objects, if the capacity is divided; in another life and empty, if nothing is known of them or it would take too long to
+    /// find them.
     fn recover_small(
         &mut self,
         lives: Lives,
-        known: &Known,
+        known: Option<&Known>,
         is_logged: bool,
         now: u32,
     ) -> Result<(Option<SmallStore>, Lives), String> {
         let Some(options) = self.small_options(lives) else { return Ok((None, lives)) };
+        let Some(known) = known else {
+            return self.give_up_small(lives, options, "what was removed is not known");
+        };
         let area = self.layout.small_area();
         let resumed = SmallStore::resume(self.device(), area.clone(), options.clone(), known).map_err(unreadable)?;
         if resumed.is_some() {
@@ -386,13 +390,22 @@ impl Opening {
         }
         let bytes = area.end - area.start;
         if bytes > self.options.scan_bytes {
-            self.notices.push(format!("small objects on flash are given up: {bytes} bytes would have to be read"));
-            let lives = Lives { small: draw(), ..lives };
-            let small = self.empty_small(small::Options { salt: lives.small, ..options }).map_err(unreadable)?;
-            small.erase_marks().map_err(unreadable)?;
-            return Ok((Some(small), lives));
+            return self.give_up_small(lives, options, &format!("{bytes} bytes would have to be read"));
         }
         let (small, _) = SmallStore::recover(self.device(), area, options, known, now).map_err(unreadable)?;
+        Ok((Some(small), lives))
+    }
+
+    fn give_up_small(
+        &mut self,
+        lives: Lives,
+        options: small::Options,
+        why: &str,
+    ) -> Result<(Option<SmallStore>, Lives), String> {
+        self.notices.push(format!("small objects on flash are given up: {why}"));
+        let lives = Lives { small: draw(), ..lives };
+        let small = self.empty_small(small::Options { salt: lives.small, ..options }).map_err(unreadable)?;
+        small.erase_marks().map_err(unreadable)?;
         Ok((Some(small), lives))
     }
 }

@@ -7,6 +7,7 @@ use super::eventful::Eventful;
 use super::*;
 use crate::device::Direction;
 use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
 use std::time::Duration;
 
 /// What becomes of key 0 if it is hit, its region is reclaimed, and something happens while its copy is being made.
@@ -123,4 +124,28 @@ fn what_was_marked_dead_is_gone_and_not_damaged() {
     (20..40).for_each(|i| _ = insert(&log, i, &value(i, i, 40_000), 0, 1).unwrap());
     assert!(log.stats().misses_gone > 0, "a region was read when it had been marked");
     assert_eq!(log.stats().misses_corrupt, 0, "the device is in order");
+}
+
+#[test]
+fn a_region_that_is_being_opened_is_not_given_away() {
+    let log = on_memory(64, small());
+    // More than the whole log, all of which expires.
+    (0..64 * 8).for_each(|number| _ = insert(&log, number, &value(number, 1, 9000), 10, 1).unwrap());
+    log.seal_all(1);
+    log.maintain(100);
+    let free = log.books().free.len();
+    assert!(free > 60, "{free}");
+    thread::scope(|scope| {
+        // As lookups hold them while they copy from a buffer.
+        let held: Vec<_> = log.slots.iter().map(|slot| slot.read().unwrap()).collect();
+        let inserting = scope.spawn(|| insert(&log, 1 << 40, &value(1 << 40, 1, 9000), 0, 100).unwrap());
+        while log.books().free.len() == free {
+            thread::yield_now();
+        }
+        assert_eq!(log.narrow(32 * REGION_BYTES as u64), 32 * REGION_BYTES as u64);
+        drop(held);
+        inserting.join().unwrap();
+    });
+    assert!(get(&log, 1 << 40, 100).is_some());
+    log.verify();
 }

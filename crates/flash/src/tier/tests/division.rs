@@ -219,3 +219,13 @@ fn what_came_before_is_there_afterwards_and_can_be_changed() {
     assert!((0..2000_u64).all(|number| get(&tier, &number.to_le_bytes(), 1).is_none()));
     tier.verify();
 }
+
+#[test]
+fn large_objects_that_are_flushed_do_not_keep_the_capacity_undivided() {
+    let tier = tier(None);
+    fill(&tier, 2, 0.0);
+    tier.flush();
+    (0..10).for_each(|_| tier.maintain(1));
+    let [small, large] = fill(&tier, 8, 0.2);
+    assert!(small > large, "{small} {large}");
+}

@@ -1,6 +1,7 @@
 //! Restarts: after stops, kills of the process and power cuts at any write, also of a start or a stop itself. What comes back is what
 //! the key had, and never what was removed, overwritten, flushed, expired or damaged.
 
+mod boundary;
 mod logs;
 
 use super::{SMALL, get, put_until, stamped};
@@ -445,9 +446,17 @@ fn a_start_says_why_it_is_empty() {
     world.start();
     assert!(world.is_cold_because("the clock went back by 5000 seconds"), "{:?}", world.notices);
     world.tier.remove(KeyHash::of(b"1"));
-    let mut log = fs::read(world.log()).unwrap();
-    log[BLOCK + 3] ^= 1;
-    fs::write(world.log(), log).unwrap();
+    let flip = |log: &Path, at: usize| {
+        let mut bytes = fs::read(log).unwrap();
+        bytes[at] ^= 1;
+        fs::write(log, bytes).unwrap();
+    };
+    // The heads of both rings.
+    flip(&world.log(), BLOCK + 3);
+    world.start();
+    let given_up = |notice: &String| notice.contains("given up: what was removed is not known");
+    assert!(world.is_warm() && world.notices.iter().any(given_up), "{:?}", world.notices);
+    flip(&world.log(), fs::read(world.log()).unwrap().len() / 2 + BLOCK / 2 + 3);
     world.start();
     assert!(world.is_cold_because("its log of removals is missing"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);

@@ -1,0 +1,127 @@
+//! The process ends, or the device fails, while the boundary is drawn or taken back.
+
+use super::*;
+use crate::device::{Buffer, Faults, read};
+use crate::tier::superblock::Superblock;
+
+impl World {
+    /// One object of each key, one in sixteen large.
+    fn fill(&mut self) {
+        for key in 0..KEYS {
+            let bytes = if key % 16 == 0 { 5000 } else { 300 };
+            self.put(key, bytes);
+            if key % 8 == 0 {
+                self.tier.maintain(self.now);
+            }
+        }
+    }
+
+    fn put(&mut self, key: u64, bytes: u64) {
+        self.change(key);
+        self.versions += 1;
+        let value = stamped(key, self.versions, bytes);
+        assert!(put_until(&self.tier, &key.to_le_bytes(), &value, 0, self.now).is_some());
+        self.current.insert(key, (self.versions, 0));
+    }
+
+    /// How many keys are found.
+    fn found(&self) -> usize {
+        (0..KEYS).filter(|key| get(&self.tier, &key.to_le_bytes(), self.now).is_some()).count()
+    }
+
+    /// Whether the device says that there is a boundary.
+    fn has_boundary(&self) -> bool {
+        let block = read(&*self.device, 0, Buffer::zeroed(BLOCK)).unwrap();
+        Superblock::decode(&block).unwrap().shape.segment_bytes != 0
+    }
+}
+
+fn undivided() -> TierOptions {
+    TierOptions { small_share: None, ..options() }
+}
+
+/// One whose device says that there is a boundary, though it has said that it could not write that.
+fn in_doubt() -> World {
+    let mut world = World::with(3, undivided());
+    for _ in 0..20_000 {
+        let key = world.random.below(KEYS);
+        world.put(key, 300 + 5000 * (key % 2));
+        world.device.set(Faults { sync_errors: 1, write_errors: 2, ..Faults::default() });
+        world.tier.divide();
+        world.device.set(Faults::default());
+        if world.has_boundary() {
+            assert!(!world.tier.small.is_there());
+            return world;
+        }
+        world.tier.divide();
+    }
+    panic!("no superblock with a boundary was written");
+}
+
+#[test]
+fn what_lies_below_a_boundary_that_may_be_is_not_lost_sight_of() {
+    let mut world = in_doubt();
+    for key in (0..KEYS).cycle().take(4 * KEYS as usize) {
+        // Without what draws the boundary.
+        world.put(key, 5000);
+        world.tier.large.maintain(world.now);
+    }
+    world.end(End::Kill, None);
+    assert!(world.is_warm() && world.tier.small.is_there(), "{:?}", world.notices);
+    (0..KEYS).for_each(|key| world.change(key));
+    world.tier.join_now();
+    world.end(End::Kill, None);
+    assert!(world.is_warm() && !world.tier.small.is_there(), "{:?}", world.notices);
+    assert_eq!(world.found(), 0, "they were removed");
+}
+
+#[test]
+fn a_boundary_that_may_be_is_no_more_when_the_device_writes_again() {
+    let world = in_doubt();
+    let bytes = world.tier.large.untouched_bytes();
+    world.tier.divide();
+    assert!(!world.has_boundary() && !world.tier.small.is_there());
+    assert!(world.tier.large.untouched_bytes() > bytes, "all is for large objects again");
+    world.tier.verify();
+}
+
+#[test]
+fn a_flush_while_the_boundary_is_taken_back_ends_nothing_of_the_next_small_objects() {
+    let mut world = World::with(7, undivided());
+    (0..60).for_each(|_| world.fill());
+    assert!(world.tier.small.is_there());
+    let tier = Arc::clone(&world.tier);
+    tier.join_after(|| {
+        world.tier.flush();
+        world.current.clear();
+    });
+    world.end(End::Kill, None);
+    assert!(world.is_warm() && !world.tier.small.is_there(), "{:?}", world.notices);
+    while !world.tier.small.is_there() || world.tier.small.stats().page_objects < 60 {
+        world.fill();
+    }
+    world.tier.close(world.now).unwrap();
+    let before = world.found();
+    world.end(End::Kill, None);
+    assert!(world.is_warm());
+    assert_eq!(world.found(), before);
+}
+
+#[test]
+fn a_kill_while_small_objects_are_given_up_costs_them_alone() {
+    let mut world = World::with(20, TierOptions { scan_bytes: 1 << 20, ..options() });
+    (0..2000).for_each(|_| world.step());
+    world.end(End::Kill, None);
+    let log = fs::read(world.log()).unwrap();
+    world.start();
+    assert!(world.notices.iter().any(|notice| notice.contains("would have to be read")), "{:?}", world.notices);
+    let large = world.tier.stats().large.objects;
+    // The superblock was written, but not the log.
+    fs::write(world.log(), log).unwrap();
+    world.start();
+    assert!(world.is_warm(), "{:?}", world.notices);
+    assert!(world.notices.iter().any(|notice| notice.contains("what was removed is not known")), "{:?}", world.notices);
+    assert!(large > 10 && world.tier.stats().large.objects == large);
+    world.look_at_all();
+    world.tier.verify();
+}
