@@ -101,6 +101,12 @@ impl Memory {
         let (now, later) = (options.memory_bytes as f64, options.memory_later as f64);
         self.half() <= now && self.least() <= now + later
     }
+
+    /// Whether they give enough for what is fixed, and half of the rest, if not now.
+    fn is_half_later(&self, options: &TierOptions) -> bool {
+        let (now, later) = (options.memory_bytes as f64, options.memory_later as f64);
+        self.fixed <= now && self.half() <= now + later
+    }
 }
 
 impl Layout {
@@ -148,8 +154,7 @@ impl Layout {
         let parted = |part| Self::parted_as_before(before, part, options).ok()?;
         let fits =
             |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.least() <= options.memory_bytes as f64);
-        let has_half =
-            |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.half() <= options.memory_bytes as f64);
+        let has_half = |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.is_half_later(options));
         let layouts = || REGION_BUFFERS.into_iter().filter_map(parted);
         // With less memory than a new one would need the indexes have less.
         let mut layout = layouts().find(fits).or_else(|| layouts().find(has_half))?;

@@ -80,6 +80,10 @@ fn small_objects_get_an_area_for_which_the_memory_will_be_enough() {
     assert_eq!(boundary(MIB / 4), 79 * MIB);
     let half = undivided.divided_below(79 * MIB, &with(memory - MIB / 4, u64::MAX / 2)).unwrap();
     assert!(half.boundary < 79 * MIB, "half of the indexes would have no memory now");
+    let divided = undivided.divided_below(77 * MIB, &with(memory, MIB / 4)).unwrap();
+    let again = |memory, later| Layout::as_before(&Shape::of(7, &divided), &with(memory, later)).is_some();
+    let least = |later: u64| (1..=16).find(|&part| again(memory / 16 * part, later)).unwrap();
+    assert!(least(MIB / 4) < least(0) && least(MIB) > 1, "what is fixed must be there");
 }
 
 #[test]
