@@ -33,6 +33,8 @@ const NEEDED_OTHERWISE_MOST: u64 = 8;
 const RISING: f64 = 2.0;
 /// It is waited for that only while so many more such parts are left that nothing was written to: what is written to cannot be given to small objects.
 const PARTS_LEFT: u64 = 2;
+/// With such a share large objects hardly come, and small ones get an area for which the memory will be enough; with less, one for which it is enough now.
+const NEARLY_ALL: f64 = 0.99;
 /// More leaves large objects so little that they come and go.
 const WORTH_MOST: f64 = 8.0;
 /// A smaller share of small objects is not worth an area, by their bytes and by their number.
@@ -282,16 +284,17 @@ impl Tier {
     fn draw(&self, undivided: &mut Undivided) -> Option<Division> {
         self.end_doubt(undivided)?;
         let Undivided { layout, share_before, is_in_doubt } = undivided;
-        let options = &self.mix.options;
         let capacity = layout.capacity;
         let small_share = self.mix.small_share(capacity, || self.large.untouched_bytes(), share_before)?;
         let boundary = (capacity as f64 * small_share) as u64;
         if boundary < capacity / LEAST {
             return None;
         }
-        let wanted = layout.divided_below(boundary, options)?;
+        let memory_later = if small_share >= NEARLY_ALL { self.mix.options.memory_later } else { 0 };
+        let options = TierOptions { memory_later, ..self.mix.options.clone() };
+        let wanted = layout.divided_below(boundary, &options)?;
         let boundary = self.large.narrow(wanted.boundary);
-        let drawn = self.draw_below(layout, boundary);
+        let drawn = self.draw_below(layout, boundary, &options);
         if drawn.is_none() {
             *is_in_doubt = true;
             self.end_doubt(undivided)?;
@@ -309,8 +312,8 @@ impl Tier {
         Some(())
     }
 
-    fn draw_below(&self, layout: &Layout, boundary: u64) -> Option<Division> {
-        let mut divided = layout.divided_below(boundary, &self.mix.options)?;
+    fn draw_below(&self, layout: &Layout, boundary: u64, options: &TierOptions) -> Option<Division> {
+        let mut divided = layout.divided_below(boundary, options)?;
         divided.leave_to_large(self.large.index_bytes() / 4 * 5);
         let salt = self.superblock.lock().unwrap().lives.small;
         let small_options = divided.small_options.clone().map(|options| small::Options { salt, ..options })?;

@@ -18,7 +18,7 @@ pub struct TierOptions {
     /// default no bound: who composes knows the machine.
     pub memory_bytes: u64,
     /// By how much that may be raised ([`crate::Tier::raise_memory`]) when an index comes near its bound: small objects get an area for which
-    /// that would be enough. By default by nothing.
+    /// that would be enough, if hardly any others come. By default by nothing.
     pub memory_later: u64,
     /// The longest value that comes. Two so long may be in RAM beyond the bound, on their way to the device, where it has too few
     /// buffers for their parts. By default 1 MiB.
