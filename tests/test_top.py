@@ -165,11 +165,14 @@ class Terminal:
         os.close(self.fd)
 
     def take(self):
+        """Whether something came."""
         if select.select([self.fd], [], [], 0.1)[0]:
             with contextlib.suppress(OSError):
                 data = os.read(self.fd, 1 << 16)
                 self.output += data
                 self.stream.feed(data)
+                return True
+        return False
 
     def until(self, wanted, what):
         deadline = time.monotonic() + 30
@@ -188,7 +191,9 @@ class Terminal:
             self.take()
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
-                self.take()
+                # A terminal gives back some kilobytes at a time.
+                while self.take():
+                    pass
                 return os.waitstatus_to_exitcode(status)
         raise AssertionError(f"{key} does not end it")
 
