@@ -321,6 +321,7 @@ impl LargeLog {
         let opened: Vec<u32> =
             self.groups.iter().filter_map(|group| Some(group.lock().unwrap().as_ref()?.region)).collect();
         let books = self.books();
+        assert!(books.free.iter().is_sorted_by(|a, b| a > b), "{:?}", books.free);
         let mut used = 0;
         for (number, region) in self.regions.iter().enumerate() {
             let state = region.state();

@@ -6,7 +6,7 @@
 //! Undivided ---- enough came ----> Drawn ---- outgrown by large objects: small ones end ----> Undivided
 //! ```
 //! The superblock is durable before anything is written to the area of small objects: whoever comes after a crash finds the
-//! boundary, or an area that was never used.
+//! boundary, or an area that was never used. One that the device says it has not written may be there: until another is, the area stays unused.
 
 use super::layout::Layout;
 use super::superblock::{Shape, Superblock};
@@ -327,16 +327,20 @@ impl Tier {
 
     /// Gives the whole capacity to large objects; what was small and on flash is gone. A boundary may be drawn again.
     fn join(&self, divided: &Layout) -> Option<Division> {
-        self.join_when(divided, || ())
+        let (joined, superblock) = self.write_joined(divided)?;
+        self.end_small(joined, &superblock)
     }
 
-    /// As `join`; something happens when the superblock is written.
-    fn join_when(&self, divided: &Layout, happens: impl FnOnce()) -> Option<Division> {
+    /// From now on no start finds small objects.
+    fn write_joined(&self, divided: &Layout) -> Option<(Layout, Superblock)> {
         let joined = divided.joined(&self.mix.options).ok()?;
         let small = start::draw();
         let superblock = self.write_division(&joined, |superblock| superblock.lives.small = small)?;
-        happens();
-        // Their area gets no other use while something of them is being written, and what happens to them until then ends none that come later.
+        Some((joined, superblock))
+    }
+
+    /// Their area gets no other use while something of them is being written, and what happens to them until then ends none that come later.
+    fn end_small(&self, joined: Layout, superblock: &Superblock) -> Option<Division> {
         if !self.small.end() {
             return None;
         }
@@ -358,7 +362,9 @@ impl Tier {
     pub(super) fn join_after(&self, happens: impl FnOnce()) {
         let division = self.mix.division.lock().unwrap();
         let Division::Drawn(drawn) = &*division else { panic!("there is no boundary") };
-        self.join_when(&drawn.layout, happens).expect("the device takes it");
+        let (joined, superblock) = self.write_joined(&drawn.layout).expect("the device takes it");
+        happens();
+        self.end_small(joined, &superblock).expect("the device does all");
     }
 
     /// Makes a division durable. None if the device does not take it.
