@@ -116,6 +116,35 @@ fn a_thread_moves_its_own_reads_beside_those_of_others() {
 }
 
 #[test]
+fn the_device_begins_with_reads_while_the_thread_goes_on() {
+    with_disk(|disk| {
+        let Some(ring) = own_ring(disk) else { return };
+        let (sender, over) = channel();
+        let submit = |number| {
+            let sender = sender.clone();
+            let done = Box::new(move |outcome: Outcome| sender.send(outcome.result.is_ok()).unwrap());
+            assert!(disk.submit_here(request(number, done)).is_ok());
+        };
+        submit(0);
+        assert!(ring.has_news(), "one read is not worth an entry into the kernel");
+        submit(1);
+        assert!(!ring.has_news());
+        // Without a turn before.
+        sleep(&ring);
+        assert_eq!(over.try_iter().count(), 0, "completions are called in a turn");
+        submit(2);
+        let mut ended = 0;
+        while ended < 3 {
+            ring.turn();
+            ended += over.try_iter().inspect(|is_well| assert!(is_well)).count();
+            if ended < 3 {
+                sleep(&ring);
+            }
+        }
+    });
+}
+
+#[test]
 fn a_completion_may_submit_to_the_ring_that_called_it() {
     fn chain(disk: &Arc<Disk>, left: u64, sender: Sender<u64>) {
         let next = Arc::clone(disk);

@@ -28,6 +28,9 @@ use std::time::{Duration, Instant};
 
 /// How long the end of a ring waits for what is under way, and how often it looks.
 pub(super) const END_MOST: Duration = Duration::from_secs(1);
+/// So many reads that the kernel does not know yet are submitted: the device begins with them while the thread goes on. Each by itself would cost
+/// the thread more than the device gains.
+const SUBMITTED_AT: usize = 2;
 const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 thread_local! {
@@ -62,7 +65,7 @@ impl ThreadRing {
 
     /// Whether the thread has submitted something that the kernel does not know yet.
     pub fn has_news(&self) -> bool {
-        OWN.with_borrow_mut(|own| own.as_mut().is_some_and(|own| own.ring.has_news()))
+        OWN.with_borrow_mut(|own| own.as_mut().is_some_and(|own| own.ring.news() > 0))
     }
 
     /// Submits what is new, and calls the completions of what is over. Does not wait. To be called when [`ThreadRing::has_news`]
@@ -181,5 +184,8 @@ pub(super) fn add(transfer: Transfer) {
     OWN.with_borrow_mut(|own| {
         let own = own.as_mut().expect("there is one");
         own.ring.add(transfer, own.disk.media());
+        if own.ring.news() >= SUBMITTED_AT {
+            own.ring.enter(0);
+        }
     });
 }

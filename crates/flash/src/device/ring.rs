@@ -121,9 +121,9 @@ impl Ring {
         self.free.len() == self.slots.0.len()
     }
 
-    /// Whether there are entries that the kernel does not know yet.
-    pub fn has_news(&mut self) -> bool {
-        !self.ring.submission().is_empty()
+    /// How many entries the kernel does not know yet.
+    pub fn news(&mut self) -> usize {
+        self.ring.submission().len()
     }
 
     /// Whether something would come of an enter. Only of a ring with an event.
