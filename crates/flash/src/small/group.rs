@@ -198,6 +198,11 @@ impl Group {
         PAGE - usize::from(self.fills[set]) * FILL_UNIT
     }
 
+    /// The same of the first `sets` sets, on average.
+    pub fn mean_room(&self, sets: usize) -> usize {
+        (0..sets).map(|set| self.room(set)).sum::<usize>() / sets
+    }
+
     pub fn generation(&self, set: usize) -> u8 {
         self.generations[set]
     }

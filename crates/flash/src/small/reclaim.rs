@@ -1,7 +1,7 @@
 //! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a time.
 
-use super::choose::{Fate, Together, fate};
-use super::group::Entry;
+use super::choose::{Fate, Together, fate, may_wait};
+use super::group::{Entry, SETS};
 use super::log::{Addition, Tail, is_expected};
 use super::page::{self, Header, PAGE, Writer};
 use super::stats::Counters;
@@ -13,6 +13,9 @@ use std::sync::Arc;
 
 /// How many segments the upkeep empties at once when the index has too little memory.
 const SEGMENTS_FOR_MEMORY: usize = 4;
+/// Of a segment, so much at most waits in the log for room in its pages while these are empty, and less the fuller they are: more would make the log
+/// short.
+const SHARE_WAITING: usize = 4;
 
 /// What the upkeep remembers.
 #[derive(Default)]
@@ -86,18 +89,24 @@ impl Shared {
         let threshold =
             if tail.failed || self.log.layout.first_block.is_none() { 1 } else { self.options.move_threshold };
         let mut sets: Vec<u32> = Vec::new();
+        let may_wait = !tail.failed && self.log.layout.first_block.is_some() && !self.is_short_of_memory();
+        let mut waiting = if may_wait { self.log.segment_bytes() / SHARE_WAITING } else { 0 };
         for of_set in candidates.chunk_by_mut(|a, b| a.set == b.set) {
-            self.decide(of_set, threshold);
+            self.decide(of_set, threshold, &mut waiting);
+            for candidate in of_set.iter_mut().filter(|candidate| candidate.fate == Fate::Wait) {
+                if !self.readmit(&tail, candidate) {
+                    candidate.fate = Fate::Move;
+                }
+            }
             sets.extend(of_set.iter().find(|candidate| candidate.fate == Fate::Move).map(|candidate| candidate.set));
         }
         self.move_sets(&sets, Some(&tail), now);
         let mut ends = Vec::new();
         for candidate in &candidates {
-            if candidate.fate == Fate::Readmit && self.readmit(&tail, candidate) {
-                continue;
-            }
-            if candidate.fate != Fate::Move {
-                ends.push(candidate);
+            match candidate.fate {
+                Fate::Move | Fate::Wait => {}
+                Fate::Readmit if self.readmit(&tail, candidate) => {}
+                Fate::Readmit | Fate::End => ends.push(candidate),
             }
         }
         let safe = ends.iter().all(|candidate| candidate.expired)
@@ -181,13 +190,21 @@ impl Shared {
         candidates
     }
 
-    /// Decides what becomes of the candidates of one set.
-    fn decide(&self, candidates: &mut [Candidate], threshold: u8) {
+    /// Decides what becomes of the candidates of one set, while so many bytes of all may still wait.
+    fn decide(&self, candidates: &mut [Candidate], threshold: u8, waiting: &mut usize) {
         let shape = &self.division.shape;
         let (group, set) = self.locked(candidates[0].set);
         let objects = group.entries(shape, set).filter(|entry| entry.is_object()).count();
         let bytes = candidates.iter().map(|candidate| candidate.record.len()).sum();
-        let together = Together { objects, bytes, fit: bytes <= group.room(set) };
+        let room = group.room(set);
+        let sets = SETS.min(shape.sets as usize - candidates[0].set as usize / SETS * SETS);
+        // What it has besides is about as long.
+        let mean_bytes = bytes / candidates.len();
+        let mean_room = group.mean_room(sets);
+        let left = waiting.checked_sub(bytes * PAGE / mean_room.max(1));
+        let wait = left.is_some() && may_wait(objects, mean_bytes, room, mean_room);
+        *waiting = left.filter(|_| wait).unwrap_or(*waiting);
+        let together = Together { objects, bytes, fit: bytes <= room, wait };
         let alone = candidates.iter().all(|candidate| candidate.expired);
         for candidate in candidates {
             let index = self.entry_at(&group, set, candidate.hash, candidate.page);
@@ -195,7 +212,7 @@ impl Shared {
             let hit = matches!(entry, Some(Entry::Object { hit: true, .. }));
             candidate.fate = match fate(together, threshold, hit) {
                 Fate::Move if alone => Fate::End,
-                Fate::Readmit if candidate.expired => Fate::End,
+                Fate::Readmit | Fate::Wait if candidate.expired => Fate::End,
                 fate => fate,
             };
         }

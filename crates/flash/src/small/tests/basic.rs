@@ -1,4 +1,4 @@
-use super::super::{Dropped, Options, PAGE, RECORD_MOST};
+use super::super::{Counts, Dropped, Options, PAGE, RECORD_MOST};
 use super::{get, put, store, store_on, value};
 use crate::Error;
 use crate::Lookup;
@@ -41,17 +41,47 @@ fn a_burst_between_two_upkeeps_fills_all_buffers_though_the_log_is_full() {
     let options = Options { segment_bytes: 64 << 10, move_threshold: 1, ..Options::default() };
     let store = store(64 * MIB, options.clone());
     let burst = |from: u32| (from..).take_while(|i| put(&store, &i.to_le_bytes(), &[1; 1500], 0, 1).is_ok()).count();
+    // What finds its page full goes to the log's front, into the same buffers.
+    let readmitted = || store.stats().counts.readmitted as usize;
+    let mut waiting = 0;
     for round in 0..16 {
         assert!(store.has_room());
         let taken = burst(round * 10_000);
-        assert!(taken >= 2 * 16 * options.buffers, "{taken} of round {round}");
+        assert!(taken + waiting >= 2 * 16 * options.buffers, "{taken} and {waiting} of round {round}");
         assert!(!store.has_room());
         let fixed = options.fixed_bytes(&(8192..64 * MIB as u64)).unwrap();
         assert!(store.stats().buffer_bytes <= fixed.1 as u64, "{:?} of {fixed:?}", store.stats());
+        let before = readmitted();
         store.maintain(1);
+        waiting = readmitted() - before;
     }
     let stats = store.stats();
     assert!(stats.counts.moved > 0 && stats.counts.dropped_busy == 16, "the log went round: {stats:?}");
+    store.verify();
+}
+
+#[test]
+fn hardly_anything_ends_for_want_of_room_in_its_page_while_most_pages_have_room() {
+    const BYTES: usize = 1200;
+    let store = store(64 * MIB, Options { segment_bytes: 64 << 10, ..Options::default() });
+    let sets = store.stats().sets as u32;
+    // A page has room for three.
+    const AT_ONCE: u32 = 200;
+    (0..sets / AT_ONCE).for_each(|i| fill(&store, i * AT_ONCE..(i + 1) * AT_ONCE, BYTES));
+    store.maintain(1);
+    let missing = |upto: u32| (0..upto).filter(|i| value(&store, &i.to_le_bytes()).is_none()).count();
+    let Counts { readmitted, ended_evicted, .. } = store.stats().counts;
+    assert!(readmitted > 20, "some pages would have got more: {readmitted}");
+    let missing = missing(sets / AT_ONCE * AT_ONCE) as u32;
+    assert!(missing * 1000 < sets && u64::from(missing) == ended_evicted, "{missing} of {sets}, {ended_evicted} ended");
+    // When it is full, what is new pushes out what is old, and hardly anything waits.
+    fill(&store, sets..9 * sets, BYTES);
+    let before = store.stats().counts;
+    fill(&store, 9 * sets..12 * sets, BYTES);
+    let after = store.stats().counts;
+    let waited = after.readmitted - before.readmitted;
+    assert!(waited * 100 < after.inserted - before.inserted, "{waited}");
+    assert!(after.ended_evicted > u64::from(sets), "{after:?}");
     store.verify();
 }
 
