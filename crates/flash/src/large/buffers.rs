@@ -26,8 +26,8 @@ use std::time::Duration;
 const SHARE_LEFT: usize = 3;
 /// So much is copied at once while readers of the buffer wait.
 const COPY_BYTES: usize = 256 << 10;
-/// A part is at least an eighth of a region; before less than that, the region is written.
-pub(super) const SHARE_OF_PART: usize = 8;
+/// A part is at least a 64th of a region; before less than that, the region is written.
+pub(super) const SHARE_OF_PART: usize = 64;
 /// A gap before an object that saves reading a block is left if it is at most this share of the object,
 const SHARE_OF_GAP: usize = 16;
 /// or else if the object ends so near to the end of a block that one like it comes to lie well behind it, and such gaps take at most

@@ -39,8 +39,9 @@ pub struct Options {
     /// As many more that only objects of several regions get, where an insert waits for nothing and finds too few others: an object
     /// is all in RAM before any of it is on the device. 0.
     pub long_buffers: usize,
-    /// Whether an object that fits a region may lie in two, to fill up the one that is open, where an eighth of it and more would stay empty. It does: a
-    /// read more for some objects is less than a third of the capacity, as with objects a little longer than a third or a half of a region.
+    /// Whether an object that fits a region may lie in two, to fill up the one that is open, where a 64th of it and more would stay empty. It does: a
+    /// read more for some objects is less than a third of the capacity, as with objects a little longer than a third or a half of a region, or than a
+    /// 30th, of one in thirty for a 30th of it.
     pub fills_up: bool,
     /// An open region older than this is written as it is. 600: what is only in RAM is lost with a crash, and a short region
     /// wastes space.

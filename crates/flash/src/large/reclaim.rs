@@ -20,8 +20,10 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// So many sweeps of the index for one turn of the log.
 const SWEEPS: usize = 64;
-/// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep.
+/// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep,
 const SPARES: usize = 32;
+/// but no more than so many regions for each buffer: what comes faster finds no buffer either.
+const SPARES_PER_BUFFER: usize = 2;
 const BATCH_LIMIT: usize = 1024;
 /// With copies to make, which take free regions before there are more.
 const BATCH_LIMIT_WITH_COPIES: usize = 64;
@@ -58,7 +60,8 @@ impl LargeLog {
         self.submit_waiting();
         let regions = self.own_regions().len();
         let least = if self.makes_copies() { SPARES_WITH_COPIES.min(regions / SHARE_OF_SPARES) } else { 0 };
-        let spare = if self.may_reclaim_for_inserts() { 0 } else { (regions / SPARES).max(least) };
+        let most = SPARES_PER_BUFFER * self.options.buffers;
+        let spare = if self.may_reclaim_for_inserts() { 0 } else { (regions / SPARES).min(most).max(least) };
         let (next_sequence, turn) = (self.books().next_sequence, self.own_regions().len() as u64);
         let longest = self.longest.lock().unwrap().noted(self.wanted.swap(0, Relaxed), next_sequence, turn);
         let is_full = self.index_bound.is_near(self.index.bytes());
