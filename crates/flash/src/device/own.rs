@@ -1,9 +1,9 @@
 //! A ring of a thread's own, for a thread that reads a lot and never waits for a device.
 //!
 //! ```text
-//! submit_here -> the thread's ring ...... turn: one entry into the kernel for all      the thread does something else
-//!                                            |
-//!                completion <- turn <- the eventfd is readable
+//! submit_here -> the thread's ring -> kernel, at each second read, and in `turn` what is left      the thread does something else
+//!                                        |
+//!            completion <- turn <- the eventfd is readable
 //! ```
 //! A read then wakes one thread, once; by way of the serving thread it wakes two, that one twice. The reads count in the
 //! device's queue like all others, so the same bound holds for all together.

@@ -1,7 +1,7 @@
 //! Rings for threads that wait on the spot for what they read.
 //!
 //! ```text
-//! spare ring -> submit_here ... -> wait: one entry into the kernel begins the reads and sleeps -> completions -> spare ring
+//! spare ring -> submit_here ... -> wait: one entry into the kernel begins what is left and sleeps -> completions -> spare ring
 //! ```
 //! A read then wakes one thread, the one that waits for it; by way of the serving thread it wakes two. A thread has a ring only
 //! from before its reads until they are over, so there are about as many rings as threads wait at a time.
