@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const SWEEPS: usize = 64;
 /// Where inserts reclaim nothing, so much of the log is kept free for what comes before the next upkeep,
 const SPARES: usize = 32;
-/// but no more than so many regions for each buffer: what comes faster finds no buffer either.
+/// but no more than so many regions for each buffer: of a large log, a 32nd is far more than is written between two upkeeps.
 const SPARES_PER_BUFFER: usize = 2;
 const BATCH_LIMIT: usize = 1024;
 /// With copies to make, which take free regions before there are more.

@@ -12,8 +12,6 @@ pub(crate) enum Fate {
     Move,
     /// To the log's front.
     Readmit,
-    /// The same, as the set's page is full and most others are not; into the page if the log has no room.
-    Wait,
     End,
 }
 
@@ -25,8 +23,6 @@ pub(crate) struct Together {
     pub bytes: usize,
     /// Whether the set's page has room for them.
     pub fit: bool,
-    /// Whether they may wait in the log until the page has room for all that the set has there.
-    pub wait: bool,
 }
 
 /// Whether objects of a set, so many and so long on average, wait in the log, since they would push something out of their page while most pages have
@@ -38,9 +34,7 @@ pub(crate) fn may_wait(objects: usize, mean_bytes: usize, room: usize, mean_room
 /// For an object of a set that has so much in the log. What fits the page is no loss there, and what is long is worth a page.
 pub(crate) fn fate(together: Together, threshold: u8, hit: bool) -> Fate {
     let is_much = together.objects >= usize::from(threshold) || together.bytes >= usize::from(threshold) * OBJECT_BYTES;
-    if together.wait {
-        Fate::Wait
-    } else if is_much || together.fit {
+    if is_much || together.fit {
         Fate::Move
     } else if hit {
         Fate::Readmit
@@ -69,8 +63,7 @@ mod tests {
 
     #[test]
     fn few_together_end_unless_they_were_hit() {
-        let fate =
-            |objects, threshold, hit| fate(Together { objects, bytes: 300, fit: false, wait: false }, threshold, hit);
+        let fate = |objects, threshold, hit| fate(Together { objects, bytes: 300, fit: false }, threshold, hit);
         assert_eq!(fate(2, 2, false), Fate::Move);
         assert_eq!(fate(1, 2, true), Fate::Readmit);
         assert_eq!(fate(1, 2, false), Fate::End);
@@ -79,7 +72,7 @@ mod tests {
 
     #[test]
     fn an_object_that_fits_or_is_long_moves_alone() {
-        let fate = |bytes, fit| fate(Together { objects: 1, bytes, fit, wait: false }, 2, false);
+        let fate = |bytes, fit| fate(Together { objects: 1, bytes, fit }, 2, false);
         assert_eq!(
             [(10, true), (600, false), (599, false)].map(|(bytes, fit)| fate(bytes, fit)),
             [Fate::Move, Fate::Move, Fate::End]
@@ -91,8 +84,6 @@ mod tests {
         let wait = |objects, room, mean_room| may_wait(objects, 1000, room, mean_room);
         assert!(wait(1, 999, 2000) && !wait(1, 1000, 2000) && !wait(1, 999, 1999));
         assert!(wait(2, 1999, 2000) && !wait(2, 2000, 2000), "with what else the set has in the log");
-        let together = Together { objects: 9, bytes: 9000, fit: false, wait: true };
-        assert_eq!([true, false].map(|hit| fate(together, 2, hit)), [Fate::Wait; 2]);
     }
 
     #[test]

@@ -86,27 +86,24 @@ impl Shared {
     fn reclaim(&self, upkeep: &mut Upkeep, mut tail: Tail, now: u32) {
         let damaged = self.read_tail(&mut tail);
         let mut candidates = self.candidates(&tail, now);
+        if !tail.failed && self.log.layout.first_block.is_some() && !self.is_short_of_memory() {
+            self.let_wait(&tail, &mut candidates);
+        }
         let threshold =
             if tail.failed || self.log.layout.first_block.is_none() { 1 } else { self.options.move_threshold };
         let mut sets: Vec<u32> = Vec::new();
-        let may_wait = !tail.failed && self.log.layout.first_block.is_some() && !self.is_short_of_memory();
-        let mut waiting = if may_wait { self.log.segment_bytes() / SHARE_WAITING } else { 0 };
         for of_set in candidates.chunk_by_mut(|a, b| a.set == b.set) {
-            self.decide(of_set, threshold, &mut waiting);
-            for candidate in of_set.iter_mut().filter(|candidate| candidate.fate == Fate::Wait) {
-                if !self.readmit(&tail, candidate) {
-                    candidate.fate = Fate::Move;
-                }
-            }
+            self.decide(of_set, threshold);
             sets.extend(of_set.iter().find(|candidate| candidate.fate == Fate::Move).map(|candidate| candidate.set));
         }
         self.move_sets(&sets, Some(&tail), now);
         let mut ends = Vec::new();
         for candidate in &candidates {
-            match candidate.fate {
-                Fate::Move | Fate::Wait => {}
-                Fate::Readmit if self.readmit(&tail, candidate) => {}
-                Fate::Readmit | Fate::End => ends.push(candidate),
+            if candidate.fate == Fate::Readmit && self.readmit(&tail, candidate) {
+                continue;
+            }
+            if candidate.fate != Fate::Move {
+                ends.push(candidate);
             }
         }
         let safe = ends.iter().all(|candidate| candidate.expired)
@@ -190,21 +187,42 @@ impl Shared {
         candidates
     }
 
-    /// Decides what becomes of the candidates of one set, while so many bytes of all may still wait.
-    fn decide(&self, candidates: &mut [Candidate], threshold: u8, waiting: &mut usize) {
+    /// Sends to the log's front, out of the candidates, what would push others out of its page while most pages have room.
+    fn let_wait(&self, tail: &Tail, candidates: &mut Vec<Candidate>) {
+        let mut left = self.log.segment_bytes() / SHARE_WAITING;
+        let mut gone = Vec::with_capacity(candidates.len());
+        for of_set in candidates.chunk_by(|a, b| a.set == b.set) {
+            let may_wait = self.may_wait(of_set, &mut left);
+            gone.extend(of_set.iter().map(|candidate| may_wait && !candidate.expired && self.readmit(tail, candidate)));
+        }
+        let mut gone = gone.into_iter();
+        candidates.retain(|_| !gone.next().expect("there is one for each"));
+    }
+
+    /// Whether the candidates of one set may wait, while so many bytes of all still may.
+    fn may_wait(&self, candidates: &[Candidate], left: &mut usize) -> bool {
+        let shape = &self.division.shape;
+        let (group, set) = self.locked(candidates[0].set);
+        let objects = group.entries(shape, set).filter(|entry| entry.is_object()).count();
+        let bytes: usize = candidates.iter().map(|candidate| candidate.record.len()).sum();
+        let sets = SETS.min(shape.sets as usize - candidates[0].set as usize / SETS * SETS);
+        let mean_room = group.mean_room(sets);
+        // What takes the place of an older version in the page pushes nothing out.
+        let replaces = candidates.iter().any(|candidate| group.may_hold(shape, set, candidate.hash));
+        // What the set has besides is about as long.
+        let wants = !replaces && may_wait(objects, bytes / candidates.len(), group.room(set), mean_room);
+        let rest = left.checked_sub(bytes * PAGE / mean_room.max(1)).filter(|_| wants);
+        *left = rest.unwrap_or(*left);
+        rest.is_some()
+    }
+
+    /// Decides what becomes of the candidates of one set.
+    fn decide(&self, candidates: &mut [Candidate], threshold: u8) {
         let shape = &self.division.shape;
         let (group, set) = self.locked(candidates[0].set);
         let objects = group.entries(shape, set).filter(|entry| entry.is_object()).count();
         let bytes = candidates.iter().map(|candidate| candidate.record.len()).sum();
-        let room = group.room(set);
-        let sets = SETS.min(shape.sets as usize - candidates[0].set as usize / SETS * SETS);
-        // What it has besides is about as long.
-        let mean_bytes = bytes / candidates.len();
-        let mean_room = group.mean_room(sets);
-        let left = waiting.checked_sub(bytes * PAGE / mean_room.max(1));
-        let wait = left.is_some() && may_wait(objects, mean_bytes, room, mean_room);
-        *waiting = left.filter(|_| wait).unwrap_or(*waiting);
-        let together = Together { objects, bytes, fit: bytes <= room, wait };
+        let together = Together { objects, bytes, fit: bytes <= group.room(set) };
         let alone = candidates.iter().all(|candidate| candidate.expired);
         for candidate in candidates {
             let index = self.entry_at(&group, set, candidate.hash, candidate.page);
@@ -212,7 +230,7 @@ impl Shared {
             let hit = matches!(entry, Some(Entry::Object { hit: true, .. }));
             candidate.fate = match fate(together, threshold, hit) {
                 Fate::Move if alone => Fate::End,
-                Fate::Readmit | Fate::Wait if candidate.expired => Fate::End,
+                Fate::Readmit if candidate.expired => Fate::End,
                 fate => fate,
             };
         }

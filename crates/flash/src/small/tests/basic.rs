@@ -86,6 +86,42 @@ fn hardly_anything_ends_for_want_of_room_in_its_page_while_most_pages_have_room(
 }
 
 #[test]
+fn each_object_ends_once_also_beside_one_that_waits_in_vain() {
+    let store = store(4 * MIB, Options { segment_bytes: 64 << 10, ..Options::default() });
+    let shape = store.shared.division.shape;
+    let is_here = |key: &[u8]| shape.set(KeyHash::of(key)) == 5;
+    let mut here = (0_u32..).map(u32::to_le_bytes).filter(|key| is_here(key));
+    let mut elsewhere = (0_u32..).map(u32::to_be_bytes).filter(|key| !is_here(key));
+    let mut others = |count: usize, now: u32| {
+        for key in elsewhere.by_ref().take(count) {
+            while put(&store, &key, &[1; 1900], now + 1, now) == Err(Dropped::Busy) {
+                store.maintain(now + 5);
+            }
+        }
+        store.maintain(now + 5);
+    };
+    // Its page is full, and no other one.
+    here.by_ref().take(3).for_each(|key| _ = put(&store, &key, &[2; 1100], 0, 1).unwrap());
+    others(300, 1);
+    assert_eq!(store.stats().page_objects, 3);
+    // At the log's end one has expired, the other has a newer version.
+    let (expired, replaced) = (here.next().unwrap(), here.next().unwrap());
+    put(&store, &expired, &[3; 900], 50, 10).unwrap();
+    put(&store, &replaced, &[4; 900], 0, 10).unwrap();
+    others(60, 10);
+    put(&store, &replaced, &[5; 900], 0, 20).unwrap();
+    others(160, 100);
+    others(1, 200);
+    others(300, 300);
+    let stats = store.stats();
+    let Counts { ended_expired, ended_evicted, ended_unreadmitted, ended_below_threshold, inserted, .. } = stats.counts;
+    let ended = ended_expired + ended_evicted + ended_unreadmitted + ended_below_threshold;
+    assert_eq!(ended + stats.objects() + 1, inserted, "one was replaced: {stats:?}");
+    assert!(value(&store, &replaced).is_some_and(|value| value == [5; 900]));
+    store.verify();
+}
+
+#[test]
 fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
     let store = store(4 * MIB, Options::default());
     let key = b"key";
