@@ -28,10 +28,10 @@ use std::time::{Duration, Instant};
 
 /// How long the end of a ring waits for what is under way, and how often it looks.
 pub(super) const END_MOST: Duration = Duration::from_secs(1);
+const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// So many reads that the kernel does not know yet are submitted: the device begins with them while the thread goes on. Each by itself would cost
 /// the thread more than the device gains.
 const SUBMITTED_AT: usize = 2;
-const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 thread_local! {
     static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };

@@ -27,7 +27,7 @@ pub(crate) struct Together {
 
 /// Whether objects of a set, so many and so long on average, wait in the log, since they would push something out of their page while most pages have
 /// room for more.
-pub(crate) fn may_wait(objects: usize, mean_bytes: usize, room: usize, mean_room: usize) -> bool {
+pub(crate) fn waits(objects: usize, mean_bytes: usize, room: usize, mean_room: usize) -> bool {
     objects * mean_bytes > room && mean_room >= MUCH_ROOM * mean_bytes
 }
 
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_finds_its_page_full_waits_while_others_have_room() {
-        let wait = |objects, room, mean_room| may_wait(objects, 1000, room, mean_room);
+        let wait = |objects, room, mean_room| waits(objects, 1000, room, mean_room);
         assert!(wait(1, 999, 2000) && !wait(1, 1000, 2000) && !wait(1, 999, 1999));
         assert!(wait(2, 1999, 2000) && !wait(2, 2000, 2000), "with what else the set has in the log");
     }

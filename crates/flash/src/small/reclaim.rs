@@ -1,6 +1,6 @@
 //! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a time.
 
-use super::choose::{Fate, Together, fate, may_wait};
+use super::choose::{Fate, Together, fate, waits};
 use super::group::{Entry, SETS};
 use super::log::{Addition, Tail, is_expected};
 use super::page::{self, Header, PAGE, Writer};
@@ -86,11 +86,11 @@ impl Shared {
     fn reclaim(&self, upkeep: &mut Upkeep, mut tail: Tail, now: u32) {
         let damaged = self.read_tail(&mut tail);
         let mut candidates = self.candidates(&tail, now);
-        if !tail.failed && self.log.layout.first_block.is_some() && !self.is_short_of_memory() {
+        let is_on_flash = !tail.failed && self.log.layout.first_block.is_some();
+        if is_on_flash && !self.is_short_of_memory() {
             self.let_wait(&tail, &mut candidates);
         }
-        let threshold =
-            if tail.failed || self.log.layout.first_block.is_none() { 1 } else { self.options.move_threshold };
+        let threshold = if is_on_flash { self.options.move_threshold } else { 1 };
         let mut sets: Vec<u32> = Vec::new();
         for of_set in candidates.chunk_by_mut(|a, b| a.set == b.set) {
             self.decide(of_set, threshold);
@@ -210,7 +210,7 @@ impl Shared {
         // What takes the place of an older version in the page pushes nothing out.
         let replaces = candidates.iter().any(|candidate| group.may_hold(shape, set, candidate.hash));
         // What the set has besides is about as long.
-        let wants = !replaces && may_wait(objects, bytes / candidates.len(), group.room(set), mean_room);
+        let wants = !replaces && waits(objects, bytes / candidates.len(), group.room(set), mean_room);
         let rest = left.checked_sub(bytes * PAGE / mean_room.max(1)).filter(|_| wants);
         *left = rest.unwrap_or(*left);
         rest.is_some()

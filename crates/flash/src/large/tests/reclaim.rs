@@ -5,6 +5,7 @@ use super::super::{Reclaim, Reinsertion};
 use super::*;
 use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read};
 use ebbtide_testkit::Random;
+use std::time::Duration;
 
 /// Inserts so many objects of 16 KiB, three to a region, and says which are there.
 pub(super) fn survivors(log: &Arc<LargeLog>, objects: u64, now: u32) -> Vec<u64> {
@@ -34,6 +35,21 @@ fn an_index_that_comes_to_its_bound_loses_the_oldest() {
     assert!(stats.regions_evicted > 5 && stats.regions_free > 20, "{stats:?}");
     assert!(log.could_exist(Key::new(&key(19_999)).hash) && !log.could_exist(Key::new(&key(0)).hash));
     assert!(dropped < 2000, "{dropped}");
+    log.verify();
+}
+
+#[test]
+fn few_regions_of_a_full_log_are_free() {
+    let log = on_memory(640, Options { patience: Duration::ZERO, ..small() });
+    let mut free = Vec::new();
+    for i in 0..4000 {
+        insert(&log, i, &value(i, i, 16 << 10), 0, 1).unwrap();
+        log.maintain(1);
+        free.push(log.stats().regions_free);
+    }
+    let full = &free[3000..];
+    // Two for each of five buffers, and a 64th of the log that goes at once.
+    assert!(full.iter().all(|free| (10..=20).contains(free)) && full.contains(&10), "{full:?}");
     log.verify();
 }
 
