@@ -144,6 +144,65 @@ fn the_device_begins_with_reads_while_the_thread_goes_on() {
     });
 }
 
+/// The kernel hands over a few at a time, and tells only of those that come.
+#[test]
+fn one_turn_ends_all_that_is_over() {
+    const READS: usize = 64;
+    with_disk_of(READS, |disk| {
+        let Some(ring) = own_ring(disk) else { return };
+        let (sender, over) = channel();
+        for number in 0..READS as u64 {
+            let sender = sender.clone();
+            let done = Box::new(move |outcome: Outcome| sender.send(outcome.result.is_ok()).unwrap());
+            assert!(disk.submit_here(request(number, done)).is_ok());
+        }
+        while disk.account().stats().reads.transfers < READS as u64 {
+            sleep(&ring);
+            // All that are under way are over by then, as good as always.
+            thread::sleep(Duration::from_millis(200));
+            ring.turn();
+            assert!(!ring.is_due(), "{} ended in a turn", over.try_iter().count());
+        }
+        assert!(!ring.is_reading());
+    });
+}
+
+/// As when the thread submits others, and the kernel hands over what it has: its event may have been seen before.
+#[test]
+fn what_was_handed_over_beside_a_submission_is_due() {
+    with_disk(|disk| {
+        let Some(ring) = own_ring(disk) else { return };
+        let (sender, over) = channel();
+        let submit = |number| {
+            let sender = sender.clone();
+            let done = Box::new(move |outcome: Outcome| sender.send(outcome.result.is_ok()).unwrap());
+            assert!(disk.submit_here(request(number, done)).is_ok());
+        };
+        let mut seen = 0;
+        for _ in 0..50 {
+            // Of the round before, if it was told of anything more than it slept for.
+            let _ = rustix::io::read(&ring, &mut [0; 8]);
+            submit(0);
+            ring.turn();
+            sleep(&ring);
+            // A fast device is done within the turn.
+            let mut ended = over.try_iter().count();
+            submit(1);
+            submit(2);
+            if ended == 0 {
+                seen += 1;
+                assert!(!ring.has_news() && ring.is_due());
+            }
+            while ended < 3 {
+                ring.turn();
+                ended += over.try_iter().inspect(|is_well| assert!(is_well)).count();
+            }
+            assert!(!ring.is_due() && !ring.is_reading());
+        }
+        assert!(seen > 0, "the device is too fast for this test");
+    });
+}
+
 #[test]
 fn a_completion_may_submit_to_the_ring_that_called_it() {
     fn chain(disk: &Arc<Disk>, left: u64, sender: Sender<u64>) {

@@ -68,9 +68,20 @@ impl ThreadRing {
         OWN.with_borrow_mut(|own| own.as_mut().is_some_and(|own| own.ring.news() > 0))
     }
 
-    /// Submits what is new, and calls the completions of what is over. Does not wait. To be called when [`ThreadRing::has_news`]
+    /// Whether a read is under way.
+    pub fn is_reading(&self) -> bool {
+        !is_empty()
+    }
+
+    /// Whether [`ThreadRing::turn`] has something to do. Does not enter the kernel.
+    pub fn is_due(&self) -> bool {
+        OWN.with_borrow_mut(|own| own.as_mut().is_some_and(|own| own.ring.is_due() || own.ring.has_completed()))
+    }
+
+    /// Submits what is new, and calls the completions of what is over, if anything is. Does not wait. To be called when [`ThreadRing::has_news`]
     /// before the thread sleeps, and after its file descriptor was written to.
-    pub fn turn(&self) {
+    pub fn turn(&self) -> bool {
+        let mut was_over = false;
         loop {
             let disk = OWN.with_borrow_mut(|own| {
                 let Own { ring, disk, over } = own.as_mut().expect("it lasts as long as this");
@@ -82,10 +93,12 @@ impl ThreadRing {
             });
             let next = || OWN.with_borrow_mut(|own| own.as_mut()?.over.pop_front());
             while let Some((transfer, result)) = next() {
+                was_over = true;
                 disk.queue().finish(transfer, result);
             }
-            if !self.has_news() {
-                return;
+            // The kernel hands over a few dozen at once at most, and does not tell of the others again.
+            if !self.is_due() {
+                return was_over;
             }
         }
     }
@@ -129,7 +142,7 @@ pub(super) struct Panics(Option<Box<dyn Any + Send>>);
 
 impl Panics {
     /// Whether nothing panicked.
-    pub fn put_off(&mut self, work: impl FnOnce()) -> bool {
+    pub fn put_off<T>(&mut self, work: impl FnOnce() -> T) -> bool {
         // What a completion leaves behind when it panics is its own affair.
         let panic = catch_unwind(AssertUnwindSafe(work)).err();
         let is_well = panic.is_none();

@@ -132,6 +132,11 @@ impl Ring {
         !submission.is_empty() || submission.taskrun()
     }
 
+    /// Whether the kernel has completed something that was not reaped.
+    pub fn has_completed(&mut self) -> bool {
+        !self.ring.completion().is_empty()
+    }
+
     /// Takes a transfer; the kernel learns of it when the ring is entered. There is a slot as long as no more are under way than the
     /// ring is deep.
     pub fn add(&mut self, transfer: Transfer, media: Media<'_>) {
