@@ -59,6 +59,7 @@ REFUSED = [
     (["-Y", "/etc/hostname", "-B", "binary"], 64, ["-Y", "BINARY"]),
     (["-S"], 1, ["-S", "MEMCACHED_SASL_PWDB"]),
     (["-S", "-B", "ascii"], 64, ["-S", "ASCII"]),
+    (["--busy-poll", "sometimes"], 64, ["--busy-poll sometimes", "auto, always or never"]),
     (["--policy", "frob"], 64, ["--policy frob", "merge"]),
 ]
 

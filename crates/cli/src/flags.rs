@@ -15,7 +15,7 @@ mod values;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ebbtide_server::Protocol;
+use ebbtide_server::{BusyPoll, Protocol};
 
 use self::admin::AdminFlag;
 use self::flash::Flash;
@@ -48,6 +48,7 @@ pub struct Settings {
     pub requests_per_event: usize,
     pub connections: usize,
     pub threads: usize,
+    pub busy_poll: BusyPoll,
     pub memory_bytes: u64,
     pub max_value_bytes: u64,
     pub idle_timeout: Option<Duration>,
@@ -92,6 +93,7 @@ impl Default for Settings {
             connections: 1024,
             // More workers than cores only take time from each other.
             threads: std::thread::available_parallelism().map_or(4, |cores| cores.get().min(4)),
+            busy_poll: BusyPoll::Auto,
             memory_bytes: 64 * MIB,
             max_value_bytes: MIB,
             idle_timeout: None,
@@ -183,6 +185,7 @@ impl Settings {
                     self.warnings.push(format!("{name} {value}: more threads than cores take time from each other"));
                 }
             }
+            "busy-poll" => self.busy_poll = busy_poll(name, value)?,
             "memory-limit" => self.memory_bytes = values::megabytes(name, value)?,
             "max-item-size" => self.max_value_bytes = values::size(name, value)?,
             "protocol" => self.protocol = Some(auth::protocol(name, value)?),
@@ -255,6 +258,15 @@ fn port(name: &str, value: &str) -> Result<u16, Error> {
     value.parse().map_err(|_| Error::Limit(format!("{name} {value}: Invalid port number; give one from 0 to 65535")))
 }
 
+fn busy_poll(name: &str, value: &str) -> Result<BusyPoll, Error> {
+    match value.trim() {
+        "auto" => Ok(BusyPoll::Auto),
+        "always" => Ok(BusyPoll::Always),
+        "never" => Ok(BusyPoll::Never),
+        _ => Err(Error::Limit(format!("{name} {value}: give auto, always or never"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsString;
@@ -295,6 +307,7 @@ mod tests {
                 "stats-delimiter" => "#",
                 "admin" => "off",
                 "protocol" => "binary",
+                "busy-poll" => "never",
                 "flash" => "/f:1g",
                 "flash-admission" => "history:1m",
                 "flash-endurance" => "63tbw",

@@ -144,6 +144,7 @@ pub fn options(settings: &Settings) -> Result<ServerOptions, Error> {
         threads: settings.threads,
         max_connections: settings.connections,
         requests_per_event: settings.requests_per_event,
+        busy_poll: settings.busy_poll,
         backlog: settings.backlog,
         idle_timeout: settings.idle_timeout,
         verbosity: settings.verbosity.into(),

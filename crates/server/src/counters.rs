@@ -69,6 +69,8 @@ counters! {
     tls_handshake_errors,
     /// Times that a connection with more to do gave way to others.
     yields,
+    /// Time in which a worker asked for news instead of sleeping.
+    busy_poll_ns,
 }
 
 /// A count with one writer.

@@ -15,7 +15,7 @@
 //! |---|---|
 //! | `server` | starting, stopping, joining |
 //! | `listen`, `acceptor` | sockets, the connection limit, dealing connections out to workers |
-//! | `worker` | the event loop of one thread |
+//! | `worker`, `busy_poll` | the event loop of one thread, and when it asks instead of sleeping |
 //! | `tls` | certificates, and streams that they protect |
 //! | `connection` | reading, writing and backpressure of one connection |
 //! | `session` | its protocol state, a file per dialect: commands in, answers out |
@@ -32,6 +32,7 @@
 mod acceptor;
 mod admin;
 mod auth;
+mod busy_poll;
 mod connection;
 mod counters;
 mod error;
@@ -54,7 +55,7 @@ pub use auth::{Auth, UserFile, UserFormat};
 pub use ebbtide;
 pub use error::Error;
 pub use observe::{Endurance, FlashRating};
-pub use options::{Listen, Protocol, ServerOptions};
+pub use options::{BusyPoll, Listen, Protocol, ServerOptions};
 pub use server::{ReloadHandle, Running, Server, StopHandle};
 pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 

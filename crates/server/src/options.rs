@@ -42,6 +42,8 @@ pub struct ServerOptions {
     /// (`-R`) After this many requests from one connection its worker turns to the other connections before it reads
     /// from that one again; what one read brought is always answered whole. Default: 20, as memcached.
     pub requests_per_event: usize,
+    /// (`--busy-poll`) Default: auto. Never more workers than processors ask instead of sleeping.
+    pub busy_poll: BusyPoll,
     /// (`-b`) Connections that wait to be accepted. Default: 1024, as memcached.
     pub backlog: u32,
     /// (`-o idle_timeout`) A connection without traffic for so long is closed. Default: none, because clients pool
@@ -80,6 +82,17 @@ pub struct ServerOptions {
     pub flash_paths: Vec<PathBuf>,
 }
 
+/// When a worker with nothing to do asks for news instead of sleeping, for microseconds and where that is rarely in vain: nobody has to wake it,
+/// which takes longer, but its processor is busy meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BusyPoll {
+    /// While it reads from flash: where a read takes about as long as a wake.
+    Auto,
+    /// Whenever it waits.
+    Always,
+    Never,
+}
+
 /// What clients may speak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
@@ -96,6 +109,7 @@ impl Default for ServerOptions {
             threads: std::thread::available_parallelism().map_or(4, usize::from),
             max_connections: 1024,
             requests_per_event: 20,
+            busy_poll: BusyPoll::Auto,
             backlog: 1024,
             idle_timeout: None,
             stop_timeout: Duration::from_secs(2),

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use ebbtide::Cache;
@@ -16,6 +17,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
+use crate::busy_poll::{Awaited, RunDelay, Waits};
 use crate::connection::{Buffers, Connection, Driven};
 use crate::execute::Executor;
 use crate::shared::{Inbox, Shared, lock};
@@ -35,6 +37,8 @@ pub struct Worker {
     inbox: Arc<Inbox>,
     executor: Executor,
     ring: Option<ThreadRing>,
+    waits: Waits,
+    run_delay: RunDelay,
     connections: Slab<Connection>,
     /// Connections to drive.
     queue: Vec<usize>,
@@ -54,6 +58,8 @@ impl Worker {
         Self {
             ring: open_ring(&poll, &shared.cache),
             poll,
+            waits: Waits::new(shared.options.busy_poll.with_processors_for(shared.options.threads)),
+            run_delay: RunDelay::here(),
             executor: Executor::new(Arc::clone(&shared), Arc::clone(&inbox), index, samples),
             shared,
             inbox,
@@ -99,7 +105,7 @@ impl Worker {
     /// Waits for events and queues the connections they are about.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
         let timeout = if self.turn_ring() { Some(Duration::ZERO) } else { timeout };
-        if let Err(error) = self.poll.poll(events, timeout) {
+        if let Err(error) = self.poll(events, timeout) {
             assert!(error.kind() == io::ErrorKind::Interrupted, "waiting for events cannot fail otherwise: {error}");
             return;
         }
@@ -110,7 +116,7 @@ impl Worker {
         for event in events.iter() {
             match event.token() {
                 WAKER => woken = true,
-                RING => self.ring.as_ref().expect("it is registered").turn(),
+                RING => _ = self.ring.as_ref().expect("it is registered").turn(),
                 Token(index) => self.mark(index, event),
             }
         }
@@ -119,6 +125,45 @@ impl Worker {
             self.take_arrivals();
             self.queue_watchers();
         }
+    }
+
+    /// Waits for events. There may be none where reads of flash have landed.
+    fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        if timeout != Some(Duration::ZERO) && self.has_come(events)? {
+            return Ok(());
+        }
+        self.poll.poll(events, timeout)
+    }
+
+    /// Asks for news before sleeping, if that is worth it. Whether there were any.
+    fn has_come(&mut self, events: &mut Events) -> io::Result<bool> {
+        let is_reading = self.ring.as_ref().is_some_and(ThreadRing::is_reading);
+        let awaited = if is_reading { Awaited::Flash } else { Awaited::Request };
+        let begun = Instant::now();
+        if !self.waits.asks(awaited, begun, || self.run_delay.read()) {
+            return Ok(false);
+        }
+        let (came, now) = loop {
+            self.poll.poll(events, Some(Duration::ZERO))?;
+            let now = Instant::now();
+            if events.iter().any(|event| event.token() != RING) {
+                break (true, now);
+            }
+            if let Some(ring) = &self.ring
+                && ring.is_due()
+                && ring.turn()
+            {
+                break (true, now);
+            }
+            if now - begun > awaited.most() {
+                break (false, now);
+            }
+            // Whoever waits for the processor has it at once.
+            thread::yield_now();
+        };
+        self.waits.asked(awaited, came);
+        self.executor.counters().busy_poll_ns.add((now - begun).as_nanos() as u64);
+        Ok(came)
     }
 
     /// Queues a connection for an event.

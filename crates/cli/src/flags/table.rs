@@ -73,6 +73,7 @@ pub const FLAGS: &[Flag] = &[
     own("flags-file", "file", "flags in a file, as Debian's /etc/memcached.conf"),
     Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the server would start with these settings, and\nwhat they come to" },
     Flag { short: None, long: "test-clock", value: None, meaning: Used, help: "" },
+    own("busy-poll", "when", "when a worker asks for news, for microseconds and as long as that is rarely\nin vain, instead of sleeping: auto (while it reads flash), always or\nnever (default: auto; never with more workers than cores)"),
     own("policy", "name", "eviction policy (default: s3fifo)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),

@@ -1,6 +1,7 @@
 //! `/metrics`, in the text format of Prometheus. No label takes its values from clients: keys are in the JSON only.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use prometheus::TextEncoder;
 use prometheus::proto::{Bucket, Counter, Gauge, Histogram as Buckets, LabelPair, Metric, MetricFamily, MetricType};
@@ -56,6 +57,11 @@ fn connections(page: &mut Page, state: &State, totals: &Totals) {
     page.plain_counter("ebbtide_connections_rejected_total", "Connections refused above the limit.", rejected);
     let idle = totals.idle_kicks;
     page.plain_counter("ebbtide_connections_idle_closed_total", "Connections closed because they were idle.", idle);
+    page.counter(
+        "ebbtide_busy_poll_seconds_total",
+        "Time in which workers asked for news instead of sleeping (--busy-poll), of all together.",
+        &[(&[], Duration::from_nanos(totals.busy_poll_ns).as_secs_f64())],
+    );
     page.plain_counter("ebbtide_network_received_bytes_total", "Bytes read from clients.", totals.bytes_read);
     page.plain_counter("ebbtide_network_sent_bytes_total", "Bytes written to clients.", totals.bytes_written);
 }

@@ -25,6 +25,11 @@ impl Below {
     }
 
     pub fn with_promotion(objects: &[(String, Vec<u8>)], promotion: FlashPromotion) -> Self {
+        Self::with(objects, promotion, options())
+    }
+
+    /// The server has one worker.
+    pub fn with(objects: &[(String, Vec<u8>)], promotion: FlashPromotion, options: ServerOptions) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         // No object is dropped for being alone in its page.
         let flash_options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
@@ -35,8 +40,8 @@ impl Below {
         let cache = builder.build().expect("a cache");
         put_below(&cache, objects);
         let socket = Listen::Unix { path: folder.path().join("socket"), mode: 0o600 };
-        let listeners = options().listeners.into_iter().chain([socket]).collect();
-        let server = TestServer::around(cache, ServerOptions { threads: 1, listeners, ..options() });
+        let listeners = options.listeners.into_iter().chain([socket]).collect();
+        let server = TestServer::around(cache, ServerOptions { threads: 1, listeners, ..options });
         Self { server, folder }
     }
 }

@@ -71,6 +71,17 @@ impl TestServer {
         stat(&self.talk(b"stats\r\n"), name)
     }
 
+    /// A metric without labels; the server has an admin HTTP.
+    pub fn metric(&self, name: &str) -> f64 {
+        let mut stream = TcpStream::connect(self.admin.expect("an admin address")).expect("a connection");
+        stream.set_read_timeout(Some(PATIENCE)).expect("an option");
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").expect("a write");
+        let mut page = String::new();
+        stream.read_to_string(&mut page).expect("an answer");
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+    }
+
     /// Waits for something that the server does on its own time.
     pub fn wait_for(&self, what: &str, mut condition: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
