@@ -10,8 +10,8 @@
 //! A rest grows by four and shrinks by two: what comes in time less often than two times of three ends it.
 //!
 //! Who asks is no longer preferred by the scheduler, as a thread that was woken is: where threads compete for the processors, it waits for
-//! milliseconds. So the time that the thread was ready and did not run is looked at, ten times a second; where it is much, nothing is asked for a second, and
-//! for longer and longer if it is much again soon.
+//! milliseconds. So the time that the thread was ready and did not run is looked at, twice a second. Nothing is asked until the next look where it is much, and
+//! where it is much beside asking for a second, and for longer and longer if that happens again soon.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -29,13 +29,13 @@ const REST_MOST: u32 = 1024;
 /// A worker that reads from flash also asks for requests: so many waits after one for flash at most.
 const AFTER_READ: u32 = 8;
 /// How often a thread looks at what it lost to others.
-const LOOK: Duration = Duration::from_millis(100);
-/// The share of its time that is too much: half of what was measured where two workers and a client have two processors, twice what threads of ours
+const LOOK: Duration = Duration::from_millis(500);
+/// The share of its time that is too much: less than was measured where two workers and a client have two processors, more than what threads of ours
 /// take from a worker with which they share one.
-const LOST_MOST: f64 = 0.12;
+const LOST_MOST: f64 = 0.15;
 /// How long nothing is asked then.
 const PAUSE_LEAST: Duration = Duration::from_secs(1);
-const PAUSE_MOST: Duration = Duration::from_secs(64);
+const PAUSE_MOST: Duration = Duration::from_secs(8);
 /// A pause is twice as long as the one before, unless that is over for so many times as long.
 const FORGOTTEN: u32 = 10;
 
@@ -84,6 +84,10 @@ pub struct Waits {
     since_flash: u32,
     /// When it looked last, and what was lost until then.
     looked: Option<(Instant, Duration)>,
+    /// Whether little was lost between the last two looks.
+    is_alone: bool,
+    /// Whether it has asked since then.
+    has_asked: bool,
     /// The last pause, and when it ends.
     pause: Option<(Duration, Instant)>,
 }
@@ -109,6 +113,8 @@ impl Waits {
             request: Rests::default(),
             since_flash: AFTER_READ,
             looked: None,
+            is_alone: false,
+            has_asked: false,
             pause: None,
         }
     }
@@ -130,6 +136,7 @@ impl Waits {
         let rests = self.rests(awaited);
         let rested = rests.left == 0;
         rests.left = rests.left.saturating_sub(1);
+        self.has_asked |= rested;
         rested
     }
 
@@ -144,27 +151,31 @@ impl Waits {
         }
     }
 
-    /// Whether others want the processors.
+    /// Whether others want the processors, or that is not known.
     fn pauses(&mut self, now: Instant, lost: impl FnOnce() -> Duration) -> bool {
         if self.pause.is_some_and(|(_, until)| now < until) {
             return true;
         }
         if self.looked.is_some_and(|(at, _)| now < at + LOOK) {
-            return false;
+            return !self.is_alone;
         }
         let lost = lost();
+        let before = self.looked.replace((now, lost));
         // What was long ago is of another load.
-        let lately = self.looked.replace((now, lost)).filter(|(at, _)| now < *at + 2 * LOOK);
-        let Some((at, before)) = lately else { return false };
-        if lost.saturating_sub(before) < (now - at).mul_f64(LOST_MOST) {
-            return false;
-        }
-        let pause = match self.pause {
-            Some((pause, until)) if now < until + FORGOTTEN * pause => (2 * pause).min(PAUSE_MOST),
-            _ => PAUSE_LEAST,
+        let Some((at, before)) = before.filter(|(at, _)| now < *at + 2 * LOOK) else {
+            self.is_alone = false;
+            return true;
         };
-        self.pause = Some((pause, now + pause));
-        true
+        self.is_alone = lost.saturating_sub(before) < (now - at).mul_f64(LOST_MOST);
+        // What is lost without asking may be over at the next look.
+        if std::mem::take(&mut self.has_asked) && !self.is_alone {
+            let pause = match self.pause {
+                Some((pause, until)) if now < until + FORGOTTEN * pause => (2 * pause).min(PAUSE_MOST),
+                _ => PAUSE_LEAST,
+            };
+            self.pause = Some((pause, now + pause));
+        }
+        !self.is_alone
     }
 
     fn rests(&mut self, awaited: Awaited) -> &mut Rests {
@@ -199,9 +210,14 @@ mod tests {
     use super::Awaited::{Flash, Request};
     use super::*;
 
-    /// How often it asks in so many waits, `came` says of which something comes in time.
+    /// One that knows that it is alone.
+    fn alone(policy: BusyPoll) -> Waits {
+        Waits { looked: Some((Instant::now(), Duration::ZERO)), is_alone: true, ..Waits::new(policy) }
+    }
+
+    /// How often it asks in so many waits, `came` says of which something comes in time. No time passes.
     fn asks(waits: &mut Waits, awaited: Awaited, count: u32, came: impl Fn(u32) -> bool) -> u32 {
-        let now = Instant::now();
+        let (now, _) = waits.looked.expect("it is alone");
         let mut asked = 0;
         for wait in 0..count {
             if waits.asks(awaited, now, || Duration::ZERO) {
@@ -214,7 +230,7 @@ mod tests {
 
     #[test]
     fn it_asks_while_something_comes_and_rests_for_longer_and_longer_when_nothing_does() {
-        let mut waits = Waits::new(BusyPoll::Always);
+        let mut waits = alone(BusyPoll::Always);
         assert_eq!(asks(&mut waits, Request, 1000, |_| true), 1000);
         assert_eq!(asks(&mut waits, Request, 7 + 1 + 4 + 16 + 64 + 256 + 1024, |_| false), 7);
         let vain = asks(&mut waits, Request, 100 * REST_MOST, |_| false);
@@ -228,9 +244,9 @@ mod tests {
 
     #[test]
     fn it_asks_where_three_of_four_come_and_not_where_half_do() {
-        let often = asks(&mut Waits::new(BusyPoll::Always), Flash, 10_000, |wait| wait % 4 != 0);
+        let often = asks(&mut alone(BusyPoll::Always), Flash, 10_000, |wait| wait % 4 != 0);
         assert!(often > 7000, "{often}");
-        let mut waits = Waits::new(BusyPoll::Always);
+        let mut waits = alone(BusyPoll::Always);
         // Of all numbers, not of those that the rests fall on.
         let rarely = asks(&mut waits, Flash, 1_000_000, |wait| wait.wrapping_mul(0x9e37_79b9) >> 31 == 0);
         assert!(rarely < 50_000, "{rarely}");
@@ -238,46 +254,78 @@ mod tests {
 
     #[test]
     fn auto_asks_for_requests_only_beside_reads_of_flash() {
-        let mut waits = Waits::new(BusyPoll::Auto);
+        let mut waits = alone(BusyPoll::Auto);
         assert_eq!(asks(&mut waits, Request, 100, |_| true), 0);
         assert_eq!(asks(&mut waits, Flash, 100, |_| true), 100);
         assert_eq!(asks(&mut waits, Request, 100, |_| true), AFTER_READ);
-        let mut never = Waits::new(BusyPoll::Never);
+        let mut never = alone(BusyPoll::Never);
         assert_eq!(asks(&mut never, Flash, 100, |_| true) + asks(&mut never, Request, 100, |_| true), 0);
     }
 
-    /// Waits that all end in time, a millisecond each from `now` on, while this share of the time is lost. Whether it asked in the last.
-    fn ask_for(waits: &mut Waits, now: &mut Instant, time: Duration, lost_share: f64) -> bool {
-        let begun = *now;
-        let mut asked = false;
-        while *now < begun + time {
-            *now += Duration::from_millis(1);
-            // All clocks of the test begin together.
-            let lost = (*now - begun).mul_f64(lost_share);
-            asked = waits.asks(Request, *now, || lost);
-            if asked {
-                waits.asked(Request, true);
-            }
+    /// Waits that all end in time, a millisecond each.
+    struct World {
+        waits: Waits,
+        now: Instant,
+        lost: Duration,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { waits: Waits::new(BusyPoll::Always), now: Instant::now(), lost: Duration::ZERO }
         }
-        asked
+
+        /// Whether it asks in the next one, while these shares of the time are lost when it does and when it sleeps.
+        fn asks(&mut self, asking: f64, sleeping: f64) -> bool {
+            let wait = Duration::from_millis(1);
+            let asks = self.waits.asks(Request, self.now, || self.lost);
+            if asks {
+                self.waits.asked(Request, true);
+            }
+            self.now += wait;
+            self.lost += wait.mul_f64(if asks { asking } else { sleeping });
+            asks
+        }
+
+        /// In how many of the waits of this time it asks.
+        fn count(&mut self, time: Duration, asking: f64, sleeping: f64) -> usize {
+            (0..time.as_millis()).filter(|_| self.asks(asking, sleeping)).count()
+        }
+    }
+
+    const LITTLE: f64 = 0.9 * LOST_MOST;
+    const MUCH: f64 = 1.1 * LOST_MOST;
+
+    #[test]
+    fn it_asks_when_it_knows_that_little_is_lost() {
+        let mut world = World::new();
+        assert_eq!(world.count(LOOK, LITTLE, LITTLE), 0);
+        let minute = Duration::from_secs(60);
+        assert_eq!(world.count(minute, LITTLE, LITTLE), minute.as_millis() as usize);
+        // Where much is lost in any case it stops with the next look, and begins with one when that is over.
+        world.count(2 * LOOK, MUCH, MUCH);
+        world.count(PAUSE_LEAST, MUCH, MUCH);
+        assert_eq!(world.count(minute, MUCH, MUCH), 0);
+        assert!(world.count(minute, 0.0, 0.0) > 0);
+        // After a time without waits it does not know.
+        world.now += minute;
+        assert!(!world.asks(0.0, 0.0));
     }
 
     #[test]
-    fn where_threads_compete_it_sleeps_for_longer_and_longer() {
-        let mut waits = Waits::new(BusyPoll::Always);
-        let mut now = Instant::now();
-        assert!(ask_for(&mut waits, &mut now, Duration::from_secs(60), 0.9 * LOST_MOST));
-        for seconds in [1, 2, 4, 8, 16, 32, 64, 64] {
-            // It looks twice to see what was lost in between, and then has the pause.
-            assert!(!ask_for(&mut waits, &mut now, 4 * LOOK, 1.1 * LOST_MOST));
-            let pause = Duration::from_secs(seconds);
-            assert!(!ask_for(&mut waits, &mut now, pause - 4 * LOOK, 0.0), "{seconds}");
-            assert!(ask_for(&mut waits, &mut now, 4 * LOOK, 0.0), "{seconds}");
-        }
-        // When it was alone for long, a pause is short again.
-        assert!(ask_for(&mut waits, &mut now, FORGOTTEN * PAUSE_MOST, 0.0));
-        assert!(!ask_for(&mut waits, &mut now, 4 * LOOK, 1.1 * LOST_MOST));
-        assert!(ask_for(&mut waits, &mut now, PAUSE_LEAST, 0.0));
+    fn where_asking_makes_it_lose_much_it_sleeps_for_longer_and_longer() {
+        let mut world = World::new();
+        let mut pause = |world: &mut World| {
+            while !world.asks(MUCH, 0.0) {}
+            while world.asks(MUCH, 0.0) {}
+            let begun = world.now;
+            while !world.asks(MUCH, 0.0) {}
+            // Until it knows it sleeps as well.
+            (world.now - begun - LOOK).as_secs()
+        };
+        assert_eq!([(); 5].map(|()| pause(&mut world)), [1, 2, 4, 8, 8]);
+        // When it has asked for long, a pause is short again.
+        world.count((FORGOTTEN + 1) * PAUSE_MOST, 0.0, 0.0);
+        assert_eq!(pause(&mut world), 1);
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn reads_of_many_clients_are_answered() {
 fn auto_asks_while_it_reads_flash() {
     let below = objects("key", 50, 4000);
     let Below { server, folder: _folder } = Below::with(&below, FlashPromotion::Never, polling(BusyPoll::Auto));
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + 2 * PATIENCE;
     while server.metric(ASKED) == 0.0 {
         assert!(Instant::now() < deadline, "it does not ask");
         get_all(&server, &below, 1, 10);
@@ -70,7 +70,7 @@ fn requests_for_memory_are_asked_for_only_if_told() {
         for (key, value) in &near {
             server.cache.insert(key.as_bytes(), value).apply().expect("stored");
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + 2 * PATIENCE;
         get_all(&server, &near, 1, 200);
         while asks && server.metric(ASKED) == 0.0 {
             assert!(Instant::now() < deadline, "it does not ask");
