@@ -26,7 +26,7 @@ use crate::options::BusyPoll;
 
 /// The longest rest, in waits.
 const REST_MOST: u32 = 1024;
-/// A worker that reads from flash also asks for requests: so many waits after one for flash at most.
+/// How many waits after the end of a read of flash a worker still counts as one that reads from flash. A read that never ends does not count.
 const AFTER_READ: u32 = 8;
 /// How often a thread looks at what it lost to others.
 const LOOK: Duration = Duration::from_millis(500);
@@ -81,7 +81,8 @@ pub struct Waits {
     policy: BusyPoll,
     flash: Rests,
     request: Rests,
-    since_flash: u32,
+    /// Waits since a read of flash ended.
+    since_read: u32,
     /// When it looked last, and what was lost until then.
     looked: Option<(Instant, Duration)>,
     /// Whether little was lost between the last two looks.
@@ -111,7 +112,7 @@ impl Waits {
             policy,
             flash: Rests::default(),
             request: Rests::default(),
-            since_flash: AFTER_READ,
+            since_read: AFTER_READ,
             looked: None,
             is_alone: false,
             has_asked: false,
@@ -121,13 +122,10 @@ impl Waits {
 
     /// A wait begins: whether to ask before sleeping. `lost` is [`RunDelay::read`].
     pub fn asks(&mut self, awaited: Awaited, now: Instant, lost: impl FnOnce() -> Duration) -> bool {
-        self.since_flash = match awaited {
-            Awaited::Flash => 0,
-            Awaited::Request => self.since_flash.saturating_add(1),
-        };
+        self.since_read = self.since_read.saturating_add(1);
         let wants = match self.policy {
             BusyPoll::Never => false,
-            BusyPoll::Auto => self.since_flash <= AFTER_READ,
+            BusyPoll::Auto => self.since_read <= AFTER_READ,
             BusyPoll::Always => true,
         };
         if !wants || self.pauses(now, lost) {
@@ -138,6 +136,11 @@ impl Waits {
         rests.left = rests.left.saturating_sub(1);
         self.has_asked |= rested;
         rested
+    }
+
+    /// A read of flash has ended.
+    pub fn read_ended(&mut self) {
+        self.since_read = 0;
     }
 
     /// It has asked, and something came in time, or not.
@@ -253,12 +256,15 @@ mod tests {
     }
 
     #[test]
-    fn auto_asks_for_requests_only_beside_reads_of_flash() {
+    fn auto_asks_only_beside_reads_of_flash_that_end() {
         let mut waits = alone(BusyPoll::Auto);
         assert_eq!(asks(&mut waits, Request, 100, |_| true), 0);
-        assert_eq!(asks(&mut waits, Flash, 100, |_| true), 100);
+        waits.read_ended();
         assert_eq!(asks(&mut waits, Request, 100, |_| true), AFTER_READ);
+        waits.read_ended();
+        assert_eq!(asks(&mut waits, Flash, 100, |_| true), AFTER_READ, "none of them ended");
         let mut never = alone(BusyPoll::Never);
+        never.read_ended();
         assert_eq!(asks(&mut never, Flash, 100, |_| true) + asks(&mut never, Request, 100, |_| true), 0);
     }
 
@@ -314,7 +320,7 @@ mod tests {
     #[test]
     fn where_asking_makes_it_lose_much_it_sleeps_for_longer_and_longer() {
         let mut world = World::new();
-        let mut pause = |world: &mut World| {
+        let pause = |world: &mut World| {
             while !world.asks(MUCH, 0.0) {}
             while world.asks(MUCH, 0.0) {}
             let begun = world.now;

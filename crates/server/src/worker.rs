@@ -95,8 +95,9 @@ impl Worker {
     fn turn_ring(&mut self) -> bool {
         if let Some(ring) = &self.ring
             && ring.has_news()
+            && ring.turn()
         {
-            ring.turn();
+            self.waits.read_ended();
         }
         self.queue_landed();
         !self.queue.is_empty()
@@ -116,7 +117,11 @@ impl Worker {
         for event in events.iter() {
             match event.token() {
                 WAKER => woken = true,
-                RING => _ = self.ring.as_ref().expect("it is registered").turn(),
+                RING => {
+                    if self.ring.as_ref().expect("it is registered").turn() {
+                        self.waits.read_ended();
+                    }
+                }
                 Token(index) => self.mark(index, event),
             }
         }
@@ -153,6 +158,7 @@ impl Worker {
                 && ring.is_due()
                 && ring.turn()
             {
+                self.waits.read_ended();
                 break (true, now);
             }
             if now - begun > awaited.most() {

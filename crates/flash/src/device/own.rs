@@ -78,7 +78,7 @@ impl ThreadRing {
         OWN.with_borrow_mut(|own| own.as_mut().is_some_and(|own| own.ring.is_due() || own.ring.has_completed()))
     }
 
-    /// Submits what is new, and calls the completions of what is over, if anything is. Does not wait. To be called when [`ThreadRing::has_news`]
+    /// Submits what is new, and calls the completions of what is over. Whether anything was. Does not wait. To be called when [`ThreadRing::has_news`]
     /// before the thread sleeps, and after its file descriptor was written to.
     pub fn turn(&self) -> bool {
         let mut was_over = false;
@@ -96,7 +96,7 @@ impl ThreadRing {
                 was_over = true;
                 disk.queue().finish(transfer, result);
             }
-            // The kernel hands over a few dozen at once at most, and does not tell of the others again.
+            // The kernel hands over twenty at once at most, and does not tell of the others again.
             if !self.is_due() {
                 return was_over;
             }
