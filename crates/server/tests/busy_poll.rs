@@ -7,8 +7,11 @@ use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly};
 use ebbtide::FlashPromotion;
 use ebbtide_server::{Admin, BusyPoll, ServerOptions};
 use std::fs;
-use std::io::{Write, stderr};
+use std::io::{PipeWriter, Write, pipe, stderr};
+use std::mem;
 use std::net::Ipv4Addr;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -96,6 +99,45 @@ fn requests_for_memory_are_asked_for_only_if_told() {
             assert_eq!(server.metric(ASKED), 0.0, "{busy_poll:?}");
         }
     }
+}
+
+#[test]
+fn a_read_that_hangs_is_not_asked_for() {
+    let _alone = alone();
+    let below = objects("key", 20, 4000);
+    let Below { server, folder } = Below::with(&below, FlashPromotion::Never, polling(BusyPoll::Auto));
+    server.cache.insert(b"near", b"here").apply().expect("stored");
+    let near = [("near".to_owned(), b"here".to_vec())];
+    if server.cache.own_ring().is_none() {
+        return tell("a worker has no ring here");
+    }
+    if !comes_to_ask(&server, || get_all(&server, &below, 1, 10)) {
+        return;
+    }
+    let hung = hang(&folder.path().canonicalize().expect("a path").join("flash"));
+    let mut waiting = server.connect();
+    waiting.write_all(b"get key0\r\n").expect("a write");
+    server.wait_for("a read", || server.cache.flash_stats().expect("flash").tier.device.under_way > 0);
+    // What ended before is some waits ago then.
+    get_all(&server, &near, 1, 100);
+    let before = server.metric(ASKED);
+    get_all(&server, &near, 1, 20_000);
+    assert_eq!(server.metric(ASKED), before);
+    drop(hung);
+}
+
+/// Has reads of a file that this process has open wait for as long as what is returned lives.
+fn hang(path: &Path) -> PipeWriter {
+    let (hung, never_written) = pipe().expect("a pipe");
+    let open = fs::read_dir("/proc/self/fd").expect("a folder").map(|entry| entry.expect("a file").path());
+    let ours =
+        open.into_iter().find(|file| fs::read_link(file).is_ok_and(|target| target == path)).expect("it is open");
+    let number = ours.file_name().and_then(|name| name.to_str()?.parse().ok()).expect("a number");
+    // SAFETY: the cache keeps it open until its end, and it is not closed here.
+    let mut file = unsafe { OwnedFd::from_raw_fd(number) };
+    nix::unistd::dup2(&hung, &mut file).expect("a copy");
+    mem::forget(file);
+    never_written
 }
 
 /// Repeats this until the server asks for news. False where it must not: that is told.
