@@ -68,6 +68,13 @@ fn request(number: u64, done: Done) -> Request {
     Request { direction: Direction::Read, offset: number * BLOCK as u64, buffer: Buffer::zeroed(BLOCK), done }
 }
 
+/// Submits a read to the thread's ring, which tells whether it went well.
+fn submit(disk: &Arc<Disk>, number: u64, over: &Sender<bool>) {
+    let over = over.clone();
+    let done = Box::new(move |outcome: Outcome| over.send(outcome.result.is_ok()).unwrap());
+    assert!(disk.submit_here(request(number, done)).is_ok());
+}
+
 /// Sleeps until the ring has something to do.
 fn sleep(ring: &ThreadRing) {
     let events = poll(&mut [PollFd::new(ring, PollFlags::IN)], Some(&PATIENCE)).unwrap();
@@ -120,11 +127,7 @@ fn the_device_begins_with_reads_while_the_thread_goes_on() {
     with_disk(|disk| {
         let Some(ring) = own_ring(disk) else { return };
         let (sender, over) = channel();
-        let submit = |number| {
-            let sender = sender.clone();
-            let done = Box::new(move |outcome: Outcome| sender.send(outcome.result.is_ok()).unwrap());
-            assert!(disk.submit_here(request(number, done)).is_ok());
-        };
+        let submit = |number| submit(disk, number, &sender);
         submit(0);
         assert!(ring.has_news(), "one read is not worth an entry into the kernel");
         submit(1);
@@ -152,9 +155,7 @@ fn one_turn_ends_all_that_is_over() {
         let Some(ring) = own_ring(disk) else { return };
         let (sender, over) = channel();
         for number in 0..READS as u64 {
-            let sender = sender.clone();
-            let done = Box::new(move |outcome: Outcome| sender.send(outcome.result.is_ok()).unwrap());
-            assert!(disk.submit_here(request(number, done)).is_ok());
+            submit(disk, number, &sender);
         }
         while disk.account().stats().reads.transfers < READS as u64 {
             sleep(&ring);
@@ -173,11 +174,7 @@ fn what_was_handed_over_beside_a_submission_is_due() {
     with_disk(|disk| {
         let Some(ring) = own_ring(disk) else { return };
         let (sender, over) = channel();
-        let submit = |number| {
-            let sender = sender.clone();
-            let done = Box::new(move |outcome: Outcome| sender.send(outcome.result.is_ok()).unwrap());
-            assert!(disk.submit_here(request(number, done)).is_ok());
-        };
+        let submit = |number| submit(disk, number, &sender);
         let mut seen = 0;
         for _ in 0..50 {
             submit(0);

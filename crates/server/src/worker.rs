@@ -134,14 +134,14 @@ impl Worker {
 
     /// Waits for events. There may be none where reads of flash have landed.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
-        if timeout != Some(Duration::ZERO) && self.has_come(events)? {
+        if timeout != Some(Duration::ZERO) && self.busy_poll(events)? {
             return Ok(());
         }
         self.poll.poll(events, timeout)
     }
 
     /// Asks for news before sleeping, if that is worth it. Whether there were any.
-    fn has_come(&mut self, events: &mut Events) -> io::Result<bool> {
+    fn busy_poll(&mut self, events: &mut Events) -> io::Result<bool> {
         let is_reading = self.ring.as_ref().is_some_and(ThreadRing::is_reading);
         let awaited = if is_reading { Awaited::Flash } else { Awaited::Request };
         let begun = Instant::now();

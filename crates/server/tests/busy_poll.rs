@@ -126,6 +126,19 @@ fn a_read_that_hangs_is_not_asked_for() {
     drop(hung);
 }
 
+#[test]
+fn more_workers_than_processors_sleep() {
+    let _alone = alone();
+    let processors = thread::available_parallelism().expect("a count").get();
+    let server = TestServer::with(ServerOptions { threads: processors + 1, ..polling(BusyPoll::Always) });
+    let near = objects("near", 10, 100);
+    for (key, value) in &near {
+        server.cache.insert(key.as_bytes(), value).apply().expect("stored");
+    }
+    get_all(&server, &near, 1, 200);
+    assert_eq!(server.metric(ASKED), 0.0);
+}
+
 /// Has reads of a file that this process has open wait for as long as what is returned lives.
 fn hang(path: &Path) -> PipeWriter {
     let (hung, never_written) = pipe().expect("a pipe");
@@ -173,17 +186,4 @@ fn lost() -> u64 {
 fn tell(what: &str) {
     // Not by `eprintln`, which is shown for tests that fail.
     let _ = writeln!(stderr(), "not tested: {what}");
-}
-
-#[test]
-fn more_workers_than_processors_sleep() {
-    let _alone = alone();
-    let processors = thread::available_parallelism().expect("a count").get();
-    let server = TestServer::with(ServerOptions { threads: processors + 1, ..polling(BusyPoll::Always) });
-    let near = objects("near", 10, 100);
-    for (key, value) in &near {
-        server.cache.insert(key.as_bytes(), value).apply().expect("stored");
-    }
-    get_all(&server, &near, 1, 200);
-    assert_eq!(server.metric(ASKED), 0.0);
 }
