@@ -14,6 +14,7 @@
 //! where it is much beside asking for a second, and for longer and longer if that happens again soon.
 
 use std::fs::File;
+use std::mem;
 use std::os::unix::fs::FileExt;
 use std::str;
 use std::thread;
@@ -83,14 +84,7 @@ pub struct Waits {
     request: Rests,
     /// Waits since a read of flash ended.
     since_read: u32,
-    /// When it looked last, and what was lost until then.
-    looked: Option<(Instant, Duration)>,
-    /// Whether little was lost between the last two looks.
-    is_alone: bool,
-    /// Whether it has asked since then.
-    has_asked: bool,
-    /// The last pause, and when it ends.
-    pause: Option<(Duration, Instant)>,
+    contention: Contention,
 }
 
 #[derive(Debug)]
@@ -113,10 +107,7 @@ impl Waits {
             flash: Rests::default(),
             request: Rests::default(),
             since_read: AFTER_READ,
-            looked: None,
-            is_alone: false,
-            has_asked: false,
-            pause: None,
+            contention: Contention::default(),
         }
     }
 
@@ -128,13 +119,13 @@ impl Waits {
             BusyPoll::Auto => self.since_read <= AFTER_READ,
             BusyPoll::Always => true,
         };
-        if !wants || self.pauses(now, lost) {
+        if !wants || self.contention.forbids(now, lost) {
             return false;
         }
         let rests = self.rests(awaited);
         let rested = rests.left == 0;
         rests.left = rests.left.saturating_sub(1);
-        self.has_asked |= rested;
+        self.contention.has_asked |= rested;
         rested
     }
 
@@ -154,8 +145,30 @@ impl Waits {
         }
     }
 
-    /// Whether others want the processors, or that is not known.
-    fn pauses(&mut self, now: Instant, lost: impl FnOnce() -> Duration) -> bool {
+    fn rests(&mut self, awaited: Awaited) -> &mut Rests {
+        match awaited {
+            Awaited::Flash => &mut self.flash,
+            Awaited::Request => &mut self.request,
+        }
+    }
+}
+
+/// What a worker knows of other threads that want its processor.
+#[derive(Debug, Default)]
+struct Contention {
+    /// When it looked last, and what was lost until then.
+    looked: Option<(Instant, Duration)>,
+    /// Whether little was lost between the last two looks.
+    is_alone: bool,
+    /// Whether it has asked since then.
+    has_asked: bool,
+    /// The last pause, and when it ends.
+    pause: Option<(Duration, Instant)>,
+}
+
+impl Contention {
+    /// Whether others want the processors, or that is not known: then nothing is to be asked.
+    fn forbids(&mut self, now: Instant, lost: impl FnOnce() -> Duration) -> bool {
         if self.pause.is_some_and(|(_, until)| now < until) {
             return true;
         }
@@ -171,7 +184,7 @@ impl Waits {
         };
         self.is_alone = lost.saturating_sub(before) < (now - at).mul_f64(LOST_MOST);
         // What is lost without asking may be over at the next look.
-        if std::mem::take(&mut self.has_asked) && !self.is_alone {
+        if mem::take(&mut self.has_asked) && !self.is_alone {
             let pause = match self.pause {
                 Some((pause, until)) if now < until + FORGOTTEN * pause => (2 * pause).min(PAUSE_MOST),
                 _ => PAUSE_LEAST,
@@ -179,13 +192,6 @@ impl Waits {
             self.pause = Some((pause, now + pause));
         }
         !self.is_alone
-    }
-
-    fn rests(&mut self, awaited: Awaited) -> &mut Rests {
-        match awaited {
-            Awaited::Flash => &mut self.flash,
-            Awaited::Request => &mut self.request,
-        }
     }
 }
 
@@ -215,12 +221,13 @@ mod tests {
 
     /// One that knows that it is alone.
     fn alone(policy: BusyPoll) -> Waits {
-        Waits { looked: Some((Instant::now(), Duration::ZERO)), is_alone: true, ..Waits::new(policy) }
+        let looked = Some((Instant::now(), Duration::ZERO));
+        Waits { contention: Contention { looked, is_alone: true, ..Contention::default() }, ..Waits::new(policy) }
     }
 
     /// How often it asks in so many waits, `came` says of which something comes in time. No time passes.
     fn asks(waits: &mut Waits, awaited: Awaited, count: u32, came: impl Fn(u32) -> bool) -> u32 {
-        let (now, _) = waits.looked.expect("it is alone");
+        let (now, _) = waits.contention.looked.expect("it is alone");
         let mut asked = 0;
         for wait in 0..count {
             if waits.asks(awaited, now, || Duration::ZERO) {
