@@ -44,6 +44,7 @@ mod visit;
 /// What can be chosen about flash, and what it tells.
 pub mod flash {
     pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats, Policy, WriteBudget};
+    pub use ebbtide_flash::busy_poll;
     pub use ebbtide_flash::device::{
         Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, Latencies, ThreadRing,
     };

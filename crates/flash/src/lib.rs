@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `admission` | which objects are worth a write |
 //! | `bound` | what an index may have of the memory |
+//! | `busy_poll` | when a thread that waits asks instead of sleeping |
 //! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
 //! | `large` | the log of large objects |
 //! | `object` | what is stored: keys, their hash, values, expiry |
@@ -20,6 +21,7 @@
 
 pub mod admission;
 mod bound;
+pub mod busy_poll;
 pub mod device;
 mod error;
 pub mod large;

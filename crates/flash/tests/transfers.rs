@@ -33,7 +33,7 @@ fn paths(directory: &Path, sizes: &[u64]) -> Vec<(PathBuf, u64)> {
 fn with_each(sizes: &[u64], queue_depth: usize, test: impl Fn(&Arc<Disk>)) {
     for engine in ENGINES {
         let directory = directory();
-        let options = DiskOptions { engine: Some(engine), queue_depth, pool_threads: 4 };
+        let options = DiskOptions { engine: Some(engine), queue_depth, pool_threads: 4, ..DiskOptions::default() };
         match Disk::open(&paths(directory.path(), sizes), &options) {
             Ok(opened) => {
                 assert!(opened.is_new);
@@ -211,7 +211,7 @@ impl Worker<'_> {
 fn a_full_queue_gives_requests_back_and_all_others_are_done_once() {
     for engine in ENGINES {
         let directory = directory();
-        let options = DiskOptions { engine: Some(engine), queue_depth: 8, pool_threads: 2 };
+        let options = DiskOptions { engine: Some(engine), queue_depth: 8, pool_threads: 2, ..DiskOptions::default() };
         let Ok(opened) = Disk::open(&paths(directory.path(), &[LEAST_PART]), &options) else {
             tell("not tested with io_uring: refused");
             continue;

@@ -12,12 +12,13 @@ use std::time::{Duration, Instant};
 
 use ebbtide::Cache;
 use ebbtide::flash::ThreadRing;
+use ebbtide::flash::busy_poll::run_delay;
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
-use crate::busy_poll::{Awaited, RunDelay, Waits};
+use crate::busy_poll::{Awaited, Waits};
 use crate::connection::{Buffers, Connection, Driven};
 use crate::execute::Executor;
 use crate::shared::{Inbox, Shared, lock};
@@ -38,7 +39,6 @@ pub struct Worker {
     executor: Executor,
     ring: Option<ThreadRing>,
     waits: Waits,
-    run_delay: RunDelay,
     connections: Slab<Connection>,
     /// Connections to drive.
     queue: Vec<usize>,
@@ -59,7 +59,6 @@ impl Worker {
             ring: open_ring(&poll, &shared.cache),
             poll,
             waits: Waits::new(shared.options.busy_poll.with_processors_for(shared.options.threads)),
-            run_delay: RunDelay::here(),
             executor: Executor::new(Arc::clone(&shared), Arc::clone(&inbox), index, samples),
             shared,
             inbox,
@@ -145,7 +144,7 @@ impl Worker {
         let is_reading = self.ring.as_ref().is_some_and(ThreadRing::is_reading);
         let awaited = if is_reading { Awaited::Flash } else { Awaited::Request };
         let begun = Instant::now();
-        if !self.waits.asks(awaited, begun, || self.run_delay.read()) {
+        if !self.waits.asks(awaited, begun, run_delay) {
             return Ok(false);
         }
         let (came, now) = loop {

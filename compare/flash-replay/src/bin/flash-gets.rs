@@ -71,10 +71,11 @@ fn run(args: &Args) -> Result<(), Failure> {
     let keys = (args.data << 20) / (args.value + key(0).len()) as u64;
     fill(&system, keys, args.value)?;
     println!("system,value,depth,hits_per_second,hit_ratio,processor_us_per_get");
+    let mut random = Random(0);
     for &depth in &args.depths {
         let (began, before) = (Instant::now(), processor_seconds()?);
         let until = began + Duration::from_secs_f64(args.seconds);
-        let (gets, hits) = system.gets(depth, keys, args.value, until)?;
+        let (gets, hits) = system.gets(depth, keys, args.value, &mut random, until)?;
         let (seconds, used) = (began.elapsed().as_secs_f64(), processor_seconds()? - before);
         let (rate, ratio) = (hits as f64 / seconds, hits as f64 / gets as f64);
         println!("{:?},{},{depth},{rate:.0},{ratio:.4},{:.1}", args.system, args.value, used / gets as f64 * 1e6);
@@ -120,9 +121,18 @@ impl System {
         Ok(())
     }
 
-    /// Gets of random keys, so many at a time; how many there were, and how many hits.
-    fn gets(&self, depth: usize, keys: u64, value_bytes: usize, until: Instant) -> Result<(u64, u64), Failure> {
+    /// Gets of random keys, so many at a time; how many there were, and how many hits. `seeds` goes on from one call to the next: gets
+    /// in an order that was there before find what that has brought into memory.
+    fn gets(
+        &self,
+        depth: usize,
+        keys: u64,
+        value_bytes: usize,
+        seeds: &mut Random,
+        until: Instant,
+    ) -> Result<(u64, u64), Failure> {
         let mut total = (0, 0);
+        let seeds = (0..depth).map(|_| seeds.next());
         match self {
             Self::Ebbtide(cache) => thread::scope(|scope| {
                 let reader = |seed| {
@@ -135,7 +145,7 @@ impl System {
                         (gets, hits)
                     })
                 };
-                for reader in (0..depth as u64).map(reader).collect::<Vec<_>>() {
+                for reader in seeds.map(reader).collect::<Vec<_>>() {
                     add(&mut total, reader.join().expect("a reader does not panic"));
                 }
                 Ok(())
@@ -153,7 +163,7 @@ impl System {
                         Ok::<_, Failure>((gets, hits))
                     })
                 };
-                for reader in (0..depth as u64).map(reader).collect::<Vec<_>>() {
+                for reader in seeds.map(reader).collect::<Vec<_>>() {
                     add(&mut total, reader.await??);
                 }
                 Ok::<_, Failure>(())

@@ -25,6 +25,7 @@ pub struct Account {
     refusals: AtomicU64,
     under_way: AtomicUsize,
     most_under_way: AtomicUsize,
+    busy_poll_ns: AtomicU64,
     /// Microseconds since `opened` at which a transfer was over last, or one began with none under way.
     progress: AtomicU64,
     judge: Mutex<Judge>,
@@ -66,6 +67,8 @@ pub struct DeviceStats {
     /// Transfers that were taken and are not over.
     pub under_way: usize,
     pub most_under_way: usize,
+    /// The time in which threads that waited for their reads asked instead of sleeping.
+    pub busy_poll: Duration,
     pub health: Health,
 }
 
@@ -82,6 +85,7 @@ impl Account {
             refusals: AtomicU64::new(0),
             under_way: AtomicUsize::new(0),
             most_under_way: AtomicUsize::new(0),
+            busy_poll_ns: AtomicU64::new(0),
             progress: AtomicU64::new(0),
             judge: Mutex::new(Judge::new()),
             health: AtomicU8::new(Health::Healthy as u8),
@@ -99,6 +103,7 @@ impl Account {
             refusals: self.refusals.load(Relaxed),
             under_way: self.under_way.load(Relaxed),
             most_under_way: self.most_under_way.load(Relaxed),
+            busy_poll: Duration::from_nanos(self.busy_poll_ns.load(Relaxed)),
             health: self.health(),
         }
     }
@@ -168,6 +173,10 @@ impl Account {
         }
         self.note_progress(now);
         self.under_way.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn busy_polled(&self, time: Duration) {
+        self.busy_poll_ns.fetch_add(time.as_nanos() as u64, Relaxed);
     }
 
     pub(super) fn refused(&self) {

@@ -47,11 +47,15 @@ pub struct DiskOptions {
     /// Threads of the pool, 1 to 256: as many transfers are under way at once. By default 16: from there on most drives
     /// gain little.
     pub pool_threads: usize,
+    /// Whether threads that wait for their reads ask for up to 200 us before they sleep, where that is rarely in vain and nobody else wants the processor:
+    /// a read takes about as long as a wake. Only as many as half of the processors do, at a time. By default they do: a thread that waits has nothing better to do with
+    /// a processor that nobody wants. `false` where somebody pays for idle processors, or saves them.
+    pub busy_poll: bool,
 }
 
 impl Default for DiskOptions {
     fn default() -> Self {
-        Self { engine: None, queue_depth: 256, pool_threads: 16 }
+        Self { engine: None, queue_depth: 256, pool_threads: 16, busy_poll: true }
     }
 }
 
@@ -91,7 +95,7 @@ impl Disk {
         let queue = Queue::new(options.queue_depth).map_err(|source| Error::Engine { source })?;
         let drives = Drives::below(parts.iter().map(Part::device_number));
         let pool_threads = options.pool_threads;
-        let spares = Spares::default();
+        let spares = Spares::new(options.busy_poll);
         let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards, drives, spares };
         Ok(Opened { disk, is_new, notices })
     }

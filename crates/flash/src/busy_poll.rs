@@ -1,0 +1,241 @@
+//! When a thread with nothing to do asks again and again for what it waits for, before it sleeps.
+//!
+//! To be woken takes tens of microseconds on a virtual machine, about what a fast drive takes for a read. To ask takes a processor. So a
+//! thread asks only where that is not in vain as a rule, and not where somebody else wants its processor:
+//!
+//! ```text
+//! a wait begins --> at rest? sleep --> asks, for so long at most --> something came: the next rest is half as long
+//!                                                              +--> in vain: sleep, and rest for 1, 4, 16, ... 1024 waits
+//! ```
+//! A rest grows by four and shrinks by two: what comes in time less often than two times of three ends it.
+//!
+//! Who asks is no longer preferred by the scheduler, as a thread that was woken is: where threads compete for the processors, it waits for
+//! milliseconds. So the time that the thread was ready and did not run is looked at, twice a second. Nothing is asked until the next look where it is much, and
+//! where it is much beside asking for a second, and for longer and longer if that happens again soon.
+
+use std::fs;
+use std::mem;
+use std::time::{Duration, Instant};
+
+/// For how long to ask for a read. A drive for caches reads within 100 us; what takes longer by far is not worth a processor.
+pub const READ_MOST: Duration = Duration::from_micros(200);
+/// The longest rest, in waits.
+const REST_MOST: u32 = 1024;
+/// How often a thread looks at what it lost to others.
+pub const LOOK: Duration = Duration::from_millis(500);
+/// The share of its time that is too much: less than was measured where two workers and a client have two processors, more than what threads of ours
+/// take from a worker with which they share one.
+const LOST_MOST: f64 = 0.15;
+/// How long nothing is asked then.
+const PAUSE_LEAST: Duration = Duration::from_secs(1);
+const PAUSE_MOST: Duration = Duration::from_secs(8);
+/// A pause is twice as long as the one before, unless that is over for so many times as long.
+const FORGOTTEN: u32 = 10;
+
+/// What is remembered of the waits for one kind of thing.
+#[derive(Debug)]
+pub struct Rests {
+    /// Waits to sleep through.
+    left: u32,
+    next: u32,
+}
+
+impl Default for Rests {
+    fn default() -> Self {
+        Self { left: 0, next: 1 }
+    }
+}
+
+impl Rests {
+    /// A wait begins: whether to ask before sleeping.
+    pub fn is_over(&mut self) -> bool {
+        let is_over = self.left == 0;
+        self.left = self.left.saturating_sub(1);
+        is_over
+    }
+
+    /// It was asked, and something came in time, or not.
+    pub fn asked(&mut self, came: bool) {
+        if came {
+            self.next = (self.next / 2).max(1);
+        } else {
+            self.left = self.next;
+            self.next = (self.next * 4).min(REST_MOST);
+        }
+    }
+}
+
+/// What a thread knows of others that want its processor.
+#[derive(Debug, Default)]
+pub struct Contention {
+    /// When it looked last, and what was lost until then.
+    looked: Option<(Instant, Duration)>,
+    /// Whether little was lost between the last two looks.
+    is_alone: bool,
+    /// Whether it has asked since then.
+    has_asked: bool,
+    /// The last pause, and when it ends.
+    pause: Option<(Duration, Instant)>,
+}
+
+impl Contention {
+    /// Whether others want the processors, or that is not known: then nothing is to be asked. `lost` is [`run_delay`].
+    pub fn forbids(&mut self, now: Instant, lost: impl FnOnce() -> Duration) -> bool {
+        if self.pause.is_some_and(|(_, until)| now < until) {
+            return true;
+        }
+        if self.looked.is_some_and(|(at, _)| now < at + LOOK) {
+            return !self.is_alone;
+        }
+        let lost = lost();
+        let before = self.looked.replace((now, lost));
+        // What was long ago is of another load.
+        let Some((at, before)) = before.filter(|(at, _)| now < *at + 2 * LOOK) else {
+            self.is_alone = false;
+            return true;
+        };
+        self.is_alone = lost.saturating_sub(before) < (now - at).mul_f64(LOST_MOST);
+        // What is lost without asking may be over at the next look.
+        if mem::take(&mut self.has_asked) && !self.is_alone {
+            let pause = match self.pause {
+                Some((pause, until)) if now < until + FORGOTTEN * pause => (2 * pause).min(PAUSE_MOST),
+                _ => PAUSE_LEAST,
+            };
+            self.pause = Some((pause, now + pause));
+        }
+        !self.is_alone
+    }
+
+    /// The thread asks.
+    pub fn asks(&mut self) {
+        self.has_asked = true;
+    }
+}
+
+/// For how long the calling thread was ready and did not run since it began, as Linux counts it. Nothing where the kernel does not tell.
+pub fn run_delay() -> Duration {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    // Nanoseconds on a processor, nanoseconds ready, turns.
+    let ready = text.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok());
+    Duration::from_nanos(ready.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How often it asks in so many waits, `came` says of which something comes in time.
+    fn asks(rests: &mut Rests, count: u32, came: impl Fn(u32) -> bool) -> u32 {
+        let mut asked = 0;
+        for wait in 0..count {
+            if rests.is_over() {
+                asked += 1;
+                rests.asked(came(wait));
+            }
+        }
+        asked
+    }
+
+    #[test]
+    fn it_asks_while_something_comes_and_rests_for_longer_and_longer_when_nothing_does() {
+        let mut rests = Rests::default();
+        assert_eq!(asks(&mut rests, 1000, |_| true), 1000);
+        assert_eq!(asks(&mut rests, 7 + 1 + 4 + 16 + 64 + 256 + 1024, |_| false), 7);
+        let vain = asks(&mut rests, 100 * REST_MOST, |_| false);
+        assert!((99..=101).contains(&vain), "{vain}");
+        // It notices when something comes again, and then asks each time.
+        asks(&mut rests, 20 * REST_MOST, |_| true);
+        assert_eq!(asks(&mut rests, 1000, |_| true), 1000);
+    }
+
+    #[test]
+    fn it_asks_where_three_of_four_come_and_not_where_half_do() {
+        let often = asks(&mut Rests::default(), 10_000, |wait| wait % 4 != 0);
+        assert!(often > 7000, "{often}");
+        // Of all numbers, not of those that the rests fall on.
+        let rarely = asks(&mut Rests::default(), 1_000_000, |wait| wait.wrapping_mul(0x9e37_79b9) >> 31 == 0);
+        assert!(rarely < 50_000, "{rarely}");
+    }
+
+    /// Waits of a millisecond each.
+    struct World {
+        contention: Contention,
+        now: Instant,
+        lost: Duration,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { contention: Contention::default(), now: Instant::now(), lost: Duration::ZERO }
+        }
+
+        /// Whether it asks in the next one, while these shares of the time are lost when it does and when it sleeps.
+        fn asks(&mut self, asking: f64, sleeping: f64) -> bool {
+            let wait = Duration::from_millis(1);
+            let asks = !self.contention.forbids(self.now, || self.lost);
+            if asks {
+                self.contention.asks();
+            }
+            self.now += wait;
+            self.lost += wait.mul_f64(if asks { asking } else { sleeping });
+            asks
+        }
+
+        /// In how many of the waits of this time it asks.
+        fn count(&mut self, time: Duration, asking: f64, sleeping: f64) -> usize {
+            (0..time.as_millis()).filter(|_| self.asks(asking, sleeping)).count()
+        }
+    }
+
+    const LITTLE: f64 = 0.9 * LOST_MOST;
+    const MUCH: f64 = 1.1 * LOST_MOST;
+
+    #[test]
+    fn it_asks_when_it_knows_that_little_is_lost() {
+        let mut world = World::new();
+        assert_eq!(world.count(LOOK, LITTLE, LITTLE), 0);
+        let minute = Duration::from_secs(60);
+        assert_eq!(world.count(minute, LITTLE, LITTLE), minute.as_millis() as usize);
+        // Where much is lost in any case it stops with the next look, and begins with one when that is over.
+        world.count(2 * LOOK, MUCH, MUCH);
+        world.count(PAUSE_LEAST, MUCH, MUCH);
+        assert_eq!(world.count(minute, MUCH, MUCH), 0);
+        assert!(world.count(minute, 0.0, 0.0) > 0);
+        // After a time without waits it does not know.
+        world.now += minute;
+        assert!(!world.asks(0.0, 0.0));
+    }
+
+    #[test]
+    fn where_asking_makes_it_lose_much_it_sleeps_for_longer_and_longer() {
+        let mut world = World::new();
+        let pause = |world: &mut World| {
+            while !world.asks(MUCH, 0.0) {}
+            while world.asks(MUCH, 0.0) {}
+            let begun = world.now;
+            while !world.asks(MUCH, 0.0) {}
+            // Until it knows it sleeps as well.
+            (world.now - begun - LOOK).as_secs()
+        };
+        assert_eq!([(); 5].map(|()| pause(&mut world)), [1, 2, 4, 8, 8]);
+        // When it has asked for long, a pause is short again.
+        world.count((FORGOTTEN + 1) * PAUSE_MOST, 0.0, 0.0);
+        assert_eq!(pause(&mut world), 1);
+    }
+
+    #[test]
+    fn a_thread_that_shares_its_processor_sees_what_it_loses() {
+        let thread = || {
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_millis(300) {
+                std::hint::spin_loop();
+            }
+            run_delay()
+        };
+        // One more than processors: together they lose what one would need.
+        let processors = std::thread::available_parallelism().unwrap().get();
+        let threads: Vec<_> = (0..=processors).map(|_| std::thread::spawn(thread)).collect();
+        let lost: Duration = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+        assert!(lost > Duration::from_millis(100), "{lost:?}");
+    }
+}
