@@ -80,14 +80,18 @@ pub struct Contention {
 
 impl Contention {
     /// Whether others want the processors, or that is not known: then nothing is to be asked. `lost` is [`run_delay`].
-    pub fn forbids(&mut self, now: Instant, lost: impl FnOnce() -> Duration) -> bool {
+    pub fn forbids(&mut self, now: Instant, lost: impl FnOnce() -> Option<Duration>) -> bool {
         if self.pause.is_some_and(|(_, until)| now < until) {
             return true;
         }
         if self.looked.is_some_and(|(at, _)| now < at + LOOK) {
             return !self.is_alone;
         }
-        let lost = lost();
+        let has_asked = mem::take(&mut self.has_asked);
+        let Some(lost) = lost() else {
+            *self = Self { pause: Some((PAUSE_LEAST, now + PAUSE_LEAST)), ..Self::default() };
+            return true;
+        };
         let before = self.looked.replace((now, lost));
         // What was long ago is of another load.
         let Some((at, before)) = before.filter(|(at, _)| now < *at + 2 * LOOK) else {
@@ -96,7 +100,7 @@ impl Contention {
         };
         self.is_alone = lost.saturating_sub(before) < (now - at).mul_f64(LOST_MOST);
         // What is lost without asking may be over at the next look.
-        if mem::take(&mut self.has_asked) && !self.is_alone {
+        if has_asked && !self.is_alone {
             let pause = match self.pause {
                 Some((pause, until)) if now < until + FORGOTTEN * pause => (2 * pause).min(PAUSE_MOST),
                 _ => PAUSE_LEAST,
@@ -112,12 +116,13 @@ impl Contention {
     }
 }
 
-/// For how long the calling thread was ready and did not run since it began, as Linux counts it. Nothing where the kernel does not tell.
-pub fn run_delay() -> Duration {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+/// For how long the calling thread was ready and did not run since it began, as Linux counts it. None where the kernel does not tell, or there is no descriptor
+/// to ask it with.
+pub fn run_delay() -> Option<Duration> {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     // Nanoseconds on a processor, nanoseconds ready, turns.
-    let ready = text.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok());
-    Duration::from_nanos(ready.unwrap_or(0))
+    let ready = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(Duration::from_nanos(ready))
 }
 
 #[cfg(test)]
@@ -172,7 +177,7 @@ mod tests {
         /// Whether it asks in the next one, while these shares of the time are lost when it does and when it sleeps.
         fn asks(&mut self, asking: f64, sleeping: f64) -> bool {
             let wait = Duration::from_millis(1);
-            let asks = !self.contention.forbids(self.now, || self.lost);
+            let asks = !self.contention.forbids(self.now, || Some(self.lost));
             if asks {
                 self.contention.asks();
             }
@@ -224,13 +229,35 @@ mod tests {
     }
 
     #[test]
+    fn what_was_asked_before_a_gap_makes_no_pause_after_it() {
+        let mut world = World::new();
+        world.count(4 * LOOK, 0.0, 0.0);
+        world.now += Duration::from_secs(60);
+        // It sleeps through a crowd, and asks when that is over.
+        assert_eq!(world.count(LOOK + Duration::from_millis(2), MUCH, MUCH), 0);
+        assert!(world.count(LOOK + Duration::from_millis(10), 0.0, 0.0) > 0);
+    }
+
+    #[test]
+    fn who_does_not_know_what_it_loses_does_not_ask() {
+        let (mut contention, begun) = (Contention::default(), Instant::now());
+        let asks = |tenths: &u64| {
+            let known = (*tenths != 20).then_some(Duration::ZERO);
+            !contention.forbids(begun + Duration::from_millis(100 * tenths), || known)
+        };
+        let asked: Vec<u64> = (0..40).filter(asks).collect();
+        // Half a second until it knows, also after the pause.
+        assert_eq!(asked, (5..20).chain(35..40).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn a_thread_that_shares_its_processor_sees_what_it_loses() {
         let thread = || {
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_millis(300) {
                 std::hint::spin_loop();
             }
-            run_delay()
+            run_delay().expect("Linux tells")
         };
         // One more than processors: together they lose what one would need.
         let processors = std::thread::available_parallelism().unwrap().get();

@@ -72,7 +72,7 @@ impl Waits {
     }
 
     /// A wait begins: whether to ask before sleeping. `lost` is `run_delay`.
-    pub fn asks(&mut self, awaited: Awaited, now: Instant, lost: impl FnOnce() -> Duration) -> bool {
+    pub fn asks(&mut self, awaited: Awaited, now: Instant, lost: impl FnOnce() -> Option<Duration>) -> bool {
         self.since_read = self.since_read.saturating_add(1);
         let wants = match self.policy {
             BusyPoll::Never => false,
@@ -121,7 +121,7 @@ mod tests {
             let mut waits = Waits::new(policy);
             let begun = Instant::now();
             let now = begun + LOOK;
-            let forbids = [begun, now].map(|now| waits.contention.forbids(now, || Duration::ZERO));
+            let forbids = [begun, now].map(|now| waits.contention.forbids(now, || Some(Duration::ZERO)));
             assert_eq!(forbids, [true, false]);
             Self { waits, now }
         }
@@ -130,7 +130,7 @@ mod tests {
         fn asks(&mut self, awaited: Awaited, count: u32, came: bool) -> u32 {
             let mut asked = 0;
             for _ in 0..count {
-                if self.waits.asks(awaited, self.now, || Duration::ZERO) {
+                if self.waits.asks(awaited, self.now, || Some(Duration::ZERO)) {
                     asked += 1;
                     self.waits.asked(awaited, came);
                 }
@@ -163,7 +163,7 @@ mod tests {
     fn always_sleeps_where_others_want_the_processor() {
         let mut world = World::new(BusyPoll::Always);
         world.now += LOOK;
-        assert!(!world.waits.asks(Request, world.now, || LOOK));
+        assert!(!world.waits.asks(Request, world.now, || Some(LOOK)));
     }
 
     #[test]

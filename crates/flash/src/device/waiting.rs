@@ -6,8 +6,8 @@
 //! A read then wakes one thread, the one that waits for it; by way of the serving thread it wakes two. A thread has a ring only
 //! from before its reads until they are over, so there are about as many rings as threads wait at a time.
 //!
-//! A thread that has a processor to itself asks for its reads before it sleeps (`busy_poll.rs`). Where more threads wait than half of the processors, none does:
-//! what one of them asks with is taken from another.
+//! A thread that has a processor to itself asks for its reads before it sleeps (`busy_poll.rs`). Where more threads of the process wait than half of the
+//! processors, none does: what one of them asks with is taken from another.
 //!
 //! The ring takes what its thread submits until the first wait. What completions submit goes the usual way: otherwise a thread
 //! could be kept by the reads of others for as long as there are some.
@@ -20,6 +20,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::ErrorKind;
 use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,10 +40,13 @@ struct State {
     lent: usize,
     /// The kernel has no such rings: it is not asked again.
     has_none: bool,
-    /// As long as no more rings are lent, the threads that have them may ask.
+    /// As long as no more threads wait, they may ask.
     asking_most: usize,
     rests: Rests,
 }
+
+/// Threads of the process that have rings, of all devices.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static CONTENTION: RefCell<Contention> = RefCell::default();
@@ -62,7 +66,7 @@ impl Spares {
                 return false;
             }
             let mut state = self.0.lock().unwrap();
-            let asks = state.lent <= state.asking_most && state.rests.is_over();
+            let asks = WAITING.load(Relaxed) <= state.asking_most && state.rests.is_over();
             if asks {
                 contention.asks();
             }
@@ -89,6 +93,7 @@ impl Spares {
             },
         };
         state.lent += 1;
+        WAITING.fetch_add(1, Relaxed);
         Some(ring)
     }
 
@@ -96,6 +101,7 @@ impl Spares {
     fn give_back(&self, ring: Option<Ring>) {
         let mut state = self.0.lock().unwrap();
         state.lent -= 1;
+        WAITING.fetch_sub(1, Relaxed);
         state.rings.extend(ring);
     }
 }
@@ -189,28 +195,35 @@ impl Drop for WaitingRing {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BLOCK, Buffer, Direction, DiskOptions, LEAST_ALONE, Outcome, Request, write};
+    use super::super::{BLOCK, Buffer, Direction, DiskOptions, LEAST_ALONE, Outcome, Request};
     use super::*;
     use crate::busy_poll::LOOK;
+    use std::io::{PipeWriter, pipe};
+    use std::mem;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     use std::sync::mpsc::channel;
+    use tempfile::TempDir;
 
     /// The calling thread knows that it is alone, until the next look.
     fn be_alone(now: Instant) {
         let begun = now - LOOK;
         CONTENTION.set(Contention::default());
-        let forbids =
-            CONTENTION.with_borrow_mut(|contention| [begun, now].map(|now| contention.forbids(now, || Duration::ZERO)));
+        let forbids = CONTENTION
+            .with_borrow_mut(|contention| [begun, now].map(|now| contention.forbids(now, || Some(Duration::ZERO))));
         assert_eq!(forbids, [true, false]);
     }
 
-    fn spares(asking_most: usize, lent: usize) -> Spares {
-        Spares(Mutex::new(State { asking_most, lent, ..State::default() }))
+    /// Other tests may wait for reads of theirs.
+    const ALL: usize = 1000;
+
+    fn spares(asking_most: usize) -> Spares {
+        Spares(Mutex::new(State { asking_most, ..State::default() }))
     }
 
     #[test]
     fn a_thread_asks_that_is_alone_with_its_processor() {
         let now = Instant::now();
-        let spares = spares(1, 1);
+        let spares = spares(ALL);
         assert!(!spares.asks(now), "it does not know");
         be_alone(now);
         assert!(spares.asks(now));
@@ -220,51 +233,109 @@ mod tests {
     }
 
     #[test]
-    fn no_thread_asks_where_more_wait_than_processors_are_to_spare() {
+    fn no_thread_asks_where_more_wait_than_half_of_the_processors_for_whatever_device() {
         let now = Instant::now();
         be_alone(now);
-        assert!(spares(2, 2).asks(now));
-        assert!(!spares(2, 3).asks(now));
         for busy_poll in [false, true] {
-            let spares = Spares::new(busy_poll);
+            let asking_most = Spares::new(busy_poll).0.into_inner().unwrap().asking_most;
             let processors = thread::available_parallelism().unwrap().get();
-            assert_eq!(spares.0.lock().unwrap().asking_most, if busy_poll { processors / 2 } else { 0 });
+            assert_eq!(asking_most, if busy_poll { processors / 2 } else { 0 });
         }
+        let one_waits = spares(ALL);
+        let Some(ring) = one_waits.take() else { return };
+        assert!(!spares(0).asks(now) && spares(ALL).asks(now));
+        one_waits.give_back(Some(ring));
     }
 
-    /// Reads what was written as the only thread that waits; the time that was asked until then. None where threads have no rings.
-    fn read_alone(disk: &Arc<Disk>, asking_most: usize) -> Option<Duration> {
-        disk.spares().0.lock().unwrap().asking_most = asking_most;
+    fn open(folder: &TempDir) -> Arc<Disk> {
+        let paths = [(folder.path().join("disk"), LEAST_ALONE)];
+        Arc::new(Disk::open(&paths, &DiskOptions::default()).unwrap().disk)
+    }
+
+    fn submit(disk: &Disk, done: impl FnOnce(Outcome) + Send + 'static) {
+        let (buffer, done) = (Buffer::zeroed(BLOCK), Box::new(done));
+        assert!(disk.submit_here(Request { direction: Direction::Read, offset: 0, buffer, done }).is_ok());
+    }
+
+    /// Has the next wait of this thread ask, if it is not the rest of an earlier one.
+    fn allow(disk: &Disk) {
+        disk.spares().0.lock().unwrap().asking_most = ALL;
         be_alone(Instant::now());
-        let mut ring = WaitingRing::new(Arc::clone(disk))?;
-        let (sender, over) = channel();
-        let done = Box::new(move |outcome: Outcome| sender.send(outcome).unwrap());
-        let request = Request { direction: Direction::Read, offset: 0, buffer: Buffer::zeroed(BLOCK), done };
-        assert!(disk.submit_here(request).is_ok());
-        while !ring.wait(Duration::from_secs(1)) {}
-        let outcome = over.recv().unwrap();
-        outcome.result.unwrap();
-        assert!(outcome.buffer.iter().all(|&byte| byte == 7));
-        Some(disk.account().stats().busy_poll)
     }
 
     #[test]
-    fn what_is_asked_for_is_found_and_counted() {
+    fn what_comes_while_it_asks_is_found_without_sleeping_and_its_time_is_counted() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("disk");
-        let disk = Arc::new(Disk::open(&[(path, LEAST_ALONE)], &DiskOptions::default()).unwrap().disk);
-        let [sleeping, asking] = thread::scope(|scope| {
-            (0..disk.threads()).for_each(|_| _ = scope.spawn(|| disk.serve()));
-            let mut block = Buffer::zeroed(BLOCK);
-            block.fill(7);
-            write(&*disk, 0, block).unwrap();
-            let read = scope.spawn(|| [0, 1].map(|asking_most| read_alone(&disk, asking_most))).join();
-            disk.stop();
-            read.unwrap()
-        });
-        if let (Some(sleeping), Some(asking)) = (sleeping, asking) {
-            assert_eq!(sleeping, Duration::ZERO);
-            assert!(asking > Duration::ZERO);
+        let disk = open(&folder);
+        let asked = || disk.account().stats().busy_poll;
+        let (mut found, mut over) = (0, 0);
+        for _ in 0..200 {
+            let Some(mut ring) = WaitingRing::new(Arc::clone(&disk)) else { return };
+            allow(&disk);
+            disk.spares().0.lock().unwrap().rests = Rests::default();
+            let (sender, told) = channel();
+            submit(&disk, move |outcome| sender.send(outcome.result.is_ok()).unwrap());
+            let before = asked();
+            found += u32::from(busy_poll(ring.ring.get_or_insert_with(own::take_back), &disk, Duration::from_secs(1)));
+            assert!(asked() > before);
+            while !ring.is_empty() {
+                over += u32::from(ring.wait(Duration::from_secs(1)));
+            }
+            assert_eq!(told.try_recv(), Ok(true));
         }
+        assert_eq!(over, 200);
+        assert!(found > 0, "nothing comes in time, or it is not seen");
+    }
+
+    #[test]
+    fn a_wait_asks_only_where_it_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = open(&folder);
+        disk.spares().0.lock().unwrap().asking_most = 0;
+        let wait = || {
+            let mut ring = WaitingRing::new(Arc::clone(&disk))?;
+            submit(&disk, |outcome| outcome.result.unwrap());
+            be_alone(Instant::now());
+            while !ring.is_empty() {
+                ring.wait(Duration::from_secs(1));
+            }
+            Some(disk.account().stats().busy_poll)
+        };
+        let Some(sleeping) = wait() else { return };
+        assert_eq!(sleeping, Duration::ZERO);
+        allow(&disk);
+        assert!(wait().unwrap() > Duration::ZERO);
+    }
+
+    /// Has reads hang for as long as what is returned lives.
+    fn hang(disk: &Disk) -> PipeWriter {
+        let (hung, never_written) = pipe().unwrap();
+        // SAFETY: the disk keeps it open, and it is not closed here.
+        #[allow(unsafe_code)]
+        let mut file = unsafe { OwnedFd::from_raw_fd(disk.media().parts[0].file.as_raw_fd()) };
+        rustix::io::dup2(&hung, &mut file).unwrap();
+        mem::forget(file);
+        never_written
+    }
+
+    #[test]
+    fn a_read_that_hangs_is_asked_for_shortly_and_more_and_more_rarely() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = open(&folder);
+        let Some(mut ring) = WaitingRing::new(Arc::clone(&disk)) else { return };
+        let hung = hang(&disk);
+        submit(&disk, |_| ());
+        let asks = |_: &u32| {
+            allow(&disk);
+            let (begun, before, most) = (Instant::now(), disk.account().stats().busy_poll, Duration::from_millis(20));
+            assert!(!ring.wait(most));
+            assert!(begun.elapsed() >= most, "it does not sleep");
+            let asked = disk.account().stats().busy_poll - before;
+            // Much more than 200 us, as others may want the processor.
+            assert!(asked < Duration::from_millis(15), "{asked:?}");
+            asked > Duration::ZERO
+        };
+        assert_eq!((0..20).filter(asks).collect::<Vec<_>>(), [0, 2, 7]);
+        drop(hung);
     }
 }
