@@ -33,6 +33,9 @@ const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// the thread more than the device gains.
 const SUBMITTED_AT: usize = 2;
 
+/// So many the kernel hands over at once at most.
+const HANDED_OVER: usize = 20;
+
 thread_local! {
     static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
 }
@@ -82,24 +85,45 @@ impl ThreadRing {
     /// before the thread sleeps, and after its file descriptor was written to.
     pub fn turn(&self) -> bool {
         let mut was_over = false;
-        loop {
-            let disk = OWN.with_borrow_mut(|own| {
+        let vain_most = OWN.with_borrow(|own| own.as_ref().map_or(0, |own| own.disk.queue().depth() / HANDED_OVER + 1));
+        while_due(vain_most, || {
+            let (disk, has_completed) = OWN.with_borrow_mut(|own| {
                 let Own { ring, disk, over } = own.as_mut().expect("it lasts as long as this");
                 if ring.is_due() {
                     ring.enter(0);
                 }
+                let has_completed = ring.has_completed();
                 ring.reap(disk.media(), over);
-                Arc::clone(disk)
+                (Arc::clone(disk), has_completed)
             });
             let next = || OWN.with_borrow_mut(|own| own.as_mut()?.over.pop_front());
             while let Some((transfer, result)) = next() {
                 was_over = true;
                 disk.queue().finish(transfer, result);
             }
-            // The kernel hands over twenty at once at most, and does not tell of the others again.
-            if !self.is_due() {
-                return was_over;
-            }
+            Entry { has_completed, is_due: self.is_due() }
+        });
+        was_over
+    }
+}
+
+/// What came of an entry into the kernel.
+struct Entry {
+    has_completed: bool,
+    /// Whether the kernel says that there is more.
+    is_due: bool,
+}
+
+/// Enters until nothing is due: the kernel does not tell again of what it has not handed over. Or until so many entries in a row have completed nothing: it also
+/// says that something is due when nothing is. Another processor puts work where the thread takes it, and marks the ring afterwards; a mark that comes after the work
+/// was done stays until there is some again.
+fn while_due(vain_most: usize, mut enter: impl FnMut() -> Entry) {
+    let mut vain = 0;
+    loop {
+        let Entry { has_completed, is_due } = enter();
+        vain = if has_completed { 0 } else { vain + 1 };
+        if !is_due || vain > vain_most {
+            return;
         }
     }
 }
@@ -202,4 +226,27 @@ pub(super) fn add(transfer: Transfer) {
             own.ring.enter(0);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_enters_while_something_comes_of_it_and_not_for_ever_when_nothing_does() {
+        let entries = |vain_most, completed: &dyn Fn(usize) -> bool, due: usize| {
+            let mut count = 0;
+            while_due(vain_most, || {
+                count += 1;
+                assert!(count < 1000, "it goes on for ever");
+                Entry { has_completed: completed(count), is_due: count < due }
+            });
+            count
+        };
+        assert_eq!(entries(13, &|_| true, 100), 100, "until nothing is due");
+        assert_eq!(entries(13, &|count| count % 13 == 0, 100), 100);
+        assert_eq!(entries(13, &|_| false, usize::MAX), 14, "the mark stays though nothing is due");
+        assert_eq!(entries(13, &|count| count <= 50, usize::MAX), 50 + 14);
+        assert_eq!(entries(0, &|_| false, 1), 1);
+    }
 }
