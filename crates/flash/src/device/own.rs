@@ -87,21 +87,22 @@ impl ThreadRing {
         let mut was_over = false;
         let vain_most = OWN.with_borrow(|own| own.as_ref().map_or(0, |own| own.disk.queue().depth() / HANDED_OVER + 1));
         while_due(vain_most, || {
-            let (disk, has_completed) = OWN.with_borrow_mut(|own| {
+            let (disk, is_vain) = OWN.with_borrow_mut(|own| {
                 let Own { ring, disk, over } = own.as_mut().expect("it lasts as long as this");
                 if ring.is_due() {
                     ring.enter(0);
                 }
-                let has_completed = ring.has_completed();
+                // What it could not submit is tried again.
+                let is_vain = !ring.has_completed() && ring.news() == 0;
                 ring.reap(disk.media(), over);
-                (Arc::clone(disk), has_completed)
+                (Arc::clone(disk), is_vain)
             });
             let next = || OWN.with_borrow_mut(|own| own.as_mut()?.over.pop_front());
             while let Some((transfer, result)) = next() {
                 was_over = true;
                 disk.queue().finish(transfer, result);
             }
-            Entry { has_completed, is_due: self.is_due() }
+            Entry { is_vain, is_due: self.is_due() }
         });
         was_over
     }
@@ -109,7 +110,8 @@ impl ThreadRing {
 
 /// What came of an entry into the kernel.
 struct Entry {
-    has_completed: bool,
+    /// It completed nothing, though it could.
+    is_vain: bool,
     /// Whether the kernel says that there is more.
     is_due: bool,
 }
@@ -120,8 +122,8 @@ struct Entry {
 fn while_due(vain_most: usize, mut enter: impl FnMut() -> Entry) {
     let mut vain = 0;
     loop {
-        let Entry { has_completed, is_due } = enter();
-        vain = if has_completed { 0 } else { vain + 1 };
+        let Entry { is_vain, is_due } = enter();
+        vain = if is_vain { vain + 1 } else { 0 };
         if !is_due || vain > vain_most {
             return;
         }
@@ -234,19 +236,19 @@ mod tests {
 
     #[test]
     fn it_enters_while_something_comes_of_it_and_not_for_ever_when_nothing_does() {
-        let entries = |vain_most, completed: &dyn Fn(usize) -> bool, due: usize| {
+        let entries = |vain_most, is_vain: &dyn Fn(usize) -> bool, due: usize| {
             let mut count = 0;
             while_due(vain_most, || {
                 count += 1;
                 assert!(count < 1000, "it goes on for ever");
-                Entry { has_completed: completed(count), is_due: count < due }
+                Entry { is_vain: is_vain(count), is_due: count < due }
             });
             count
         };
-        assert_eq!(entries(13, &|_| true, 100), 100, "until nothing is due");
-        assert_eq!(entries(13, &|count| count % 13 == 0, 100), 100);
-        assert_eq!(entries(13, &|_| false, usize::MAX), 14, "the mark stays though nothing is due");
-        assert_eq!(entries(13, &|count| count <= 50, usize::MAX), 50 + 14);
-        assert_eq!(entries(0, &|_| false, 1), 1);
+        assert_eq!(entries(13, &|_| false, 100), 100, "until nothing is due");
+        assert_eq!(entries(13, &|count| count % 13 != 0, 100), 100);
+        assert_eq!(entries(13, &|_| true, usize::MAX), 14, "the mark stays though nothing is due");
+        assert_eq!(entries(13, &|count| count > 50, usize::MAX), 50 + 14);
+        assert_eq!(entries(0, &|_| true, 1), 1);
     }
 }
