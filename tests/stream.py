@@ -35,7 +35,7 @@ STAYS = ["0", "0", "0", "1000", "2592000"]
 
 TOO_LARGE = [1_048_577, 1_100_000, 2_500_000]
 
-# Early and late are at most one second on either server, and this much more for a busy machine.
+# Expiry is late by at most one second on either server, and this much more for a busy machine; `Stream.done` is told how early it may be.
 SLACK_SECONDS = 0.4
 
 KEY = ["key1", "key2", "n1", "k" * 250, "k" * 251, "k" * 600, "a\tb", "a\x01b", "a\x7fb", "", "absent"]
