@@ -48,7 +48,7 @@ impl Default for Rests {
 
 impl Rests {
     /// A wait begins: whether to ask before sleeping.
-    pub fn is_over(&mut self) -> bool {
+    pub fn let_ask(&mut self) -> bool {
         let is_over = self.left == 0;
         self.left = self.left.saturating_sub(1);
         is_over
@@ -111,7 +111,7 @@ impl Contention {
     }
 
     /// The thread asks.
-    pub fn asks(&mut self) {
+    pub fn note_asking(&mut self) {
         self.has_asked = true;
     }
 }
@@ -133,7 +133,7 @@ mod tests {
     fn asks(rests: &mut Rests, count: u32, came: impl Fn(u32) -> bool) -> u32 {
         let mut asked = 0;
         for wait in 0..count {
-            if rests.is_over() {
+            if rests.let_ask() {
                 asked += 1;
                 rests.asked(came(wait));
             }
@@ -179,7 +179,7 @@ mod tests {
             let wait = Duration::from_millis(1);
             let asks = !self.contention.forbids(self.now, || Some(self.lost));
             if asks {
-                self.contention.asks();
+                self.contention.note_asking();
             }
             self.now += wait;
             self.lost += wait.mul_f64(if asks { asking } else { sleeping });

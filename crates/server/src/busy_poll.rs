@@ -79,9 +79,9 @@ impl Waits {
             BusyPoll::Auto => self.since_read <= AFTER_READ,
             BusyPoll::Always => true,
         };
-        let asks = wants && !self.contention.forbids(now, lost) && self.rests(awaited).is_over();
+        let asks = wants && !self.contention.forbids(now, lost) && self.rests(awaited).let_ask();
         if asks {
-            self.contention.asks();
+            self.contention.note_asking();
         }
         asks
     }

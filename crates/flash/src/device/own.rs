@@ -32,7 +32,6 @@ const END_STEP: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 /// So many reads that the kernel does not know yet are submitted: the device begins with them while the thread goes on. Each by itself would cost
 /// the thread more than the device gains.
 const SUBMITTED_AT: usize = 2;
-
 /// So many the kernel hands over at once at most.
 const HANDED_OVER: usize = 20;
 
@@ -85,8 +84,8 @@ impl ThreadRing {
     /// before the thread sleeps, and after its file descriptor was written to.
     pub fn turn(&self) -> bool {
         let mut was_over = false;
-        let vain_most = OWN.with_borrow(|own| own.as_ref().map_or(0, |own| own.disk.queue().depth() / HANDED_OVER + 1));
-        while_due(vain_most, || {
+        let depth = OWN.with_borrow(|own| own.as_ref().expect("it lasts as long as this").disk.queue().depth());
+        while_due(depth / HANDED_OVER + 1, || {
             let (disk, is_vain) = OWN.with_borrow_mut(|own| {
                 let Own { ring, disk, over } = own.as_mut().expect("it lasts as long as this");
                 if ring.is_due() {

@@ -66,9 +66,9 @@ impl Spares {
                 return false;
             }
             let mut state = self.0.lock().unwrap();
-            let asks = WAITING.load(Relaxed) <= state.asking_most && state.rests.is_over();
+            let asks = WAITING.load(Relaxed) <= state.asking_most && state.rests.let_ask();
             if asks {
-                contention.asks();
+                contention.note_asking();
             }
             asks
         })
