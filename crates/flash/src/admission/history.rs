@@ -6,8 +6,8 @@
 //! Six Bloom filters of an hour each, as in CacheLib's appendix C; the oldest is emptied and becomes this hour's, sooner if that is full.
 //! Only requests that DRAM could not answer count: flash would have answered these. A filter tells up to [`NAMES`] of a key in its
 //! hour apart, by as many names of the key. What a class is worth is not trained beforehand but learnt: of the keys that are offered,
-//! some are watched for an hour, and how often they are missed makes the estimate, from the first second on. Old samples fade. Until
-//! there are some, a class is taken to be missed as often as it was.
+//! some are watched for an hour, and how often they are missed makes the estimate, from the first second on. Old samples fade. A class of
+//! which few were watched is taken for what the class below it is worth, and until that is known, to be missed as often as it was.
 //!
 //! Workers record misses with atomics alone, and nothing is lost but a count when they meet a rotation. Two who offer keys of one
 //! sample at the same moment may mix them up: one sample is wrong then.
@@ -47,6 +47,8 @@ struct Learnt {
     over: [Class; CLASSES],
     /// Of those that are watched.
     watched: [Class; CLASSES],
+    /// Reads an hour from flash.
+    expected: [f64; CLASSES],
 }
 
 /// A key that was offered and is watched. Key 0 is none.
@@ -65,6 +67,31 @@ struct Class {
     reads: f64,
 }
 
+impl Learnt {
+    fn new() -> Self {
+        let nothing = [Class::default(); CLASSES];
+        let mut learnt = Self { began: None, over: nothing, watched: nothing, expected: [0.0; CLASSES] };
+        learnt.estimate();
+        learnt
+    }
+
+    fn estimate(&mut self) {
+        let mut below = Class::default();
+        for class in 0..CLASSES {
+            let as_missed = class as f64 / HOURS as f64;
+            let prior = (below.reads + as_missed * PRIOR_HOURS) / (below.hours + PRIOR_HOURS);
+            let (over, watched) = (self.over[class], self.watched[class]);
+            let hours = over.hours + watched.hours;
+            self.expected[class] = (over.reads + watched.reads + prior * PRIOR_HOURS) / (hours + PRIOR_HOURS);
+            // Keys that were never missed were set: they say nothing about those that were.
+            if class > 0 {
+                let hours = below.hours + hours;
+                below = Class { hours, reads: hours * self.expected[class] };
+            }
+        }
+    }
+}
+
 impl History {
     /// For so many different keys that are missed in an hour.
     pub fn new(keys_per_hour: usize) -> Self {
@@ -74,7 +101,7 @@ impl History {
             names: AtomicUsize::new(0),
             names_most: keys_per_hour,
             samples: (0..SAMPLES).map(|_| Sample::default()).collect(),
-            learnt: Mutex::new(Learnt { began: None, over: Default::default(), watched: Default::default() }),
+            learnt: Mutex::new(Learnt::new()),
         }
     }
 
@@ -105,7 +132,7 @@ impl History {
             sample.class.store(class as u32, Relaxed);
             sample.key.store(key.0, Relaxed);
         }
-        self.expected(class)
+        self.learnt.lock().unwrap().expected[class]
     }
 
     /// Takes in what samples tell, and goes on to the next hour when it is time or this hour's filter is full.
@@ -127,6 +154,7 @@ impl History {
             (class.hours, class.reads) = (class.hours * fade, class.reads * fade);
         }
         learnt.began = Some(next_began);
+        learnt.estimate();
     }
 
     fn learn(&self, learnt: &mut Learnt, now: u32) {
@@ -150,13 +178,6 @@ impl History {
         self.filters.iter().map(misses).sum()
     }
 
-    fn expected(&self, class: usize) -> f64 {
-        let prior = class as f64 / HOURS as f64;
-        let learnt = self.learnt.lock().unwrap();
-        let (over, watched) = (learnt.over[class], learnt.watched[class]);
-        (over.reads + watched.reads + prior * PRIOR_HOURS) / (over.hours + watched.hours + PRIOR_HOURS)
-    }
-
     fn sample(&self, key: KeyHash) -> &Sample {
         &self.samples[key.0 as usize % SAMPLES]
     }
@@ -174,6 +195,10 @@ mod tests {
 
     fn key(i: u64) -> KeyHash {
         KeyHash(mix(i + 1))
+    }
+
+    fn expected(history: &History, class: usize) -> f64 {
+        history.learnt.lock().unwrap().expected[class]
     }
 
     #[test]
@@ -241,13 +266,33 @@ mod tests {
             }
             (500..1000).for_each(|i| (0..3).for_each(|_| history.missed(fresh(hour, i))));
             history.maintain(hour * HOUR + HOUR / 2);
-            let (worthless, worthy) = (history.expected(1), history.expected(0));
+            let (worthless, worthy) = (expected(&history, 1), expected(&history, 0));
             // At the half of the first hour, as if they went on like this: six an hour. The hours that are over have three.
             assert!(worthless < 0.05 && (3.0..6.1).contains(&worthy), "hour {hour}: {worthless} {worthy}");
             assert!(hour > 0 || worthy > 5.5, "{worthy}");
         }
         history.maintain(4 * HOUR);
-        assert!((2.8..3.1).contains(&history.expected(0)), "{}", history.expected(0));
+        assert!((2.8..3.1).contains(&expected(&history, 0)), "{}", expected(&history, 0));
+    }
+
+    #[test]
+    fn a_class_of_which_little_is_known_is_worth_what_the_one_below_is() {
+        let history = History::new(10_000);
+        assert_eq!(expected(&history, 6), 1.0, "as often as it was missed");
+        history.maintain(0);
+        for i in 0..2000 {
+            history.missed(key(i));
+            history.offer(key(i), 0);
+        }
+        history.maintain(HOUR);
+        assert!((1..6).all(|class| expected(&history, class) < 0.01), "those missed once were never read");
+        for i in 0..3 {
+            (0..12).for_each(|_| history.missed(key(10_000 + i)));
+            assert_eq!(history.offer(key(10_000 + i), HOUR), expected(&history, NAMES));
+            (0..9).for_each(|_| history.missed(key(10_000 + i)));
+        }
+        history.maintain(2 * HOUR);
+        assert!(expected(&history, NAMES) > 3.0 && expected(&history, NAMES - 1) < 0.01);
     }
 
     #[test]

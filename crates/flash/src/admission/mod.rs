@@ -34,6 +34,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The weight of an object in the mean of those before it.
 const MEAN_WEIGHT: f64 = 0.001;
+/// With this power of what it is likely to get of the least reads a key passes: with half of them one key in 256 does.
+const STEEPNESS: f64 = 8.0;
 /// What more of them would take is no memory that a machine has.
 const KEYS_MOST: usize = 1 << 36;
 
@@ -48,7 +50,7 @@ pub enum Policy {
         keys: usize,
     },
     /// Expects so many different keys that DRAM misses in an hour, at 9 bytes of memory each, and refuses what is likely to get
-    /// fewer reads an hour from flash. These are of an object as long as the mean of what is offered; twice as long needs twice as many.
+    /// fewer reads an hour from flash, but for some of the keys that get nearly as many, always the same. These are of an object as long as the mean of what is offered; twice as long needs twice as many.
     History {
         keys_per_hour: usize,
         least_reads: f64,
@@ -243,7 +245,7 @@ impl Admission {
             (_, Some(reject_first), _) => reject_first.offer(offer.key),
             (Policy::History { least_reads, .. }, _, Some(history)) => {
                 let reads = history.offer(offer.key, now);
-                let passes = reads >= least_reads * state.times_the_mean(offer.bytes);
+                let passes = reads >= least_reads * state.times_the_mean(offer.bytes) * enough(offer.key);
                 if passes && state.steering.is_some() {
                     share = state.cut.offer(reads, offer.bytes);
                 }
@@ -271,6 +273,13 @@ impl State {
         self.mean_bytes += (bytes as f64 - self.mean_bytes) * weight;
         bytes as f64 / self.mean_bytes
     }
+}
+
+/// The part of the least reads that is enough for a key. It is drawn by the key: of those that are likely to get a little less always the same
+/// pass. Drawn anew with each offer, all of them would pass in the end, each with a write, and on a flash that is full at another's cost.
+fn enough(key: KeyHash) -> f64 {
+    let drawn = ((mix(!key.0) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    drawn.powf(1.0 / STEEPNESS)
 }
 
 #[cfg(test)]
