@@ -107,6 +107,31 @@ fn what_is_written_may_be_shared() {
 }
 
 #[test]
+fn a_file_knows_which_of_its_blocks_were_never_written() {
+    for sizes in [&[LEAST_PART][..], &[LEAST_PART + STRIPE, LEAST_PART + STRIPE]] {
+        with_each(sizes, 8, |disk| {
+            let (end, block) = (disk.capacity(), BLOCK as u64);
+            let Some(first) = disk.reserved(0..end) else {
+                return tell("not tested: this filesystem does not tell what is only reserved");
+            };
+            assert_eq!((first.start, disk.reserved(block..5 * block)), (0, Some(block..5 * block)));
+            // The last one before a stripe's end, and the first one behind it.
+            let stripe = if sizes.len() > 1 { STRIPE } else { 16 * block };
+            write(&**disk, stripe - block, filled(2 * BLOCK, 1)).unwrap();
+            assert_eq!(disk.reserved(0..end), Some(0..stripe - block));
+            assert_eq!(disk.reserved(stripe - block..stripe + block), None);
+            assert_eq!(disk.reserved(stripe - block..stripe + 3 * block), Some(stripe + block..stripe + 3 * block));
+            let written = read(&**disk, stripe - block, Buffer::zeroed(2 * BLOCK)).unwrap();
+            assert!(*written == *filled(2 * BLOCK, 1), "asking changes nothing");
+            for at in (0..end).step_by(1 << 20) {
+                write(&**disk, at, Buffer::zeroed((end - at).min(1 << 20) as usize)).unwrap();
+            }
+            assert_eq!(disk.reserved(0..end), None, "zeros are written as well");
+        });
+    }
+}
+
+#[test]
 fn a_transfer_may_cross_stripes_of_several_paths() {
     with_each(&[3 * STRIPE, 2 * STRIPE, 4 * STRIPE], 8, |disk| {
         assert_eq!(disk.capacity(), 6 * STRIPE);

@@ -21,6 +21,7 @@ use crate::Error;
 use rustix::ioctl::{Opcode, Setter, opcode};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -221,6 +222,20 @@ impl Device for Disk {
         }
         self.account().discarded(self.takes_discards.load(Relaxed));
         Ok(())
+    }
+
+    fn reserved(&self, bytes: Range<u64>) -> Option<Range<u64>> {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            let place = self.stripes.place(at);
+            let run = place.run.min(bytes.end - at);
+            if let Some(found) = self.parts[place.part].reserved(place.offset..place.offset + run) {
+                let of_device = |offset| at + (offset - place.offset);
+                return Some(of_device(found.start)..of_device(found.end));
+            }
+            at += run;
+        }
+        None
     }
 
     fn ask_drives(&self) -> Option<DriveLog> {

@@ -63,6 +63,7 @@ pub use waiting::WaitingRing;
 use crate::Error;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -112,6 +113,12 @@ pub trait Device: Send + Sync {
 
     /// Says that nobody will read these bytes before they are written again. They may change.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error>;
+
+    /// The first of these whole blocks whose space is reserved, while nothing was ever written there: they are zeros. None where all were
+    /// written, or nobody knows. Only for bytes that are not being written.
+    fn reserved(&self, _bytes: Range<u64>) -> Option<Range<u64>> {
+        None
+    }
 
     /// Asks the drives below how they are; None where they do not tell. Waits for them, for seconds at most.
     fn ask_drives(&self) -> Option<DriveLog> {

@@ -14,6 +14,7 @@ use rustix::fs::{Access, FallocateFlags, FlockOperation, OFlags, SeekFrom, StatV
 use rustix::io::Errno;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -214,6 +215,20 @@ impl Part {
             return Err(error);
         }
         Ok(())
+    }
+
+    /// The first of these whole blocks of a file that its filesystem has reserved and not written.
+    pub fn reserved(&self, blocks: Range<u64>) -> Option<Range<u64>> {
+        if self.kind == Kind::BlockDevice {
+            return None;
+        }
+        let start = rustix::fs::seek(&self.file, SeekFrom::Hole(blocks.start)).ok()?.next_multiple_of(BLOCK as u64);
+        let end = match rustix::fs::seek(&self.file, SeekFrom::Data(start)) {
+            Ok(end) => whole_blocks(end).min(blocks.end),
+            Err(Errno::NXIO) => blocks.end,
+            Err(_) => return None,
+        };
+        (start < end).then_some(start..end)
     }
 
     /// Whether it can be told of blocks that are not needed any more. Files cannot: that would give their space up. A block

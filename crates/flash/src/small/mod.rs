@@ -16,6 +16,7 @@
 //! | `choose` | pure decisions: which objects move, get another life, end |
 //! | `reclaim` | the log's end, and sets to be mended |
 //! | `moving` | pages are composed and written |
+//! | `zeros` | pages are written with zeros before they get objects |
 //! | `scan` | a walk over all objects |
 //! | `recover`, `checkpoint` | what RAM knows, from flash |
 //!
@@ -37,6 +38,7 @@ mod scan;
 mod stats;
 #[cfg(test)]
 mod tests;
+mod zeros;
 
 pub use options::Options;
 pub use page::{PAGE, RECORD_MOST, record_bytes};

@@ -41,6 +41,9 @@ pub struct Options {
     pub index_bytes: usize,
     /// Pages that are on their way at once, from the first read for one to the end of its write.
     pub moves_at_once: usize,
+    /// Whether pages are written with zeros once, in order, before most of them have objects, where the device knows which were never
+    /// written: then it finds them faster. By default not: in a small area that saves nothing, and it writes as much as the area has.
+    pub zeros_ahead: bool,
     /// Seed of all checksums: pages written with another one are none. Choose another for each new area.
     pub salt: u64,
 }
@@ -57,6 +60,7 @@ impl Default for Options {
             tombstones_per_group: SETS as u16,
             index_bytes: usize::MAX,
             moves_at_once: 32,
+            zeros_ahead: false,
             salt: 0,
         }
     }

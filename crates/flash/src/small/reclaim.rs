@@ -5,6 +5,7 @@ use super::group::{Entry, SETS};
 use super::log::{Addition, Tail, is_expected};
 use super::page::{self, Header, PAGE, Writer};
 use super::stats::Counters;
+use super::zeros::Zeros;
 use super::{Newest, Shared};
 use crate::device::{Buffer, Direction, Outcome, Request};
 use crate::object::{KeyHash, is_past};
@@ -22,6 +23,7 @@ const SHARE_WAITING: usize = 4;
 pub(super) struct Upkeep {
     /// Which of the two marks is written next: never the newest, of which a torn write would leave nothing.
     pub mark: u32,
+    pub zeros: Zeros,
     /// Nothing is written any more.
     pub has_ended: bool,
 }
@@ -57,6 +59,7 @@ impl Shared {
             let sets = self.sets_to_mend(index);
             self.move_sets(&sets, None, now);
         }
+        self.write_zeros(&mut upkeep.zeros);
     }
 
     /// Begins the writes of full segments, as many as the device takes.

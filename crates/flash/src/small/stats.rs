@@ -66,6 +66,8 @@ counters! {
     set_bytes_written,
     /// Bytes written: where the log begins.
     mark_bytes_written,
+    /// Bytes written: zeros, once, where sets' pages will be.
+    zero_bytes_written,
     /// Sets' pages that were written.
     pages_written,
     /// Bytes read to move objects.
@@ -129,7 +131,7 @@ impl Stats {
         self.page_objects + self.log_objects
     }
 
-    /// Bytes written for each byte of a record that was taken; 0 if none was.
+    /// Bytes written for each byte of a record that was taken, but for zeros, which are written once; 0 if none was.
     pub fn write_amplification(&self) -> f64 {
         let counts = &self.counts;
         let written = counts.log_bytes_written + counts.set_bytes_written + counts.mark_bytes_written;

@@ -58,6 +58,8 @@ const REGIONS_PER_BUFFER: u64 = 4;
 /// 2 KiB. What does not fit is found by reading its store.
 const CHECKPOINT_SHARE: u64 = 128;
 const CHECKPOINT_LEAST: u64 = 64 << 10;
+/// An area of small objects so large gets zeros ahead, unless there is a budget of writes: below it the extents of its pages are few.
+const ZEROS_FROM: u64 = 1 << 30;
 /// Bytes of an index entry for each byte of flash: 12 for a large object of 16 KiB,
 const LARGE_INDEX: f64 = 12.0 / 16_384.0;
 /// and 1.4 for a small one of 300 bytes.
@@ -323,6 +325,7 @@ impl Layout {
             log_percent: options.log_percent,
             move_threshold: options.move_threshold,
             segment_bytes,
+            zeros_ahead: boundary >= ZEROS_FROM && options.admission.budget.is_none(),
             ..small::Options::default()
         };
         small_options.fixed_bytes(&(BLOCK as u64..boundary))?;

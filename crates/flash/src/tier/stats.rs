@@ -86,11 +86,14 @@ pub struct Written {
     pub small_log: u64,
     /// Pages of sets.
     pub small_pages: u64,
+    /// Zeros, once, where pages of sets will be.
+    pub small_zeros: u64,
 }
 
 impl Written {
     pub fn total(&self) -> u64 {
-        self.superblock + self.large_objects + self.large_again + self.large_frames + self.small_log + self.small_pages
+        let large = self.large_objects + self.large_again + self.large_frames;
+        self.superblock + large + self.small_log + self.small_pages + self.small_zeros
     }
 }
 
@@ -117,9 +120,10 @@ impl TierStats {
         ((self.small.objects() as f64 * self.small_mean_bytes()) as u64).min(most)
     }
 
-    /// Bytes written for each byte that was inserted; 0 if none was. Low as long as little has left the buffers.
+    /// Bytes written for each byte that was inserted, but for zeros, which are written once; 0 if none was. Low as long as little has left
+    /// the buffers.
     pub fn write_amplification(&self) -> f64 {
-        mean(self.written.total(), self.inserted_bytes)
+        mean(self.written.total() - self.written.small_zeros, self.inserted_bytes)
     }
 }
 
@@ -192,6 +196,7 @@ impl Tier {
             large_frames: large.written_footer_bytes + large.written_padding_bytes + large.written_death_bytes,
             small_log: small.counts.log_bytes_written + small.counts.mark_bytes_written,
             small_pages: small.counts.set_bytes_written,
+            small_zeros: small.counts.zero_bytes_written,
         }
     }
 

@@ -251,7 +251,7 @@ fn corrupt(flash: &FlashStats) -> u64 {
     large.misses_corrupt + large.scans_corrupt + small.corrupt_pages
 }
 
-fn written(flash: &FlashStats) -> [(&'static str, u64); 6] {
+fn written(flash: &FlashStats) -> [(&'static str, u64); 7] {
     let written = &flash.tier.written;
     [
         ("large_objects", written.large_objects),
@@ -259,6 +259,7 @@ fn written(flash: &FlashStats) -> [(&'static str, u64); 6] {
         ("large_frames", written.large_frames),
         ("small_log", written.small_log),
         ("small_pages", written.small_pages),
+        ("small_zeros", written.small_zeros),
         ("superblock", written.superblock),
     ]
 }

@@ -4,6 +4,7 @@ mod basic;
 mod model;
 mod restart;
 mod stress;
+mod zeros;
 
 use super::{Dropped, Options, SmallStore};
 use crate::Lookup;

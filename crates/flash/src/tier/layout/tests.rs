@@ -1,5 +1,5 @@
 use super::*;
-use crate::admission::{AdmissionOptions, Policy};
+use crate::admission::{AdmissionOptions, Policy, WriteBudget};
 use crate::device::STRIPE;
 use crate::large::{Reclaim, Reinsertion};
 
@@ -47,6 +47,20 @@ fn both_stores_are_told_what_was_chosen() {
     assert_eq!((large.discard, large.seal_seconds, large.patience), (true, 7, Duration::ZERO));
     assert!(!large.recovers && Layout::new(64 * MIB, &TierOptions::default()).unwrap().large_options.recovers);
     assert_eq!((small.log_percent, small.move_threshold), (20, 3));
+}
+
+#[test]
+fn a_large_area_of_small_objects_gets_zeros_ahead_unless_writes_have_a_budget() {
+    let budget = AdmissionOptions { budget: Some(WriteBudget::BytesPerSecond(1 << 20)), ..AdmissionOptions::default() };
+    for (capacity, admission, zeros_ahead) in [
+        (4 << 30, AdmissionOptions::default(), true),
+        (1 << 30, AdmissionOptions::default(), false),
+        (4 << 30, budget, false),
+    ] {
+        let options = TierOptions { small_share: Some(0.5), admission, ..TierOptions::default() };
+        let layout = Layout::new(capacity, &options).unwrap();
+        assert_eq!(layout.small_options.unwrap().zeros_ahead, zeros_ahead, "{capacity} bytes, {admission:?}");
+    }
 }
 
 #[test]

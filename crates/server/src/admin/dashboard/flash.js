@@ -3,7 +3,7 @@
 const TIERS = { memory: "Memory", large: "Flash, large objects", small: "Flash, small objects" };
 const CAUSES = {
   large_objects: "Large objects", large_again: "Large objects, again", large_frames: "Frames of regions",
-  small_log: "Log of small objects", small_pages: "Pages of small objects", superblock: "Superblock",
+  small_log: "Log of small objects", small_pages: "Pages of small objects", small_zeros: "Zeros, once, before these pages", superblock: "Superblock",
 };
 const NOT_TAKEN = {
   "refusals expires_soon": "Would expire soon", "refusals policy": "Not worth a write", "refusals budget": "Over the write budget",

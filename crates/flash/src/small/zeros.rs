@@ -1,0 +1,92 @@
+//! Zeros for the sets' pages that were never written, in order, ahead of what these get.
+//!
+//! ```text
+//! reserved    |....P..P......P...|   pages are written in no order: the file's map has an extent for each
+//! with zeros  |0000P00P00....P...|   what is written lies in few extents, and stays so
+//!                        ^ next
+//! ```
+//! A filesystem looks the extent up for each read, and enters a new one with the first write to a page whose space was only reserved. With
+//! hundreds of thousands of them that is a tenth of what a read of a small object costs. A block device has no such map.
+//!
+//! Only the thread that has the upkeep comes here, and then no page of a set is being written.
+
+use super::Shared;
+use super::page::PAGE;
+use super::stats::Counters;
+use crate::device::{Buffer, Direction};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Pages that are looked at and written at once: not so many that reads wait for long behind them.
+const PAGES_AT_ONCE: u64 = (1 << 20) / PAGE as u64;
+/// So many times as long as writing them took, the device is left to others.
+const REST: u32 = 3;
+
+/// How far the zeros have come.
+#[derive(Default)]
+pub(super) struct Zeros {
+    /// The next set; its page was not looked at yet.
+    next: u64,
+    /// When the device is left to others no longer.
+    rests_until: Option<Instant>,
+}
+
+impl Zeros {
+    fn rest(&mut self, busy: Duration) {
+        self.rests_until = Some(Instant::now() + REST * busy);
+    }
+
+    fn is_resting(&self) -> bool {
+        self.rests_until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+impl Shared {
+    /// Writes the next ones, unless it did so a moment ago. Waits for the device.
+    pub(super) fn write_zeros(&self, zeros: &mut Zeros) {
+        let sets = u64::from(self.division.shape.sets);
+        if !self.options.zeros_ahead || zeros.next == sets || zeros.is_resting() {
+            return;
+        }
+        let began = Instant::now();
+        let Some(first) = self.reserved(zeros.next..sets).map(|reserved| reserved.start) else {
+            zeros.next = sets;
+            return;
+        };
+        let end = sets.min(first + PAGES_AT_ONCE);
+        let mut runs = Vec::new();
+        let mut next = first;
+        while let Some(run) = self.reserved(next..end) {
+            next = run.end;
+            runs.push(run);
+        }
+        // What is in RAM is believed rather than a filesystem that may be wrong.
+        runs.retain(|run| run.clone().all(|set| self.has_no_page(set as u32)));
+        let pages: u64 = runs.iter().map(|run| run.end - run.start).sum();
+        let writes = runs.into_iter().map(|run| {
+            let zeros = Buffer::zeroed((run.end - run.start) as usize * PAGE);
+            (Direction::Write, self.division.first_set + run.start as u32, zeros)
+        });
+        let is_written = self.transfer(writes.collect()).iter().all(Option::is_some);
+        if is_written {
+            Counters::add(&self.counters.zero_bytes_written, pages as usize * PAGE);
+        }
+        // A device that refuses them has worse to do than this.
+        zeros.next = if is_written { end } else { sets };
+        zeros.rest(began.elapsed());
+    }
+
+    /// The first of these sets whose pages were never written.
+    fn reserved(&self, sets: Range<u64>) -> Option<Range<u64>> {
+        let begin = self.offset(self.division.first_set);
+        let offset = |set: u64| begin + set * PAGE as u64;
+        let bytes = self.device.reserved(offset(sets.start)..offset(sets.end))?;
+        let set = |offset: u64| (offset - begin) / PAGE as u64;
+        Some(set(bytes.start)..set(bytes.end))
+    }
+
+    fn has_no_page(&self, set: u32) -> bool {
+        let (group, index) = self.locked(set);
+        group.objects(index) == 0
+    }
+}
