@@ -107,7 +107,7 @@ impl FlashReport {
     pub(crate) fn new(stats: &FlashStats) -> Self {
         let tier = &stats.tier;
         let refused = &tier.admission;
-        let written_bytes = tier.written.total();
+        let written_bytes = tier.written.recurring();
         Self {
             hits: stats.promoted + stats.served,
             promoted: stats.promoted,

@@ -10,6 +10,7 @@
 use super::account::Account;
 use super::check::check_paths;
 use super::drive::{DriveLog, Drives};
+use super::extents::Reserved;
 use super::label::{Found, Label};
 use super::part::{Part, check_size, unlock, whole_blocks};
 use super::queue::Queue;
@@ -224,18 +225,13 @@ impl Device for Disk {
         Ok(())
     }
 
-    fn reserved(&self, bytes: Range<u64>) -> Option<Range<u64>> {
-        let mut at = bytes.start;
-        while at < bytes.end {
-            let place = self.stripes.place(at);
-            let run = place.run.min(bytes.end - at);
-            if let Some(found) = self.parts[place.part].reserved(place.offset..place.offset + run) {
-                let of_device = |offset| at + (offset - place.offset);
-                return Some(of_device(found.start)..of_device(found.end));
-            }
-            at += run;
-        }
-        None
+    fn reserved(&self, bytes: Range<u64>) -> Option<Reserved> {
+        let place = self.stripes.place(bytes.start);
+        let run = place.run.min(bytes.end - bytes.start);
+        let Reserved { bytes: found, end } = self.parts[place.part].reserved(place.offset..place.offset + run)?;
+        let of_device = |offset| bytes.start + (offset - place.offset);
+        let found = found.into_iter().map(|found| of_device(found.start)..of_device(found.end));
+        Some(Reserved { bytes: found.collect(), end: of_device(end) })
     }
 
     fn ask_drives(&self) -> Option<DriveLog> {

@@ -20,6 +20,7 @@
 //! | `transfer`, `queue` | a request in pieces, the bounded queue of them |
 //! | `ring`, `pool` | what serves the queue: io_uring, threads |
 //! | `own`, `waiting` | rings that threads have for their own reads: for good, or while they wait |
+//! | `extents` | what a filesystem tells of a file's space |
 //! | `drive` | what the drives below tell of themselves |
 //! | `account`, `histogram`, `health` | counters, latencies, whether the device does its work |
 //! | `memory`, `faults` | devices for tests |
@@ -29,6 +30,7 @@ mod buffer;
 mod check;
 mod disk;
 mod drive;
+mod extents;
 mod faults;
 mod health;
 mod histogram;
@@ -49,6 +51,7 @@ pub use buffer::{BLOCK, Buffer};
 pub(crate) use check::check_beside;
 pub use disk::{Disk, DiskOptions, Engine, Opened};
 pub use drive::DriveLog;
+pub use extents::Reserved;
 pub use faults::{Delivery, Faults, Faulty};
 pub use health::Health;
 pub use histogram::Latencies;
@@ -114,9 +117,9 @@ pub trait Device: Send + Sync {
     /// Says that nobody will read these bytes before they are written again. They may change.
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error>;
 
-    /// The first of these whole blocks whose space is reserved, while nothing was ever written there: they are zeros. None where all were
-    /// written, or nobody knows. Only for bytes that are not being written.
-    fn reserved(&self, _bytes: Range<u64>) -> Option<Range<u64>> {
+    /// Of these whole blocks, as far as it looks at once, those whose space is reserved in a file while nothing was ever written there: they are zeros.
+    /// None where nobody knows. Only for bytes that are not being written.
+    fn reserved(&self, _bytes: Range<u64>) -> Option<Reserved> {
         None
     }
 

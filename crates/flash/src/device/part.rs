@@ -6,6 +6,7 @@
 //! ```
 //! The lock (`flock`, and for block devices an exclusive open) lasts as long as the part.
 
+use super::extents::{self, Reserved};
 use super::label::{DATA_START, Found};
 use super::refusal::{Notice, Refusal};
 use super::stripes::STRIPE;
@@ -217,18 +218,10 @@ impl Part {
         Ok(())
     }
 
-    /// The first of these whole blocks of a file that its filesystem has reserved and not written.
-    pub fn reserved(&self, blocks: Range<u64>) -> Option<Range<u64>> {
-        if self.kind == Kind::BlockDevice {
-            return None;
-        }
-        let start = rustix::fs::seek(&self.file, SeekFrom::Hole(blocks.start)).ok()?.next_multiple_of(BLOCK as u64);
-        let end = match rustix::fs::seek(&self.file, SeekFrom::Data(start)) {
-            Ok(end) => whole_blocks(end).min(blocks.end),
-            Err(Errno::NXIO) => blocks.end,
-            Err(_) => return None,
-        };
-        (start < end).then_some(start..end)
+    /// Which of these bytes are reserved only. A file knows, unless the system may hold what was written to it.
+    pub fn reserved(&self, bytes: Range<u64>) -> Option<Reserved> {
+        let is_direct = || rustix::fs::fcntl_getfl(&self.file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
+        (self.kind == Kind::File && is_direct()).then(|| extents::reserved(&self.file, bytes))?
     }
 
     /// Whether it can be told of blocks that are not needed any more. Files cannot: that would give their space up. A block

@@ -17,9 +17,11 @@ use crate::device::{Buffer, Direction};
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Pages that are looked at and written at once: not so many that reads wait for long behind them.
+/// Pages that are written at once: not so many that reads wait for long behind them.
 const PAGES_AT_ONCE: u64 = (1 << 20) / PAGE as u64;
-/// So many times as long as writing them took, the device is left to others.
+/// Pages of which the device is asked at once.
+const PAGES_ASKED: u64 = (64 << 20) / PAGE as u64;
+/// So many times as long as finding and writing them took, the device is left to others.
 const REST: u32 = 3;
 
 /// How far the zeros have come.
@@ -42,24 +44,17 @@ impl Zeros {
 }
 
 impl Shared {
-    /// Writes the next ones, unless it did so a moment ago. Waits for the device.
+    /// Looks for the next ones and writes them, unless it did so a moment ago. Waits for the device.
     pub(super) fn write_zeros(&self, zeros: &mut Zeros) {
         let sets = u64::from(self.division.shape.sets);
         if !self.options.zeros_ahead || zeros.next == sets || zeros.is_resting() {
             return;
         }
         let began = Instant::now();
-        let Some(first) = self.reserved(zeros.next..sets).map(|reserved| reserved.start) else {
+        let Some((mut runs, end)) = self.reserved(zeros.next..sets.min(zeros.next + PAGES_ASKED)) else {
             zeros.next = sets;
             return;
         };
-        let end = sets.min(first + PAGES_AT_ONCE);
-        let mut runs = Vec::new();
-        let mut next = first;
-        while let Some(run) = self.reserved(next..end) {
-            next = run.end;
-            runs.push(run);
-        }
         // What is in RAM is believed rather than a filesystem that may be wrong.
         runs.retain(|run| run.clone().all(|set| self.has_no_page(set as u32)));
         let pages: u64 = runs.iter().map(|run| run.end - run.start).sum();
@@ -73,20 +68,39 @@ impl Shared {
         }
         // A device that refuses them has worse to do than this.
         zeros.next = if is_written { end } else { sets };
-        zeros.rest(began.elapsed());
+        if pages > 0 {
+            zeros.rest(began.elapsed());
+        }
     }
 
-    /// The first of these sets whose pages were never written.
-    fn reserved(&self, sets: Range<u64>) -> Option<Range<u64>> {
+    /// Those of some sets whose pages were never written, as many as are written at once, and where the others begin.
+    fn reserved(&self, sets: Range<u64>) -> Option<(Vec<Range<u64>>, u64)> {
         let begin = self.offset(self.division.first_set);
         let offset = |set: u64| begin + set * PAGE as u64;
-        let bytes = self.device.reserved(offset(sets.start)..offset(sets.end))?;
+        let reserved = self.device.reserved(offset(sets.start)..offset(sets.end))?;
         let set = |offset: u64| (offset - begin) / PAGE as u64;
-        Some(set(bytes.start)..set(bytes.end))
+        let runs = reserved.bytes.into_iter().map(|bytes| set(bytes.start)..set(bytes.end));
+        Some(first_pages(runs.collect(), set(reserved.end)))
     }
 
     fn has_no_page(&self, set: u32) -> bool {
         let (group, index) = self.locked(set);
         group.objects(index) == 0
     }
+}
+
+/// Of runs of pages up to an end, those that are written at once, and where the others begin.
+fn first_pages(mut runs: Vec<Range<u64>>, end: u64) -> (Vec<Range<u64>>, u64) {
+    let mut left = PAGES_AT_ONCE;
+    for at in 0..runs.len() {
+        let run = &mut runs[at];
+        if run.end - run.start >= left {
+            run.end = run.start + left;
+            let end = run.end;
+            runs.truncate(at + 1);
+            return (runs, end);
+        }
+        left -= run.end - run.start;
+    }
+    (runs, end)
 }

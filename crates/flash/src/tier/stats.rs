@@ -92,8 +92,12 @@ pub struct Written {
 
 impl Written {
     pub fn total(&self) -> u64 {
-        let large = self.large_objects + self.large_again + self.large_frames;
-        self.superblock + large + self.small_log + self.small_pages + self.small_zeros
+        self.recurring() + self.small_zeros
+    }
+
+    /// What goes on: all but zeros, which are written once.
+    pub fn recurring(&self) -> u64 {
+        self.superblock + self.large_objects + self.large_again + self.large_frames + self.small_log + self.small_pages
     }
 }
 
@@ -123,7 +127,7 @@ impl TierStats {
     /// Bytes written for each byte that was inserted, but for zeros, which are written once; 0 if none was. Low as long as little has left
     /// the buffers.
     pub fn write_amplification(&self) -> f64 {
-        mean(self.written.total() - self.written.small_zeros, self.inserted_bytes)
+        mean(self.written.recurring(), self.inserted_bytes)
     }
 }
 

@@ -80,9 +80,9 @@ fn snapshot(shared: &Shared) -> Snapshot {
 
 fn flash(shared: &Shared) -> Option<FlashLook> {
     let tier = shared.cache.flash_stats()?.tier;
-    // Zeros are written once: the life of a drive is of what goes on.
-    let (in_pages, once) = (tier.written.small_pages, tier.written.small_zeros);
-    let given = Given { in_sequence: tier.written.total() - in_pages - once, in_pages };
+    let in_pages = tier.written.small_pages;
+    // The life of a drive is of what goes on.
+    let given = Given { in_sequence: tier.written.recurring() - in_pages, in_pages };
     Some(FlashLook { given, health: tier.device.health, drives: None })
 }
 
