@@ -93,26 +93,27 @@ impl LargeLog {
             attributes: object.attributes,
         };
         let may_cut =
-            header.object_bytes() > self.geometry.object_bytes_limit() || self.may_fill_up(header.object_bytes());
+            header.object_bytes() > self.geometry.object_bytes_limit() || self.may_fill_up(header.object_bytes(), 1);
         let draft =
             Draft { hash: key.hash, header, key: key.bytes, value: object.value, from: 0, may_cut, is_copy: false };
         let group = self.group(object.expiry, now);
         let head = self.place(group, &draft, &mut kept.slots, now)?;
         if head.value_bytes < total {
-            self.insert_rest(group, &draft, head.value_bytes, &mut kept.slots, now)?;
+            let add = |part: &Draft<'_>| self.place(group, part, &mut kept.slots, now);
+            self.add_rest(&draft, head.value_bytes, Dropped::Overtaken, add)?;
         }
         let replaced = self.publish(key.hash, head).ok_or(Dropped::Overtaken)?.is_some() || self.is_unclean();
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
     }
 
     /// Whether an object that fits a region may lie in two, to fill up the one that is open: where that leaves a good part empty
-    /// otherwise, and the rest finds a region and a buffer.
-    fn may_fill_up(&self, bytes: usize) -> bool {
+    /// otherwise, and the rest finds a region, and a buffer beside those that are left to others.
+    pub(super) fn may_fill_up(&self, bytes: usize, buffers_left: usize) -> bool {
         if !self.options.fills_up || bytes <= self.geometry.region_bytes / SHARE_OF_PART {
             return false;
         }
         let books = self.books();
-        books.free.len() > 1 && books.free_slots.len() > 1
+        books.free.len() > 1 && books.free_slots.len() > buffers_left
     }
 
     /// Where nothing is waited for: whether an object of several regions finds them, and buffers, before any of them is spent on a
@@ -135,15 +136,14 @@ impl LargeLog {
         rest.map(|rest| books.free_long_slots.split_off(rest)).ok_or(Dropped::Behind)
     }
 
-    /// Stores the other parts of an object of which the first is placed. They are published before it.
-    fn insert_rest(
-        self: &Arc<Self>,
-        group: usize,
+    /// Stores the other parts of an object of which the first is placed. They are published before it; `overtaken` if that cannot be.
+    pub(super) fn add_rest<E>(
+        &self,
         head: &Draft<'_>,
         from: usize,
-        kept: &mut Vec<u16>,
-        now: u32,
-    ) -> Result<(), Dropped> {
+        overtaken: E,
+        mut add: impl FnMut(&Draft<'_>) -> Result<Added, E>,
+    ) -> Result<(), E> {
         let total = head.header.total_bytes as usize;
         let (mut from, mut part) = (from, 1);
         while from < total {
@@ -151,9 +151,10 @@ impl LargeLog {
             let key = hash.0.to_le_bytes();
             let value_bytes = (total - from) as u32;
             let header = ObjectHeader { part, key_bytes: key.len() as u8, value_bytes, ..head.header };
-            let draft = Draft { hash, header, key: &key, from, ..*head };
-            let added = self.place(group, &draft, kept, now)?;
-            self.publish_part(hash, added).ok_or(Dropped::Overtaken)?;
+            let added = add(&Draft { hash, header, key: &key, from, ..*head })?;
+            if self.publish_part(hash, added).is_none() {
+                return Err(overtaken);
+            }
             from += added.value_bytes;
             part += 1;
         }

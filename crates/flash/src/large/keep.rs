@@ -42,6 +42,12 @@ struct Kept {
     end: usize,
 }
 
+impl Kept {
+    fn bytes(&self) -> usize {
+        self.end - self.begin
+    }
+}
+
 /// Why there is no copy.
 enum Lost {
     /// It is not what it should be, or not current any more.
@@ -135,14 +141,11 @@ impl LargeLog {
         terms: Terms,
     ) -> (usize, bool) {
         let most = WINDOW_BYTES.min(self.geometry.region_bytes / WINDOWS);
-        let rest = |object: &Kept, room: usize| {
-            room.checked_sub(footprint(object.end - object.begin, self.geometry.region_bytes))
-        };
         let mut done = 0;
         while !objects.is_empty() {
             let (window, behind) = objects.split_at(window(objects, most));
             objects = behind;
-            if window.iter().all(|object| rest(object, *room).is_none()) {
+            if window.iter().all(|object| in_region(object.bytes()) > *room) {
                 continue;
             }
             let begin = window[0].begin / BLOCK * BLOCK;
@@ -152,10 +155,9 @@ impl LargeLog {
             let is_read = read.is_some();
             let has_room = read.is_none_or(|buffer| {
                 window.iter().all(|object| {
-                    let Some(rest) = rest(object, *room) else { return true };
-                    let kept = self.keep(region, object, &buffer[object.begin - begin..], terms);
-                    if kept.is_ok() {
-                        *room = rest;
+                    let kept = self.keep(region, object, &buffer[object.begin - begin..], *room, terms);
+                    if let Ok(taken) = kept {
+                        *room -= taken;
                         done += 1;
                     }
                     !matches!(kept, Err(Lost::Rest))
@@ -171,7 +173,14 @@ impl LargeLog {
 
     /// Adds an object that was read anew, with its order; its new place counts only if the old one is still current then, also in a
     /// region that failed meanwhile: the copy is on its way to the device, and would be found by a restart.
-    fn keep(self: &Arc<Self>, region: Going, kept: &Kept, object: &[u8], terms: Terms) -> Result<(), Lost> {
+    fn keep(
+        self: &Arc<Self>,
+        region: Going,
+        kept: &Kept,
+        object: &[u8],
+        room: usize,
+        terms: Terms,
+    ) -> Result<usize, Lost> {
         let position = (kept.begin / UNIT) as u32;
         let header =
             ObjectHeader::check(object, self.options.identity, region.sequence, position).map_err(|_| Lost::This)?;
@@ -182,10 +191,24 @@ impl LargeLog {
             return Err(Lost::This);
         }
         let (key, value) = object[OBJECT_HEADER_BYTES..header.object_bytes()].split_at(header.key_bytes.into());
-        let draft = Draft { hash: kept.hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
+        let total = header.total_bytes as usize;
+        let is_whole = header.value_bytes == header.total_bytes;
+        let may_cut = is_whole && self.may_fill_up(header.object_bytes(), self.left_by_copies());
+        let takes =
+            if may_cut { in_region(kept.bytes()) } else { share_of_region(kept.bytes(), self.geometry.region_bytes) };
+        if takes > room {
+            return Err(Lost::This);
+        }
+        let draft = Draft { hash: kept.hash, header, key, value: &[value], from: 0, may_cut, is_copy: true };
         let added = self.add_copy(&draft, terms).ok_or(Lost::Rest)?;
+        if may_cut && added.value_bytes < total {
+            // No third part: of two copies that a crash left, cut at different places, no parts fit together then.
+            let head = Draft { may_cut: false, ..draft };
+            let add = |part: &Draft<'_>| self.add_copy(part, terms).ok_or(Lost::Rest);
+            self.add_rest(&head, added.value_bytes, Lost::This, add)?;
+        }
         if self.options.reinsertion == Reinsertion::Auto && terms.copies_pay {
-            self.worth.owe(added.bytes);
+            self.worth.owe(header.object_bytes());
         }
         let identity = Identity::of(kept.hash);
         let mut shard = self.index.lock(identity.shard);
@@ -200,7 +223,7 @@ impl LargeLog {
         };
         shard.insert(identity.tag, new);
         self.counters.reinserted.one();
-        Ok(())
+        Ok(takes)
     }
 
     /// Adds a copy, without reclaiming.
@@ -214,10 +237,14 @@ impl LargeLog {
     }
 }
 
-/// What an object takes of a region, its entry in the footer and its share of what is left empty behind the last one included.
-fn footprint(object_bytes: usize, region_bytes: usize) -> usize {
-    let bytes = object_bytes.next_multiple_of(UNIT) + FOOTER_ENTRY_BYTES;
-    region_bytes / ((region_bytes - REGION_HEADER_BYTES) / bytes).max(1)
+/// What an object takes of a region, its entry in the footer included.
+fn in_region(object_bytes: usize) -> usize {
+    object_bytes.next_multiple_of(UNIT) + FOOTER_ENTRY_BYTES
+}
+
+/// The same, and its share of what is left empty behind the last one of its length.
+fn share_of_region(object_bytes: usize, region_bytes: usize) -> usize {
+    region_bytes / ((region_bytes - REGION_HEADER_BYTES) / in_region(object_bytes)).max(1)
 }
 
 /// How many of these objects, the first ones, are read at once.

@@ -229,3 +229,22 @@ fn ended(large: &large::Stats, small: &small::Counts) -> Ended {
         failed: large.objects_failed + small.ended_failed,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_written_and_do_not_go_on() {
+        let written = Written {
+            superblock: 1,
+            large_objects: 2,
+            large_again: 4,
+            large_frames: 8,
+            small_log: 16,
+            small_pages: 32,
+            small_zeros: 64,
+        };
+        assert_eq!((written.total(), written.recurring()), (127, 63));
+    }
+}

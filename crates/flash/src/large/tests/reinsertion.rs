@@ -209,6 +209,41 @@ fn of_objects_longer_than_half_a_region_at_most_half_is_written_again() {
 }
 
 #[test]
+fn copies_fill_regions_up_and_a_restart_finds_them() {
+    // Two do not fit a region.
+    const BYTES: usize = 34_000;
+    const COUNT: u64 = 5000;
+    let device = Arc::new(Memory::new(512 * REGION_BYTES));
+    let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
+    let log = on(device.clone(), options);
+    for i in 0..COUNT {
+        // Now and then there is no room for one.
+        let is_in = insert(&log, i, &value(i, i, BYTES), 0, 1).is_ok();
+        assert_eq!(get(&log, i, 1).is_some(), is_in);
+        log.maintain(1);
+    }
+    log.seal_all(1);
+    log.verify();
+    let stats = log.stats();
+    let copied = stats.written_reinsertion_bytes as f64 / (stats.regions_evicted * stats.region_bytes) as f64;
+    let found = |log: &Arc<LargeLog>| -> Vec<u64> {
+        let is_found = |i: &u64| get(log, *i, 1).is_some_and(|it| it == value(*i, *i, BYTES));
+        (0..COUNT).filter(is_found).collect()
+    };
+    let before = found(&log);
+    let capacity = 512 * REGION_BYTES;
+    assert!(
+        copied > 0.4 && before.len() * BYTES > capacity * 9 / 10,
+        "{copied} copied, {} found: {stats:?}",
+        before.len()
+    );
+    drop(log);
+    let (log, _) = LargeLog::recover(device, 0..capacity as u64, options, &Known::default(), 1).unwrap();
+    assert_eq!(found(&log), before);
+    log.verify();
+}
+
+#[test]
 fn where_copies_do_not_pay_little_changes() {
     let cost = |reinsertion| {
         let log = on_memory(64, Options { reinsertion, reclaim: Reclaim::Lru, ..without_patience() });
