@@ -69,6 +69,12 @@ class Server:
         line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
         return int(line.split()[1]) * 1024
 
+    def disk_write_calls(self, bytes_each):
+        """How many of its write calls were so long, the others being of 8 bytes: those that wake a thread."""
+        lines = pathlib.Path(f"/proc/{self.process.pid}/io").read_text().splitlines()
+        counts = {name: int(count) for name, count in (line.split(": ") for line in lines)}
+        return round((counts["wchar"] - 8 * counts["syscw"]) / (bytes_each - 8))
+
     def processor_seconds(self):
         """What all threads have run, user and system, by the scheduler's own count in nanoseconds."""
         total = 0

@@ -94,8 +94,9 @@ pub struct FlashReport {
     pub unchanged: u64,
     /// Large objects that were written again when their region was reclaimed.
     pub rewritten: u64,
+    /// That reached the device, but for zeros, which are written once, ahead of the pages of small objects.
     pub written_bytes: u64,
-    /// These bytes, which reached the device, over those of the objects written; 0 if none was.
+    /// These bytes over those of the objects written; 0 if none was.
     pub write_amplification: f64,
     pub objects: u64,
     pub capacity_bytes: u64,
