@@ -205,7 +205,9 @@ impl LargeLog {
             // No third part: of two copies that a crash left, cut at different places, no parts fit together then.
             let head = Draft { may_cut: false, ..draft };
             let add = |part: &Draft<'_>| self.add_copy(part, terms).ok_or(Lost::Rest);
-            self.add_rest(&head, added.value_bytes, Lost::This, add)?;
+            // The first part is on its way to the device, and the index will not know it; a crash may have left another rest to it.
+            self.add_rest(&head, added.value_bytes, Lost::This, add)
+                .inspect_err(|_| self.set_unclean(added.region, true))?;
         }
         if self.options.reinsertion == Reinsertion::Auto && terms.copies_pay {
             self.worth.owe(header.object_bytes());

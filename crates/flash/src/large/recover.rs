@@ -23,12 +23,14 @@ use super::{LargeLog, Options};
 use crate::device::{self, BLOCK, Buffer, Device};
 use crate::{Error, KeyHash};
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// What was drawn before a crash and never reached the device is not drawn again.
-const SEQUENCES_SKIPPED: u64 = 1 << 16;
+/// What was drawn before a crash and never reached the device is not drawn again. Of sequences, by chance: of a region whose header
+/// did not get there, objects may have, and a later write that is torn must not find its own there.
+const SEQUENCES_SKIPPED: Range<u64> = 1 << 16..1 << 40;
 const ORDERS_SKIPPED: u64 = 1 << 32;
 /// Footers that are kept while versions are compared.
 const FOOTERS_KEPT: usize = 16;
@@ -135,7 +137,8 @@ impl LargeLog {
             let mut books = self.books();
             books.free.retain(is_free);
             let latest = self.regions.iter().map(|region| region.sequence()).max().unwrap_or(0);
-            books.next_sequence = books.next_sequence.max(latest + SEQUENCES_SKIPPED);
+            let drawn = RandomState::new().hash_one(latest) % (SEQUENCES_SKIPPED.end - SEQUENCES_SKIPPED.start);
+            books.next_sequence = books.next_sequence.max(latest) + SEQUENCES_SKIPPED.start + drawn;
             recovered.regions = (self.own_regions().len() - books.free.len()) as u64;
         }
         self.next_order.fetch_max(latest_order.max(self.next_order()) + ORDERS_SKIPPED, Relaxed);

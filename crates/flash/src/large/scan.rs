@@ -146,7 +146,9 @@ impl LargeLog {
             }
         }
         let (is_open, sequence, region) = chosen?;
-        walk.open.extend(is_open.then_some(sequence));
+        // A copy in it may have its place published later, if it has two parts.
+        let is_copied_to = self.regions[region as usize].copied() > 0 && self.reclaiming.try_lock().is_err();
+        walk.open.extend((is_open || is_copied_to).then_some(sequence));
         walk.passed = walk.passed.max(sequence);
         later.retain(|&other| other <= walk.passed && other != sequence);
         walk.late = later;

@@ -511,6 +511,112 @@ fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
     assert!((0..2).all(|number| met.contains(&key(number))), "{} of 2 were met", met.len());
 }
 
+/// A log whose object 0 was hit, and is to be copied.
+fn with_one_to_copy(device: &Arc<Eventful>, options: Options) -> (Arc<LargeLog>, u64) {
+    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..options });
+    let order = insert(&log, 0, &value(0, 0, 30_000), 0, 1).unwrap().order;
+    log.seal_all(1);
+    hit_all(&log, 1);
+    (log, order)
+}
+
+#[test]
+fn what_is_copied_in_two_parts_is_found_meanwhile() {
+    let device = Eventful::new(16 * REGION_BYTES);
+    let (log, _) = with_one_to_copy(&device, without_patience());
+    insert(&log, 1, &value(1, 1, 50_000), 0, 1).unwrap();
+    let (theirs, found) = (log.clone(), Arc::new(Mutex::new(None)));
+    let seen = found.clone();
+    // The region of the first part.
+    device.at_next(Direction::Write, move || *seen.lock().unwrap() = get(&theirs, 0, 1));
+    reclaim_one(&log);
+    assert_eq!((log.stats().reinserted, found.lock().unwrap().take()), (1, Some(value(0, 0, 30_000))));
+    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 30_000)));
+}
+
+#[test]
+fn a_copy_is_not_begun_that_finds_no_buffer_for_its_second_part() {
+    let device = Eventful::new(16 * REGION_BYTES);
+    let (log, _) = with_one_to_copy(&device, Options { buffers: 3, ..without_patience() });
+    device.is_busy.store(true, Relaxed);
+    // One buffer is left, for inserts.
+    (1..3).for_each(|i| _ = insert(&log, i, &value(i, i, 55_000), 0, 1).unwrap());
+    assert_eq!(log.books().free_slots.len(), log.left_by_copies());
+    let open = log.groups[0].lock().unwrap().as_ref().unwrap().region;
+    reclaim_one(&log);
+    assert_eq!((log.stats().reinserted, log.regions[open as usize].copied()), (0, 0));
+    device.is_busy.store(false, Relaxed);
+    log.maintain(1);
+    log.verify();
+}
+
+#[test]
+fn a_copy_has_two_parts_at_most() {
+    let device = Eventful::new(16 * REGION_BYTES);
+    let options = Options { patience: Duration::from_secs(10), groups: 2, buffers: 4, ..small() };
+    let (log, order) = with_one_to_copy(&device, options);
+    let put = |number, bytes, expiry| insert(&log, number, &value(number, 1, bytes), expiry, 1).unwrap();
+    put(1, 50_000, 0);
+    device.is_busy.store(true, Relaxed);
+    let slot = usize::from(log.regions[region_of(&log, 1).unwrap() as usize].slot());
+    thread::scope(|scope| {
+        // As a lookup holds it while it copies from a buffer.
+        let held = log.slots[slot].read().unwrap();
+        let reclaiming = scope.spawn(|| reclaim_one(&log));
+        while log.groups[1].try_lock().is_ok() {
+            thread::yield_now();
+        }
+        // Of another group: the second part has to wait for a buffer.
+        (2..4).for_each(|i| _ = put(i, 60_000, 200));
+        drop(held);
+        // The next region of its own group has room for a part of it.
+        put(4, 58_000, 0);
+        device.is_busy.store(false, Relaxed);
+        log.submit_waiting();
+        reclaiming.join().unwrap();
+    });
+    let parts = [1, 2].map(|part| log.could_exist(part_hash(KeyHash::of(&key(0)), order, part)));
+    assert_eq!((parts, get(&log, 0, 1)), ([true, false], Some(value(0, 0, 30_000))));
+    log.verify();
+}
+
+#[test]
+fn of_what_is_read_at_once_no_more_is_copied_than_there_is_room_for() {
+    const BYTES: usize = 3500;
+    let log = on_memory(16, Options { reinsertion: Reinsertion::Hits(1), ..without_patience() });
+    hit_all(&log, fill(&log, 4, BYTES));
+    reclaim_one(&log);
+    let copied = log.stats().reinserted as usize * BYTES;
+    assert!((REGION_BYTES / 2 - 2 * BYTES..=REGION_BYTES / 2).contains(&copied), "{copied} bytes of {REGION_BYTES}");
+}
+
+/// Its first part lies in a region that is complete before the other part has its place.
+#[test]
+fn a_walk_meets_what_is_copied_in_two_parts() {
+    let device = Eventful::new(16 * REGION_BYTES);
+    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..small() });
+    insert(&log, 1, &value(1, 1, 50_000), 250, 1).unwrap();
+    insert(&log, 0, &value(0, 0, 30_000), 400, 1).unwrap();
+    insert(&log, 2, &value(2, 2, 40_000), 500, 1).unwrap();
+    hit_all(&log, 1);
+    let met = Arc::new(Mutex::new(Vec::new()));
+    let walk_on = {
+        let (log, met) = (log.clone(), met.clone());
+        move |walk: &mut _| {
+            log.walk_on(walk, Wanted::Keys, 150, &mut |it| met.lock().unwrap().push(it.key.bytes.to_vec()))
+        }
+    };
+    let (theirs, walk) = (walk_on.clone(), Arc::new(Mutex::new(log.walk())));
+    let begun = walk.clone();
+    // The region of the first part.
+    device.at_next(Direction::Write, move || assert!(theirs(&mut begun.lock().unwrap())));
+    // By now it has as little time left as the one that is open.
+    log.reclaim(150, log.stats().regions_free as usize + 1);
+    assert_eq!((log.stats().reinserted, met.lock().unwrap().clone()), (1, vec![key(1)]));
+    while walk_on(&mut walk.lock().unwrap()) {}
+    assert!(get(&log, 0, 150).is_some() && met.lock().unwrap().contains(&key(0)), "it was there all the time");
+}
+
 #[test]
 fn a_checkpoint_gives_up_on_a_device_that_is_stuck_during_a_reclaim() {
     let device = Eventful::new(CHECKPOINT.end as usize);

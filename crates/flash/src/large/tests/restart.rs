@@ -5,7 +5,7 @@ use super::super::options::Options;
 use super::super::{Known, LargeLog, Reclaim, Recovered, Reinsertion, Removal};
 use super::*;
 use crate::KeyHash;
-use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read};
+use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read, write};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -423,4 +423,34 @@ fn clean_and_unclean_restarts_may_follow_each_other() {
         }
         assert!(life.hits > 20);
     }
+}
+
+/// Two starts in turn, of which the first one wrote nothing that was found.
+#[test]
+fn what_a_torn_write_left_does_not_pass_for_what_another_life_wrote() {
+    // It fills its sectors.
+    const LONG: usize = 9163;
+    let device = device(1);
+    let put = |version| {
+        let (log, _) = recover(&device, &Known::default());
+        for (number, bytes) in [(2, 900), (1, LONG), (3, 1000)] {
+            insert(&log, number, &value(number, version, bytes), 0, 1).unwrap();
+        }
+        log.seal_all(1);
+    };
+    // The region that is used first.
+    let begin = ((REGIONS - 1) * REGION_BYTES) as u64;
+    let written = || read(&*device, begin, Buffer::zeroed(3 * BLOCK)).unwrap();
+    put(1);
+    let first = written();
+    // The power fails before its header is there.
+    write(&*device, begin, Buffer::zeroed(BLOCK)).unwrap();
+    put(2);
+    // It fails again, before those sectors are there in which the object lies that is not at an end of what is written.
+    let mut torn = written();
+    torn[1024..10_240].copy_from_slice(&first[1024..10_240]);
+    write(&*device, begin, torn).unwrap();
+    let (log, recovered) = recover(&device, &Known::default());
+    assert_eq!((recovered.objects, get(&log, 3, 1)), (3, Some(value(3, 2, 1000))));
+    assert!(get(&log, 1, 1) != Some(value(1, 1, LONG)), "the first version is found after the second one");
 }
