@@ -1,11 +1,12 @@
 //! From flash to whoever asked: what was found there comes into memory, or is answered as it was found.
 //!
 //! ```text
-//! found ---> policy ---> promote: into the store, if the key has none and this is still its copy ---> look there
+//! found ---> policy ---> promote: into the store, if the key has none and this is still its copy ---> an answer, or a look there
 //!               |            | no room
 //!               +------------+-> serve: an answer, if the key has none and this is still its copy
 //! ```
-//! Both conditions are looked at under the lock of the key's buckets, `docs/concurrency.md`, "Flash: answers".
+//! Both conditions are looked at under the lock of the key's buckets, `docs/concurrency.md`, "Flash: answers". Who brings a value up need
+//! not look for it in memory: to the memory's eviction that would be a use of it, and it has to be used there to stay.
 
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
@@ -36,9 +37,9 @@ pub(crate) enum Need {
 /// What becomes of what a fetch found.
 #[derive(Debug)]
 pub enum Raised<'a> {
-    /// The key's value at this moment. It stays where it is.
+    /// The key's value at this moment, whether it came into memory or stays where it is.
     Served(Item<'a>),
-    /// It is in memory, or the key has changed: memory decides, and if it has not the key, flash may have another value.
+    /// The key has changed: memory decides, and if it has not the key, flash may have another value.
     LookAgain,
     /// Nothing was found: a miss.
     Missed,
@@ -52,12 +53,12 @@ impl Shared {
         });
     }
 
-    /// Whether it is worth to look for the key in the store again.
-    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> bool {
-        let is_there = self.promote(hybrid, value, need).is_ok();
-        let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
+    /// Whether this is in memory now; `None` where there is no room for it.
+    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> Option<Stored> {
+        let stored = self.promote(hybrid, value, need).ok();
+        let counter = if stored.is_some() { &hybrid.promoted } else { &hybrid.promotions_refused };
         counter.fetch_add(1, Ordering::Relaxed);
-        is_there
+        stored
     }
 
     fn promote(&self, hybrid: &Hybrid, Value { key, found }: &Value, need: Need) -> Result<Stored, Error> {
@@ -118,10 +119,12 @@ impl Cache {
     }
 
     fn raise_value(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Raised<'_> {
-        if self.choose(hybrid, value) == Choice::Promote && self.shared.promote_counted(hybrid, value, Need::Answer) {
-            return Raised::LookAgain;
+        let comes_up = self.choose(hybrid, value) == Choice::Promote;
+        match comes_up.then(|| self.shared.promote_counted(hybrid, value, Need::Answer)).flatten() {
+            Some(Stored::Stored) => Raised::Served(Item::on_flash(Arc::clone(value), &self.shared)),
+            Some(_) => Raised::LookAgain,
+            None => self.serve(hybrid, value).map_or(Raised::LookAgain, Raised::Served),
         }
-        self.serve(hybrid, value).map_or(Raised::LookAgain, Raised::Served)
     }
 
     fn choose(&self, hybrid: &Hybrid, value: &Value) -> Choice {
@@ -207,7 +210,7 @@ impl Cache {
             hybrid.fetch_and_wait(&keys[number..], now, |i, value| {
                 settled &= i > 0 || looks == LOOKS;
                 let comes_up = self.choose(hybrid, value) == Choice::Promote;
-                if !comes_up || !self.shared.promote_counted(hybrid, value, Need::Answer) {
+                if !comes_up || self.shared.promote_counted(hybrid, value, Need::Answer).is_none() {
                     values.push((number + i, Arc::clone(value)));
                 }
             });
@@ -305,6 +308,28 @@ mod tests {
     }
 
     #[test]
+    fn what_comes_up_has_to_be_used_in_memory_to_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path(), FlashPromotion::Always);
+        let keys: Vec<[u8; 4]> = (0..1000_u32).map(u32::to_le_bytes).collect();
+        keys.iter().for_each(|key| _ = cache.insert(key, &[7; 9000]).apply().unwrap());
+        // Evicted a moment ago, which without flash would count as a use when it comes back.
+        let key = keys.iter().rfind(|key| !cache.peek(&key[..]).is_hit()).expect("not all fit in memory");
+        let uses = || {
+            let (mut scan, mut uses) = (cache.scan().unwrap(), None);
+            while scan.advance(|entry| uses = uses.or((entry.key() == key).then(|| entry.frequency()))) {}
+            uses
+        };
+        for (second, counted) in [(10, 0), (20, 1)] {
+            cache.maintain(Duration::from_secs(second));
+            assert_eq!(cache.get(key).hit().unwrap().to_vec(), [7; 9000]);
+            assert!(cache.peek(key).is_hit(), "it came up");
+            assert_eq!(uses(), Some(counted));
+        }
+        assert_eq!(cache.flash_stats().unwrap().promoted, 1);
+    }
+
+    #[test]
     fn what_flash_has_pushes_nothing_out_that_flash_cannot_take_now() {
         const LOOKS: u64 = 400;
         let folder = tempfile::tempdir().unwrap();
@@ -320,7 +345,7 @@ mod tests {
             insert(key).unwrap();
             find(hybrid, key)
         });
-        assert!(matches!(cache.raise_value(hybrid, &found[0]), Raised::LookAgain));
+        assert!(matches!(cache.raise_value(hybrid, &found[0]), Raised::Served(_)));
         assert!(cache.peek(b"first").is_hit());
 
         let without_upkeep = hybrid.maintaining.lock().unwrap();

@@ -371,7 +371,9 @@ impl Store {
                 Placed::Free
             }
             (None, Some(new)) => {
-                let frequency = self.maintenance.past.first_frequency(hash);
+                let first = self.maintenance.past.first_frequency(hash);
+                // What comes up from below has to be used in memory to stay there: it was used before in any case.
+                let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
                 pair.place(Slot::new(Tag::of(hash), frequency, new.at), self)
             }
             (None, None) => Placed::Free,

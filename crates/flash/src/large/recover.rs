@@ -29,8 +29,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What was drawn before a crash and never reached the device is not drawn again. Of sequences, by chance: of a region whose header
-/// did not get there, objects may have, and a later write that is torn must not find its own there.
-const SEQUENCES_SKIPPED: Range<u64> = 1 << 16..1 << 40;
+/// did not get there, objects may have, and a later write that is torn must not find its own there. A token has room for 2^38 sequences:
+/// enough for half a million restarts, and the regions of years.
+const SEQUENCES_SKIPPED: Range<u64> = 1 << 16..1 << 20;
 const ORDERS_SKIPPED: u64 = 1 << 32;
 /// Footers that are kept while versions are compared.
 const FOOTERS_KEPT: usize = 16;

@@ -388,6 +388,6 @@ fn large_token(token: Token) -> Option<Token> {
 }
 
 fn token_of_large(token: Token) -> Token {
-    debug_assert_eq!(token.0 & LARGE, 0);
+    assert_eq!(token.0 & LARGE, 0, "the sequences of regions have run out");
     Token(token.0 | LARGE)
 }
