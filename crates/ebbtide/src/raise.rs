@@ -207,14 +207,23 @@ impl Cache {
             looks = if number == from { looks + 1 } else { 1 };
             settled = true;
             let now = hybrid.seconds(self.shared.time.now_ms());
+            let mut brought_up = None;
             hybrid.fetch_and_wait(&keys[number..], now, |i, value| {
                 settled &= i > 0 || looks == LOOKS;
                 let comes_up = self.choose(hybrid, value) == Choice::Promote;
-                if !comes_up || self.shared.promote_counted(hybrid, value, Need::Answer).is_none() {
-                    values.push((number + i, Arc::clone(value)));
+                match comes_up.then(|| self.shared.promote_counted(hybrid, value, Need::Answer)).flatten() {
+                    Some(Stored::Stored) if i == 0 => brought_up = Some(Arc::clone(value)),
+                    Some(_) => {}
+                    None => values.push((number + i, Arc::clone(value))),
                 }
             });
             from = number;
+            if let Some(value) = brought_up {
+                if answer(number, Lookup::Hit(Item::on_flash(value, &self.shared))).is_break() {
+                    return;
+                }
+                (looks, settled, from) = (0, false, number + 1);
+            }
         }
     }
 }
@@ -320,13 +329,25 @@ mod tests {
             while scan.advance(|entry| uses = uses.or((entry.key() == key).then(|| entry.frequency()))) {}
             uses
         };
-        for (second, counted) in [(10, 0), (20, 1)] {
-            cache.maintain(Duration::from_secs(second));
-            assert_eq!(cache.get(key).hit().unwrap().to_vec(), [7; 9000]);
-            assert!(cache.peek(key).is_hit(), "it came up");
-            assert_eq!(uses(), Some(counted));
+        let get = || cache.get(key).hit().map(|item| item.to_vec());
+        let in_batch = || {
+            let mut value = None;
+            cache.get_batch(&[key], |_, lookup| value = lookup.hit().map(|item| item.to_vec()));
+            value
+        };
+        let gets: [&dyn Fn() -> Option<Vec<u8>>; 2] = [&get, &in_batch];
+        for (get, second) in gets.into_iter().zip([10, 30]) {
+            assert!(!cache.peek(key).is_hit());
+            for (second, counted) in [(second, 0), (second + 10, 1)] {
+                cache.maintain(Duration::from_secs(second));
+                assert_eq!(get(), Some(vec![7; 9000]));
+                assert!(cache.peek(key).is_hit(), "it came up");
+                assert_eq!(uses(), Some(counted));
+            }
+            keys.iter().for_each(|key| _ = cache.insert(key, &[8; 9000]).apply().unwrap());
+            keys.iter().for_each(|key| _ = cache.insert(key, &[7; 9000]).apply().unwrap());
         }
-        assert_eq!(cache.flash_stats().unwrap().promoted, 1);
+        assert_eq!(cache.flash_stats().unwrap().promoted, 2);
     }
 
     #[test]
