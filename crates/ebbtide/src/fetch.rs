@@ -367,7 +367,7 @@ impl Cache {
     /// if memory has no room for it: then whoever asked has missed. Otherwise it is worth to look again.
     pub fn promote(&self, fetched: &Fetched) -> bool {
         let (Some(hybrid), Some(value)) = (&self.shared.hybrid, fetched.value()) else { return false };
-        self.shared.promote_counted(hybrid, value, Need::Memory { waits: false }).is_some()
+        self.shared.promote_counted(hybrid, value, Need::Memory { waits: false })
     }
 }
 

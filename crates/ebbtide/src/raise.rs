@@ -1,12 +1,12 @@
 //! From flash to whoever asked: what was found there comes into memory, or is answered as it was found.
 //!
 //! ```text
-//! found ---> policy ---> promote: into the store, if the key has none and this is still its copy ---> an answer, or a look there
+//! found ---> policy ---> promote: into the store, if the key has none and this is still its copy ---> look there
 //!               |            | no room
 //!               +------------+-> serve: an answer, if the key has none and this is still its copy
 //! ```
-//! Both conditions are looked at under the lock of the key's buckets, `docs/concurrency.md`, "Flash: answers". Who brings a value up need
-//! not look for it in memory: to the memory's eviction that would be a use of it, and it has to be used there to stay.
+//! Both conditions are looked at under the lock of the key's buckets, `docs/concurrency.md`, "Flash: answers". The look
+//! after a promotion is none that counts as a use: what comes up has to be used in memory to stay there.
 
 use crate::cache::{Cache, Shared};
 use crate::error::Error;
@@ -37,7 +37,7 @@ pub(crate) enum Need {
 /// What becomes of what a fetch found.
 #[derive(Debug)]
 pub enum Raised<'a> {
-    /// The key's value at this moment, whether it came into memory or stays where it is.
+    /// The key's value at this moment: it has come into memory, or stays where it is.
     Served(Item<'a>),
     /// The key has changed: memory decides, and if it has not the key, flash may have another value.
     LookAgain,
@@ -53,12 +53,12 @@ impl Shared {
         });
     }
 
-    /// Whether this is in memory now; `None` where there is no room for it.
-    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> Option<Stored> {
-        let stored = self.promote(hybrid, value, need).ok();
-        let counter = if stored.is_some() { &hybrid.promoted } else { &hybrid.promotions_refused };
+    /// Whether it is worth to look for the key in the store again.
+    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> bool {
+        let is_there = self.promote(hybrid, value, need).is_ok();
+        let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
         counter.fetch_add(1, Ordering::Relaxed);
-        stored
+        is_there
     }
 
     fn promote(&self, hybrid: &Hybrid, Value { key, found }: &Value, need: Need) -> Result<Stored, Error> {
@@ -120,11 +120,11 @@ impl Cache {
 
     fn raise_value(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Raised<'_> {
         let comes_up = self.choose(hybrid, value) == Choice::Promote;
-        match comes_up.then(|| self.shared.promote_counted(hybrid, value, Need::Answer)).flatten() {
-            Some(Stored::Stored) => Raised::Served(Item::on_flash(Arc::clone(value), &self.shared)),
-            Some(_) => Raised::LookAgain,
-            None => self.serve(hybrid, value).map_or(Raised::LookAgain, Raised::Served),
-        }
+        let item = match comes_up && self.shared.promote_counted(hybrid, value, Need::Answer) {
+            true => self.peek(&value.key).hit(),
+            false => self.serve(hybrid, value),
+        };
+        item.map_or(Raised::LookAgain, Raised::Served)
     }
 
     fn choose(&self, hybrid: &Hybrid, value: &Value) -> Choice {
@@ -207,19 +207,18 @@ impl Cache {
             looks = if number == from { looks + 1 } else { 1 };
             settled = true;
             let now = hybrid.seconds(self.shared.time.now_ms());
-            let mut brought_up = None;
+            let mut came_up = false;
             hybrid.fetch_and_wait(&keys[number..], now, |i, value| {
                 settled &= i > 0 || looks == LOOKS;
                 let comes_up = self.choose(hybrid, value) == Choice::Promote;
-                match comes_up.then(|| self.shared.promote_counted(hybrid, value, Need::Answer)).flatten() {
-                    Some(Stored::Stored) if i == 0 => brought_up = Some(Arc::clone(value)),
-                    Some(_) => {}
-                    None => values.push((number + i, Arc::clone(value))),
+                match comes_up && self.shared.promote_counted(hybrid, value, Need::Answer) {
+                    true => came_up |= i == 0,
+                    false => values.push((number + i, Arc::clone(value))),
                 }
             });
             from = number;
-            if let Some(value) = brought_up {
-                if answer(number, Lookup::Hit(Item::on_flash(value, &self.shared))).is_break() {
+            if came_up && let hit @ Lookup::Hit(_) = self.peek(keys[number]) {
+                if answer(number, hit).is_break() {
                     return;
                 }
                 (looks, settled, from) = (0, false, number + 1);

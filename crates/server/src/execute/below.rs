@@ -20,7 +20,7 @@ use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;
 use super::binary::put_mode;
-use super::meta::set_mode;
+use super::meta::{must_visit, set_mode};
 use crate::session::Stopped;
 use crate::shared::{Inbox, Place, lock};
 
@@ -194,11 +194,11 @@ impl Executor {
         let looks_again = match is_plain {
             false => self.cache.promote(&landed.fetched),
             true => match self.cache.raise(&landed.fetched) {
-                Raised::Served(item) => {
+                Raised::Served(item) if !must_visit(&item) => {
                     *looks = 0;
                     return Some(Below::Served(item));
                 }
-                Raised::LookAgain => true,
+                Raised::Served(_) | Raised::LookAgain => true,
                 Raised::Missed => false,
             },
         };
