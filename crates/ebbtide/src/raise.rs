@@ -119,16 +119,17 @@ impl Cache {
     }
 
     fn raise_value(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Raised<'_> {
-        let comes_up = self.choose(hybrid, value) == Choice::Promote;
-        let item = match comes_up && self.shared.promote_counted(hybrid, value, Need::Answer) {
+        let item = match self.brings_up(hybrid, value) {
             true => self.peek(&value.key).hit(),
             false => self.serve(hybrid, value),
         };
         item.map_or(Raised::LookAgain, Raised::Served)
     }
 
-    fn choose(&self, hybrid: &Hybrid, value: &Value) -> Choice {
-        hybrid.promotions.choose(Key::new(&value.key).hash, hybrid.seconds(self.shared.time.now_ms()))
+    /// Brings what a plain get has found into memory, if the policy says so and there is room. Whether memory decides then.
+    fn brings_up(&self, hybrid: &Hybrid, value: &Value) -> bool {
+        let choice = hybrid.promotions.choose(Key::new(&value.key).hash, hybrid.seconds(self.shared.time.now_ms()));
+        choice == Choice::Promote && self.shared.promote_counted(hybrid, value, Need::Answer)
     }
 
     /// The value as a hit, if it is the key's at this moment.
@@ -210,13 +211,13 @@ impl Cache {
             let mut came_up = false;
             hybrid.fetch_and_wait(&keys[number..], now, |i, value| {
                 settled &= i > 0 || looks == LOOKS;
-                let comes_up = self.choose(hybrid, value) == Choice::Promote;
-                match comes_up && self.shared.promote_counted(hybrid, value, Need::Answer) {
+                match self.brings_up(hybrid, value) {
                     true => came_up |= i == 0,
                     false => values.push((number + i, Arc::clone(value))),
                 }
             });
             from = number;
+            // Answered here, since a look with those behind it would count as a use.
             if came_up && let hit @ Lookup::Hit(_) = self.peek(keys[number]) {
                 if answer(number, hit).is_break() {
                     return;
