@@ -111,9 +111,12 @@ impl Shared {
 
 impl Cache {
     /// Answers with what a fetch has found, or brings it into memory, as the promotion says; counts as a hit on flash.
-    pub fn raise(&self, fetched: &Fetched) -> Raised<'_> {
-        match (&self.shared.hybrid, fetched.value()) {
-            (Some(hybrid), Some(value)) => self.raise_value(hybrid, value),
+    pub fn raise(&self, fetched: Fetched) -> Raised<'_> {
+        let value = fetched.value().cloned();
+        // Before an item is held: whoever gives room back begins reads of others, and runs their landings.
+        drop(fetched);
+        match (&self.shared.hybrid, value) {
+            (Some(hybrid), Some(value)) => self.raise_value(hybrid, &value),
             _ => Raised::Missed,
         }
     }
@@ -157,10 +160,10 @@ impl Cache {
             if !hybrid.may_have(key) {
                 return Lookup::Miss;
             }
-            let mut raised = Raised::Missed;
+            let mut found = None;
             let now = hybrid.seconds(self.shared.time.now_ms());
-            hybrid.fetch_and_wait(&[key], now, |_, value| raised = self.raise_value(hybrid, value));
-            match raised {
+            hybrid.fetch_and_wait(&[key], now, |_, value| found = Some(Arc::clone(value)));
+            match found.map_or(Raised::Missed, |value| self.raise_value(hybrid, &value)) {
                 Raised::Served(item) => return Lookup::Hit(item),
                 Raised::Missed => return Lookup::Miss,
                 Raised::LookAgain => {}
@@ -429,5 +432,56 @@ mod tests {
         drop(cache);
         assert_eq!((last.slice_at(0), last.slice_at(8999), last.flags()), (&value[..], &value[8999..], 3));
         build(folder.path(), FlashPromotion::Never);
+    }
+
+    #[test]
+    fn what_a_get_starts_for_others_runs_while_it_holds_nothing() {
+        use crate::fetch::{Fetch, Fetched, WhenBusy};
+        use std::sync::{Mutex, mpsc};
+        let folder = tempfile::tempdir().unwrap();
+        let cache = build(folder.path(), FlashPromotion::Always);
+        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let insert = |key: &[u8]| {
+            let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
+            hybrid.tier.insert(&object, 2).unwrap();
+        };
+        // All room for reads is taken by what others hold.
+        let held: Arc<Mutex<Vec<Fetched>>> = Arc::default();
+        for number in 0..100_000_u32 {
+            insert(&number.to_le_bytes());
+            let theirs = Arc::clone(&held);
+            let landing = Box::new(move |fetched| theirs.lock().unwrap().push(fetched));
+            if cache.fetch(&number.to_le_bytes(), WhenBusy::Refuse, landing) == Fetch::Refused {
+                break;
+            }
+        }
+        // In a buffer that is not written yet: to read it ends at once.
+        insert(b"got");
+        insert(b"other");
+        let (sender, landed) = mpsc::channel();
+        std::thread::scope(|scope| {
+            let getter = scope.spawn(|| (std::thread::current().id(), cache.get(b"got").is_hit()));
+            std::thread::sleep(Duration::from_millis(100));
+            let shared = Arc::clone(&cache.shared);
+            let landing = Box::new(move |fetched: Fetched| {
+                let is_pinned = shared.participant().is_pinned();
+                sender.send((std::thread::current().id(), is_pinned, fetched.is_hit())).unwrap();
+            });
+            assert_eq!(cache.fetch(b"other", WhenBusy::Queue, landing), Fetch::Queued);
+            let one = held.lock().unwrap().pop();
+            drop(one);
+            let (thread, is_hit) = getter.join().unwrap();
+            assert!(is_hit);
+            assert!(cache.peek(b"got").is_hit(), "it came up");
+            let (landed_on, is_pinned, is_hit) = landed.recv_timeout(Duration::from_secs(5)).unwrap();
+            assert!(is_hit);
+            println!(
+                "landed on {landed_on:?} getter {thread:?} main {:?}, pinned: {is_pinned}; {:?}",
+                std::thread::current().id(),
+                held.lock().unwrap().len()
+            );
+            assert!(!is_pinned, "the landing of another's fetch runs while the getter's item is alive");
+        });
+        held.lock().unwrap().clear();
     }
 }

@@ -186,11 +186,10 @@ impl<'a> Player<'a> {
         }
         let operation = self.begin();
         let cache = self.cache.clone();
-        match cache.raise(&fetched) {
+        match cache.raise(fetched) {
             Raised::Served(item) => _ = self.look(key, operation, &item)?,
             Raised::LookAgain | Raised::Missed => {}
         }
-        drop(fetched);
         self.get(key)?;
         (self.cache, self.waits) = (waiting, true);
         Ok(())

@@ -173,7 +173,7 @@ impl Executor {
         let pending = &mut *self.pending.borrow_mut();
         loop {
             if let Some(landed) = pending.take(keys[0])
-                && let Some(decided) = self.decide(&landed, is_plain, &mut pending.looks)
+                && let Some(decided) = self.decide(landed, is_plain, &mut pending.looks)
             {
                 return decided;
             }
@@ -189,11 +189,11 @@ impl Executor {
 
     /// Answers with what has landed, or promotes it. None if flash had the key and that was not its value any more, so that it is worth
     /// to read it again.
-    fn decide(&self, landed: &Landed, is_plain: bool, looks: &mut u32) -> Option<Below<'_>> {
+    fn decide(&self, landed: Landed, is_plain: bool, looks: &mut u32) -> Option<Below<'_>> {
         *looks += 1;
         let looks_again = match is_plain {
             false => self.cache.promote(&landed.fetched),
-            true => match self.cache.raise(&landed.fetched) {
+            true => match self.cache.raise(landed.fetched) {
                 Raised::Served(item) if !must_visit(&item) => {
                     *looks = 0;
                     return Some(Below::Served(item));
