@@ -65,8 +65,14 @@ class Server:
         return int(self.stats()["evictions"])
 
     def resident_bytes(self):
+        return self._status_bytes("VmRSS")
+
+    def peak_resident_bytes(self):
+        return self._status_bytes("VmHWM")
+
+    def _status_bytes(self, name):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+        line = next(line for line in status.splitlines() if line.startswith(name))
         return int(line.split()[1]) * 1024
 
     def disk_write_calls(self, bytes_each):

@@ -1,33 +1,28 @@
 #!/usr/bin/env python3
 """Miss ratios on traces that are made up, each of one mechanism, beside an LRU list of as many bytes as memory and flash together.
 
-    mechanisms.py [NAME ...] [--flags='--flash-small-share 40']
+    mechanisms.py [NAME ...] [--peers] [--flags='--flash-small-share 40']
 
 LRU charges 64 bytes an object beside key and value, and knows no pages, regions, indexes or copies. `never seen` are misses of any cache.
+With --peers memcached with extstore and foyer follow, and the bytes that each wrote; main.py tells how. They must be there: make build debian.
 Time goes by a thousand requests a second. Pages of small objects and an admission to memory that LRU has not make cells that beat it.
 """
 import argparse
 import collections
-import json
 import pathlib
-import sys
 import tempfile
-
-COMPARE = pathlib.Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(COMPARE), str(COMPARE / "missratio")]
 
 import numpy
 
-import servers
-from systems import lines
+from main import COMPARE, MIB, Bench
 
-MIB = 1 << 20
 KEY_BYTES = 20
 HEADER_BYTES = 64
 REQUESTS_PER_SECOND = 1000
 OPERATIONS = ("get", "set", "delete")
 GET, SET, DELETE = range(3)
 HEADER = ["trace", "memory, flash MiB", "ebbtide", "LRU", "never seen", "MB written", "dropped"]
+PEERS = ["memcached, extstore", "MB written", "foyer", "MB written"]
 Trace = collections.namedtuple("Trace", "keys sizes operations")
 
 
@@ -129,31 +124,39 @@ def lru(trace, capacity):
     return misses / gets, first / gets
 
 
-def ebbtide(trace, memory, flash, folder, flags):
-    path, file = folder / "trace.csv", folder / "flash"
+def write(trace, path):
     with open(path, "w") as out:
         out.write("timestamp_s,key_id,key_size,value_size,op,ttl_s\n")
         for number, (key, size, operation) in enumerate(zip(*(column.tolist() for column in trace))):
             out.write(f"{number // REQUESTS_PER_SECOND},{key},{KEY_BYTES},{size},{OPERATIONS[operation]},0\n")
-    below = ["--flash", file, "--flash-size", flash * MIB, *flags]
-    report = json.loads(lines([servers.EBBTIDE, "replay", path, "--memory", memory * MIB, "--json", *below])[0])
-    file.unlink()
-    return report
+
+
+def missed_and_written(outcome):
+    return [f"{outcome.miss_ratio:.4f}", round(outcome.written / 1e6)]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="of traces; all if none is named")
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--flags", default="", help="for ebbtide replay")
     given = parser.parse_args()
-    print("| " + " | ".join(HEADER) + " |\n|" + "---|" * len(HEADER), flush=True)
+    header = HEADER + (PEERS if given.peers else [])
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
     with tempfile.TemporaryDirectory(dir=COMPARE / "target") as folder:
+        bench, path = Bench(folder), pathlib.Path(folder) / "trace.csv"
         for name in given.names or CELLS:
             memory, flash, make = CELLS[name]
             trace = make()
-            ours = ebbtide(trace, memory, flash, pathlib.Path(folder), given.flags.split())
+            write(trace, path)
+            ours = bench.ebbtide(path, memory, flash, *given.flags.split())
             misses, first = lru(trace, (memory + flash) * MIB)
-            cells = [f"{ours['miss_ratio']:.4f}", f"{misses:.4f}", f"{first:.4f}", round(ours["flash"]["written_bytes"] / 1e6), ours["flash"]["dropped"]]
+            missed, written = missed_and_written(ours)
+            cells = [missed, f"{misses:.4f}", f"{first:.4f}", written, ours.remarks]
+            if given.peers:
+                largest = int(trace.sizes.max())
+                for peer in (bench.memcached, bench.foyer):
+                    cells += missed_and_written(peer(path, memory, flash, largest))
             print(f"| {name} | {memory}, {flash} | " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
