@@ -199,6 +199,21 @@ impl LargeLog {
         Ok(self.copy_in(open, draft, at, value_bytes))
     }
 
+    /// Whether a draft that is not cut leaves hardly anything of a region to others.
+    pub(super) fn fills_a_region(&self, draft: &Draft<'_>) -> bool {
+        let left = self.geometry.object_bytes_limit().checked_sub(draft.header.object_bytes());
+        !draft.may_cut && left.is_some_and(|left| left < self.geometry.region_bytes / SHARE_OF_PART)
+    }
+
+    /// Adds a draft to a region of its own, and leaves alone the one that is open.
+    pub(super) fn add_alone(self: &Arc<Self>, draft: &Draft<'_>, now: u32) -> Result<Added, Full> {
+        let mut open = self.open(draft, &mut Vec::new(), now)?;
+        let (at, value_bytes) = open.room(draft, self.geometry.region_bytes).expect("it fits an empty region");
+        let added = self.copy_in(&mut open, draft, at, value_bytes);
+        self.seal(open, now);
+        Ok(added)
+    }
+
     /// How many free buffers copies leave to inserts.
     pub(super) fn left_by_copies(&self) -> usize {
         (self.options.buffers / SHARE_LEFT).min(self.options.buffers - self.options.groups - 1)

@@ -1,7 +1,6 @@
 //! Which regions go, and why. Pure functions; `reclaim` carries them out.
 
 use super::options::{Reclaim, Reinsertion};
-use super::place::Place;
 use super::regions::{Life, State};
 use crate::object::is_past;
 
@@ -73,15 +72,14 @@ pub fn choose(candidates: impl Iterator<Item = Candidate>, need: Need) -> Vec<(u
     chosen
 }
 
-/// Whether an object of a reclaimed region is to be written again. Automatically, it is as far as copies pay; otherwise some are, to see whether they would.
-pub fn is_kept(reinsertion: Reinsertion, copies_pay: bool, tag: u32, place: Place) -> bool {
-    // A number that the object gets anew with each place.
-    let draw = (u64::from(tag) ^ place.unit() << 32).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+/// Whether an object of a reclaimed region, with so many hits since it was written, is to be written again. Automatically, it is as far as
+/// copies pay; otherwise some are, to see whether they would. Chance is by a number that was drawn for it.
+pub fn is_kept(reinsertion: Reinsertion, copies_pay: bool, hits: u8, drawn: u64) -> bool {
     match reinsertion {
         Reinsertion::Never => false,
-        Reinsertion::Auto => place.hits() > 0 && (copies_pay || draw.is_multiple_of(TRIED)),
-        Reinsertion::Hits(least) => place.hits() >= least,
-        Reinsertion::Percent(percent) => draw % 100 < u64::from(percent),
+        Reinsertion::Auto => hits > 0 && (copies_pay || drawn.is_multiple_of(TRIED)),
+        Reinsertion::Hits(least) => hits >= least,
+        Reinsertion::Percent(percent) => drawn % 100 < u64::from(percent),
     }
 }
 
@@ -133,20 +131,24 @@ mod tests {
 
     #[test]
     fn reinsertion_is_by_hits_or_by_chance() {
-        let place = Place::new(77, 5000);
-        assert!(!is_kept(Reinsertion::Never, true, 1, place.hit()));
-        assert!(!is_kept(Reinsertion::Hits(2), true, 1, place.hit()));
-        assert!(is_kept(Reinsertion::Hits(2), true, 1, place.hit().hit()));
-        let kept = (0..10_000)
-            .filter(|&i| is_kept(Reinsertion::Percent(30), true, i, Place::new(u64::from(i) * 130, 9)))
-            .count();
-        assert!((2800..3200).contains(&kept), "{kept} of 10000");
+        for (reinsertion, hits, kept) in [
+            (Reinsertion::Never, 3, 0),
+            (Reinsertion::Hits(2), 1, 0),
+            (Reinsertion::Hits(2), 2, 6400),
+            (Reinsertion::Percent(0), 3, 0),
+            (Reinsertion::Percent(30), 0, 1920),
+            (Reinsertion::Percent(100), 0, 6400),
+            (Reinsertion::Auto, 0, 0),
+            (Reinsertion::Auto, 1, 6400),
+        ] {
+            assert_eq!(
+                (0..6400).filter(|&drawn| is_kept(reinsertion, true, hits, drawn)).count(),
+                kept,
+                "{reinsertion:?}"
+            );
+        }
         let tried =
-            (0..10_000).filter(|&i| is_kept(Reinsertion::Auto, false, i, Place::new(u64::from(i) * 130, 9).hit()));
-        assert!((110..200).contains(&tried.count()));
-        assert!(is_kept(Reinsertion::Auto, true, 1, place.hit()) && !is_kept(Reinsertion::Auto, true, 1, place));
-        assert!(
-            !is_kept(Reinsertion::Percent(0), true, 1, place) && is_kept(Reinsertion::Percent(100), true, 1, place)
-        );
+            [0, 1].map(|hits| (0..6400).filter(|&drawn| is_kept(Reinsertion::Auto, false, hits, drawn)).count());
+        assert_eq!(tried, [0, 100]);
     }
 }

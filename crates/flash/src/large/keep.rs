@@ -15,6 +15,7 @@ use super::index::Identity;
 use super::options::Reinsertion;
 use super::place::{Place, UNIT};
 use crate::KeyHash;
+use crate::admission::bloom::mix;
 use crate::device::{self, BLOCK, Buffer};
 use crate::object::is_past;
 use std::ops::Range;
@@ -68,6 +69,10 @@ struct Going {
 struct Terms {
     now: u32,
     copies_pay: bool,
+    /// Bytes of all of them at most.
+    room: usize,
+    /// Turns of the log until now.
+    turn: u64,
     /// Until then copies may wait for buffers.
     until: Instant,
 }
@@ -86,7 +91,8 @@ impl LargeLog {
         let most_owed = regions * self.geometry.region_bytes / SHARE_OWED;
         let copies_pay = self.worth.judge(going.len() as f64 / regions as f64, most_owed);
         let patience = if self.may_reclaim_for_inserts() { self.options.patience } else { PATIENCE_IN_ALL };
-        let terms = Terms { now, copies_pay, until: Instant::now() + patience.min(PATIENCE_IN_ALL) };
+        let turn = self.books().next_sequence / regions as u64;
+        let terms = Terms { now, copies_pay, room, turn, until: Instant::now() + patience.min(PATIENCE_IN_ALL) };
         for region in going {
             let mut kept = self.worth_keeping(region, terms);
             let wanted = kept.len();
@@ -110,7 +116,9 @@ impl LargeLog {
             let identity = Identity::of(entry.hash);
             let place = self.index.lock(identity.shard).get(identity.tag)?;
             let is_current = self.geometry.split(place.unit()) == (region.number, entry.position);
-            let is_worth = is_kept(reinsertion, terms.copies_pay, identity.tag, place);
+            // One number for all parts of an object, and another one with each turn of the log.
+            let drawn = mix(entry.order.wrapping_add(terms.turn << 48)) >> 32;
+            let is_worth = is_kept(reinsertion, terms.copies_pay, place.hits(), drawn);
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
             let kept = Kept { hash: entry.hash, place, begin, end };
@@ -184,10 +192,10 @@ impl LargeLog {
         let position = (kept.begin / UNIT) as u32;
         let header =
             ObjectHeader::check(object, self.options.identity, region.sequence, position).map_err(|_| Lost::This)?;
-        // Of what needs regions of its own not all parts would find room; of what lies in two to fill one up, the first is of no use alone.
+        // Of what lies in several regions the first part is of no use alone, nor is any where those that fill one find no room.
         let is_long = header.total_bytes as usize > self.geometry.object_bytes_limit();
-        let is_first_of_two = header.part == 0 && header.total_bytes > header.value_bytes;
-        if is_long || is_first_of_two && !self.could_exist(part_hash(kept.hash, header.order, 1)) {
+        let finds_no_room = is_long && terms.room < self.geometry.region_bytes;
+        if finds_no_room || header.part == 0 && !self.has_other_parts(kept.hash, &header) {
             return Err(Lost::This);
         }
         let (key, value) = object[OBJECT_HEADER_BYTES..header.object_bytes()].split_at(header.key_bytes.into());
@@ -228,9 +236,21 @@ impl LargeLog {
         Ok(takes)
     }
 
+    /// Whether all that is missing of an object of which this is the first part may be there.
+    fn has_other_parts(&self, hash: KeyHash, first: &ObjectHeader) -> bool {
+        let missing = (first.total_bytes - first.value_bytes) as usize;
+        let parts = missing.div_ceil(self.geometry.part_bytes_limit()) as u16;
+        (1..=parts).all(|part| self.could_exist(part_hash(hash, first.order, part)))
+    }
+
     /// Adds a copy, without reclaiming.
     fn add_copy(self: &Arc<Self>, draft: &Draft<'_>, terms: Terms) -> Option<Added> {
-        let add = || self.add(self.group(draft.header.expiry, terms.now), draft, &mut Vec::new(), terms.now);
+        let add = || {
+            if self.fills_a_region(draft) {
+                return self.add_alone(draft, terms.now);
+            }
+            self.add(self.group(draft.header.expiry, terms.now), draft, &mut Vec::new(), terms.now)
+        };
         let most = || PATIENCE.min(terms.until.saturating_duration_since(Instant::now()));
         match add() {
             Err(Full::Buffers) if self.wait_for_buffer(self.left_by_copies(), most()) => add().ok(),

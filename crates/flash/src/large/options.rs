@@ -198,6 +198,11 @@ impl Geometry {
         object_bytes_limit(self.region_bytes)
     }
 
+    /// The longest piece of a value that a part other than the first holds.
+    pub fn part_bytes_limit(&self) -> usize {
+        part_bytes_limit(self.region_bytes)
+    }
+
     /// Regions that an object of so many bytes has a part in, at most.
     pub fn regions_of(&self, object_bytes: usize) -> usize {
         regions_of(object_bytes, self.region_bytes)
@@ -216,11 +221,15 @@ fn object_bytes_limit(region_bytes: usize) -> usize {
     region_bytes - REGION_HEADER_BYTES - FOOTER_ENTRY_BYTES
 }
 
+/// Each part has a header, and a hash for a key.
+fn part_bytes_limit(region_bytes: usize) -> usize {
+    object_bytes_limit(region_bytes) - OBJECT_HEADER_BYTES - size_of::<u64>()
+}
+
 fn regions_of(object_bytes: usize, region_bytes: usize) -> usize {
-    let limit = object_bytes_limit(region_bytes);
-    // Each part has a header, and a hash for a key. The first one may only fill up a region that is open.
-    let part = limit - OBJECT_HEADER_BYTES - size_of::<u64>();
-    if object_bytes <= limit { 1 } else { object_bytes.div_ceil(part) + 1 }
+    // The first part may only fill up a region that is open.
+    let fits_one = object_bytes <= object_bytes_limit(region_bytes);
+    if fits_one { 1 } else { object_bytes.div_ceil(part_bytes_limit(region_bytes)) + 1 }
 }
 
 /// The group of objects with so many seconds to live; `None` for ever. The last one is for those that do not expire, if there

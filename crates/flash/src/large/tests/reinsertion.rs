@@ -420,12 +420,74 @@ fn of_an_object_in_two_regions_the_first_part_is_copied_with_the_other() {
 }
 
 #[test]
-fn of_an_object_longer_than_a_region_nothing_is_copied() {
+fn of_an_object_longer_than_a_region_nothing_is_copied_where_one_goes_at_a_time() {
     let log = on_memory(16, Options { reinsertion: Reinsertion::Percent(100), ..without_patience() });
     insert(&log, 0, &value(0, 0, 70 << 10), 0, 1).unwrap();
     log.seal_all(1);
     (0..2).for_each(|_| reclaim_one(&log));
     assert_eq!((log.stats().reinserted, log.stats().objects), (0, 0));
+}
+
+/// A log whose object 0 was hit and has three parts, of which the second one fills a region; and the hash of the last.
+fn with_a_long_one(device: Arc<dyn Device>, options: Options) -> (Arc<LargeLog>, KeyHash) {
+    let log = LargeLog::new(device, AREA, Options { reinsertion: Reinsertion::Hits(1), ..options }).unwrap();
+    insert(&log, 1, &value(1, 1, 40 << 10), 0, 1).unwrap();
+    let order = insert(&log, 0, &value(0, 0, 100 << 10), 0, 1).unwrap().order;
+    (2..9).for_each(|i| _ = insert(&log, i, &value(i, i, 36 << 10), 0, 1).unwrap());
+    log.seal_all(1);
+    hit_all(&log, 1);
+    (log, part_hash(KeyHash::of(&key(0)), order, 2))
+}
+
+#[test]
+fn an_object_of_several_regions_is_copied_part_by_part() {
+    let device = Arc::new(Memory::new(CHECKPOINT.end as usize));
+    let options = Options { buffers: 6, ..without_patience() };
+    let (log, last) = with_a_long_one(device.clone(), options);
+    insert(&log, 10, &value(10, 10, 1000), 0, 1).unwrap();
+    let open = region_of(&log, 10);
+    log.reclaim(1, log.stats().regions_free as usize + 7);
+    let stats = log.stats();
+    assert_eq!((stats.reinserted, stats.reinsertions_dropped), (3, 0));
+    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 100 << 10)));
+    assert!((1..9).all(|i| region_of(&log, i).is_none()), "they were in the same regions");
+    // What fills a region has one of its own: the open one has the others, and goes on.
+    insert(&log, 11, &value(11, 11, 1000), 0, 1).unwrap();
+    let last = log.find(last, |place| log.geometry.split(place.unit()).0);
+    assert_eq!([region_of(&log, 0), last, region_of(&log, 11)], [open; 3]);
+    log.verify();
+    let log = restarted(log, device.clone(), options);
+    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 100 << 10)));
+    drop(log);
+    let (log, _) = LargeLog::recover(device, AREA, options, &Known::default(), 1).unwrap();
+    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 100 << 10)), "after a crash");
+}
+
+#[test]
+fn of_an_object_that_lacks_a_part_the_first_is_not_copied() {
+    let (log, last) = with_a_long_one(Arc::new(Memory::new(CHECKPOINT.end as usize)), without_patience());
+    assert!(log.remove(last));
+    log.reclaim(1, log.stats().regions_free as usize + 7);
+    assert!(region_of(&log, 0).is_none());
+}
+
+#[test]
+fn chance_keeps_all_parts_of_an_object_or_none() {
+    let log = on_memory(64, Options { reinsertion: Reinsertion::Percent(50), buffers: 8, ..without_patience() });
+    let mut in_two = Vec::new();
+    for i in 0..20 {
+        let order = insert(&log, i, &value(i, i, 50 << 10), 0, 1).unwrap().order;
+        let rest = part_hash(KeyHash::of(&key(i)), order, 1);
+        in_two.extend(log.could_exist(rest).then_some((i, rest)));
+    }
+    log.seal_all(1);
+    log.reclaim(1, log.stats().regions_free as usize + 30);
+    let kept = in_two.iter().filter(|&&(i, rest)| {
+        assert_eq!(region_of(&log, i).is_some(), log.could_exist(rest), "object {i}");
+        log.could_exist(rest)
+    });
+    let kept = kept.count();
+    assert!((1..in_two.len()).contains(&kept), "{kept} of {}", in_two.len());
 }
 
 #[test]
