@@ -4,7 +4,7 @@
     mechanisms.py [NAME ...] [--peers] [--flags='--flash-small-share 40']
 
 LRU charges 64 bytes an object beside key and value, and knows no pages, regions, indexes or copies. `never seen` are misses of any cache.
-With --peers memcached with extstore and foyer follow, and the bytes that each wrote; main.py tells how. They must be there: make build debian.
+With --peers memcached's extstore and foyer are beside it; main.py tells how. They must be there: make build debian.
 Time goes by a thousand requests a second. Pages of small objects and an admission to memory that LRU has not make cells that beat it.
 """
 import argparse
@@ -21,8 +21,9 @@ HEADER_BYTES = 64
 REQUESTS_PER_SECOND = 1000
 OPERATIONS = ("get", "set", "delete")
 GET, SET, DELETE = range(3)
-HEADER = ["trace", "memory, flash MiB", "ebbtide", "LRU", "never seen", "MB written", "dropped"]
-PEERS = ["memcached, extstore", "MB written", "foyer", "MB written"]
+HEADER = ["trace", "memory, flash MiB", "ebbtide: misses, MB written"]
+PEERS = ["extstore", "foyer"]
+BOUNDS = ["LRU", "never seen"]
 Trace = collections.namedtuple("Trace", "keys sizes operations")
 
 
@@ -132,7 +133,8 @@ def write(trace, path):
 
 
 def missed_and_written(outcome):
-    return [f"{outcome.miss_ratio:.4f}", round(outcome.written / 1e6)]
+    dropped = f", {outcome.remarks}" if outcome.remarks.endswith("dropped") else ""
+    return f"{outcome.miss_ratio:.4f}, {outcome.written / 1e6:.0f}{dropped}"
 
 
 def main():
@@ -141,7 +143,7 @@ def main():
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--flags", default="", help="for ebbtide replay")
     given = parser.parse_args()
-    header = HEADER + (PEERS if given.peers else [])
+    header = HEADER + (PEERS if given.peers else []) + BOUNDS
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header), flush=True)
     with tempfile.TemporaryDirectory(dir=COMPARE / "target") as folder:
         bench, path = Bench(folder), pathlib.Path(folder) / "trace.csv"
@@ -149,15 +151,13 @@ def main():
             memory, flash, make = CELLS[name]
             trace = make()
             write(trace, path)
-            ours = bench.ebbtide(path, memory, flash, *given.flags.split())
-            misses, first = lru(trace, (memory + flash) * MIB)
-            missed, written = missed_and_written(ours)
-            cells = [missed, f"{misses:.4f}", f"{first:.4f}", written, ours.remarks]
+            outcomes = [bench.ebbtide(path, memory, flash, *given.flags.split())]
             if given.peers:
                 largest = int(trace.sizes.max())
-                for peer in (bench.memcached, bench.foyer):
-                    cells += missed_and_written(peer(path, memory, flash, largest))
-            print(f"| {name} | {memory}, {flash} | " + " | ".join(map(str, cells)) + " |", flush=True)
+                outcomes += [peer(path, memory, flash, largest) for peer in (bench.memcached, bench.foyer)]
+            bounds = [f"{ratio:.4f}" for ratio in lru(trace, (memory + flash) * MIB)]
+            cells = [*map(missed_and_written, outcomes), *bounds]
+            print(f"| {name} | {memory}, {flash} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":
