@@ -359,7 +359,12 @@ fn refused(part: &Part, reason: Refusal) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Buffer, STRIPE};
     use super::*;
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    use std::io::{Write, stderr};
+    use std::iter;
+    use std::os::unix::fs::FileExt;
 
     #[test]
     fn without_a_ring_threads_do_the_work_unless_the_ring_was_asked_for() {
@@ -370,5 +375,58 @@ mod tests {
         assert!(matches!(choose_engine(Some(Engine::Ring), refused, &mut notices), Err(Error::Engine { .. })));
         assert_eq!(choose_engine(None, || Ok(()), &mut notices).unwrap(), Engine::Ring);
         assert_eq!(notices.len(), 1);
+    }
+
+    /// On a filesystem that tells what is only reserved.
+    fn disk(paths: &[(&str, u64)]) -> Option<(tempfile::TempDir, Disk)> {
+        let directory = tempfile::tempdir().unwrap();
+        let paths: Vec<_> = paths.iter().map(|(name, bytes)| (directory.path().join(name), *bytes)).collect();
+        let disk = Disk::open(&paths, &DiskOptions::default()).unwrap().disk;
+        let tells = disk.reserved(0..4096).is_some();
+        if !tells {
+            let _ = writeln!(stderr(), "not tested: this filesystem does not tell what is only reserved");
+        }
+        tells.then_some((directory, disk))
+    }
+
+    #[test]
+    fn what_is_reserved_is_told_in_bytes_of_the_device_stripe_by_stripe() {
+        let Some((_directory, disk)) = disk(&[("a", 40 << 20), ("b", 40 << 20)]) else { return };
+        let mut block = Buffer::zeroed(4096);
+        block.fill(7);
+        // The third stripe is the second one of the first part.
+        for at in [2 * STRIPE + 8192, STRIPE + 4096] {
+            let place = disk.stripes.place(at);
+            disk.parts[place.part].file.write_all_at(&block, place.offset).unwrap();
+        }
+        let whole = |from: u64| disk.reserved(from..disk.capacity()).unwrap();
+        assert_eq!(whole(0), Reserved { bytes: iter::once(0..STRIPE).collect(), end: STRIPE });
+        let second = vec![STRIPE..STRIPE + 4096, STRIPE + 8192..2 * STRIPE];
+        assert_eq!(whole(STRIPE), Reserved { bytes: second, end: 2 * STRIPE });
+        let third = vec![2 * STRIPE + 4096..2 * STRIPE + 8192, 2 * STRIPE + 12288..3 * STRIPE];
+        assert_eq!(whole(2 * STRIPE + 4096), Reserved { bytes: third, end: 3 * STRIPE });
+    }
+
+    #[test]
+    fn many_extents_are_told_in_several_answers_and_none_without_direct_transfers() {
+        let Some((_directory, disk)) = disk(&[("a", 16 << 20)]) else { return };
+        let mut block = Buffer::zeroed(4096);
+        block.fill(7);
+        let file = &disk.parts[0].file;
+        let pages = 1000;
+        for page in (0..pages).step_by(2) {
+            file.write_all_at(&block, disk.stripes.place(page * 4096).offset).unwrap();
+        }
+        let (mut at, mut found, mut answers) = (0, Vec::new(), 0);
+        while at < pages * 4096 {
+            let Reserved { bytes, end } = disk.reserved(at..pages * 4096).unwrap();
+            assert!(at < end, "an answer goes on");
+            (found, at, answers) = ([found, bytes].concat(), end, answers + 1);
+        }
+        let expected: Vec<_> = (1..pages).step_by(2).map(|page| page * 4096..(page + 1) * 4096).collect();
+        assert_eq!(found, expected);
+        assert!(answers > 1);
+        fcntl_setfl(file, fcntl_getfl(file).unwrap() - OFlags::DIRECT).unwrap();
+        assert_eq!(disk.reserved(0..4096), None);
     }
 }

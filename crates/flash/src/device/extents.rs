@@ -113,4 +113,14 @@ mod tests {
         let found = of_extents(written.into_iter(), 0..1 << 40);
         assert_eq!(found, Reserved { bytes: vec![], end: 10 * EXTENTS as u64 });
     }
+
+    #[test]
+    fn what_is_unwritten_is_so_whatever_else_is_said_of_it() {
+        // As linux/fiemap.h has them: last, unknown, delayed, merged, shared.
+        let others = [0, 0x1, 0x2, 0x4, 0x1000, 0x2000, 0x3007];
+        for flags in others {
+            let found = of_extents([(0, 10, flags | 0x800), (10, 10, flags)].into_iter(), 0..20);
+            assert_eq!((found.bytes.len(), found.bytes[0].clone()), (1, 0..10), "{flags:x}");
+        }
+    }
 }

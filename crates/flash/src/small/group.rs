@@ -29,6 +29,8 @@ const FILL_UNIT: usize = PAGE / 256;
 const ALLOCATION: usize = 16;
 /// What a checkpoint has of each group, whatever it holds.
 const FIXED_BYTES: usize = 4 * SETS + SETS / 8;
+/// So many pages of a set, one after the other, have generations of their own.
+pub const GENERATIONS: u32 = u8::MAX as u32;
 
 /// A set's entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,6 +205,7 @@ impl Group {
         (0..sets).map(|set| self.room(set)).sum::<usize>() / sets
     }
 
+    /// 0 of a set that has never had a page, with objects or without.
     pub fn generation(&self, set: usize) -> u8 {
         self.generations[set]
     }
@@ -425,6 +428,11 @@ impl Move {
     }
 }
 
+/// That of the page behind one of this generation. 0 does not come again: it says that there was none.
+pub fn next_generation(generation: u8) -> u8 {
+    generation.checked_add(1).unwrap_or(1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,5 +494,12 @@ mod tests {
         group.clear(1);
         assert_eq!(group.totals(&shape), Totals::default());
         group.verify(&shape);
+    }
+
+    #[test]
+    fn a_set_with_a_page_has_never_the_generation_of_one_without() {
+        let all: Vec<u8> = std::iter::successors(Some(1), |&it| Some(next_generation(it))).take(256).collect();
+        assert!(all[..255].is_sorted() && all[255] == 1 && all.len() == GENERATIONS as usize + 1);
+        assert_eq!(next_generation(0), 1);
     }
 }

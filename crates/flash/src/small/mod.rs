@@ -57,7 +57,7 @@ use crate::Error;
 use crate::bound::Bound;
 use crate::device::Device;
 use crate::object::{Done, Key, KeyHash, Lookup, Object, Token};
-use group::{Entry, Group, SETS, Totals};
+use group::{Entry, GENERATIONS, Group, SETS, Totals};
 use log::{Addition, Log, Place};
 use options::Division;
 use stats::Counters;
@@ -231,13 +231,13 @@ impl SmallStore {
     /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and again; of
     /// several threads that call it one works.
     pub fn maintain(&self, now: u32) {
-        self.shared.maintain(now);
+        self.shared.maintain(now, true);
     }
 
     /// Brings all that was inserted on its way to flash, also from a segment that is not full.
     pub fn seal(&self, now: u32) {
         self.shared.log.seal_open();
-        self.shared.maintain(now);
+        self.shared.maintain(now, true);
     }
 
     /// Ends the store: lookups find nothing from now on, also those under way, and when this returns nothing of it is being written
@@ -475,7 +475,7 @@ fn page_token(group: &Group, set: usize) -> Token {
 fn is_page_token(group: &Group, set: usize, token: Token) -> bool {
     let changes = group.version.wrapping_sub(token.0 as u32);
     let same_generation = (token.0 ^ page_token(group, set).0) >> 32 == 0;
-    same_generation && changes <= u32::from(u8::MAX)
+    same_generation && changes < GENERATIONS
 }
 
 /// A locked group. When it is unlocked, what changed is added to the totals.

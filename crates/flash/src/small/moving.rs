@@ -14,7 +14,7 @@
 //! others as they lie. So what was hit is kept once over what was not. What finds no room hides older versions as well.
 
 use super::Shared;
-use super::group::{Entry, Group, Move, SETS};
+use super::group::{Entry, Group, Move, SETS, next_generation};
 use super::log::{Tail, is_expected};
 use super::page::{self, Header, PAGE, Record, Writer};
 use super::stats::Counters;
@@ -40,6 +40,8 @@ struct Job {
     /// The log's clock when the entries were noted.
     moment: u64,
     generation: u8,
+    /// That of the page it takes the place of.
+    old_generation: u8,
     entries: Vec<Entry>,
     hits: Vec<u8>,
     has_page: bool,
@@ -201,14 +203,15 @@ impl Shared {
         group.moves.push(Move { set: set as u8, taken, image: None, void: false });
         let has_page = group.objects(set) != 0;
         let hits = group.hits(shape, set).to_vec();
-        let generation = group.generation(set).wrapping_add(1);
+        let old_generation = group.generation(set);
+        let generation = next_generation(old_generation);
         let (old, log, reads, content) = (None, Vec::new(), 0, Content::default());
-        Some(Job { number, moment, generation, entries, hits, has_page, old, log, reads, content })
+        Some(Job { number, moment, generation, old_generation, entries, hits, has_page, old, log, reads, content })
     }
 
     /// What was read and is not what it should be counts as not read.
     fn drop_wrong_pages(&self, job: &mut Job) {
-        job.old.take_if(|page| !self.is_old_page(job.number, job.generation, page));
+        job.old.take_if(|page| !self.is_old_page(job.number, job.old_generation, page));
         for (page, copy) in &mut job.log {
             if copy.take_if(|copy| !is_expected(copy, self.options.salt, self.log.header(*page))).is_some() {
                 Counters::one(&self.counters.corrupt_pages);
@@ -216,8 +219,8 @@ impl Shared {
         }
     }
 
-    fn is_old_page(&self, number: u32, next: u8, page: &[u8]) -> bool {
-        let expected = (self.division.first_set + number, next.wrapping_sub(1));
+    fn is_old_page(&self, number: u32, generation: u8, page: &[u8]) -> bool {
+        let expected = (self.division.first_set + number, generation);
         let right =
             page::open(page, self.options.salt).is_some_and(|header| (header.number, header.generation) == expected);
         if !right {

@@ -39,7 +39,7 @@ struct Candidate {
 }
 
 impl Shared {
-    pub(super) fn maintain(self: &Arc<Self>, now: u32) {
+    pub(super) fn maintain(self: &Arc<Self>, now: u32, with_zeros: bool) {
         let Some(mut upkeep) = self.upkeep.try_lock().ok().filter(|upkeep| !upkeep.has_ended) else {
             return;
         };
@@ -59,7 +59,9 @@ impl Shared {
             let sets = self.sets_to_mend(index);
             self.move_sets(&sets, None, now);
         }
-        self.write_zeros(&mut upkeep.zeros);
+        if with_zeros {
+            self.write_zeros(&mut upkeep.zeros);
+        }
     }
 
     /// Begins the writes of full segments, as many as the device takes.

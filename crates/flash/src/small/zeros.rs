@@ -55,17 +55,17 @@ impl Shared {
             zeros.next = sets;
             return;
         };
-        // What is in RAM is believed rather than a filesystem that may be wrong.
-        runs.retain(|run| run.clone().all(|set| self.has_no_page(set as u32)));
+        // What is in RAM is believed rather than a filesystem, which may tell of a write later than it ends it.
+        runs.retain(|run| !run.is_empty() && run.clone().all(|set| self.has_no_page(set as u32)));
         let pages: u64 = runs.iter().map(|run| run.end - run.start).sum();
         let writes = runs.into_iter().map(|run| {
             let zeros = Buffer::zeroed((run.end - run.start) as usize * PAGE);
             (Direction::Write, self.division.first_set + run.start as u32, zeros)
         });
-        let is_written = self.transfer(writes.collect()).iter().all(Option::is_some);
-        if is_written {
-            Counters::add(&self.counters.zero_bytes_written, pages as usize * PAGE);
-        }
+        let written = self.transfer(writes.collect());
+        let is_written = written.iter().all(Option::is_some);
+        let bytes = written.iter().flatten().map(|zeros| zeros.len()).sum();
+        Counters::add(&self.counters.zero_bytes_written, bytes);
         // A device that refuses them has worse to do than this.
         zeros.next = if is_written { end } else { sets };
         if pages > 0 {
@@ -83,9 +83,10 @@ impl Shared {
         Some(first_pages(runs.collect(), set(reserved.end)))
     }
 
+    /// A page without objects is one, too: a restart finds by it what of the log has ended.
     fn has_no_page(&self, set: u32) -> bool {
         let (group, index) = self.locked(set);
-        group.objects(index) == 0
+        group.objects(index) == 0 && group.generation(index) == 0 && !group.is_unclean(index)
     }
 }
 
@@ -103,4 +104,18 @@ fn first_pages(mut runs: Vec<Range<u64>>, end: u64) -> (Vec<Range<u64>>, u64) {
         left -= run.end - run.start;
     }
     (runs, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_once_as_many_pages_are_written_as_are_allowed_together() {
+        let runs = || vec![0..100, 200..300, 400..500, 600..700];
+        assert_eq!(first_pages(runs(), 1000), (vec![0..100, 200..300, 400..456], 456));
+        assert_eq!(first_pages(vec![0..100, 200..356, 400..500], 1000), (vec![0..100, 200..356], 356));
+        assert_eq!(first_pages(vec![0..100, 200..300], 1000), (vec![0..100, 200..300], 1000));
+        assert_eq!(first_pages(vec![], 1000), (vec![], 1000));
+    }
 }
