@@ -9,6 +9,9 @@ use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::time::Duration;
 
+/// After so many steps a slow device is waited for.
+const STEPS_AHEAD: usize = 10;
+
 struct Known {
     version: u64,
     expiry: u32,
@@ -125,6 +128,10 @@ fn run(seed: u64, steps: usize, regions: usize, options: Options, delivery: Deli
         let _stop = served(scope, &*device);
         for step in 0..steps {
             run.step();
+            // However busy the machine is, the device comes after.
+            while step.is_multiple_of(STEPS_AHEAD) && device.pending() > 0 {
+                std::thread::yield_now();
+            }
             if step.is_multiple_of(1000) && delivery == Delivery::AtOnce {
                 log.verify();
             }
