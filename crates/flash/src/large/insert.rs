@@ -36,8 +36,10 @@ impl LargeLog {
         let result = self.try_insert(object, self.see(now));
         match &result {
             Ok(inserted) => {
+                let bytes = object.key.bytes.len() + object.value_bytes();
+                self.worth.came(bytes);
                 self.counters.inserts.one();
-                self.counters.inserted_bytes.add((object.key.bytes.len() + object.value_bytes()) as u64);
+                self.counters.inserted_bytes.add(bytes as u64);
                 self.counters.replaced.add(u64::from(inserted.replaced));
             }
             Err(dropped) => self.counters.drop_one(*dropped),

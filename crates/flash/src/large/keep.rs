@@ -71,6 +71,8 @@ struct Terms {
     copies_pay: bool,
     /// Bytes of all of them at most.
     room: usize,
+    /// No object that is longer is copied.
+    longest: usize,
     /// Turns of the log until now.
     turn: u64,
     /// Until then copies may wait for buffers.
@@ -92,7 +94,10 @@ impl LargeLog {
         let copies_pay = self.worth.judge(going.len() as f64 / regions as f64, most_owed);
         let patience = if self.may_reclaim_for_inserts() { self.options.patience } else { PATIENCE_IN_ALL };
         let turn = self.books().next_sequence / regions as u64;
-        let terms = Terms { now, copies_pay, room, turn, until: Instant::now() + patience.min(PATIENCE_IN_ALL) };
+        let is_chosen = self.options.reinsertion != Reinsertion::Auto;
+        let longest = if is_chosen { usize::MAX } else { self.worth.longest() };
+        let until = Instant::now() + patience.min(PATIENCE_IN_ALL);
+        let terms = Terms { now, copies_pay, room, longest, turn, until };
         for region in going {
             let mut kept = self.worth_keeping(region, terms);
             let wanted = kept.len();
@@ -118,7 +123,8 @@ impl LargeLog {
             let is_current = self.geometry.split(place.unit()) == (region.number, entry.position);
             // One number for all parts of an object, and another one with each turn of the log.
             let drawn = mix(entry.order.wrapping_add(terms.turn << 48)) >> 32;
-            let is_worth = is_kept(reinsertion, terms.copies_pay, place.hits(), drawn);
+            let is_worth = is_kept(reinsertion, terms.copies_pay, place.hits(), drawn)
+                && entry.bytes as usize <= OBJECT_HEADER_BYTES.saturating_add(terms.longest);
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
             let kept = Kept { hash: entry.hash, place, begin, end };
@@ -195,7 +201,8 @@ impl LargeLog {
         // Of what lies in several regions the first part is of no use alone, nor is any where those that fill one find no room.
         let is_long = header.total_bytes as usize > self.geometry.object_bytes_limit();
         let finds_no_room = is_long && terms.room < self.geometry.region_bytes;
-        if finds_no_room || header.part == 0 && !self.has_other_parts(kept.hash, &header) {
+        let is_too_long = header.total_bytes as usize > terms.longest;
+        if is_too_long || finds_no_room || header.part == 0 && !self.has_other_parts(kept.hash, &header) {
             return Err(Lost::This);
         }
         let (key, value) = object[OBJECT_HEADER_BYTES..header.object_bytes()].split_at(header.key_bytes.into());

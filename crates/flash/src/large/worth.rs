@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 /// Hits fade over so many turns of the log. Over one, chance decides too often.
 const TURNS: f64 = 3.0;
 
+/// No object is copied that is longer than so many new ones are on average: copies of short ones, which pay, would pay for it.
+const TIMES_MEAN: f64 = 2.0;
+
 /// A share of bytes, in 65,535ths.
 pub type Share = u16;
 
@@ -24,6 +27,9 @@ pub struct Worth {
     /// Hits, times 65,535.
     copies: AtomicU64,
     new: AtomicU64,
+    /// New objects, times 65,535, and their bytes.
+    came: AtomicU64,
+    came_bytes: AtomicU64,
     /// Bytes of copies in whose place no new object was refused yet; below zero, of the last one more were refused.
     owed: AtomicI64,
 }
@@ -42,10 +48,22 @@ impl Worth {
         }
     }
 
+    /// A new object of so many bytes was taken.
+    pub fn came(&self, bytes: usize) {
+        self.came_bytes.fetch_add(bytes as u64, Relaxed);
+        self.came.fetch_add(Share::MAX.into(), Relaxed);
+    }
+
+    /// The longest object of which a copy is worth it. One hit is all that it saves, whatever its length.
+    pub fn longest(&self) -> usize {
+        let (came, bytes) = (self.came.load(Relaxed), self.came_bytes.load(Relaxed));
+        if came == 0 { usize::MAX } else { (TIMES_MEAN * bytes as f64 * f64::from(Share::MAX) / came as f64) as usize }
+    }
+
     /// Whether copies bring as many hits per byte as what is new, or none was there to be hit. This share of the log goes. Of what is owed
     /// so many bytes stay at most: what new objects did not repay until now, later ones would for nothing.
     pub fn judge(&self, share: f64, most_owed: usize) -> bool {
-        for sum in [&self.copies, &self.new] {
+        for sum in [&self.copies, &self.new, &self.came, &self.came_bytes] {
             // Nobody else takes away from it.
             sum.fetch_sub((sum.load(Relaxed) as f64 * (1.0 - (-share / TURNS).exp())) as u64, Relaxed);
         }
@@ -109,6 +127,17 @@ mod tests {
         (0..30).for_each(|_| _ = worth.judge(0.1, 0));
         hit(&worth, 0, 500);
         assert!(!worth.judge(0.0, 0));
+    }
+
+    #[test]
+    fn what_is_longer_than_others_by_far_is_not_worth_it() {
+        let worth = Worth::default();
+        assert_eq!(worth.longest(), usize::MAX, "nothing is known of others");
+        (0..100).for_each(|i| worth.came([4000, 16_000][i % 2]));
+        assert_eq!(worth.longest(), 20_000);
+        (0..100).for_each(|_| _ = worth.judge(0.1, 0));
+        (0..100).for_each(|_| worth.came(100_000));
+        assert!((190_000..200_000).contains(&worth.longest()), "{}: what came long ago counts little", worth.longest());
     }
 
     #[test]

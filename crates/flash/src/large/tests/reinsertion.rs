@@ -430,7 +430,7 @@ fn of_an_object_longer_than_a_region_nothing_is_copied_where_one_goes_at_a_time(
 
 /// A log whose object 0 was hit and has three parts, of which the second one fills a region; and the hash of the last.
 fn with_a_long_one(device: Arc<dyn Device>, options: Options) -> (Arc<LargeLog>, KeyHash) {
-    let log = LargeLog::new(device, AREA, Options { reinsertion: Reinsertion::Hits(1), ..options }).unwrap();
+    let log = LargeLog::new(device, AREA, options).unwrap();
     insert(&log, 1, &value(1, 1, 40 << 10), 0, 1).unwrap();
     let order = insert(&log, 0, &value(0, 0, 100 << 10), 0, 1).unwrap().order;
     (2..9).for_each(|i| _ = insert(&log, i, &value(i, i, 36 << 10), 0, 1).unwrap());
@@ -442,7 +442,7 @@ fn with_a_long_one(device: Arc<dyn Device>, options: Options) -> (Arc<LargeLog>,
 #[test]
 fn an_object_of_several_regions_is_copied_part_by_part() {
     let device = Arc::new(Memory::new(CHECKPOINT.end as usize));
-    let options = Options { buffers: 6, ..without_patience() };
+    let options = Options { reinsertion: Reinsertion::Hits(1), buffers: 6, ..without_patience() };
     let (log, last) = with_a_long_one(device.clone(), options);
     insert(&log, 10, &value(10, 10, 1000), 0, 1).unwrap();
     let open = region_of(&log, 10);
@@ -465,10 +465,30 @@ fn an_object_of_several_regions_is_copied_part_by_part() {
 
 #[test]
 fn of_an_object_that_lacks_a_part_the_first_is_not_copied() {
-    let (log, last) = with_a_long_one(Arc::new(Memory::new(CHECKPOINT.end as usize)), without_patience());
+    let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
+    let (log, last) = with_a_long_one(Arc::new(Memory::new(CHECKPOINT.end as usize)), options);
     assert!(log.remove(last));
     log.reclaim(1, log.stats().regions_free as usize + 7);
     assert!(region_of(&log, 0).is_none());
+}
+
+#[test]
+fn of_an_object_that_is_long_as_a_whole_no_part_is_copied_by_itself() {
+    let (log, _) = with_a_long_one(Arc::new(Memory::new(CHECKPOINT.end as usize)), without_patience());
+    log.reclaim(1, log.stats().regions_free as usize + 7);
+    assert_eq!(log.stats().reinserted, 0);
+}
+
+#[test]
+fn what_is_longer_than_others_by_far_is_copied_if_that_was_asked_for() {
+    for (reinsertion, kept) in [(Reinsertion::Auto, [true, false]), (Reinsertion::Hits(1), [true, true])] {
+        let log = on_memory(16, Options { reinsertion, fills_up: false, ..without_patience() });
+        (0..8).for_each(|i| _ = insert(&log, i, &value(i, i, if i == 1 { 16_000 } else { 4000 }), 0, 1).unwrap());
+        log.seal_all(1);
+        hit_all(&log, 2);
+        reclaim_one(&log);
+        assert_eq!([0, 1].map(|i| region_of(&log, i).is_some()), kept, "{reinsertion:?}");
+    }
 }
 
 #[test]
