@@ -94,8 +94,8 @@ impl LargeLog {
         let copies_pay = self.worth.judge(going.len() as f64 / regions as f64, most_owed);
         let patience = if self.may_reclaim_for_inserts() { self.options.patience } else { PATIENCE_IN_ALL };
         let turn = self.books().next_sequence / regions as u64;
-        let is_chosen = self.options.reinsertion != Reinsertion::Auto;
-        let longest = if is_chosen { usize::MAX } else { self.worth.longest() };
+        let is_judged = self.options.reinsertion == Reinsertion::Auto;
+        let longest = if is_judged { self.worth.longest() } else { usize::MAX };
         let until = Instant::now() + patience.min(PATIENCE_IN_ALL);
         let terms = Terms { now, copies_pay, room, longest, turn, until };
         for region in going {
@@ -121,7 +121,7 @@ impl LargeLog {
             let identity = Identity::of(entry.hash);
             let place = self.index.lock(identity.shard).get(identity.tag)?;
             let is_current = self.geometry.split(place.unit()) == (region.number, entry.position);
-            // One number for all parts of an object, and another one with each turn of the log.
+            // One number for all parts of an object that go in one turn of the log, and another one in the next.
             let drawn = mix(entry.order.wrapping_add(terms.turn << 48)) >> 32;
             let is_worth = is_kept(reinsertion, terms.copies_pay, place.hits(), drawn)
                 && entry.bytes as usize <= OBJECT_HEADER_BYTES.saturating_add(terms.longest);

@@ -93,7 +93,7 @@ impl SmallStore {
     fn write_all(&self, now: u32) -> Result<(), Error> {
         self.shared.log.seal_open();
         for _ in 0..WAITS {
-            self.shared.maintain(now, false);
+            drop(self.shared.maintain(now));
             // What gets another life meanwhile opens a segment.
             self.shared.log.seal_open();
             if self.shared.log.is_written() {

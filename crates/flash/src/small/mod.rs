@@ -231,13 +231,15 @@ impl SmallStore {
     /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and again; of
     /// several threads that call it one works.
     pub fn maintain(&self, now: u32) {
-        self.shared.maintain(now, true);
+        if let Some(mut upkeep) = self.shared.maintain(now) {
+            self.shared.write_zeros(&mut upkeep.zeros);
+        }
     }
 
     /// Brings all that was inserted on its way to flash, also from a segment that is not full.
     pub fn seal(&self, now: u32) {
         self.shared.log.seal_open();
-        self.shared.maintain(now, true);
+        self.maintain(now);
     }
 
     /// Ends the store: lookups find nothing from now on, also those under way, and when this returns nothing of it is being written

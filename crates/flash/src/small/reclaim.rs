@@ -10,7 +10,7 @@ use super::{Newest, Shared};
 use crate::device::{Buffer, Direction, Outcome, Request};
 use crate::object::{KeyHash, is_past};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 /// How many segments the upkeep empties at once when the index has too little memory.
 const SEGMENTS_FOR_MEMORY: usize = 4;
@@ -39,10 +39,9 @@ struct Candidate {
 }
 
 impl Shared {
-    pub(super) fn maintain(self: &Arc<Self>, now: u32, with_zeros: bool) {
-        let Some(mut upkeep) = self.upkeep.try_lock().ok().filter(|upkeep| !upkeep.has_ended) else {
-            return;
-        };
+    /// All of the upkeep but the zeros. Gives back the right to these, unless another thread has it.
+    pub(super) fn maintain(self: &Arc<Self>, now: u32) -> Option<MutexGuard<'_, Upkeep>> {
+        let mut upkeep = self.upkeep.try_lock().ok().filter(|upkeep| !upkeep.has_ended)?;
         self.write_segments();
         while let Some(tail) = self.log.tail(self.log.spare()) {
             self.reclaim(&mut upkeep, tail, now);
@@ -59,9 +58,7 @@ impl Shared {
             let sets = self.sets_to_mend(index);
             self.move_sets(&sets, None, now);
         }
-        if with_zeros {
-            self.write_zeros(&mut upkeep.zeros);
-        }
+        Some(upkeep)
     }
 
     /// Begins the writes of full segments, as many as the device takes.

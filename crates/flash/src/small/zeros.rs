@@ -86,7 +86,7 @@ impl Shared {
     /// A page without objects is one, too: a restart finds by it what of the log has ended.
     fn has_no_page(&self, set: u32) -> bool {
         let (group, index) = self.locked(set);
-        group.objects(index) == 0 && group.generation(index) == 0 && !group.is_unclean(index)
+        group.generation(index) == 0 && !group.is_unclean(index)
     }
 }
 

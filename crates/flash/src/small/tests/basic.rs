@@ -1,4 +1,5 @@
-use super::super::{Counts, Dropped, Options, PAGE, RECORD_MOST};
+use super::super::group::{Group, next_generation};
+use super::super::{Counts, Dropped, Options, PAGE, RECORD_MOST, is_page_token, page_token};
 use super::{get, put, store, store_on, value};
 use crate::Error;
 use crate::Lookup;
@@ -477,5 +478,19 @@ fn a_log_of_which_segments_were_retired_has_room_as_long_as_it_takes_something()
         let (taken, rooms) = (count(|one| one.0), count(|one| one.1));
         assert!(taken > 700 && rooms > 500, "{left} of {segments} segments: {taken} of 1000 taken, room {rooms} times");
         store.verify();
+    }
+}
+
+#[test]
+fn a_token_of_a_page_is_that_of_no_later_page_of_its_set() {
+    let store = store(8 * MIB, Options::default());
+    let (shape, mut group) = (&store.shared.division.shape, Group::new(u32::MAX - 5));
+    group.set_page(shape, 3, 1, &[], 0);
+    let token = page_token(&group, 3);
+    assert!(is_page_token(&group, 3, token));
+    for later in 0..1000 {
+        let generation = next_generation(group.generation(3));
+        group.set_page(shape, 3, generation, &[], 0);
+        assert!(!is_page_token(&group, 3, token), "{later} pages later");
     }
 }
