@@ -235,12 +235,14 @@ impl LargeLog {
             }
             let region = books.free.pop_front().expect("it was looked at");
             let slot = kept.pop().or_else(|| books.free_slots.pop()).expect("it was looked at");
+            let sequence = books.next_sequence;
             books.next_sequence += 1;
-            (region, slot, books.next_sequence - 1)
+            // Before it has its buffer: a walk must not pass by what was begun and does not say so.
+            self.regions[region as usize].begin(sequence, slot, self.tick.load(Relaxed), order);
+            (region, slot, sequence)
         };
         let buffer = Buffer::zeroed(self.geometry.region_bytes);
         *self.slots[usize::from(slot)].write().unwrap() = Some(Staged { region, sequence, buffer });
-        self.regions[region as usize].begin(sequence, slot, self.tick.load(Relaxed), order);
         Ok(Open {
             region,
             sequence,

@@ -192,7 +192,7 @@ impl LargeLog {
         (self.untouched_regions(&self.books()) * self.geometry.region_bytes) as u64
     }
 
-    /// By the books: a region that is being opened is not free any more, though its state still says so.
+    /// How many are free from the first one on.
     fn untouched_regions(&self, books: &Books) -> usize {
         let own = self.first_region.load(Relaxed)..;
         books.free.iter().rev().zip(own).take_while(|&(&free, own)| free == own).count()

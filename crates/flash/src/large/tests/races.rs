@@ -6,7 +6,7 @@ use super::super::{LargeLog, Reinsertion};
 use super::eventful::Eventful;
 use super::*;
 use crate::device::Direction;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
 
@@ -147,5 +147,33 @@ fn a_region_that_is_being_opened_is_not_given_away() {
         inserting.join().unwrap();
     });
     assert!(get(&log, 1 << 40, 100).is_some());
+    log.verify();
+}
+
+#[test]
+fn a_region_has_begun_when_another_one_can_draw_the_next_sequence() {
+    let log = on(Eventful::new(64 * REGION_BYTES), Options { groups: 1, ..small() });
+    let has_seen_enough = AtomicBool::new(false);
+    let begun = thread::scope(|scope| {
+        scope.spawn(|| {
+            (0..).take_while(|_| !has_seen_enough.load(Relaxed)).for_each(|i| {
+                insert(&log, i, &value(i, i, 60_000), 0, 1).unwrap();
+            });
+        });
+        let (mut begun, mut last) = (Vec::new(), 0);
+        while begun.len() < 300 {
+            let books = log.books();
+            let newest = log.regions.iter().map(|region| region.sequence()).max().unwrap();
+            if books.next_sequence != last {
+                last = books.next_sequence;
+                begun.push((newest, last - 1));
+            }
+            drop(books);
+            thread::yield_now();
+        }
+        has_seen_enough.store(true, Relaxed);
+        begun
+    });
+    assert!(begun.iter().all(|(newest, drawn)| newest == drawn), "{begun:?}");
     log.verify();
 }
