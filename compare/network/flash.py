@@ -2,7 +2,7 @@
 
 The data is six times the memory. Each server has one thread, memcached four more for its reads, and a file of its own in the folder
 that FLASH_FOLDER names, or else beside the results. Both are filled by sets of what gets have missed, at a pace at which memcached
-loses nothing, until that brings no more: 8 MB/s.
+loses nothing, until that brings no more: 8 MB/s. Then they are measured in turn, cell by cell.
 
 - all from flash: all keys alike, gets only
 - mixed: Zipf 0.99, gets only
@@ -21,6 +21,7 @@ import itertools
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import tempfile
 import time
@@ -52,6 +53,7 @@ PERCENTILES = ["p50_us", "p99_us", "p999_us"]
 BREAKDOWN = [100, 200, 500, 1000, 2000, 5000, 10_000]
 # Keys that memory has, and how often they are asked for in a second.
 HOT_KEYS, HOT_RATE = 500, 10_000
+BESIDE = ALONE, _ = "alone", "64 from flash"
 # Beside the memory: the program, connections, and memcached's table of hashes.
 GROUP_MIB = MEMORY_MIB + 64
 GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
@@ -128,21 +130,36 @@ def measure(rounds, seconds):
     # memcached gives up being root before it opens the file.
     folder.chmod(0o777)
     try:
-        for number in range(rounds):
-            for value in VALUES:
-                for name in in_turn(SERVERS, number):
-                    with filled(name, value, folder) as (server, keys, is_confined):
-                        where = {"round": number, "server": name, "value": value}
-                        for row in gets(server, load(keys, value), seconds):
-                            rows.add(**where, **row, confined=is_confined)
-                        for row in hot_gets(server, load(keys, value), load(HOT_KEYS, value), seconds):
-                            rows_of_hot.add(**where, **row)
+        for value in VALUES:
+            with contextlib.ExitStack() as stack:
+                all_filled = {name: stack.enter_context(filled(name, value, folder)) for name in SERVERS}
+                measure_filled(all_filled, rounds, seconds, value, rows, rows_of_hot)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     show(rows)
     show_breakdown(rows)
     show_hot(rows_of_hot)
     return rows
+
+
+def measure_filled(all_filled, rounds, seconds, value, rows, rows_of_hot):
+    """Each cell of all servers in turn, round by round, so that they meet the same disk in the same seconds; who is not measured idles."""
+    runs = {}
+    for name, (server, keys, _) in all_filled.items():
+        runs[name] = Runs(server, load(keys, value), load(HOT_KEYS, value), seconds)
+    for test in TESTS:
+        for run in runs.values():
+            run.warm(test)
+        for depth, number in itertools.product(DEPTHS, range(rounds)):
+            for name in in_turn(SERVERS, number):
+                row = runs[name].gets(test, depth)
+                rows.add(round=number, server=name, value=value, **row, confined=all_filled[name][2])
+    for run in runs.values():
+        # The first time brings them into memory.
+        run.hot_gets(ALONE)
+    for beside, number in itertools.product(BESIDE, range(rounds)):
+        for name in in_turn(SERVERS, number):
+            rows_of_hot.add(round=number, server=name, value=value, beside=beside, **runs[name].hot_gets(beside))
 
 
 def within(bound_us):
@@ -160,40 +177,44 @@ def breakdown(report):
     return {within(bound): requests / report["latency"]["samples"] for bound, requests in up_to.items()}
 
 
-def gets(server, keys, seconds):
-    """The three tests, at each depth, when memory has what the test asks for often. Each run has an order of its own: what one brought into
-    memory is not what the next begins with."""
-    seeds = itertools.count(SEED)
+class Runs:
+    """Of one server. Each run has an order of its own: what one brought into memory is not what the next begins with."""
 
-    def run(flags, depth, seconds):
+    def __init__(self, server, keys, hot_keys, seconds):
+        self.server, self.keys, self.seconds, self.seeds = server, keys, seconds, itertools.count(SEED)
+        self.hot = [*hot_keys, "--popularity", "uniform", "--get-ratio", 1, "--connections", 8, "--pipeline", 16,
+                    "--rate", HOT_RATE, "--seconds", seconds]
+
+    def bench(self, *arguments):
+        return client.bench(self.server, *arguments, "--seed", next(self.seeds), cores=[CLIENT_CORE])
+
+    def run(self, test, depth, seconds):
         connections, pipeline = DEPTHS[depth]
-        return client.bench(server, *keys, *flags, "--connections", connections, "--pipeline", pipeline, "--seconds", seconds,
-                            "--seed", next(seeds), cores=[CLIENT_CORE])
+        return self.bench(*self.keys, *TESTS[test], "--connections", connections, "--pipeline", pipeline, "--seconds", seconds)
 
-    for test, flags in TESTS.items():
-        run(flags, 64, WARM_SECONDS)
-        for depth in DEPTHS:
-            report = run(flags, depth, seconds)
-            yield {"test": test, "depth": depth, "case": f"{test}\n{depth}", "ops": report["ops_per_second"],
-                   "hit_ratio": report["hit_ratio"], "us": report["server_us_per_op"], **percentiles(report), **breakdown(report)}
+    def warm(self, test):
+        """Memory gets what the test asks for often."""
+        self.run(test, 64, WARM_SECONDS)
 
+    def gets(self, test, depth):
+        report = self.run(test, depth, self.seconds)
+        return {"test": test, "depth": depth, "case": f"{test}\n{depth}", "ops": report["ops_per_second"],
+                "hit_ratio": report["hit_ratio"], "us": report["server_us_per_op"], **percentiles(report), **breakdown(report)}
 
-def hot_gets(server, keys, hot_keys, seconds):
-    """Gets of what is in memory, alone and beside gets of all keys, most of which are on flash."""
-    connections, pipeline = DEPTHS[64]
-    busy = [*keys, *TESTS["all from flash"], "--connections", connections, "--pipeline", pipeline, "--seconds", seconds + 2]
-    hot = [*hot_keys, "--popularity", "uniform", "--get-ratio", 1, "--connections", 8, "--pipeline", 16,
-           "--rate", HOT_RATE, "--seconds", seconds]
-    bench = lambda arguments: client.bench(server, *arguments, cores=[CLIENT_CORE])
-    row = lambda beside, report: {"beside": beside, "ops": report["ops_per_second"], **percentiles(report)}
-    # The first time brings them into memory.
-    bench(hot)
-    yield row("alone", bench(hot))
-    with concurrent.futures.ThreadPoolExecutor() as pool:
-        others = pool.submit(bench, busy)
-        time.sleep(1)
-        yield row("64 from flash", bench(hot))
-        others.result()
+    def hot_gets(self, beside):
+        """Gets of what is in memory, alone or beside gets of all keys, most of which are on flash."""
+        if beside == ALONE:
+            return self.hot_row()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            others = pool.submit(self.run, "all from flash", 64, self.seconds + 2)
+            time.sleep(1)
+            row = self.hot_row()
+            others.result()
+        return row
+
+    def hot_row(self):
+        report = self.bench(*self.hot)
+        return {"ops": report["ops_per_second"], **percentiles(report)}
 
 
 def show(rows):
@@ -204,16 +225,22 @@ def show(rows):
         for test in TESTS:
             for depth in DEPTHS:
                 case = {"value": value, "test": test, "depth": depth}
-                hits = {name: rows.median("ops", server=name, **case) * rows.median("hit_ratio", server=name, **case)
-                        for name in SERVERS}
                 for name in SERVERS:
                     where = {"server": name, **case}
                     cells = [rows.spread(column, **where) for column in PERCENTILES]
                     table.append([value, test, depth, name, rows.spread("ops", "{:.1f}", 1e-3, **where),
-                                  f"{rows.median('hit_ratio', **where):.3f}", f"{hits['ebbtide'] / max(hits[name], 1):.2f}",
+                                  f"{rows.median('hit_ratio', **where):.3f}", ratios(rows, name, case),
                                   f"{rows.median('us', **where):.1f}", *cells])
     results.markdown(["value, bytes", "test", "in flight", "server", "kops/s (min to max)", "hit ratio", "ebbtide's hits/s over its",
                       "server us per op", "p50 us", "p99 us", "p99.9 us"], table)
+
+
+def ratios(rows, name, case):
+    """Ebbtide's hits per second over a server's, round by round."""
+    hits = lambda name: [ops * ratio for ops, ratio in zip(rows.values("ops", server=name, **case),
+                                                           rows.values("hit_ratio", server=name, **case))]
+    over = [ebbtide / max(other, 1) for ebbtide, other in zip(hits("ebbtide"), hits(name))]
+    return f"{statistics.median(over):.2f} ({min(over):.2f} to {max(over):.2f})"
 
 
 def show_breakdown(rows):
@@ -231,7 +258,7 @@ def show_breakdown(rows):
 def show_hot(rows):
     table = []
     for value in VALUES:
-        for beside in ("alone", "64 from flash"):
+        for beside in BESIDE:
             for name in SERVERS:
                 where = {"server": name, "value": value, "beside": beside}
                 cells = [rows.spread(column, **where) for column in PERCENTILES]
