@@ -129,18 +129,19 @@ fn the_device_begins_with_reads_while_the_thread_goes_on() {
         let (sender, over) = channel();
         let submit = |number| submit(disk, number, &sender);
         submit(0);
-        assert!(ring.has_news(), "one read is not worth an entry into the kernel");
         submit(1);
+        assert!(ring.has_news(), "two reads are not worth an entry into the kernel");
+        submit(2);
         assert!(!ring.has_news());
         // Without a turn before.
         sleep(&ring);
         assert_eq!(over.try_iter().count(), 0, "completions are called in a turn");
-        submit(2);
+        submit(3);
         let mut ended = 0;
-        while ended < 3 {
+        while ended < 4 {
             ring.turn();
             ended += over.try_iter().inspect(|is_well| assert!(is_well)).count();
-            if ended < 3 {
+            if ended < 4 {
                 sleep(&ring);
             }
         }
@@ -184,13 +185,12 @@ fn what_was_handed_over_beside_a_submission_is_due() {
             thread::sleep(Duration::from_millis(3));
             // A fast device is done within the turn.
             let mut ended = over.try_iter().count();
-            submit(1);
-            submit(2);
+            (1..4).for_each(submit);
             if ended == 0 {
                 seen += 1;
                 assert!(!ring.has_news() && ring.is_due());
             }
-            while ended < 3 {
+            while ended < 4 {
                 ring.turn();
                 ended += over.try_iter().inspect(|is_well| assert!(is_well)).count();
             }
