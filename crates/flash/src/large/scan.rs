@@ -128,14 +128,13 @@ impl LargeLog {
 
     /// The complete region with the lowest sequence of those to be visited; at the end of the walk the open ones.
     fn choose_region(&self, walk: &mut Walk) -> Option<Visiting> {
-        // What has a lower sequence was begun before the books are looked at, so it is seen.
-        let begun = self.books().next_sequence;
+        // What has a lower sequence was begun before the books were looked at, so it is seen.
+        let end = walk.last.unwrap_or_else(|| self.books().next_sequence);
         let floor = self.floor.load(Acquire);
         let (mut chosen, mut later) = (None, Vec::new());
         for (number, region) in (0..).zip(&self.regions) {
             let (state, sequence) = (region.state(), region.sequence());
             let is_left = sequence > walk.passed || walk.late.contains(&sequence);
-            let end = walk.last.unwrap_or(begun);
             if !holds_objects(state) || !is_left || sequence < floor || sequence >= end {
                 continue;
             }
