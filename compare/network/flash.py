@@ -53,7 +53,7 @@ PERCENTILES = ["p50_us", "p99_us", "p999_us"]
 BREAKDOWN = [100, 200, 500, 1000, 2000, 5000, 10_000]
 # Keys that memory has, and how often they are asked for in a second.
 HOT_KEYS, HOT_RATE = 500, 10_000
-BESIDE = ALONE, _ = "alone", "64 from flash"
+ALONE, BUSY = "alone", "64 from flash"
 # Beside the memory: the program, connections, and memcached's table of hashes.
 GROUP_MIB = MEMORY_MIB + 64
 GROUPS = pathlib.Path("/sys/fs/cgroup/memory")
@@ -157,7 +157,7 @@ def measure_filled(all_filled, rounds, seconds, value, rows, rows_of_hot):
     for run in runs.values():
         # The first time brings them into memory.
         run.hot_gets(ALONE)
-    for beside, number in itertools.product(BESIDE, range(rounds)):
+    for beside, number in itertools.product((ALONE, BUSY), range(rounds)):
         for name in in_turn(SERVERS, number):
             rows_of_hot.add(round=number, server=name, value=value, beside=beside, **runs[name].hot_gets(beside))
 
@@ -229,7 +229,7 @@ def show(rows):
                     where = {"server": name, **case}
                     cells = [rows.spread(column, **where) for column in PERCENTILES]
                     table.append([value, test, depth, name, rows.spread("ops", "{:.1f}", 1e-3, **where),
-                                  f"{rows.median('hit_ratio', **where):.3f}", ratios(rows, name, case),
+                                  f"{rows.median('hit_ratio', **where):.4f}", ratios(rows, name, case),
                                   f"{rows.median('us', **where):.1f}", *cells])
     results.markdown(["value, bytes", "test", "in flight", "server", "kops/s (min to max)", "hit ratio", "ebbtide's hits/s over its",
                       "server us per op", "p50 us", "p99 us", "p99.9 us"], table)
@@ -258,7 +258,7 @@ def show_breakdown(rows):
 def show_hot(rows):
     table = []
     for value in VALUES:
-        for beside in BESIDE:
+        for beside in (ALONE, BUSY):
             for name in SERVERS:
                 where = {"server": name, "value": value, "beside": beside}
                 cells = [rows.spread(column, **where) for column in PERCENTILES]
