@@ -301,7 +301,8 @@ impl LargeLog {
                 return Some(copy);
             }
         }
-        if !holds_objects(region.state()) || region.sequence() != sequence {
+        // One that is open and not in its buffer has none yet, and on the device lies another life.
+        if !matches!(region.state(), State::Sealed | State::Dying) || region.sequence() != sequence {
             return None;
         }
         self.reading_bytes.fetch_add(bytes, Relaxed);

@@ -6,6 +6,7 @@ use super::super::{LargeLog, Reinsertion};
 use super::eventful::Eventful;
 use super::*;
 use crate::device::Direction;
+use crate::object::Wanted;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -176,4 +177,19 @@ fn a_region_has_begun_when_another_one_can_draw_the_next_sequence() {
     });
     assert!(begun.iter().all(|(newest, drawn)| newest == drawn), "{begun:?}");
     log.verify();
+}
+
+#[test]
+fn a_walk_does_not_read_a_region_that_has_no_buffer_yet() {
+    let log = on(Eventful::new(16 * REGION_BYTES), small());
+    insert(&log, 1, &value(1, 1, 1000), 0, 1).unwrap();
+    let sequence = {
+        let mut books = log.books();
+        books.next_sequence += 1;
+        books.next_sequence - 1
+    };
+    log.regions[3].begin(sequence, 4, 0, log.next_order());
+    let (mut walk, mut met) = (log.walk(), 0);
+    while log.walk_on(&mut walk, Wanted::Values, 1, &mut |_| met += 1) {}
+    assert_eq!((met, log.stats().read_bytes), (1, 0));
 }
