@@ -3,47 +3,61 @@
 //! ```text
 //! file    | head: a block | ring of the small objects | ring of the large ones |      each ring of `blocks` blocks
 //!
-//! head    0       8         12       16         24                512                1024               1536
-//!         | magic | version | blocks | checksum | zeros ...       | latest, checksum | latest, checksum | waits, checksum | zeros ...
+//! head    0       8         12       16         24                512                1024               1536              2048
+//!         | magic | version | blocks | checksum | zeros ...       | latest, checksum | latest, checksum | waits, checksum | front, checksum | zeros ...
 //! ```
 //! Little-endian. Checksums are XXH3 (64 bits); the head's is of the 16 bytes before it. `latest` is the latest time that anyone
 //! has named, in seconds since 1970, with a checksum whose seed is the life of the large objects: written once a second, in turns. `waits` is 1 with such
-//! a checksum while a flush is to come: who starts before it came must not find what it was to end.
+//! a checksum while a flush is to come: who starts before it came must not find what it was to end. `front` is the name of the
+//! front that has what the file may lack, 0 for none; its checksum has no seed.
 //!
-//! A record is with the system when the call that makes it returns: it outlives the process, but a power cut only when the log was
-//! stopped before, since nothing is found after one without a stop. What the rings forget they say: see `ring`. The order of records means nothing. A
+//! A record is with the system when the call that makes it returns, in the file or in its front (see `front` and `way`): it outlives the process, but a
+//! power cut only when the log was stopped before, since nothing is found after one without a stop. What the rings forget they say: see `ring`. The order of records means nothing. A
 //! file that cannot be written any more is made useless, so that no restart believes it.
 
+mod front;
 mod ring;
+mod way;
 
+use self::front::{Front, Write};
 use self::ring::{End, Ring};
+use self::way::{Target, Way};
 use crate::KeyHash;
 use crate::device::{self, BLOCK};
 use crate::large::Known;
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
     Ordering::{AcqRel, Acquire, Relaxed},
 };
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtider";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEAD_BYTES: usize = 24;
 /// Where the latest time is, in turns.
 const NOTES: [u64; 2] = [512, 1024];
 const NOTE_BYTES: usize = 16;
 /// Where it stands that a flush is to come.
 const WAITS: u64 = 1536;
+/// Where the name of the front is.
+const FRONT: u64 = 2048;
+/// How long a stop waits for the file.
+const DRAIN_MOST: Duration = Duration::from_secs(10);
+/// And an end without one.
+const CLOSE_MOST: Duration = Duration::from_secs(1);
 /// So much is looked at at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-const _: () = assert!(HEAD_BYTES as u64 <= NOTES[0] && WAITS as usize + NOTE_BYTES <= BLOCK);
+const _: () =
+    assert!(HEAD_BYTES as u64 <= NOTES[0] && FRONT as usize + NOTE_BYTES <= BLOCK && NOTE_BYTES <= front::WRITE_MOST);
 
 /// Of which store something was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,13 +91,16 @@ pub(crate) enum Unreadable {
     /// It is new, or another life's.
     Missing,
     Damaged,
+    /// What the file lacks was in a front, which is gone.
+    WithoutFront,
 }
 
 pub(crate) struct RemovalLog {
-    file: File,
+    target: Arc<Target>,
+    way: Way,
+    /// Where its fronts are, if it is to have any.
+    fronts: Option<PathBuf>,
     is_created: bool,
-    path: PathBuf,
-    identity: (u64, u64),
     rings: [Mutex<Ring>; 2],
     blocks: u32,
     life: AtomicU64,
@@ -105,7 +122,8 @@ impl RemovalLog {
 
     /// Opens a log, or makes an empty one, whose rings have so many blocks. A log of another size or version is emptied; what is no log
     /// is an error, and is left as it is; so is one that somebody else has open, with `WouldBlock`. A file of zeros is what a power cut may leave of a log.
-    pub fn open(path: &Path, blocks: u32) -> io::Result<Self> {
+    /// `fronts` is a folder in memory: without one, records wait for the disk of the file.
+    pub fn open(path: &Path, blocks: u32, fronts: Option<&Path>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         // A pipe must not be waited for.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
@@ -127,8 +145,34 @@ impl RemovalLog {
         let rings = [Store::Small, Store::Large].map(|store| Mutex::new(Ring::new(store, blocks)));
         let (life, records) = (AtomicU64::new(0), AtomicU64::new(0));
         let [is_broken, is_stopped, is_closed] = [true, false, false].map(AtomicBool::new);
-        let (path, identity) = (path.to_owned(), identity_of(&file)?);
-        Ok(Self { file, is_created, path, identity, rings, blocks, life, records, is_broken, is_stopped, is_closed })
+        let target = Arc::new(Target::new(file, path, useless_head(blocks))?);
+        let (way, fronts) = (Way::new(Arc::clone(&target)), fronts.map(Path::to_owned));
+        Ok(Self { target, way, fronts, is_created, rings, blocks, life, records, is_broken, is_stopped, is_closed })
+    }
+
+    /// Has a new front take what is written from now on, in place of the one that the file names. Whoever starts a log does this at last.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none: then all goes to the file.
+    pub fn begin_front(&self) -> io::Result<()> {
+        let Some(folder) = &self.fronts else { return Ok(()) };
+        front::sweep(folder);
+        let name = RandomState::new().hash_one("front").max(1);
+        let front = Front::create(folder, name, self.target.path())?;
+        let before = named_front(&self.target.file);
+        self.name_front(name).inspect_err(|_| front.remove())?;
+        self.way.take(front)?;
+        if let Some(Ok(front)) = before.filter(|&name| name != 0).map(|name| Front::open(folder, name)) {
+            front.remove();
+        }
+        Ok(())
+    }
+
+    fn name_front(&self, name: u64) -> io::Result<()> {
+        let mut bytes = name.to_le_bytes().to_vec();
+        bytes.extend_from_slice(&XxHash3_64::oneshot(&bytes).to_le_bytes());
+        self.target.file.write_all_at(&bytes, FRONT)
     }
 
     /// Whether opening it made the file.
@@ -138,20 +182,21 @@ impl RemovalLog {
 
     /// Begins an empty log: of what is there nothing is said that has these orders or higher ones, and all with lower ones is gone.
     pub fn begin(&self, lives: Lives, small: u64, large: u64, latest: u32) -> io::Result<()> {
-        self.file.set_len(0)?;
+        self.target.file.set_len(0)?;
         // From its first byte on it says whose it is.
-        self.file.write_all_at(&self.useless_head(), 0)?;
+        self.target.file.write_all_at(&useless_head(self.blocks), 0)?;
         let bytes = bytes_of(self.blocks);
-        match rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
-            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(bytes)?,
+        match rustix::fs::fallocate(&self.target.file, rustix::fs::FallocateFlags::empty(), 0, bytes) {
+            Err(rustix::io::Errno::OPNOTSUPP) => self.target.file.set_len(bytes)?,
             other => other?,
         }
         self.life.store(lives.large, Relaxed);
         self.write_note(latest)?;
+        self.name_front(0)?;
         for (store, life, highest) in [(Store::Small, lives.small, small), (Store::Large, lives.large, large)] {
             self.begin_ring(store, life, highest)?;
         }
-        self.file.write_all_at(&self.head(), 0)?;
+        self.target.file.write_all_at(&good_head(self.blocks), 0)?;
         self.is_broken.store(false, Relaxed);
         Ok(())
     }
@@ -159,7 +204,7 @@ impl RemovalLog {
     fn begin_ring(&self, store: Store, life: u64, highest: u64) -> io::Result<()> {
         let mut ring = self.ring(store);
         ring.begin(life, highest);
-        self.file.write_all_at(&ring.head(), ring.offset())
+        self.write(&ring.head(), ring.offset())
     }
 
     /// One store starts empty, in another life.
@@ -173,17 +218,21 @@ impl RemovalLog {
     /// ring began again.
     pub fn read(&self, lives: Lives) -> Result<Held, Unreadable> {
         let mut head = [0; BLOCK];
-        self.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Missing)?;
-        if head[..HEAD_BYTES] != self.head() {
+        self.target.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Missing)?;
+        if head[..HEAD_BYTES] != good_head(self.blocks) {
             let is_empty = head[..HEAD_BYTES].iter().all(|&byte| byte == 0);
             return Err(if is_empty { Unreadable::Missing } else { Unreadable::Damaged });
         }
+        head = self.read_front().and_then(|()| {
+            self.target.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Damaged)?;
+            Ok(head)
+        })?;
         // What the system could not write it has forgotten, and says so here.
-        self.file.sync_all().map_err(|_| Unreadable::Damaged)?;
+        self.target.file.sync_all().map_err(|_| Unreadable::Damaged)?;
         let notes = NOTES.map(|at| note_in(&head[at as usize..][..NOTE_BYTES], lives.large));
         let read = |store, life| {
             let mut ring = self.ring(store);
-            ring.read(life, |offset, bytes| self.file.read_exact_at(bytes, offset))
+            ring.read(life, |offset, bytes| self.target.file.read_exact_at(bytes, offset))
         };
         let held = Held {
             small: match read(Store::Small, lives.small) {
@@ -197,6 +246,18 @@ impl RemovalLog {
         self.life.store(lives.large, Relaxed);
         self.is_broken.store(false, Relaxed);
         Ok(held)
+    }
+
+    /// Writes what the file lacks and its front has.
+    fn read_front(&self) -> Result<(), Unreadable> {
+        let name = named_front(&self.target.file).ok_or(Unreadable::Damaged)?;
+        if name == 0 {
+            return Ok(());
+        }
+        let front = self.fronts.as_ref().ok_or(Unreadable::WithoutFront)?;
+        let front = Front::open(front, name).map_err(|_| Unreadable::WithoutFront)?;
+        let writes = front.writes().map_err(|_| Unreadable::WithoutFront)?.ok_or(Unreadable::Damaged)?;
+        self.target.apply(&writes).map_err(|_| Unreadable::Damaged)
     }
 
     /// A version of this hash with a lower order is gone.
@@ -242,11 +303,27 @@ impl RemovalLog {
         !self.is_broken.load(Relaxed) && !self.is_closed.load(Relaxed)
     }
 
-    /// Writes nothing more, and lets others open the file: something may hold the log for longer.
+    /// Writes nothing more, and lets others open the file: something may hold the log for longer. If the disk of the file does nothing, it stays locked until it does.
     pub fn close(&self) {
         let _rings = (self.ring(Store::Small), self.ring(Store::Large));
         self.is_closed.store(true, Relaxed);
-        device::unlock(&self.file);
+        if self.way.drain(CLOSE_MOST) {
+            self.unlock();
+        }
+    }
+
+    fn unlock(&self) {
+        self.way.unlock_front();
+        device::unlock(&self.target.file);
+    }
+
+    /// As a kill does: what the file lacks it does not get.
+    #[cfg(test)]
+    pub fn kill(&self) {
+        let _rings = (self.ring(Store::Small), self.ring(Store::Large));
+        self.is_closed.store(true, Relaxed);
+        self.way.kill();
+        self.unlock();
     }
 
     fn write_note(&self, latest: u32) -> io::Result<()> {
@@ -262,8 +339,11 @@ impl RemovalLog {
     }
 
     fn write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.file.write_all_at(bytes, offset)?;
-        if self.is_stopped.load(Relaxed) { self.file.sync_data() } else { Ok(()) }
+        if self.way.put(Write::new(offset, bytes))? {
+            return Ok(());
+        }
+        self.target.file.write_all_at(bytes, offset)?;
+        if self.is_stopped.load(Relaxed) { self.target.file.sync_data() } else { Ok(()) }
     }
 
     /// Sees to it that no restart believes the log, which nobody closes while one of its rings is held.
@@ -272,20 +352,9 @@ impl RemovalLog {
         if self.is_broken.swap(true, AcqRel) || self.is_closed.load(Relaxed) {
             return;
         }
-        if self.write(&self.useless_head(), 0).is_err() {
-            // It may be the file as it was opened that takes nothing.
-            let _ = self.spoil_anew();
+        if !self.way.lose() {
+            self.target.spoil();
         }
-    }
-
-    fn spoil_anew(&self) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(&self.path)?;
-        // Another one's may be there by now.
-        if identity_of(&file)? == self.identity {
-            file.write_all_at(&self.useless_head(), 0)?;
-            file.sync_data()?;
-        }
-        Ok(())
     }
 
     /// As when something cannot be written.
@@ -296,16 +365,25 @@ impl RemovalLog {
 
     /// Whether something could not be written.
     pub fn is_broken(&self) -> bool {
-        self.is_broken.load(Acquire)
+        self.is_broken.load(Acquire) || self.way.is_lost()
     }
 
     /// Makes durable what was written, and from then on whatever is appended. Says whether the log has everything.
     pub fn stop(&self) -> io::Result<bool> {
         let rings = (self.ring(Store::Small), self.ring(Store::Large));
         self.is_stopped.store(true, Relaxed);
+        if !self.way.drain(DRAIN_MOST) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if self.is_broken() {
+            return Ok(false);
+        }
+        let front = self.way.take_front();
         // What could not be synced is told of once, and forgotten.
-        let synced = self.file.sync_all().inspect_err(|_| self.give_up(&rings.0));
-        synced.map(|()| !self.is_broken())
+        let synced = self.name_front(0).and_then(|()| self.target.file.sync_all());
+        synced.inspect_err(|_| self.give_up(&rings.0))?;
+        front.iter().for_each(Front::remove);
+        Ok(!self.is_broken())
     }
 
     /// How many were written since it was opened.
@@ -316,28 +394,31 @@ impl RemovalLog {
     fn ring(&self, store: Store) -> MutexGuard<'_, Ring> {
         self.rings[store as usize].lock().expect("no thread panics with a ring")
     }
-
-    /// One that no restart believes.
-    fn useless_head(&self) -> [u8; HEAD_BYTES] {
-        let mut head = self.head();
-        head[MAGIC.len()..].fill(0);
-        head
-    }
-
-    fn head(&self) -> [u8; HEAD_BYTES] {
-        let mut head = [0; HEAD_BYTES];
-        head[..8].copy_from_slice(&MAGIC);
-        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
-        head[12..16].copy_from_slice(&self.blocks.to_le_bytes());
-        let sum = XxHash3_64::oneshot(&head[..16]);
-        head[16..].copy_from_slice(&sum.to_le_bytes());
-        head
-    }
 }
 
-/// Tells a file apart from all others there are.
-fn identity_of(file: &File) -> io::Result<(u64, u64)> {
-    file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
+/// One that no restart believes.
+fn useless_head(blocks: u32) -> Vec<u8> {
+    let mut head = good_head(blocks);
+    head[MAGIC.len()..].fill(0);
+    head.to_vec()
+}
+
+fn good_head(blocks: u32) -> [u8; HEAD_BYTES] {
+    let mut head = [0; HEAD_BYTES];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    head[12..16].copy_from_slice(&blocks.to_le_bytes());
+    let sum = XxHash3_64::oneshot(&head[..16]);
+    head[16..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+/// The front that the file of a log names, 0 for none; None if it does not say.
+fn named_front(file: &File) -> Option<u64> {
+    let mut bytes = [0; NOTE_BYTES];
+    file.read_exact_at(&mut bytes, FRONT).ok()?;
+    let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+    (word(8) == XxHash3_64::oneshot(&bytes[..8])).then(|| word(0))
 }
 
 /// Bytes of a log whose rings have so many blocks.

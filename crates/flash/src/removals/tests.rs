@@ -1,11 +1,14 @@
 //! What a log tells after a restart, whole, torn, damaged, or gone round.
 
+use super::front;
 use super::ring::RECORDS;
+use super::way;
 use super::*;
 use crate::large::Removal;
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::fs;
+use std::time::Instant;
 use tempfile::TempDir;
 
 const LIVES: Lives = Lives { small: 0x5ca1_ab1e, large: 0x1a26e };
@@ -18,10 +21,27 @@ fn folder() -> TempDir {
 }
 
 fn open(folder: &TempDir) -> RemovalLog {
-    let log = RemovalLog::open(&folder.path().join("log"), BLOCKS).unwrap();
+    let log = RemovalLog::open(&folder.path().join("log"), BLOCKS, None).unwrap();
     // Whoever had it open before has ended, as far as the next one can tell.
-    device::unlock(&log.file);
+    device::unlock(&log.target.file);
     log
+}
+
+/// With a front.
+fn open_with_front(folder: &TempDir) -> RemovalLog {
+    RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).unwrap()
+}
+
+fn begun_with_front(folder: &TempDir) -> RemovalLog {
+    let log = open_with_front(folder);
+    log.begin(LIVES, 0, 0, 1000).unwrap();
+    log.begin_front().unwrap();
+    log
+}
+
+fn fronts(folder: &TempDir) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "front")).collect()
 }
 
 fn begun(folder: &TempDir) -> RemovalLog {
@@ -32,6 +52,11 @@ fn begun(folder: &TempDir) -> RemovalLog {
 
 fn read(folder: &TempDir) -> Result<Held, Unreadable> {
     open(folder).read(LIVES)
+}
+
+/// Without a front.
+fn set_file(log: &mut RemovalLog, file: File) {
+    log.target = Arc::new(log.target.with_file(file));
 }
 
 fn bytes(folder: &TempDir) -> Vec<u8> {
@@ -57,8 +82,9 @@ fn a_log_is_these_bytes() {
     let bytes = bytes(&folder);
     assert_eq!(bytes.len(), BLOCK * (1 + 2 * BLOCKS as usize));
     let hex = |range: std::ops::Range<usize>| -> String { bytes[range].iter().map(|b| format!("{b:02x}")).collect() };
-    assert_eq!(hex(0..24), "656262746964657201000000030000002a089cd21e50a185");
+    assert_eq!(hex(0..24), "65626274696465720200000003000000d6c95240455228d6");
     assert_eq!(hex(512..528), "040302010000000014bb3c1f5caa7581");
+    assert_eq!(hex(2048..2064), "0000000000000000d9ac876fbb3a7bc7");
     assert_eq!(
         hex(BLOCK..BLOCK + 48),
         "00000000000000000000000000000000d072921874f41e26887766554433221107000000000000000b4da1693117da17"
@@ -68,7 +94,8 @@ fn a_log_is_these_bytes() {
         "0000000000000000000000000000000064dde7814c1abbd3000000000000000009000000000000809047757e57739db2"
     );
     let kept = |at: usize| {
-        matches!(at, 0..24 | 512..528 | 1024..1040 | 4096..4144) || (at >= LARGE as usize && at < LARGE as usize + 48)
+        matches!(at, 0..24 | 512..528 | 1024..1040 | 2048..2064 | 4096..4144)
+            || (at >= LARGE as usize && at < LARGE as usize + 48)
     };
     assert!(bytes.iter().enumerate().all(|(at, &byte)| kept(at) || byte == 0));
 }
@@ -175,7 +202,7 @@ fn damage_is_seen_wherever_it_is() {
         let mut damaged = [whole[at]];
         damaged[0] ^= 4;
         write(&folder, at as u64, &damaged);
-        let found = RemovalLog::open(&folder.path().join("log"), BLOCKS).map(|log| log.read(LIVES));
+        let found = RemovalLog::open(&folder.path().join("log"), BLOCKS, None).map(|log| log.read(LIVES));
         assert!(matches!(found, Err(_) | Ok(Err(_))), "byte {at}");
         write(&folder, at as u64, &whole[at..=at]);
     }
@@ -203,7 +230,7 @@ fn another_life_or_another_size_is_no_log() {
     assert!(open(&folder).read(Lives { small: 1, ..LIVES }).unwrap().small.is_none());
     assert!(open(&folder).read(Lives { large: 1, ..LIVES }).is_err());
     let path = folder.path().join("log");
-    assert!(RemovalLog::open(&path, BLOCKS + 1).unwrap().read(LIVES).is_err());
+    assert!(RemovalLog::open(&path, BLOCKS + 1, None).unwrap().read(LIVES).is_err());
     log.begin_again(Store::Small, 99);
     let held = open(&folder).read(Lives { small: 99, ..LIVES }).unwrap();
     assert!(held.small.as_ref().unwrap().removals.is_empty());
@@ -218,21 +245,21 @@ fn what_is_no_log_is_left_alone() {
     let folder = folder();
     let path = folder.path().join("log");
     fs::write(&path, "Dear reader, this is no log.").unwrap();
-    assert_eq!(RemovalLog::open(&path, BLOCKS).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(RemovalLog::open(&path, BLOCKS, None).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
     assert_eq!(bytes(&folder), b"Dear reader, this is no log.");
-    assert!(RemovalLog::open(folder.path(), BLOCKS).is_err(), "a directory");
+    assert!(RemovalLog::open(folder.path(), BLOCKS, None).is_err(), "a directory");
     // As filesystems begin.
     let mut image = vec![0; 8192];
     image[1080] = 0x53;
     fs::write(&path, &image).unwrap();
-    assert_eq!(RemovalLog::open(&path, BLOCKS).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(RemovalLog::open(&path, BLOCKS, None).err().unwrap().kind(), io::ErrorKind::AlreadyExists);
     assert_eq!(bytes(&folder), image);
     fs::File::create(&path).unwrap().set_len(100 << 20).unwrap();
-    assert!(RemovalLog::open(&path, BLOCKS).is_err(), "longer than any log, whatever is in it");
+    assert!(RemovalLog::open(&path, BLOCKS, None).is_err(), "longer than any log, whatever is in it");
     fs::remove_file(&path).unwrap();
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
     rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
-    assert!(RemovalLog::open(&path, BLOCKS).is_err(), "a pipe, which nobody waits for");
+    assert!(RemovalLog::open(&path, BLOCKS, None).is_err(), "a pipe, which nobody waits for");
     fs::remove_file(&path).unwrap();
     fs::write(&path, [0; 5000]).unwrap();
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Missing, "what is all zeros may become one");
@@ -246,7 +273,7 @@ fn a_log_that_cannot_be_written_is_made_useless() {
     let mut log = open(&folder);
     log.read(LIVES).unwrap();
     // A file that cannot be written any more, as on a disk that failed.
-    log.file = File::open(&path).unwrap();
+    set_file(&mut log, File::open(&path).unwrap());
     log.removed(Store::Small, hash(2), 2);
     assert!(log.is_broken() && !log.stop().unwrap());
     log.removed(Store::Small, hash(3), 3);
@@ -260,16 +287,16 @@ fn after_a_stop_what_is_logged_is_durable_or_the_log_is_useless() {
     let mut log = begun(&folder);
     // It takes all that is written, and syncs nothing.
     let device = || File::options().write(true).open("/dev/null").unwrap();
-    let file = std::mem::replace(&mut log.file, device());
+    set_file(&mut log, device());
     log.removed(Store::Small, hash(1), 1);
     assert!(!log.is_broken());
     assert!(log.stop().is_err() && log.is_broken(), "nobody is told of it again");
-    log.file = file;
+    set_file(&mut log, File::options().read(true).write(true).open(folder.path().join("log")).unwrap());
     log.begin(LIVES, 0, 0, 1000).unwrap();
     assert!(log.stop().unwrap());
     log.removed(Store::Small, hash(2), 2);
     assert!(!log.is_broken());
-    log.file = device();
+    set_file(&mut log, device());
     log.removed(Store::Small, hash(3), 3);
     assert!(log.is_broken());
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged);
@@ -278,7 +305,7 @@ fn after_a_stop_what_is_logged_is_durable_or_the_log_is_useless() {
 #[test]
 fn threads_append_at_the_same_time() {
     let folder = folder();
-    let log = RemovalLog::open(&folder.path().join("log"), 16).unwrap();
+    let log = RemovalLog::open(&folder.path().join("log"), 16, None).unwrap();
     log.begin(LIVES, 0, 0, 1).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -287,7 +314,7 @@ fn threads_append_at_the_same_time() {
         }
     });
     log.close();
-    let next = RemovalLog::open(&folder.path().join("log"), 16).unwrap();
+    let next = RemovalLog::open(&folder.path().join("log"), 16, None).unwrap();
     log.removed(Store::Large, hash(2000), 2000);
     log.note(2);
     log.break_now();
@@ -295,4 +322,185 @@ fn threads_append_at_the_same_time() {
     let held = log.read(LIVES).unwrap();
     let hashes: std::collections::HashSet<KeyHash> = held.large.removals.iter().map(|removal| removal.hash).collect();
     assert!((0..2000).all(|number| hashes.contains(&hash(number))) && hashes.len() == 2000);
+}
+
+#[test]
+fn a_front_is_these_bytes() {
+    let folder = folder();
+    let front = Front::create(folder.path(), 0x0102_0304_0506_0708, Path::new("/l")).unwrap();
+    front.append(3, 1, &Write::new(0x1122_3344, b"write")).unwrap();
+    front.lose().unwrap();
+    let path = fronts(&folder).pop().unwrap();
+    assert_eq!(path.file_name().unwrap(), "ebbtide-0102030405060708.front");
+    let bytes = fs::read(path).unwrap();
+    assert_eq!(bytes.len(), 4096 + 72 * 4096);
+    let hex = |range: std::ops::Range<usize>| -> String { bytes[range].iter().map(|b| format!("{b:02x}")).collect() };
+    assert_eq!(hex(0..44), "656262746964656601000000000000000807060504030201829868be9ebd786bffffffffffffffff02002f6c");
+    assert_eq!(hex(4176..4200), "030000000000000044332211000000000500000000000000");
+    assert_eq!(hex(4200..4256), "77726974650000".to_owned() + &"00".repeat(41) + "9e11115de643e202");
+    assert!(bytes.iter().enumerate().all(|(at, &byte)| matches!(at, 0..44 | 4176..4256) || byte == 0));
+}
+
+/// Some that the file has, and some that it has not.
+fn killed_with_records(folder: &TempDir, records: u64) -> RemovalLog {
+    let log = begun_with_front(folder);
+    (1..=records).for_each(|number| log.removed(Store::Small, hash(number), number));
+    assert!(log.way.drain(Duration::from_secs(10)));
+    (records + 1..=2 * records).for_each(|number| log.removed(Store::Large, hash(number), number));
+    log.note(2000);
+    log.kill();
+    log
+}
+
+#[test]
+fn what_only_the_front_has_is_known_after_a_kill() {
+    let folder = folder();
+    for records in [0, 1, 5, 200] {
+        let log = killed_with_records(&folder, records);
+        let before = bytes(&folder);
+        let next = open_with_front(&folder);
+        let held = next.read(LIVES).unwrap();
+        assert_eq!(
+            (held.small.unwrap().removals.len(), held.large.removals.len()),
+            (records as usize, records as usize)
+        );
+        assert_eq!(held.latest, 2000);
+        assert!(bytes(&folder) != before, "the file lacked it");
+        next.begin_front().unwrap();
+        assert_eq!(fronts(&folder).len(), 1, "the one before is gone");
+        next.removed(Store::Large, hash(9000), 9000);
+        next.kill();
+        let again = open_with_front(&folder);
+        assert_eq!(again.read(LIVES).unwrap().large.removals.len(), records as usize + 1);
+        again.kill();
+        drop(log);
+    }
+}
+
+#[test]
+fn a_front_goes_round_and_only_its_last_round_counts() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    for number in 1..=400 {
+        log.removed(Store::Small, hash(number), number);
+        if number % 100 == 0 {
+            assert!(log.way.drain(Duration::from_secs(10)));
+        }
+    }
+    (401..=405).for_each(|number| log.removed(Store::Small, hash(number), number));
+    log.kill();
+    let front = Front::open(folder.path(), named_front(&log.target.file).unwrap()).unwrap();
+    assert_eq!(front.writes().unwrap().unwrap().len(), 5);
+    drop(front);
+    let known = open_with_front(&folder).read(LIVES).unwrap().small.unwrap();
+    assert_eq!(known.removals.iter().map(|removal| removal.order).max(), Some(405));
+    assert_eq!(known.removals.len(), 405);
+}
+
+#[test]
+fn an_entry_that_is_not_whole_ends_the_front() {
+    let folder = folder();
+    let log = killed_with_records(&folder, 5);
+    let path = fronts(&folder).pop().unwrap();
+    let spoilt = BLOCK + 3 * 80 + 30;
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[spoilt] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let held = open_with_front(&folder).read(LIVES).unwrap();
+    assert_eq!(held.large.removals.len(), 3);
+    drop(log);
+}
+
+#[test]
+fn without_its_front_or_what_that_lost_a_log_says_nothing() {
+    let folder = folder();
+    let log = killed_with_records(&folder, 5);
+    assert_eq!(open(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront, "nobody says where");
+    let path = fronts(&folder).pop().unwrap();
+    let away = folder.path().join("away");
+    fs::rename(&path, &away).unwrap();
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront);
+    fs::write(&path, [0; 100]).unwrap();
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront);
+    fs::rename(&away, &path).unwrap();
+    write(&folder, FRONT + 3, &[0xee]);
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    drop(log);
+}
+
+#[test]
+fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    log.removed(Store::Small, hash(1), 1);
+    assert!(log.stop().unwrap());
+    assert!(fronts(&folder).is_empty());
+    log.removed(Store::Small, hash(2), 2);
+    log.kill();
+    assert_eq!(open(&folder).read(LIVES).unwrap().small.unwrap().removals.len(), 2);
+}
+
+#[test]
+fn nobody_waits_for_a_file_that_takes_nothing() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let gate = Arc::clone(&log.target.gate);
+    let stall = gate.lock().unwrap();
+    let entries = front::ENTRIES as u64;
+    let begun = Instant::now();
+    // Some are in the hands of the thread.
+    (1..=entries).for_each(|number| log.removed(Store::Small, hash(number), number));
+    assert!(begun.elapsed() < way::PATIENCE, "they go to the front");
+    assert!(!log.is_broken());
+    (1..=2).for_each(|number| log.removed(Store::Large, hash(number), number));
+    assert!(log.is_broken(), "the front is full");
+    let front = Front::open(folder.path(), named_front(&log.target.file).unwrap());
+    assert!(front.is_err(), "it is this one's");
+    drop(stall);
+    drop(log);
+    assert_eq!(fs::read(folder.path().join("log")).unwrap()[..HEAD_BYTES], useless_head(BLOCKS));
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+}
+
+#[test]
+fn a_front_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_say_so() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let gate = Arc::clone(&log.target.gate);
+    let stall = gate.lock().unwrap();
+    log.removed(Store::Small, hash(1), 1);
+    log.break_now();
+    log.way.unlock_front();
+    device::unlock(&log.target.file);
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    drop(stall);
+}
+
+#[test]
+fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
+    let folder = folder();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let fronts_here = Some(folder.path());
+    let begin = |log: &Path| {
+        let log = RemovalLog::open(log, BLOCKS, fronts_here).unwrap();
+        log.begin(LIVES, 0, 0, 1000).unwrap();
+        log.begin_front().unwrap();
+        log
+    };
+    // One whose log is gone, one whose log has another by now, one that may be found again, and one in use.
+    let [gone, other, left, used] = ["gone", "other", "left", "used"].map(|name| elsewhere.path().join(name));
+    begin(&gone).kill();
+    fs::remove_file(&gone).unwrap();
+    begin(&left).kill();
+    let in_use = begin(&used);
+    fs::write(folder.path().join("ebbtide-0000000000000001.front"), "of something else").unwrap();
+    let log = begin(&other);
+    log.kill();
+    log.name_front(77).unwrap();
+    assert_eq!(fronts(&folder).len(), 4, "the first was swept by the next");
+    front::sweep(folder.path());
+    assert_eq!(fronts(&folder).len(), 3);
+    drop(in_use);
+    let left = RemovalLog::open(&left, BLOCKS, fronts_here).unwrap();
+    assert!(left.read(LIVES).is_ok());
 }

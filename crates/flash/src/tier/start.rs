@@ -40,6 +40,8 @@ const RING_BLOCKS_LEAST: u64 = 16;
 const RING_BLOCKS_MOST: u64 = 16 << 10;
 const UNCERTAIN: &str = "its checkpoint is damaged, and it has no log of removals";
 const WITHOUT_LOG: &str = "after a crash flash will start empty";
+/// Where what a log of removals lacks outlives the process, but no start of the machine.
+const MEMORY_FOLDER: &str = "/dev/shm";
 /// So many seconds a clock may go back, as clocks do that are set right. Until it has caught up, flash goes by the later time.
 const BACK_MOST: u32 = 600;
 
@@ -51,6 +53,8 @@ pub struct Opening {
     admission: Admission,
     options: TierOptions,
     removals: Option<PathBuf>,
+    /// Where the log of removals has its fronts, if it is to have any.
+    pub(super) fronts: Option<PathBuf>,
     pub(super) boot: Option<u128>,
     notices: Vec<String>,
     created: Created,
@@ -84,7 +88,9 @@ impl Opening {
         let deaf: Vec<_> = disk.without_discards().filter(|_| options.discard).collect();
         let notices = notices.iter().chain(&deaf).map(ToString::to_string).collect();
         let opening = Self::sized(Arc::new(disk), size, identity, removals_of(paths, options), options)?;
-        Ok(Self { notices, created, ..opening })
+        // Whoever names another place for the log says what it is to wait for.
+        let fronts = options.removals.is_none().then(|| MEMORY_FOLDER.into());
+        Ok(Self { notices, created, fronts, ..opening })
     }
 
     pub(super) fn of(
@@ -114,6 +120,7 @@ impl Opening {
             admission,
             options: options.clone(),
             removals,
+            fronts: None,
             boot: boot(),
             notices: Vec::new(),
             created: Created::default(),
@@ -215,7 +222,7 @@ impl Opening {
             return Ok(None);
         };
         let blocks = (self.shape.capacity / RING_SHARE / BLOCK as u64).clamp(RING_BLOCKS_LEAST, RING_BLOCKS_MOST);
-        match RemovalLog::open(path, blocks as u32) {
+        match RemovalLog::open(path, blocks as u32, self.fronts.as_deref()) {
             Ok(removals) => {
                 self.created.note(path, removals.is_created());
                 Ok(Some(removals))
@@ -243,8 +250,14 @@ impl Opening {
         };
         if let Err(error) = &begun {
             self.notices.push(format!("{WITHOUT_LOG}: its log of removals cannot be written: {error}"));
+            return false;
         }
-        begun.is_ok()
+        if let (Err(error), Some(folder)) = (removals.begin_front(), &self.fronts) {
+            let path = folder.display();
+            self.notices
+                .push(format!("{path} takes no file: {error}; who removes something waits for the disk of its log"));
+        }
+        true
     }
 
     fn empty(&self, now: u32) -> Result<Stores, Error> {
@@ -303,7 +316,8 @@ impl Opening {
         };
         let not_stopped = |why| Err(format!("it was not stopped, and {why}"));
         match (before.state, &held) {
-            (State::Running { boot }, _) if boot == 0 || Some(boot) != self.boot => {
+            (State::Running { boot: 0 }, _) => return not_stopped("it had no log of removals that has everything"),
+            (State::Running { boot }, _) if Some(boot) != self.boot => {
                 return not_stopped("the machine was started anew since");
             }
             (State::Running { .. }, Err(why)) => {
@@ -311,6 +325,7 @@ impl Opening {
                     None => "it has no log of removals",
                     Some(Unreadable::Missing) => "its log of removals is missing, or of another time",
                     Some(Unreadable::Damaged) => "its log of removals is damaged",
+                    Some(Unreadable::WithoutFront) => "what its log of removals had in memory (/dev/shm) is gone",
                 });
             }
             // What was removed after the stop is in it, unless whoever has the file has taken it away.

@@ -33,6 +33,8 @@ struct World {
     random: Random,
     device: Arc<Faulty>,
     folder: TempDir,
+    /// The log of removals has them, in the same folder.
+    has_fronts: bool,
     options: TierOptions,
     boot: u128,
     tier: Arc<Tier>,
@@ -57,9 +59,12 @@ fn options() -> TierOptions {
     }
 }
 
-fn opening(device: &Arc<Faulty>, log: PathBuf, options: &TierOptions, boot: u128) -> Opening {
+/// With a log whose fronts are beside it, if it has any.
+fn opening(device: &Arc<Faulty>, log: PathBuf, options: &TierOptions, boot: u128, has_fronts: bool) -> Opening {
+    let fronts = log.parent().filter(|_| has_fronts).map(Path::to_owned);
     let mut opening = Opening::of(Arc::clone(device) as Arc<dyn Device>, 7, Some(log), options).unwrap();
     opening.boot = Some(boot);
+    opening.fronts = fronts;
     opening
 }
 
@@ -75,23 +80,29 @@ fn value_of(key: u64, version: u64) -> Vec<u8> {
 }
 
 impl World {
-    /// One in four divides its capacity while it runs.
+    /// One in four divides its capacity while it runs, of half the log of removals has fronts.
     fn new(seed: u64) -> Self {
         let small_share = (seed % 4 != 2).then_some(0.5);
         let reclaim = [Reclaim::Lru, Reclaim::Fifo][seed as usize / 4 % 2];
         let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40), Reinsertion::Auto]
             [seed as usize / 2 % 4];
-        Self::with(seed, TierOptions { small_share, reclaim, reinsertion, ..options() })
+        Self::begun(seed, TierOptions { small_share, reclaim, reinsertion, ..options() }, seed / 8 % 2 == 1)
     }
 
     fn with(seed: u64, options: TierOptions) -> Self {
+        Self::begun(seed, options, false)
+    }
+
+    fn begun(seed: u64, options: TierOptions, has_fronts: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let device = Arc::new(Faulty::new(CAPACITY, seed, Delivery::AtOnce));
-        let (tier, notices) = opening(&device, folder.path().join("log"), &options, 1).start(10_000).unwrap();
+        let (tier, notices) =
+            opening(&device, folder.path().join("log"), &options, 1, has_fronts).start(10_000).unwrap();
         Self {
             random: Random::new(seed),
             device,
             folder,
+            has_fronts,
             options,
             boot: 1,
             tier,
@@ -168,14 +179,21 @@ impl World {
     /// Where the boundary was drawn by what came, it is taken back.
     fn join(&mut self) {
         if self.options.small_share.is_none() && self.tier.small.is_there() {
-            let log = fs::read(self.log()).unwrap();
+            let log = self.logged();
             self.tier.join_now();
             self.joins += 1;
             if self.device.is_cut() {
                 // The log begins again only after that.
-                fs::write(self.log(), log).unwrap();
+                self.let_go();
+                log.into_iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
             }
         }
+    }
+
+    /// The log of removals as it is, and its front, in which all of it is that the file lacks.
+    fn logged(&self) -> Vec<(PathBuf, Vec<u8>)> {
+        let paths = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
     }
 
     /// The end of the life, now or where the device was cut, and the next one.
@@ -184,6 +202,11 @@ impl World {
             self.device.sync().unwrap();
         } else {
             self.boot += 1;
+            self.let_go();
+            for (path, _) in self.logged().iter().filter(|(path, _)| *path != self.log()) {
+                // What is in memory is lost.
+                fs::remove_file(path).unwrap();
+            }
             if let Some(log) = log {
                 fs::write(self.log(), log).unwrap();
             }
@@ -196,12 +219,13 @@ impl World {
 
     /// The process that had the tier has ended.
     fn let_go(&self) {
-        self.tier.removals.iter().for_each(RemovalLog::close);
+        let end = if self.has_fronts { RemovalLog::kill } else { RemovalLog::close };
+        self.tier.removals.iter().for_each(end);
     }
 
     fn start(&mut self) {
         self.let_go();
-        let opening = opening(&self.device, self.log(), &self.options, self.boot);
+        let opening = opening(&self.device, self.log(), &self.options, self.boot, self.has_fronts);
         (self.tier, self.notices) = opening.start(self.now).unwrap();
         self.latest = if self.is_warm() { self.latest.max(self.now) } else { self.now };
     }
@@ -265,7 +289,8 @@ fn kills_within_starts_and_stops_are_as_others() {
             if round < 2 {
                 // The start that is cut off; what it does afterwards did not happen.
                 world.let_go();
-                drop(opening(&world.device, world.log(), &world.options, world.boot).start(world.now).unwrap());
+                let opening = opening(&world.device, world.log(), &world.options, world.boot, world.has_fronts);
+                drop(opening.start(world.now).unwrap());
             }
             world.end(End::Kill, None);
             warm += u64::from(world.is_warm());

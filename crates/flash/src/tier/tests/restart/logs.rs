@@ -88,7 +88,7 @@ fn after_a_stop_no_log_is_believed_that_was_spoilt() {
 fn two_tiers_have_no_log_of_removals_in_common() {
     let world = World::new(7);
     let other = Arc::new(Faulty::new(CAPACITY, 1, Delivery::AtOnce));
-    let start = || opening(&other, world.log(), &world.options, 1).start(10_000);
+    let start = || opening(&other, world.log(), &world.options, 1, false).start(10_000);
     assert!(matches!(start(), Err(Error::Refused { path, reason: Refusal::InUse }) if path == world.log()));
     world.let_go();
     assert!(start().is_ok());
@@ -102,7 +102,7 @@ fn a_log_that_was_left_for_another_one_is_believed_no_more() {
     world.tier.close(world.now).unwrap();
     let start = |world: &mut World, log: &PathBuf| {
         world.let_go();
-        let opening = opening(&world.device, log.clone(), &world.options, world.boot);
+        let opening = opening(&world.device, log.clone(), &world.options, world.boot, false);
         (world.tier, world.notices) = opening.start(world.now).unwrap();
     };
     start(&mut world, &other);

@@ -1,0 +1,223 @@
+//! What the file of the log does not have yet, in a file that lies on no disk: it takes a record whatever the disk does, and outlives the process.
+//!
+//! ```text
+//! front    0       8         16     24         32     40            42             4096
+//!          | magic | version | name | checksum | lost | path length | path of log | entry | entry | ... 3640
+//!
+//! entry    0            8        16       24                 72
+//!          | generation | offset | length | bytes, 48        | checksum | to 80
+//! ```
+//! Little-endian. Checksums are XXH3: the head's of the 24 bytes before it, an entry's of the 72 before it, with the name and its place as the seed. An entry is a
+//! write to the file of the log. When the file has all of them, the next one is the first again, of the next generation: so the entries up to the first that is not whole, or
+//! of another generation than the first, are what the file may lack, in this order. To write them once more than once changes nothing. `lost` other than 0 says that
+//! the log does not have everything.
+
+use super::named_front;
+use crate::device::{self, BLOCK};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use twox_hash::XxHash3_64;
+
+const MAGIC: [u8; 8] = *b"ebbtidef";
+const VERSION: u64 = 1;
+const NAME: usize = 16;
+const CHECKSUM: usize = 24;
+const LOST: usize = 32;
+const PATH_LENGTH: usize = 40;
+const PATH: usize = 42;
+/// The longest write.
+pub(super) const WRITE_MOST: usize = 48;
+const ENTRY: usize = 80;
+const ENTRY_CHECKSUM: usize = 72;
+/// A quarter of a MiB in all: what is removed in a hundredth of a second, and more.
+pub(super) const ENTRIES: usize = 3640;
+const BYTES: usize = BLOCK + (ENTRIES * ENTRY).next_multiple_of(BLOCK);
+const PREFIX: &str = "ebbtide-";
+const SUFFIX: &str = ".front";
+
+const _: () = assert!(24 + WRITE_MOST == ENTRY_CHECKSUM && ENTRY_CHECKSUM + 8 == ENTRY && BYTES <= 300 << 10);
+
+/// To the file of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Write {
+    pub offset: u64,
+    length: u8,
+    bytes: [u8; WRITE_MOST],
+}
+
+impl Write {
+    pub fn new(offset: u64, bytes: &[u8]) -> Self {
+        let mut write = Self { offset, length: bytes.len() as u8, bytes: [0; WRITE_MOST] };
+        write.bytes[..bytes.len()].copy_from_slice(bytes);
+        write
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+
+    fn entry(&self, generation: u64, index: usize, name: u64) -> [u8; ENTRY] {
+        let mut entry = [0; ENTRY];
+        entry[..8].copy_from_slice(&generation.to_le_bytes());
+        entry[8..16].copy_from_slice(&self.offset.to_le_bytes());
+        entry[16..24].copy_from_slice(&u64::from(self.length).to_le_bytes());
+        entry[24..ENTRY_CHECKSUM].copy_from_slice(&self.bytes);
+        let sum = checksum(&entry[..ENTRY_CHECKSUM], name, index);
+        entry[ENTRY_CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
+        entry
+    }
+
+    /// The generation, and the write, if an entry is whole.
+    fn decode(entry: &[u8], index: usize, name: u64) -> Option<(u64, Self)> {
+        let is_whole = word(entry, ENTRY_CHECKSUM) == checksum(&entry[..ENTRY_CHECKSUM], name, index);
+        let length = is_whole.then(|| word(entry, 16)).filter(|&length| length <= WRITE_MOST as u64)?;
+        Some((word(entry, 0), Self::new(word(entry, 8), &entry[24..][..length as usize])))
+    }
+}
+
+pub(super) struct Front {
+    file: File,
+    path: PathBuf,
+    name: u64,
+}
+
+impl Front {
+    /// A new one, for the log of this path, whose folder must be in memory.
+    pub fn create(folder: &Path, name: u64, log: &Path) -> io::Result<Self> {
+        let path = path_of(folder, name);
+        let file = options().create_new(true).mode(0o600).open(&path)?;
+        let front = Self { file, path, name };
+        front.begin(log).inspect_err(|_| front.remove()).map(|()| front)
+    }
+
+    fn begin(&self, log: &Path) -> io::Result<()> {
+        device::lock(&self.file)?;
+        // What it has cannot be refused later, for want of memory.
+        rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, BYTES as u64)?;
+        let log = std::path::absolute(log)?;
+        let path = log.as_os_str().as_bytes();
+        let mut head = head(self.name).to_vec();
+        head.resize(PATH_LENGTH, 0);
+        head.extend_from_slice(&u16::try_from(path.len()).map_err(io::Error::other)?.to_le_bytes());
+        head.extend_from_slice(path);
+        if head.len() > BLOCK {
+            return Err(io::ErrorKind::InvalidFilename.into());
+        }
+        self.file.write_all_at(&head, 0)
+    }
+
+    /// The one that was left.
+    pub fn open(folder: &Path, name: u64) -> io::Result<Self> {
+        let path = path_of(folder, name);
+        let file = options().open(&path)?;
+        device::lock(&file)?;
+        let front = Self { file, path, name };
+        let mut found = [0; LOST];
+        front.file.read_exact_at(&mut found, 0)?;
+        let is_it = found == head(name) && front.file.metadata()?.len() == BYTES as u64;
+        is_it.then_some(front).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// What the file of the log may lack; None if it lacks more.
+    pub fn writes(&self) -> io::Result<Option<Vec<Write>>> {
+        let mut bytes = vec![0; BYTES];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        if word(&bytes, LOST) != 0 {
+            return Ok(None);
+        }
+        let entries = bytes[BLOCK..].chunks_exact(ENTRY).take(ENTRIES).enumerate();
+        let mut whole = entries.map_while(|(index, entry)| Write::decode(entry, index, self.name)).peekable();
+        let first = whole.peek().map(|&(generation, _)| generation);
+        Ok(Some(whole.take_while(|&(generation, _)| Some(generation) == first).map(|(_, write)| write).collect()))
+    }
+
+    pub fn append(&self, generation: u64, index: usize, write: &Write) -> io::Result<()> {
+        self.file.write_all_at(&write.entry(generation, index, self.name), (BLOCK + index * ENTRY) as u64)
+    }
+
+    /// From now on the log does not have everything.
+    pub fn lose(&self) -> io::Result<()> {
+        self.file.write_all_at(&[0xff; 8], LOST as u64)
+    }
+
+    pub fn unlock(&self) {
+        device::unlock(&self.file);
+    }
+
+    pub fn remove(&self) {
+        // One that stays is removed by a later start.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes the fronts that no log names any more, and nobody has open.
+pub(super) fn sweep(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
+        let Some(number) = number.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else { continue };
+        if let Some(front) = unlocked(folder, number)
+            && !front.is_named()
+        {
+            front.remove();
+        }
+    }
+}
+
+/// The front, if it is one and nobody has it open.
+fn unlocked(folder: &Path, name: u64) -> Option<Front> {
+    let path = path_of(folder, name);
+    let file = options().open(&path).ok()?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok()?;
+    let mut found = [0; LOST];
+    file.read_exact_at(&mut found, 0).ok()?;
+    (found == head(name)).then_some(Front { file, path, name })
+}
+
+impl Front {
+    /// Whether the log may name it that it was made for.
+    fn is_named(&self) -> bool {
+        let mut block = [0; BLOCK];
+        if self.file.read_exact_at(&mut block, 0).is_err() {
+            return true;
+        }
+        let length = usize::from(u16::from_le_bytes([block[PATH_LENGTH], block[PATH_LENGTH + 1]]));
+        let Some(path) = block.get(PATH..PATH + length) else { return true };
+        match File::open(OsStr::from_bytes(path)) {
+            Ok(log) => named_front(&log).is_none_or(|named| named == self.name),
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    options
+}
+
+fn path_of(folder: &Path, name: u64) -> PathBuf {
+    folder.join(format!("{PREFIX}{name:016x}{SUFFIX}"))
+}
+
+fn head(name: u64) -> [u8; LOST] {
+    let mut head = [0; LOST];
+    head[..8].copy_from_slice(&MAGIC);
+    head[8..16].copy_from_slice(&VERSION.to_le_bytes());
+    head[NAME..CHECKSUM].copy_from_slice(&name.to_le_bytes());
+    let sum = XxHash3_64::oneshot(&head[..CHECKSUM]);
+    head[CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
+    head
+}
+
+fn checksum(bytes: &[u8], name: u64, index: usize) -> u64 {
+    XxHash3_64::oneshot_with_seed(name ^ index as u64, bytes)
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
