@@ -154,6 +154,7 @@ impl Part {
         if self.kind == Kind::File && !self.reserve()? {
             notices.push(Notice::NotReserved { path: self.path.clone() });
         }
+        self.leave_access_time();
         if let Err(reason) = self.make_direct() {
             notices.push(Notice::NotDirect { path: self.path.clone(), reason });
         }
