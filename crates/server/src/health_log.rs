@@ -58,6 +58,7 @@ fn errors(device: &DeviceStats) -> u64 {
 struct Watch {
     paths: String,
     health: Health,
+    /// When it was healthy.
     errors: u64,
 }
 
@@ -73,7 +74,10 @@ impl Watch {
             0 => "nothing came back for seconds".to_owned(),
             more => format!("{more} reads, writes or syncs failed"),
         };
-        (self.health, self.errors) = (health, errors);
+        self.health = health;
+        if health == Health::Healthy {
+            self.errors = errors;
+        }
         let paths = &self.paths;
         match health {
             Health::Healthy => format!("flash is healthy again: {paths}: no error and no stall for a minute"),
@@ -105,6 +109,9 @@ mod tests {
             (Health::Healthy, 2, ["is healthy again: /mnt/a, /dev/b", "for a minute"]),
             (Health::Degraded, 2, ["nothing came back for seconds", "smartctl"]),
             (Health::Failed, 9, ["has failed: /mnt/a, /dev/b: 7 reads", "replace the drive and restart"]),
+            (Health::Healthy, 20, ["is healthy again", ""]),
+            (Health::Degraded, 25, ["is degraded: /mnt/a, /dev/b: 5 reads", ""]),
+            (Health::Failed, 25, ["has failed: /mnt/a, /dev/b: 5 reads", ""]),
         ] {
             let line = watch.change(health, errors);
             assert!(parts.iter().all(|part| line.contains(part)) && !line.contains('\n'), "{line}");

@@ -123,15 +123,15 @@ impl Account {
         }
     }
 
-    /// Judges the device anew. To be called about once a second.
-    pub fn observe(&self, now: Instant) -> Health {
+    /// Judges the device anew. To be called about once a second. `beside` is how long what else is written to its filesystem has waited for it.
+    pub fn observe(&self, now: Instant, beside: Duration) -> Health {
         let now = now.saturating_duration_since(self.opened);
         let is_busy = self.under_way.load(Acquire) > 0;
         let progress = Duration::from_micros(self.progress.load(Relaxed));
         let sample = Sample {
             finished: self.reads.transfers.load(Relaxed) + self.writes.transfers.load(Relaxed),
             errors: self.reads.errors.load(Relaxed) + self.writes.errors.load(Relaxed) + self.sync_errors.load(Relaxed),
-            idle: if is_busy { now.saturating_sub(progress) } else { Duration::ZERO },
+            idle: if is_busy { now.saturating_sub(progress) } else { Duration::ZERO }.max(beside),
         };
         let health = self.judge.lock().unwrap().observe(sample, now);
         self.health.store(health as u8, Relaxed);
@@ -261,14 +261,21 @@ mod tests {
         let device = Faulty::new(BLOCK, 1, Delivery::Later { queue_depth: 3 });
         let account = device.account();
         let after = |seconds| Instant::now() + Duration::from_secs(seconds);
-        assert_eq!(account.observe(after(100)), Health::Healthy, "nothing to do is no stall");
+        assert_eq!(account.observe(after(100), Duration::ZERO), Health::Healthy, "nothing to do is no stall");
         let buffer = Buffer::zeroed(BLOCK);
         let request = Request { direction: Direction::Read, offset: 0, buffer, done: Box::new(|_| ()) };
         device.submit(request).unwrap();
-        assert_eq!(account.observe(after(1)), Health::Healthy);
-        assert_eq!(account.observe(after(3)), Health::Degraded);
-        assert_eq!(account.observe(after(31)), Health::Failed);
+        assert_eq!(account.observe(after(1), Duration::ZERO), Health::Healthy);
+        assert_eq!(account.observe(after(3), Duration::ZERO), Health::Degraded);
+        assert_eq!(account.observe(after(31), Duration::ZERO), Health::Failed);
         assert_eq!(account.health(), Health::Failed);
+    }
+
+    #[test]
+    fn a_device_is_judged_by_what_waits_beside_it() {
+        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        let observe = |beside| device.account().observe(Instant::now(), Duration::from_secs(beside));
+        assert_eq!([0, 1, 3, 31].map(observe), [Health::Healthy, Health::Healthy, Health::Degraded, Health::Failed]);
     }
 
     #[test]
@@ -276,11 +283,11 @@ mod tests {
         let account = Account::new();
         let after = |seconds| account.opened + Duration::from_secs(seconds);
         account.begin(after(100));
-        assert_eq!(account.observe(after(101)), Health::Healthy);
+        assert_eq!(account.observe(after(101), Duration::ZERO), Health::Healthy);
         for second in 101..200 {
             account.begin(after(second));
             account.end(Direction::Read, BLOCK, &Ok(()), after(second - 1), after(second));
-            assert_eq!(account.observe(after(second + 1)), Health::Healthy);
+            assert_eq!(account.observe(after(second + 1), Duration::ZERO), Health::Healthy);
         }
     }
 
@@ -290,10 +297,10 @@ mod tests {
         device.set(Faults { read_errors: 1, ..Faults::default() });
         let account = device.account();
         assert!(read(&device, 0, Buffer::zeroed(BLOCK)).is_err());
-        assert_eq!(account.observe(Instant::now()), Health::Degraded);
+        assert_eq!(account.observe(Instant::now(), Duration::ZERO), Health::Degraded);
         for _ in 0..15 {
             assert!(read(&device, 0, Buffer::zeroed(BLOCK)).is_err());
         }
-        assert_eq!(account.observe(Instant::now()), Health::Failed);
+        assert_eq!(account.observe(Instant::now(), Duration::ZERO), Health::Failed);
     }
 }

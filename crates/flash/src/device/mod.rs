@@ -223,7 +223,8 @@ fn transfer(device: &dyn Device, direction: Direction, offset: u64, buffer: Buff
     };
     let failed = |source| Error::Transfer { operation, offset, bytes, source };
     // A write that was given up could still change what is written there later.
-    let gives_up = || direction == Direction::Read && device.account().observe(Instant::now()) == Health::Failed;
+    let gives_up =
+        || direction == Direction::Read && device.account().observe(Instant::now(), Duration::ZERO) == Health::Failed;
     let (sender, receiver) = mpsc::sync_channel(1);
     let done: Done = Box::new(move |outcome| drop(sender.send(outcome)));
     let mut request = Request { direction, offset, buffer, done };

@@ -368,6 +368,11 @@ impl RemovalLog {
         self.is_broken.load(Acquire) || self.way.is_lost()
     }
 
+    /// How long the file has taken nothing though its front has something for it.
+    pub fn waits(&self) -> Duration {
+        self.way.waits()
+    }
+
     /// Makes durable what was written, and from then on whatever is appended. Says whether the log has everything.
     pub fn stop(&self) -> io::Result<bool> {
         let rings = (self.ring(Store::Small), self.ring(Store::Large));

@@ -107,6 +107,12 @@ fn identity_of(file: &File) -> io::Result<(u64, u64)> {
     file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
+impl State {
+    fn is_busy(&self) -> bool {
+        self.applies || !self.waiting.is_empty()
+    }
+}
+
 /// By a front, while there is one.
 pub(super) struct Way {
     shared: Arc<Shared>,
@@ -187,7 +193,7 @@ impl Way {
             &write,
         )?;
         state.used += 1;
-        if state.waiting.is_empty() && !state.applies {
+        if !state.is_busy() {
             state.progress = Instant::now();
         }
         state.waiting.push(write);
@@ -202,12 +208,19 @@ impl Way {
         self.shared.state().is_lost
     }
 
+    /// How long the file has taken nothing though there is something for it.
+    pub fn waits(&self) -> Duration {
+        let state = self.shared.state();
+        if state.is_busy() { state.progress.elapsed() } else { Duration::ZERO }
+    }
+
     /// Has the front say that the log does not have everything, and the thread the file. False if there is no front, or it takes nothing.
     pub fn lose(&self) -> bool {
         let mut state = self.shared.state();
         let is_said = state.front.as_ref().is_some_and(|front| front.lose().is_ok());
         if is_said {
             state.is_lost = true;
+            state.waiting.clear();
             self.shared.changed.notify_all();
         }
         is_said
@@ -218,7 +231,7 @@ impl Way {
         let mut state = self.shared.state();
         state.hurries = true;
         self.shared.changed.notify_all();
-        let is_busy = |state: &mut State| !state.is_lost && (state.applies || !state.waiting.is_empty());
+        let is_busy = |state: &mut State| !state.is_lost && state.is_busy();
         let (mut state, timeout) = self.shared.changed.wait_timeout_while(state, most, is_busy).unwrap();
         state.hurries = false;
         !timeout.timed_out()
@@ -298,6 +311,7 @@ impl Shared {
                 // A front that does not say so belongs to a file that will.
                 state.front.iter().for_each(|front| drop(front.lose()));
                 state.is_lost = true;
+                state.waiting.clear();
             } else if state.waiting.is_empty() {
                 (state.generation, state.used) = (state.generation + 1, 0);
             }

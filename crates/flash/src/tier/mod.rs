@@ -376,7 +376,8 @@ impl Tier {
     /// wait for a device that does nothing.
     pub fn has_failed(&self, now: u32) -> bool {
         if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {
-            self.device.account().observe(Instant::now());
+            let beside = self.removals.as_ref().map_or(Duration::ZERO, RemovalLog::waits);
+            self.device.account().observe(Instant::now(), beside);
         }
         self.health() == Health::Failed
     }
