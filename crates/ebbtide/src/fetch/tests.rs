@@ -202,7 +202,7 @@ impl Stalled {
     fn fail(&self) {
         self.device.set(Faults { read_errors: 1, ..Faults::default() });
         let deadline = Instant::now() + PATIENCE;
-        while self.account().observe(Instant::now()) != Health::Failed {
+        while self.account().observe(Instant::now(), Duration::ZERO) != Health::Failed {
             assert!(read(&*self.device, 0, Buffer::zeroed(BLOCK)).is_err() && Instant::now() < deadline);
         }
     }
