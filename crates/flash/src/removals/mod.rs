@@ -150,7 +150,7 @@ impl RemovalLog {
         Ok(Self { target, way, fronts, is_created, rings, blocks, life, records, is_broken, is_stopped, is_closed })
     }
 
-    /// Has a new front take what is written from now on, in place of the one that the file names. Whoever starts a log does this at last.
+    /// Has a new front take what is written from now on. Whoever starts a log does this at last.
     ///
     /// # Errors
     ///
@@ -160,12 +160,8 @@ impl RemovalLog {
         front::sweep(folder);
         let name = RandomState::new().hash_one("front").max(1);
         let front = Front::create(folder, name, self.target.path())?;
-        let before = named_front(&self.target.file);
-        self.name_front(name).inspect_err(|_| front.remove())?;
-        self.way.take(front)?;
-        if let Some(Ok(front)) = before.filter(|&name| name != 0).map(|name| Front::open(folder, name)) {
-            front.remove();
-        }
+        self.way.serve().and_then(|()| self.name_front(name)).inspect_err(|_| front.remove())?;
+        self.way.take(front);
         Ok(())
     }
 
@@ -217,16 +213,13 @@ impl RemovalLog {
     /// What the log holds of these lives, so that it can go on. Who took the boundary back, or gave the small objects up, may have ended before their
     /// ring began again.
     pub fn read(&self, lives: Lives) -> Result<Held, Unreadable> {
-        let mut head = [0; BLOCK];
-        self.target.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Missing)?;
+        let head = self.first_block().map_err(|_| Unreadable::Missing)?;
         if head[..HEAD_BYTES] != good_head(self.blocks) {
             let is_empty = head[..HEAD_BYTES].iter().all(|&byte| byte == 0);
             return Err(if is_empty { Unreadable::Missing } else { Unreadable::Damaged });
         }
-        head = self.read_front().and_then(|()| {
-            self.target.file.read_exact_at(&mut head, 0).map_err(|_| Unreadable::Damaged)?;
-            Ok(head)
-        })?;
+        self.read_front()?;
+        let head = self.first_block().map_err(|_| Unreadable::Damaged)?;
         // What the system could not write it has forgotten, and says so here.
         self.target.file.sync_all().map_err(|_| Unreadable::Damaged)?;
         let notes = NOTES.map(|at| note_in(&head[at as usize..][..NOTE_BYTES], lives.large));
@@ -248,6 +241,12 @@ impl RemovalLog {
         Ok(held)
     }
 
+    fn first_block(&self) -> io::Result<[u8; BLOCK]> {
+        let mut block = [0; BLOCK];
+        self.target.file.read_exact_at(&mut block, 0)?;
+        Ok(block)
+    }
+
     /// Writes what the file lacks and its front has.
     fn read_front(&self) -> Result<(), Unreadable> {
         let name = named_front(&self.target.file).ok_or(Unreadable::Damaged)?;
@@ -257,7 +256,10 @@ impl RemovalLog {
         let front = self.fronts.as_ref().ok_or(Unreadable::WithoutFront)?;
         let front = Front::open(front, name).map_err(|_| Unreadable::WithoutFront)?;
         let writes = front.writes().map_err(|_| Unreadable::WithoutFront)?.ok_or(Unreadable::Damaged)?;
-        self.target.apply(&writes).map_err(|_| Unreadable::Damaged)
+        // Before anything goes to the file by another way: its entries must not come after that.
+        self.target.apply(&writes).and_then(|()| self.name_front(0)).map_err(|_| Unreadable::Damaged)?;
+        front.remove();
+        Ok(())
     }
 
     /// A version of this hash with a lower order is gone.

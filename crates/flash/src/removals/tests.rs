@@ -366,8 +366,8 @@ fn what_only_the_front_has_is_known_after_a_kill() {
         );
         assert_eq!(held.latest, 2000);
         assert!(bytes(&folder) != before, "the file lacked it");
+        assert!(fronts(&folder).is_empty(), "it has it now");
         next.begin_front().unwrap();
-        assert_eq!(fronts(&folder).len(), 1, "the one before is gone");
         next.removed(Store::Large, hash(9000), 9000);
         next.kill();
         let again = open_with_front(&folder);
@@ -395,6 +395,21 @@ fn a_front_goes_round_and_only_its_last_round_counts() {
     let known = open_with_front(&folder).read(LIVES).unwrap().small.unwrap();
     assert_eq!(known.removals.iter().map(|removal| removal.order).max(), Some(405));
     assert_eq!(known.removals.len(), 405);
+}
+
+#[test]
+fn a_front_is_not_read_again_once_records_go_straight_to_the_file() {
+    let folder = folder();
+    let log = killed_with_records(&folder, 5);
+    let next = open_with_front(&folder);
+    next.read(LIVES).unwrap();
+    // Its folder takes no other one.
+    next.removed(Store::Large, hash(100), 100);
+    next.note(3000);
+    next.kill();
+    let held = open_with_front(&folder).read(LIVES).unwrap();
+    assert_eq!((held.large.removals.len(), held.latest), (6, 3000));
+    drop(log);
 }
 
 #[test]

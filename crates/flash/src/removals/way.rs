@@ -161,13 +161,17 @@ impl Way {
         Self { shared: Arc::new(shared), thread: Mutex::new(None) }
     }
 
-    /// By this front from now on, which is new.
-    pub fn take(&self, front: Front) -> io::Result<()> {
+    /// Starts the thread.
+    pub fn serve(&self) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name("ebbtide-removal".to_owned()).spawn(move || shared.serve())?;
         *self.thread.lock().unwrap() = Some(thread);
-        self.shared.state().front = Some(front);
         Ok(())
+    }
+
+    /// By this front from now on, which is new.
+    pub fn take(&self, front: Front) {
+        self.shared.state().front = Some(front);
     }
 
     /// Has the front take a write. False if there is none.
