@@ -14,12 +14,14 @@
 
 use super::named_front;
 use crate::device::{self, BLOCK};
+use rustix::fs::OFlags;
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtidef";
@@ -36,6 +38,8 @@ const ENTRY_CHECKSUM: usize = 72;
 /// A quarter of a MiB in all: what is removed in a hundredth of a second, and more.
 pub(super) const ENTRIES: usize = 3640;
 const BYTES: usize = BLOCK + (ENTRIES * ENTRY).next_multiple_of(BLOCK);
+/// After so long without a write a front is not thought to be wanted any more, if its log is not there.
+const OLD: Duration = Duration::from_secs(24 * 60 * 60);
 const PREFIX: &str = "ebbtide-";
 const SUFFIX: &str = ".front";
 
@@ -160,43 +164,49 @@ pub(super) fn sweep(folder: &Path) {
         let name = entry.file_name();
         let number = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));
         let Some(number) = number.and_then(|digits| u64::from_str_radix(digits, 16).ok()) else { continue };
-        if let Some(front) = unlocked(folder, number)
-            && !front.is_named()
+        if let Ok(front) = unlocked(folder, number)
+            && front.is_left()
         {
             front.remove();
         }
     }
 }
 
-/// The front, if it is one and nobody has it open.
-fn unlocked(folder: &Path, name: u64) -> Option<Front> {
+/// What has the name of a front, if nobody has it open.
+fn unlocked(folder: &Path, name: u64) -> io::Result<Front> {
     let path = path_of(folder, name);
-    let file = options().open(&path).ok()?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive).ok()?;
-    let mut found = [0; LOST];
-    file.read_exact_at(&mut found, 0).ok()?;
-    (found == head(name)).then_some(Front { file, path, name })
+    let file = options().open(&path)?;
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    Ok(Front { file, path, name })
 }
 
 impl Front {
-    /// Whether the log may name it that it was made for.
-    fn is_named(&self) -> bool {
+    /// Whether no start will ask for it: the log that it was made for names another one, or is away, or there is no whole head, and nothing was written for long.
+    fn is_left(&self) -> bool {
+        let Ok(metadata) = self.file.metadata() else { return false };
+        if !metadata.is_file() {
+            return false;
+        }
+        let is_old = || metadata.modified().is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD));
         let mut block = [0; BLOCK];
-        if self.file.read_exact_at(&mut block, 0).is_err() {
-            return true;
+        if self.file.read_exact_at(&mut block, 0).is_err() || block[..LOST] != head(self.name) {
+            return is_old();
         }
         let length = usize::from(u16::from_le_bytes([block[PATH_LENGTH], block[PATH_LENGTH + 1]]));
-        let Some(path) = block.get(PATH..PATH + length) else { return true };
-        match File::open(OsStr::from_bytes(path)) {
-            Ok(log) => named_front(&log).is_none_or(|named| named == self.name),
-            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        let Some(path) = block.get(PATH..PATH + length) else { return is_old() };
+        let log = options().write(false).open(OsStr::from_bytes(path));
+        match log.ok().filter(|log| log.metadata().is_ok_and(|metadata| metadata.is_file())) {
+            Some(log) => named_front(&log).is_some_and(|named| named != self.name),
+            None => is_old(),
         }
     }
 }
 
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32);
+    // Whatever has such a name must not be waited for.
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    options.read(true).write(true).custom_flags(flags.bits() as i32);
     options
 }
 

@@ -33,7 +33,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
-    Ordering::{AcqRel, Acquire, Relaxed},
+    Ordering::{Acquire, Relaxed, Release},
 };
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -205,7 +205,7 @@ impl RemovalLog {
 
     /// One store starts empty, in another life.
     pub fn begin_again(&self, store: Store, life: u64) {
-        if self.begin_ring(store, life, 0).is_err() {
+        if !self.is_closed.load(Relaxed) && self.begin_ring(store, life, 0).is_err() {
             self.give_up(&self.ring(store));
         }
     }
@@ -309,14 +309,7 @@ impl RemovalLog {
     pub fn close(&self) {
         let _rings = (self.ring(Store::Small), self.ring(Store::Large));
         self.is_closed.store(true, Relaxed);
-        if self.way.drain(CLOSE_MOST) {
-            self.unlock();
-        }
-    }
-
-    fn unlock(&self) {
-        self.way.unlock_front();
-        device::unlock(&self.target.file);
+        self.way.close(CLOSE_MOST);
     }
 
     /// As a kill does: what the file lacks it does not get.
@@ -325,7 +318,6 @@ impl RemovalLog {
         let _rings = (self.ring(Store::Small), self.ring(Store::Large));
         self.is_closed.store(true, Relaxed);
         self.way.kill();
-        self.unlock();
     }
 
     fn write_note(&self, latest: u32) -> io::Result<()> {
@@ -350,13 +342,12 @@ impl RemovalLog {
 
     /// Sees to it that no restart believes the log, which nobody closes while one of its rings is held.
     fn give_up(&self, _open: &MutexGuard<'_, Ring>) {
-        // AcqRel, with `is_broken`.
-        if self.is_broken.swap(true, AcqRel) || self.is_closed.load(Relaxed) {
-            return;
-        }
-        if !self.way.lose() {
+        // Before anyone leaves a record out because of it.
+        let is_told = self.is_broken.load(Acquire) || self.is_closed.load(Relaxed) || self.way.lose();
+        if !is_told {
             self.target.spoil();
         }
+        self.is_broken.store(true, Release);
     }
 
     /// As when something cannot be written.
@@ -377,19 +368,21 @@ impl RemovalLog {
 
     /// Makes durable what was written, and from then on whatever is appended. Says whether the log has everything.
     pub fn stop(&self) -> io::Result<bool> {
+        // Who removes something does not wait for it.
+        let is_drained = self.way.drain(DRAIN_MOST);
         let rings = (self.ring(Store::Small), self.ring(Store::Large));
-        self.is_stopped.store(true, Relaxed);
-        if !self.way.drain(DRAIN_MOST) {
+        if !is_drained || !self.way.drain(CLOSE_MOST) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         if self.is_broken() {
             return Ok(false);
         }
-        let front = self.way.take_front();
-        // What could not be synced is told of once, and forgotten.
-        let synced = self.name_front(0).and_then(|()| self.target.file.sync_all());
+        self.is_stopped.store(true, Relaxed);
+        // What could not be synced is told of once, and forgotten. While the file names its front, that can say so whatever becomes of the file.
+        let synced =
+            self.target.file.sync_all().and_then(|()| self.name_front(0)).and_then(|()| self.target.file.sync_all());
         synced.inspect_err(|_| self.give_up(&rings.0))?;
-        front.iter().for_each(Front::remove);
+        self.way.take_front().iter().for_each(Front::remove);
         Ok(!self.is_broken())
     }
 

@@ -1,14 +1,14 @@
 //! What a log tells after a restart, whole, torn, damaged, or gone round.
 
-use super::front;
+mod front;
+mod kills;
+
 use super::ring::RECORDS;
-use super::way;
 use super::*;
 use crate::large::Removal;
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::fs;
-use std::time::Instant;
 use tempfile::TempDir;
 
 const LIVES: Lives = Lives { small: 0x5ca1_ab1e, large: 0x1a26e };
@@ -25,23 +25,6 @@ fn open(folder: &TempDir) -> RemovalLog {
     // Whoever had it open before has ended, as far as the next one can tell.
     device::unlock(&log.target.file);
     log
-}
-
-/// With a front.
-fn open_with_front(folder: &TempDir) -> RemovalLog {
-    RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).unwrap()
-}
-
-fn begun_with_front(folder: &TempDir) -> RemovalLog {
-    let log = open_with_front(folder);
-    log.begin(LIVES, 0, 0, 1000).unwrap();
-    log.begin_front().unwrap();
-    log
-}
-
-fn fronts(folder: &TempDir) -> Vec<PathBuf> {
-    let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-    paths.filter(|path| path.extension().is_some_and(|extension| extension == "front")).collect()
 }
 
 fn begun(folder: &TempDir) -> RemovalLog {
@@ -322,200 +305,4 @@ fn threads_append_at_the_same_time() {
     let held = log.read(LIVES).unwrap();
     let hashes: std::collections::HashSet<KeyHash> = held.large.removals.iter().map(|removal| removal.hash).collect();
     assert!((0..2000).all(|number| hashes.contains(&hash(number))) && hashes.len() == 2000);
-}
-
-#[test]
-fn a_front_is_these_bytes() {
-    let folder = folder();
-    let front = Front::create(folder.path(), 0x0102_0304_0506_0708, Path::new("/l")).unwrap();
-    front.append(3, 1, &Write::new(0x1122_3344, b"write")).unwrap();
-    front.lose().unwrap();
-    let path = fronts(&folder).pop().unwrap();
-    assert_eq!(path.file_name().unwrap(), "ebbtide-0102030405060708.front");
-    let bytes = fs::read(path).unwrap();
-    assert_eq!(bytes.len(), 4096 + 72 * 4096);
-    let hex = |range: std::ops::Range<usize>| -> String { bytes[range].iter().map(|b| format!("{b:02x}")).collect() };
-    assert_eq!(hex(0..44), "656262746964656601000000000000000807060504030201829868be9ebd786bffffffffffffffff02002f6c");
-    assert_eq!(hex(4176..4200), "030000000000000044332211000000000500000000000000");
-    assert_eq!(hex(4200..4256), "77726974650000".to_owned() + &"00".repeat(41) + "9e11115de643e202");
-    assert!(bytes.iter().enumerate().all(|(at, &byte)| matches!(at, 0..44 | 4176..4256) || byte == 0));
-}
-
-/// Some that the file has, and some that it has not.
-fn killed_with_records(folder: &TempDir, records: u64) -> RemovalLog {
-    let log = begun_with_front(folder);
-    (1..=records).for_each(|number| log.removed(Store::Small, hash(number), number));
-    assert!(log.way.drain(Duration::from_secs(10)));
-    (records + 1..=2 * records).for_each(|number| log.removed(Store::Large, hash(number), number));
-    log.note(2000);
-    log.kill();
-    log
-}
-
-#[test]
-fn what_only_the_front_has_is_known_after_a_kill() {
-    let folder = folder();
-    for records in [0, 1, 5, 200] {
-        let log = killed_with_records(&folder, records);
-        let before = bytes(&folder);
-        let next = open_with_front(&folder);
-        let held = next.read(LIVES).unwrap();
-        assert_eq!(
-            (held.small.unwrap().removals.len(), held.large.removals.len()),
-            (records as usize, records as usize)
-        );
-        assert_eq!(held.latest, 2000);
-        assert!(bytes(&folder) != before, "the file lacked it");
-        assert!(fronts(&folder).is_empty(), "it has it now");
-        next.begin_front().unwrap();
-        next.removed(Store::Large, hash(9000), 9000);
-        next.kill();
-        let again = open_with_front(&folder);
-        assert_eq!(again.read(LIVES).unwrap().large.removals.len(), records as usize + 1);
-        again.kill();
-        drop(log);
-    }
-}
-
-#[test]
-fn a_front_goes_round_and_only_its_last_round_counts() {
-    let folder = folder();
-    let log = begun_with_front(&folder);
-    for number in 1..=400 {
-        log.removed(Store::Small, hash(number), number);
-        if number % 100 == 0 {
-            assert!(log.way.drain(Duration::from_secs(10)));
-        }
-    }
-    (401..=405).for_each(|number| log.removed(Store::Small, hash(number), number));
-    log.kill();
-    let front = Front::open(folder.path(), named_front(&log.target.file).unwrap()).unwrap();
-    assert_eq!(front.writes().unwrap().unwrap().len(), 5);
-    drop(front);
-    let known = open_with_front(&folder).read(LIVES).unwrap().small.unwrap();
-    assert_eq!(known.removals.iter().map(|removal| removal.order).max(), Some(405));
-    assert_eq!(known.removals.len(), 405);
-}
-
-#[test]
-fn a_front_is_not_read_again_once_records_go_straight_to_the_file() {
-    let folder = folder();
-    let log = killed_with_records(&folder, 5);
-    let next = open_with_front(&folder);
-    next.read(LIVES).unwrap();
-    // Its folder takes no other one.
-    next.removed(Store::Large, hash(100), 100);
-    next.note(3000);
-    next.kill();
-    let held = open_with_front(&folder).read(LIVES).unwrap();
-    assert_eq!((held.large.removals.len(), held.latest), (6, 3000));
-    drop(log);
-}
-
-#[test]
-fn an_entry_that_is_not_whole_ends_the_front() {
-    let folder = folder();
-    let log = killed_with_records(&folder, 5);
-    let path = fronts(&folder).pop().unwrap();
-    let spoilt = BLOCK + 3 * 80 + 30;
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[spoilt] ^= 1;
-    fs::write(&path, &bytes).unwrap();
-    let held = open_with_front(&folder).read(LIVES).unwrap();
-    assert_eq!(held.large.removals.len(), 3);
-    drop(log);
-}
-
-#[test]
-fn without_its_front_or_what_that_lost_a_log_says_nothing() {
-    let folder = folder();
-    let log = killed_with_records(&folder, 5);
-    assert_eq!(open(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront, "nobody says where");
-    let path = fronts(&folder).pop().unwrap();
-    let away = folder.path().join("away");
-    fs::rename(&path, &away).unwrap();
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront);
-    fs::write(&path, [0; 100]).unwrap();
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront);
-    fs::rename(&away, &path).unwrap();
-    write(&folder, FRONT + 3, &[0xee]);
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
-    drop(log);
-}
-
-#[test]
-fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
-    let folder = folder();
-    let log = begun_with_front(&folder);
-    log.removed(Store::Small, hash(1), 1);
-    assert!(log.stop().unwrap());
-    assert!(fronts(&folder).is_empty());
-    log.removed(Store::Small, hash(2), 2);
-    log.kill();
-    assert_eq!(open(&folder).read(LIVES).unwrap().small.unwrap().removals.len(), 2);
-}
-
-#[test]
-fn nobody_waits_for_a_file_that_takes_nothing() {
-    let folder = folder();
-    let log = begun_with_front(&folder);
-    let gate = Arc::clone(&log.target.gate);
-    let stall = gate.lock().unwrap();
-    let entries = front::ENTRIES as u64;
-    let begun = Instant::now();
-    // Some are in the hands of the thread.
-    (1..=entries).for_each(|number| log.removed(Store::Small, hash(number), number));
-    assert!(begun.elapsed() < way::PATIENCE, "they go to the front");
-    assert!(!log.is_broken() && log.waits() > Duration::ZERO);
-    (1..=2).for_each(|number| log.removed(Store::Large, hash(number), number));
-    assert!(log.is_broken(), "the front is full");
-    let front = Front::open(folder.path(), named_front(&log.target.file).unwrap());
-    assert!(front.is_err(), "it is this one's");
-    drop(stall);
-    drop(log);
-    assert_eq!(fs::read(folder.path().join("log")).unwrap()[..HEAD_BYTES], useless_head(BLOCKS));
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
-}
-
-#[test]
-fn a_front_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_say_so() {
-    let folder = folder();
-    let log = begun_with_front(&folder);
-    let gate = Arc::clone(&log.target.gate);
-    let stall = gate.lock().unwrap();
-    log.removed(Store::Small, hash(1), 1);
-    log.break_now();
-    log.way.unlock_front();
-    device::unlock(&log.target.file);
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
-    drop(stall);
-}
-
-#[test]
-fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
-    let folder = folder();
-    let elsewhere = tempfile::tempdir().unwrap();
-    let fronts_here = Some(folder.path());
-    let begin = |log: &Path| {
-        let log = RemovalLog::open(log, BLOCKS, fronts_here).unwrap();
-        log.begin(LIVES, 0, 0, 1000).unwrap();
-        log.begin_front().unwrap();
-        log
-    };
-    // One whose log is gone, one whose log has another by now, one that may be found again, and one in use.
-    let [gone, other, left, used] = ["gone", "other", "left", "used"].map(|name| elsewhere.path().join(name));
-    begin(&gone).kill();
-    fs::remove_file(&gone).unwrap();
-    begin(&left).kill();
-    let in_use = begin(&used);
-    fs::write(folder.path().join("ebbtide-0000000000000001.front"), "of something else").unwrap();
-    let log = begin(&other);
-    log.kill();
-    log.name_front(77).unwrap();
-    assert_eq!(fronts(&folder).len(), 4, "the first was swept by the next");
-    front::sweep(folder.path());
-    assert_eq!(fronts(&folder).len(), 3);
-    drop(in_use);
-    let left = RemovalLog::open(&left, BLOCKS, fronts_here).unwrap();
-    assert!(left.read(LIVES).is_ok());
 }

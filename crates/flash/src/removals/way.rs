@@ -8,6 +8,7 @@
 //! has it later. When the front is full the file is waited for, but not if the thread has done nothing for a second: then the log is lost.
 
 use super::front::{ENTRIES, Front, Write};
+use crate::device;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem;
@@ -31,9 +32,8 @@ pub(super) struct Target {
     identity: (u64, u64),
     /// A head that no restart believes.
     useless_head: Vec<u8>,
-    /// Whoever holds it keeps the file from taking anything.
     #[cfg(test)]
-    pub gate: Arc<Mutex<()>>,
+    pub trouble: Arc<Trouble>,
 }
 
 impl Target {
@@ -45,7 +45,7 @@ impl Target {
             identity,
             useless_head,
             #[cfg(test)]
-            gate: Arc::default(),
+            trouble: Arc::default(),
         })
     }
 
@@ -57,7 +57,7 @@ impl Target {
             path: self.path.clone(),
             identity: self.identity,
             useless_head: self.useless_head.clone(),
-            gate: Arc::default(),
+            trouble: Arc::default(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Target {
     /// Writes, those that lie side by side at once.
     pub fn apply(&self, writes: &[Write]) -> io::Result<()> {
         #[cfg(test)]
-        let _open = self.gate.lock().unwrap();
+        self.trouble.meet()?;
         let mut bytes = Vec::new();
         let mut rest = writes.iter().peekable();
         while let Some(first) = rest.next() {
@@ -102,14 +102,44 @@ impl Target {
     }
 }
 
+/// What the file does to whoever brings records to it.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Trouble {
+    /// Whoever holds it keeps the file from taking anything.
+    pub gate: Mutex<()>,
+    pub delay_ms: std::sync::atomic::AtomicU64,
+    pub fails: std::sync::atomic::AtomicBool,
+}
+
+#[cfg(test)]
+impl Trouble {
+    fn meet(&self) -> io::Result<()> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let _open = self.gate.lock().unwrap();
+        thread::sleep(Duration::from_millis(self.delay_ms.load(Relaxed)));
+        if self.fails.load(Relaxed) { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
+    }
+}
+
 /// Tells a file apart from all others there are.
 fn identity_of(file: &File) -> io::Result<(u64, u64)> {
     file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 impl State {
+    fn lose(&mut self) {
+        self.is_lost = true;
+        self.waiting.clear();
+    }
+
+    /// Somebody waits for the thread.
+    fn is_awaited(&self) -> bool {
+        self.hurries || self.closes || self.ends
+    }
+
     fn is_busy(&self) -> bool {
-        self.applies || !self.waiting.is_empty()
+        self.applies || !self.waiting.is_empty() || self.is_lost && !self.is_spoilt
     }
 }
 
@@ -136,10 +166,14 @@ struct State {
     applies: bool,
     /// When the thread has ended something, or got something to do.
     progress: Instant,
-    /// The log does not have everything. The file is to be spoilt.
+    /// The log does not have everything. The file is to be spoilt, and then is.
     is_lost: bool,
+    is_spoilt: bool,
     /// The thread does not gather: somebody waits.
     hurries: bool,
+    /// Others may open the file once nothing more comes to it.
+    closes: bool,
+    is_served: bool,
     ends: bool,
 }
 
@@ -154,7 +188,10 @@ impl Way {
             applies: false,
             progress: Instant::now(),
             is_lost: false,
+            is_spoilt: false,
             hurries: false,
+            closes: false,
+            is_served: false,
             ends: false,
         };
         let shared = Shared { target, state: Mutex::new(state), changed: Condvar::new() };
@@ -166,6 +203,7 @@ impl Way {
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name("ebbtide-removal".to_owned()).spawn(move || shared.serve())?;
         *self.thread.lock().unwrap() = Some(thread);
+        self.shared.state().is_served = true;
         Ok(())
     }
 
@@ -223,8 +261,7 @@ impl Way {
         let mut state = self.shared.state();
         let is_said = state.front.as_ref().is_some_and(|front| front.lose().is_ok());
         if is_said {
-            state.is_lost = true;
-            state.waiting.clear();
+            state.lose();
             self.shared.changed.notify_all();
         }
         is_said
@@ -235,15 +272,26 @@ impl Way {
         let mut state = self.shared.state();
         state.hurries = true;
         self.shared.changed.notify_all();
-        let is_busy = |state: &mut State| !state.is_lost && state.is_busy();
+        let is_busy = |state: &mut State| state.is_busy();
         let (mut state, timeout) = self.shared.changed.wait_timeout_while(state, most, is_busy).unwrap();
         state.hurries = false;
         !timeout.timed_out()
     }
 
-    /// Lets others open the front.
-    pub fn unlock_front(&self) {
-        self.shared.state().front.iter().for_each(Front::unlock);
+    /// Lets others open the file and the front: now, if the file has everything within this, or else when it has.
+    pub fn close(&self, most: Duration) {
+        let mut state = self.shared.state();
+        if !state.is_served {
+            return self.shared.unlock(&state);
+        }
+        state.closes = true;
+        self.shared.changed.notify_all();
+        drop(self.shared.changed.wait_timeout_while(state, most, |state| state.closes).unwrap());
+    }
+
+    #[cfg(test)]
+    pub fn unlock(&self) {
+        self.shared.unlock(&self.shared.state());
     }
 
     #[cfg(test)]
@@ -251,7 +299,8 @@ impl Way {
         let mut state = self.shared.state();
         state.waiting.clear();
         state.ends = true;
-        drop(self.shared.changed.wait_while(state, |state| state.applies).unwrap());
+        let state = self.shared.changed.wait_while(state, |state| state.applies).unwrap();
+        self.shared.unlock(&state);
     }
 
     /// Straight to the file again, which has everything.
@@ -278,10 +327,17 @@ impl Shared {
         self.state.lock().unwrap()
     }
 
+    fn unlock(&self, state: &State) {
+        state.front.iter().for_each(Front::unlock);
+        device::unlock(&self.target.file);
+    }
+
     fn wait_for_room<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         state.hurries = true;
         self.changed.notify_all();
-        while state.used == ENTRIES && !state.is_lost && state.progress.elapsed() < PATIENCE {
+        let begun = Instant::now();
+        let has_time = |since: Instant| since.elapsed() < PATIENCE;
+        while state.used == ENTRIES && !state.is_lost && has_time(state.progress) && has_time(begun) {
             state = self.changed.wait_timeout(state, GATHER).unwrap().0;
         }
         state.hurries = false;
@@ -292,34 +348,44 @@ impl Shared {
     fn serve(&self) {
         let mut state = self.state();
         loop {
-            let is_idle = |state: &mut State| state.waiting.is_empty() && !state.is_lost && !state.ends;
+            let is_idle = |state: &mut State| !state.is_busy() && !state.ends && !state.closes;
             state = self.changed.wait_while(state, is_idle).unwrap();
-            let gathers = |state: &mut State| state.used < CROWD && !state.hurries && !state.is_lost && !state.ends;
+            let gathers = |state: &mut State| state.used < CROWD && !state.is_lost && !state.is_awaited();
             state = self.changed.wait_timeout_while(state, GATHER, gathers).unwrap().0;
-            if state.is_lost {
-                drop(state);
-                self.target.spoil();
+            if state.is_busy() {
+                state = self.step(state);
+            } else if mem::take(&mut state.closes) {
+                self.unlock(&state);
+            } else if state.ends {
                 return;
-            }
-            let writes = mem::take(&mut state.waiting);
-            if writes.is_empty() {
-                return;
-            }
-            state.applies = true;
-            drop(state);
-            let applied = self.target.apply(&writes);
-            state = self.state();
-            state.applies = false;
-            state.progress = Instant::now();
-            if applied.is_err() {
-                // A front that does not say so belongs to a file that will.
-                state.front.iter().for_each(|front| drop(front.lose()));
-                state.is_lost = true;
-                state.waiting.clear();
-            } else if state.waiting.is_empty() {
-                (state.generation, state.used) = (state.generation + 1, 0);
             }
             self.changed.notify_all();
         }
+    }
+
+    /// Takes what waits to the file, or spoils it.
+    fn step<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        if state.is_lost {
+            drop(state);
+            self.target.spoil();
+            state = self.state();
+            state.is_spoilt = true;
+            return state;
+        }
+        let writes = mem::take(&mut state.waiting);
+        state.applies = true;
+        drop(state);
+        let applied = self.target.apply(&writes);
+        state = self.state();
+        state.applies = false;
+        state.progress = Instant::now();
+        if applied.is_err() {
+            // A front that does not say so belongs to a file that will.
+            state.front.iter().for_each(|front| drop(front.lose()));
+            state.lose();
+        } else if state.waiting.is_empty() {
+            (state.generation, state.used) = (state.generation + 1, 0);
+        }
+        state
     }
 }

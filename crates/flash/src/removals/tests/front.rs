@@ -1,0 +1,444 @@
+//! The front of a log: what it has after a kill, and who waits for a file that takes nothing.
+
+use super::*;
+use crate::removals::front::{ENTRIES, sweep};
+use crate::removals::way;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+#[test]
+fn a_front_is_these_bytes() {
+    let folder = folder();
+    let front = Front::create(folder.path(), 0x0102_0304_0506_0708, Path::new("/l")).unwrap();
+    front.append(3, 1, &Write::new(0x1122_3344, b"write")).unwrap();
+    front.lose().unwrap();
+    let path = fronts(&folder).pop().unwrap();
+    assert_eq!(path.file_name().unwrap(), "ebbtide-0102030405060708.front");
+    let bytes = fs::read(path).unwrap();
+    assert_eq!(bytes.len(), 4096 + 72 * 4096);
+    let hex = |range: std::ops::Range<usize>| -> String { bytes[range].iter().map(|b| format!("{b:02x}")).collect() };
+    assert_eq!(hex(0..44), "656262746964656601000000000000000807060504030201829868be9ebd786bffffffffffffffff02002f6c");
+    assert_eq!(hex(4176..4200), "030000000000000044332211000000000500000000000000");
+    assert_eq!(hex(4200..4256), "77726974650000".to_owned() + &"00".repeat(41) + "9e11115de643e202");
+    assert!(bytes.iter().enumerate().all(|(at, &byte)| matches!(at, 0..44 | 4176..4256) || byte == 0));
+}
+
+/// Some that the file has, and some that it has not.
+fn killed_with_records(folder: &TempDir, records: u64) -> RemovalLog {
+    let log = begun_with_front(folder);
+    (1..=records).for_each(|number| log.removed(Store::Small, hash(number), number));
+    assert!(log.way.drain(Duration::from_secs(10)));
+    (records + 1..=2 * records).for_each(|number| log.removed(Store::Large, hash(number), number));
+    log.note(2000);
+    log.kill();
+    log
+}
+
+#[test]
+fn what_only_the_front_has_is_known_after_a_kill() {
+    let folder = folder();
+    for records in [0, 1, 5, 200] {
+        let log = killed_with_records(&folder, records);
+        let before = bytes(&folder);
+        let next = open_with_front(&folder);
+        let held = next.read(LIVES).unwrap();
+        assert_eq!(
+            (held.small.unwrap().removals.len(), held.large.removals.len()),
+            (records as usize, records as usize)
+        );
+        assert_eq!(held.latest, 2000);
+        assert!(bytes(&folder) != before, "the file lacked it");
+        assert!(fronts(&folder).is_empty(), "it has it now");
+        next.begin_front().unwrap();
+        next.removed(Store::Large, hash(9000), 9000);
+        next.kill();
+        let again = open_with_front(&folder);
+        assert_eq!(again.read(LIVES).unwrap().large.removals.len(), records as usize + 1);
+        again.kill();
+        drop(log);
+    }
+}
+
+#[test]
+fn a_front_goes_round_and_only_its_last_round_counts() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    for number in 1..=400 {
+        log.removed(Store::Small, hash(number), number);
+        if number % 100 == 0 {
+            assert!(log.way.drain(Duration::from_secs(10)));
+        }
+    }
+    (401..=405).for_each(|number| log.removed(Store::Small, hash(number), number));
+    log.kill();
+    let front = Front::open(folder.path(), named_front(&log.target.file).unwrap()).unwrap();
+    assert_eq!(front.writes().unwrap().unwrap().len(), 5);
+    drop(front);
+    let known = open_with_front(&folder).read(LIVES).unwrap().small.unwrap();
+    assert_eq!(known.removals.iter().map(|removal| removal.order).max(), Some(405));
+    assert_eq!(known.removals.len(), 405);
+}
+
+#[test]
+fn a_front_is_not_read_again_once_records_go_straight_to_the_file() {
+    let folder = folder();
+    let log = killed_with_records(&folder, 5);
+    let next = open_with_front(&folder);
+    next.read(LIVES).unwrap();
+    // Its folder takes no other one.
+    next.removed(Store::Large, hash(100), 100);
+    next.note(3000);
+    next.kill();
+    let held = open_with_front(&folder).read(LIVES).unwrap();
+    assert_eq!((held.large.removals.len(), held.latest), (6, 3000));
+    drop(log);
+}
+
+#[test]
+fn without_its_front_or_what_that_lost_a_log_says_nothing() {
+    let folder = folder();
+    let log = killed_with_records(&folder, 5);
+    assert_eq!(open(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront, "nobody says where");
+    let path = fronts(&folder).pop().unwrap();
+    let away = folder.path().join("away");
+    fs::rename(&path, &away).unwrap();
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront);
+    fs::write(&path, [0; 100]).unwrap();
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront);
+    fs::rename(&away, &path).unwrap();
+    write(&folder, FRONT + 3, &[0xee]);
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    drop(log);
+}
+
+#[test]
+fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    log.removed(Store::Small, hash(1), 1);
+    assert!(log.stop().unwrap());
+    assert!(fronts(&folder).is_empty());
+    log.removed(Store::Small, hash(2), 2);
+    log.kill();
+    assert_eq!(open(&folder).read(LIVES).unwrap().small.unwrap().removals.len(), 2);
+}
+
+#[test]
+fn nobody_waits_for_a_file_that_takes_nothing() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let trouble = Arc::clone(&log.target.trouble);
+    let stall = trouble.gate.lock().unwrap();
+    let entries = ENTRIES as u64;
+    let begun = Instant::now();
+    // Some are in the hands of the thread.
+    (1..=entries).for_each(|number| log.removed(Store::Small, hash(number), number));
+    assert!(begun.elapsed() < way::PATIENCE, "they go to the front");
+    assert!(!log.is_broken() && log.waits() > Duration::ZERO);
+    (1..=2).for_each(|number| log.removed(Store::Large, hash(number), number));
+    assert!(log.is_broken(), "the front is full");
+    let front = Front::open(folder.path(), named_front(&log.target.file).unwrap());
+    assert!(front.is_err(), "it is this one's");
+    drop(stall);
+    drop(log);
+    assert_eq!(fs::read(folder.path().join("log")).unwrap()[..HEAD_BYTES], useless_head(BLOCKS));
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+}
+
+#[test]
+fn a_front_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_say_so() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let trouble = Arc::clone(&log.target.trouble);
+    let stall = trouble.gate.lock().unwrap();
+    log.removed(Store::Small, hash(1), 1);
+    log.break_now();
+    // A kill, now.
+    log.way.unlock();
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    drop(stall);
+}
+
+#[test]
+fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
+    let folder = folder();
+    let elsewhere = tempfile::tempdir().unwrap();
+    let path_of = |name: &str| elsewhere.path().join(name);
+    // The path of its front, too.
+    let begin = |name: &str| {
+        let before = fronts(&folder);
+        let log = RemovalLog::open(&path_of(name), BLOCKS, Some(folder.path())).unwrap();
+        log.begin(LIVES, 0, 0, 1000).unwrap();
+        log.begin_front().unwrap();
+        let front = fronts(&folder).into_iter().find(|path| !before.contains(path)).unwrap();
+        (log, front)
+    };
+    let age = |front: &Path| {
+        let time = std::time::SystemTime::now() - Duration::from_secs(25 * 60 * 60);
+        File::options().write(true).open(front).unwrap().set_modified(time).unwrap();
+    };
+    let [gone, away, other, left, used] = ["gone", "away", "other", "left", "used"].map(begin);
+    let half_made = [1, 2].map(|number| folder.path().join(format!("ebbtide-{number:016x}.front")));
+    half_made.iter().for_each(|path| fs::write(path, [0; 5000]).unwrap());
+    let kept = vec![away.1.clone(), left.1.clone(), used.1.clone(), half_made[1].clone()];
+    [&gone, &away, &left, &other].into_iter().for_each(|(log, _)| log.kill());
+    [&gone.1, &left.1, &used.1, &half_made[0]].into_iter().for_each(|front| age(front));
+    ["gone", "away"].into_iter().for_each(|name| fs::remove_file(path_of(name)).unwrap());
+    other.0.name_front(77).unwrap();
+    sweep(folder.path());
+    let (found, kept) = (fronts(&folder), kept);
+    assert!(found.len() == kept.len() && kept.iter().all(|path| found.contains(path)), "{found:?}");
+    let left = RemovalLog::open(&path_of("left"), BLOCKS, Some(folder.path())).unwrap();
+    assert!(left.read(LIVES).is_ok());
+}
+
+/// With a front.
+fn open_with_front(folder: &TempDir) -> RemovalLog {
+    RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).unwrap()
+}
+
+fn begun_with_front(folder: &TempDir) -> RemovalLog {
+    let log = open_with_front(folder);
+    log.begin(LIVES, 0, 0, 1000).unwrap();
+    log.begin_front().unwrap();
+    log
+}
+
+fn fronts(folder: &TempDir) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "front")).collect()
+}
+
+fn small_orders(held: &Held) -> Vec<u64> {
+    held.small.as_ref().map(|known| known.removals.iter().map(|r| r.order).collect()).unwrap_or_default()
+}
+
+#[test]
+fn a_drop_of_a_lost_log_ends_while_its_file_is_stalled() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let trouble = Arc::clone(&log.target.trouble);
+    let stall = trouble.gate.lock().unwrap();
+    log.removed(Store::Small, hash(1), 1);
+    thread::sleep(Duration::from_millis(100));
+    log.break_now();
+    let (told, ended) = mpsc::channel();
+    let dropper = thread::spawn(move || {
+        drop(log);
+        told.send(()).unwrap();
+    });
+    let is_bounded = ended.recv_timeout(Duration::from_secs(5)).is_ok();
+    drop(stall);
+    dropper.join().unwrap();
+    assert!(is_bounded, "it waits for as long as the file does nothing");
+}
+
+#[test]
+fn nobody_waits_long_who_removes_while_a_stop_waits_for_the_file() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let trouble = Arc::clone(&log.target.trouble);
+    let stall = trouble.gate.lock().unwrap();
+    log.removed(Store::Small, hash(1), 1);
+    let waited = thread::scope(|scope| {
+        scope.spawn(|| log.stop());
+        thread::sleep(Duration::from_millis(200));
+        let begun = Instant::now();
+        log.removed(Store::Large, hash(2), 2);
+        begun.elapsed()
+    });
+    drop(stall);
+    assert!(waited < Duration::from_secs(2), "{waited:?}");
+}
+
+#[test]
+fn a_log_that_was_closed_while_its_file_stalled_can_be_opened_once_it_goes_on() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let trouble = Arc::clone(&log.target.trouble);
+    let stall = trouble.gate.lock().unwrap();
+    log.removed(Store::Small, hash(1), 1);
+    log.close();
+    drop(stall);
+    thread::sleep(Duration::from_millis(500));
+    let next = RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path()));
+    assert!(next.is_ok(), "{:?}", next.err());
+}
+
+#[test]
+fn nobody_waits_much_longer_than_a_second_for_a_slow_file() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    log.target.trouble.delay_ms.store(950, Relaxed);
+    log.removed(Store::Small, hash(1), 1);
+    thread::sleep(Duration::from_millis(60));
+    let mut longest = Duration::ZERO;
+    for n in 2..=ENTRIES as u64 + 50 {
+        let begun = Instant::now();
+        log.removed(Store::Small, hash(n), n);
+        longest = longest.max(begun.elapsed());
+    }
+    log.target.trouble.delay_ms.store(0, Relaxed);
+    assert!(longest < Duration::from_millis(1300), "{longest:?}, broken: {}", log.is_broken());
+}
+
+#[test]
+fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_believed() {
+    let folder = folder();
+    let path = folder.path().join("log");
+    let mut log = begun_with_front(&folder);
+    log.removed(Store::Small, hash(1), 1);
+    assert!(log.way.drain(Duration::from_secs(5)));
+    // A disk that takes nothing any more, also not from who opens the file again (read-only after an error).
+    set_file(&mut log, File::open(&path).unwrap());
+    fs::rename(&path, folder.path().join("away")).unwrap();
+    assert!(log.stop().is_err());
+    log.removed(Store::Small, hash(2), 2);
+    log.kill();
+    drop(log);
+    fs::rename(folder.path().join("away"), &path).unwrap();
+    let held = open_with_front(&folder).read(LIVES).map(|held| small_orders(&held));
+    assert!(held.is_err(), "{held:?}");
+}
+
+#[test]
+fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_believed() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    log.removed(Store::Small, hash(1), 1);
+    log.target.trouble.fails.store(true, Relaxed);
+    log.removed(Store::Small, hash(2), 2);
+    thread::sleep(Duration::from_millis(100));
+    assert!(log.is_broken());
+    log.removed(Store::Small, hash(3), 3);
+    log.kill();
+    drop(log);
+    write(&folder, 0, &good_head(BLOCKS));
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+}
+
+#[test]
+fn a_log_elsewhere_for_a_while_keeps_its_front() {
+    let (folder, elsewhere) = (folder(), tempfile::tempdir().unwrap());
+    let log = killed_with_records(&folder, 5);
+    drop(log);
+    let path = folder.path().join("log");
+    fs::rename(&path, folder.path().join("unmounted")).unwrap();
+    // Another server starts.
+    let other = RemovalLog::open(&elsewhere.path().join("log"), BLOCKS, Some(folder.path())).unwrap();
+    other.begin(LIVES, 0, 0, 1).unwrap();
+    other.begin_front().unwrap();
+    fs::rename(folder.path().join("unmounted"), &path).unwrap();
+    assert!(open_with_front(&folder).read(LIVES).is_ok());
+}
+
+#[test]
+fn a_front_whose_log_is_a_pipe_by_now_stops_no_start() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    log.kill();
+    drop(log);
+    let path = folder.path().join("log");
+    fs::remove_file(&path).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    let at = folder.path().to_owned();
+    let (told, ended) = mpsc::channel();
+    thread::spawn(move || {
+        sweep(&at);
+        told.send(()).unwrap();
+    });
+    assert!(ended.recv_timeout(Duration::from_secs(4)).is_ok(), "the sweep waits for a writer of the pipe");
+}
+
+#[test]
+fn a_closed_log_begins_nothing_again() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    log.close();
+    let next = open_with_front(&folder);
+    next.read(LIVES).unwrap();
+    next.begin_front().unwrap();
+    next.removed(Store::Small, hash(2), 2);
+    assert!(next.way.drain(Duration::from_secs(5)));
+    let before = bytes(&folder);
+    log.begin_again(Store::Small, 99);
+    thread::sleep(Duration::from_millis(100));
+    assert!(before == bytes(&folder));
+}
+
+#[test]
+fn a_front_with_an_entry_cut_anywhere_gives_what_came_before() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    // An earlier generation lies beneath.
+    (1..=20).for_each(|n| log.removed(Store::Small, hash(n), n));
+    assert!(log.way.drain(Duration::from_secs(5)));
+    let path = fronts(&folder).pop().unwrap();
+    let old = fs::read(&path).unwrap();
+    (21..=24).for_each(|n| log.removed(Store::Small, hash(n), n));
+    log.kill();
+    let (new, file) = (fs::read(&path).unwrap(), bytes(&folder));
+    for entry in 0..4 {
+        for cut in 0..80 {
+            let mut torn = new.clone();
+            let at = BLOCK + entry * 80 + cut;
+            torn[at..].copy_from_slice(&old[at..]);
+            fs::write(&path, &torn).unwrap();
+            write(&folder, 0, &file);
+            let log = open_with_front(&folder);
+            let orders = small_orders(&log.read(LIVES).unwrap());
+            assert!(orders.len() >= 20 + entry, "{entry} {cut}: {orders:?}");
+            let once = bytes(&folder);
+            log.read(LIVES).unwrap();
+            assert!(once == bytes(&folder));
+        }
+    }
+}
+
+#[test]
+fn a_close_of_a_lost_log_lets_nobody_open_it_before_it_is_useless() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let trouble = Arc::clone(&log.target.trouble);
+    let stall = trouble.gate.lock().unwrap();
+    log.removed(Store::Small, hash(1), 1);
+    thread::sleep(Duration::from_millis(100));
+    log.break_now();
+    log.close();
+    let open = || RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path()));
+    assert_eq!(open().err().unwrap().kind(), io::ErrorKind::WouldBlock);
+    drop(stall);
+    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(bytes(&folder)[..HEAD_BYTES], useless_head(BLOCKS));
+}
+
+#[test]
+fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    let trouble = Arc::clone(&log.target.trouble);
+    let stall = trouble.gate.lock().unwrap();
+    log.removed(Store::Small, hash(1), 1);
+    assert_eq!(log.stop().unwrap_err().kind(), io::ErrorKind::TimedOut);
+    log.removed(Store::Small, hash(2), 2);
+    drop(stall);
+    log.kill();
+    assert_eq!(small_orders(&open_with_front(&folder).read(LIVES).unwrap()), [1, 2]);
+}
+
+#[test]
+fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
+    let folder = folder();
+    let log = begun_with_front(&folder);
+    log.target.trouble.delay_ms.store(60, Relaxed);
+    log.removed(Store::Small, hash(1), 1);
+    thread::sleep(Duration::from_millis(40));
+    // The thread has the first; these wait in the front when it comes back.
+    (2..=4).for_each(|number| log.removed(Store::Small, hash(number), number));
+    thread::sleep(Duration::from_millis(50));
+    (5..=6).for_each(|number| log.removed(Store::Small, hash(number), number));
+    log.kill();
+    assert_eq!(small_orders(&open_with_front(&folder).read(LIVES).unwrap()), [1, 2, 3, 4, 5, 6]);
+}
