@@ -194,8 +194,9 @@ impl Front {
         }
         let length = usize::from(u16::from_le_bytes([block[PATH_LENGTH], block[PATH_LENGTH + 1]]));
         let Some(path) = block.get(PATH..PATH + length) else { return is_old() };
-        let log = options().write(false).open(OsStr::from_bytes(path));
-        match log.ok().filter(|log| log.metadata().is_ok_and(|metadata| metadata.is_file())) {
+        let path = Path::new(OsStr::from_bytes(path));
+        let log = path.is_file().then(|| options().write(false).open(path).ok());
+        match log.flatten() {
             Some(log) => named_front(&log).is_some_and(|named| named != self.name),
             None => is_old(),
         }

@@ -199,13 +199,16 @@ impl RemovalLog {
 
     fn begin_ring(&self, store: Store, life: u64, highest: u64) -> io::Result<()> {
         let mut ring = self.ring(store);
+        if self.is_closed.load(Relaxed) {
+            return Ok(());
+        }
         ring.begin(life, highest);
         self.write(&ring.head(), ring.offset())
     }
 
     /// One store starts empty, in another life.
     pub fn begin_again(&self, store: Store, life: u64) {
-        if !self.is_closed.load(Relaxed) && self.begin_ring(store, life, 0).is_err() {
+        if self.begin_ring(store, life, 0).is_err() {
             self.give_up(&self.ring(store));
         }
     }
@@ -368,21 +371,30 @@ impl RemovalLog {
 
     /// Makes durable what was written, and from then on whatever is appended. Says whether the log has everything.
     pub fn stop(&self) -> io::Result<bool> {
-        // Who removes something does not wait for it.
-        let is_drained = self.way.drain(DRAIN_MOST);
+        // Who removes something does not wait for the most of it.
+        let is_brought = self.way.bring(DRAIN_MOST);
+        if is_brought {
+            self.target.file.sync_all().inspect_err(|_| self.give_up(&self.ring(Store::Small)))?;
+        }
         let rings = (self.ring(Store::Small), self.ring(Store::Large));
-        if !is_drained || !self.way.drain(CLOSE_MOST) {
+        if !is_brought || self.is_closed.load(Relaxed) || !self.way.drain(CLOSE_MOST) {
             return Err(io::ErrorKind::TimedOut.into());
         }
         if self.is_broken() {
             return Ok(false);
         }
         self.is_stopped.store(true, Relaxed);
-        // What could not be synced is told of once, and forgotten. While the file names its front, that can say so whatever becomes of the file.
-        let synced =
-            self.target.file.sync_all().and_then(|()| self.name_front(0)).and_then(|()| self.target.file.sync_all());
-        synced.inspect_err(|_| self.give_up(&rings.0))?;
-        self.way.take_front().iter().for_each(Front::remove);
+        // What could not be synced is told of once, and forgotten. As long as the file names its front, that can say so whatever becomes of the file.
+        self.target.file.sync_all().inspect_err(|_| self.give_up(&rings.0))?;
+        let ended = self.name_front(0).and_then(|()| self.target.file.sync_all());
+        let front = self.way.take_front();
+        if let Err(error) = ended {
+            // The file may name it, or not.
+            front.iter().for_each(|front| drop(front.lose()));
+            self.give_up(&rings.0);
+            return Err(error);
+        }
+        front.iter().for_each(Front::remove);
         Ok(!self.is_broken())
     }
 

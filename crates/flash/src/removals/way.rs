@@ -12,7 +12,7 @@ use crate::device;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::mem;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -75,7 +75,9 @@ impl Target {
     }
 
     fn spoil_anew(&self) -> io::Result<()> {
-        let file = OpenOptions::new().write(true).open(&self.path)?;
+        // Not waiting for a pipe that may be there by now.
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new().write(true).custom_flags(nonblocking).open(&self.path)?;
         // Another one's may be there by now.
         if identity_of(&file)? == self.identity {
             file.write_all_at(&self.useless_head, 0)?;
@@ -129,6 +131,9 @@ fn identity_of(file: &File) -> io::Result<(u64, u64)> {
 
 impl State {
     fn lose(&mut self) {
+        if !self.is_busy() {
+            self.progress = Instant::now();
+        }
         self.is_lost = true;
         self.waiting.clear();
     }
@@ -164,7 +169,8 @@ struct State {
     waiting: Vec<Write>,
     /// The thread is at the file.
     applies: bool,
-    /// When the thread has ended something, or got something to do.
+    /// How often the thread was there, and when it last was, or got something to do.
+    batches: u64,
     progress: Instant,
     /// The log does not have everything. The file is to be spoilt, and then is.
     is_lost: bool,
@@ -186,6 +192,7 @@ impl Way {
             used: 0,
             waiting: Vec::new(),
             applies: false,
+            batches: 0,
             progress: Instant::now(),
             is_lost: false,
             is_spoilt: false,
@@ -269,10 +276,21 @@ impl Way {
 
     /// Waits until the file has everything, but not for longer than this. Whether it has.
     pub fn drain(&self, most: Duration) -> bool {
+        self.hurry(most, u64::MAX)
+    }
+
+    /// The same, but what comes meanwhile is not waited for.
+    pub fn bring(&self, most: Duration) -> bool {
+        // The one that is under way, and the next.
+        self.hurry(most, 2)
+    }
+
+    fn hurry(&self, most: Duration, batches: u64) -> bool {
         let mut state = self.shared.state();
         state.hurries = true;
         self.shared.changed.notify_all();
-        let is_busy = |state: &mut State| state.is_busy();
+        let enough = state.batches.saturating_add(batches);
+        let is_busy = |state: &mut State| state.is_busy() && state.batches < enough;
         let (mut state, timeout) = self.shared.changed.wait_timeout_while(state, most, is_busy).unwrap();
         state.hurries = false;
         !timeout.timed_out()
@@ -378,6 +396,7 @@ impl Shared {
         let applied = self.target.apply(&writes);
         state = self.state();
         state.applies = false;
+        state.batches += 1;
         state.progress = Instant::now();
         if applied.is_err() {
             // A front that does not say so belongs to a file that will.
