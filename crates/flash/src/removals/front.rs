@@ -156,6 +156,27 @@ impl Front {
         // One that stays is removed by a later start.
         let _ = fs::remove_file(&self.path);
     }
+
+    /// Whether no start will ask for it: the log that it was made for names another one, or is away, or there is no whole head, and nothing was written for long.
+    fn is_left(&self) -> bool {
+        let Ok(metadata) = self.file.metadata() else { return false };
+        if !metadata.is_file() {
+            return false;
+        }
+        let is_old = || metadata.modified().is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD));
+        let mut block = [0; BLOCK];
+        if self.file.read_exact_at(&mut block, 0).is_err() || block[..LOST] != head(self.name) {
+            return is_old();
+        }
+        let length = usize::from(u16::from_le_bytes([block[PATH_LENGTH], block[PATH_LENGTH + 1]]));
+        let Some(path) = block.get(PATH..PATH + length) else { return is_old() };
+        let path = Path::new(OsStr::from_bytes(path));
+        let log = path.is_file().then(|| options().write(false).open(path).ok());
+        match log.flatten() {
+            Some(log) => named_front(&log).is_some_and(|named| named != self.name),
+            None => is_old(),
+        }
+    }
 }
 
 /// Removes the fronts that no log names any more, and nobody has open.
@@ -178,29 +199,6 @@ fn unlocked(folder: &Path, name: u64) -> io::Result<Front> {
     let file = options().open(&path)?;
     rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
     Ok(Front { file, path, name })
-}
-
-impl Front {
-    /// Whether no start will ask for it: the log that it was made for names another one, or is away, or there is no whole head, and nothing was written for long.
-    fn is_left(&self) -> bool {
-        let Ok(metadata) = self.file.metadata() else { return false };
-        if !metadata.is_file() {
-            return false;
-        }
-        let is_old = || metadata.modified().is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD));
-        let mut block = [0; BLOCK];
-        if self.file.read_exact_at(&mut block, 0).is_err() || block[..LOST] != head(self.name) {
-            return is_old();
-        }
-        let length = usize::from(u16::from_le_bytes([block[PATH_LENGTH], block[PATH_LENGTH + 1]]));
-        let Some(path) = block.get(PATH..PATH + length) else { return is_old() };
-        let path = Path::new(OsStr::from_bytes(path));
-        let log = path.is_file().then(|| options().write(false).open(path).ok());
-        match log.flatten() {
-            Some(log) => named_front(&log).is_some_and(|named| named != self.name),
-            None => is_old(),
-        }
-    }
 }
 
 fn options() -> OpenOptions {

@@ -17,11 +17,13 @@
 
 mod front;
 mod ring;
+mod target;
 mod way;
 
 use self::front::{Front, Write};
 use self::ring::{End, Ring};
-use self::way::{Target, Way};
+use self::target::Target;
+use self::way::Way;
 use crate::KeyHash;
 use crate::device::{self, BLOCK};
 use crate::large::Known;

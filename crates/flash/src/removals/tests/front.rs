@@ -7,6 +7,27 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
+/// With a front.
+fn open_with_front(folder: &TempDir) -> RemovalLog {
+    RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).unwrap()
+}
+
+fn begun_with_front(folder: &TempDir) -> RemovalLog {
+    let log = open_with_front(folder);
+    log.begin(LIVES, 0, 0, 1000).unwrap();
+    log.begin_front().unwrap();
+    log
+}
+
+fn fronts(folder: &TempDir) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "front")).collect()
+}
+
+fn small_orders(held: &Held) -> Vec<u64> {
+    held.small.as_ref().map(|known| known.removals.iter().map(|r| r.order).collect()).unwrap_or_default()
+}
+
 #[test]
 fn a_front_is_these_bytes() {
     let folder = folder();
@@ -191,27 +212,6 @@ fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
     assert!(found.len() == kept.len() && kept.iter().all(|path| found.contains(path)), "{found:?}");
     let left = RemovalLog::open(&path_of("left"), BLOCKS, Some(folder.path())).unwrap();
     assert!(left.read(LIVES).is_ok());
-}
-
-/// With a front.
-fn open_with_front(folder: &TempDir) -> RemovalLog {
-    RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path())).unwrap()
-}
-
-fn begun_with_front(folder: &TempDir) -> RemovalLog {
-    let log = open_with_front(folder);
-    log.begin(LIVES, 0, 0, 1000).unwrap();
-    log.begin_front().unwrap();
-    log
-}
-
-fn fronts(folder: &TempDir) -> Vec<PathBuf> {
-    let paths = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-    paths.filter(|path| path.extension().is_some_and(|extension| extension == "front")).collect()
-}
-
-fn small_orders(held: &Held) -> Vec<u64> {
-    held.small.as_ref().map(|known| known.removals.iter().map(|r| r.order).collect()).unwrap_or_default()
 }
 
 #[test]

@@ -1,0 +1,116 @@
+//! The file of the log, as whoever brings records to it or makes it useless has it.
+
+use super::front::Write;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+#[cfg(test)]
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+};
+#[cfg(test)]
+use std::{thread, time::Duration};
+
+pub(super) struct Target {
+    pub file: File,
+    path: PathBuf,
+    identity: (u64, u64),
+    /// A head that no restart believes.
+    useless_head: Vec<u8>,
+    #[cfg(test)]
+    pub trouble: Arc<Trouble>,
+}
+
+impl Target {
+    pub fn new(file: File, path: &Path, useless_head: Vec<u8>) -> io::Result<Self> {
+        let identity = identity_of(&file)?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            identity,
+            useless_head,
+            #[cfg(test)]
+            trouble: Arc::default(),
+        })
+    }
+
+    /// The same with another file.
+    #[cfg(test)]
+    pub fn with_file(&self, file: File) -> Self {
+        Self {
+            file,
+            path: self.path.clone(),
+            identity: self.identity,
+            useless_head: self.useless_head.clone(),
+            trouble: Arc::default(),
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Sees to it that no restart believes the file.
+    pub fn spoil(&self) {
+        let spoilt = self.file.write_all_at(&self.useless_head, 0).and_then(|()| self.file.sync_data());
+        if spoilt.is_err() {
+            // It may be the file as it was opened that takes nothing.
+            let _ = self.spoil_anew();
+        }
+    }
+
+    fn spoil_anew(&self) -> io::Result<()> {
+        // Not waiting for a pipe that may be there by now.
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let file = OpenOptions::new().write(true).custom_flags(nonblocking).open(&self.path)?;
+        // Another one's may be there by now.
+        if identity_of(&file)? == self.identity {
+            file.write_all_at(&self.useless_head, 0)?;
+            file.sync_data()?;
+        }
+        Ok(())
+    }
+
+    /// Writes, those that lie side by side at once.
+    pub fn apply(&self, writes: &[Write]) -> io::Result<()> {
+        #[cfg(test)]
+        self.trouble.meet()?;
+        let mut bytes = Vec::new();
+        let mut rest = writes.iter().peekable();
+        while let Some(first) = rest.next() {
+            bytes.clear();
+            bytes.extend_from_slice(first.bytes());
+            while let Some(next) = rest.next_if(|next| next.offset == first.offset + bytes.len() as u64) {
+                bytes.extend_from_slice(next.bytes());
+            }
+            self.file.write_all_at(&bytes, first.offset)?;
+        }
+        Ok(())
+    }
+}
+
+/// What the file does to whoever brings records to it.
+#[cfg(test)]
+#[derive(Default)]
+pub(super) struct Trouble {
+    /// Whoever holds it keeps the file from taking anything.
+    pub gate: Mutex<()>,
+    pub delay_ms: AtomicU64,
+    pub fails: AtomicBool,
+}
+
+#[cfg(test)]
+impl Trouble {
+    fn meet(&self) -> io::Result<()> {
+        let _open = self.gate.lock().unwrap();
+        thread::sleep(Duration::from_millis(self.delay_ms.load(Relaxed)));
+        if self.fails.load(Relaxed) { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
+    }
+}
+
+/// Tells a file apart from all others there are.
+fn identity_of(file: &File) -> io::Result<(u64, u64)> {
+    file.metadata().map(|metadata| (metadata.dev(), metadata.ino()))
+}
