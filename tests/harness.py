@@ -9,12 +9,14 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MEMCACHED = "/usr/bin/memcached"
 # Another server may stand in, for instance memcached itself, to see that the tests are fair.
 EBBTIDE = os.environ.get("EBBTIDE_BINARY", str(ROOT / "target/release/ebbtide"))
 START_SECONDS = 20
+PATIENCE_SECONDS = 60
 # memcached refuses to run as root without being told to.
 USER = ["-u", getpass.getuser()]
 
@@ -23,6 +25,15 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+def wait_for(condition, what):
+    """What the condition gives once it is true."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not in time: {what}"
+        time.sleep(0.02)
+    return found
 
 
 def open_to_others(folder):
@@ -42,6 +53,7 @@ class Server:
         self.flags = [str(flag) for flag in flags]
         self.environment = {**os.environ, **(environment or {})}
         self.unix = self.flags[self.flags.index("-s") + 1] if "-s" in self.flags else None
+        self.admin = self.flags[self.flags.index("--admin") + 1] if "--admin" in self.flags else None
         self.port = None
         self.process = None
         # A file, because nobody reads while the server runs, and a full pipe would stop it.
@@ -114,6 +126,12 @@ class Server:
             if len(words) == 3 and words[1] == name:
                 return words[2]
         raise KeyError(name)
+
+    def fetch(self, path):
+        """What its HTTP port gives for this path; any other status than 200 is an error."""
+        with urllib.request.urlopen(f"http://{self.admin}{path}", timeout=20) as answer:
+            assert answer.status == 200
+            return answer.read().decode()
 
     def rss_bytes(self):
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text()

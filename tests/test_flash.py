@@ -7,16 +7,13 @@ import os
 import re
 import subprocess
 import time
-import urllib.error
-import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from harness import EBBTIDE, MEMCACHED, ROOT, USER, Server, free_port, open_to_others
+from harness import EBBTIDE, MEMCACHED, ROOT, USER, Server, free_port, open_to_others, wait_for
 
 MIB = 1 << 20
-PATIENCE_SECONDS = 60
 LARGE, SMALL = 9000, 300
 GETS = "get get_aborted get_oom recache_from miss_from badcrc_from".split()
 
@@ -24,14 +21,6 @@ GETS = "get get_aborted get_oom recache_from miss_from badcrc_from".split()
 def run(*words, user=USER, folder=None):
     words = [EBBTIDE, *user, "-p", free_port(), "-l", "127.0.0.1", *words]
     return subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL, cwd=folder)
-
-
-def wait_for(condition, what):
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        time.sleep(0.05)
-    return found
 
 
 def value_of(number, size):
@@ -69,20 +58,12 @@ def stats(server, topic=""):
     return dict(line.split(" ", 2)[1:] for line in answer.splitlines() if line.startswith("STAT "))
 
 
-def fetch(server, path):
-    with urllib.request.urlopen(f"http://{server.admin}{path}", timeout=20) as answer:
-        return answer.status, answer.read().decode()
-
-
 def flash_of(server):
-    return json.loads(fetch(server, "/api/overview")[1])["flash"]
+    return json.loads(server.fetch("/api/overview"))["flash"]
 
 
 def with_flash(path, *flags):
-    admin = f"127.0.0.1:{free_port()}"
-    server = Server(EBBTIDE, "-m", "12", "--flash", f"{path}:128m", "--admin", admin, *flags)
-    server.admin = admin
-    return server
+    return Server(EBBTIDE, "-m", "12", "--flash", f"{path}:128m", "--admin", f"127.0.0.1:{free_port()}", *flags)
 
 
 @pytest.fixture(scope="module")
@@ -176,7 +157,7 @@ def test_the_documentation_names_every_metric_of_flash_and_no_other(server):
         for name in re.findall(r"`(\w+)`", names):
             documented[name.removesuffix("_total")] = (kind, set(re.findall(r"`(\w+)`", labels)))
     found = {}
-    for family in text_string_to_metric_families(fetch(server, "/metrics")[1]):
+    for family in text_string_to_metric_families(server.fetch("/metrics")):
         if family.name.startswith("ebbtide_flash"):
             assert family.documentation
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}
@@ -187,7 +168,7 @@ def test_the_documentation_names_every_metric_of_flash_and_no_other(server):
 def test_the_metrics_agree_with_the_overview(server):
     hits(server, range(100), LARGE)
     flash = flash_of(server)
-    families = {family.name: family for family in text_string_to_metric_families(fetch(server, "/metrics")[1])}
+    families = {family.name: family for family in text_string_to_metric_families(server.fetch("/metrics"))}
 
     def value(family, **labels):
         return next(s.value for s in families[family].samples if s.labels == labels and not s.name.endswith("_created"))
@@ -221,11 +202,10 @@ def test_the_metrics_agree_with_the_overview(server):
 def test_without_flash_nothing_is_told_of_it():
     admin = f"127.0.0.1:{free_port()}"
     with Server(EBBTIDE, "--admin", admin) as server:
-        server.admin = admin
         assert not [name for name in stats(server) if "extstore" in name]
         assert not [name for name in stats(server, "settings") if name.startswith("ext_")]
         assert flash_of(server) is None
-        assert "ebbtide_flash" not in fetch(server, "/metrics")[1]
+        assert "ebbtide_flash" not in server.fetch("/metrics")
 
 
 def life_days(path, *flags):
@@ -452,7 +432,7 @@ def test_a_device_that_fails_is_told_of_and_memory_goes_on():
     file = os.memfd_create("flash", os.MFD_ALLOW_SEALING)
     with with_flash(f"/proc/{os.getpid()}/fd/{file}") as server:
         fill(server, large=6000, small=0)
-        assert fetch(server, "/healthz") == (200, "ok\n")
+        assert server.fetch("/healthz") == "ok\n"
         assert hits(server, range(100), LARGE) > 5
         assert "degraded" not in server.messages()
         os.truncate(file, 0)
@@ -466,8 +446,8 @@ def test_a_device_that_fails_is_told_of_and_memory_goes_on():
         wait_for(lambda: health() == "degraded", "an error is noticed")
         told = lambda what: [line for line in server.messages().splitlines() if what in line]  # noqa: E731
         wait_for(lambda: told("flash is degraded"), "a line of it")
-        status, text = fetch(server, "/healthz")
-        assert status == 200 and text.startswith("degraded: the device of flash had errors")
+        text = server.fetch("/healthz")
+        assert text.startswith("degraded: the device of flash had errors")
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
         os.truncate(file, 0)
         with server.connect() as connection:
@@ -483,14 +463,14 @@ def test_a_device_that_fails_is_told_of_and_memory_goes_on():
                 return health() == "failed"
 
             wait_for(failed, "that the device has failed")
-            status, text = fetch(server, "/healthz")
-            assert status == 200 and text.startswith("degraded: the device of flash has failed")
-            assert fetch(server, "/readyz") == (200, "ok\n")
+            text = server.fetch("/healthz")
+            assert text.startswith("degraded: the device of flash has failed")
+            assert server.fetch("/readyz") == "ok\n"
             assert connection.ask(b"set fresh 0 0 5\r\nvalue\r\n") == b"STORED\r\n"
             assert connection.ask(b"get fresh\r\n", b"END\r\n") == b"VALUE fresh 0 5\r\nvalue\r\nEND\r\n"
         assert stats(server, "ebbtide")["flash_health"] == "failed"
-        assert 'ebbtide_flash_health{state="failed"} 1' in fetch(server, "/metrics")[1]
-        events = lambda: json.loads(fetch(server, "/api/overview")[1])["events"]  # noqa: E731
+        assert 'ebbtide_flash_health{state="failed"} 1' in server.fetch("/metrics")
+        events = lambda: json.loads(server.fetch("/api/overview"))["events"]  # noqa: E731
         wait_for(lambda: any("has failed" in event["reason"] for event in events()), "an event")
         wait_for(lambda: told("flash has failed"), "a line of it")
         lines = told("flash is degraded") + told("flash has failed")

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness import EBBTIDE, Server
+from harness import EBBTIDE, Server, wait_for
 
 MIB = 1 << 20
 MEMORY_MIB = 64
@@ -38,13 +38,6 @@ def assert_served(server, rounds=200):
             assert answer == b"VALUE served 0 %d\r\n%s\r\nEND\r\n" % (len(value), value)
 
 
-def wait_until(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-
-
 def test_slow_clients_hold_nobody_up(server):
     before = open_files(server)
     unfinished = [
@@ -64,7 +57,7 @@ def test_slow_clients_hold_nobody_up(server):
     assert connection.ask(command[20:]) == b"STORED\r\n"
     for connection, _ in clients:
         connection.close()
-    wait_until(lambda: open_files(server) <= before)
+    wait_for(lambda: open_files(server) <= before, "the files are closed")
     assert_served(server)
 
 
@@ -77,7 +70,7 @@ def test_uploads_that_stall_are_bounded(server):
     assert server.rss_bytes() < PROMISED_BYTES + len(clients) * 64 * 1024
     for connection in clients:
         connection.close()
-    wait_until(lambda: server.stat("curr_connections") == "1")
+    wait_for(lambda: server.stat("curr_connections") == "1", "the connections go")
     with server.connect() as connection:
         value = b"v" * 1_000_000
         assert connection.ask(b"set large 0 0 %d\r\n%s\r\n" % (len(value), value)) == b"STORED\r\n"
@@ -104,7 +97,7 @@ def test_clients_that_do_not_read_hold_little(server):
     assert server.rss_bytes() < PROMISED_BYTES + len(deaf) * MIB // 2
     for client in deaf:
         client.close()
-    wait_until(lambda: server.stat("curr_connections") == "1")
+    wait_for(lambda: server.stat("curr_connections") == "1", "the connections go")
     assert_served(server)
 
 
@@ -178,7 +171,7 @@ def test_reads_that_stop_early_are_not_the_last(server, tmp_path):
         with server.connect() as connection:
             assert connection.ask(b"mn\r\n") == b"MN\r\n"
             server.process.send_signal(signal.SIGSTOP)
-            wait_until(lambda: is_stopped(server))
+            wait_for(lambda: is_stopped(server), "the server is stopped")
             send_first_part(connection.socket)
             connection.socket.sendall(b"absent\r\n")
             server.process.send_signal(signal.SIGCONT)

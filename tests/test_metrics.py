@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 import subprocess
-import urllib.request
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -33,17 +32,11 @@ def admin():
             connection.ask(b"get secret-key\r\n", b"END\r\n")
             connection.ask(b"get other\r\n", b"END\r\n")
             connection.ask(b"delete other\r\n")
-        server.admin = server.flags[-1]
         yield server
 
 
-def fetch(server, path):
-    with urllib.request.urlopen(f"http://{server.admin}{path}", timeout=20) as answer:
-        return answer.read().decode()
-
-
 def families(server):
-    return {family.name: family for family in text_string_to_metric_families(fetch(server, "/metrics"))}
+    return {family.name: family for family in text_string_to_metric_families(server.fetch("/metrics"))}
 
 
 def test_every_family_has_help_a_type_and_a_fitting_name(admin):
@@ -76,7 +69,7 @@ def test_the_documentation_names_every_family_and_no_other(admin):
 
 
 def test_labels_are_few_and_fixed(admin):
-    text = fetch(admin, "/metrics")
+    text = admin.fetch("/metrics")
     assert "secret-key" not in text
     samples = [sample for family in families(admin).values() for sample in family.samples]
     for sample in samples:
@@ -104,7 +97,7 @@ def test_histograms_are_cumulative_and_whole(admin):
 
 def test_numbers_are_those_of_the_overview(admin):
     found = families(admin)
-    overview = json.loads(fetch(admin, "/api/overview"))
+    overview = json.loads(admin.fetch("/api/overview"))
 
     def value(family, **labels):
         return next(s.value for s in found[family].samples if s.labels == labels)
@@ -124,7 +117,7 @@ def test_numbers_are_those_of_the_overview(admin):
 @pytest.mark.skipif(not shutil.which("promtool"), reason="promtool is not installed; the other tests hold its rules")
 def test_promtool_has_no_complaint(admin):
     checked = subprocess.run(
-        ["promtool", "check", "metrics"], input=fetch(admin, "/metrics"), capture_output=True, text=True, timeout=60
+        ["promtool", "check", "metrics"], input=admin.fetch("/metrics"), capture_output=True, text=True, timeout=60
     )
     assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
 

@@ -8,10 +8,9 @@ import socket
 import subprocess
 import tempfile
 import threading
-import time
 
 import pytest
-from harness import EBBTIDE, ROOT, Server, free_port
+from harness import EBBTIDE, PATIENCE_SECONDS, ROOT, Server, free_port, wait_for
 from pymemcache.client.base import Client
 
 PAGE = (ROOT / "docs/scale-out.md").read_text()
@@ -21,7 +20,6 @@ KEYS = [f"key{number}" for number in range(600)]
 TRIES = 4
 # So much work in a row counts as steady.
 STEADY = 200
-PATIENCE_SECONDS = 40
 
 
 class Cluster:
@@ -57,7 +55,7 @@ class Proxied:
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL)
         stack.callback(process.wait, 10)
         stack.callback(process.terminate)
-        wait_until(lambda: connects(self.port))
+        wait_for(lambda: connects(self.port), "it listens")
 
     def client(self):
         return Client(("127.0.0.1", self.port), timeout=10, connect_timeout=10, default_noreply=False)
@@ -106,13 +104,6 @@ def connects(port):
         return True
     except OSError:
         return False
-
-
-def wait_until(condition, seconds=PATIENCE_SECONDS):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
 
 
 def text(value):
@@ -169,7 +160,7 @@ class Worker(threading.Thread):
     def find_its_feet(self):
         """Polls until much work in a row was done."""
         start = len(self.done)
-        wait_until(lambda: len(self.done) >= start + STEADY and all(self.done[-STEADY:]))
+        wait_for(lambda: len(self.done) >= start + STEADY and all(self.done[-STEADY:]), "requests succeed")
 
 
 def succeeds(client, key, value):
@@ -202,16 +193,16 @@ def test_a_node_dies_and_comes_back(cluster, front):
         # What the others hold has not moved; what the dead one held finds a place.
         client = front.client()
         for key in kept:
-            wait_until(lambda: reads(client, key, "before"))
+            wait_for(lambda: reads(client, key, "before"), "the key is read")
         for key in lost:
-            wait_until(lambda: succeeds(client, key, "during"))
+            wait_for(lambda: succeeds(client, key, "during"), "the key goes to another server")
 
         dying.bring_back()
         # Nobody tells anyone; the work reaches it again.
-        wait_until(lambda: int(dying.stat("curr_items")) > 0)
+        wait_for(lambda: int(dying.stat("curr_items")) > 0, "the server has keys again")
         worker.find_its_feet()
         client = front.client()
-        wait_until(lambda: all(succeeds(client, key, "after") for key in KEYS) and held_by(dying, KEYS) == lost)
+        wait_for(lambda: all(succeeds(client, key, "after") for key in KEYS) and held_by(dying, KEYS) == lost, "the keys are where they were")
     finally:
         worker.stop.set()
         worker.join(PATIENCE_SECONDS)

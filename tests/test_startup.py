@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port
+from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port, wait_for
 
 HAS_IPV6 = pathlib.Path("/proc/net/if_inet6").exists() and "lo" in pathlib.Path("/proc/net/if_inet6").read_text()
 
@@ -20,13 +20,6 @@ def run(*flags, user=USER):
     return subprocess.run(
         [EBBTIDE, *user, *map(str, flags)], capture_output=True, text=True, timeout=20, stdin=subprocess.DEVNULL
     )
-
-
-def wait_for(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 # Flags, exit code (memcached's for the same mistake), and what stderr must name.
@@ -128,7 +121,7 @@ def test_several_addresses():
     with subprocess.Popen([EBBTIDE, *USER, *flags], stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             for where in [("127.0.0.1", port), ("127.0.0.2", port), ("127.0.0.3", other)]:
-                wait_for(lambda: reachable(where))
+                wait_for(lambda: reachable(where), "it listens")
             assert not reachable(("127.0.0.2", other))
             if HAS_IPV6:
                 socket.create_connection(("::1", port), 5).close()
@@ -162,7 +155,7 @@ def test_a_socket_file_is_replaced_and_left_to_whom_it_belongs(tmp_path):
         dead.bind(str(path))
     with Server(EBBTIDE, "-s", path) as first, first.connect() as connection:
         with Server(EBBTIDE, "-s", path) as second:
-            wait_for(lambda: second.stat("pid") == str(second.process.pid))
+            wait_for(lambda: second.stat("pid") == str(second.process.pid), "the second one has the socket")
             # As with memcached the one that came first goes on with the connections it has.
             assert connection.ask(b"get k\r\n") == b"END\r\n"
             first.process.terminate()
@@ -198,8 +191,8 @@ def test_more_connections_than_allowed_are_turned_away():
                     assert time.monotonic() - start < 2, "turning away takes too long"
                     assert answer == b"ERROR Too many open connections\r\n"
             held.pop().close()
-            wait_for(lambda: reachable(("127.0.0.1", server.port)))
-            wait_for(lambda: turned_away(server) >= 5)
+            wait_for(lambda: reachable(("127.0.0.1", server.port)), "it listens again")
+            wait_for(lambda: turned_away(server) >= 5, "five are turned away")
         finally:
             for connection in held:
                 connection.close()
@@ -264,7 +257,7 @@ def test_idle_connections_are_closed():
 def test_pid_file(tmp_path):
     path = tmp_path / "pid"
     with Server(EBBTIDE, "-P", path) as server:
-        wait_for(path.exists)
+        wait_for(path.exists, "its file")
         assert int(path.read_text()) == server.process.pid
     assert not path.exists()
 
@@ -282,7 +275,7 @@ def test_daemon(tmp_path):
         assert {os.readlink(f"/proc/{pid}/fd/{fd}") for fd in (0, 1, 2)} == {"/dev/null"}
     finally:
         os.kill(pid, signal.SIGTERM)
-    wait_for(lambda: not path.exists())
+    wait_for(lambda: not path.exists(), "its file goes")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
@@ -291,7 +284,7 @@ def test_root_is_given_up():
     command = [EBBTIDE, "-u", "nobody", "-p", str(port), "-l", "127.0.0.1"]
     with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
         try:
-            wait_for(lambda: reachable(("127.0.0.1", port)))
+            wait_for(lambda: reachable(("127.0.0.1", port)), "it listens")
             status = pathlib.Path(f"/proc/{process.pid}/status").read_text().splitlines()
             fields = dict(line.split(":", 1) for line in status)
             assert fields["Uid"].split() == ["65534"] * 4

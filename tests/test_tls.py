@@ -5,12 +5,11 @@ import shutil
 import signal
 import ssl
 import subprocess
-import time
 
 import pytest
 from pymemcache.client.base import Client
 
-from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port, open_to_others
+from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port, open_to_others, wait_for
 from tls import Authority, TlsConnection, flags
 
 LARGE = bytes(n * 7 % 251 for n in range(1 << 20))
@@ -41,13 +40,6 @@ def secure(server, authority):
 
 def store(key, value):
     return b"set %s 0 0 %d\r\n%s\r\n" % (key, len(value), value)
-
-
-def wait_for(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def refused(where, context):
@@ -155,7 +147,7 @@ def test_plaintext_is_turned_away(server):
             answer = connection.read_until(b"never")
             assert connection.closed
             assert b"VERSION" not in answer and b"END" not in answer
-        wait_for(lambda: int(server_stat(server, "ssl_handshake_errors")) > before)
+        wait_for(lambda: int(server_stat(server, "ssl_handshake_errors")) > before, "an error is counted")
 
 
 def server_stat(server, name, of=b"stats"):
@@ -188,20 +180,20 @@ def test_stalled_handshakes_hold_nobody_up(server, secure):
     finally:
         for connection in stalled:
             connection.close()
-    wait_for(lambda: int(server_stat(server, "curr_connections")) < 10)
+    wait_for(lambda: int(server_stat(server, "curr_connections")) < 10, "the connections go")
 
 
 def test_handshakes_count_as_connections_and_time_out(certificate, authority):
     with Server(EBBTIDE, *flags(*certificate), "-c", "5", "-o", "idle_timeout=1") as server:
         where = ("127.0.0.1", server.port)
-        wait_for(lambda: not refused(where, authority.context()))
+        wait_for(lambda: not refused(where, authority.context()), "the client is taken")
         stalled = [Connection(where, timeout=20) for _ in range(10)]
         answers = [connection.read_until(b"never") for connection in stalled]
         # Those over the limit are told so, the others are closed because nothing comes from them.
         assert all(connection.closed for connection in stalled)
         assert answers.count(b"ERROR Too many open connections\r\n") >= 5
         assert b"" in answers
-        wait_for(lambda: not refused(where, authority.context()))
+        wait_for(lambda: not refused(where, authority.context()), "the client is taken")
 
 
 def test_many_clients_at_once(server, secure):
@@ -253,7 +245,7 @@ def test_certificates_of_clients(binary, mode, authority, certificate):
     more = flags(*certificate, f"ssl_ca_cert={authority.certificate}", f"ssl_verify_mode={mode}")
     with Server(binary, *more) as server:
         where = ("127.0.0.1", server.port)
-        wait_for(lambda: not refused(where, authority.context(known)))
+        wait_for(lambda: not refused(where, authority.context(known)), "the client is taken")
         assert refused(where, authority.context()) == (mode >= 2)
         assert refused(where, authority.context(stranger)) == (mode >= 1)
         with TlsConnection(where, authority.context(known)) as connection:
@@ -314,11 +306,11 @@ def test_a_hangup_brings_new_certificates(authority, tmp_path):
         assert shown() == "before"
         shutil.copy(tmp_path / "after.key", key)
         server.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "SIGHUP" in server.messages())
+        wait_for(lambda: "SIGHUP" in server.messages(), "a line of the signal")
         assert shown() == "before"
         shutil.copy(tmp_path / "after.pem", chain)
         server.process.send_signal(signal.SIGHUP)
-        wait_for(lambda: shown() == "after")
+        wait_for(lambda: shown() == "after", "the new certificate")
 
 
 @pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE], ids=["memcached", "ebbtide"])

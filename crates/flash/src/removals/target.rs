@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 #[cfg(test)]
 use std::sync::{
-    Arc, Mutex,
+    Arc,
     atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
 };
 #[cfg(test)]
@@ -95,8 +95,7 @@ impl Target {
 #[cfg(test)]
 #[derive(Default)]
 pub(super) struct Trouble {
-    /// Whoever holds it keeps the file from taking anything.
-    pub gate: Mutex<()>,
+    pub stalls: AtomicBool,
     pub delay_ms: AtomicU64,
     pub fails: AtomicBool,
 }
@@ -104,7 +103,9 @@ pub(super) struct Trouble {
 #[cfg(test)]
 impl Trouble {
     fn meet(&self) -> io::Result<()> {
-        let _open = self.gate.lock().unwrap();
+        while self.stalls.load(Relaxed) {
+            thread::sleep(Duration::from_millis(1));
+        }
         thread::sleep(Duration::from_millis(self.delay_ms.load(Relaxed)));
         if self.fails.load(Relaxed) { Err(io::ErrorKind::Other.into()) } else { Ok(()) }
     }

@@ -2,7 +2,9 @@
 
 use super::*;
 use crate::removals::front::{ENTRIES, sweep};
+use crate::removals::target::Trouble;
 use crate::removals::way;
+use std::os::unix::fs::MetadataExt;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
@@ -17,6 +19,22 @@ fn begun_with_front(folder: &TempDir) -> RemovalLog {
     log.begin(LIVES, 0, 0, 1000).unwrap();
     log.begin_front().unwrap();
     log
+}
+
+/// While it lives, the file takes nothing.
+struct Stall(Arc<Trouble>);
+
+impl Drop for Stall {
+    fn drop(&mut self) {
+        self.0.stalls.store(false, Relaxed);
+    }
+}
+
+fn stalled(folder: &TempDir) -> (RemovalLog, Stall) {
+    let log = begun_with_front(folder);
+    let trouble = Arc::clone(&log.target.trouble);
+    trouble.stalls.store(true, Relaxed);
+    (log, Stall(trouble))
 }
 
 fn fronts(folder: &TempDir) -> Vec<PathBuf> {
@@ -35,6 +53,7 @@ fn a_front_is_these_bytes() {
     front.append(3, 1, &Write::new(0x1122_3344, b"write")).unwrap();
     front.lose().unwrap();
     let path = fronts(&folder).pop().unwrap();
+    assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 4096 + 72 * 4096, "its memory is its own");
     assert_eq!(path.file_name().unwrap(), "ebbtide-0102030405060708.front");
     let bytes = fs::read(path).unwrap();
     assert_eq!(bytes.len(), 4096 + 72 * 4096);
@@ -148,9 +167,7 @@ fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
 #[test]
 fn nobody_waits_for_a_file_that_takes_nothing() {
     let folder = folder();
-    let log = begun_with_front(&folder);
-    let trouble = Arc::clone(&log.target.trouble);
-    let stall = trouble.gate.lock().unwrap();
+    let (log, stall) = stalled(&folder);
     let entries = ENTRIES as u64;
     let begun = Instant::now();
     // Some are in the hands of the thread.
@@ -170,9 +187,7 @@ fn nobody_waits_for_a_file_that_takes_nothing() {
 #[test]
 fn a_front_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_say_so() {
     let folder = folder();
-    let log = begun_with_front(&folder);
-    let trouble = Arc::clone(&log.target.trouble);
-    let stall = trouble.gate.lock().unwrap();
+    let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     log.break_now();
     // A kill, now.
@@ -205,7 +220,7 @@ fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
     let kept = vec![away.1.clone(), left.1.clone(), used.1.clone(), half_made[1].clone()];
     [&gone, &away, &left, &other].into_iter().for_each(|(log, _)| log.kill());
     [&gone.1, &left.1, &used.1, &half_made[0]].into_iter().for_each(|front| age(front));
-    ["gone", "away"].into_iter().for_each(|name| fs::remove_file(path_of(name)).unwrap());
+    ["gone", "away", "used"].into_iter().for_each(|name| fs::remove_file(path_of(name)).unwrap());
     other.0.name_front(77).unwrap();
     sweep(folder.path());
     let (found, kept) = (fronts(&folder), kept);
@@ -217,9 +232,7 @@ fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
 #[test]
 fn a_drop_of_a_lost_log_ends_while_its_file_is_stalled() {
     let folder = folder();
-    let log = begun_with_front(&folder);
-    let trouble = Arc::clone(&log.target.trouble);
-    let stall = trouble.gate.lock().unwrap();
+    let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(100));
     log.break_now();
@@ -237,9 +250,7 @@ fn a_drop_of_a_lost_log_ends_while_its_file_is_stalled() {
 #[test]
 fn nobody_waits_long_who_removes_while_a_stop_waits_for_the_file() {
     let folder = folder();
-    let log = begun_with_front(&folder);
-    let trouble = Arc::clone(&log.target.trouble);
-    let stall = trouble.gate.lock().unwrap();
+    let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     let waited = thread::scope(|scope| {
         scope.spawn(|| log.stop());
@@ -255,9 +266,7 @@ fn nobody_waits_long_who_removes_while_a_stop_waits_for_the_file() {
 #[test]
 fn a_log_that_was_closed_while_its_file_stalled_can_be_opened_once_it_goes_on() {
     let folder = folder();
-    let log = begun_with_front(&folder);
-    let trouble = Arc::clone(&log.target.trouble);
-    let stall = trouble.gate.lock().unwrap();
+    let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     log.close();
     drop(stall);
@@ -400,9 +409,7 @@ fn a_front_with_an_entry_cut_anywhere_gives_what_came_before() {
 #[test]
 fn a_close_of_a_lost_log_lets_nobody_open_it_before_it_is_useless() {
     let folder = folder();
-    let log = begun_with_front(&folder);
-    let trouble = Arc::clone(&log.target.trouble);
-    let stall = trouble.gate.lock().unwrap();
+    let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(100));
     log.break_now();
@@ -417,9 +424,7 @@ fn a_close_of_a_lost_log_lets_nobody_open_it_before_it_is_useless() {
 #[test]
 fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
     let folder = folder();
-    let log = begun_with_front(&folder);
-    let trouble = Arc::clone(&log.target.trouble);
-    let stall = trouble.gate.lock().unwrap();
+    let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     assert_eq!(log.stop().unwrap_err().kind(), io::ErrorKind::TimedOut);
     log.removed(Store::Small, hash(2), 2);
@@ -465,6 +470,25 @@ fn a_log_that_is_lost_after_a_long_rest_has_not_waited_so_long() {
     thread::sleep(Duration::from_millis(2000));
     log.break_now();
     assert!(log.waits() < Duration::from_millis(1500), "{:?}", log.waits());
+}
+
+#[test]
+fn a_record_after_a_long_rest_has_not_waited_so_long() {
+    let folder = folder();
+    let (log, _stall) = stalled(&folder);
+    thread::sleep(Duration::from_millis(2000));
+    log.removed(Store::Small, hash(1), 1);
+    assert!(log.waits() < Duration::from_millis(1500), "{:?}", log.waits());
+}
+
+#[test]
+fn a_front_that_the_file_does_not_name_takes_nothing() {
+    let folder = folder();
+    let mut log = open_with_front(&folder);
+    log.begin(LIVES, 0, 0, 1000).unwrap();
+    set_file(&mut log, File::open(folder.path().join("log")).unwrap());
+    assert!(log.begin_front().is_err());
+    assert!(log.way.take_front().is_none() && fronts(&folder).is_empty());
 }
 
 #[test]

@@ -1,0 +1,125 @@
+"""A disk under flash that does nothing for a while: memory is served meanwhile, and nothing that was deleted then comes back."""
+
+import contextlib
+import json
+import os
+import subprocess
+import threading
+
+import pytest
+
+from harness import EBBTIDE, Server, free_port, wait_for
+
+MIB = 1 << 20
+KEYS, VALUE_BYTES = 8000, 3000
+LOAD_SECONDS = 10
+
+
+def run(*words):
+    return subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True).stdout.strip()
+
+
+@contextlib.contextmanager
+def filesystem(image, mib, folder):
+    """ext4 in a file, at a folder."""
+    image.touch()
+    os.truncate(image, mib * MIB)
+    run("mkfs.ext4", "-q", image)
+    folder.mkdir()
+    # The device goes with its filesystem, and that when no transfer is under way any more.
+    run("mount", "-o", "loop", image, folder)
+    try:
+        yield folder
+    finally:
+        run("umount", "--lazy", folder)
+
+
+class Disk:
+    """A filesystem whose disk is a file of another one. While that is frozen the disk takes the first write and answers nothing more."""
+
+    def __init__(self, below, folder):
+        self.below = below
+        self.folder = folder
+
+    @contextlib.contextmanager
+    def stalled(self):
+        run("fsfreeze", "--freeze", self.below)
+        try:
+            yield
+        finally:
+            run("fsfreeze", "--unfreeze", self.below)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    with contextlib.ExitStack() as stack:
+        try:
+            below = stack.enter_context(filesystem(tmp_path / "below.img", 700, tmp_path / "below"))
+            folder = stack.enter_context(filesystem(below / "disk.img", 400, tmp_path / "disk"))
+        except (subprocess.CalledProcessError, OSError) as error:
+            pytest.skip(f"no disk that can be stalled, which takes root and loop devices: {getattr(error, 'stderr', None) or error}")
+        yield Disk(below, folder)
+
+
+def value_of(number):
+    return (b"%d." % number * VALUE_BYTES)[:VALUE_BYTES]
+
+
+def store(connection, numbers):
+    for number in numbers:
+        assert connection.ask(b"set key%d 0 0 %d\r\n%s\r\n" % (number, VALUE_BYTES, value_of(number))) == b"STORED\r\n"
+
+
+def found(connection, numbers):
+    """Those that are there, each with its value."""
+    there = []
+    for number in numbers:
+        answer = connection.ask(b"get key%d\r\n" % number, b"END\r\n")
+        if answer != b"END\r\n":
+            assert answer == b"VALUE key%d 0 %d\r\n%s\r\nEND\r\n" % (number, VALUE_BYTES, value_of(number))
+            there.append(number)
+    return there
+
+
+class Load(threading.Thread):
+    """Gets and sets of some keys of memory at a set rate, on connections of all workers; `report` is what their client saw."""
+
+    def __init__(self, server):
+        super().__init__()
+        keys = ["--keys", 500, "--value-size", 300, "--prefill", "--get-ratio", 0.9, "--connections", 8]
+        pace = ["--rate", 5000, "--seconds", LOAD_SECONDS]
+        self.command = [EBBTIDE, "bench", "--target", f"127.0.0.1:{server.port}", "--json", *keys, *pace]
+        self.report = None
+        self.start()
+
+    def run(self):
+        self.report = json.loads(run(*self.command))
+
+
+def test_memory_is_served_while_the_disk_does_nothing_and_what_is_deleted_stays_away(disk):
+    admin = ["--admin", f"127.0.0.1:{free_port()}"]
+    with Server(EBBTIDE, "-m", "8", "-t", "2", *admin, "--flash", f"{disk.folder / 'flash'}:128m") as server:
+        with server.connect() as connection:
+            store(connection, range(KEYS))
+            deleted = found(connection, range(0, 600, 2))
+            assert len(deleted) > 150, f"{len(deleted)} are on flash"
+            load = Load(server)
+            with disk.stalled():
+                # More than there is memory.
+                store(connection, range(KEYS, 2 * KEYS))
+                # Over more than the five seconds in which the filesystem goes to the disk by itself.
+                for number in deleted:
+                    assert connection.ask(b"delete key%d\r\n" % number) == b"DELETED\r\n"
+                    load.join(LOAD_SECONDS / len(deleted))
+                wait_for(lambda: server.fetch("/healthz").startswith("degraded: "), "the stall is noticed")
+                load.join(LOAD_SECONDS)
+                assert not load.is_alive(), "memory is not served"
+                assert found(connection, deleted) == []
+        print({name: load.report["latency"][name] for name in ("p50_us", "p99_us", "p999_us", "max_us")})
+        assert load.report["errors"] == 0 and load.report["hit_ratio"] > 0.99
+        server.kill()
+        server.bring_back()
+        assert "flash is warm after a crash" in server.messages()
+        with server.connect() as connection:
+            assert found(connection, deleted) == []
+            assert len(found(connection, range(1, KEYS, 2))) > KEYS / 8
