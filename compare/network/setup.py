@@ -1,6 +1,7 @@
 """What all parts of the comparison over the network have in common."""
 import contextlib
 import os
+import pathlib
 
 import client
 import servers
@@ -9,9 +10,24 @@ KEYS = 1_000_000
 VALUE_BYTES = 100
 CONNECTIONS = 8
 MEMORY_MIB = 1024
-CORES = sorted(os.sched_getaffinity(0))
+
+
+def core_of(processor):
+    topology = pathlib.Path(f"/sys/devices/system/cpu/cpu{processor}/topology")
+    return [(topology / name).read_text() for name in ("physical_package_id", "core_id")]
+
+
+def sharers(processor):
+    """How many before it are threads of the same core."""
+    return sum(core_of(other) == core_of(processor) for other in PROCESSORS if other < processor)
+
+
+PROCESSORS = sorted(os.sched_getaffinity(0))
+# Those that share a core with an earlier one come last.
+CORES = sorted(PROCESSORS, key=sharers)
 SERVER_CORE, CLIENT_CORE = CORES[0], CORES[-1]
-LOAD = ["--keys", KEYS, "--value-size", VALUE_BYTES, "--get-ratio", 0.9, "--connections", CONNECTIONS]
+OPERATIONS = ["--keys", KEYS, "--value-size", VALUE_BYTES, "--get-ratio", 0.9]
+LOAD = [*OPERATIONS, "--connections", CONNECTIONS]
 
 
 def in_turn(names, round_number):

@@ -1,12 +1,13 @@
 """Operations per second by the number of the server's threads, each on a core of its own.
 
-The client takes the cores that are left. Where none is left it shares the server's, and the numbers are what the machine as
+The client takes the cores that are left, one for each thread of the server at most, but four if there are; each thread of the
+server has eight connections. Where no core is left it shares the server's, and the numbers are what the machine as
 a whole does.
 """
 import client
 import results
 import servers
-from network.setup import CORES, LOAD, cores_beside, filled, in_turn
+from network.setup import CONNECTIONS, CORES, OPERATIONS, cores_beside, filled, in_turn
 
 
 def counts():
@@ -23,11 +24,11 @@ def measure(rounds, seconds):
         for threads in counts():
             cores = CORES[:threads]
             beside = cores_beside(cores)
-            client_threads = min(len(beside), 4)
+            client_threads = min(len(beside), max(4, threads))
+            load = [*OPERATIONS, "--connections", CONNECTIONS * threads, "--pipeline", 16, "--threads", client_threads]
             for name in in_turn(servers.ALL, number):
                 with filled(name, threads, cores) as server:
-                    report = client.bench(server, *LOAD, "--pipeline", 16, "--threads", client_threads, "--seconds", seconds,
-                                          cores=beside)
+                    report = client.bench(server, *load, "--seconds", seconds, cores=beside)
                     rows.add(round=number, server=name, threads=threads, ops=report["ops_per_second"],
                              us=report["server_us_per_op"])
     show(rows)
