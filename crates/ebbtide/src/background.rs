@@ -24,7 +24,9 @@ pub(crate) struct Bell {
 impl Bell {
     /// Wakes the background thread, if there is one and it is not awake already.
     pub fn ring(&self) {
+        // While it rings, all who write look here, and nobody is to write.
         if let Some(thread) = self.thread.get()
+            && !self.rung.load(Ordering::Relaxed)
             && !self.rung.swap(true, Ordering::Relaxed)
         {
             thread.unpark();

@@ -24,6 +24,9 @@ pub struct Domain {
     cells: Mutex<Vec<Arc<ReaderCell>>>,
     /// Whether readers leave the fence to the retirer.
     asymmetric: bool,
+    /// A fence came after every ticket below this was taken. One at a time makes a fence: who comes meanwhile shares the next.
+    fenced: AtomicU64,
+    fencing: Mutex<()>,
     #[cfg(loom)]
     fences: AtomicU64,
 }
@@ -44,6 +47,8 @@ impl Domain {
             epoch: AtomicU64::new(UNPINNED + 1),
             cells: Mutex::new(Vec::new()),
             asymmetric: barrier::register(),
+            fenced: AtomicU64::new(UNPINNED),
+            fencing: Mutex::new(()),
             #[cfg(loom)]
             fences: AtomicU64::new(0),
         })
@@ -68,7 +73,7 @@ impl Domain {
     /// A ticket for what has been unlinked before this call.
     pub fn retire(&self) -> Ticket {
         // Release pairs with the Acquire in `pin`: a reader that pins a later epoch sees the unlinking, as its pin does not
-        // hold the ticket back. The barrier in `oldest_pin` is for readers that pin this epoch or an older one.
+        // hold the ticket back. The barrier in `fence_after` is for readers that pin this epoch or an older one.
         Ticket(self.epoch.fetch_add(1, Ordering::Release))
     }
 
@@ -79,17 +84,35 @@ impl Domain {
         fence(Ordering::SeqCst);
     }
 
-    /// The oldest epoch that is pinned; what holds an older ticket is free.
-    pub fn oldest_pin(&self) -> Ticket {
-        if !self.asymmetric {
-            self.fence();
-        } else if !barrier::all_threads() {
-            return Ticket(UNPINNED);
-        }
+    /// What holds an older ticket than this is free. Sees to it that `youngest` was taken before a fence.
+    pub fn safe_below(&self, youngest: Ticket) -> Ticket {
+        let fenced = self.fence_after(youngest);
         let cells = lock(&self.cells);
         // Acquire pairs with the Release of the unpin: the reader's last look is over.
         let pinned = cells.iter().map(|cell| cell.epoch.load(Ordering::Acquire)).filter(|epoch| *epoch != UNPINNED);
-        Ticket(pinned.min().unwrap_or(u64::MAX))
+        Ticket(pinned.min().map_or(fenced, |oldest| oldest.min(fenced)))
+    }
+
+    /// Sees to it that a fence has come after this ticket was taken, if it can. Below which tickets one has.
+    fn fence_after(&self, ticket: Ticket) -> u64 {
+        // Acquire pairs with the Release below: the looks at the cells come after the fence.
+        let fenced = || self.fenced.load(Ordering::Acquire);
+        if ticket.0 < fenced() {
+            return fenced();
+        }
+        let _fencing = lock(&self.fencing);
+        if ticket.0 < fenced() {
+            return fenced();
+        }
+        // Acquire pairs with the Release in `retire`: the unlinking comes before the fence.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        if !self.asymmetric {
+            self.fence();
+        } else if !barrier::all_threads() {
+            return fenced();
+        }
+        self.fenced.store(epoch, Ordering::Release);
+        epoch
     }
 }
 
@@ -120,9 +143,9 @@ impl Participant {
         if depth == 0 {
             // Pairs with the Release in `retire`.
             let epoch = reader.domain.epoch.load(Ordering::Acquire);
-            // Release pairs with the Acquire in `oldest_pin`, as this store hides that of the unpin before it.
+            // Release pairs with the Acquire in `safe_below`, as this store hides that of the unpin before it.
             reader.cell.epoch.store(epoch, Ordering::Release);
-            // Pairs with the barrier in `oldest_pin`.
+            // Pairs with the barrier in `fence_after`.
             if reader.domain.asymmetric {
                 barrier::this_thread();
             } else {
@@ -170,7 +193,7 @@ impl Drop for Pin {
         let depth = reader.depth.get() - 1;
         reader.depth.set(depth);
         if depth == 0 {
-            // Pairs with the Acquire in `oldest_pin`.
+            // Pairs with the Acquire in `safe_below`.
             reader.cell.epoch.store(UNPINNED, Ordering::Release);
         }
     }
@@ -228,12 +251,12 @@ mod tests {
         let pin = participant.pin();
         let nested = participant.pin();
         let after = domain.retire();
-        assert!(before < domain.oldest_pin(), "retired before the pin");
-        assert!(after >= domain.oldest_pin(), "retired under the pin");
+        assert!(before < domain.safe_below(after), "retired before the pin");
+        assert!(after >= domain.safe_below(after), "retired under the pin");
         drop(pin);
-        assert!(after >= domain.oldest_pin() && participant.is_pinned(), "pins nest");
+        assert!(after >= domain.safe_below(after) && participant.is_pinned(), "pins nest");
         drop(nested);
-        assert!(after < domain.oldest_pin() && !participant.is_pinned());
+        assert!(after < domain.safe_below(after) && !participant.is_pinned());
     }
 
     #[test]
@@ -243,10 +266,20 @@ mod tests {
         let pin = participant.pin();
         drop(participant);
         let ticket = domain.retire();
-        assert!(ticket >= domain.oldest_pin());
+        assert!(ticket >= domain.safe_below(ticket));
         drop(pin);
-        assert!(ticket < domain.oldest_pin());
+        assert!(ticket < domain.safe_below(ticket));
         assert!(lock(&domain.cells).is_empty());
+    }
+
+    #[test]
+    fn a_fence_is_for_what_was_retired_before_it() {
+        let domain = Domain::new();
+        let (first, second) = (domain.retire(), domain.retire());
+        assert!(second < domain.safe_below(first), "it came after both");
+        let third = domain.retire();
+        assert!(third >= domain.safe_below(second), "none has come since");
+        assert!(third < domain.safe_below(third));
     }
 
     #[test]

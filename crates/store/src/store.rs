@@ -10,7 +10,7 @@ use crate::index::{Grown, Index, Items, LockedPair, Placed, Slot, Tag};
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
 use crate::memory::{Budget, Layout};
 use crate::options::Options;
-use crate::segment::{Location, SegmentId, Segments};
+use crate::segment::{Location, SegmentId, Segments, State};
 use crate::stats::{Counter, Counters};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
@@ -133,8 +133,13 @@ impl Store {
 
     pub(crate) fn with_layout(options: Options, layout: Layout, past: Past) -> Result<Self, Error> {
         let domain = Domain::new();
-        let segments =
-            Segments::new(layout.segments_most, layout.segments, layout.segment_bytes, std::sync::Arc::clone(&domain))?;
+        let segments = Segments::new(
+            layout.segments_most,
+            layout.segments,
+            layout.segment_bytes,
+            options.writers,
+            std::sync::Arc::clone(&domain),
+        )?;
         Ok(Self {
             hash: KeyHash::new(options.seed),
             clock: Clock::new(),
@@ -455,7 +460,10 @@ impl Store {
     /// Accounts an item that has left the index. To be called before its bucket is unlocked, or by the owner of its
     /// segment.
     pub(crate) fn account_unlinked(&self, unlinked: &Unlinked) {
-        self.segments.header(unlinked.segment).remove_live(unlinked.size, unlinked.body_bytes);
+        let header = self.segments.header(unlinked.segment);
+        if header.remove_live(unlinked.size, unlinked.body_bytes) && header.state() == State::Sealed {
+            self.maintenance.has_died.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Lets go of the bodies of an item that has left the index.

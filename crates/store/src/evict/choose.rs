@@ -26,6 +26,8 @@ const EFFORT_OF_LAST_RESORT: u64 = 4;
 const LONGEST_SHARE: u64 = 4;
 /// After so many that took as many segments as they freed something is evicted.
 const COMPACTIONS_IN_VAIN_MAX: u32 = 16;
+/// One look around chooses this part of what it saw: so much of it may change until the next one.
+const PLANNED_SHARE: usize = 128;
 /// Of the segments that are worth it, one look around finds so many, the emptiest.
 const COMPACTED_PER_LOOK: usize = 16;
 
@@ -37,6 +39,14 @@ pub(super) struct Scratch {
     cursor: u32,
     /// Segments that were worth a compaction of their own when they were looked at, the emptiest last.
     sparse: Vec<Sparse>,
+    /// What the policy has chosen to evict, the next one last.
+    planned: Vec<Planned>,
+}
+
+/// A choice, and the stamp that its first segment had.
+struct Planned {
+    choice: Choice,
+    stamp: u64,
 }
 
 /// A segment worth a compaction of its own.
@@ -54,6 +64,11 @@ impl Store {
         if let Some(job) = self.compact_alone(scratch, moment, may_evict) {
             return Some(job);
         }
+        // Where a segment can be had for nothing it is looked for.
+        let plan_holds = may_evict && !self.maintenance.has_died.swap(false, Ordering::Relaxed);
+        if let Some(job) = plan_holds.then(|| self.evict_planned(scratch, moment)).flatten() {
+            return Some(job);
+        }
         for _ in 0..2 {
             let free_win = self.look_around(scratch, moment);
             let job = free_win.and_then(|choice| self.claim(choice, moment));
@@ -64,12 +79,9 @@ impl Store {
                 return None;
             }
             if !scratch.views.is_empty() {
-                let policy = self.options.policy;
                 self.maintenance.past.fit(self.counters.items());
-                let choice = choose(policy, &scratch.views, self.options.merge_run, participant.random());
-                self.seal_begun(Seal::Segment(choice.first));
-                if let Some(job) = self.claim(choice, moment) {
-                    self.maintenance.compactions_in_vain.store(0, Ordering::Relaxed);
+                self.plan(scratch, participant);
+                if let Some(job) = self.evict_planned(scratch, moment) {
                     return Some(job);
                 }
                 // A handle holds it by now, or a job has gone on in it.
@@ -88,6 +100,7 @@ impl Store {
     fn look_around(&self, scratch: &mut Scratch, moment: Moment) -> Option<Choice> {
         scratch.views.clear();
         scratch.sparse.clear();
+        scratch.planned.clear();
         let limit = self.segments.limit();
         let generation = self.generation.load(Ordering::Acquire);
         let mut compact = None;
@@ -129,6 +142,43 @@ impl Store {
         scratch.sparse.truncate(COMPACTED_PER_LOOK);
         scratch.sparse.reverse();
         compact
+    }
+
+    /// Has the policy choose among the views, which are not empty: one run, or some segments that go by themselves.
+    fn plan(&self, scratch: &mut Scratch, participant: &Participant) {
+        let Scratch { views, planned, .. } = scratch;
+        let most = (views.len() / PLANNED_SHARE).max(1);
+        while planned.len() < most && !views.is_empty() {
+            let choice = choose(self.options.policy, views, self.options.merge_run, participant.random());
+            let at = views.iter().position(|view| view.segment == choice.first).expect("it was chosen among them");
+            planned.push(Planned { choice, stamp: views.swap_remove(at).stamp });
+            if choice.count > 1 {
+                break;
+            }
+        }
+        planned.reverse();
+    }
+
+    /// Claims the next run that is planned.
+    fn evict_planned(&self, scratch: &mut Scratch, moment: Moment) -> Option<Job> {
+        while let Some(Planned { choice, stamp }) = scratch.planned.pop() {
+            let header = self.segments.header(choice.first);
+            // It may have been emptied, and have another life by now.
+            let is_it = || header.stamp.load(Ordering::Relaxed) == stamp;
+            if !is_it() {
+                continue;
+            }
+            self.seal_begun(Seal::Segment(choice.first));
+            // Once more, of what is sealed and stays so.
+            if !holds_sealed_items(header) || !is_it() {
+                continue;
+            }
+            if let Some(job) = self.claim(choice, moment) {
+                self.maintenance.compactions_in_vain.store(0, Ordering::Relaxed);
+                return Some(job);
+            }
+        }
+        None
     }
 
     /// Claims the emptiest segment that was and is worth a compaction of its own.
@@ -245,7 +295,7 @@ fn is_dead(header: &Header, generation: u32, moment: Moment) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::evict::Progress;
+    use crate::evict::{Policy, Progress};
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::segment::Purpose;
@@ -276,6 +326,83 @@ mod tests {
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);
         store.verify(&participant, 101_000);
+    }
+
+    #[test]
+    fn what_was_planned_goes_in_order_unless_it_is_something_else_by_now() {
+        let options = Options {
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(16 << 10),
+            policy: Policy::Fifo,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut number = 0u32;
+        while store.stats().evictions == 0 {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), Ttl::Never);
+            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+            while store.write(&participant, &write, 1000).is_err() {
+                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+            }
+            number += 1;
+        }
+        let moment = store.moment(1000);
+        let planned = || -> Vec<_> {
+            let scratch = lock(&store.maintenance.choosing);
+            scratch.planned.iter().rev().map(|planned| (planned.choice.first, planned.stamp)).collect()
+        };
+        let all = planned();
+        assert!(all.len() >= 5 && all.is_sorted_by_key(|&(_, stamp)| stamp), "{all:?}");
+        let header = |segment| store.segments.header(segment);
+        assert!(store.segments.ids().all(|segment| {
+            let stamp = header(segment).stamp.load(Ordering::Relaxed);
+            header(segment).state() != State::Sealed || stamp >= all[0].1
+        }));
+        header(all[0].0).stamp.fetch_add(1 << STAMP_SHIFT, Ordering::Relaxed);
+        let mut job = store.choose(&participant, moment, true).unwrap();
+        assert_eq!([all[0], all[1]].map(|(segment, _)| header(segment).state()), [State::Sealed, State::Draining]);
+        assert_eq!(planned(), all[2..]);
+        while !job.run(&store, &participant, moment, 1) {}
+        drop(job);
+        assert!(store.choose(&participant, moment, false).is_none(), "what is alive stays");
+        assert!(planned().is_empty(), "it has looked around");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn what_is_dead_goes_before_what_was_planned() {
+        let options = Options {
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(16 << 10),
+            policy: Policy::Fifo,
+            writers: 1,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let set = |number: u32| {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), Ttl::Never);
+            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+            while store.write(&participant, &write, 1000).is_err() {
+                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+            }
+        };
+        let mut number = 0u32;
+        while store.stats().evictions == 0 {
+            set(number);
+            number += 1;
+        }
+        let evictions = store.stats().evictions;
+        // The younger half dies: hundreds of segments in which nothing is alive.
+        for number in number / 2..number {
+            let key = number.to_le_bytes();
+            store.delete(&participant, &key, store.hash(&key), 1000);
+        }
+        (number..number + 300).for_each(set);
+        assert_eq!(store.stats().evictions, evictions, "nothing alive goes while so much is dead");
     }
 
     #[test]
@@ -328,5 +455,96 @@ mod tests {
         assert_eq!(segment_of(b"one"), segment_of(b"two"));
         assert_eq!(header(b"one").stamp.load(Ordering::Relaxed), oldest);
         store.verify(&participant, 1000);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod plan_models {
+    use super::*;
+    use crate::chains::Seal;
+    use crate::loom_tests::{Client, model, store};
+    use crate::ttl::Ttl;
+    use crate::{Mode, Stored, Write};
+    use loom::thread;
+    use std::sync::Arc;
+
+    /// A plan that lies there may name a segment that was emptied since and is a body of a value by now.
+    #[test]
+    fn a_plan_claims_no_body() {
+        model(2, || {
+            let store = store(4, 0);
+            let client = Client::new(&store);
+            let moment = store.moment(client.now_ms);
+            client.set(b"o", 1);
+            store.seal_open(Seal::All);
+            let segment = store.segments.ids().find(|id| holds_sealed_items(store.segments.header(*id))).unwrap();
+            let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
+            lock(&store.maintenance.choosing).planned.push(Planned { choice: drop_all(segment), stamp });
+            // Everything in it dies, and it is emptied as an expiry or a flush has it done.
+            client.delete(b"o");
+            let mut job = store.claim_dead(segment, moment).unwrap();
+            while !job.run(&store, &client.participant, moment, u32::MAX) {}
+            drop(job);
+            store.segments.reclaim();
+            let uploader = {
+                let store = Arc::clone(&store);
+                thread::spawn(move || {
+                    let client = Client::new(&store);
+                    let (key, value) = (b"k", &[b'7'; 70]);
+                    let hash = store.hash(key);
+                    let write = Write { key, hash, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+                    let written = store.write(&client.participant, &write, client.now_ms);
+                    assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
+                })
+            };
+            let job = {
+                let mut scratch = lock(&store.maintenance.choosing);
+                store.evict_planned(&mut scratch, moment)
+            };
+            if let Some(mut job) = job {
+                while !job.run(&store, &client.participant, moment, u32::MAX) {}
+            }
+            uploader.join().unwrap();
+            if let Some(item) = store.get(&client.participant, b"k", store.hash(b"k"), client.now_ms) {
+                let mut value = Vec::new();
+                item.copy_to(&mut value);
+                assert_eq!(value, [b'7'; 70]);
+            }
+            client.verify();
+        });
+    }
+
+    /// The same, and it holds younger items by now.
+    #[test]
+    fn a_plan_claims_no_new_life() {
+        model(2, || {
+            let store = store(4, 0);
+            let client = Client::new(&store);
+            let moment = store.moment(client.now_ms);
+            client.set(b"o", 1);
+            store.seal_open(Seal::All);
+            let segment = store.segments.ids().find(|id| holds_sealed_items(store.segments.header(*id))).unwrap();
+            let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
+            lock(&store.maintenance.choosing).planned.push(Planned { choice: drop_all(segment), stamp });
+            client.delete(b"o");
+            let mut job = store.claim_dead(segment, moment).unwrap();
+            while !job.run(&store, &client.participant, moment, u32::MAX) {}
+            drop(job);
+            store.segments.reclaim();
+            let writer = {
+                let store = Arc::clone(&store);
+                thread::spawn(move || {
+                    Client::new(&store).set(b"k", 2);
+                    store.seal_open(Seal::All);
+                })
+            };
+            let job = {
+                let mut scratch = lock(&store.maintenance.choosing);
+                store.evict_planned(&mut scratch, moment)
+            };
+            assert!(job.is_none(), "what was planned is gone");
+            writer.join().unwrap();
+            client.verify();
+        });
     }
 }

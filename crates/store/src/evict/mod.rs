@@ -31,7 +31,7 @@ use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::segment::SegmentId;
 use crate::store::Store;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
 use crate::time::Moment;
 use begun::Begun;
 use job::Job;
@@ -65,6 +65,8 @@ pub(crate) struct Maintenance {
     compactions_in_vain: AtomicU32,
     /// Evictions by use since a segment was free for writers.
     in_vain: AtomicU32,
+    /// The last item of a sealed segment has gone, since that was last asked.
+    pub(crate) has_died: AtomicBool,
 }
 
 /// What a call to `evict` or `maintain` came to.
@@ -91,6 +93,7 @@ impl Maintenance {
             next_maintenance_ms: AtomicU64::new(0),
             compactions_in_vain: AtomicU32::new(0),
             in_vain: AtomicU32::new(0),
+            has_died: AtomicBool::new(false),
         }
     }
 
@@ -120,11 +123,16 @@ impl Store {
     pub fn evict_for(&self, participant: &Participant, now_ms: u64, count: u32) -> Progress {
         assert!(!participant.is_pinned(), "a pinned thread would wait for itself");
         let moment = self.moment(now_ms);
-        let waiting = self.segments.reclaim().waiting;
+        let mut waiting = self.segments.reclaim().waiting;
+        if waiting > 0 && self.segments.free_count() == 0 {
+            // A reader that was interrupted holds them up, and what an eviction keeps has no place before.
+            yield_now();
+            waiting = self.segments.reclaim().waiting;
+        }
         if self.segments.free_for_writers() >= count {
             return Progress::Ready;
         }
-        let may_work = count < self.segments.limit() && waiting < self.waiting_limit();
+        let may_work = count + self.segments.reserve() <= self.segments.limit() && waiting < self.waiting_limit();
         let shed = self.sheds() && self.shed_top(participant, moment);
         let worked = may_work
             && (shed
@@ -194,7 +202,7 @@ impl Store {
         }
         let others = self.maintenance.running.load(Ordering::Relaxed);
         if others > 0 && self.segments.free_count() == 0 {
-            // The reserve is another job's destination: what that job frees is awaited rather than lost here.
+            // The reserve is the others' destinations: what they free is awaited rather than lost here.
             yield_now();
             return true;
         }
@@ -341,6 +349,35 @@ mod tests {
         let oldest = numbers.clone().find(is_there).expect("the last one is there");
         assert!((1..19_000).contains(&oldest), "{oldest}");
         assert!((oldest..numbers.end).all(|number| is_there(&number)), "all after {oldest} are there");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn what_never_fits_is_refused_and_costs_nothing() {
+        let options = Options {
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(16 << 10),
+            policy: Policy::Fifo,
+            writers: 64,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut number = 0;
+        while store.stats().evictions == 0 {
+            set(&store, &participant, number);
+            number += 1;
+        }
+        let (limit, reserve) = (store.segments.limit(), store.segments.reserve());
+        assert!(reserve > 1);
+        let before = store.stats().evictions;
+        for count in limit - reserve + 1..=limit + 1 {
+            assert_eq!(store.evict_for(&participant, 1000, count), Progress::Stuck, "{count} of {limit}");
+        }
+        assert_eq!(store.stats().evictions, before);
+        let most = (0..100_000).find(|_| store.evict_for(&participant, 1000, limit - reserve) != Progress::Working);
+        assert!(most.is_some());
+        assert_eq!(store.segments.free_for_writers(), limit - reserve);
         store.verify(&participant, 1000);
     }
 

@@ -18,7 +18,7 @@ pub(super) struct OneSlot {
 impl OneSlot {
     pub fn new() -> Arc<Self> {
         let domain = Domain::new();
-        let segments = Segments::new(3, 3, 64, Arc::clone(&domain)).expect("a model needs no mapping");
+        let segments = Segments::new(3, 3, 64, 1, Arc::clone(&domain)).expect("a model needs no mapping");
         let this = Self { domain, segments, slot: AtomicU64::new(0) };
         this.turn_to_new(1);
         Arc::new(this)
@@ -140,5 +140,97 @@ fn a_hit_outlives_the_reuse_of_its_segment() {
         }
         reader.join().unwrap();
         client.verify();
+    });
+}
+
+/// Two threads reclaim what one has retired: one shares the fence of the other, and each uses what it gets.
+#[test]
+fn a_shared_fence_covers_what_was_retired_before_it() {
+    model(3, || {
+        let shared = OneSlot::new();
+        let reader = shared.spawn(|shared, participant| {
+            let _pin = participant.pin();
+            shared.look();
+        });
+        let reclaim_and_use = |shared: &OneSlot| {
+            shared.segments.reclaim();
+            if let Some(segment) = shared.segments.take(Purpose::Write) {
+                // SAFETY: the segment was just taken.
+                unsafe { shared.segments.arena.write(Location::new(segment, 0), &[9]) };
+            }
+        };
+        let reclaimer = shared.spawn(move |shared, _| reclaim_and_use(shared));
+        let old = shared.turn_to_new(2).expect("the slot is never empty");
+        shared.segments.retire(old);
+        reclaim_and_use(&shared);
+        reader.join().unwrap();
+        reclaimer.join().unwrap();
+        shared.segments.reclaim();
+        assert_eq!(shared.segments.retired_count(), 0);
+    });
+}
+
+/// Two retire and reclaim at once, each its own, while a reader looks.
+#[test]
+fn two_who_retire_at_once_under_a_reader() {
+    model(2, || {
+        let shared = OneSlot::new();
+        let reader = shared.spawn(|shared, participant| {
+            let _pin = participant.pin();
+            let (at, byte) = shared.look();
+            // SAFETY: still pinned.
+            assert_eq!(unsafe { shared.segments.arena.slice(at, 1) }[0], byte);
+        });
+        let replace = |shared: &OneSlot, byte| {
+            if let Some(segment) = shared.segments.take(Purpose::Merge) {
+                let at = Location::new(segment, 0);
+                // SAFETY: the segment was just taken.
+                unsafe { shared.segments.arena.write(at, &[byte]) };
+                let before = shared.slot.swap(at.bits(), Ordering::AcqRel);
+                shared.segments.retire(Location::from_bits(before).segment());
+            }
+            shared.segments.reclaim();
+        };
+        let other = shared.spawn(move |shared, _| {
+            replace(shared, 4);
+            replace(shared, 5);
+        });
+        replace(&shared, 6);
+        replace(&shared, 7);
+        reader.join().unwrap();
+        other.join().unwrap();
+        shared.segments.reclaim();
+        assert_eq!(shared.segments.retired_count(), 0);
+    });
+}
+
+/// What is retired after the fence waits for the next one, though a reader has pinned since.
+#[test]
+fn a_later_pin_is_no_fence() {
+    model(2, || {
+        let shared = OneSlot::new();
+        let unseen = shared.segments.take(Purpose::Merge).expect("three are free");
+        shared.segments.retire(unseen);
+        let reader = shared.spawn(|shared, participant| {
+            let _pin = participant.pin();
+            shared.look();
+        });
+        let retirer = shared.spawn(|shared, participant| {
+            if let Some(segment) = shared.segments.take(Purpose::Merge) {
+                let at = Location::new(segment, 0);
+                // SAFETY: the segment was just taken.
+                unsafe { shared.segments.arena.write(at, &[2]) };
+                let before = shared.slot.swap(at.bits(), Ordering::Release);
+                shared.segments.retire(Location::from_bits(before).segment());
+            }
+            std::mem::forget(participant.pin());
+        });
+        shared.segments.reclaim();
+        while let Some(segment) = shared.segments.take(Purpose::Merge) {
+            // SAFETY: the segment was just taken.
+            unsafe { shared.segments.arena.write(Location::new(segment, 0), &[9]) };
+        }
+        reader.join().unwrap();
+        retirer.join().unwrap();
     });
 }

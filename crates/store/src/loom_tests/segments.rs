@@ -10,7 +10,7 @@ use std::sync::Arc;
 #[test]
 fn a_taken_segment_is_not_dismissed() {
     model(3, || {
-        let segments = Segments::new(3, 3, 64, Domain::new()).expect("a model needs no mapping");
+        let segments = Segments::new(3, 3, 64, 1, Domain::new()).expect("a model needs no mapping");
         let all: Vec<_> = (0..3).map(|_| segments.take(Purpose::Merge).expect("three are free")).collect();
         for &segment in &all {
             segments.retire(segment);

@@ -166,13 +166,14 @@ impl Header {
         }
     }
 
-    /// Accounts an item that was unlinked.
-    pub fn remove_live(&self, bytes: u32, body_bytes: u64) {
-        self.counters.live_items.fetch_sub(1, Ordering::Relaxed);
+    /// Accounts an item that was unlinked. Whether it was the last one.
+    pub fn remove_live(&self, bytes: u32, body_bytes: u64) -> bool {
+        let was_last = self.counters.live_items.fetch_sub(1, Ordering::Relaxed) == 1;
         self.counters.live_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if body_bytes > 0 {
             self.counters.body_bytes.fetch_sub(body_bytes, Ordering::Relaxed);
         }
+        was_last
     }
 
     /// Bytes of the items that slots point at. Between publication and accounting it lags; it may wrap below zero then,

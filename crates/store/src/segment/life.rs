@@ -12,8 +12,10 @@ use crate::mapping::Table;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use std::sync::Arc;
 
-/// Segments that only evictions may take, so that a merge always has a destination.
-const MERGE_RESERVE: u32 = 1;
+/// Segments that only evictions may take, so that a merge always has a destination: one for so many writers, who evict at the same
+/// time when they are out of room, but at most this share of all.
+const WRITERS_PER_RESERVED: usize = 2;
+const RESERVE_SHARE: u32 = 128;
 
 /// What a free segment is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,7 @@ pub struct Segments {
     pub arena: Arena,
     headers: Table<Header>,
     segment_bytes: u32,
+    reserve_most: u32,
     free: Mutex<FreeStack>,
     free_count: AtomicU32,
     limit: AtomicU32,
@@ -53,14 +56,15 @@ struct RetiredRun {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reclaimed {
     pub freed: u32,
-    /// Retired segments, or whole values, whose grace period lasts.
+    /// Retired segments, or whole values, whose grace period lasts; what was retired meanwhile is not counted.
     pub waiting: u32,
 }
 
 impl Segments {
-    /// `limit` segments of address space for `most`.
-    pub fn new(most: u32, limit: u32, segment_bytes: u32, domain: Arc<Domain>) -> Result<Self, Error> {
+    /// `limit` segments of address space for `most`, into which so many threads write at once.
+    pub fn new(most: u32, limit: u32, segment_bytes: u32, writers: usize, domain: Arc<Domain>) -> Result<Self, Error> {
         let segments = Self {
+            reserve_most: u32::try_from(writers / WRITERS_PER_RESERVED).unwrap_or(u32::MAX).max(1),
             arena: Arena::new(most, segment_bytes)?,
             headers: Table::new(most as usize)?,
             segment_bytes,
@@ -104,9 +108,14 @@ impl Segments {
         (1..=self.limit()).map(SegmentId::new)
     }
 
+    /// Segments that writers leave to evictions.
+    pub fn reserve(&self) -> u32 {
+        (self.limit() / RESERVE_SHARE).clamp(1, self.reserve_most)
+    }
+
     /// Segments that a writer could take now.
     pub fn free_for_writers(&self) -> u32 {
-        self.free_count.load(Ordering::Relaxed).saturating_sub(MERGE_RESERVE)
+        self.free_count.load(Ordering::Relaxed).saturating_sub(self.reserve())
     }
 
     /// Free segments, the reserve included.
@@ -123,7 +132,7 @@ impl Segments {
     /// A free segment, now open, with a cleared header. The caller is its owner.
     pub fn take(&self, purpose: Purpose) -> Option<SegmentId> {
         let mut free = lock(&self.free);
-        let kept = if purpose == Purpose::Write { MERGE_RESERVE } else { 0 };
+        let kept = if purpose == Purpose::Write { self.reserve() } else { 0 };
         if free.length <= kept {
             return None;
         }
@@ -167,18 +176,18 @@ impl Segments {
 
     /// Frees retired segments whose grace period is over.
     pub fn reclaim(&self) -> Reclaimed {
+        // Nobody who retires something waits for the fence.
+        let youngest = lock(&self.retired).iter().map(|run| run.ticket).max();
+        let Some(youngest) = youngest else { return Reclaimed::default() };
+        let safe = self.domain.safe_below(youngest);
         let mut retired = lock(&self.retired);
-        if retired.is_empty() {
-            return Reclaimed::default();
-        }
-        let oldest_pin = self.domain.oldest_pin();
         let mut free = lock(&self.free);
         let before = free.length;
         let mut waiting = 0;
         retired.retain(|run| {
-            waiting += u32::from(run.ticket >= oldest_pin);
+            waiting += u32::from(run.ticket >= safe && run.ticket <= youngest);
             // The handle count is looked at after the grace period: a handle made under a pin is seen.
-            let over = run.ticket < oldest_pin && self.header(run.first).pins() == 0;
+            let over = run.ticket < safe && self.header(run.first).pins() == 0;
             if over {
                 let mut next = Some(run.first);
                 while let Some(segment) = next {
@@ -209,7 +218,7 @@ impl Segments {
     pub fn dismiss_top(&self) -> bool {
         let mut free = lock(&self.free);
         let limit = self.limit();
-        if limit == 0 || free.length <= MERGE_RESERVE {
+        if limit == 0 || free.length <= self.reserve() {
             return false;
         }
         let top = SegmentId::new(limit);
@@ -288,10 +297,11 @@ mod tests {
     use super::*;
     use crate::mapping::HUGE_PAGE_BYTES;
     use crate::segment::Location;
+    use crate::sync::AtomicBool;
 
     #[test]
     fn a_segment_is_taken_or_dismissed_never_both() {
-        let segments = Segments::new(8, 8, 4096, Domain::new()).unwrap();
+        let segments = Segments::new(8, 8, 4096, 1, Domain::new()).unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -313,9 +323,55 @@ mod tests {
     }
 
     #[test]
+    fn what_a_handle_holds_does_not_keep_back_what_was_retired_later() {
+        let segments = Segments::new(8, 8, 4096, 1, Domain::new()).unwrap();
+        let (held, later) = (segments.take(Purpose::Merge).unwrap(), segments.take(Purpose::Merge).unwrap());
+        segments.pin(held, 4096, u64::MAX).unwrap();
+        segments.retire(held);
+        assert_eq!(segments.reclaim().freed, 0);
+        segments.retire(later);
+        assert_eq!(segments.reclaim().freed, 1);
+        segments.unpin(held, 4096);
+        assert_eq!(segments.reclaim().freed, 1);
+    }
+
+    #[test]
+    fn what_was_retired_since_the_fence_waits_for_no_reader() {
+        let segments = Segments::new(64, 64, 4096, 1, Domain::new()).unwrap();
+        let is_over = AtomicBool::new(false);
+        let most = std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let taken: Vec<_> = (0..4).filter_map(|_| segments.take(Purpose::Merge)).collect();
+                        taken.into_iter().for_each(|segment| segments.retire(segment));
+                        segments.reclaim();
+                    }
+                });
+            }
+            let most = (0..100_000).map(|_| segments.reclaim().waiting).max();
+            is_over.store(true, Ordering::Relaxed);
+            most
+        });
+        assert_eq!(most, Some(0), "nobody pins");
+    }
+
+    #[test]
+    fn writers_leave_more_to_evictions_where_many_write() {
+        for (count, writers, left) in [(512, 1, 1), (512, 4, 2), (512, 8, 4), (512, 64, 4), (64, 16, 1)] {
+            let segments = Segments::new(count, count, 4096, writers, Domain::new()).unwrap();
+            let taken = |purpose| std::iter::from_fn(|| segments.take(purpose)).count() as u32;
+            assert_eq!(segments.free_for_writers(), count - left, "of {count} with {writers}");
+            assert_eq!(taken(Purpose::Write), count - left);
+            assert!(!segments.dismiss_top());
+            assert_eq!(taken(Purpose::Merge), left);
+        }
+    }
+
+    #[test]
     fn dismissed_memory_goes_back_in_whole_huge_pages() {
         const KIB: usize = 1024;
-        let segments = Segments::new(512, 512, 32 << 10, Domain::new()).unwrap();
+        let segments = Segments::new(512, 512, 32 << 10, 1, Domain::new()).unwrap();
         let bytes = [7; 32 * KIB];
         let start = |segment| Location::new(segment, 0);
         for segment in segments.ids() {
