@@ -3,6 +3,7 @@
 import os
 import random
 import threading
+import time
 
 import pytest
 
@@ -26,8 +27,10 @@ def fill(connection, first, count):
     """What it takes to send all else to flash."""
     for number in range(first, first + count):
         connection.send(b"set filler%d 0 0 300 noreply\r\n%s\r\n" % (number, b"f" * 300))
+        # What is evicted faster than the device takes it is dropped.
         if number % 200 == 0:
             connection.ask(b"mn\r\n")
+            time.sleep(0.003)
     connection.ask(b"mn\r\n")
 
 

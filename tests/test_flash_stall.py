@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import pathlib
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -54,9 +56,11 @@ class Disk:
 @pytest.fixture
 def disk(tmp_path):
     with contextlib.ExitStack() as stack:
+        # In memory: what waits for it must not be in the way of the other tests' disk.
+        memory = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm")))
         try:
-            below = stack.enter_context(filesystem(tmp_path / "below.img", 700, tmp_path / "below"))
-            folder = stack.enter_context(filesystem(below / "disk.img", 400, tmp_path / "disk"))
+            below = stack.enter_context(filesystem(memory / "below.img", 300, tmp_path / "below"))
+            folder = stack.enter_context(filesystem(below / "disk.img", 200, tmp_path / "disk"))
         except (subprocess.CalledProcessError, OSError) as error:
             pytest.skip(f"no disk that can be stalled, which takes root and loop devices: {getattr(error, 'stderr', None) or error}")
         yield Disk(below, folder)
@@ -102,7 +106,7 @@ class Load(threading.Thread):
 
 def test_memory_is_served_while_the_disk_does_nothing_and_what_is_deleted_stays_away(disk):
     admin = ["--admin", f"127.0.0.1:{free_port()}"]
-    with Server(EBBTIDE, "-m", "8", "-t", "2", *admin, "--flash", f"{disk.folder / 'flash'}:128m") as server:
+    with Server(EBBTIDE, "-m", "8", "-t", "2", *admin, "--flash", f"{disk.folder / 'flash'}:96m") as server:
         with server.connect() as connection:
             store(connection, range(KEYS))
             deleted = found(connection, range(0, 600, 2))
