@@ -295,7 +295,8 @@ fn is_dead(header: &Header, generation: u32, moment: Moment) -> bool {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::evict::{Policy, Progress};
+    use crate::evict::Progress;
+    use crate::evict::tests::{just_full, set};
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::segment::Purpose;
@@ -330,24 +331,7 @@ mod tests {
 
     #[test]
     fn what_was_planned_goes_in_order_unless_it_is_something_else_by_now() {
-        let options = Options {
-            memory_bytes: 16 << 20,
-            segment_bytes: Some(16 << 10),
-            policy: Policy::Fifo,
-            ..Options::default()
-        };
-        let store = Store::new(options).unwrap();
-        let participant = store.participate();
-        let mut number = 0u32;
-        while store.stats().evictions == 0 {
-            let key = number.to_le_bytes();
-            let (hash, ttl) = (store.hash(&key), Ttl::Never);
-            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
-            while store.write(&participant, &write, 1000).is_err() {
-                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
-            }
-            number += 1;
-        }
+        let (store, participant, _) = just_full(1);
         let moment = store.moment(1000);
         let planned = || -> Vec<_> {
             let scratch = lock(&store.maintenance.choosing);
@@ -373,36 +357,16 @@ mod tests {
 
     #[test]
     fn what_is_dead_goes_before_what_was_planned() {
-        let options = Options {
-            memory_bytes: 16 << 20,
-            segment_bytes: Some(16 << 10),
-            policy: Policy::Fifo,
-            writers: 1,
-            ..Options::default()
-        };
-        let store = Store::new(options).unwrap();
-        let participant = store.participate();
-        let set = |number: u32| {
-            let key = number.to_le_bytes();
-            let (hash, ttl) = (store.hash(&key), Ttl::Never);
-            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
-            while store.write(&participant, &write, 1000).is_err() {
-                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
-            }
-        };
-        let mut number = 0u32;
-        while store.stats().evictions == 0 {
-            set(number);
-            number += 1;
-        }
+        let (store, participant, number) = just_full(1);
         let evictions = store.stats().evictions;
         // The younger half dies: hundreds of segments in which nothing is alive.
         for number in number / 2..number {
             let key = number.to_le_bytes();
             store.delete(&participant, &key, store.hash(&key), 1000);
         }
-        (number..number + 300).for_each(set);
+        (number..number + 300).for_each(|number| set(&store, &participant, number));
         assert_eq!(store.stats().evictions, evictions, "nothing alive goes while so much is dead");
+        store.verify(&participant, 1000);
     }
 
     #[test]
@@ -468,24 +432,32 @@ mod plan_models {
     use loom::thread;
     use std::sync::Arc;
 
+    /// A store with a plan for a segment that is free: everything in it has died, and it was emptied as an expiry or a flush has it done.
+    fn planned_and_emptied() -> Arc<Store> {
+        let store = store(4, 0);
+        let client = Client::new(&store);
+        let moment = store.moment(client.now_ms);
+        client.set(b"o", 1);
+        store.seal_open(Seal::All);
+        let segment = store.segments.ids().find(|id| holds_sealed_items(store.segments.header(*id))).unwrap();
+        let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
+        lock(&store.maintenance.choosing).planned.push(Planned { choice: drop_all(segment), stamp });
+        client.delete(b"o");
+        let mut job = store.claim_dead(segment, moment).unwrap();
+        while !job.run(&store, &client.participant, moment, u32::MAX) {}
+        drop(job);
+        store.segments.reclaim();
+        drop(client);
+        store
+    }
+
     /// A plan that lies there may name a segment that was emptied since and is a body of a value by now.
     #[test]
     fn a_plan_claims_no_body() {
         model(2, || {
-            let store = store(4, 0);
+            let store = planned_and_emptied();
             let client = Client::new(&store);
             let moment = store.moment(client.now_ms);
-            client.set(b"o", 1);
-            store.seal_open(Seal::All);
-            let segment = store.segments.ids().find(|id| holds_sealed_items(store.segments.header(*id))).unwrap();
-            let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
-            lock(&store.maintenance.choosing).planned.push(Planned { choice: drop_all(segment), stamp });
-            // Everything in it dies, and it is emptied as an expiry or a flush has it done.
-            client.delete(b"o");
-            let mut job = store.claim_dead(segment, moment).unwrap();
-            while !job.run(&store, &client.participant, moment, u32::MAX) {}
-            drop(job);
-            store.segments.reclaim();
             let uploader = {
                 let store = Arc::clone(&store);
                 thread::spawn(move || {
@@ -497,10 +469,7 @@ mod plan_models {
                     assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
                 })
             };
-            let job = {
-                let mut scratch = lock(&store.maintenance.choosing);
-                store.evict_planned(&mut scratch, moment)
-            };
+            let job = store.evict_planned(&mut lock(&store.maintenance.choosing), moment);
             if let Some(mut job) = job {
                 while !job.run(&store, &client.participant, moment, u32::MAX) {}
             }
@@ -518,19 +487,9 @@ mod plan_models {
     #[test]
     fn a_plan_claims_no_new_life() {
         model(2, || {
-            let store = store(4, 0);
+            let store = planned_and_emptied();
             let client = Client::new(&store);
             let moment = store.moment(client.now_ms);
-            client.set(b"o", 1);
-            store.seal_open(Seal::All);
-            let segment = store.segments.ids().find(|id| holds_sealed_items(store.segments.header(*id))).unwrap();
-            let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
-            lock(&store.maintenance.choosing).planned.push(Planned { choice: drop_all(segment), stamp });
-            client.delete(b"o");
-            let mut job = store.claim_dead(segment, moment).unwrap();
-            while !job.run(&store, &client.participant, moment, u32::MAX) {}
-            drop(job);
-            store.segments.reclaim();
             let writer = {
                 let store = Arc::clone(&store);
                 thread::spawn(move || {
@@ -538,10 +497,7 @@ mod plan_models {
                     store.seal_open(Seal::All);
                 })
             };
-            let job = {
-                let mut scratch = lock(&store.maintenance.choosing);
-                store.evict_planned(&mut scratch, moment)
-            };
+            let job = store.evict_planned(&mut lock(&store.maintenance.choosing), moment);
             assert!(job.is_none(), "what was planned is gone");
             writer.join().unwrap();
             client.verify();

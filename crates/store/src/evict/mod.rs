@@ -290,13 +290,32 @@ mod tests {
     use crate::options::Options;
     use crate::ttl::Ttl;
 
-    fn set(store: &Store, participant: &Participant, number: u32) {
+    pub(super) fn set(store: &Store, participant: &Participant, number: u32) {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
         let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
         while store.write(participant, &write, 1000).is_err() {
             assert_ne!(store.evict(participant, 1000), Progress::Stuck);
         }
+    }
+
+    /// A store of many small segments that has just begun to evict, and how many keys were set, from 0 on.
+    pub(super) fn just_full(writers: usize) -> (Store, Participant, u32) {
+        let options = Options {
+            memory_bytes: 16 << 20,
+            segment_bytes: Some(16 << 10),
+            policy: Policy::Fifo,
+            writers,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut number = 0;
+        while store.stats().evictions == 0 {
+            set(&store, &participant, number);
+            number += 1;
+        }
+        (store, participant, number)
     }
 
     #[test]
@@ -354,20 +373,7 @@ mod tests {
 
     #[test]
     fn what_never_fits_is_refused_and_costs_nothing() {
-        let options = Options {
-            memory_bytes: 16 << 20,
-            segment_bytes: Some(16 << 10),
-            policy: Policy::Fifo,
-            writers: 64,
-            ..Options::default()
-        };
-        let store = Store::new(options).unwrap();
-        let participant = store.participate();
-        let mut number = 0;
-        while store.stats().evictions == 0 {
-            set(&store, &participant, number);
-            number += 1;
-        }
+        let (store, participant, _) = just_full(64);
         let (limit, reserve) = (store.segments.limit(), store.segments.reserve());
         assert!(reserve > 1);
         let before = store.stats().evictions;
