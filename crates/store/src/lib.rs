@@ -46,7 +46,7 @@ mod verify;
 pub use below::Below;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
-pub use evict::{Cause, Policy, Progress, Removed, UnknownPolicy};
+pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
 pub use item::{Extension, KEY_LIMIT};
 #[cfg(not(loom))]
 pub use ops::Handle;

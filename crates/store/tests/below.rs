@@ -69,7 +69,7 @@ impl Tiers {
         let write = Write { key, hash: self.store.hash(key), value, flags: 0, ttl, mode, token: None };
         while self.store.write(participant, &write, now_ms).is_err() {
             // What others read or write just now may be in the way for a moment.
-            if self.store.evict(participant, now_ms) == Progress::Stuck {
+            if matches!(self.store.evict(participant, now_ms), Progress::Waiting(_) | Progress::Stuck) {
                 std::thread::yield_now();
             }
         }

@@ -32,7 +32,8 @@ fn set(subject: &StoreSubject, key: u64, bytes: usize) -> bool {
         if try_set(subject, key, bytes) {
             return true;
         }
-        if subject.store.evict(&subject.participant, NOW_MS) == Progress::Stuck {
+        let progress = subject.store.evict(&subject.participant, NOW_MS);
+        if matches!(progress, Progress::Waiting(_) | Progress::Stuck) {
             return false;
         }
     }

@@ -385,7 +385,8 @@ mod tests {
         taken.into_iter().for_each(|segment| store.segments.retire(segment));
         assert_eq!(store.stats().items, 2);
         store.segments.reclaim();
-        assert!(store.work(&participant, store.moment(1000), false), "with a free segment they are compacted");
+        let progress = store.work(&participant, store.moment(1000), false);
+        assert_eq!(progress, Progress::Working, "with a free segment they are compacted");
         assert_eq!((store.stats().items, store.stats().segments_compacted), (2, 2));
         store.verify(&participant, 1000);
     }

@@ -76,8 +76,19 @@ pub enum Progress {
     Ready,
     /// Something was done; more is needed.
     Working,
-    /// Nothing can be evicted now: what is not free is being written, pinned or held by handles.
+    /// Nothing can be done before another thread goes on, which may not be running now. Memory comes back soon after.
+    Waiting(Blocker),
+    /// Nothing can be evicted now: what is not free is being written, or held by handles or uploads.
     Stuck,
+}
+
+/// Whom a writer waits for, in [`Progress::Waiting`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    /// A thread that is emptying segments.
+    Job,
+    /// A reader that was pinned when segments were retired: they are free once it has unpinned.
+    Reader,
 }
 
 impl Maintenance {
@@ -114,7 +125,7 @@ impl Maintenance {
 
 impl Store {
     /// Makes room for a writer that got `NeedSegment`. The caller must not be pinned. Works until a segment is free, or a
-    /// slice is over, or nothing can be done.
+    /// slice is over, or nothing can be done. Never sleeps: whether and how long to wait is the caller's choice.
     pub fn evict(&self, participant: &Participant, now_ms: u64) -> Progress {
         self.evict_for(participant, now_ms, 1)
     }
@@ -123,32 +134,36 @@ impl Store {
     pub fn evict_for(&self, participant: &Participant, now_ms: u64, count: u32) -> Progress {
         assert!(!participant.is_pinned(), "a pinned thread would wait for itself");
         let moment = self.moment(now_ms);
-        let mut waiting = self.segments.reclaim().waiting;
-        if waiting > 0 && self.segments.free_count() == 0 {
-            // A reader that was interrupted holds them up, and what an eviction keeps has no place before.
-            yield_now();
-            waiting = self.segments.reclaim().waiting;
-        }
+        let waiting = self.segments.reclaim().waiting;
         if self.segments.free_for_writers() >= count {
             return Progress::Ready;
         }
-        let may_work = count + self.segments.reserve() <= self.segments.limit() && waiting < self.waiting_limit();
-        let shed = self.sheds() && self.shed_top(participant, moment);
-        let worked = may_work
-            && (shed
-                || self.resume(participant, moment)
-                || self.expire_due(participant, moment)
-                || self.work(participant, moment, self.options.evicts));
-        self.segments.reclaim();
+        let progress = match count + self.segments.reserve() <= self.segments.limit() {
+            true => self.evict_slice(participant, moment, waiting),
+            false => return Progress::Stuck,
+        };
+        let waiting = self.segments.reclaim().waiting;
         if self.sheds() {
             // Before it is taken for anything else.
             self.shed_free_top();
         }
-        match (self.segments.free_for_writers() >= count, worked) {
-            (true, _) => Progress::Ready,
-            (false, true) => Progress::Working,
-            (false, false) => Progress::Stuck,
+        match progress {
+            _ if self.segments.free_for_writers() >= count => Progress::Ready,
+            Progress::Stuck if waiting > 0 => Progress::Waiting(Blocker::Reader),
+            progress => progress,
         }
+    }
+
+    /// A slice of eviction for a writer. `waiting`: retired segments that a reader holds up.
+    fn evict_slice(&self, participant: &Participant, moment: Moment, waiting: u32) -> Progress {
+        // Without a free segment an eviction keeps nothing, and what it retires would wait for the same reader.
+        if waiting >= self.waiting_limit() || waiting > 0 && self.segments.free_count() == 0 {
+            return Progress::Waiting(Blocker::Reader);
+        }
+        let worked = self.sheds() && self.shed_top(participant, moment)
+            || self.resume(participant, moment)
+            || self.expire_due(participant, moment);
+        if worked { Progress::Working } else { self.work(participant, moment, self.options.evicts) }
     }
 
     /// Whether writers will soon run out of free segments: maintenance should look.
@@ -168,7 +183,8 @@ impl Store {
     }
 
     /// One slice of the work that is due: seals what has been open long enough, removes what has expired, evicts ahead of
-    /// need, finds memory for the index, gives memory back. To be called every 100 ms, again at once while it answers `Working`.
+    /// need, finds memory for the index, gives memory back. To be called every 100 ms, again at once while it answers `Working`,
+    /// and soon after `Waiting`.
     pub fn maintain(&self, participant: &Participant, now_ms: u64) -> Progress {
         let moment = self.moment(now_ms);
         if moment.ms >= self.maintenance.next_maintenance_ms.load(Ordering::Relaxed) {
@@ -184,9 +200,12 @@ impl Store {
             && self.options.evicts
             && self.segments.free_for_writers() < self.ready_target()
             && reclaimed.waiting < self.waiting_limit();
-        let worked = worked || evicts && self.work(participant, moment, true);
-        let freed = reclaimed.freed > 0;
-        if worked || freed { Progress::Working } else { Progress::Ready }
+        let progress = if evicts { self.work(participant, moment, true) } else { Progress::Ready };
+        match progress {
+            _ if worked || reclaimed.freed > 0 => Progress::Working,
+            Progress::Stuck => Progress::Ready,
+            progress => progress,
+        }
     }
 
     /// Free segments that maintenance aims at.
@@ -194,23 +213,26 @@ impl Store {
         (self.segments.limit() / READY_SHARE).max(2)
     }
 
-    /// A slice of a job that waits or of a new one. `may_evict`: whether live items may be lost by it. False if there was
-    /// nothing to do.
-    fn work(&self, participant: &Participant, moment: Moment, may_evict: bool) -> bool {
+    /// A slice of a job that was put down or of a new one. `may_evict`: whether live items may be lost by it. `Stuck` if
+    /// there was nothing to do.
+    fn work(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Progress {
         if self.resume(participant, moment) {
-            return true;
+            return Progress::Working;
         }
-        let others = self.maintenance.running.load(Ordering::Relaxed);
-        if others > 0 && self.segments.free_count() == 0 {
+        let has_others = || self.maintenance.running.load(Ordering::Relaxed) > 0;
+        if has_others() && self.segments.free_count() == 0 {
             // The reserve is the others' destinations: what they free is awaited rather than lost here.
-            yield_now();
-            return true;
+            return Progress::Waiting(Blocker::Job);
         }
-        let Some(job) = self.choose(participant, moment, may_evict) else {
-            return false;
-        };
-        self.run_slice(participant, moment, job);
-        true
+        match self.choose(participant, moment, may_evict) {
+            Some(job) => {
+                self.run_slice(participant, moment, job);
+                Progress::Working
+            }
+            // What could be chosen may be theirs.
+            None if has_others() => Progress::Waiting(Blocker::Job),
+            None => Progress::Stuck,
+        }
     }
 
     /// A slice of a job that was put down. False if there is none.
@@ -277,7 +299,9 @@ impl Store {
     pub fn finish_jobs(&self, participant: &Participant, now_ms: u64) {
         let moment = self.moment(now_ms);
         while self.maintenance.running.load(Ordering::Relaxed) > 0 {
-            self.work(participant, moment, false);
+            if self.work(participant, moment, false) != Progress::Working {
+                yield_now();
+            }
         }
         self.segments.reclaim();
     }
@@ -286,15 +310,21 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::ops::{Mode, Write};
+    use crate::error::Error;
+    use crate::ops::{Mode, Write, Written};
     use crate::options::Options;
+    use crate::segment::Purpose;
     use crate::ttl::Ttl;
 
-    pub(super) fn set(store: &Store, participant: &Participant, number: u32) {
+    fn try_set(store: &Store, participant: &Participant, number: u32) -> Result<Written, Error> {
         let key = number.to_le_bytes();
         let (hash, ttl) = (store.hash(&key), Ttl::Never);
         let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
-        while store.write(participant, &write, 1000).is_err() {
+        store.write(participant, &write, 1000)
+    }
+
+    pub(super) fn set(store: &Store, participant: &Participant, number: u32) {
+        while try_set(store, participant, number).is_err() {
             assert_ne!(store.evict(participant, 1000), Progress::Stuck);
         }
     }
@@ -384,6 +414,51 @@ mod tests {
         let most = (0..100_000).find(|_| store.evict_for(&participant, 1000, limit - reserve) != Progress::Working);
         assert!(most.is_some());
         assert_eq!(store.segments.free_for_writers(), limit - reserve);
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_writer_waits_for_an_interrupted_job() {
+        let (store, participant, number) = just_full(1);
+        let taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        let mut job = store.choose(&participant, store.moment(1000), true).expect("something is sealed");
+        store.seal_open(Seal::All);
+        let evictions = store.stats().evictions;
+        for _ in 0..1000 {
+            assert!(try_set(&store, &participant, number).is_err());
+            assert_eq!(store.evict(&participant, 1000), Progress::Waiting(Blocker::Job));
+        }
+        assert_eq!(store.stats().evictions, evictions, "what the job frees is awaited");
+        taken.into_iter().for_each(|segment| store.segments.retire(segment));
+        while !job.run(&store, &participant, store.moment(1000), SLICE_ITEMS) {}
+        drop(job);
+        assert_eq!(store.evict(&participant, 1000), Progress::Ready, "it goes on");
+        try_set(&store, &participant, number).unwrap();
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_store_that_keeps_everything_waits_for_readers() {
+        let options =
+            Options { memory_bytes: 256 << 10, value_bytes_max: 4000, evicts: false, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut number = 0;
+        while try_set(&store, &participant, number).is_ok() {
+            number += 1;
+        }
+        assert_eq!(store.evict(&participant, 1000), Progress::Stuck, "everything is alive");
+        let reader = store.participate();
+        let pin = reader.pin();
+        for dead in 0..number {
+            let key = dead.to_le_bytes();
+            assert!(store.delete(&participant, &key, store.hash(&key), 1000));
+        }
+        while store.evict(&participant, 1000) == Progress::Working {}
+        assert_eq!(store.evict(&participant, 1000), Progress::Waiting(Blocker::Reader));
+        drop(pin);
+        assert_eq!(store.evict(&participant, 1000), Progress::Ready, "the grace period is over");
+        try_set(&store, &participant, number).unwrap();
         store.verify(&participant, 1000);
     }
 

@@ -1,6 +1,7 @@
 //! Giving up the topmost segment, for a smaller memory or a larger index: its items move down to a free segment. Long
 //! values do not move: when a body is in the way, the value goes.
 
+use super::Progress;
 use super::choose::holds_sealed_items;
 use super::job::Job;
 use crate::chains::Seal;
@@ -29,7 +30,7 @@ impl Store {
                 self.drop_owner(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
             }
             State::Sealed => self.move_down(participant, top, moment),
-            State::Draining => self.work(participant, moment, false),
+            State::Draining => self.work(participant, moment, false) == Progress::Working,
             State::Absent | State::Free | State::Retired => false,
         }
     }
@@ -46,7 +47,7 @@ impl Store {
             job
         };
         lock(&self.maintenance.jobs).push(job);
-        self.work(participant, moment, false)
+        self.work(participant, moment, false) == Progress::Working
     }
 
     /// Drops the value to which a body belongs. False if it is not there, or alive in a store that does not evict.

@@ -36,7 +36,7 @@ impl StoreSubject {
             };
             match self.store.evict_for(&self.participant, now_ms, count) {
                 Progress::Ready | Progress::Working => stuck = 0,
-                Progress::Stuck => stuck += 1,
+                Progress::Waiting(_) | Progress::Stuck => stuck += 1,
             }
             if stuck > STUCK_TRIES {
                 return Err(Error::NeedSegment);
