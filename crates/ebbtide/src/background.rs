@@ -5,7 +5,7 @@
 //! or the memory is to get smaller. It holds the cache weakly: it ends when the cache does.
 
 use crate::cache::Shared;
-use ebbtide_store::Progress;
+use ebbtide_store::{Participant, Progress};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::{self, Thread};
@@ -13,6 +13,8 @@ use std::time::Duration;
 
 /// How often the coarse time is refreshed, and maintenance and the upkeep of flash look whether something is due.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
+/// The same while memory hangs on another thread.
+const WAITING_TICK: Duration = Duration::from_micros(500);
 
 /// How writers reach a background thread.
 #[derive(Default)]
@@ -51,13 +53,38 @@ pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
     Ok(())
 }
 
+impl Shared {
+    /// Works until nothing is due, or another thread has to go on first: whether that is so. While flash could not take what
+    /// is evicted, all but evictions goes on.
+    fn run_due_maintenance(&self, participant: &Participant, tick: impl Fn() -> u64) -> bool {
+        let store = &*self.store;
+        let mut evicts = self.hybrid.as_ref().is_none_or(|hybrid| hybrid.can_demote()) || !store.resize_done();
+        loop {
+            let progress = match evicts {
+                true => store.maintain(participant, tick()),
+                false => store.maintain_without_evicting(participant, tick()),
+            };
+            if progress != Progress::Working && (evicts || !store.is_low() && !store.sheds()) {
+                return matches!(progress, Progress::Waiting(_));
+            }
+            match &self.hybrid {
+                Some(hybrid) if evicts || progress != Progress::Working => {
+                    hybrid.wait_for_room(|| hybrid.max_room_wait(store), &tick);
+                    evicts = true;
+                }
+                _ => thread::yield_now(),
+            }
+        }
+    }
+}
+
 fn maintain(weak: &Weak<Shared>) {
     let Some(shared) = weak.upgrade() else { return };
     let participant = shared.store.participate();
     shared.bell.is_for_this_thread();
     drop(shared);
     loop {
-        {
+        let is_waiting = {
             let Some(shared) = weak.upgrade() else { return };
             let _working = shared.maintaining.lock().expect("a verification has panicked");
             shared.bell.answer();
@@ -68,16 +95,9 @@ fn maintain(weak: &Weak<Shared>) {
                 now_ms
             };
             shared.share_memory();
-            while shared.store.maintain(&participant, tick()) == Progress::Working {
-                match &shared.hybrid {
-                    Some(hybrid) => {
-                        hybrid.wait_for_room(|| shared.store.is_out_of_room() || shared.store.sheds(), tick);
-                    }
-                    None => thread::yield_now(),
-                }
-            }
-        }
-        thread::park_timeout(TICK);
+            shared.run_due_maintenance(&participant, tick)
+        };
+        thread::park_timeout(if is_waiting { WAITING_TICK } else { TICK });
     }
 }
 

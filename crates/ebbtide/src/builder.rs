@@ -15,6 +15,7 @@ use ebbtide_store::{Options, Policy, Store};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The share of the memory that the buffers and indexes of flash get, beside what admission remembers: an eighth, or more where that is
 /// too little.
@@ -22,6 +23,16 @@ const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
 
 /// Of a device of the caller's own: what lies on it was put there by whoever gives it.
 const DEVICE_IDENTITY: u64 = 0;
+
+/// How long a write waits for its demotion.
+#[derive(Clone, Copy, Debug)]
+struct DemotionWait(Duration);
+
+impl Default for DemotionWait {
+    fn default() -> Self {
+        Self(Duration::from_millis(50))
+    }
+}
 
 /// Options of a [`Cache`]; see `Cache::builder`.
 #[derive(Clone, Debug, Default)]
@@ -34,6 +45,7 @@ pub struct CacheBuilder {
     flash_device: Option<Arc<dyn Device>>,
     flash_options: FlashOptions,
     flash_promotion: FlashPromotion,
+    flash_demotion_wait: DemotionWait,
 }
 
 impl CacheBuilder {
@@ -117,6 +129,13 @@ impl CacheBuilder {
         self
     }
 
+    /// How long a write waits until flash has room for what it evicts, before that is lost. Default 50 ms: a device that is
+    /// behind for longer slows writes down only that much each.
+    pub fn flash_demotion_wait(mut self, wait: Duration) -> Self {
+        self.flash_demotion_wait = DemotionWait(wait);
+        self
+    }
+
     /// Builds the cache, with what flash holds, and with the system's clock starts its background thread.
     ///
     /// # Errors
@@ -140,7 +159,7 @@ impl CacheBuilder {
             Some(opening) => {
                 let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
                 let share = Share::new(flash_memory_bytes, self.flash_options.memory_bytes);
-                let started = Hybrid::start(opening, share, promotions, clock, &time);
+                let started = Hybrid::start(opening, share, promotions, (clock, &time), self.flash_demotion_wait.0);
                 let (hybrid, io) = started.map_err(|error| self.flash_error(&error))?;
                 // Before objects end because the index that was found is more than flash begins with.
                 let participant = store.participate();

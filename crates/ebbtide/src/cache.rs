@@ -8,6 +8,7 @@ use crate::fetch::WhenBusy;
 use crate::flash_threads::{FlashEnd, FlashThreads};
 use crate::hybrid::Hybrid;
 use crate::item::{Item, Lookup};
+use crate::retry::PatienceCell;
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::Health;
 use ebbtide_store::{
@@ -24,8 +25,10 @@ use std::time::Duration;
 pub struct Cache {
     pub(crate) shared: Arc<Shared>,
     pub(crate) _owner: Arc<Owner>,
-    /// Whether operations wait for flash, and long values for others.
+    /// Whether operations wait for flash, for memory, and long values for others.
     pub(crate) waits: bool,
+    /// Of one that does not.
+    pub(crate) patience: PatienceCell,
 }
 
 /// What the clones have in common, with the uploads and scans that may outlive them, and no thread of the cache has: with the last of them
@@ -95,7 +98,7 @@ impl Shared {
 impl Cache {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         let _owner = Arc::new(Owner(Arc::clone(&shared)));
-        Self { shared, _owner, waits: true }
+        Self { shared, _owner, waits: true, patience: PatienceCell::default() }
     }
 
     pub fn builder() -> CacheBuilder {
@@ -198,7 +201,7 @@ impl Cache {
     /// Adds to the decimal number in an entry, modulo 2^64. `None` if the key is absent.
     ///
     /// # Errors
-    /// `NotNumeric`; `OutOfMemory`.
+    /// `NotNumeric`; `OutOfMemory`, `WouldWait`.
     pub fn increment(&self, key: &[u8], delta: u64) -> Result<Option<u64>, Error> {
         self.change_number(key, Change::Add(delta))
     }
@@ -236,19 +239,21 @@ impl Cache {
         shared.bring_up_if_below(self.waits, key);
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
-        shared.with_room(&participant, |now_ms| shared.store.change_number(&participant, target, count, now_ms))
+        let change = |now_ms| shared.store.change_number(&participant, target, count, now_ms);
+        shared.write_with_eviction(self.waiting(), &participant, change)
     }
 
     /// Gives an entry a new life. False if it is absent.
     ///
     /// # Errors
-    /// `OutOfMemory`.
+    /// `OutOfMemory`, `WouldWait`.
     pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
         let shared = &*self.shared;
         shared.bring_up_if_below(self.waits, key);
         let participant = shared.participant();
         let hash = shared.store.hash(key);
-        shared.with_room(&participant, |now_ms| shared.store.touch(&participant, key, hash, ttl, now_ms))
+        let touch = |now_ms| shared.store.touch(&participant, key, hash, ttl, now_ms);
+        shared.write_with_eviction(self.waiting(), &participant, touch)
     }
 
     /// The value, with a new life, as one operation; a life that is over already removes the entry.
@@ -260,8 +265,8 @@ impl Cache {
         shared.bring_up_if_below(self.waits, key);
         let participant = shared.participant();
         let hash = shared.store.hash(key);
-        let item = shared
-            .with_room(&participant, |now_ms| shared.store.get_and_touch(&participant, key, hash, ttl, now_ms))?;
+        let touch = |now_ms| shared.store.get_and_touch(&participant, key, hash, ttl, now_ms);
+        let item = shared.write_with_eviction(self.waiting(), &participant, touch)?;
         Ok(self.lookup(item))
     }
 
@@ -438,8 +443,8 @@ impl Insert<'_> {
     /// Carries the write out.
     ///
     /// # Errors
-    /// `KeyLength`, `ValueTooLarge`, `OutOfMemory`. After a set that failed no old value stays behind; other modes leave
-    /// it as it was.
+    /// `KeyLength`, `ValueTooLarge`, `OutOfMemory`, `WouldWait`. After a set that failed no old value stays behind, except
+    /// after `WouldWait`; other modes leave it as it was.
     pub fn apply(self) -> Result<Stored, Error> {
         self.apply_with_token().map(|written| written.stored)
     }
@@ -463,8 +468,8 @@ impl Insert<'_> {
         }
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };
-        let written = shared.write_in_turn(cache.waits, &participant, &write);
-        if written.is_err() && mode == Mode::Set {
+        let written = shared.write_in_turn(cache.waiting(), &participant, &write);
+        if mode == Mode::Set && written.as_ref().is_err_and(Error::is_final) {
             cache.delete(key);
         }
         written

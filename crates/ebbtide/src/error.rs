@@ -1,5 +1,7 @@
 //! What a cache refuses.
 
+use crate::retry::WaitReason;
+
 /// Why an operation of a cache was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -12,6 +14,9 @@ pub enum Error {
     /// No memory could be freed for it now.
     #[error("no memory is free and nothing can be evicted now: {reason}")]
     OutOfMemory { reason: &'static str },
+    /// Of a handle that does not wait (`Cache::without_waiting`): nothing was done. Try again soon.
+    #[error("the operation would have to wait: {reason}")]
+    WouldWait { reason: WaitReason },
     /// The value of an increment or decrement is not a decimal number.
     #[error("the value is not a decimal number")]
     NotNumeric,
@@ -30,6 +35,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the operation is over: it is not one that is to be tried again.
+    pub(crate) fn is_final(&self) -> bool {
+        !matches!(self, Self::WouldWait { .. })
+    }
+
     /// Translates what is left of the store's errors once `NeedSegment` is dealt with.
     pub(crate) fn from_store(error: ebbtide_store::Error) -> Self {
         use ebbtide_store::Error as Store;

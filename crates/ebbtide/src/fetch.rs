@@ -14,6 +14,7 @@
 //! One mutex guards all that. It is a leaf but for the tier's index, which is asked for sizes under it; landings run without it.
 
 use crate::cache::Cache;
+use crate::error::Error;
 use crate::hybrid::Hybrid;
 use crate::raise::Need;
 use ebbtide_flash::device::ThreadRing;
@@ -334,8 +335,9 @@ fn tell(landing: Landing, fetched: Fetched) {
 }
 
 impl Cache {
-    /// Another name of this cache that never waits for a device, or a long value for others: what only flash has is absent for it, and what needs more
-    /// memory than those under way leave is refused. For threads that must not wait; they [`fetch`](Cache::fetch) what they need before.
+    /// Another name of this cache that never waits, for threads that must not: what only flash has is absent for it, so they
+    /// [`fetch`](Cache::fetch) what they need before; a write that would wait for memory answers [`Error::WouldWait`], and is
+    /// to be tried again; a long value that needs more memory than those under way leave is refused.
     pub fn without_waiting(&self) -> Self {
         let mut other = self.clone();
         other.waits = false;
@@ -365,9 +367,12 @@ impl Cache {
 
     /// Brings what a fetch has found into memory, unless its key has changed since. False if it found nothing, and
     /// if memory has no room for it: then whoever asked has missed. Otherwise it is worth to look again.
-    pub fn promote(&self, fetched: &Fetched) -> bool {
-        let (Some(hybrid), Some(value)) = (&self.shared.hybrid, fetched.value()) else { return false };
-        self.shared.promote_counted(hybrid, value, Need::Memory { waits: false })
+    ///
+    /// # Errors
+    /// `WouldWait`, of a handle that does not wait.
+    pub fn promote(&self, fetched: &Fetched) -> Result<bool, Error> {
+        let (Some(hybrid), Some(value)) = (&self.shared.hybrid, fetched.value()) else { return Ok(false) };
+        self.shared.promote_counted(hybrid, value, Need::Memory(self.waiting()))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::share::Share;
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::DriveLog;
 use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
-use ebbtide_store::{Below, Item};
+use ebbtide_store::{Below, Item, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -28,8 +28,8 @@ use std::time::{Duration, Instant};
 /// The tier's upkeep is due after so many demotions, or such a part of its memory: its buffers are small.
 const UPKEEP_EVERY: u64 = 32;
 const UPKEEP_SHARE: u64 = 64;
-/// How long evictions wait for room on flash at most, and how often they look.
-const ROOM_MOST: Duration = Duration::from_secs(1);
+/// How long evictions ahead of need wait for room on flash at most, and how often they look.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
 const ROOM_STEP: Duration = Duration::from_micros(100);
 /// The longest key on flash.
 const KEY_BYTES_MOST: usize = 250;
@@ -64,6 +64,8 @@ pub(crate) struct Hybrid {
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
     pub(crate) epoch_seconds: u64,
     pub(crate) clock: Clock,
+    /// How long a write waits until flash has room for what it evicts.
+    pub(crate) demotion_wait: Duration,
     /// The store's time, as the background thread of the cache saw it last.
     now_ms: AtomicU64,
     /// Wakes the thread of the upkeep.
@@ -88,12 +90,12 @@ impl Hybrid {
         opening: Opening,
         share: Share,
         promotions: Promotions,
-        clock: Clock,
-        time: &Time,
+        (clock, time): (Clock, &Time),
+        demotion_wait: Duration,
     ) -> Result<(Arc<Self>, IoThreads), ebbtide_flash::Error> {
         let io = IoThreads::start(opening.device())?;
         let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
-        Ok((Self::new(started, share, promotions, clock, time), io))
+        Ok((Self::new(started, share, promotions, (clock, time), demotion_wait), io))
     }
 
     /// Over a tier, with what its operator should know of it.
@@ -101,8 +103,8 @@ impl Hybrid {
         (tier, notices): (Arc<Tier>, Vec<String>),
         share: Share,
         promotions: Promotions,
-        clock: Clock,
-        time: &Time,
+        (clock, time): (Clock, &Time),
+        demotion_wait: Duration,
     ) -> Arc<Self> {
         Arc::new(Self {
             tier,
@@ -113,6 +115,7 @@ impl Hybrid {
             share,
             epoch_seconds: time.epoch_seconds(),
             clock,
+            demotion_wait,
             now_ms: AtomicU64::new(time.now_ms()),
             bell: Bell::default(),
             is_ending: AtomicBool::new(false),
@@ -164,12 +167,31 @@ impl Hybrid {
         self.tier.maintain(self.seconds(now_ms));
     }
 
-    /// Waits until flash has room for more, a little while at most, and not if evictions are urgent: then what flash has no room
-    /// for is lost. Meanwhile the time goes on.
-    pub fn wait_for_room(&self, is_urgent: impl Fn() -> bool, tick: impl Fn() -> u64) {
+    /// Whether flash can take what is evicted now; if not, the upkeep is woken. With a manual clock demotions wait for the device
+    /// themselves.
+    pub fn can_demote(&self) -> bool {
+        let can = self.clock == Clock::Manual || self.tier.has_room();
+        if !can {
+            self.bell.ring();
+        }
+        can
+    }
+
+    /// How long evictions ahead of need wait for room on flash now: as long as a write does if writes or the index wait for them,
+    /// and not at all if the memory is to get smaller. Then what flash has no room for is lost.
+    pub fn max_room_wait(&self, store: &Store) -> Duration {
+        match () {
+            () if !store.resize_done() => Duration::ZERO,
+            () if store.sheds() || store.is_out_of_room() => self.demotion_wait,
+            () => self.demotion_wait.max(ROOM_WAIT_MAX),
+        }
+    }
+
+    /// Waits until flash has room for more, for as long as `max` says. Meanwhile the time goes on.
+    pub fn wait_for_room(&self, max: impl Fn() -> Duration, tick: impl Fn() -> u64) {
         thread::yield_now();
-        let deadline = Instant::now() + ROOM_MOST;
-        while !self.tier.has_room() && !is_urgent() && Instant::now() < deadline {
+        let begun = Instant::now();
+        while !self.tier.has_room() && begun.elapsed() < max() {
             self.bell.ring();
             thread::sleep(ROOM_STEP);
             tick();

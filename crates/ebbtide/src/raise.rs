@@ -14,6 +14,7 @@ use crate::fetch::{Fetched, Value};
 use crate::hybrid::Hybrid;
 use crate::item::{Item, Lookup};
 use crate::promotion::Choice;
+use crate::retry::{Patience, Waiting};
 use crate::time::Clock;
 use ebbtide_flash::Key;
 use ebbtide_store::{Mode, Stored, Ttl, Write};
@@ -28,8 +29,8 @@ const LOOKS: u32 = 4;
 /// What a value that was found on flash is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Need {
-    /// It must be in memory, and may have to wait for long values that are under way.
-    Memory { waits: bool },
+    /// It must be in memory, and may have to wait for that.
+    Memory(Waiting),
     /// It can be answered as it was found.
     Answer,
 }
@@ -49,16 +50,19 @@ impl Shared {
     /// Brings an entry up from flash that the store does not have; waits for the device.
     fn bring_up(&self, hybrid: &Arc<Hybrid>, key: &[u8]) {
         hybrid.fetch_and_wait(&[key], hybrid.seconds(self.time.now_ms()), |_, value| {
-            self.promote_counted(hybrid, value, Need::Memory { waits: true });
+            _ = self.promote_counted(hybrid, value, Need::Memory(Waiting::Sleeps));
         });
     }
 
-    /// Whether it is worth to look for the key in the store again.
-    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> bool {
-        let is_there = self.promote(hybrid, value, need).is_ok();
+    /// Whether it is worth to look for the key in the store again. Only what needs memory would wait for it.
+    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> Result<bool, Error> {
+        let is_there = match self.promote(hybrid, value, need) {
+            Err(error) if need != Need::Answer && !error.is_final() => return Err(error),
+            promoted => promoted.is_ok(),
+        };
         let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
         counter.fetch_add(1, Ordering::Relaxed);
-        is_there
+        Ok(is_there)
     }
 
     fn promote(&self, hybrid: &Hybrid, Value { key, found }: &Value, need: Need) -> Result<Stored, Error> {
@@ -73,8 +77,12 @@ impl Shared {
             let _rising = hybrid.risen.rise(hash);
             self.store.write(&participant, &write, now_ms)
         };
-        let written = self.with_room_while(may_go_on, &participant, |now_ms| match need {
-            Need::Memory { waits: true } => self.in_turn(|| rise(self.time.now_ms())),
+        let waiting = match need {
+            Need::Memory(waiting) => waiting,
+            Need::Answer => Waiting::Answers(Patience::Whole),
+        };
+        let written = self.write_with_eviction_while(may_go_on, waiting, &participant, |now_ms| match need {
+            Need::Memory(Waiting::Sleeps) => self.in_turn(|| rise(self.time.now_ms())),
             _ => rise(now_ms),
         });
         written.map(|written| written.stored)
@@ -132,7 +140,7 @@ impl Cache {
     /// Brings what a plain get has found into memory, if the policy says so and there is room. Whether memory decides then.
     fn brings_up(&self, hybrid: &Hybrid, value: &Value) -> bool {
         let choice = hybrid.promotions.choose(Key::new(&value.key).hash, hybrid.seconds(self.shared.time.now_ms()));
-        choice == Choice::Promote && self.shared.promote_counted(hybrid, value, Need::Answer)
+        choice == Choice::Promote && self.shared.promote_counted(hybrid, value, Need::Answer) == Ok(true)
     }
 
     /// The value as a hit, if it is the key's at this moment.
@@ -269,7 +277,10 @@ mod tests {
             leave();
             evict(&vec![2; bytes]);
             assert!(cache.serve(hybrid, &found).is_none(), "{bytes} bytes");
-            assert_eq!(shared.promote(hybrid, &found, Need::Memory { waits: false }), Ok(Stored::NotStored));
+            assert_eq!(
+                shared.promote(hybrid, &found, Need::Memory(Waiting::Answers(Patience::Spent))),
+                Ok(Stored::NotStored)
+            );
             assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), vec![2; bytes]);
             cache.delete(b"key");
         }
@@ -290,7 +301,7 @@ mod tests {
             let item = cache.serve(hybrid, &found);
             assert_eq!(item.is_some(), stored == Stored::Stored);
             assert!(item.is_none_or(|item| item.ttl() == Some(Duration::from_secs(2)) && item.flags() == 7));
-            assert_eq!(shared.promote(hybrid, &found, Need::Memory { waits: false }), Ok(stored));
+            assert_eq!(shared.promote(hybrid, &found, Need::Memory(Waiting::Answers(Patience::Spent))), Ok(stored));
             let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
             assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
             cache.maintain(Duration::from_secs(99));
@@ -385,7 +396,8 @@ mod tests {
             ticks.set(ticks.get() + 1);
             ticks.get()
         };
-        hybrid.wait_for_room(|| ticks.get() == LOOKS, tick);
+        let max = || Duration::from_secs(if ticks.get() == LOOKS { 0 } else { 60 });
+        hybrid.wait_for_room(max, tick);
         assert_eq!(ticks.get(), LOOKS);
         assert!(cache.get_with_token(b"other").is_hit() && cache.peek(b"other").is_hit(), "a token needs it in memory");
         drop(without_upkeep);

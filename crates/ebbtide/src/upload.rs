@@ -3,6 +3,7 @@
 use crate::cache::{Cache, Owner, Shared};
 use crate::error::Error;
 use crate::fetch::WhenBusy;
+use crate::retry::{Patience, Waiting};
 use ebbtide_store::{Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
 
@@ -10,8 +11,8 @@ use std::sync::Arc;
 pub struct Upload {
     shared: Arc<Shared>,
     _owner: Arc<Owner>,
-    /// Whether it waits for flash.
-    waits: bool,
+    /// Whether it waits for flash, and what it does where it would wait for memory.
+    waiting: Waiting,
     key: Box<[u8]>,
     hash: u64,
     ttl: Ttl,
@@ -23,11 +24,12 @@ pub struct Upload {
 
 enum Pieces {
     /// It fits a segment: collected here.
-    Short {
-        value: Vec<u8>,
-        length: usize,
+    Short { value: Vec<u8>, length: usize },
+    Long {
+        upload: ebbtide_store::Upload<Arc<Store>>,
+        /// Bytes that have come and found no memory yet.
+        kept: Vec<u8>,
     },
-    Long(ebbtide_store::Upload<Arc<Store>>),
 }
 
 impl Cache {
@@ -60,7 +62,7 @@ impl Cache {
                 WhenBusy::Queue => shared.in_turn(begin),
                 WhenBusy::Refuse => begin(),
             }
-            .map(Pieces::Long)
+            .map(|upload| Pieces::Long { upload, kept: Vec::new() })
         };
         match value {
             Ok(value) => {
@@ -69,7 +71,7 @@ impl Cache {
                 Ok(Upload {
                     shared,
                     _owner,
-                    waits: self.waits,
+                    waiting: self.waiting(),
                     key: key.into(),
                     hash,
                     ttl,
@@ -100,10 +102,18 @@ impl Upload {
         self
     }
 
+    /// As [`Cache::set_patience`], for this upload.
+    pub fn set_patience(&mut self, patience: Patience) {
+        if self.waiting != Waiting::Sleeps {
+            self.waiting = Waiting::Answers(patience);
+        }
+    }
+
     /// Appends the next bytes.
     ///
     /// # Errors
-    /// As `Insert::apply`; after one the upload is dead, and if it was a set no old value stays behind.
+    /// As `Insert::apply`. After `WouldWait` the upload has all of the bytes, and [`Upload::resume`] is to be called before
+    /// more come. After another one it is dead, and if it was a set no old value stays behind.
     ///
     /// # Panics
     /// If more bytes come than were announced.
@@ -114,11 +124,34 @@ impl Upload {
                 value.extend_from_slice(bytes);
                 Ok(())
             }
-            Pieces::Long(upload) => {
+            Pieces::Long { upload, kept } => {
+                if !kept.is_empty() {
+                    kept.extend_from_slice(bytes);
+                    return self.resume();
+                }
                 let mut rest = bytes;
-                self.shared.with_room(&self.shared.participant(), |_| upload.write(&mut rest))
+                let write = |_| upload.write(&mut rest);
+                let written = self.shared.write_with_eviction(self.waiting, &self.shared.participant(), write);
+                if matches!(written, Err(Error::WouldWait { .. })) {
+                    kept.extend_from_slice(rest);
+                }
+                written
             }
         };
+        self.forget_on_error(written)
+    }
+
+    /// Goes on with the bytes that have found no memory.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn resume(&mut self) -> Result<(), Error> {
+        let Pieces::Long { upload, kept } = &mut self.value else { return Ok(()) };
+        let mut rest = &kept[..];
+        let write = |_| upload.write(&mut rest);
+        let written = self.shared.write_with_eviction(self.waiting, &self.shared.participant(), write);
+        let taken = kept.len() - rest.len();
+        kept.drain(..taken);
         self.forget_on_error(written)
     }
 
@@ -135,8 +168,17 @@ impl Upload {
     /// # Errors
     /// As `write`.
     pub fn finish_with_token(mut self) -> Result<Written, Error> {
+        self.try_finish()
+    }
+
+    /// As `finish_with_token`; after `WouldWait` it is to be called again.
+    ///
+    /// # Errors
+    /// As `write`.
+    pub fn try_finish(&mut self) -> Result<Written, Error> {
+        self.resume()?;
         if self.mode != Mode::Set {
-            self.shared.bring_up_if_below(self.waits, &self.key);
+            self.shared.bring_up_if_below(self.waiting == Waiting::Sleeps, &self.key);
         }
         let participant = self.shared.participant();
         let (ttl, mode, token) = (self.ttl, self.mode, self.token);
@@ -145,17 +187,18 @@ impl Upload {
                 assert_eq!(value.len(), *length, "the announced bytes have come");
                 let (hash, flags) = (self.hash, self.flags);
                 let write = ebbtide_store::Write { key: &self.key, hash, value, flags, ttl, mode, token };
-                self.shared.write_in_turn(self.waits, &participant, &write)
+                self.shared.write_in_turn(self.waiting, &participant, &write)
             }
-            Pieces::Long(upload) => {
-                self.shared.with_room(&participant, |now_ms| upload.finish(&participant, ttl, mode, token, now_ms))
+            Pieces::Long { upload, .. } => {
+                let finish = |now_ms| upload.finish(&participant, ttl, mode, token, now_ms);
+                self.shared.write_with_eviction(self.waiting, &participant, finish)
             }
         };
         self.forget_on_error(finished)
     }
 
     fn forget_on_error<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        if outcome.is_err() && self.mode == Mode::Set {
+        if self.mode == Mode::Set && outcome.as_ref().is_err_and(Error::is_final) {
             let shared = &self.shared;
             shared.store.delete(&shared.participant(), &self.key, self.hash, shared.time.now_ms());
         }

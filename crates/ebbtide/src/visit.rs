@@ -34,7 +34,7 @@ impl Cache {
     /// entry stale, one marks it as won. `revise` may be asked more than once; `None` leaves the entry alone.
     ///
     /// # Errors
-    /// `OutOfMemory`; `KeyLength`.
+    /// `OutOfMemory`, `WouldWait`; `KeyLength`.
     pub fn visit(
         &self,
         key: &[u8],
@@ -46,7 +46,7 @@ impl Cache {
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
         let wrap = |item| Item::in_memory(item, &shared.store);
-        let visited = shared.with_room(&participant, |now_ms| {
+        let visited = shared.write_with_eviction(self.waiting(), &participant, |now_ms| {
             shared.store.visit(&participant, target, visit, now_ms, |item| revise(&wrap(item.clone())))
         })?;
         Ok(match visited {

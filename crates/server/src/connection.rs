@@ -6,8 +6,8 @@
 //! ```
 //! The read buffer and the output buffer are the worker's and serve one connection at a time. A connection owns
 //! memory only for what is unfinished: the bytes of an incomplete command, a value that is being received, and output
-//! that its client does not take. While there is such output, or something is read from flash for it, nothing is read or
-//! executed for it.
+//! that its client does not take. While there is such output, or something is read from flash for it, or it waits for
+//! memory, nothing is read or executed for it.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -99,9 +99,19 @@ impl Connection {
         self.session.watch()
     }
 
-    /// Whether it waits for flash.
+    /// Whether it waits for flash or for memory.
     pub fn is_parked(&self) -> bool {
         self.fetched.is_parked()
+    }
+
+    /// Whether it waits for memory, so that it is to be driven again after [`Connection::retry`].
+    pub fn waits_for_memory(&self) -> bool {
+        self.fetched.waits_for_memory()
+    }
+
+    /// What waits for memory is tried again.
+    pub fn retry(&mut self) {
+        self.fetched.retry();
     }
 
     /// `reads_on`: even a short read is not to be taken for the last one.
@@ -174,6 +184,9 @@ impl Connection {
             self.active |= progress.requests > 0 || self.session.is_receiving();
             buffers.input.copy_within(progress.consumed..have, 0);
             have -= progress.consumed;
+            if progress.stopped != Stopped::Below {
+                self.fetched.end_memory_wait();
+            }
             if progress.stopped == Stopped::Starved {
                 // A client that always has something to say must not keep what it needs no more.
                 self.fetched.give_way();
@@ -267,6 +280,7 @@ impl Connection {
         }
         let state = match () {
             () if self.output.is_some() => ConnectionState::Drain,
+            () if self.waits_for_memory() => ConnectionState::Memory,
             () if self.is_parked() => ConnectionState::Flash,
             () if self.session.is_receiving() => ConnectionState::Value,
             () => ConnectionState::Command,

@@ -67,6 +67,8 @@ counters! {
     idle_kicks,
     /// Handshakes that failed, of clients that broke them off as well.
     tls_handshake_errors,
+    /// Times that a command was put off because it would have waited for memory.
+    memory_waits,
     /// Times that a connection with more to do gave way to others.
     yields,
     /// Time in which a worker asked for news instead of sleeping.

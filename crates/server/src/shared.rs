@@ -120,6 +120,7 @@ pub enum ConnectionState {
     Value,
     Drain,
     Flash,
+    Memory,
 }
 
 impl ConnectionInfo {
@@ -128,6 +129,7 @@ impl ConnectionInfo {
             state if state == ConnectionState::Value as u8 => "conn_nread",
             state if state == ConnectionState::Drain as u8 => "conn_mwrite",
             state if state == ConnectionState::Flash as u8 => "conn_io_queue",
+            state if state == ConnectionState::Memory as u8 => "conn_io_pending",
             _ => "conn_read",
         }
     }

@@ -3,6 +3,7 @@
 //! Events are edge-triggered. Each round takes the events that are there, marks their connections, and drives every
 //! marked connection once; one that has more to do is marked again for the next round, which then does not wait.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ use slab::Slab;
 use crate::busy_poll::{Awaited, Waits};
 use crate::connection::{Buffers, Connection, Driven};
 use crate::execute::Executor;
-use crate::shared::{Inbox, Shared, lock};
+use crate::shared::{Inbox, Place, Shared, lock};
 use crate::watch::{CloseReason, Kind};
 
 /// The token of the waker. Connections have their slab index.
@@ -31,6 +32,9 @@ const RING: Token = Token(usize::MAX - 1);
 const EVENTS: usize = 1024;
 /// How often idle connections are looked for, unless the timeout is shorter than a few of these.
 const IDLE_SCAN: Duration = Duration::from_secs(1);
+/// How often connections that wait for memory are tried again, and how many of them: each try may look through the store.
+const RETRY: Duration = Duration::from_millis(1);
+const RETRIES_AT_ONCE: usize = 16;
 
 pub struct Worker {
     poll: Poll,
@@ -42,6 +46,9 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections to drive.
     queue: Vec<usize>,
+    /// Connections that wait for memory, the one that has waited longest since its last try in front.
+    waiting: VecDeque<Place>,
+    next_retry: Instant,
     buffers: Buffers,
     /// Connections that watch.
     watching: Vec<usize>,
@@ -64,6 +71,8 @@ impl Worker {
             inbox,
             connections: Slab::new(),
             queue: Vec::new(),
+            waiting: VecDeque::new(),
+            next_retry: Instant::now(),
             buffers: Buffers::new(),
             watching: Vec::new(),
             next_idle_scan: Instant::now(),
@@ -104,6 +113,7 @@ impl Worker {
 
     /// Waits for events and queues the connections they are about.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
+        let timeout = if self.waiting.is_empty() { timeout } else { Some(timeout.unwrap_or(RETRY).min(RETRY)) };
         let timeout = if self.turn_ring() { Some(Duration::ZERO) } else { timeout };
         if let Err(error) = self.poll(events, timeout) {
             assert!(error.kind() == io::ErrorKind::Interrupted, "waiting for events cannot fail otherwise: {error}");
@@ -125,6 +135,7 @@ impl Worker {
             }
         }
         self.queue_landed();
+        self.queue_retries(now);
         if woken {
             self.take_arrivals();
             self.queue_watchers();
@@ -200,6 +211,36 @@ impl Worker {
         }
     }
 
+    /// Some of the connections that wait for memory try again.
+    fn queue_retries(&mut self, now: Instant) {
+        if self.waiting.is_empty() || now < self.next_retry {
+            return;
+        }
+        self.next_retry = now + RETRY;
+        for place in self.waiting.drain(..self.waiting.len().min(RETRIES_AT_ONCE)) {
+            if let Some(connection) = self.connections.get_mut(place.index)
+                && connection.id == place.id
+            {
+                connection.retry();
+                if !connection.queued {
+                    connection.queued = true;
+                    self.queue.push(place.index);
+                }
+            }
+        }
+    }
+
+    /// Sees to it that a connection that waits for memory tries again, once.
+    fn note_waiting(&mut self, index: usize) {
+        let Some(connection) = self.connections.get(index).filter(|connection| connection.waits_for_memory()) else {
+            return;
+        };
+        let place = Place { index, id: connection.id };
+        if !self.waiting.contains(&place) {
+            self.waiting.push_back(place);
+        }
+    }
+
     /// Somebody may have written for them.
     fn queue_watchers(&mut self) {
         for &index in &self.watching {
@@ -255,7 +296,10 @@ impl Worker {
             connection.info.active_ms.store(self.round_ms, Ordering::Relaxed);
         }
         match driven {
-            Ok(Driven::Wait) => self.attend(index),
+            Ok(Driven::Wait) => {
+                self.note_waiting(index);
+                self.attend(index);
+            }
             Ok(Driven::Yield) => {
                 connection.queued = true;
                 self.queue.push(index);
@@ -362,7 +406,7 @@ impl Worker {
         };
         connection.queued = false;
         match connection.drain(&self.executor, &mut self.buffers) {
-            Ok(false) => {}
+            Ok(false) => self.note_waiting(index),
             Ok(true) | Err(_) => self.close(index, CloseReason::Shutdown),
         }
     }

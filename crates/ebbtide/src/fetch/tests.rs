@@ -43,8 +43,8 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], room_bytes: u64, drain:
         (tier, Vec::new()),
         Share::new(room_bytes * BYTES_SHARE, u64::MAX),
         Promotions::new(FlashPromotion::Always, 0, 0),
-        Clock::Manual,
-        &Time::new(Clock::Manual),
+        (Clock::Manual, &Time::new(Clock::Manual)),
+        Duration::ZERO,
     )
 }
 

@@ -2,7 +2,7 @@
 
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
-use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Raised, Stored, Ttl, WhenBusy};
+use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Patience, Raised, Stored, Ttl, WhenBusy};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -179,6 +179,8 @@ impl<'a> Player<'a> {
         };
         // Who holds what was fetched must not wait for other reads.
         let waiting = std::mem::replace(&mut self.cache, self.table.cache.without_waiting());
+        // What would wait is refused.
+        self.cache.set_patience(Patience::Spent);
         self.waits = false;
         for _ in 0..self.random.below(3) {
             let other = key + self.random.below(2);

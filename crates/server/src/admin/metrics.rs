@@ -62,6 +62,12 @@ fn connections(page: &mut Page, state: &State, totals: &Totals) {
         "Time in which workers asked for news instead of sleeping (--busy-poll), of all together.",
         &[(&[], Duration::from_nanos(totals.busy_poll_ns).as_secs_f64())],
     );
+    let waits = totals.memory_waits;
+    page.plain_counter(
+        "ebbtide_memory_waits_total",
+        "Commands put off because they would have waited for memory.",
+        waits,
+    );
     page.plain_counter("ebbtide_network_received_bytes_total", "Bytes read from clients.", totals.bytes_read);
     page.plain_counter("ebbtide_network_sent_bytes_total", "Bytes written to clients.", totals.bytes_written);
 }

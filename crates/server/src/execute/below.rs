@@ -15,11 +15,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebbtide::{Cache, Fetch, Fetched, Item, Mode, Raised, WhenBusy};
+use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Raised, WhenBusy};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;
 use super::binary::put_mode;
+use super::memory_wait::MemoryWait;
 use super::meta::{must_visit, set_mode};
 use crate::session::Stopped;
 use crate::shared::{Inbox, Place, lock};
@@ -31,12 +32,16 @@ const LOOKS: u32 = 4;
 #[derive(Default)]
 pub struct Pending {
     flight: Option<Arc<Flight>>,
-    landed: Vec<Landed>,
+    pub(super) landed: Vec<Landed>,
     /// Reads in a row that came to nothing.
     looks: u32,
+    /// How long the command has waited for memory.
+    pub(super) memory: Option<MemoryWait>,
+    /// It is to be executed again later.
+    pub(super) waits_for_memory: bool,
 }
 
-struct Landed {
+pub(super) struct Landed {
     key: Box<[u8]>,
     fetched: Fetched,
 }
@@ -63,12 +68,12 @@ struct Flight {
 impl Pending {
     /// Whether a connection is parked.
     pub fn is_parked(&self) -> bool {
-        self.flight.is_some()
+        self.flight.is_some() || self.waits_for_memory
     }
 
-    /// Takes what has landed. False while something is under way.
+    /// Takes what has landed. False while something is under way or waited for.
     pub fn arrive(&mut self) -> bool {
-        let Some(flight) = &self.flight else { return true };
+        let Some(flight) = &self.flight else { return !self.waits_for_memory };
         // Acquire pairs with the AcqRel in `Flight::end`.
         if flight.left.load(Ordering::Acquire) > 0 {
             return false;
@@ -173,7 +178,7 @@ impl Executor {
         let pending = &mut *self.pending.borrow_mut();
         loop {
             if let Some(landed) = pending.take(keys[0])
-                && let Some(decided) = self.decide(landed, is_plain, &mut pending.looks)
+                && let Some(decided) = self.decide(landed, is_plain, pending)
             {
                 return decided;
             }
@@ -189,13 +194,20 @@ impl Executor {
 
     /// Answers with what has landed, or promotes it. None if flash had the key and that was not its value any more, so that it is worth
     /// to read it again.
-    fn decide(&self, landed: Landed, is_plain: bool, looks: &mut u32) -> Option<Below<'_>> {
-        *looks += 1;
+    fn decide(&self, landed: Landed, is_plain: bool, pending: &mut Pending) -> Option<Below<'_>> {
+        pending.looks += 1;
         let looks_again = match is_plain {
-            false => self.cache.promote(&landed.fetched),
+            false => match self.cache.promote(&landed.fetched) {
+                Err(Error::WouldWait { reason }) => {
+                    pending.looks -= 1;
+                    pending.wait_for_memory(reason, self.cache.wait_limit(reason));
+                    return Some(Below::Parked);
+                }
+                promoted => promoted == Ok(true),
+            },
             true => match self.cache.raise(landed.fetched) {
                 Raised::Served(item) if !must_visit(&item) => {
-                    *looks = 0;
+                    pending.looks = 0;
                     return Some(Below::Served(item));
                 }
                 Raised::Served(_) | Raised::LookAgain => true,
@@ -203,10 +215,10 @@ impl Executor {
             },
         };
         let is_overtaken = looks_again && !self.cache.peek(&landed.key).is_hit();
-        if is_overtaken && *looks < LOOKS {
+        if is_overtaken && pending.looks < LOOKS {
             return None;
         }
-        *looks = 0;
+        pending.looks = 0;
         Some(Below::Decided)
     }
 

@@ -4,12 +4,12 @@
 //! has arrived; a larger one is written piece by piece into segments that are published at its end. A value that
 //! cannot be stored is taken off the stream and dropped. Dropping a body undoes what it began.
 
-use ebbtide::{Error, Mode, Upload, Written};
+use ebbtide::{Error, Mode, Patience, Upload, Written};
 use ebbtide_protocol::{MetaSet, Store, StoreMode, reply};
 
 use super::meta::Order;
 use super::store::mode;
-use super::{Executor, reply_to};
+use super::{Executor, Next, reply_to};
 use crate::observe::Command;
 use crate::output::Output;
 
@@ -20,6 +20,8 @@ pub struct Body {
     /// How many of the two bytes after the value have come, and whether they were the line end so far.
     end_seen: usize,
     end_matches: bool,
+    /// An upload has bytes that wait for memory.
+    is_blocked: bool,
 }
 
 enum Sink {
@@ -89,7 +91,7 @@ impl Target {
 
 impl Body {
     fn new(sink: Sink, length: u64) -> Self {
-        Self { sink, value_left: length, end_seen: 0, end_matches: true }
+        Self { sink, value_left: length, end_seen: 0, end_matches: true, is_blocked: false }
     }
 
     /// A body that is only taken off the stream; its answer is out already.
@@ -118,11 +120,11 @@ impl Body {
     fn write(&mut self, piece: &[u8]) {
         match &mut self.sink {
             Sink::Gather { value, .. } => value.extend_from_slice(piece),
-            Sink::Upload { target, upload } => {
-                if upload.write(piece).is_err() {
-                    self.sink = Sink::Broken { noreply: target.is_silent() };
-                }
-            }
+            Sink::Upload { target, upload } => match upload.write(piece) {
+                Ok(()) => {}
+                Err(Error::WouldWait { .. }) => self.is_blocked = true,
+                Err(_) => self.sink = Sink::Broken { noreply: target.is_silent() },
+            },
             Sink::Broken { .. } | Sink::Discard => {}
         }
     }
@@ -168,31 +170,57 @@ impl Executor {
         }
     }
 
-    /// Stores a complete body and answers.
-    pub fn finish(&self, body: Body, output: &mut Output) {
+    /// Whether a body has bytes that memory has to be waited for: the connection is parked then.
+    pub fn body_is_blocked(&self, body: &mut Body) -> bool {
+        let (true, Sink::Upload { target, upload }) = (body.is_blocked, &mut body.sink) else { return false };
+        upload.set_patience(self.patience());
+        let resumed = self.settled(upload.resume());
+        upload.set_patience(Patience::Whole);
+        body.is_blocked = resumed.is_none();
+        if let Some(Err(_)) = resumed {
+            body.sink = Sink::Broken { noreply: target.is_silent() };
+        }
+        body.is_blocked
+    }
+
+    /// Takes and stores a value that has come as a whole with its command.
+    pub(super) fn finish_whole(&self, mut body: Body, value: &[u8], output: &mut Output) -> Next {
+        let (_, finished) = body.feed(value);
+        debug_assert!(!finished, "the line end is missing");
+        body.feed(reply::LINE_END);
+        let is_done = !self.body_is_blocked(&mut body) && self.finish(&mut body, output);
+        if is_done { Next::Continue } else { Next::Receive(body) }
+    }
+
+    /// Stores a complete body and answers. False if memory has to be waited for: then it is to be given again.
+    pub fn finish(&self, body: &mut Body, output: &mut Output) -> bool {
         let matches = body.end_matches;
-        let (target, written) = match body.sink {
-            Sink::Discard => return,
+        let (target, written) = match &mut body.sink {
+            Sink::Discard => return true,
             Sink::Broken { noreply } => {
                 self.counters().store_no_memory.add(1);
-                return reply_to(output, noreply).line(reply::OUT_OF_MEMORY_READING);
+                reply_to(output, *noreply).line(reply::OUT_OF_MEMORY_READING);
+                return true;
             }
             Sink::Gather { target, .. } | Sink::Upload { target, .. } if !matches => {
-                return reply_to(output, target.is_silent()).line(reply::BAD_DATA_CHUNK);
+                reply_to(output, target.is_silent()).line(reply::BAD_DATA_CHUNK);
+                return true;
             }
             Sink::Gather { target, value } => {
-                let insert = self.cache.insert(&target.key, &value).flags(target.flags).ttl(self.ttl(target.exptime));
+                let insert = self.cache.insert(&target.key, value).flags(target.flags).ttl(self.ttl(target.exptime));
                 let written = insert.mode(target.mode).token(target.token).apply_with_token();
-                (target, written)
+                (&*target, written)
             }
             Sink::Upload { target, upload } => {
-                let written = upload.finish_with_token();
-                (target, written)
+                upload.set_patience(self.patience());
+                (&*target, upload.try_finish())
             }
         };
+        let Some(written) = self.settled(written) else { return false };
         let stored = written.as_ref().map(|written| written.stored);
         self.note_store(&target.key, target.mode, || self.ttl(target.exptime), target.length as usize, stored);
-        self.answer_stored(&target, written, output);
+        self.answer_stored(target, written, output);
         self.probe.note(self.samples(), Command::Set, Some(&target.key));
+        true
     }
 }

@@ -171,6 +171,9 @@ impl Executor {
                 None => break,
                 Some(Stop::Visit(index, uses)) => {
                     self.visit_key(run, index, uses, output);
+                    if self.is_waiting() {
+                        return Err(run.give_up(index));
+                    }
                     from = index + 1;
                 }
                 Some(Stop::Below(index)) => {
@@ -279,11 +282,12 @@ impl Executor {
             if *failed {
                 continue;
             }
+            let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };
+            let unanswered = Unanswered { position: position_in(input, key), rest };
             if self.awaits(key) {
-                let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };
-                return Err(Unanswered { position: position_in(input, key), rest });
+                return Err(unanswered);
             }
-            let lookup = self.cache.get_and_touch(key, ttl);
+            let Some(lookup) = self.settled(self.cache.get_and_touch(key, ttl)) else { return Err(unanswered) };
             if let Ok(lookup) = &lookup
                 && self.notes_gets()
             {

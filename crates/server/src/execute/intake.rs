@@ -4,7 +4,7 @@
 //! has arrived; a larger value is written piece by piece into segments that are published at its end. Dropping an intake
 //! undoes what it began.
 
-use ebbtide::{Cache, Error, Mode, Ttl, Upload, Written};
+use ebbtide::{Cache, Error, Mode, Patience, Ttl, Upload, Written};
 
 /// What is to be stored under which key.
 pub struct Entry<'a> {
@@ -18,6 +18,8 @@ pub struct Intake {
     sink: Sink,
     /// Bytes that have not come yet.
     left: u64,
+    /// An upload has bytes that wait for memory.
+    is_blocked: bool,
 }
 
 enum Sink {
@@ -38,7 +40,7 @@ impl Intake {
                 Err(error) => Sink::Broken(error),
             }
         };
-        Self { sink, left: length }
+        Self { sink, left: length, is_blocked: false }
     }
 
     /// Takes what belongs to the value off the front of `input`: how many bytes that was.
@@ -48,11 +50,11 @@ impl Intake {
         let piece = &input[..count];
         match &mut self.sink {
             Sink::Gather(value) => value.extend_from_slice(piece),
-            Sink::Upload(upload) => {
-                if let Err(error) = upload.write(piece) {
-                    self.sink = Sink::Broken(error);
-                }
-            }
+            Sink::Upload(upload) => match upload.write(piece) {
+                Ok(()) => {}
+                Err(Error::WouldWait { .. }) => self.is_blocked = true,
+                Err(error) => self.sink = Sink::Broken(error),
+            },
             Sink::Broken(_) => {}
         }
         count
@@ -62,15 +64,40 @@ impl Intake {
         self.left == 0
     }
 
-    /// Stores a complete value.
+    /// Whether bytes have come that wait for memory.
+    pub fn is_blocked(&self) -> bool {
+        self.is_blocked
+    }
+
+    /// Goes on with bytes that wait for memory.
+    ///
+    /// # Errors
+    /// `WouldWait`; what breaks the upload off is answered by `finish`.
+    pub fn resume(&mut self, patience: Patience) -> Result<(), Error> {
+        let Sink::Upload(upload) = &mut self.sink else { return Ok(()) };
+        upload.set_patience(patience);
+        let resumed = upload.resume();
+        upload.set_patience(Patience::Whole);
+        self.is_blocked = matches!(resumed, Err(Error::WouldWait { .. }));
+        match resumed {
+            Err(error) if !self.is_blocked => self.sink = Sink::Broken(error),
+            resumed => return resumed,
+        }
+        Ok(())
+    }
+
+    /// Stores a complete value; after `WouldWait` it is to be called again.
     ///
     /// # Errors
     /// As [`ebbtide::Insert::apply`].
-    pub fn finish(self, cache: &Cache, entry: &Entry<'_>) -> Result<Written, Error> {
-        match self.sink {
-            Sink::Gather(value) => entry.store(cache, &value),
-            Sink::Upload(upload) => upload.finish_with_token(),
-            Sink::Broken(error) => Err(error),
+    pub fn finish(&mut self, cache: &Cache, entry: &Entry<'_>, patience: Patience) -> Result<Written, Error> {
+        match &mut self.sink {
+            Sink::Gather(value) => entry.store(cache, value),
+            Sink::Upload(upload) => {
+                upload.set_patience(patience);
+                upload.try_finish()
+            }
+            Sink::Broken(error) => Err(error.clone()),
         }
     }
 }

@@ -18,7 +18,7 @@ impl Executor {
     }
 
     pub(super) fn touch(&self, key: &[u8], exptime: i32, reply: Reply<'_>) {
-        let touched = self.cache.touch(key, self.ttl(exptime));
+        let Some(touched) = self.settled(self.cache.touch(key, self.ttl(exptime))) else { return };
         self.note_keyed(key, touched.as_ref().is_ok_and(|touched| *touched));
         match touched {
             Ok(true) => {
@@ -39,6 +39,7 @@ impl Executor {
             true => (self.cache.increment(key, delta), &counters.incr_hits, &counters.incr_misses),
             false => (self.cache.decrement(key, delta), &counters.decr_hits, &counters.decr_misses),
         };
+        let Some(result) = self.settled(result) else { return };
         self.note_keyed(key, matches!(result, Ok(Some(_)) | Err(Error::NotNumeric)));
         match result {
             Ok(Some(value)) => {

@@ -10,6 +10,7 @@ mod extstore;
 mod get;
 mod intake;
 mod keyed;
+mod memory_wait;
 mod meta;
 mod notice;
 mod stats;
@@ -52,7 +53,7 @@ pub struct Executor {
 /// What a connection does after a command.
 pub enum Next {
     Continue,
-    /// Nothing was done: flash has to be read first.
+    /// Nothing was done: flash has to be read first, or the connection waits for memory.
     Below,
     /// Take this value off the stream before the next command.
     Receive(Body),
@@ -82,6 +83,7 @@ impl Executor {
     pub fn serve(&self, place: Place, fetched: &mut Pending) {
         self.place.set(place);
         self.swap_pending(fetched);
+        self.cache.set_patience(self.patience());
     }
 
     pub fn has_flash(&self) -> bool {
@@ -160,7 +162,7 @@ impl Executor {
             Request::Unchanged { noreply } => reply_to(output, noreply).line(reply::OK),
             Request::Quit => return Next::Close,
         }
-        Next::Continue
+        if self.is_waiting() { Next::Below } else { Next::Continue }
     }
 
     pub fn reject(&self, rejection: Rejection, noreply: bool, output: &mut Output) {

@@ -45,18 +45,15 @@ impl Executor {
                     .ttl(self.ttl(store.exptime))
                     .mode(mode(store.mode))
                     .apply();
+                let Some(stored) = self.settled(stored) else { return Next::Below };
                 let life = || self.ttl(store.exptime);
                 self.note_store(store.key, mode(store.mode), life, value.len(), stored.as_ref().copied());
                 reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
                 Next::Continue
             }
             Some(value) => {
-                let mut body = self.receive(Target::classic(store), output);
-                let (_, finished) = body.feed(value);
-                debug_assert!(!finished, "the line end is missing");
-                body.feed(reply::LINE_END);
-                self.finish(body, output);
-                Next::Continue
+                let body = self.receive(Target::classic(store), output);
+                self.finish_whole(body, value, output)
             }
             None => Next::Receive(self.receive(Target::classic(store), output)),
         }

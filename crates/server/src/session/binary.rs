@@ -80,13 +80,15 @@ impl BinarySession {
     /// done yet.
     fn receive(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> (usize, Result<(), Stopped>) {
         if let Some(mut body) = self.body.take() {
+            if executor.put_is_blocked(&mut body) {
+                self.body = Some(body);
+                return (0, Err(Stopped::Below));
+            }
             let (count, complete) = body.feed(input);
             let obstacle = match complete {
-                true if executor.put_awaits(&body) => Stopped::Below,
-                true => {
-                    executor.finish_put(body, output);
-                    return (count, Ok(()));
-                }
+                _ if executor.put_is_blocked(&mut body) => Stopped::Below,
+                true if executor.put_awaits(&body) || !executor.finish_put(&mut body, output) => Stopped::Below,
+                true => return (count, Ok(())),
                 false => Stopped::Starved,
             };
             self.body = Some(body);

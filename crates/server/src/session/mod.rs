@@ -44,7 +44,7 @@ pub enum Stopped {
     Starved,
     /// The output has to be sent first.
     Full,
-    /// Flash has to be read first; what was not executed is given again then.
+    /// Flash has to be read first, or memory is waited for; what was not executed is given again then.
     Below,
     /// As `Full`, and others have their turn before it goes on.
     Turn,

@@ -44,17 +44,21 @@ impl TextSession {
         let mut requests = 0;
         let stopped = loop {
             if let Some(body) = &mut self.body {
+                if executor.body_is_blocked(body) {
+                    break Stopped::Below;
+                }
                 let (count, complete) = body.feed(&input[consumed..]);
                 consumed += count;
+                if executor.body_is_blocked(body) {
+                    break Stopped::Below;
+                }
                 if !complete {
                     break Stopped::Starved;
                 }
-                if executor.body_awaits(body) {
+                if executor.body_awaits(body) || !executor.finish(body, output) {
                     break Stopped::Below;
                 }
-                if let Some(body) = self.body.take() {
-                    executor.finish(*body, output);
-                }
+                self.body = None;
                 requests += 1;
             }
             if output.is_full() {

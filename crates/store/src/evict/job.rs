@@ -29,6 +29,8 @@ const GROUP: usize = 16;
 const FETCH_AHEAD_BYTES: u32 = 1024;
 /// A slice ends with the group that makes it so many bytes that were copied: about as long as its items otherwise take.
 const SLICE_BYTES: u32 = 256 << 10;
+/// The same with something below, of bytes that were copied or went there: its buffers may be as small as a few of these.
+const SLICE_BYTES_OVER: u32 = 16 << 10;
 /// Large items that are all in use can keep evictions from freeing anything: a writer waits for this many at most.
 const IN_VAIN_MAX: u32 = 64;
 
@@ -147,6 +149,8 @@ impl Job {
     /// Works through `items` items, or fewer if they are long. True when the job is done.
     pub fn run(&mut self, store: &Store, participant: &Participant, moment: Moment, items: u32) -> bool {
         let mut left = items as usize;
+        let is_over = store.below.get().is_some();
+        let bytes_max = if is_over { SLICE_BYTES_OVER } else { SLICE_BYTES };
         let mut copied = 0;
         loop {
             let group = self.next_group(store, left.min(GROUP));
@@ -163,9 +167,13 @@ impl Job {
             left = left.saturating_sub(group.len());
             match self.phase {
                 Phase::Score => self.score(store, &group, moment),
-                Phase::Apply => copied += self.apply(store, participant, &group, moment),
+                Phase::Apply => {
+                    let moved = self.apply(store, participant, &group, moment);
+                    copied +=
+                        if is_over { group.iter().map(|candidate| candidate.item.header.size()).sum() } else { moved };
+                }
             }
-            if left == 0 || copied >= SLICE_BYTES {
+            if left == 0 || copied >= bytes_max {
                 return false;
             }
         }

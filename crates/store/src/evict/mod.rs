@@ -186,17 +186,28 @@ impl Store {
     /// need, finds memory for the index, gives memory back. To be called every 100 ms, again at once while it answers `Working`,
     /// and soon after `Waiting`.
     pub fn maintain(&self, participant: &Participant, now_ms: u64) -> Progress {
+        self.maintain_slice(participant, now_ms, true)
+    }
+
+    /// The same without evictions, for as long as what lies below could not take what is evicted.
+    pub fn maintain_without_evicting(&self, participant: &Participant, now_ms: u64) -> Progress {
+        self.maintain_slice(participant, now_ms, false)
+    }
+
+    fn maintain_slice(&self, participant: &Participant, now_ms: u64, may_evict: bool) -> Progress {
         let moment = self.moment(now_ms);
         if moment.ms >= self.maintenance.next_maintenance_ms.load(Ordering::Relaxed) {
             self.maintenance.next_maintenance_ms.store(moment.ms + 100, Ordering::Relaxed);
             self.seal_open(Seal::Due(moment));
         }
         self.prepare_index();
-        let worked = self.resume(participant, moment)
+        // A job that was put down may evict.
+        let worked = may_evict && self.resume(participant, moment)
             || self.expire_due(participant, moment)
             || self.sheds() && self.shed_top(participant, moment);
         let reclaimed = self.segments.reclaim();
-        let evicts = !worked
+        let evicts = may_evict
+            && !worked
             && self.options.evicts
             && self.segments.free_for_writers() < self.ready_target()
             && reclaimed.waiting < self.waiting_limit();
@@ -439,8 +450,7 @@ mod tests {
 
     #[test]
     fn a_store_that_keeps_everything_waits_for_readers() {
-        let options =
-            Options { memory_bytes: 256 << 10, value_bytes_max: 4000, evicts: false, ..Options::default() };
+        let options = Options { memory_bytes: 256 << 10, value_bytes_max: 4000, evicts: false, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
         let mut number = 0;

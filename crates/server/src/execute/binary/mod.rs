@@ -23,7 +23,7 @@ pub use sasl::Sasl;
 /// What a connection does after a packet.
 pub enum Next {
     Continue,
-    /// Nothing was done: flash has to be read first.
+    /// Nothing was done: flash has to be read first, or the connection waits for memory.
     Below,
     /// Take this value off the stream before the next packet.
     Receive(PutBody),
@@ -92,7 +92,7 @@ impl Executor {
             }
             Command::Sasl { step, mechanism, data } => self.sasl(head, sasl, step, (mechanism, data), output),
         }
-        Next::Continue
+        if self.is_waiting() { Next::Below } else { Next::Continue }
     }
 
     /// Answers that all went as expected, unless the command is quiet.
@@ -104,7 +104,8 @@ impl Executor {
 
     fn touch_binary(&self, head: Head, key: &[u8], exptime: u32, answer: Touched, output: &mut Output) {
         let name: &[u8] = if answer == Touched::KeyAndValue { key } else { &[] };
-        match self.cache.get_and_touch(key, self.ttl(exptime)) {
+        let Some(touched) = self.settled(self.cache.get_and_touch(key, self.ttl(exptime))) else { return };
+        match touched {
             Ok(Lookup::Hit(item)) => {
                 self.counters().touch_hits.add(1);
                 match answer {
@@ -160,15 +161,22 @@ impl Executor {
         let expected = (cas != 0).then_some(cas);
         // Somebody else may make the entry between the look and the add: then there is one to change.
         let (value, token) = loop {
-            let status = match (self.cache.change(key, change, expected), initial) {
+            let changed = match self.cache.change(key, change, expected) {
+                // Then it is the add that the command may wait for.
+                absent @ Ok(Changed::Absent) if initial.is_some() => Some(absent),
+                changed => self.settled(changed),
+            };
+            let Some(changed) = changed else { return };
+            let status = match (changed, initial) {
                 (Ok(Changed::Done(number)), _) => {
                     hits.add(1);
                     break (number.value, number.token);
                 }
-                (Ok(Changed::Absent), Some(initial)) => match self.add_number(key, initial) {
-                    Ok(Some(token)) => break (initial.value, token),
-                    Ok(None) => continue,
-                    Err(_) => Status::OutOfMemory,
+                (Ok(Changed::Absent), Some(initial)) => match self.settled(self.add_number(key, initial)) {
+                    Some(Ok(Some(token))) => break (initial.value, token),
+                    Some(Ok(None)) => continue,
+                    Some(Err(_)) => Status::OutOfMemory,
+                    None => return,
                 },
                 (Ok(Changed::Absent), None) => {
                     misses.add(1);

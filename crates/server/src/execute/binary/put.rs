@@ -46,7 +46,8 @@ impl Executor {
         let entry = self.entry(put);
         match put.value {
             Some(value) => {
-                self.answer_put(head, put, entry.store(&self.cache, value), output);
+                let Some(written) = self.settled(entry.store(&self.cache, value)) else { return Next::Below };
+                self.answer_put(head, put, written, output);
                 Next::Continue
             }
             None => {
@@ -63,12 +64,19 @@ impl Executor {
         mode(&body.put) != Mode::Set && self.awaits(&body.key)
     }
 
-    /// Stores a complete body and answers.
-    pub fn finish_put(&self, body: PutBody, output: &mut Output) {
+    /// Whether a body has bytes that memory has to be waited for: the connection is parked then.
+    pub fn put_is_blocked(&self, body: &mut PutBody) -> bool {
+        body.intake.is_blocked() && self.settled(body.intake.resume(self.patience())).is_none()
+    }
+
+    /// Stores a complete body and answers. False if memory has to be waited for: then it is to be given again.
+    pub fn finish_put(&self, body: &mut PutBody, output: &mut Output) -> bool {
         let put = Put { key: &body.key, ..body.put };
-        let written = body.intake.finish(&self.cache, &self.entry(&put));
+        let written = body.intake.finish(&self.cache, &self.entry(&put), self.patience());
+        let Some(written) = self.settled(written) else { return false };
         self.answer_put(body.head, &put, written, output);
         self.probe.note(self.samples(), Command::Set, Some(&body.key));
+        true
     }
 
     fn answer_put(&self, head: Head, put: &Put<'_>, written: Result<Written, Error>, output: &mut Output) {

@@ -12,7 +12,8 @@ impl Executor {
     pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
         let counters = self.counters();
         let done = if meta.has(b'I') {
-            let Ok(done) = self.mark_stale(meta, key) else {
+            let Some(marked) = self.settled(self.mark_stale(meta, key)) else { return };
+            let Ok(done) = marked else {
                 return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
             };
             self.note_keyed(key, done != Changed::Absent);

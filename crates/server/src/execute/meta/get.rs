@@ -188,6 +188,7 @@ impl Executor {
             wins = !item.is_won() && (item.is_stale() || runs_out);
             Some(Revision { ttl: touch, mark: if wins { Mark::Won } else { Mark::Keep } })
         });
+        let Some(visited) = self.settled(visited) else { return };
         let asked = Asked { key, flags: meta.flags(), is_base64: meta.has(b'b'), value: meta.has(b'v') };
         let counters = self.counters();
         let hits = if touch.is_some() { &counters.touch_hits } else { &counters.get_hits };

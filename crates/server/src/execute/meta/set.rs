@@ -62,6 +62,7 @@ impl Executor {
             let life = || self.ttl(meta.exptime(b'T').unwrap_or(0));
             let insert = self.cache.insert(key, value).flags(meta.client_flags()).ttl(life());
             let written = insert.mode(mode).token(meta.number(b'E')).apply_with_token();
+            let Some(written) = self.settled(written) else { return Next::Below };
             self.note_store(key, mode, life, value.len(), written.as_ref().map(|written| written.stored));
             self.answer_set(meta.flag_bytes(), meta.has(b'b'), meta.has(b'q'), key, (mode, written), output);
             return Next::Continue;
@@ -69,12 +70,8 @@ impl Executor {
         let target = Target::meta(key, set, mode);
         match set.value {
             Some(value) => {
-                let mut body = self.receive(target, output);
-                let (_, finished) = body.feed(value);
-                debug_assert!(!finished, "the line end is missing");
-                body.feed(reply::LINE_END);
-                self.finish(body, output);
-                Next::Continue
+                let body = self.receive(target, output);
+                self.finish_whole(body, value, output)
             }
             None => Next::Receive(self.receive(target, output)),
         }

@@ -1,0 +1,443 @@
+//! Writes that find no memory: evictions, and the waits between one try and the next.
+//!
+//! ```text
+//! write ---no segment---> evict a slice ---done------> write again
+//!                             |
+//!                             +---would wait---> the blocking API sleeps, and tries again until a bound in time
+//!                                                a handle that does not wait answers `WouldWait`: its caller waits
+//! ```
+//! Every wait is bounded in time, not in tries: a thread that is waited for may not be running. The table of bounds is in
+//! `docs/concurrency.md`, "What a write waits for".
+
+use crate::cache::{Cache, Shared};
+use crate::error::Error;
+use crate::time::Clock;
+use ebbtide_store::{Blocker, Error as StoreError, Participant, Progress, Write, Written};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long a write waits for another thread that has memory in hand: far longer than a thread is off its processor.
+const THREAD_WAIT_MAX: Duration = Duration::from_secs(2);
+/// The same for memory that handles or uploads hold, which may be for ever.
+const HELD_WAIT_MAX: Duration = Duration::from_millis(100);
+/// A write that other writers leave no segment for, though evictions go on, is refused after this.
+const WRITE_MAX: Duration = Duration::from_secs(10);
+/// A handle that does not wait leaves its eviction after this to those whom its thread serves besides.
+const WORK_MAX: Duration = Duration::from_millis(5);
+/// Before it sleeps or answers, a write gives its processor away for this long: a slice of eviction takes as long.
+const YIELD_MAX: Duration = Duration::from_micros(100);
+/// How long it sleeps between two tries: a quarter of what it has waited, within these bounds.
+const SLEEP_MIN: Duration = Duration::from_micros(50);
+const SLEEP_MAX: Duration = Duration::from_micros(500);
+/// How long a long value waits behind others of which none ends, and in all.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
+const TURN_MAX: Duration = Duration::from_secs(10);
+
+/// What a write would have to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitReason {
+    /// Another thread is emptying segments.
+    Eviction,
+    /// A reader holds up memory that was evicted or deleted.
+    Reader,
+    /// Handles or uploads hold the memory.
+    Held,
+    /// Flash has not yet taken what was evicted before.
+    Demotion,
+}
+
+impl WaitReason {
+    fn explain(self) -> &'static str {
+        match self {
+            Self::Eviction => "another thread is evicting, and has not ended",
+            Self::Reader => "borrowed items hold up what was evicted",
+            Self::Held => "borrowed items, handles or uploads hold the memory",
+            Self::Demotion => "flash has no room for what would be evicted",
+        }
+    }
+}
+
+impl std::fmt::Display for WaitReason {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.explain())
+    }
+}
+
+/// What an operation of a handle that does not wait does where it would have to; see [`Cache::set_patience`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Patience {
+    /// It answers [`Error::WouldWait`], and nothing is done.
+    #[default]
+    Whole,
+    /// The same, but it no longer waits for flash: what flash has no room for is lost.
+    WithoutFlash,
+    /// It is refused as [`Error::OutOfMemory`].
+    Spent,
+}
+
+impl Patience {
+    /// After an operation has answered `WouldWait` for so long that nobody should wait on.
+    pub fn after(self, reason: WaitReason) -> Self {
+        if reason == WaitReason::Demotion { Self::WithoutFlash } else { Self::Spent }
+    }
+}
+
+/// The patience of a handle.
+#[derive(Debug, Default)]
+pub(crate) struct PatienceCell(AtomicU8);
+
+impl Clone for PatienceCell {
+    fn clone(&self) -> Self {
+        Self(AtomicU8::new(self.0.load(Ordering::Relaxed)))
+    }
+}
+
+impl PatienceCell {
+    fn set(&self, patience: Patience) {
+        self.0.store(patience as u8, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Patience {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Patience::Whole,
+            1 => Patience::WithoutFlash,
+            _ => Patience::Spent,
+        }
+    }
+}
+
+/// What an operation does where it would have to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waiting {
+    Sleeps,
+    Answers(Patience),
+}
+
+/// How long a write has evicted and waited.
+struct Attempt {
+    waiting: Waiting,
+    /// From the first time that it found no segment.
+    begun: Option<Instant>,
+    /// What it waits for, since when.
+    waits: Option<(WaitReason, Instant)>,
+}
+
+impl Attempt {
+    fn new(waiting: Waiting) -> Self {
+        Self { waiting, begun: None, waits: None }
+    }
+
+    fn patience(&self) -> Patience {
+        match self.waiting {
+            // The loop below ends its sleeps by itself.
+            Waiting::Sleeps => Patience::Whole,
+            Waiting::Answers(patience) => patience,
+        }
+    }
+
+    /// Something was evicted.
+    fn went_on(&mut self, now: Instant) -> Result<(), Error> {
+        self.waits = None;
+        let worked = now - *self.begun.get_or_insert(now);
+        match self.waiting {
+            Waiting::Answers(patience) if worked > WORK_MAX && patience != Patience::Spent => {
+                Err(Error::WouldWait { reason: WaitReason::Eviction })
+            }
+            _ if worked > WRITE_MAX => Err(Error::OutOfMemory { reason: "others take whatever is evicted" }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits a little for `reason`. An error says that this is over.
+    fn wait(&mut self, reason: WaitReason, limit: Duration, now: Instant) -> Result<(), Error> {
+        let begun = *self.begun.get_or_insert(now);
+        let since = match self.waits {
+            Some((before, since)) if before == reason => since,
+            _ => self.waits.insert((reason, now)).1,
+        };
+        let waited = now - since;
+        let is_brief = matches!(reason, WaitReason::Eviction | WaitReason::Reader) && waited < YIELD_MAX;
+        match self.waiting {
+            Waiting::Answers(Patience::Spent) if !is_brief => Err(Error::OutOfMemory { reason: reason.explain() }),
+            Waiting::Answers(_) if !is_brief => Err(Error::WouldWait { reason }),
+            Waiting::Sleeps if waited > limit || now - begun > WRITE_MAX => {
+                Err(Error::OutOfMemory { reason: reason.explain() })
+            }
+            Waiting::Sleeps if !is_brief => {
+                thread::sleep((waited / 4).clamp(SLEEP_MIN, SLEEP_MAX));
+                Ok(())
+            }
+            _ => {
+                thread::yield_now();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Cache {
+    /// How long an operation may wait for this before its caller should give up: tries it once more with
+    /// [`Patience::after`] the reason.
+    pub fn wait_limit(&self, reason: WaitReason) -> Duration {
+        self.shared.wait_limit(reason)
+    }
+
+    /// Of a handle that does not wait ([`Cache::without_waiting`]), for the operations that follow: whether they answer
+    /// `WouldWait`, or do with the memory that there is.
+    pub fn set_patience(&self, patience: Patience) {
+        self.patience.set(patience);
+    }
+
+    pub(crate) fn waiting(&self) -> Waiting {
+        if self.waits { Waiting::Sleeps } else { Waiting::Answers(self.patience.get()) }
+    }
+}
+
+impl Shared {
+    fn wait_limit(&self, reason: WaitReason) -> Duration {
+        match reason {
+            WaitReason::Eviction | WaitReason::Reader => THREAD_WAIT_MAX,
+            WaitReason::Held => HELD_WAIT_MAX,
+            WaitReason::Demotion => self.hybrid.as_ref().map_or(Duration::ZERO, |hybrid| hybrid.demotion_wait),
+        }
+    }
+
+    /// Begins an upload that may have to wait for others: as long as these end, and a while longer.
+    pub(crate) fn in_turn<T>(&self, begin: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let begun = Instant::now();
+        let (mut ended_before, mut since) = (self.store.uploads_ended(), begun);
+        loop {
+            match begin() {
+                // Others cannot have the memory of what this thread holds meanwhile.
+                Err(error @ StoreError::UploadLimit { .. }) if !self.participant().is_pinned() => {
+                    let (ended, now) = (self.store.uploads_ended(), Instant::now());
+                    since = if ended == ended_before { since } else { now };
+                    ended_before = ended;
+                    if now - since > TURN_WAIT_MAX || now - begun > TURN_MAX {
+                        return Err(error);
+                    }
+                    thread::sleep(SLEEP_MAX);
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// A write of a value in one piece; if the caller may wait, what makes a long value longer waits for its turn.
+    pub(crate) fn write_in_turn(
+        &self,
+        waiting: Waiting,
+        participant: &Participant,
+        write: &Write<'_>,
+    ) -> Result<Written, Error> {
+        if waiting == Waiting::Sleeps && write.mode.extends() {
+            let in_turn = |_| self.in_turn(|| self.store.write(participant, write, self.time.now_ms()));
+            return self.write_with_eviction(waiting, participant, in_turn);
+        }
+        self.write_with_eviction(waiting, participant, |now_ms| self.store.write(participant, write, now_ms))
+    }
+
+    /// Runs a write until it has found memory, or would have to wait, or has waited long enough.
+    pub(crate) fn write_with_eviction<T>(
+        &self,
+        waiting: Waiting,
+        participant: &Participant,
+        write: impl FnMut(u64) -> Result<T, StoreError>,
+    ) -> Result<T, Error> {
+        self.write_with_eviction_while(|| true, waiting, participant, write)
+    }
+
+    /// The same, and gives up when it may not go on: before each try, and before each slice of evictions.
+    pub(crate) fn write_with_eviction_while<T>(
+        &self,
+        may_go_on: impl Fn() -> bool,
+        waiting: Waiting,
+        participant: &Participant,
+        mut write: impl FnMut(u64) -> Result<T, StoreError>,
+    ) -> Result<T, Error> {
+        let mut attempt = Attempt::new(waiting);
+        let mut patience = attempt.patience();
+        loop {
+            if !may_go_on() {
+                return Err(Error::OutOfMemory { reason: WaitReason::Demotion.explain() });
+            }
+            let now_ms = self.time.now_ms();
+            let count = match write(now_ms) {
+                Ok(done) => {
+                    self.after_write(participant, now_ms);
+                    return Ok(done);
+                }
+                Err(StoreError::NeedSegment) => 1,
+                Err(StoreError::NeedSegments { count }) => count,
+                Err(other) => return Err(Error::from_store(other)),
+            };
+            if participant.is_pinned() {
+                return Err(Error::OutOfMemory { reason: "this thread holds a borrowed item: drop it first" });
+            }
+            match self.evict_slice(patience, participant, now_ms, count) {
+                Ok(()) => attempt.went_on(Instant::now())?,
+                Err(WaitReason::Held) if !self.store.options().evicts => {
+                    return Err(Error::OutOfMemory { reason: "the memory is full" });
+                }
+                Err(reason) => match attempt.wait(reason, self.wait_limit(reason), Instant::now()) {
+                    // What flash cannot take in time is lost.
+                    Err(Error::OutOfMemory { .. }) if reason == WaitReason::Demotion => {
+                        patience = patience.after(reason);
+                    }
+                    waited => waited?,
+                },
+            }
+        }
+    }
+
+    /// A slice of eviction for a write that needs so many segments, or what it would have to wait for.
+    fn evict_slice(
+        &self,
+        patience: Patience,
+        participant: &Participant,
+        now_ms: u64,
+        count: u32,
+    ) -> Result<(), WaitReason> {
+        if patience == Patience::Whole
+            && let Some(hybrid) = &self.hybrid
+            && !hybrid.can_demote()
+        {
+            return Err(WaitReason::Demotion);
+        }
+        match self.store.evict_for(participant, now_ms, count) {
+            Progress::Ready | Progress::Working => Ok(()),
+            Progress::Waiting(Blocker::Job) => Err(WaitReason::Eviction),
+            Progress::Waiting(Blocker::Reader) => Err(WaitReason::Reader),
+            Progress::Stuck => Err(WaitReason::Held),
+        }
+    }
+
+    /// Has maintenance looked to when free segments run low or the index waits for memory: by the background thread, or,
+    /// under a manual clock, by a slice here, so that a flood of small objects does not outrun the index.
+    fn after_write(&self, participant: &Participant, now_ms: u64) {
+        match self.clock {
+            Clock::System if self.store.is_low() || self.store.sheds() => self.bell.ring(),
+            Clock::Manual => {
+                self.share_memory();
+                if self.store.sheds() && !participant.is_pinned() {
+                    self.store.maintain(participant, now_ms);
+                }
+            }
+            Clock::System => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::byte_size::ByteSize;
+
+    /// A cache that evicts nothing, full of what is deleted, and how many keys were set.
+    fn full_of_deleted() -> (Cache, u32) {
+        let builder = Cache::builder().memory(ByteSize::kib(512)).max_value(ByteSize::kib(4));
+        let cache = builder.evict(false).build().unwrap();
+        let insert = |number: &u32| cache.insert(&number.to_le_bytes(), &[7; 900]).apply().is_ok();
+        let count = (0..).take_while(insert).count() as u32;
+        (cache, count)
+    }
+
+    fn delete_all_but_first(cache: &Cache, count: u32) {
+        (1..count).for_each(|number| assert!(cache.delete(&number.to_le_bytes())));
+    }
+
+    /// Writes until one is not stored.
+    fn fill(cache: &Cache, from: u32) -> Error {
+        let refused = |number: u32| cache.insert(&number.to_le_bytes(), &[8; 900]).apply().err();
+        (from..).find_map(refused).expect("the memory is bounded")
+    }
+
+    #[test]
+    fn a_write_waits_for_a_reader_that_holds_deleted_memory() {
+        let (cache, count) = full_of_deleted();
+        let first = 0_u32.to_le_bytes();
+        let (reader, is_held) = (cache.clone(), std::sync::Barrier::new(2));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let item = reader.get(&first).hit().expect("it was set");
+                is_held.wait();
+                // The waiting writer has evicted nothing for longer than a few of its tries take.
+                is_held.wait();
+                let until = Instant::now() + Duration::from_millis(5);
+                while Instant::now() < until {
+                    thread::yield_now();
+                }
+                drop(item);
+            });
+            is_held.wait();
+            delete_all_but_first(&cache, count);
+            let handle = cache.without_waiting();
+            assert_eq!(fill(&handle, count), Error::WouldWait { reason: WaitReason::Reader });
+            handle.set_patience(Patience::Spent);
+            assert!(matches!(fill(&handle, count), Error::OutOfMemory { .. }));
+            is_held.wait();
+            cache.insert(b"waits", &[9; 900]).apply().expect("the memory is free when the reader is gone");
+        });
+        cache.verify();
+    }
+
+    #[test]
+    fn a_set_that_would_wait_leaves_the_old_value() {
+        let (cache, count) = full_of_deleted();
+        let (first, second) = (0_u32.to_le_bytes(), 1_u32.to_le_bytes());
+        let is_held = std::sync::Barrier::new(2);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _item = cache.get(&first).hit().expect("it was set");
+                is_held.wait();
+                is_held.wait();
+            });
+            is_held.wait();
+            (2..count).for_each(|number| assert!(cache.delete(&number.to_le_bytes())));
+            let handle = cache.without_waiting();
+            fill(&handle, count);
+            let set = || handle.insert(&second, &[9; 900]).apply();
+            assert_eq!(set(), Err(Error::WouldWait { reason: WaitReason::Reader }));
+            assert_eq!(handle.get(&second).hit().unwrap().to_vec(), [7; 900]);
+            handle.set_patience(Patience::Spent);
+            assert!(matches!(set(), Err(Error::OutOfMemory { .. })));
+            assert!(!handle.get(&second).is_hit(), "a refused set leaves no old value");
+            handle.set_patience(Patience::Whole);
+            is_held.wait();
+        });
+        cache.verify();
+    }
+
+    #[test]
+    fn a_write_waits_until_flash_takes_what_it_evicts() {
+        let folder = tempfile::tempdir().unwrap();
+        let builder = Cache::builder().memory(ByteSize::mib(16)).flash_demotion_wait(Duration::from_secs(60));
+        let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
+        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let handle = cache.without_waiting();
+        let insert = |cache: &Cache, number: u32| cache.insert(&number.to_le_bytes(), &[7; 1000]).apply();
+        // The background thread may be evicting.
+        let insert_beside = |number: u32| {
+            let outcomes = std::iter::repeat_with(|| insert(&handle, number));
+            let mut settled =
+                outcomes.filter(|outcome| *outcome != Err(Error::WouldWait { reason: WaitReason::Eviction }));
+            settled.next().expect("it goes on")
+        };
+        let without_upkeep = hybrid.maintaining.lock().unwrap();
+        let waiting = (0..100_000).find_map(|number| insert_beside(number).err().map(|error| (number, error)));
+        drop(without_upkeep);
+        let (number, error) = waiting.expect("flash takes a bounded number without its upkeep");
+        assert_eq!(error, Error::WouldWait { reason: WaitReason::Demotion });
+        (number..number + 3000).for_each(|number| _ = insert(&cache, number).unwrap());
+        let drops = hybrid.tier.stats().drops;
+        // Two threads may see room for what one of them evicts.
+        assert!(drops.total() < 64, "it waits before anything is lost: {drops:?}");
+        let without_upkeep = hybrid.maintaining.lock().unwrap();
+        handle.set_patience(Patience::Whole.after(WaitReason::Demotion));
+        let stored = (1 << 20..(1 << 20) + 20_000).filter(|number| insert_beside(*number).is_ok()).count();
+        drop(without_upkeep);
+        assert_eq!(stored, 20_000);
+        assert!(hybrid.tier.stats().drops.total() > 0, "what waits no longer is lost");
+    }
+}
