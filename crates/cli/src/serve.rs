@@ -126,7 +126,11 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
 fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
     let add = |builder: CacheBuilder, (path, bytes): &(PathBuf, u64)| builder.flash(path, ByteSize::bytes(*bytes));
     let builder = settings.flash.paths.iter().fold(builder, add);
-    builder.flash_options(settings.flash.options()).flash_promotion(settings.flash.promotion())
+    let builder = builder.flash_options(settings.flash.options()).flash_promotion(settings.flash.promotion());
+    match settings.flash.demotion_wait() {
+        Some(wait) => builder.flash_demotion_wait(wait),
+        None => builder,
+    }
 }
 
 fn not_made(error: ebbtide::Error) -> Error {

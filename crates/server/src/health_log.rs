@@ -1,4 +1,5 @@
-//! Says on stderr when the device of flash got worse or better: whether or not anybody looks at the admin HTTP.
+//! Says on stderr when the device of flash got worse or better, and when it was so far behind that objects were lost: whether
+//! or not anybody looks at the admin HTTP.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,6 +14,9 @@ use crate::shared::Shared;
 
 /// As often as the device is judged.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// How often what was lost is told of.
+const LOST_SAID_EVERY: Duration = Duration::from_secs(60);
 
 /// The thread that looks; it ends when this is dropped.
 pub struct HealthLog {
@@ -30,11 +34,13 @@ impl HealthLog {
         let look = move || {
             let mut watch = Watch::new(&shared.options.flash_paths);
             while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                let Some(health) = shared.cache.flash_health().filter(|&health| health != watch.health) else {
-                    continue;
-                };
-                let errors = shared.cache.flash_stats().map_or(0, |flash| errors(&flash.tier.device));
-                eprintln!("ebbtide: {}", watch.change(health, errors));
+                let Some(tier) = shared.cache.flash_stats().map(|flash| flash.tier) else { continue };
+                let lost = watch.lose(tier.drops.behind, shared.uptime());
+                let change = (tier.device.health != watch.health)
+                    .then(|| watch.change(tier.device.health, errors(&tier.device)));
+                for line in lost.into_iter().chain(change) {
+                    eprintln!("ebbtide: {line}");
+                }
             }
         };
         let thread = thread::Builder::new().name("flash-health".to_owned()).spawn(look).map_err(Error::Thread)?;
@@ -60,12 +66,31 @@ struct Watch {
     health: Health,
     /// When it was healthy.
     errors: u64,
+    /// Objects that were lost because the device was behind, of which something was said.
+    lost: u64,
+    /// When that was.
+    lost_said: Option<Duration>,
 }
 
 impl Watch {
     fn new(paths: &[PathBuf]) -> Self {
         let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        Self { paths: paths.join(", "), health: Health::Healthy, errors: 0 }
+        Self { paths: paths.join(", "), health: Health::Healthy, errors: 0, lost: 0, lost_said: None }
+    }
+
+    /// The line for objects that were lost: `lost` in all up to now, at such a time since the start. One a minute at most.
+    fn lose(&mut self, lost: u64, uptime: Duration) -> Option<String> {
+        let more = lost - self.lost;
+        let is_said = self.lost_said.is_some_and(|said| uptime.saturating_sub(said) < LOST_SAID_EVERY);
+        if more == 0 || is_said {
+            return None;
+        }
+        (self.lost, self.lost_said) = (lost, Some(uptime));
+        let paths = &self.paths;
+        Some(format!(
+            "warning: flash is behind: {paths}: {more} evicted objects were lost, as it did not take them within \
+             --flash-demotion-wait; ebbtide_flash_drops_total counts them. Give it less to write (--flash-admission) or more time"
+        ))
     }
 
     /// The line for another health, with as many errors as there were up to now.
@@ -96,6 +121,19 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_losses_of_a_minute_are_one_line() {
+        let mut watch = Watch::new(&["/mnt/a".into()]);
+        let mut line = |lost, seconds| watch.lose(lost, Duration::from_secs(seconds));
+        assert_eq!(line(0, 1), None);
+        assert!(
+            line(3, 2).is_some_and(|line| line.contains("/mnt/a: 3 evicted objects were lost") && !line.contains('\n'))
+        );
+        assert_eq!((line(7, 3), line(9, 61)), (None, None));
+        assert!(line(10, 62).is_some_and(|line| line.contains(": 7 evicted objects")));
+        assert_eq!((line(10, 200), line(11, 201).is_some()), (None, true));
+    }
 
     #[test]
     fn each_change_is_told_with_its_cause_and_where_to_look() {

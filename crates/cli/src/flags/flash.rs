@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use ebbtide_server::ebbtide::flash::DiskOptions;
 use ebbtide_server::ebbtide::{FlashAdmission, FlashOptions, FlashPromotion, FlashReclaim, FlashReinsertion};
@@ -14,6 +15,8 @@ use crate::error::Error;
 
 /// As many as a pool can have.
 const THREADS_MOST: u64 = 256;
+/// A client that waits for longer has given up.
+const DEMOTION_WAIT_MAX_MS: u64 = 10_000;
 
 /// What the flags say of flash; `None` for what they leave to its defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,6 +30,7 @@ pub struct Flash {
     discard: bool,
     promotion: Option<FlashPromotion>,
     least_remaining_seconds: Option<u32>,
+    demotion_wait: Option<Duration>,
     small_share: Option<f64>,
     small_log_percent: Option<u8>,
     small_threshold: Option<u8>,
@@ -51,6 +55,10 @@ impl Flash {
             "flash-promotion" => self.promotion = Some(words(name, value)?),
             "flash-least-ttl" => {
                 self.least_remaining_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
+            }
+            "flash-demotion-wait" => {
+                let ms = values::number(name, value, 0..=DEMOTION_WAIT_MAX_MS)?;
+                self.demotion_wait = Some(Duration::from_millis(ms));
             }
             "flash-small-share" => self.small_share = Some(values::number(name, value, 1..=99)? as f64 / 100.0),
             "flash-small-log" => self.small_log_percent = Some(values::number(name, value, 0..=50)? as u8),
@@ -90,6 +98,11 @@ impl Flash {
 
     pub fn promotion(&self) -> FlashPromotion {
         self.promotion.unwrap_or_default()
+    }
+
+    /// `None` for the default of the library.
+    pub fn demotion_wait(&self) -> Option<Duration> {
+        self.demotion_wait
     }
 
     pub fn rating(&self) -> FlashRating {
@@ -273,6 +286,15 @@ mod tests {
         assert_eq!(extended("ext_recache_rate", "0").unwrap().promotion(), FlashPromotion::Never);
         assert_eq!(Flash::default().promotion(), FlashPromotion::Auto);
         assert!(set("flash-promotion", "sometimes").is_err() && extended("ext_recache_rate", "-1").is_err());
+    }
+
+    #[test]
+    fn the_wait_for_a_demotion_is_read() {
+        let wait = |value: &str| set("flash-demotion-wait", value).map(|flash| flash.demotion_wait());
+        assert_eq!(wait("0").unwrap(), Some(Duration::ZERO));
+        assert_eq!(wait("250").unwrap(), Some(Duration::from_millis(250)));
+        assert_eq!(Flash::default().demotion_wait(), None);
+        assert!(wait("10001").is_err() && wait("soon").is_err());
     }
 
     #[test]

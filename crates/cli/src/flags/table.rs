@@ -84,6 +84,7 @@ pub const FLAGS: &[Flag] = &[
     own("flash-promotion", "which", "which hits on flash come back to memory: auto (of a key that was hit\nthere before memory turned over), always, second-hit (within a minute),\nnever, or one-in:N of those (default: auto)"),
     Flag { short: None, long: "flash-discard", value: None, meaning: Used, help: "tell a block device of regions that were reclaimed" },
     own("flash-least-ttl", "num", "seconds that an object must have left (default: 10)"),
+    own("flash-demotion-wait", "num", "milliseconds that a write waits until flash takes what it evicts,\nbefore that is lost; others are served meanwhile (default: 50)"),
     own("flash-small-share", "num", "percent of flash for objects under 2 KiB (default: by what comes)"),
     own("flash-small-log", "num", "percent of their space for their log, 0 to 50 (default: 10)"),
     own("flash-small-threshold", "num", "objects for which a page of them is rewritten at least (default: 2)"),

@@ -83,7 +83,7 @@ fn flash(shared: &Shared) -> Option<FlashLook> {
     let in_pages = tier.written.small_pages;
     // The life of a drive is of what goes on.
     let given = Given { in_sequence: tier.written.recurring() - in_pages, in_pages };
-    Some(FlashLook { given, health: tier.device.health, drives: None })
+    Some(FlashLook { given, health: tier.device.health, dropped_behind: tier.drops.behind, drives: None })
 }
 
 /// All paths.

@@ -38,6 +38,8 @@ pub struct Snapshot {
 pub struct FlashLook {
     pub given: Given,
     pub health: Health,
+    /// Evicted objects that were lost because the device was behind.
+    pub dropped_behind: u64,
     /// What the drives tell, when they were asked.
     pub drives: Option<DriveLog>,
 }
@@ -183,6 +185,7 @@ fn happenings(before: &Snapshot, now: &Snapshot) -> Vec<(Kind, String, u64)> {
         let limit = now.connections_limit;
         found.push((Kind::Connections, format!("refused: {limit} connections are open already (-c)"), rejected));
     }
+    found.extend(now.flash.and_then(|flash| lost(before.flash?.dropped_behind, flash.dropped_behind)));
     found.extend(now.flash.and_then(|flash| trouble(before.flash?.health, flash.health)));
     let (old, new) = (before.cache.memory_limit_bytes, now.cache.memory_limit_bytes);
     if old != new {
@@ -190,6 +193,12 @@ fn happenings(before: &Snapshot, now: &Snapshot) -> Vec<(Kind, String, u64)> {
         found.push((Kind::Resize, format!("the memory limit went from {:.1} to {:.1} MiB", mib(old), mib(new)), 1));
     }
     found
+}
+
+/// What was lost because the device of flash was behind.
+fn lost(before: u64, now: u64) -> Option<(Kind, String, u64)> {
+    let reason = "evicted objects were lost: the device of flash is behind for longer than --flash-demotion-wait";
+    (now > before).then(|| (Kind::Warning, reason.to_string(), now - before))
 }
 
 /// What a change of the health of flash's device is to its operator.
@@ -272,7 +281,7 @@ mod tests {
     #[test]
     fn a_device_that_fails_is_an_event() {
         let mut observer = Observer::default();
-        let look = |health| Some(FlashLook { given: Given::default(), health, drives: None });
+        let look = |health| Some(FlashLook { given: Given::default(), health, dropped_behind: 0, drives: None });
         for (second, health) in
             [Health::Healthy, Health::Healthy, Health::Degraded, Health::Failed].into_iter().enumerate()
         {
@@ -280,6 +289,17 @@ mod tests {
         }
         let seen: Vec<_> = observer.events().map(|event| (event.kind, event.time_unix_ms)).collect();
         assert_eq!(seen, [(Kind::Warning, 3000), (Kind::Warning, 2000)]);
+    }
+
+    #[test]
+    fn what_flash_did_not_take_in_time_is_an_event() {
+        let mut observer = Observer::default();
+        for (second, dropped_behind) in [5, 5, 12, 20].into_iter().enumerate() {
+            let look = FlashLook { given: Given::default(), health: Health::Healthy, dropped_behind, drives: None };
+            observer.observe(Snapshot { flash: Some(look), ..at(second as u64) });
+        }
+        let seen: Vec<_> = observer.events().map(|event| (event.kind, event.time_unix_ms, event.count)).collect();
+        assert_eq!(seen, [(Kind::Warning, 2000, 15)]);
     }
 
     #[test]
