@@ -25,6 +25,8 @@ const HELD_WAIT_MAX: Duration = Duration::from_millis(100);
 const WRITE_MAX: Duration = Duration::from_secs(10);
 /// A handle that does not wait leaves its eviction after this to those whom its thread serves besides.
 const WORK_MAX: Duration = Duration::from_millis(5);
+/// The same for its last try, which is refused then.
+const LAST_WORK_MAX: Duration = Duration::from_millis(50);
 /// Before it sleeps or answers, a write gives its processor away for this long: a slice of eviction takes as long.
 const YIELD_MAX: Duration = Duration::from_micros(100);
 /// How long it sleeps between two tries: a quarter of what it has waited, within these bounds.
@@ -140,12 +142,17 @@ impl Attempt {
     fn went_on(&mut self, now: Instant) -> Result<(), Error> {
         self.waits = None;
         let worked = now - *self.begun.get_or_insert(now);
+        let max = match self.waiting {
+            Waiting::Sleeps => WRITE_MAX,
+            Waiting::Answers(Patience::Spent) => LAST_WORK_MAX,
+            Waiting::Answers(_) => WORK_MAX,
+        };
         match self.waiting {
-            Waiting::Answers(patience) if worked > WORK_MAX && patience != Patience::Spent => {
-                Err(Error::WouldWait { reason: WaitReason::Eviction })
+            _ if worked <= max => Ok(()),
+            Waiting::Sleeps | Waiting::Answers(Patience::Spent) => {
+                Err(Error::OutOfMemory { reason: "others take whatever is evicted" })
             }
-            _ if worked > WRITE_MAX => Err(Error::OutOfMemory { reason: "others take whatever is evicted" }),
-            _ => Ok(()),
+            Waiting::Answers(_) => Err(Error::WouldWait { reason: WaitReason::Eviction }),
         }
     }
 
@@ -157,7 +164,10 @@ impl Attempt {
             _ => self.waits.insert((reason, now)).1,
         };
         let waited = now - since;
-        let is_brief = matches!(reason, WaitReason::Eviction | WaitReason::Reader) && waited < YIELD_MAX;
+        // What is waited for may change at each look: yields end all the same.
+        let is_brief = matches!(reason, WaitReason::Eviction | WaitReason::Reader)
+            && waited < YIELD_MAX
+            && (self.waiting == Waiting::Sleeps || now - begun < WORK_MAX);
         match self.waiting {
             Waiting::Answers(Patience::Spent) if !is_brief => Err(Error::OutOfMemory { reason: reason.explain() }),
             Waiting::Answers(_) if !is_brief => Err(Error::WouldWait { reason }),

@@ -35,6 +35,9 @@ mod mapping;
 mod memory;
 mod ops;
 mod options;
+mod pause;
+#[cfg(all(test, not(loom)))]
+mod preemption_tests;
 mod segment;
 mod stats;
 mod store;

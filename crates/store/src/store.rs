@@ -10,6 +10,7 @@ use crate::index::{Grown, Index, Items, LockedPair, Placed, Slot, Tag};
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
 use crate::memory::{Budget, Layout};
 use crate::options::Options;
+use crate::pause::{Held, pause_point};
 use crate::segment::{Location, SegmentId, Segments, State};
 use crate::stats::{Counter, Counters};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
@@ -282,7 +283,9 @@ impl Store {
             writer: participant.number(),
             generation: self.generation.load(Ordering::Acquire),
         };
-        self.chains.reserve(&self.segments, &need, moment)
+        let reserved = self.chains.reserve(&self.segments, &need, moment);
+        pause_point(Held::Stripe);
+        reserved
     }
 
     /// Writes an item up to its value part into reserved space. Answers where that begins.

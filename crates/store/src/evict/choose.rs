@@ -4,6 +4,7 @@ use super::job::Job;
 use super::policy::{Aging, Choice, Keep, View, choose};
 use crate::chains::Seal;
 use crate::epoch::Participant;
+use crate::pause::{Held, pause_point};
 use crate::segment::{Header, STAMP_SHIFT, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
@@ -60,6 +61,7 @@ impl Store {
     /// Claims the next run.
     pub(super) fn choose(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
         let mut scratch = lock(&self.maintenance.choosing);
+        pause_point(Held::Claim);
         let scratch = &mut *scratch;
         if let Some(job) = self.compact_alone(scratch, moment, may_evict) {
             return Some(job);

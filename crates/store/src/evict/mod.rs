@@ -29,6 +29,7 @@ pub use removal::{Cause, Removed, Sinks};
 
 use crate::chains::Seal;
 use crate::epoch::Participant;
+use crate::pause::{Held, pause_point};
 use crate::segment::SegmentId;
 use crate::store::Store;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
@@ -254,7 +255,9 @@ impl Store {
 
     fn run_slice(&self, participant: &Participant, moment: Moment, mut job: Job) {
         let items = if self.below.get().is_some() { SLICE_ITEMS_OVER } else { SLICE_ITEMS };
+        pause_point(Held::Job);
         if !job.run(self, participant, moment, items) {
+            pause_point(Held::Job);
             lock(&self.maintenance.jobs).push(job);
         }
     }

@@ -5,6 +5,7 @@
 //! ```
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot};
+use crate::pause::{Held, pause_point};
 use crate::sync::{Ordering, load_to_write, store_over, try_lock};
 
 /// How far growth has come.
@@ -80,6 +81,7 @@ impl Index {
         let Some(_growing) = try_lock(&self.growing) else {
             return Grown::Busy;
         };
+        pause_point(Held::Split);
         let split = Split::from_word(load_to_write(&self.split, Ordering::Relaxed));
         if split.buckets() as u64 >= self.paid_buckets() {
             return Grown::Unpaid;

@@ -1,0 +1,216 @@
+//! Progress under preemption: more threads than processors, each of which sleeps at random while it holds a job, the choice, a
+//! split, a stripe or an epoch. Every operation ends within a bound, and nothing that was acknowledged is lost where nothing may
+//! be evicted.
+//!
+//! `EBBTIDE_PREEMPTION_SECONDS` has each test run for longer, `EBBTIDE_PREEMPTION_SEED` repeats a run.
+
+use crate::evict::Progress;
+use crate::ops::{Change, Changed, Count, Handle, Mode, Write};
+use crate::options::Options;
+use crate::pause::with_pauses;
+use crate::store::Store;
+use crate::{Error, Participant, Ttl};
+use ebbtide_testkit::{Random, Stamp};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const NOW_MS: u64 = 5000;
+/// A pause takes three milliseconds at most; a thread meets the pauses of all others, on a machine with other work.
+const OPERATION_MAX: Duration = Duration::from_secs(5);
+/// Handles that a thread keeps.
+const HANDLES_MAX: usize = 3;
+
+#[derive(Clone, Copy)]
+struct Terms {
+    options: fn() -> Options,
+    keys_per_thread: u64,
+    value_bytes: usize,
+    flushes: bool,
+    /// Whether what was acknowledged must be there.
+    keeps: bool,
+}
+
+/// A thread with keys of its own.
+struct Client<'a> {
+    store: &'a Arc<Store>,
+    participant: Participant,
+    thread: u64,
+    random: Random,
+    terms: Terms,
+    /// By key: the version that was acknowledged last, 0 if there is none.
+    versions: Vec<u64>,
+    handles: Vec<(Handle, u64)>,
+    refused: u64,
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().map_or(default, |text| text.parse().expect("a number"))
+}
+
+impl Client<'_> {
+    fn key(&self, key: u64) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.thread.to_le_bytes());
+        bytes[8..].copy_from_slice(&key.to_le_bytes());
+        bytes
+    }
+
+    /// Runs a write until it is done. `None` if the store is full of what may not be evicted.
+    fn write<T>(&self, mut write: impl FnMut() -> Result<T, Error>) -> Option<T> {
+        let begun = Instant::now();
+        loop {
+            let count = match write() {
+                Err(Error::NeedSegment) => 1,
+                Err(Error::NeedSegments { count }) => count,
+                done => return Some(done.expect("it is a write that can be done")),
+            };
+            match self.store.evict_for(&self.participant, NOW_MS, count) {
+                Progress::Ready | Progress::Working => {}
+                Progress::Stuck if !self.store.options().evicts => return None,
+                Progress::Waiting(_) | Progress::Stuck => std::thread::sleep(Duration::from_micros(50)),
+            }
+            assert!(begun.elapsed() < OPERATION_MAX, "a write does not end: {:?}", self.store.stats());
+        }
+    }
+
+    fn set(&mut self, key: u64) {
+        let (name, version) = (self.key(key), self.versions[key as usize] + 1);
+        let stamp = Stamp { key: self.thread << 32 | key, version };
+        let length = self.terms.value_bytes / 2 + self.random.below(self.terms.value_bytes as u64) as usize;
+        let value = stamp.value(length);
+        let (hash, ttl) = (self.store.hash(&name), [Ttl::Never, Ttl::seconds(1000)][self.random.below(2) as usize]);
+        let write = Write { key: &name, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+        match self.write(|| self.store.write(&self.participant, &write, NOW_MS)) {
+            Some(_) => self.versions[key as usize] = version,
+            None => self.refused += 1,
+        }
+    }
+
+    fn get(&mut self, key: u64) {
+        let (name, version) = (self.key(key), self.versions[key as usize]);
+        let Some(item) = self.store.get(&self.participant, &name, self.store.hash(&name), NOW_MS) else {
+            assert!(
+                !self.terms.keeps || version == 0,
+                "version {version} of key {key} is gone: {:?}",
+                self.store.stats()
+            );
+            return;
+        };
+        let mut value = Vec::new();
+        item.copy_to(&mut value);
+        assert_eq!(Stamp::read(&value), Some(Stamp { key: self.thread << 32 | key, version }));
+        if self.handles.len() == HANDLES_MAX {
+            self.handles.remove(self.random.below(HANDLES_MAX as u64) as usize);
+        }
+        if self.random.chance(20)
+            && let Ok(handle) = item.to_handle(self.store)
+        {
+            self.handles.push((handle, version));
+        }
+    }
+
+    fn delete(&mut self, key: u64) {
+        let name = self.key(key);
+        let was_there = self.store.delete(&self.participant, &name, self.store.hash(&name), NOW_MS);
+        assert!(!self.terms.keeps || was_there == (self.versions[key as usize] > 0));
+        self.versions[key as usize] = 0;
+    }
+
+    /// A key that all threads count.
+    fn count(&self, counted: &std::sync::atomic::AtomicU64) {
+        let hash = self.store.hash(b"counter");
+        let count = Count { initial: Some((1, Ttl::Never)), ..Count::plain(Change::Add(1)) };
+        let change = || self.store.change_number(&self.participant, (b"counter", hash), &count, NOW_MS);
+        match self.write(change) {
+            Some(Changed::Done(_)) => _ = counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed),
+            Some(other) => panic!("{other:?}"),
+            None => {}
+        }
+    }
+
+    fn step(&mut self, counted: &std::sync::atomic::AtomicU64) {
+        let begun = Instant::now();
+        let key = self.random.below(self.terms.keys_per_thread);
+        match self.random.below(100) {
+            0..45 => self.set(key),
+            45..75 => self.get(key),
+            75..90 => self.delete(key),
+            90 if self.terms.flushes => self.store.flush(NOW_MS, 0),
+            91..94 => _ = self.store.maintain(&self.participant, NOW_MS),
+            _ => self.count(counted),
+        }
+        assert!(begun.elapsed() < 2 * OPERATION_MAX, "an operation takes {:?}", begun.elapsed());
+    }
+}
+
+fn run(terms: Terms) -> Arc<Store> {
+    let store = Arc::new(Store::new((terms.options)()).unwrap());
+    let seed = setting("EBBTIDE_PREEMPTION_SEED", 7);
+    let run = Duration::from_secs(setting("EBBTIDE_PREEMPTION_SECONDS", 1));
+    let threads = 4 * std::thread::available_parallelism().map_or(2, |count| count.get().min(8)) as u64;
+    let counted = std::sync::atomic::AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (store, counted) = (&store, &counted);
+            scope.spawn(move || {
+                with_pauses::begin(seed << 16 | thread);
+                let versions = vec![0; terms.keys_per_thread as usize];
+                let random = Random::new(seed << 8 | thread);
+                let participant = store.participate();
+                let mut client =
+                    Client { store, participant, thread, random, terms, versions, handles: Vec::new(), refused: 0 };
+                let end = Instant::now() + run;
+                while Instant::now() < end {
+                    client.step(counted);
+                }
+                client.handles.clear();
+                (0..terms.keys_per_thread).for_each(|key| client.get(key));
+            });
+        }
+    });
+    let expected = counted.into_inner();
+    if terms.keeps && expected > 0 {
+        let participant = store.participate();
+        let item = store.get(&participant, b"counter", store.hash(b"counter"), NOW_MS).expect("it was counted");
+        let mut text = Vec::new();
+        item.copy_to(&mut text);
+        assert_eq!(String::from_utf8(text).unwrap(), expected.to_string(), "seed {seed}");
+    }
+    store.verify(&store.participate(), NOW_MS);
+    store
+}
+
+#[test]
+fn every_operation_ends_in_a_tiny_cache() {
+    let options = || Options {
+        memory_bytes: 512 << 10,
+        segment_bytes: Some(8 << 10),
+        value_bytes_max: 32 << 10,
+        writers: 8,
+        ..Options::default()
+    };
+    let store = run(Terms { options, keys_per_thread: 200, value_bytes: 1500, flushes: true, keeps: false });
+    assert!(store.stats().evictions > 0, "{:?}", store.stats());
+}
+
+#[test]
+fn a_full_cache_that_keeps_everything_loses_nothing() {
+    let options = || Options {
+        memory_bytes: 4 << 20,
+        segment_bytes: Some(16 << 10),
+        value_bytes_max: 64 << 10,
+        writers: 8,
+        evicts: false,
+        ..Options::default()
+    };
+    let store = run(Terms { options, keys_per_thread: 48, value_bytes: 12_000, flushes: false, keeps: true });
+    assert_eq!((store.stats().evictions, store.stats().index_replaced), (0, 0), "{:?}", store.stats());
+}
+
+#[test]
+fn nothing_is_lost_in_a_cache_with_room() {
+    let options =
+        || Options { memory_bytes: 64 << 20, segment_bytes: Some(64 << 10), writers: 8, ..Options::default() };
+    let store = run(Terms { options, keys_per_thread: 300, value_bytes: 400, flushes: false, keeps: true });
+    assert_eq!((store.stats().evictions, store.stats().index_replaced), (0, 0), "{:?}", store.stats());
+}
