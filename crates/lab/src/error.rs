@@ -20,6 +20,12 @@ pub enum Error {
     /// The trace is in none of the known formats.
     #[error("{trace}: the format cannot be told from the content ({reason}); name it with --format")]
     UnknownFormat { trace: String, reason: String },
+    /// The file is of a known kind that is no trace.
+    #[error("{trace}: this is {what}, not a trace; {remedy}")]
+    NotATrace { trace: String, what: &'static str, remedy: &'static str },
+    /// Not one request could be read: a result would be that of a perfect cache.
+    #[error("{trace}: not one request was read as {format} ({malformed} malformed lines); see --format for others")]
+    NoRequests { trace: String, format: &'static str, malformed: u64 },
     /// An option that cannot be met.
     #[error("{option} {value}: {reason}")]
     Configuration { option: &'static str, value: String, reason: String },

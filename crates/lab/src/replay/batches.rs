@@ -35,6 +35,7 @@ pub(super) struct Batches {
 }
 
 impl Batches {
+    /// Reads the first request; a trace without any is an error.
     pub(super) fn new(reader: TraceReader, strict: bool) -> Result<Self, Error> {
         let mut batches = Self {
             reader,
@@ -47,9 +48,13 @@ impl Batches {
             malformed: 0,
             time_steps_back: 0,
         };
-        batches.next = batches.read()?;
-        batches.origin = batches.next.map_or(0, |request| request.time_seconds);
-        batches.second = batches.origin;
+        let Some(first) = batches.read()? else {
+            let (trace, format) = (batches.reader.name().to_owned(), batches.reader.format().name());
+            return Err(Error::NoRequests { trace, format, malformed: batches.malformed });
+        };
+        batches.next = Some(first);
+        batches.origin = first.time_seconds;
+        batches.second = first.time_seconds;
         Ok(batches)
     }
 

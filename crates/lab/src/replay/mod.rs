@@ -37,7 +37,7 @@ use crate::trace::Format;
 /// The arguments of `ebbtide replay`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReplayArgs {
-    /// Trace file, plain or compressed with zstd
+    /// Trace file, plain or compressed with zstd or gzip; - is standard input
     pub trace: PathBuf,
     /// All the memory the cache may use, index and headers included (for example 64m); several sizes, with commas
     /// between them, are replayed one by one
