@@ -337,6 +337,14 @@ mod tests {
     }
 
     #[test]
+    fn blanks_behind_a_flag_and_blank_words_are_passed_over() {
+        for line in [&["-M "][..], &["-M", "", "-v "], &["", "-M"], &[" ", "-M\t"], &["--disable-evictions "]] {
+            assert!(!read(line).unwrap().evicts, "{line:?}");
+        }
+        assert_eq!(read(&["-D", " "]).map(|settings| settings.prefix_delimiter).ok(), None, "a blank value is missing");
+    }
+
+    #[test]
     fn unknown_flags_and_missing_values_are_illegal() {
         for line in
             [&["-Q"][..], &["--frob"], &["-p"], &["-m", ""], &["-c", "0"], &["-t", "abc"], &["stray"], &["--daemon=1"]]
