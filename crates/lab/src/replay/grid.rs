@@ -89,7 +89,7 @@ fn row(cell: Cell, report: &Report) -> String {
 
 /// Works through `0..count` on several threads and takes the results in order, each as soon as those before are there.
 /// The first error ends it once what has begun is done.
-fn each_in_order<T: Send>(
+pub(crate) fn each_in_order<T: Send>(
     count: usize,
     threads: usize,
     work: impl Fn(usize) -> T + Sync,
