@@ -257,6 +257,8 @@ impl Store {
             Ttl::Seconds(seconds) => {
                 Some((self.chains.scale.bucket(seconds), Some(moment.seconds() + u64::from(seconds))))
             }
+            Ttl::Until(seconds) if seconds <= moment.seconds() => None,
+            Ttl::Until(seconds) => Some((self.bucket_until(Some(seconds), moment), Some(seconds))),
         }
     }
 
