@@ -211,7 +211,7 @@ fn obey_signals(stop: StopHandle, reload: ReloadHandle, supervisor: Supervisor) 
             for signal in signals.forever() {
                 if signal == SIGHUP {
                     if let Err(error) = supervisor.reloading(|| reload.reload()) {
-                        eprintln!("ebbtide: SIGHUP: what is in use stays: {error}");
+                        eprintln!("ebbtide: SIGHUP: what could not be read stays as it was: {error}");
                     }
                     continue;
                 }

@@ -224,7 +224,10 @@ impl ReloadHandle {
     pub fn reload(&self) -> Result<(), Error> {
         let certificates = self.shared.certificates.as_ref().map_or(Ok(()), |certificates| certificates.refresh());
         let users = self.shared.options.auth.as_ref().map_or(Ok(()), |auth| auth.users().reload());
-        certificates.and(users)
+        match (certificates, users) {
+            (Err(certificates), Err(users)) => Err(Error::Several(vec![certificates, users])),
+            (certificates, users) => certificates.and(users),
+        }
     }
 }
 
