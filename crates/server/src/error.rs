@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("failed to listen on {address}: {source}")]
     Listen { address: String, source: io::Error },
+    #[error("failed to bind UDP {address}: {source}")]
+    ListenUdp { address: SocketAddr, source: io::Error },
     #[error("failed to listen for admin HTTP on {address}: {source}")]
     Admin { address: SocketAddr, source: io::Error },
     #[error("{path} exists and is not a socket")]
