@@ -136,7 +136,8 @@ impl Service {
         let mut buffer = vec![0; RECEIVE_BYTES];
         while !self.shared.is_stopping() {
             self.resume_landed();
-            let has_work = self.sockets.iter().any(UdpSocket::has_work);
+            // This thread is not woken for what it has read itself.
+            let has_work = self.sockets.iter().any(UdpSocket::has_work) || !lock(&self.inbox.landed).is_empty();
             if let Err(error) = self.poll.poll(&mut events, has_work.then_some(Duration::ZERO)) {
                 assert!(
                     error.kind() == io::ErrorKind::Interrupted,
