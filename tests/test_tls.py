@@ -2,10 +2,12 @@
 
 import concurrent.futures
 import os
+import pathlib
 import shutil
 import signal
 import ssl
 import subprocess
+import tempfile
 
 import pytest
 from pymemcache.client.base import Client
@@ -500,10 +502,18 @@ def test_keys_that_the_library_does_not_take_are_named_with_a_remedy(authority, 
         assert len(done.stderr.strip().splitlines()) <= 2
 
 
+@pytest.fixture
+def open_folder():
+    """A folder that other users may read: another run of pytest closes the one that its temporary folders share."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        folder.chmod(0o755)
+        yield folder
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
-def test_keys_of_root_are_read_before_root_is_given_up(authority, tmp_path):
-    tmp_path.chmod(0o755)
-    chain, key = tmp_path / "chain.pem", tmp_path / "chain.key"
+def test_keys_of_root_are_read_before_root_is_given_up(authority, open_folder):
+    chain, key = open_folder / "chain.pem", open_folder / "chain.key"
     first = authority.issue("first")
     shutil.copy(first[0], chain)
     shutil.copy(first[1], key)
@@ -521,7 +531,7 @@ def test_keys_of_root_are_read_before_root_is_given_up(authority, tmp_path):
         with TlsConnection(where, authority.context()) as connection:
             assert connection.shown() == "first"
             # A new certificate for the same key is taken, and that the key was not read is told.
-            request = tmp_path / "renewed.csr"
+            request = open_folder / "renewed.csr"
             openssl("req", "-new", "-key", key, "-subj", "/CN=renewed", "-out", request)
             openssl(
                 *["x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key],
