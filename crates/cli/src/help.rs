@@ -2,9 +2,11 @@
 
 use crate::flags::FLAGS;
 
-/// The first line is what memcached 1.6 prints, because start scripts parse it; the second says who is really here.
+/// The first line is what memcached 1.6 prints, because start scripts parse it, with the version that the command `version`
+/// answers; the second says who is really here.
 pub fn version() -> String {
-    format!("memcached 1.6.18\nebbtide {} (speaks the memcached 1.6 protocols)", env!("CARGO_PKG_VERSION"))
+    let (spoken, own) = (ebbtide_server::VERSION, env!("CARGO_PKG_VERSION"));
+    format!("memcached {spoken}\nebbtide {own} (speaks the memcached 1.6 protocols)")
 }
 
 pub fn license() -> String {
@@ -50,6 +52,7 @@ mod tests {
         for flag in FLAGS {
             assert_eq!(text.contains(&flag.name()), flag.long != "test-clock", "{}", flag.long);
         }
+        assert_eq!(text.lines().next(), Some(format!("memcached {}", ebbtide_server::VERSION).as_str()));
         assert!(text.starts_with("memcached 1.6."));
     }
 }

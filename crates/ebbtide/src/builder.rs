@@ -135,7 +135,7 @@ impl CacheBuilder {
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
-        let time = if flash.is_some() { Time::over_flash(clock) } else { Time::new(clock) };
+        let time = Time::new(clock);
         let flash = match flash {
             Some(opening) => {
                 let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);

@@ -370,6 +370,18 @@ impl Cache {
         Ok(())
     }
 
+    /// The life that ends when the wall clock reaches this many seconds since 1970; with a manual clock, whose 1970 is
+    /// a second before the start, when that does. An entry with it is never served later, and not lost a second earlier
+    /// unless the wall clock is set meanwhile or the life is longer than 128 s (then up to 1/64 of it).
+    pub fn ttl_until(&self, unix_seconds: u64) -> Ttl {
+        self.shared.time.until(unix_seconds)
+    }
+
+    /// How long a life is that begins now; `None` if it never ends.
+    pub fn length_of(&self, ttl: Ttl) -> Option<Duration> {
+        self.shared.time.length_of(ttl)
+    }
+
     /// How far [`Cache::skip_time`] has moved time in all; zero outside of tests.
     pub fn skipped_time(&self) -> Duration {
         Duration::from_millis(self.shared.time.skipped_ms())

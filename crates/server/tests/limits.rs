@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
 use ebbtide::{ByteSize, Cache};
-use ebbtide_server::{Error, Listen, Server, ServerOptions};
+use ebbtide_server::{Error, Listen, Opened, Server, ServerOptions, TlsOptions};
 
 fn cache() -> Cache {
     Cache::builder().memory(ByteSize::mib(64)).build().expect("a cache")
@@ -180,6 +180,40 @@ fn what_cannot_be_bound_is_named() {
 }
 
 #[test]
+fn nobody_connects_before_the_cache_is_there() {
+    let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = probe.local_addr().expect("an address");
+    drop(probe);
+    let opened = Opened::new(ServerOptions { listeners: vec![Listen::Tcp(address)], ..options() }).expect("an address");
+    let refused = TcpStream::connect(address).expect_err("nobody listens");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let running = opened.serve(cache()).expect("a server").start().expect("threads");
+    TcpStream::connect(address).expect("a connection");
+    running.stop().expect("a clean stop");
+}
+
+#[test]
+fn one_listener_of_a_group_suffices() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let free = Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into());
+    let open = |listeners: [&Listen; 2], alternatives: &[usize]| {
+        let listeners = listeners.map(Listen::clone).to_vec();
+        Opened::new(ServerOptions { listeners, alternatives: alternatives.to_vec(), ..options() })
+    };
+    let taken = Listen::Tcp(address);
+    for group in [[&taken, &free], [&free, &taken]] {
+        let opened = open(group, &[2]).expect("one of them");
+        assert!(matches!(opened.warnings(), [warning] if warning.contains(&address.to_string())));
+        assert_eq!(opened.serve(cache()).expect("a server").local_addrs().len(), 1);
+        for apart in [&[][..], &[1], &[1, 1]] {
+            assert!(matches!(open(group, apart), Err(Error::Listen { .. })));
+        }
+    }
+    assert!(matches!(open([&taken, &taken], &[2]), Err(Error::Listen { .. })));
+}
+
+#[test]
 fn options_without_sense_are_refused() {
     for (options, flag) in [
         (ServerOptions { threads: 0, ..options() }, "-t"),
@@ -187,6 +221,14 @@ fn options_without_sense_are_refused() {
         (ServerOptions { requests_per_event: 0, ..options() }, "-R"),
         (ServerOptions { listeners: vec![], ..options() }, "-l"),
         (ServerOptions { idle_timeout: Some(Duration::ZERO), ..options() }, "idle_timeout"),
+        (
+            ServerOptions {
+                listeners: vec![Listen::Udp((Ipv4Addr::LOCALHOST, 0).into())],
+                tls: Some(TlsOptions::new("/nonexistent")),
+                ..options()
+            },
+            "-U",
+        ),
     ] {
         let text = bind_error(options).to_string();
         assert!(text.contains(flag), "{text}");

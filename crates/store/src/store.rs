@@ -257,6 +257,12 @@ impl Store {
             Ttl::Seconds(seconds) => {
                 Some((self.chains.scale.bucket(seconds), Some(moment.seconds() + u64::from(seconds))))
             }
+            Ttl::Until(seconds) if seconds <= moment.seconds() => None,
+            Ttl::Until(seconds) => {
+                // As far ahead as a TTL can be.
+                let expiry_seconds = Some(seconds.min(moment.seconds() + u64::from(u32::MAX)));
+                Some((self.bucket_until(expiry_seconds, moment), expiry_seconds))
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub enum Ttl {
     Never,
     /// Expires this many seconds from now. Zero is `Past`.
     Seconds(u32),
+    /// Expires when the time of the operations reaches this second. One that is reached already is `Past`.
+    Until(u64),
     /// Already past: the entry replaces what was there and is gone at once.
     Past,
 }

@@ -44,6 +44,8 @@ pub struct Executor {
     probe: Probe,
     inbox: Arc<Inbox>,
     has_flash: bool,
+    /// Whether answers may go on for long: dumps, watching.
+    has_streams: bool,
     /// The connection that is served, and what it has fetched from flash.
     place: Cell<Place>,
     pending: RefCell<Pending>,
@@ -69,6 +71,7 @@ impl Executor {
         Self {
             cache: shared.cache.without_waiting(),
             has_flash: shared.cache.has_flash(),
+            has_streams: true,
             shared,
             worker,
             probe: Probe::new(samples, worker),
@@ -76,6 +79,11 @@ impl Executor {
             place: Cell::new(Place { index: 0, id: 0 }),
             pending: RefCell::default(),
         }
+    }
+
+    /// One whose answers are short: dumps and watching are refused.
+    pub fn without_streams(self) -> Self {
+        Self { has_streams: false, ..self }
     }
 
     /// What is executed from now on is for this connection, which lends what it has fetched; `swap_pending` gives that back.
@@ -155,6 +163,9 @@ impl Executor {
             Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
             Request::SkipTime { seconds } => self.skip_time(seconds, output),
             Request::RefreshCerts => self.refresh_certificates(output),
+            Request::Dump(_) | Request::Watch(_) if !self.has_streams => {
+                output.bytes().extend_from_slice(b"CLIENT_ERROR not available over UDP\r\n");
+            }
             Request::Dump(dump) => return self.dump(dump, output),
             Request::Watch(watched) => return self.watch(watched, output),
             Request::Unchanged { noreply } => reply_to(output, noreply).line(reply::OK),

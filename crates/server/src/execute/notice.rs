@@ -97,10 +97,8 @@ impl Executor {
             Err(Error::ValueTooLarge { .. }) => StoreStatus::TooLarge,
             Err(_) => StoreStatus::NoMemory,
         };
-        let ttl_seconds = match ttl {
-            Ttl::Seconds(seconds) => seconds,
-            Ttl::Never | Ttl::Past => 0,
-        };
+        let length_of_life = self.cache.length_of(ttl).unwrap_or_default();
+        let ttl_seconds = u32::try_from(length_of_life.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
         self.shared.watching.store(key, self.place.get().id, &StoreEvent { command, status, ttl_seconds, length });
     }
 

@@ -63,7 +63,7 @@ impl Executor {
             out.extend_from_slice(b"HD");
         }
         let mut remaining = match number.is_new {
-            true => Remaining::anew(Ttl::Never),
+            true => self.remaining(Ttl::Never),
             false => Remaining::of(self.cache.life_of(number)),
         };
         for flag in meta.flags() {
@@ -74,7 +74,7 @@ impl Executor {
                 }
                 b't' => remaining.answer(out),
                 letter @ (b'T' | b'N') if letter == b'T' || number.is_new => {
-                    remaining = self.life(meta, letter).map_or(remaining, Remaining::anew);
+                    remaining = self.life(meta, letter).map_or(remaining, |ttl| self.remaining(ttl));
                 }
                 _ => {
                     reflect(flag, key, meta.has(b'b'), out);

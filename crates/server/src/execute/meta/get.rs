@@ -181,10 +181,10 @@ impl Executor {
         let visited = self.cache.visit(key, Visit { create, counts }, |item| {
             uses.get_or_insert_with(|| Uses::of(item));
             let remaining = match touch {
-                Some(ttl) if touches_first => Remaining::anew(ttl),
+                Some(ttl) if touches_first => self.remaining(ttl),
                 _ => Remaining::of(item.ttl()),
             };
-            let runs_out = recache.is_some_and(|ttl| remaining.is_below(ttl));
+            let runs_out = recache.is_some_and(|ttl| remaining.is_below(self.remaining(ttl)));
             wins = !item.is_won() && (item.is_stale() || runs_out);
             Some(Revision { ttl: touch, mark: if wins { Mark::Won } else { Mark::Keep } })
         });
@@ -199,7 +199,7 @@ impl Executor {
                 }
                 let facts = Facts::of(&item, token);
                 let facts = Facts { wins, uses: uses.unwrap_or(facts.uses), ..facts };
-                let new_life = |letter, _| touch.filter(|_| letter == b'T').map(Remaining::anew);
+                let new_life = |letter, _| touch.filter(|_| letter == b'T').map(|ttl| self.remaining(ttl));
                 answer(&asked, &facts, Some(&item), new_life, output);
             }
             Ok(Visited::Created { token }) => {
@@ -208,7 +208,7 @@ impl Executor {
                     self.note_get(key, None);
                 }
                 let new_life = |letter, _| match letter {
-                    b'T' | b'N' => self.life(meta, letter).map(Remaining::anew),
+                    b'T' | b'N' => self.life(meta, letter).map(|ttl| self.remaining(ttl)),
                     _ => None,
                 };
                 answer(&asked, &Facts::of_new(token), None, new_life, output);

@@ -36,6 +36,11 @@ impl Executor {
     fn life(&self, meta: &Meta<'_>, letter: u8) -> Option<Ttl> {
         meta.exptime(letter).map(|exptime| self.ttl(exptime))
     }
+
+    /// What is left of a life that begins now.
+    fn remaining(&self, ttl: Ttl) -> Remaining {
+        Remaining::of(self.cache.length_of(ttl))
+    }
 }
 
 /// Answers a flag that every answer may have: the opaque token, or the key. False if it is none of them.
@@ -71,21 +76,9 @@ impl Remaining {
         Self(life.map(|life| life.as_millis().div_ceil(1000) as u64))
     }
 
-    /// Of a life that begins now.
-    fn anew(ttl: Ttl) -> Self {
-        Self(match ttl {
-            Ttl::Never => None,
-            Ttl::Past => Some(0),
-            Ttl::Seconds(seconds) => Some(seconds.into()),
-        })
-    }
-
-    /// Whether it is shorter than a life that begins now.
-    fn is_below(self, ttl: Ttl) -> bool {
-        match (self.0, ttl) {
-            (Some(left), Ttl::Seconds(seconds)) => left < seconds.into(),
-            _ => false,
-        }
+    /// Whether both end, and this one first.
+    fn is_below(self, other: Self) -> bool {
+        matches!((self.0, other.0), (Some(left), Some(others)) if left < others)
     }
 
     fn answer(self, out: &mut Vec<u8>) {
@@ -111,9 +104,9 @@ mod tests {
         assert_eq!(text(Remaining::of(Some(Duration::from_millis(29_001)))), " t30");
         assert_eq!(text(Remaining::of(Some(Duration::from_secs(30)))), " t30");
         assert_eq!(text(Remaining::of(None)), " t-1");
-        assert_eq!(text(Remaining::anew(Ttl::Past)), " t0");
-        let left = Remaining(Some(30));
-        assert!(left.is_below(Ttl::Seconds(31)) && !left.is_below(Ttl::Seconds(30)));
-        assert!(!left.is_below(Ttl::Never) && !left.is_below(Ttl::Past) && !Remaining(None).is_below(Ttl::Seconds(9)));
+        assert_eq!(text(Remaining::of(Some(Duration::ZERO))), " t0");
+        let [never, left] = [None, Some(30)].map(Remaining);
+        assert!(left.is_below(Remaining(Some(31))) && !left.is_below(left));
+        assert!(!left.is_below(never) && !left.is_below(Remaining(Some(0))) && !never.is_below(left));
     }
 }
