@@ -211,7 +211,7 @@ impl Store {
     }
 
     /// A run from this segment on whose live items fit one segment.
-    fn compactable(&self, first: SegmentId, generation: u32) -> Option<Choice> {
+    fn compactable(&self, first: SegmentId, generation: u64) -> Option<Choice> {
         let is_young = self.segments.header(first).is_young();
         let mut room = self.segments.segment_bytes();
         let run = self.chains.run(&self.segments, first, COMPACT_RUN, |segment| {
@@ -286,10 +286,8 @@ pub(super) fn holds_sealed_items(header: &Header) -> bool {
 }
 
 /// Whether nothing in a sealed segment can be alive.
-fn is_dead(header: &Header, generation: u32, moment: Moment) -> bool {
-    header.live_items() == 0
-        || header.latest_expiry_seconds() <= moment.seconds()
-        || header.generation.load(Ordering::Relaxed) != generation
+fn is_dead(header: &Header, generation: u64, moment: Moment) -> bool {
+    header.live_items() == 0 || header.latest_expiry_seconds() <= moment.seconds() || header.is_flushed(generation)
 }
 
 #[cfg(all(test, not(loom)))]

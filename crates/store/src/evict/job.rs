@@ -422,10 +422,9 @@ impl Job {
 
     /// A flush while the job ran looked for segments to drop when the job's destinations were open: it is to look again.
     fn look_for_flushed(&self, store: &Store) {
-        let current = store.generation.load(Ordering::Acquire);
-        let generation = store.segments.header(self.sources[0]).generation.load(Ordering::Relaxed);
-        if self.keep != Keep::Nothing && generation != current {
-            store.maintenance.note_flush(current);
+        let source = store.segments.header(self.sources[0]);
+        if self.keep != Keep::Nothing && source.is_flushed(store.generation.load(Ordering::Acquire)) {
+            store.maintenance.flushed.note();
         }
     }
 

@@ -336,3 +336,27 @@ fn a_move_carries_nothing_over_a_flush() {
         client.verify();
     });
 }
+
+/// A choice that began before a flush takes nothing that was written after it, least of all where nothing may be evicted.
+#[test]
+fn a_choice_takes_nothing_that_was_written_after_a_flush() {
+    model(2, || {
+        let store = store(5, 0);
+        let client = Client::new(&store);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                store.flush(1000, 0);
+                client.set(KEY, 2);
+                client.seal();
+            })
+        };
+        if let Some(job) = store.choose(&client.participant, client.moment(), false) {
+            client.run(job);
+        }
+        writer.join().unwrap();
+        assert_eq!(client.get(KEY), Some(2), "it was stored after the flush, and nothing may be evicted");
+        client.verify();
+    });
+}

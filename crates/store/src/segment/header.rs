@@ -1,7 +1,7 @@
 //! The header of a segment: two cache lines in a table of their own.
 //!
 //! ```text
-//! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u32 |
+//! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u64 |
 //!                                previous, next u32 | opened ms u64 | age stamp u64 | owner hash u64
 //! line 1, dirtied by writes      live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
 //!                                body bytes u64 | written items u32
@@ -34,7 +34,7 @@ pub struct Header {
     /// The TTL bucket in whose chain it is.
     pub ttl_bucket: AtomicU16,
     /// The flush generation in which it was opened.
-    pub generation: AtomicU32,
+    pub generation: AtomicU64,
     /// Chain links, guarded by the TTL bucket's chain lock; `next` also links free lists and the bodies of a value.
     pub previous: AtomicU32,
     pub next: AtomicU32,
@@ -71,7 +71,7 @@ unsafe impl Zeroed for Header {
             is_body: AtomicU8::new(0),
             rounds: AtomicU8::new(0),
             ttl_bucket: AtomicU16::new(0),
-            generation: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
             previous: AtomicU32::new(0),
             next: AtomicU32::new(0),
             opened_ms: AtomicU64::new(0),
@@ -109,15 +109,15 @@ impl Header {
 
     /// Clears the header for a new life as an open segment.
     pub fn reset(&self) {
-        for word in [&self.previous, &self.next, &self.generation] {
-            word.store(0, Ordering::Relaxed);
-        }
+        self.previous.store(0, Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
         let counters = &self.counters;
         for word in [&counters.live_bytes, &counters.live_items, &counters.write_offset, &counters.written_items] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [
             &self.origin_seconds,
+            &self.generation,
             &self.opened_ms,
             &self.stamp,
             &self.owner_hash,
@@ -130,6 +130,12 @@ impl Header {
         self.rounds.store(0, Ordering::Relaxed);
         self.shift.store(0, Ordering::Relaxed);
         self.ttl_bucket.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a flush has ended the generation of its items. `generation` is that of the store; it may be an earlier one, which
+    /// ends fewer segments. A segment of a later one was opened after the caller loaded it.
+    pub fn is_flushed(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::Relaxed) < generation
     }
 
     /// Whether its items have survived no eviction.
