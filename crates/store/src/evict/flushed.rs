@@ -7,7 +7,7 @@
 //! note begins the search anew: the count of notes in the word makes the step of a search that began before it fail. A step
 //! reads the generation after the word, so it knows of every flush that was noted.
 
-use super::choose::holds_sealed_items;
+use super::claim::holds_sealed_items;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::segment::{SEGMENTS_MAX, SegmentId};

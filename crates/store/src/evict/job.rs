@@ -89,6 +89,7 @@ impl Drop for Running {
 }
 
 impl Job {
+    /// A job for segments that the caller claims: they drain before it runs.
     pub fn new(store: &Store, sources: Vec<SegmentId>, keep: Keep, aging: Aging) -> Self {
         let running = &store.maintenance.running;
         running.fetch_add(1, Ordering::Relaxed);
@@ -113,13 +114,12 @@ impl Job {
     }
 
     /// The segments that the job empties.
-    #[cfg(all(test, loom))]
     pub fn sources(&self) -> &[SegmentId] {
         &self.sources
     }
 
-    /// A job that keeps everything alive: it has room for all of it from the start, in a begun segment or in a free one. Called
-    /// by the claimer of the sources, which drain from here on. `None`, and nothing has changed, if there is no such room.
+    /// A job that keeps everything alive: it has room for all of it from the start, in a begun segment or in a free one.
+    /// `None`, and nothing has changed, if there is no such room.
     pub fn lossless(store: &Store, sources: Vec<SegmentId>, moment: Moment) -> Option<Self> {
         let header = |segment| store.segments.header(segment);
         let live: u32 = sources.iter().map(|source| header(*source).live_bytes()).sum();
@@ -134,9 +134,6 @@ impl Job {
         if destination.is_none() {
             free = Some(store.segments.take(Purpose::Merge)?);
             destination = compacted.take(&store.segments, first, moment, suits);
-        }
-        for source in &sources {
-            header(*source).pass_to(State::Draining);
         }
         let mut job = Self::new(store, sources, Keep::All, Aging::None);
         job.destination = destination;
@@ -509,7 +506,7 @@ mod tests {
         assert_eq!(long.at.segment(), short.at.segment());
         let (early, late) = (store.moment(50_000), store.moment(100_000));
         store.chains.seal_open(&store.segments, crate::chains::Seal::All);
-        let mut job = Job::lossless(&store, vec![long.at.segment()], late).unwrap();
+        let mut job = store.claim_move(long.at.segment(), late).unwrap();
         assert!(!job.run(&store, &participant, late, 1));
         while !job.run(&store, &participant, early, 1) {}
         drop(job);
@@ -531,7 +528,7 @@ mod tests {
         store.seal_open(crate::chains::Seal::All);
         let moment = store.moment(1000);
         let segment = store.get(&participant, &[0; 4], store.hash(&[0; 4]), 1000).unwrap().item_at().at.segment();
-        let mut job = Job::lossless(&store, vec![segment], moment).unwrap();
+        let mut job = store.claim_move(segment, moment).unwrap();
         let mut before = 0;
         while !job.run(&store, &participant, moment, u32::MAX) {
             let copied = job.destination.as_ref().expect("something was copied").offset;

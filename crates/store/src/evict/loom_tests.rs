@@ -1,13 +1,11 @@
 //! Models of maintenance against operations: moves, unlinking, expiry, and which segments a choice may claim. See
 //! `crate::loom_tests`.
 
-use super::choose::holds_sealed_items;
 use super::job::Job;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::loom_tests::{Client, Did, History, model, store};
 use crate::store::Store;
-use crate::sync::lock;
 use crate::time::Moment;
 use crate::ttl::Ttl;
 use crate::{Mode, Stored, Write};
@@ -53,11 +51,8 @@ impl Client<'_> {
 
     /// The job that compacts the segment of a key by itself. `None` if the key or the segment is not there any more.
     fn compaction_of(&self, key: &[u8]) -> Option<Job> {
-        let _choosing = lock(&self.store.maintenance.choosing);
         let item = self.store.get(&self.participant, key, self.store.hash(key), self.now_ms)?;
-        let segment = item.item_at().at.segment();
-        holds_sealed_items(self.store.segments.header(segment)).then_some(())?;
-        Job::lossless(self.store, vec![segment], self.moment())
+        self.store.claim_move(item.item_at().at.segment(), self.moment())
     }
 
     /// `KEY` in a segment that a compaction has begun to fill, and another one that is sealed.
@@ -350,6 +345,33 @@ fn a_choice_takes_nothing_that_was_written_after_a_flush() {
                 store.flush(1000, 0);
                 client.set(KEY, 2);
                 client.seal();
+            })
+        };
+        if let Some(job) = store.choose(&client.participant, client.moment(), false) {
+            client.run(job);
+        }
+        writer.join().unwrap();
+        assert_eq!(client.get(KEY), Some(2), "it was stored after the flush, and nothing may be evicted");
+        client.verify();
+    });
+}
+
+/// The same for a segment that a compaction has begun to fill after the flush.
+#[test]
+fn a_choice_takes_no_begun_segment_from_after_a_flush() {
+    model(2, || {
+        let store = store(5, 0);
+        let client = Client::new(&store);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                store.flush(1000, 0);
+                client.set(KEY, 2);
+                client.seal();
+                if let Some(job) = client.compaction_of(KEY) {
+                    client.run(job);
+                }
             })
         };
         if let Some(job) = store.choose(&client.participant, client.moment(), false) {

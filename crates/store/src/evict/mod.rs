@@ -9,6 +9,7 @@
 
 mod begun;
 mod choose;
+mod claim;
 mod flushed;
 mod ghosts;
 mod history;
@@ -30,7 +31,6 @@ pub use removal::{Cause, Removed, Sinks};
 
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::segment::SegmentId;
 use crate::store::Store;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
 use crate::time::Moment;
@@ -227,12 +227,6 @@ impl Store {
             let expired = self.chains.expired(&self.segments, bucket, moment.seconds());
             expired.is_some_and(|segment| self.drop_segment(participant, segment, moment))
         })
-    }
-
-    /// Claims a segment of dead items and begins to empty it. False if it is not there to be claimed.
-    fn drop_segment(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
-        let job = self.claim_dead(segment, moment);
-        job.map(|job| self.run_slice(participant, moment, job)).is_some()
     }
 
     /// Finishes the jobs that were put down.

@@ -1,8 +1,7 @@
 //! Giving up the topmost segment, for a smaller memory or a larger index: its items move down to a free segment. Long
 //! values do not move: when a body is in the way, the value goes.
 
-use super::choose::holds_sealed_items;
-use super::job::Job;
+use super::claim::Claim;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::item::Kind;
@@ -34,17 +33,11 @@ impl Store {
         }
     }
 
-    /// Moves what lives in a segment to a free one. False if there is none: an eviction must come first.
+    /// Moves what lives in a segment to a free one. False if there is none, as an eviction must come first, or if the segment
+    /// is not there to be claimed any more.
     fn move_down(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
-        let job = {
-            let _choosing = lock(&self.maintenance.choosing);
-            let header = self.segments.header(segment);
-            if !holds_sealed_items(header) {
-                return false;
-            }
-            let Some(job) = Job::lossless(self, vec![segment], moment) else { return false };
-            job
-        };
+        let job = self.claim(&lock(&self.maintenance.choosing), Claim::Move(segment), moment);
+        let Some(job) = job else { return false };
         lock(&self.maintenance.jobs).push(job);
         self.work(participant, moment, false)
     }
