@@ -35,7 +35,8 @@ pub struct Header {
     pub ttl_bucket: AtomicU16,
     /// The flush generation in which it was opened.
     pub generation: AtomicU64,
-    /// Chain links, guarded by the TTL bucket's chain lock; `next` also links free lists and the bodies of a value.
+    /// Chain links, guarded by the TTL bucket's chain lock; both also link the free stack,
+    /// `next` the bodies of a value.
     pub previous: AtomicU32,
     pub next: AtomicU32,
     /// When it was opened; of a merge's destination: when the oldest of its sources was. Chains are sorted by it.
