@@ -217,7 +217,7 @@ impl Chains {
 
     fn seal(&self, segments: &Segments, stripe: &mut MutexGuard<'_, Option<OpenSegment>>) {
         if let Some(open) = stripe.take() {
-            segments.header(open.segment).pass_to(State::Sealed);
+            segments.seal(open.segment);
             self.open_count.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -462,7 +462,7 @@ impl Store {
     pub(crate) fn account_unlinked(&self, unlinked: &Unlinked) {
         let header = self.segments.header(unlinked.segment);
         if header.remove_live(unlinked.size, unlinked.body_bytes) && header.state() == State::Sealed {
-            self.maintenance.has_died.store(true, Ordering::Relaxed);
+            self.segments.note_dead(unlinked.segment);
         }
     }
 

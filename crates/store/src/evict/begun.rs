@@ -6,7 +6,7 @@
 //! in it has expired, when its turn to be evicted has come, and whenever all open segments are sealed.
 
 use crate::chains::Seal;
-use crate::segment::{Header, SegmentId, Segments, State};
+use crate::segment::{Header, SegmentId, Segments};
 use crate::store::Store;
 use crate::sync::{Mutex, Ordering, lock};
 use crate::time::Moment;
@@ -57,7 +57,7 @@ impl Begun {
         debug_assert!(destination.offset > 0);
         let destination = Destination { is_chained: true, ..destination };
         if segments.segment_bytes() - destination.offset < segments.segment_bytes() / FULL_SHARE {
-            segments.header(destination.segment).pass_to(State::Sealed);
+            segments.seal(destination.segment);
             return;
         }
         let most = (segments.limit() / OPEN_SHARE).clamp(1, OPEN_MAX as u32) as usize;
@@ -66,7 +66,7 @@ impl Begun {
         while open.len() > most {
             let fullest = open.iter().enumerate().max_by_key(|(_, destination)| destination.offset);
             let (at, _) = fullest.expect("there are more than one");
-            segments.header(open.remove(at).segment).pass_to(State::Sealed);
+            segments.seal(open.remove(at).segment);
         }
     }
 
@@ -83,7 +83,7 @@ impl Begun {
                 Seal::Segment(segment) => destination.segment == segment,
             };
             if is_chosen {
-                header.pass_to(State::Sealed);
+                segments.seal(destination.segment);
             }
             !is_chosen
         });
@@ -94,10 +94,9 @@ impl Begun {
     fn seal_if(&self, segments: &Segments, segment: SegmentId, wanted: impl Fn(&Header) -> bool) {
         let mut open = lock(&self.0);
         let at = open.iter().position(|destination| destination.segment == segment);
-        let header = segments.header(segment);
-        if let Some(at) = at.filter(|_| wanted(header)) {
+        if let Some(at) = at.filter(|_| wanted(segments.header(segment))) {
             open.remove(at);
-            header.pass_to(State::Sealed);
+            segments.seal(segment);
         }
     }
 

@@ -46,15 +46,20 @@ impl Store {
     pub(super) fn choose(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
         let mut scratch = lock(&self.maintenance.choosing);
         let scratch = &mut *scratch;
+        // It ends: an entry is taken once, and listed again only after another life.
+        while let Some(segment) = self.segments.take_dead() {
+            if let Some(job) = self.claim(scratch, Claim::Dead(segment), moment) {
+                return Some(job);
+            }
+        }
         if let Some(job) = self.compact_alone(scratch, moment, may_evict) {
             return Some(job);
         }
-        // Where a segment can be had for nothing it is looked for.
-        let plan_holds = may_evict && !self.maintenance.has_died.swap(false, Ordering::Relaxed);
-        if let Some(job) = plan_holds.then(|| self.evict_planned(scratch, moment)).flatten() {
+        if let Some(job) = may_evict.then(|| self.evict_planned(scratch, moment)).flatten() {
             return Some(job);
         }
-        for _ in 0..2 {
+        let mut has_sealed = false;
+        loop {
             let free_win = self.look_around(scratch, moment);
             let job = free_win.and_then(|claim| self.claim(scratch, claim, moment));
             if let Some(job) = job.or_else(|| self.compact_alone(scratch, moment, may_evict)) {
@@ -63,18 +68,28 @@ impl Store {
             if !may_evict {
                 return None;
             }
-            if !scratch.views.is_empty() {
-                self.maintenance.past.fit(self.counters.items());
-                self.plan(scratch, participant);
-                if let Some(job) = self.evict_planned(scratch, moment) {
-                    return Some(job);
-                }
-                // A handle holds it by now, or a job has gone on in it.
-                continue;
+            if let Some(job) = self.evict_viewed(scratch, participant, moment) {
+                return Some(job);
             }
-            // Only segments that writers hold are left to take from.
-            if self.seal_open(Seal::All) == 0 {
+            // Only segments that writers hold are left to take from: once, as handles may hold all of those as well.
+            if has_sealed || self.seal_open(Seal::All) == 0 {
                 return None;
+            }
+            has_sealed = true;
+        }
+    }
+
+    /// Has the policy choose among the views, and claims what it says. What handles hold by now, or a job has gone on in, is
+    /// passed over.
+    fn evict_viewed(&self, scratch: &mut Scratch, participant: &Participant, moment: Moment) -> Option<Job> {
+        if !scratch.views.is_empty() {
+            self.maintenance.past.fit(self.counters.items());
+        }
+        // It ends: each plan takes a view away.
+        while !scratch.views.is_empty() {
+            self.plan(scratch, participant);
+            if let Some(job) = self.evict_planned(scratch, moment) {
+                return Some(job);
             }
         }
         None
@@ -255,6 +270,86 @@ mod tests {
         }
         (number..number + 300).for_each(|number| set(&store, &participant, number));
         assert_eq!(store.stats().evictions, evictions, "nothing alive goes while so much is dead");
+        store.verify(&participant, 1000);
+    }
+
+    /// A full store of more segments than one look sees, each with the key of one long item.
+    fn large() -> (Store, Participant, Vec<u32>) {
+        let options = Options {
+            memory_bytes: 40 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 3900,
+            policy: crate::Policy::Fifo,
+
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut keys = Vec::new();
+        while store.segments.free_for_writers() > 0 {
+            keys.push(keys.len() as u32);
+            set_long(&store, &participant, keys.len() as u32 - 1, 3000);
+        }
+        assert!(store.segments.limit() as usize > 2 * SAMPLE);
+        (store, participant, keys)
+    }
+
+    fn set_long(store: &Store, participant: &Participant, number: u32, bytes: usize) {
+        let key = number.to_le_bytes();
+        let (hash, value) = (store.hash(&key), vec![7; bytes]);
+        let write = Write { key: &key, hash, value: &value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        while store.write(participant, &write, 1000).is_err() {
+            assert_ne!(store.evict(participant, 1000), Progress::Stuck);
+        }
+    }
+
+    fn delete(store: &Store, participant: &Participant, number: u32) {
+        let key = number.to_le_bytes();
+        assert!(store.delete(participant, &key, store.hash(&key), 1000));
+    }
+
+    #[test]
+    fn a_dead_segment_is_found_wherever_it_lies() {
+        let (store, participant, keys) = large();
+        let evictions = store.stats().evictions;
+        let dead = [100, keys.len() / 2, keys.len() - 100];
+        dead.iter().for_each(|at| delete(&store, &participant, keys[*at]));
+        (0..dead.len() as u32).for_each(|number| set_long(&store, &participant, u32::MAX - number, 3000));
+        assert_eq!(store.stats().evictions, evictions, "as many segments are dead as are needed");
+        set_long(&store, &participant, 1 << 30, 3000);
+        assert!(store.stats().evictions > evictions);
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_segment_that_died_before_it_was_full_goes_before_what_lives() {
+        let (store, participant, keys) = large();
+        set_long(&store, &participant, u32::MAX, 3000);
+        let evictions = store.stats().evictions;
+        delete(&store, &participant, u32::MAX);
+        store.seal_open(Seal::All);
+        set_long(&store, &participant, u32::MAX, 3000);
+        assert_eq!(store.stats().evictions, evictions, "one of {} is dead", keys.len());
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn an_eviction_passes_over_all_that_handles_hold() {
+        let (store, participant, keys) = large();
+        let moment = store.moment(1000);
+        store.seal_open(Seal::All);
+        let mut scratch = lock(&store.maintenance.choosing);
+        assert!(store.look_around(&mut scratch, moment).is_none(), "nothing is dead");
+        let free = scratch.views[scratch.views.len() / 2].segment;
+        let held: Vec<_> = store.segments.ids().filter(|segment| *segment != free).collect();
+        held.iter().for_each(|segment| _ = store.segments.header(*segment).pin());
+        let job = store.evict_viewed(&mut scratch, &participant, moment);
+        held.iter().for_each(|segment| _ = store.segments.header(*segment).unpin());
+        drop(scratch);
+        let mut job = job.expect("one of all is not held");
+        assert_eq!(job.sources(), [free], "of {}", keys.len());
+        while !job.run(&store, &participant, moment, 1) {}
+        drop(job);
         store.verify(&participant, 1000);
     }
 

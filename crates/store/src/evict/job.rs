@@ -15,7 +15,7 @@ use super::scores::{Cut, SCORE_EXPIRED, SCORE_GONE, SCORE_MIN, SCORE_UNEARNED, T
 use crate::epoch::Participant;
 use crate::index::{Items, Slot};
 use crate::item::ItemAt;
-use crate::segment::{Location, Purpose, SegmentId, State};
+use crate::segment::{Location, Purpose, SegmentId};
 use crate::stats::Counter;
 use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
@@ -341,7 +341,7 @@ impl Job {
         let begun = begun.and_then(|begun| match room_in(store, &begun, size, expiry) {
             Some(expiry_byte) => Some((begun, expiry_byte)),
             None => {
-                store.segments.header(begun.segment).pass_to(State::Sealed);
+                store.segments.seal(begun.segment);
                 None
             }
         });
@@ -372,7 +372,7 @@ impl Job {
     fn turn_to(&mut self, store: &Store, next: Destination) {
         if let Some(full) = self.destination.replace(next) {
             self.leave(store, &full);
-            store.segments.header(full.segment).pass_to(State::Sealed);
+            store.segments.seal(full.segment);
         }
     }
 
@@ -437,7 +437,7 @@ impl Job {
             let begun = match self.keep {
                 Keep::All => &maintenance.compacted,
                 _ if self.trims => {
-                    store.segments.header(destination.segment).pass_to(State::Sealed);
+                    store.segments.seal(destination.segment);
                     continue;
                 }
                 _ => &maintenance.survivors,

@@ -32,7 +32,7 @@ pub use removal::{Cause, Removed, Sinks};
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::store::Store;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
 use crate::time::Moment;
 use begun::Begun;
 use flushed::FlushedSearch;
@@ -65,8 +65,6 @@ pub(crate) struct Maintenance {
     compactions_in_vain: AtomicU32,
     /// Evictions by use since a segment was free for writers.
     in_vain: AtomicU32,
-    /// The last item of a sealed segment has gone, since that was last asked.
-    pub(crate) has_died: AtomicBool,
 }
 
 /// What a call to `evict` or `maintain` came to.
@@ -93,7 +91,6 @@ impl Maintenance {
             next_maintenance_ms: AtomicU64::new(0),
             compactions_in_vain: AtomicU32::new(0),
             in_vain: AtomicU32::new(0),
-            has_died: AtomicBool::new(false),
         }
     }
 

@@ -4,14 +4,14 @@
 //! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u64 |
 //!                                previous, next u32 | opened ms u64 | age stamp u64 | owner hash u64
 //! line 1, dirtied by writes      live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
-//!                                body bytes u64 | written items u32
+//!                                body bytes u64 | written items u32 | dead link u32 | is listed u8
 //! ```
 //! An item's expiry is `origin + (byte << shift)` seconds. The shift belongs to the TTL bucket, origins are multiples of
 //! the unit `1 << shift`, so a move to another segment of the bucket, or to a finer one, changes no expiry.
 
 use super::state::State;
 use crate::mapping::Zeroed;
-use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// The expiry shift of segments whose items do not expire.
 pub const NO_EXPIRY: u8 = u8::MAX;
@@ -59,6 +59,8 @@ struct Counters {
     latest_expiry_seconds: AtomicU64,
     body_bytes: AtomicU64,
     written_items: AtomicU32,
+    dead_link: AtomicU32,
+    is_listed: AtomicBool,
 }
 
 // SAFETY: atomics of zero are all-zero bytes and need no drop; state 0 is Absent.
@@ -86,6 +88,8 @@ unsafe impl Zeroed for Header {
                 latest_expiry_seconds: AtomicU64::new(0),
                 body_bytes: AtomicU64::new(0),
                 written_items: AtomicU32::new(0),
+                dead_link: AtomicU32::new(0),
+                is_listed: AtomicBool::new(false),
             },
         }
     }
@@ -108,7 +112,25 @@ impl Header {
         assert!(state.may_become(next), "a segment went from {state:?} to {next:?}");
     }
 
-    /// Clears the header for a new life as an open segment.
+    /// The owner is done with it. Answers whether nothing lives in it.
+    pub fn seal(&self) -> bool {
+        self.pass_to(State::Sealed);
+        // A read-modify-write, and Release pairs with the Acquire in `remove_live`: if an item is taken out after this, it is
+        // seen that the segment is sealed; if before, that is seen here.
+        self.counters.live_items.fetch_add(0, Ordering::Release) as i32 <= 0
+    }
+
+    /// The next one in the list of dead segments (see `dead`).
+    pub fn dead_link(&self) -> &AtomicU32 {
+        &self.counters.dead_link
+    }
+
+    /// Whether it is in that list.
+    pub fn is_listed(&self) -> &AtomicBool {
+        &self.counters.is_listed
+    }
+
+    /// Clears the header for a new life as an open segment. It stays in the list of dead segments.
     pub fn reset(&self) {
         self.previous.store(0, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
@@ -175,7 +197,8 @@ impl Header {
 
     /// Accounts an item that was unlinked. Whether it was the last one.
     pub fn remove_live(&self, bytes: u32, body_bytes: u64) -> bool {
-        let was_last = self.counters.live_items.fetch_sub(1, Ordering::Relaxed) == 1;
+        // Acquire pairs with the Release in `seal`.
+        let was_last = self.counters.live_items.fetch_sub(1, Ordering::Acquire) == 1;
         self.counters.live_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if body_bytes > 0 {
             self.counters.body_bytes.fetch_sub(body_bytes, Ordering::Relaxed);

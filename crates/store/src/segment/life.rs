@@ -5,6 +5,7 @@
 //! as the topmost segment may lie anywhere in it. A retired
 //! segment becomes free when its ticket is older than every pin and no handle holds it (see `epoch`).
 
+use super::dead::DeadStack;
 use super::{Header, SegmentId, State};
 use crate::arena::Arena;
 use crate::epoch::{Domain, Ticket};
@@ -37,6 +38,7 @@ pub struct Segments {
     free_count: AtomicU32,
     limit: AtomicU32,
     retired: Mutex<Vec<RetiredRun>>,
+    pub(super) dead: DeadStack,
     domain: Arc<Domain>,
     pinned_bytes: AtomicU64,
 }
@@ -73,6 +75,7 @@ impl Segments {
             free_count: AtomicU32::new(0),
             limit: AtomicU32::new(0),
             retired: Mutex::default(),
+            dead: DeadStack::default(),
             domain,
             pinned_bytes: AtomicU64::new(0),
         };
