@@ -99,7 +99,7 @@ impl Store {
                     continue;
                 }
                 State::Open => census.segments_open += 1,
-                State::Sealed | State::Draining => census.segments_sealed += 1,
+                State::Sealed | State::Body | State::Draining => census.segments_sealed += 1,
             }
             if header.is_body.load(Ordering::Relaxed) == 1 {
                 continue;

@@ -1,12 +1,12 @@
 //! Which run of segments goes next: first what costs nothing, then what the policy says. What is found here is proposed as a
 //! claim, which looks again (see `claim`).
 
-use super::claim::{Claim, Planned, holds_sealed_items};
+use super::claim::{Claim, Planned};
 use super::job::Job;
 use super::policy::{View, choose};
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::segment::{Header, SegmentId};
+use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
@@ -110,7 +110,7 @@ impl Store {
             }
             let segment = SegmentId::new((scratch.cursor + step) % limit + 1);
             let header = self.segments.header(segment);
-            if !holds_sealed_items(header) || header.pins() > 0 {
+            if header.state() != State::Sealed || header.pins() > 0 {
                 continue;
             }
             if self.is_dead(header, moment) {
@@ -202,7 +202,7 @@ mod tests {
     use crate::evict::tests::{just_full, set};
     use crate::ops::{Mode, Write};
     use crate::options::Options;
-    use crate::segment::{Purpose, STAMP_SHIFT, State};
+    use crate::segment::{Purpose, STAMP_SHIFT};
     use crate::ttl::Ttl;
 
     #[test]
@@ -424,7 +424,7 @@ mod plan_models {
         let moment = store.moment(client.now_ms);
         client.set(b"o", 1);
         store.seal_open(Seal::All);
-        let segment = store.segments.ids().find(|id| holds_sealed_items(store.segments.header(*id))).unwrap();
+        let segment = store.segments.ids().find(|id| store.segments.header(*id).state() == State::Sealed).unwrap();
         let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
         let choice = Choice { first: segment, count: 1, keep: Keep::Nothing, aging: Aging::None };
         lock(&store.maintenance.choosing).planned.push(Planned { choice, stamp });

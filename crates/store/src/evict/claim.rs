@@ -68,7 +68,7 @@ impl Store {
             self.seal_begun_if(first, |header| self.holds(claim, header, moment));
         }
         let header = self.segments.header(first);
-        if !holds_sealed_items(header) {
+        if header.state() != State::Sealed {
             return None;
         }
         let claim = if self.is_dead(header, moment) { Claim::Dead(first) } else { claim };
@@ -158,12 +158,6 @@ impl Store {
         let generation = |header: &Header| header.generation.load(Ordering::Relaxed);
         generation(header) == generation(first) && header.pins() == 0 && header.is_young() == first.is_young()
     }
-}
-
-/// Whether a segment of items is sealed. It stays so while the choosing lock is held.
-pub(super) fn holds_sealed_items(header: &Header) -> bool {
-    // The state first: a segment that is seen sealed is a body or not from before on.
-    header.state() == State::Sealed && header.is_body.load(Ordering::Relaxed) == 0
 }
 
 #[cfg(test)]

@@ -7,10 +7,9 @@
 //! note begins the search anew: the count of notes in the word makes the step of a search that began before it fail. A step
 //! reads the generation after the word, so it knows of every flush that was noted.
 
-use super::claim::holds_sealed_items;
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::segment::{SEGMENTS_MAX, SegmentId};
+use crate::segment::{SEGMENTS_MAX, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Moment;
@@ -63,7 +62,7 @@ impl Store {
             let segment = SegmentId::new(*number);
             let header = self.segments.header(segment);
             header.is_flushed(generation)
-                && holds_sealed_items(header)
+                && header.state() == State::Sealed
                 && self.drop_segment(participant, segment, moment)
         });
         // It fails if a note came meanwhile, or another thread has gone on: then there is no harm in looking twice.
