@@ -75,7 +75,7 @@ pub struct Need {
     /// A small number of the calling thread, to spread threads over stripes.
     pub writer: usize,
     /// The current flush generation.
-    pub generation: u32,
+    pub generation: u64,
 }
 
 /// Which open segments to seal.
@@ -196,7 +196,7 @@ impl Chains {
     }
 
     /// Gives an open segment its place in time.
-    pub fn start(&self, header: &Header, bucket: TtlBucket, moment: Moment, generation: u32) {
+    pub fn start(&self, header: &Header, bucket: TtlBucket, moment: Moment, generation: u64) {
         let shift = self.scale.shift(bucket);
         let origin = moment.seconds().checked_shr(shift.into()).map_or(0, |units| units << shift);
         header.shift.store(shift, Ordering::Relaxed);
@@ -217,7 +217,7 @@ impl Chains {
 
     fn seal(&self, segments: &Segments, stripe: &mut MutexGuard<'_, Option<OpenSegment>>) {
         if let Some(open) = stripe.take() {
-            segments.header(open.segment).pass_to(State::Sealed);
+            segments.seal(open.segment);
             self.open_count.fetch_sub(1, Ordering::Relaxed);
         }
     }

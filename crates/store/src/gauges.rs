@@ -99,7 +99,7 @@ impl Store {
                     continue;
                 }
                 State::Open => census.segments_open += 1,
-                State::Sealed | State::Draining => census.segments_sealed += 1,
+                State::Sealed | State::Body | State::Draining => census.segments_sealed += 1,
             }
             if header.is_body.load(Ordering::Relaxed) == 1 {
                 continue;
@@ -110,8 +110,8 @@ impl Store {
             }
             let body_bytes = header.body_bytes();
             let object_bytes = u64::from(header.live_bytes()) + body_bytes;
-            let is_dead = header.generation.load(Ordering::Relaxed) != generation
-                || header.latest_expiry_seconds().saturating_mul(1000) <= now_ms;
+            let is_dead =
+                header.is_flushed(generation) || header.latest_expiry_seconds().saturating_mul(1000) <= now_ms;
             let (live_bytes, expired_bytes) = if is_dead { (0, object_bytes) } else { (object_bytes, 0) };
             let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));
             let bucket = buckets[index].get_or_insert(TtlBucketCensus {

@@ -12,7 +12,7 @@ use crate::memory::{Budget, Layout};
 use crate::options::Options;
 use crate::segment::{Location, SegmentId, Segments, State};
 use crate::stats::{Counter, Counters};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
@@ -24,8 +24,8 @@ pub struct Store {
     pub(crate) options: Options,
     pub(crate) hash: KeyHash,
     pub(crate) clock: Clock,
-    /// Objects of another generation were flushed.
-    pub(crate) generation: AtomicU32,
+    /// Counts flushes; objects of an older generation were flushed. With 64 bits it does not wrap: a generation never comes back.
+    pub(crate) generation: AtomicU64,
     flushing: Mutex<()>,
     /// Added to a bucket's sequence to make a token: a number that a client made up is no token. Below 2^31, because
     /// memcached's tokens begin small, and there are clients that lose what does not fit 32 bits. Not 0, which asks for nothing.
@@ -143,7 +143,7 @@ impl Store {
         Ok(Self {
             hash: KeyHash::new(options.seed),
             clock: Clock::new(),
-            generation: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
             flushing: Mutex::new(()),
             token_base: (KeyHash::new(options.seed).hash(b"token") >> 33).max(1),
             index: Index::new(layout.index_level, layout.index_buckets_most)?,
@@ -202,16 +202,17 @@ impl Store {
 
     /// Everything that is stored now counts as absent from here on.
     fn raise_generation(&self) {
-        let mut generation = 0;
         // Release pairs with the Acquire in `is_live` and `reserve`.
-        let mut raise = || generation = self.generation.fetch_add(1, Ordering::Release) + 1;
+        let mut raise = || {
+            self.generation.fetch_add(1, Ordering::Release);
+        };
         match self.below.get() {
             Some(below) => below.flush(&mut raise),
             None => raise(),
         }
         // Release pairs with the Acquire in `moment`: who sees the flush done sees the new generation.
         self.clock.flush_at_ms().store(u64::MAX, Ordering::Release);
-        self.maintenance.note_flush(generation);
+        self.maintenance.flushed.note();
     }
 
     /// Whether an item counts as present at `moment`.
@@ -223,7 +224,7 @@ impl Store {
 
     /// Whether an item counts as present at `moment` in a generation.
     #[inline(always)]
-    fn is_live_in(&self, generation: u32, item: &ItemAt, moment: Moment) -> bool {
+    fn is_live_in(&self, generation: u64, item: &ItemAt, moment: Moment) -> bool {
         let header = self.segments.header(item.at.segment());
         header.generation.load(Ordering::Relaxed) == generation
             && header.expiry_seconds(item.header.expiry).is_none_or(|seconds| moment.ms < seconds * 1000)
@@ -231,8 +232,7 @@ impl Store {
 
     /// Whether an item belongs to a generation that a flush has ended.
     pub(crate) fn was_flushed(&self, item: &ItemAt) -> bool {
-        let generation = self.segments.header(item.at.segment()).generation.load(Ordering::Relaxed);
-        generation != self.generation.load(Ordering::Acquire)
+        self.segments.header(item.at.segment()).is_flushed(self.generation.load(Ordering::Acquire))
     }
 
     /// Reads the item that a slot names. The slot must be protected: seen under a pin, or under its bucket's lock.
@@ -468,7 +468,7 @@ impl Store {
     pub(crate) fn account_unlinked(&self, unlinked: &Unlinked) {
         let header = self.segments.header(unlinked.segment);
         if header.remove_live(unlinked.size, unlinked.body_bytes) && header.state() == State::Sealed {
-            self.maintenance.has_died.store(true, Ordering::Relaxed);
+            self.segments.note_dead(unlinked.segment);
         }
     }
 

@@ -36,7 +36,7 @@ impl Store {
             place(segment, "retired", State::Retired);
         }
         for segment in bodies {
-            place(segment, "body", State::Sealed);
+            place(segment, "body", State::Body);
         }
         let mut chained_open = Vec::new();
         self.chains.each_chain(&self.segments, |bucket, chain| {

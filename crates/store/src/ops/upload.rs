@@ -246,7 +246,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
             }
             for body in self.bodies().into_iter().map(|body| store.segments.header(body)) {
                 if body.state() == State::Open {
-                    body.pass_to(State::Sealed);
+                    body.pass_to(State::Body);
                 }
             }
             let body_bytes = store.body_bytes(self.in_bodies as u32);
