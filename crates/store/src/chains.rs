@@ -23,7 +23,23 @@ pub struct Chains {
     opened: Mutex<Openings>,
     /// The newest stamp that a segment has.
     last_stamp: AtomicU64,
+    /// The sum of the chains' expired bytes.
+    expired_bytes: AtomicU64,
 }
+
+/// What a look at a chain for expired items finds.
+#[derive(Debug, Default)]
+pub struct Expiries {
+    /// The first sealed segment in which everything has expired.
+    pub expired: Option<SegmentId>,
+    /// Segments of which items have expired since they were last counted: the first few.
+    pub uncounted: Vec<SegmentId>,
+    /// Sealed segments, and those that jobs have begun to fill, in which some items have expired, with the bytes of these.
+    pub partial: Vec<(SegmentId, u64)>,
+}
+
+/// Segments to count that one look finds.
+const UNCOUNTED_MAX: usize = 16;
 
 /// The openings that may still be open.
 #[derive(Default)]
@@ -41,8 +57,10 @@ struct OpeningNote {
 
 struct Chain {
     links: Mutex<Links>,
-    /// No segment of the chain can have expired wholly before this.
+    /// No item of the chain expires before this, but for those that are counted as expired.
     next_check_seconds: AtomicU64,
+    /// Bytes of expired items in segments that live on, as of the last look.
+    expired_bytes: AtomicU64,
     stripes_in_use: AtomicUsize,
     first_stripe: Stripe,
     more_stripes: OnceLock<Box<[Stripe]>>,
@@ -111,6 +129,7 @@ impl Chains {
         let chain = || Chain {
             links: Mutex::new(Links::default()),
             next_check_seconds: AtomicU64::new(u64::MAX),
+            expired_bytes: AtomicU64::new(0),
             stripes_in_use: AtomicUsize::new(1),
             first_stripe: Padded(Mutex::new(None)),
             more_stripes: OnceLock::new(),
@@ -123,6 +142,7 @@ impl Chains {
             open_count: AtomicU32::new(0),
             opened: Mutex::default(),
             last_stamp: AtomicU64::new(0),
+            expired_bytes: AtomicU64::new(0),
         }
     }
 
@@ -346,7 +366,7 @@ impl Chains {
             None => links.head = Some(segment),
         }
         // What lived longest in the sources may not have been kept.
-        self.chain(bucket).next_check_seconds.fetch_min(header.latest_expiry_seconds(), Ordering::Relaxed);
+        self.chain(bucket).next_check_seconds.fetch_min(header.next_expiry_seconds(), Ordering::Relaxed);
     }
 
     /// Up to `count` sealed segments of one chain, from `first` on, for which `wanted` holds.
@@ -367,18 +387,29 @@ impl Chains {
         .collect()
     }
 
-    /// Buckets in which something may have expired wholly by `seconds`.
+    /// Buckets in which something may have expired by `seconds` that is not counted yet.
     pub fn due(&self, seconds: u64) -> impl Iterator<Item = TtlBucket> + '_ {
         let due = move |chain: &Chain| chain.next_check_seconds.load(Ordering::Relaxed) <= seconds;
         self.buckets.iter().enumerate().filter(move |(_, chain)| due(chain)).map(|(i, _)| TtlBucket::from_index(i))
     }
 
-    /// The first sealed segment of a bucket of which every item has expired by `seconds`; notes when to look again. Looks
-    /// only at segments old enough for their TTL.
-    pub fn expired(&self, segments: &Segments, bucket: TtlBucket, seconds: u64) -> Option<SegmentId> {
+    /// Buckets with expired items in segments that live on, as of the last looks.
+    pub fn partly_expired(&self) -> impl Iterator<Item = TtlBucket> + '_ {
+        let has_expired = |chain: &Chain| chain.expired_bytes.load(Ordering::Relaxed) > 0;
+        let chains = self.buckets.iter().enumerate();
+        chains.filter(move |(_, chain)| has_expired(chain)).map(|(index, _)| TtlBucket::from_index(index))
+    }
+
+    /// Bytes of expired items in segments that live on, as of the last looks.
+    pub fn expired_bytes(&self) -> u64 {
+        self.expired_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What has expired in a bucket by `seconds`; notes when to look again. Looks only at segments old enough for their TTL.
+    pub fn look_for_expired(&self, segments: &Segments, bucket: TtlBucket, seconds: u64) -> Expiries {
         let chain = self.chain(bucket);
         let links = lock(&chain.links);
-        let mut expired = None;
+        let mut found = Expiries::default();
         let mut next_check = u64::MAX;
         let mut at = links.head;
         while let Some(segment) = at {
@@ -388,20 +419,39 @@ impl Chains {
                 next_check = next_check.min(possible);
                 break;
             }
-            let latest = header.latest_expiry_seconds();
-            if latest <= seconds {
+            let (state, next) = (header.state(), header.next_expiry_seconds());
+            let is_expired = header.latest_expiry_seconds() <= seconds;
+            if is_expired && state == State::Sealed {
                 next_check = seconds;
-                if header.state() == State::Sealed {
-                    expired = Some(segment);
-                    break;
+                found.expired = Some(segment);
+                break;
+            }
+            // What is still open is looked at again, and what drains stands for the items that its job moves meanwhile.
+            next_check = next_check.min(if is_expired { seconds } else { next });
+            if state != State::Draining && !is_expired {
+                if next <= seconds && found.uncounted.len() < UNCOUNTED_MAX {
+                    found.uncounted.push(segment);
                 }
-            } else {
-                next_check = next_check.min(latest);
+                let bytes = header.expired_bytes();
+                if bytes > 0 && header.pins() == 0 {
+                    found.partial.push((segment, bytes));
+                }
             }
             at = SegmentId::from_link(header.next.load(Ordering::Relaxed));
         }
         chain.next_check_seconds.store(next_check, Ordering::Relaxed);
-        expired
+        if found.expired.is_none() {
+            let bytes = found.partial.iter().map(|(_, bytes)| bytes).sum();
+            let before = chain.expired_bytes.swap(bytes, Ordering::Relaxed);
+            // Both wrap: the sum is right when all have been added.
+            self.expired_bytes.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
+        }
+        found
+    }
+
+    /// Has a bucket looked at at `seconds` for what has expired.
+    pub fn look_again(&self, bucket: TtlBucket, seconds: u64) {
+        self.chain(bucket).next_check_seconds.fetch_min(seconds, Ordering::Relaxed);
     }
 
     /// Every chain, front to back, for `verify`.
@@ -452,13 +502,13 @@ mod tests {
         let source = segment(120);
         chains.push(&segments, bucket, source, moment);
         segments.header(source).pass_to(State::Sealed);
-        assert_eq!(chains.expired(&segments, bucket, 90), None);
+        assert_eq!(chains.look_for_expired(&segments, bucket, 90).expired, None);
         assert_eq!(chains.due(110).count(), 0, "nothing expires before 120");
         let destination = segment(100);
         chains.insert_before(&segments, source, destination);
         segments.header(destination).pass_to(State::Sealed);
         chains.remove(&segments, source);
         assert_eq!(chains.due(100).collect::<Vec<_>>(), [bucket]);
-        assert_eq!(chains.expired(&segments, bucket, 100), Some(destination));
+        assert_eq!(chains.look_for_expired(&segments, bucket, 100).expired, Some(destination));
     }
 }

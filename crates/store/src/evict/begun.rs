@@ -99,6 +99,16 @@ impl Begun {
         Some(segment)
     }
 
+    /// Does something with a segment if it is here, before a job can add to it. Whether it was.
+    pub(super) fn hold(&self, segment: SegmentId, work: impl FnOnce()) -> bool {
+        let open = lock(&self.0);
+        let is_here = open.iter().any(|destination| destination.segment == segment);
+        if is_here {
+            work();
+        }
+        is_here
+    }
+
     fn count(&self) -> u32 {
         lock(&self.0).len() as u32
     }

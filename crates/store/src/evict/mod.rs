@@ -9,6 +9,7 @@
 
 mod begun;
 mod choose;
+mod expiry;
 mod ghosts;
 mod history;
 #[cfg(all(test, not(loom)))]
@@ -224,19 +225,6 @@ impl Store {
         if !job.run(self, participant, moment, items) {
             lock(&self.maintenance.jobs).push(job);
         }
-    }
-
-    /// A slice of the removal of what is dead: of one segment that was flushed or whose last item has expired. False if
-    /// there is none.
-    fn expire_due(&self, participant: &Participant, moment: Moment) -> bool {
-        if self.drop_stale(participant, moment) {
-            return true;
-        }
-        let due: Vec<_> = self.chains.due(moment.seconds()).collect();
-        due.into_iter().any(|bucket| {
-            let expired = self.chains.expired(&self.segments, bucket, moment.seconds());
-            expired.is_some_and(|segment| self.drop_segment(participant, segment, moment))
-        })
     }
 
     fn drop_stale(&self, participant: &Participant, moment: Moment) -> bool {
