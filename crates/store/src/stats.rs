@@ -144,7 +144,7 @@ pub struct Census {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlBucketCensus {
     /// The range of the TTLs that its objects were stored with, or have left after an eviction moved them; none if they do
-    /// not expire.
+    /// not expire. Some may have been stored with longer ones, where TTLs share segments.
     pub ttl_seconds: Option<(u32, u32)>,
     /// Segments, those of long values included.
     pub segments: u64,

@@ -272,7 +272,7 @@ mod tests {
         };
         let early = open();
         assert_eq!(early.len(), 1);
-        let later_ms = 1000 + store.chains.scale.open_ms(store.chains.scale.bucket(100));
+        let later_ms = 1000 + store.chains.scale.open_ms(store.chains.scale.bucket(100), true);
         store.maintain(&participant, later_ms);
         assert!(!open().contains(&early[0]), "another may be open by now");
         while store.maintain(&participant, 102_000) == Progress::Working {}
