@@ -112,7 +112,8 @@ impl Store {
             let object_bytes = u64::from(header.live_bytes()) + body_bytes;
             let is_dead =
                 header.is_flushed(generation) || header.latest_expiry_seconds().saturating_mul(1000) <= now_ms;
-            let (live_bytes, expired_bytes) = if is_dead { (0, object_bytes) } else { (object_bytes, 0) };
+            let expired_bytes = if is_dead { object_bytes } else { header.expired_bytes().min(object_bytes) };
+            let live_bytes = object_bytes - expired_bytes;
             let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));
             let bucket = buckets[index].get_or_insert(TtlBucketCensus {
                 ttl_seconds: self.chains.scale.range_seconds(TtlBucket::from_index(index)),

@@ -117,10 +117,10 @@ pub struct Pulse {
 /// it is exact only when nobody writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// Bytes of objects that are alive, with the segments of long values. An object that has expired in a segment where
-    /// others have not counts as alive.
+    /// Bytes of objects that are alive, with the segments of long values.
     pub live_bytes: u64,
-    /// Bytes of objects in segments where everything has expired or was flushed.
+    /// Bytes of objects that have expired or were flushed, and wait for their segment to be emptied. Where others in the
+    /// segment are alive: those that had expired at the last maintenance, overwritten ones included.
     pub expired_bytes: u64,
     /// The rest of the segments in use: overwritten, deleted, not yet filled, or waiting for readers.
     pub dead_bytes: u64,
@@ -144,7 +144,7 @@ pub struct Census {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlBucketCensus {
     /// The range of the TTLs that its objects were stored with, or have left after an eviction moved them; none if they do
-    /// not expire.
+    /// not expire. Some may have been stored with longer ones, where TTLs share segments.
     pub ttl_seconds: Option<(u32, u32)>,
     /// Segments, those of long values included.
     pub segments: u64,

@@ -65,3 +65,24 @@ fn a_past_life_does_not_hinder_a_stale_value_of_any_length() {
         store.verify(&subject.participant, NOW_MS);
     }
 }
+
+#[test]
+fn a_touch_in_a_shared_segment_ends() {
+    let subject = StoreSubject::new(Options { memory_bytes: 4 << 20, ..Options::default() });
+    let store = &subject.store;
+    // More TTLs than may have open segments: the longer ones of an octave pair share those of the shorter.
+    for ttl in [10, 300, 5000, 80_000, 1_000_000] {
+        write(&subject, b"v", Ttl::Seconds(ttl), Mode::Set, None);
+    }
+    let hash = store.hash(KEY);
+    for ttl in [601, 10_001, 160_001] {
+        let before = store.stats().segments_free;
+        assert_eq!(store.touch(&subject.participant, KEY, hash, Ttl::Seconds(ttl), NOW_MS), Ok(true));
+        let touched = store.get_and_touch(&subject.participant, KEY, hash, Ttl::Seconds(ttl), NOW_MS).unwrap();
+        let left_ms = touched.expect("it is there").remaining_ms().unwrap();
+        let rounded_ms = u64::from(ttl) * 1000 - left_ms;
+        assert!(rounded_ms * 128 <= u64::from(ttl) * 1000, "{ttl} s: in the finer unit, at most a 128th too early");
+        assert!(before - store.stats().segments_free <= 1, "{ttl} s: one copy");
+    }
+    store.verify(&subject.participant, NOW_MS);
+}

@@ -100,6 +100,16 @@ impl Begun {
         }
     }
 
+    /// Does something with a segment if it is here, before a job can add to it. Whether it was.
+    pub(super) fn hold(&self, segment: SegmentId, work: impl FnOnce()) -> bool {
+        let open = lock(&self.0);
+        let is_here = open.iter().any(|destination| destination.segment == segment);
+        if is_here {
+            work();
+        }
+        is_here
+    }
+
     fn count(&self) -> u32 {
         lock(&self.0).len() as u32
     }
@@ -263,7 +273,7 @@ mod tests {
         };
         let early = open();
         assert_eq!(early.len(), 1);
-        let later_ms = 1000 + store.chains.scale.open_ms(store.chains.scale.bucket(100));
+        let later_ms = 1000 + store.chains.scale.open_ms(store.chains.scale.bucket(100), true);
         store.maintain(&participant, later_ms);
         assert!(!open().contains(&early[0]), "another may be open by now");
         while store.maintain(&participant, 102_000) == Progress::Working {}

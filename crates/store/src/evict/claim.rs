@@ -38,6 +38,8 @@ pub(super) enum Claim {
     Sparse(SegmentId),
     /// What lives in the segment and in some that follow it in the chain fits one segment.
     Neighbours(SegmentId),
+    /// Items of the segment have expired, and the others are worth a place elsewhere.
+    PartlyExpired(SegmentId),
     /// The segment is to be empty, and all that lives in it is kept.
     Move(SegmentId),
 }
@@ -52,7 +54,11 @@ pub(super) struct Planned {
 impl Claim {
     fn first(self) -> SegmentId {
         match self {
-            Self::Dead(first) | Self::Sparse(first) | Self::Neighbours(first) | Self::Move(first) => first,
+            Self::Dead(first)
+            | Self::Sparse(first)
+            | Self::Neighbours(first)
+            | Self::PartlyExpired(first)
+            | Self::Move(first) => first,
             Self::Planned(Planned { choice, .. }) => choice.first,
         }
     }
@@ -63,7 +69,7 @@ impl Store {
     /// it is not so any more, or if there is no room for what is to be kept.
     pub(super) fn claim(&self, _choosing: &Scratch, claim: Claim, moment: Moment) -> Option<Job> {
         let first = claim.first();
-        if let Claim::Dead(_) | Claim::Planned(_) = claim {
+        if let Claim::Dead(_) | Claim::Planned(_) | Claim::PartlyExpired(_) = claim {
             // Under the lock of the list, where no job adds to it: it may have been filled since it was looked at.
             self.seal_begun_if(first, |header| self.holds(claim, header, moment));
         }
@@ -84,7 +90,7 @@ impl Store {
                 self.clock.set_eviction_age(moment.ms.saturating_sub(stamp_ms));
                 Job::new(self, run, choice.keep, choice.aging)
             }
-            Claim::Sparse(_) | Claim::Move(_) => Job::lossless(self, vec![first], moment)?,
+            Claim::Sparse(_) | Claim::PartlyExpired(_) | Claim::Move(_) => Job::lossless(self, vec![first], moment)?,
             Claim::Neighbours(_) => Job::lossless(self, self.fitting_neighbours(first)?, moment)?,
         };
         for source in job.sources() {
@@ -107,6 +113,7 @@ impl Store {
                 header.pins() == 0 && header.stamp.load(Ordering::Relaxed) == stamp
             }
             Claim::Sparse(_) => header.pins() == 0 && self.copied_for_a_byte(header).is_some(),
+            Claim::PartlyExpired(_) => header.pins() == 0 && header.expired_bytes() > 0,
             Claim::Neighbours(_) | Claim::Move(_) => true,
         }
     }

@@ -387,7 +387,7 @@ impl Job {
         } else {
             header.rounds.store(rounds.saturating_add(1), Ordering::Relaxed);
         }
-        let seal_at_ms = moment.ms.saturating_add(store.chains.scale.open_ms(bucket));
+        let seal_at_ms = store.chains.seal_at_ms(&store.segments, bucket, moment);
         Destination { segment, offset: 0, seal_at_ms, is_chained: false }
     }
 
@@ -445,7 +445,8 @@ impl Job {
             begun.give_back(&store.segments, destination);
         }
         self.look_for_flushed(store);
-        if self.keep == Keep::All {
+        // What expired is had back, whatever became of the rest.
+        if self.keep == Keep::All && !self.expired_any {
             let in_vain = &store.maintenance.compactions_in_vain;
             let gained = self.sources.len() > usize::from(self.has_turned_to_spare);
             in_vain.store(if gained { 0 } else { in_vain.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);

@@ -309,6 +309,39 @@ fn expiry_takes_nothing_from_a_new_life() {
     });
 }
 
+/// A segment in which expired items are counted may be emptied meanwhile, and have a new life.
+#[test]
+fn a_count_of_expired_items_touches_no_new_life() {
+    model(2, || {
+        let store = store(3, 0);
+        let mut client = Client::new(&store);
+        for (key, now_ms) in [(KEY, 1900), (OTHER, 2000)] {
+            let (hash, ttl) = (store.hash(key), Ttl::Seconds(1));
+            let write = Write { key, hash, value: b"1", flags: 0, ttl, mode: Mode::Set, token: None };
+            store.write(&client.participant, &write, now_ms).expect("there is room");
+        }
+        client.seal();
+        let counter = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client { now_ms: 2500, ..Client::new(&store) };
+                client.expire();
+            })
+        };
+        client.now_ms = 3000;
+        client.expire();
+        store.segments.reclaim();
+        client.set(OTHER, 2);
+        client.seal();
+        counter.join().unwrap();
+        let item = store.get(&client.participant, OTHER, store.hash(OTHER), client.now_ms).expect("it is there");
+        let header = store.segments.header(item.item_at().at.segment());
+        assert_eq!((header.expired_written_bytes(), header.next_expiry_seconds()), (0, u64::MAX));
+        drop(item);
+        client.verify();
+    });
+}
+
 /// What a flush made absent stays so, though an eviction is moving it.
 #[test]
 fn a_move_carries_nothing_over_a_flush() {

@@ -10,6 +10,7 @@
 mod begun;
 mod choose;
 mod claim;
+mod expiry;
 mod flushed;
 mod ghosts;
 mod history;
@@ -211,19 +212,6 @@ impl Store {
         if !job.run(self, participant, moment, items) {
             lock(&self.maintenance.jobs).push(job);
         }
-    }
-
-    /// A slice of the removal of what is dead: of one segment that was flushed or whose last item has expired. False if
-    /// there is none.
-    fn expire_due(&self, participant: &Participant, moment: Moment) -> bool {
-        if self.drop_flushed(participant, moment) {
-            return true;
-        }
-        let due: Vec<_> = self.chains.due(moment.seconds()).collect();
-        due.into_iter().any(|bucket| {
-            let expired = self.chains.expired(&self.segments, bucket, moment.seconds());
-            expired.is_some_and(|segment| self.drop_segment(participant, segment, moment))
-        })
     }
 
     /// Finishes the jobs that were put down.

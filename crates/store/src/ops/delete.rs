@@ -113,11 +113,14 @@ impl Store {
         }
     }
 
-    /// Whether an item's expiry is already what that of a life would be written as.
+    /// Whether an item's expiry is already what that of a life would be written as, in its unit or in a finer one.
     pub(super) fn lives_until(&self, item: &ItemAt, (bucket, expiry_seconds): Life) -> bool {
         let present = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let shift = self.chains.scale.shift(bucket);
-        present == expiry_seconds.map(|seconds| seconds >> shift << shift)
+        match (present, expiry_seconds) {
+            (Some(present), Some(seconds)) => (seconds >> shift << shift..=seconds).contains(&present),
+            (present, none) => present == none,
+        }
     }
 
     /// Publishes a successor, if its item is still in its place, unchanged. The caller is pinned since it found the item.

@@ -4,7 +4,8 @@
 //! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u64 |
 //!                                previous, next u32 | opened ms u64 | age stamp u64 | owner hash u64
 //! line 1, dirtied by writes      live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
-//!                                body bytes u64 | written items u32 | dead link u32 | is listed u8
+//!                                body bytes u64 | written items u32 | dead link u32 | next expiry u64 | expired bytes u64
+//!                                is listed u8
 //! ```
 //! An item's expiry is `origin + (byte << shift)` seconds. The shift belongs to the TTL bucket, origins are multiples of
 //! the unit `1 << shift`, so a move to another segment of the bucket, or to a finer one, changes no expiry.
@@ -60,6 +61,8 @@ struct Counters {
     body_bytes: AtomicU64,
     written_items: AtomicU32,
     dead_link: AtomicU32,
+    next_expiry_seconds: AtomicU64,
+    expired_bytes: AtomicU64,
     is_listed: AtomicBool,
 }
 
@@ -89,6 +92,8 @@ unsafe impl Zeroed for Header {
                 body_bytes: AtomicU64::new(0),
                 written_items: AtomicU32::new(0),
                 dead_link: AtomicU32::new(0),
+                next_expiry_seconds: AtomicU64::new(0),
+                expired_bytes: AtomicU64::new(0),
                 is_listed: AtomicBool::new(false),
             },
         }
@@ -146,9 +151,11 @@ impl Header {
             &self.owner_hash,
             &counters.latest_expiry_seconds,
             &counters.body_bytes,
+            &counters.expired_bytes,
         ] {
             word.store(0, Ordering::Relaxed);
         }
+        counters.next_expiry_seconds.store(u64::MAX, Ordering::Relaxed);
         self.is_body.store(0, Ordering::Relaxed);
         self.rounds.store(0, Ordering::Relaxed);
         self.shift.store(0, Ordering::Relaxed);
@@ -234,14 +241,47 @@ impl Header {
 
     /// The owner has appended an item that ends at `end`.
     pub fn append(&self, end: u32, expiry_seconds: Option<u64>) {
-        let latest = &self.counters.latest_expiry_seconds;
         let expiry = expiry_seconds.unwrap_or(u64::MAX);
-        if expiry > latest.load(Ordering::Relaxed) {
-            latest.store(expiry, Ordering::Relaxed);
+        // Most items expire together with the one before them.
+        if expiry != self.counters.latest_expiry_seconds.load(Ordering::Relaxed) {
+            self.note_expiry(expiry);
         }
         let items = &self.counters.written_items;
         items.store(items.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.counters.write_offset.store(end, Ordering::Release);
+    }
+
+    fn note_expiry(&self, expiry_seconds: u64) {
+        let Counters { latest_expiry_seconds: latest, next_expiry_seconds: next, .. } = &self.counters;
+        if expiry_seconds > latest.load(Ordering::Relaxed) {
+            latest.store(expiry_seconds, Ordering::Relaxed);
+        }
+        if expiry_seconds < next.load(Ordering::Relaxed) {
+            next.store(expiry_seconds, Ordering::Relaxed);
+        }
+    }
+
+    /// When the first item expires that is not among the expired bytes; `u64::MAX` if none does.
+    pub fn next_expiry_seconds(&self) -> u64 {
+        self.counters.next_expiry_seconds.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of its expired items, as last counted, that may still be in the index, with the body segments of long values.
+    /// Which of them were overwritten or deleted is not known: at most what is live.
+    pub fn expired_bytes(&self) -> u64 {
+        let expired = self.counters.expired_bytes.load(Ordering::Relaxed);
+        expired.min(u64::from(self.live_bytes()) + self.body_bytes())
+    }
+
+    /// Bytes of all items that had expired when they were last counted.
+    pub fn expired_written_bytes(&self) -> u64 {
+        self.counters.expired_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The expired items were counted: their bytes, and when the next one expires. Called while nobody appends.
+    pub fn note_expired(&self, bytes: u64, next_expiry_seconds: u64) {
+        self.counters.expired_bytes.store(bytes, Ordering::Relaxed);
+        self.counters.next_expiry_seconds.store(next_expiry_seconds, Ordering::Relaxed);
     }
 
     /// When the last of its items has expired; 0 if it has none, `u64::MAX` if one never does.

@@ -19,6 +19,9 @@ use std::sync::Arc;
 const WRITERS_PER_RESERVED: usize = 2;
 const RESERVE_SHARE: u32 = 128;
 
+/// Segments are short while fewer than this share of them are free.
+const SHORT_SHARE: u32 = 8;
+
 /// What a free segment is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
@@ -120,6 +123,11 @@ impl Segments {
     /// Segments that a writer could take now.
     pub fn free_for_writers(&self) -> u32 {
         self.free_count.load(Ordering::Relaxed).saturating_sub(self.reserve())
+    }
+
+    /// Whether few segments are free.
+    pub fn are_short(&self) -> bool {
+        self.free_for_writers() < self.limit() / SHORT_SHARE
     }
 
     /// Free segments, the reserve included.
