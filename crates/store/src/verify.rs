@@ -32,6 +32,9 @@ impl Store {
         for segment in self.segments.free_list() {
             place(segment, "free", State::Free);
         }
+        for segment in self.segments.withheld_list() {
+            place(segment, "withheld", State::Absent);
+        }
         for segment in self.segments.retired_list() {
             place(segment, "retired", State::Retired);
         }
