@@ -35,12 +35,8 @@ impl Store {
         for segment in self.segments.withheld_list() {
             place(segment, "withheld", State::Absent);
         }
-        for segment in self.segments.retired_list() {
-            place(segment, "retired", State::Retired);
-        }
-        for segment in bodies {
-            place(segment, "body", State::Sealed);
-        }
+        self.segments.retired_list().into_iter().for_each(|segment| place(segment, "retired", State::Retired));
+        bodies.into_iter().for_each(|segment| place(segment, "body", State::Sealed));
         let mut chained_open = Vec::new();
         self.chains.each_chain(&self.segments, |bucket, chain| {
             let mut opened = 0;
