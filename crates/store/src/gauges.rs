@@ -33,7 +33,7 @@ impl Store {
             index_bytes: self.index_bytes(),
             index_load: self.index_load(),
             segment_bytes: segments.segment_bytes().into(),
-            segments_total: segments.limit().into(),
+            segments_total: segments.usable().into(),
             segments_free: segments.free_count().into(),
             segments_open: (self.chains.open_count() + self.begun_count()).into(),
             segments_retired: segments.retired_count().into(),
@@ -60,7 +60,7 @@ impl Store {
     fn memory_used_bytes(&self) -> u64 {
         let segments = &self.segments;
         let each = u64::from(segments.segment_bytes()) + size_of::<Header>() as u64;
-        let used_segments = u64::from(segments.limit().saturating_sub(segments.free_count()));
+        let used_segments = u64::from(segments.usable().saturating_sub(segments.free_count()));
         self.budget.fixed_bytes() + self.index_bytes() + used_segments * each
     }
 
@@ -133,7 +133,7 @@ impl Store {
         }
         let used = census.segments_open + census.segments_sealed + census.segments_retired;
         census.index_bytes = self.index_bytes();
-        census.metadata_bytes = self.budget.fixed_bytes() + u64::from(segments.limit()) * size_of::<Header>() as u64;
+        census.metadata_bytes = self.budget.fixed_bytes() + u64::from(segments.usable()) * size_of::<Header>() as u64;
         census.dead_bytes = (used * segment_bytes).saturating_sub(census.live_bytes + census.expired_bytes);
         let spent = used * segment_bytes + census.index_bytes + census.metadata_bytes;
         census.free_bytes = self.budget.memory_bytes().saturating_sub(spent);

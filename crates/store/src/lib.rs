@@ -22,10 +22,12 @@
 mod arena;
 mod below;
 mod chains;
+mod condition;
 mod epoch;
 mod error;
 mod evict;
 mod gauges;
+mod growth;
 mod hash;
 mod index;
 mod item;

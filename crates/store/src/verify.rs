@@ -32,12 +32,11 @@ impl Store {
         for segment in self.segments.free_list() {
             place(segment, "free", State::Free);
         }
-        for segment in self.segments.retired_list() {
-            place(segment, "retired", State::Retired);
+        for segment in self.segments.withheld_list() {
+            place(segment, "withheld", State::Absent);
         }
-        for segment in bodies {
-            place(segment, "body", State::Body);
-        }
+        self.segments.retired_list().into_iter().for_each(|segment| place(segment, "retired", State::Retired));
+        bodies.into_iter().for_each(|segment| place(segment, "body", State::Body));
         let mut chained_open = Vec::new();
         self.chains.each_chain(&self.segments, |bucket, chain| {
             let mut opened = 0;

@@ -163,8 +163,8 @@ impl Store {
             self.maintenance.next_maintenance_ms.store(moment.ms + 100, Ordering::Relaxed);
             self.seal_open(Seal::Due(moment));
         }
-        self.prepare_index();
-        let worked = self.resume(participant, moment)
+        let worked = self.prepare_index()
+            || self.resume(participant, moment)
             || self.expire_due(participant, moment)
             || self.sheds() && self.shed_top(participant, moment);
         let reclaimed = self.segments.reclaim();

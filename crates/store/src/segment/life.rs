@@ -40,6 +40,7 @@ pub struct Segments {
     free: Mutex<FreeStack>,
     free_count: AtomicU32,
     limit: AtomicU32,
+    withheld_count: AtomicU32,
     retired: Mutex<Vec<RetiredRun>>,
     pub(super) dead: DeadStack,
     domain: Arc<Domain>,
@@ -50,6 +51,8 @@ pub struct Segments {
 struct FreeStack {
     top: u32,
     length: u32,
+    /// Segments up to the limit whose memory is used otherwise: see `withhold_free`.
+    withheld: Vec<SegmentId>,
 }
 
 /// A retired segment, with the bodies that follow it if it is one.
@@ -77,6 +80,7 @@ impl Segments {
             free: Mutex::default(),
             free_count: AtomicU32::new(0),
             limit: AtomicU32::new(0),
+            withheld_count: AtomicU32::new(0),
             retired: Mutex::default(),
             dead: DeadStack::default(),
             domain,
@@ -98,6 +102,11 @@ impl Segments {
     /// Segments in the budget: those numbered up to this.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Segments in the budget that hold data or may take it.
+    pub fn usable(&self) -> u32 {
+        self.limit().saturating_sub(self.withheld_count.load(Ordering::Relaxed))
     }
 
     #[inline(always)]
@@ -247,6 +256,59 @@ impl Segments {
         // brings them back.
         unsafe { self.arena.release(top) };
         true
+    }
+
+    /// Takes a free segment out of use in the place of the topmost one, which is not free: its memory may be used otherwise.
+    /// `exchange_top` has it back.
+    pub fn withhold_free(&self) -> bool {
+        let mut free = lock(&self.free);
+        if free.length <= self.reserve() {
+            return false;
+        }
+        let segment = SegmentId::new(free.top);
+        self.unlink_free(&mut free, segment);
+        self.header(segment).pass_to(State::Absent);
+        free.withheld.push(segment);
+        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
+        true
+    }
+
+    /// Puts the topmost segment outside the budget, if it is free, for one that is withheld, which is free from here on.
+    pub fn exchange_top(&self) -> bool {
+        let mut free = lock(&self.free);
+        let limit = self.limit();
+        let top = SegmentId::new(limit);
+        match free.withheld.iter().position(|segment| *segment == top) {
+            Some(position) => drop(free.withheld.swap_remove(position)),
+            None if self.header(top).state() == State::Free => {
+                let Some(segment) = free.withheld.pop() else { return false };
+                self.unlink_free(&mut free, top);
+                self.header(top).pass_to(State::Absent);
+                self.put(&mut free, segment);
+            }
+            None => return false,
+        }
+        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
+        self.limit.store(limit - 1, Ordering::Relaxed);
+        drop(free);
+        // SAFETY: as in `dismiss_top`.
+        unsafe { self.arena.release(top) };
+        true
+    }
+
+    /// Frees up to `count` segments that are withheld.
+    pub fn restore_withheld(&self, count: u32) {
+        let mut free = lock(&self.free);
+        for _ in 0..count {
+            let Some(segment) = free.withheld.pop() else { break };
+            self.put(&mut free, segment);
+        }
+        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
+    }
+
+    /// The segments that are withheld, for `verify`.
+    pub fn withheld_list(&self) -> Vec<SegmentId> {
+        lock(&self.free).withheld.clone()
     }
 
     /// Takes a free segment out of the stack, wherever it is.
