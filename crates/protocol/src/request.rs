@@ -181,7 +181,6 @@ pub enum Rejection {
     BadDataChunk,
     InvalidExptime,
     InvalidDelta,
-    DeleteUsage,
     /// A slab class that cannot be.
     BadClass,
     /// lru_crawler sleep.
@@ -203,8 +202,6 @@ pub enum Rejection {
     BadKeyEncoding,
     OpaqueTooLong,
     TooManyFlags,
-    TooManyGetFlags,
-    ModeLength,
     SetMode,
     ArithmeticMode,
     InvalidInitial,
@@ -220,7 +217,6 @@ impl Rejection {
             Self::BadDataChunk => reply::BAD_DATA_CHUNK,
             Self::InvalidExptime => reply::INVALID_EXPTIME,
             Self::InvalidDelta => reply::INVALID_DELTA,
-            Self::DeleteUsage => reply::DELETE_USAGE,
             Self::BadClass => reply::BAD_CLASS,
             Self::SleepTooLong => reply::SLEEP_TOO_LONG,
             Self::SharesTooLarge => reply::SHARES_TOO_LARGE,
@@ -235,8 +231,6 @@ impl Rejection {
             Self::BadKeyEncoding => reply::BAD_KEY_ENCODING,
             Self::OpaqueTooLong => reply::OPAQUE_TOO_LONG,
             Self::TooManyFlags => reply::TOO_MANY_FLAGS,
-            Self::TooManyGetFlags => reply::TOO_MANY_GET_FLAGS,
-            Self::ModeLength => reply::MODE_LENGTH,
             Self::SetMode => reply::SET_MODE,
             Self::ArithmeticMode => reply::ARITHMETIC_MODE,
             Self::InvalidInitial => reply::INVALID_INITIAL,
