@@ -224,6 +224,9 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
         (b"slabs", _) => upkeep::slabs(&tokens),
         (b"watch", _) => upkeep::watch(line, &tokens),
         (b"quit", _) => Line::Request(Request::Quit),
+        (b"stats", 2..) if tokens.kept[1] == b"cachedump" => {
+            Line::Request(Request::CacheDump(upkeep::cache_dump(&tokens)))
+        }
         (b"stats", count) => Line::Request(Request::Stats {
             topic: (count > 1).then_some(tokens.kept[1]),
             argument: (count > 2).then_some(tokens.kept[2]),

@@ -45,6 +45,8 @@ pub enum Request<'a> {
         topic: Option<&'a [u8]>,
         argument: Option<&'a [u8]>,
     },
+    /// stats cachedump, or what is wrong with its arguments: whether it is allowed is answered first.
+    CacheDump(Result<CacheDump, Rejection>),
     /// cache_memlimit.
     MemoryLimit {
         megabytes: u32,
@@ -146,6 +148,14 @@ pub enum StoreMode {
     Cas(u64),
 }
 
+/// A short listing of items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheDump {
+    pub class: u32,
+    /// The most items that are listed; 0 for no limit.
+    pub limit: u32,
+}
+
 /// A listing of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dump {
@@ -183,6 +193,9 @@ pub enum Rejection {
     InvalidDelta,
     /// A slab class that cannot be.
     BadClass,
+    /// stats cachedump without its two numbers; with a class that cannot be.
+    BadLine,
+    IllegalClass,
     /// lru_crawler sleep.
     SleepTooLong,
     /// lru tune.
@@ -218,6 +231,8 @@ impl Rejection {
             Self::InvalidExptime => reply::INVALID_EXPTIME,
             Self::InvalidDelta => reply::INVALID_DELTA,
             Self::BadClass => reply::BAD_CLASS,
+            Self::BadLine => reply::BAD_LINE,
+            Self::IllegalClass => reply::ILLEGAL_CLASS,
             Self::SleepTooLong => reply::SLEEP_TOO_LONG,
             Self::SharesTooLarge => reply::SHARES_TOO_LARGE,
             Self::FactorsTooSmall => reply::FACTORS_TOO_SMALL,
