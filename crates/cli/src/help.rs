@@ -4,7 +4,11 @@ use crate::flags::FLAGS;
 
 /// The first line is what memcached 1.6 prints, because start scripts parse it; the second says who is really here.
 pub fn version() -> String {
-    format!("memcached 1.6.18\nebbtide {} (speaks the memcached 1.6 protocols)", env!("CARGO_PKG_VERSION"))
+    format!(
+        "memcached {}\nebbtide {} (speaks the memcached 1.6 protocols)",
+        ebbtide_server::VERSION,
+        env!("CARGO_PKG_VERSION")
+    )
 }
 
 pub fn license() -> String {
