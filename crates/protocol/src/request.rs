@@ -45,6 +45,8 @@ pub enum Request<'a> {
         topic: Option<&'a [u8]>,
         argument: Option<&'a [u8]>,
     },
+    /// stats cachedump, or what is wrong with its arguments: whether it is allowed is answered first.
+    CacheDump(Result<CacheDump, Rejection>),
     /// cache_memlimit.
     MemoryLimit {
         megabytes: u32,
@@ -146,6 +148,14 @@ pub enum StoreMode {
     Cas(u64),
 }
 
+/// A short listing of items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheDump {
+    pub class: u32,
+    /// The most items that are listed; 0 for no limit.
+    pub limit: u32,
+}
+
 /// A listing of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dump {
@@ -181,9 +191,11 @@ pub enum Rejection {
     BadDataChunk,
     InvalidExptime,
     InvalidDelta,
-    DeleteUsage,
     /// A slab class that cannot be.
     BadClass,
+    /// stats cachedump without its two numbers; with a class that cannot be.
+    BadLine,
+    IllegalClass,
     /// lru_crawler sleep.
     SleepTooLong,
     /// lru tune.
@@ -203,8 +215,6 @@ pub enum Rejection {
     BadKeyEncoding,
     OpaqueTooLong,
     TooManyFlags,
-    TooManyGetFlags,
-    ModeLength,
     SetMode,
     ArithmeticMode,
     InvalidInitial,
@@ -220,8 +230,9 @@ impl Rejection {
             Self::BadDataChunk => reply::BAD_DATA_CHUNK,
             Self::InvalidExptime => reply::INVALID_EXPTIME,
             Self::InvalidDelta => reply::INVALID_DELTA,
-            Self::DeleteUsage => reply::DELETE_USAGE,
             Self::BadClass => reply::BAD_CLASS,
+            Self::BadLine => reply::BAD_LINE,
+            Self::IllegalClass => reply::ILLEGAL_CLASS,
             Self::SleepTooLong => reply::SLEEP_TOO_LONG,
             Self::SharesTooLarge => reply::SHARES_TOO_LARGE,
             Self::FactorsTooSmall => reply::FACTORS_TOO_SMALL,
@@ -235,8 +246,6 @@ impl Rejection {
             Self::BadKeyEncoding => reply::BAD_KEY_ENCODING,
             Self::OpaqueTooLong => reply::OPAQUE_TOO_LONG,
             Self::TooManyFlags => reply::TOO_MANY_FLAGS,
-            Self::TooManyGetFlags => reply::TOO_MANY_GET_FLAGS,
-            Self::ModeLength => reply::MODE_LENGTH,
             Self::SetMode => reply::SET_MODE,
             Self::ArithmeticMode => reply::ARITHMETIC_MODE,
             Self::InvalidInitial => reply::INVALID_INITIAL,

@@ -5,7 +5,7 @@
 
 use crate::command::{Line, Tokens, reject};
 use crate::number::{signed32, unsigned32};
-use crate::request::{Dump, DumpFormat, Keys, Rejection, Request, Watched};
+use crate::request::{CacheDump, Dump, DumpFormat, Keys, Rejection, Request, Watched};
 
 /// memcached's largest slab class, and the largest time of `lru_crawler sleep` in microseconds.
 const CLASS_LIMIT: u32 = 63;
@@ -49,6 +49,18 @@ fn dump<'a>(argument: &[u8], format: DumpFormat) -> Line<'a> {
     match everything {
         Some(everything) => Line::Request(Request::Dump(Dump { format, everything })),
         None => reject(Rejection::BadClass, false),
+    }
+}
+
+pub fn cache_dump(tokens: &Tokens<'_>) -> Result<CacheDump, Rejection> {
+    let [_, _, class, limit, ..] = tokens.kept;
+    if tokens.count < 4 {
+        return Err(Rejection::BadLine);
+    }
+    match (unsigned32(class), unsigned32(limit)) {
+        (Some(class @ ..=CLASS_LIMIT), Some(limit)) => Ok(CacheDump { class, limit }),
+        (Some(_), Some(_)) => Err(Rejection::IllegalClass),
+        _ => Err(Rejection::BadFormat),
     }
 }
 
@@ -135,8 +147,8 @@ pub fn watch<'a>(line: &'a [u8], tokens: &Tokens<'a>) -> Line<'a> {
             b"evictions" => watched.evictions = true,
             b"connevents" => watched.connections = true,
             b"deletions" => watched.deletions = true,
-            // What only the proxy and builds for debugging write.
-            b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"rawcmds" => {}
+            // What only the proxy and builds for debugging write, and what has no counterpart.
+            b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"rawcmds" => {}
             _ => return reject(Rejection::Error, noreply),
         }
     }

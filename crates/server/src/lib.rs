@@ -65,4 +65,4 @@ pub use server::{ReloadHandle, Running, Server, StopHandle};
 pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 
 /// What `version` answers: clients parse three plain numbers, and tell memcached's abilities from them.
-pub const VERSION: &str = "1.6.18";
+pub const VERSION: &str = "1.6.45";

@@ -46,7 +46,7 @@ fn connections_above_the_limit_are_told_so() {
         let _ = stream.write_all(b"version\r\nquit\r\n");
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        answer == b"VERSION 1.6.18\r\n"
+        answer == b"VERSION 1.6.45\r\n"
     });
     drop(first);
     server.wait_for("the count", || {
@@ -128,9 +128,9 @@ fn clients_stop_the_server_only_if_they_may() {
     let mut server = TestServer::with(ServerOptions { allow_shutdown: true, ..options() });
     assert_bytes(
         &server.talk(b"shutdown nonsense\r\nversion\r\n"),
-        b"CLIENT_ERROR invalid shutdown mode\r\nVERSION 1.6.18\r\n",
+        b"CLIENT_ERROR invalid shutdown mode\r\nVERSION 1.6.45\r\n",
     );
-    assert_bytes(&server.talk(b"version\r\nshutdown graceful\r\n"), b"VERSION 1.6.18\r\n");
+    assert_bytes(&server.talk(b"version\r\nshutdown graceful\r\n"), b"VERSION 1.6.45\r\n");
     server.running().join().expect("a clean stop");
 }
 
@@ -156,7 +156,7 @@ fn unix_sockets_come_and_go() {
     stream.write_all(b"version\r\nstats conns\r\nquit\r\n").expect("a write");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an end");
-    assert!(answer.starts_with("VERSION 1.6.18\r\n"), "{answer}");
+    assert!(answer.starts_with("VERSION 1.6.45\r\n"), "{answer}");
     assert!(answer.contains(&format!("STAT 0:addr unix:{}\r\n", path.display())), "{answer}");
     running.stop().expect("a clean stop");
     assert!(!path.exists());

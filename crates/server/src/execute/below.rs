@@ -255,7 +255,7 @@ fn needed_key<'a>(request: &'a Request<'_>, buffer: &'a mut [u8; MAX_KEY]) -> Op
     match request {
         Request::Store(store) => (store.value.is_some() && store.mode != StoreMode::Set).then_some(store.key),
         Request::MetaSet(set) if set.value.is_some() && set_mode(&set.meta) != Mode::Set => Some(set.meta.key(buffer)),
-        Request::Meta { command: MetaCommand::Delete, meta } if !meta.has(b'I') && !meta.has(b'C') => None,
+        Request::Meta { command: MetaCommand::Delete, meta } if !b"ICx".iter().any(|flag| meta.has(*flag)) => None,
         Request::Meta { meta, .. } => Some(meta.key(buffer)),
         Request::Touch { key, .. } | Request::Arithmetic { key, .. } => Some(key),
         _ => None,

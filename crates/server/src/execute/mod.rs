@@ -160,6 +160,7 @@ impl Executor {
             }
             Request::Version => ebbtide_protocol::reply::version(output.bytes(), crate::VERSION),
             Request::Stats { topic, argument } => self.stats(topic, argument, connection, output.bytes()),
+            Request::CacheDump(dump) => self.cache_dump(dump, output.bytes()),
             Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
             Request::SkipTime { seconds } => self.skip_time(seconds, output),
             Request::RefreshCerts => self.refresh_certificates(output),

@@ -102,6 +102,22 @@ impl Executor {
         self.shared.watching.store(key, self.place.get().id, &StoreEvent { command, status, ttl_seconds, length });
     }
 
+    /// Notes an md that was to leave a tombstone. One that only marks it as stale is told as a look-up.
+    pub(super) fn note_tombstone(&self, key: &[u8], done: Changed<()>, is_stale: bool) {
+        self.note_keyed(key, done != Changed::Absent);
+        if is_stale {
+            return;
+        }
+        self.counters().delete_hits.add(u64::from(done == Changed::Done(())));
+        if self.shared.prefixes.is_counting() {
+            self.shared.prefixes.count_delete(key);
+        }
+        let watching = &self.shared.watching;
+        if done == Changed::Done(()) && watching.wants(Kind::Deletion) {
+            watching.delete(key, DeleteCommand::MetaDelete, 0);
+        }
+    }
+
     /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted.
     pub(super) fn delete_noted(&self, key: &[u8], expected: Option<u64>, command: DeleteCommand) -> Changed<()> {
         let delete = || match expected {

@@ -52,6 +52,9 @@ impl Executor {
             Some(b"extstore") => {}
             Some(b"sizes") => stat(out, "sizes_status", "disabled"),
             Some(b"ebbtide") => self.ebbtide(out),
+            Some(b"detail") if !self.shared.options.allow_dump => {
+                return out.extend_from_slice(reply::DETAIL_NOT_ALLOWED);
+            }
             Some(b"detail") => match argument {
                 Some(b"dump") => self.shared.prefixes.dump(out),
                 argument => return out.extend_from_slice(self.switch_detail(argument)),

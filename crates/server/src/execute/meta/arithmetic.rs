@@ -38,7 +38,7 @@ impl Executor {
         match counted {
             Ok(Changed::Done(number)) => {
                 hits.add(u64::from(!number.is_new));
-                if number.is_new || !meta.has(b'q') {
+                if !meta.has(b'q') {
                     self.answer_number(meta, key, &number, output);
                 }
             }

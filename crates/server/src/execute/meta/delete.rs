@@ -1,6 +1,6 @@
-//! md: removes an item, or marks it as stale.
+//! md: removes an item, marks it as stale, or leaves a tombstone: the item with an empty value.
 
-use ebbtide::{Changed, Mark, Revision, Visit, Visited};
+use ebbtide::{Changed, Error, Mark, Mode, Revision, Stored, Ttl, Visit, Visited};
 use ebbtide_protocol::{Meta, reply};
 
 use super::answer_code;
@@ -8,10 +8,19 @@ use crate::execute::Executor;
 use crate::output::Output;
 use crate::watch::DeleteCommand;
 
+/// Times that a tombstone is written under the token of an item which changes meanwhile, before it gets a token of its own.
+const TOKEN_TRIES: u32 = 8;
+
 impl Executor {
     pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
         let counters = self.counters();
-        let done = if meta.has(b'I') {
+        let done = if meta.has(b'x') {
+            let Ok(done) = self.leave_tombstone(meta, key) else {
+                return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+            };
+            self.note_tombstone(key, done, meta.has(b'I'));
+            done
+        } else if meta.has(b'I') {
             let Ok(done) = self.mark_stale(meta, key) else {
                 return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
             };
@@ -32,7 +41,50 @@ impl Executor {
         answer_code(meta, key, code, output);
     }
 
-    fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, ebbtide::Error> {
+    /// Empties an item. It gets the client flags of F or 0, the life of T or an endless one, and keeps its token or gets
+    /// that of E.
+    fn leave_tombstone(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, Error> {
+        let (expected, given) = (meta.number(b'C'), meta.number(b'E'));
+        let life = self.life(meta, b'T').unwrap_or(Ttl::Never);
+        let write = |mode, token| {
+            self.cache.insert(key, b"").flags(meta.client_flags()).ttl(life).mode(mode).token(token).apply_with_token()
+        };
+        // A write of another client's lies between two tries.
+        for _ in 0..TOKEN_TRIES {
+            let Some(old) = self.cache.peek(key).item().map(|item| item.cas()) else {
+                return Ok(Changed::Absent);
+            };
+            if expected.is_some_and(|token| token != old) {
+                return Ok(Changed::Exists);
+            }
+            let written = write(Mode::Cas(old), Some(given.unwrap_or(old)))?;
+            match written.stored {
+                Stored::Stored => return self.mark_tombstone(meta, key, written.token),
+                Stored::NotFound => return Ok(Changed::Absent),
+                Stored::Exists | Stored::NotStored => {}
+            }
+        }
+        if expected.is_some() {
+            return Ok(Changed::Exists);
+        }
+        let written = write(Mode::Replace, given)?;
+        match written.stored {
+            Stored::Stored => self.mark_tombstone(meta, key, written.token),
+            Stored::NotStored | Stored::Exists | Stored::NotFound => Ok(Changed::Absent),
+        }
+    }
+
+    /// With I, marks a tombstone as stale, unless it has been replaced.
+    fn mark_tombstone(&self, meta: &Meta<'_>, key: &[u8], token: u64) -> Result<Changed<()>, Error> {
+        if meta.has(b'I') {
+            let revision = Revision { ttl: None, mark: Mark::Stale { token: meta.number(b'E') } };
+            self.cache
+                .visit(key, Visit { create: None, counts: false }, |item| (item.cas() == token).then_some(revision))?;
+        }
+        Ok(Changed::Done(()))
+    }
+
+    fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, Error> {
         let expected = meta.number(b'C');
         let mut matches = true;
         let revision = Revision { ttl: self.life(meta, b'T'), mark: Mark::Stale { token: meta.number(b'E') } };

@@ -177,9 +177,11 @@ impl Executor {
         let touches_first =
             meta.flags().find(|flag| matches!(flag[0], b'T' | b'R')).is_some_and(|flag| flag[0] == b'T');
         let mut wins = false;
+        let mut is_known = false;
         let counts = uses.is_none() && !meta.has(b'u');
         let visited = self.cache.visit(key, Visit { create, counts }, |item| {
             uses.get_or_insert_with(|| Uses::of(item));
+            is_known = meta.number(b'C') == Some(item.cas());
             let remaining = match touch {
                 Some(ttl) if touches_first => self.remaining(ttl),
                 _ => Remaining::of(item.ttl()),
@@ -188,7 +190,9 @@ impl Executor {
             wins = !item.is_won() && (item.is_stale() || runs_out);
             Some(Revision { ttl: touch, mark: if wins { Mark::Won } else { Mark::Keep } })
         });
-        let asked = Asked { key, flags: meta.flags(), is_base64: meta.has(b'b'), value: meta.has(b'v') };
+        // A value whose token the client has is left out.
+        let value = meta.has(b'v') && !is_known;
+        let asked = Asked { key, flags: meta.flags(), is_base64: meta.has(b'b'), value };
         let counters = self.counters();
         let hits = if touch.is_some() { &counters.touch_hits } else { &counters.get_hits };
         match visited {
@@ -241,9 +245,8 @@ impl Executor {
             true => base64_encode(out, key),
             false => out.extend_from_slice(key),
         }
-        // memcached tells what is left with a minus before it.
-        out.extend_from_slice(b" exp=-");
-        reply::number(out, facts.remaining.0.unwrap_or(1));
+        out.extend_from_slice(b" exp=");
+        facts.remaining.write(out);
         out.extend_from_slice(b" la=");
         reply::number(out, facts.uses.idle.as_secs());
         out.extend_from_slice(b" cas=");

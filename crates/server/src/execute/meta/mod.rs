@@ -9,7 +9,7 @@ mod get;
 mod set;
 
 pub use get::{Uses, answer_hit, answer_miss, must_visit};
-pub use set::{Order, mode as set_mode};
+pub use set::{Order, Outcome, creates, mode as set_mode};
 
 use std::time::Duration;
 
@@ -83,6 +83,10 @@ impl Remaining {
 
     fn answer(self, out: &mut Vec<u8>) {
         reply::meta_flag(out, b't');
+        self.write(out);
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
         match self.0 {
             Some(seconds) => reply::number(out, seconds),
             None => out.extend_from_slice(b"-1"),
