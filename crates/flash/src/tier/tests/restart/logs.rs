@@ -109,7 +109,7 @@ fn a_log_that_was_left_for_another_one_is_believed_no_more() {
     assert!(world.is_warm() && world.look_at_all() > 50);
     (0..KEYS).step_by(2).for_each(|key| world.change(key));
     start(&mut world, &first);
-    assert!(world.is_cold_because("its log of removals is missing, or of another time"), "{:?}", world.notices);
+    assert!(world.is_cold_because("its log of removals belongs to another run"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);
 }
 
