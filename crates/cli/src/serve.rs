@@ -77,6 +77,10 @@ fn prepare(settings: &Settings) -> Result<(), Error> {
 pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     let builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
     memory_for_flash(settings, &builder)?;
+    if settings.flash.paths.is_empty() {
+        // A start with flash does so by itself.
+        ebbtide::flash::remove_left_fronts();
+    }
     builder.build().map_err(not_made)
 }
 

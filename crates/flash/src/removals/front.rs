@@ -190,7 +190,8 @@ impl Front {
         if folder_of(path).ok()? != (word(&block, FOLDER), word(&block, FOLDER + 8)) {
             return None;
         }
-        let is_gone = |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let is_gone =
+            |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
         if is_gone(path) || RemovalLog::path_of_flash(path).is_some_and(|flash| is_gone(&flash)) {
             return Some(Log::Gone);
         }
@@ -216,7 +217,7 @@ enum Log {
 }
 
 /// Removes the fronts that are left, and that nobody has open.
-pub(super) fn sweep(folder: &Path) {
+pub(crate) fn sweep(folder: &Path) {
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let run = name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX));

@@ -30,6 +30,8 @@ mod ring;
 mod target;
 mod way;
 
+pub(crate) use self::front::sweep;
+
 use self::front::{Front, Write};
 use self::ring::{End, Ring};
 use self::target::Target;
@@ -203,7 +205,7 @@ impl RemovalLog {
 
     /// Removes the fronts of killed servers that no start will ask for, in the folder where its front may be.
     pub fn sweep_fronts(&self) {
-        self.fronts.iter().for_each(|folder| front::sweep(folder));
+        self.fronts.iter().for_each(|folder| sweep(folder));
     }
 
     fn name_front(&self, run: u64) -> io::Result<()> {
@@ -424,6 +426,13 @@ impl RemovalLog {
     #[cfg(test)]
     pub fn break_now(&self) {
         self.doubt(&self.ring(Store::Small));
+    }
+
+    /// The same, with a file that takes no mark.
+    #[cfg(test)]
+    pub fn break_without_mark(&self) {
+        self.lacks_mark.store(true, Relaxed);
+        self.is_broken.store(true, Release);
     }
 
     /// Whether something could not be written.

@@ -37,7 +37,7 @@ mod tests;
 
 pub use options::TierOptions;
 pub use scan::TierScan;
-pub use start::Opening;
+pub use start::{Opening, remove_left_fronts};
 pub use stats::{Drops, Ended, TierStats, Written};
 
 use crate::admission::Admission;

@@ -24,7 +24,7 @@ use crate::Error;
 use crate::admission::Admission;
 use crate::device::{self, BLOCK, Buffer, Device, Disk, Opened, Refusal};
 use crate::large::{Known, LargeLog};
-use crate::removals::{Held, Lives, RemovalLog, Store, Unreadable};
+use crate::removals::{self, Held, Lives, RemovalLog, Store, Unreadable};
 use crate::small::SmallStore;
 use crate::{large, small};
 use std::fs;
@@ -40,7 +40,8 @@ const RING_SHARE: u64 = 64;
 const RING_BLOCKS_LEAST: u64 = 16;
 const RING_BLOCKS_MOST: u64 = 16 << 10;
 const UNCERTAIN: &str = "its checkpoint is damaged, and it has no log of removals";
-const ANOTHER_RUN: &str = "its log of removals belongs to another run of it: one of the two files was put back from an earlier time";
+const ANOTHER_RUN: &str =
+    "its log of removals belongs to another run of it: one of the two files was put back from an earlier time";
 const WITHOUT_LOG: &str = "after a crash flash will start empty";
 /// Where what a log of removals lacks outlives the process, but no start of the machine.
 const MEMORY_FOLDER: &str = "/dev/shm";
@@ -370,7 +371,12 @@ impl Opening {
         if latest > now.saturating_add(BACK_MOST) {
             return Err(format!("the clock went back by {} seconds", latest - now));
         }
-        self.recover(before, held.ok(), latest.max(now))
+        let stores = self.recover(before, held.ok(), latest.max(now))?;
+        let stop = if matches!(before.state, State::Clean { .. }) { "a stop" } else { "a crash" };
+        let age = age_of(now.saturating_sub(latest));
+        let objects = stores.large.stats().objects + stores.small.as_ref().map_or(0, |small| small.stats().objects());
+        self.notices.push(format!("flash is warm after {stop}: {objects} objects, written last {age} ago"));
+        Ok(stores)
     }
 
     /// Whether the log of removals is a new file, or there is to be none.
@@ -405,9 +411,6 @@ impl Opening {
         } else {
             Log::GoesOn
         };
-        let objects = large.stats().objects + small.as_ref().map_or(0, |small| small.stats().objects());
-        let stop = if matches!(before.state, State::Clean { .. }) { "a stop" } else { "a crash" };
-        self.notices.push(format!("flash is warm after {stop}: {objects} objects"));
         Ok(Stores { large, small, lives, latest: now, log })
     }
 
@@ -454,11 +457,27 @@ impl Opening {
     }
 }
 
+/// Removes what killed servers have left in memory for a log of removals or a flash that is gone. A start with flash does so, too; what a running server or a later
+/// start may need stays.
+pub fn remove_left_fronts() {
+    removals::sweep(Path::new(MEMORY_FOLDER));
+}
+
 /// The file for the log of removals: the one that was named, or one beside the first path, if that is a file or will be.
 pub(super) fn removals_of(paths: &[(PathBuf, u64)], options: &TierOptions) -> Option<PathBuf> {
     let is_file = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) || !path.exists();
     let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
     options.removals.clone().or(beside.map(|path| RemovalLog::path_beside(path)))
+}
+
+/// How long ago something was, for the operator.
+fn age_of(seconds: u32) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
 }
 
 fn unreadable(error: Error) -> String {

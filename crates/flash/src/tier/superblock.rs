@@ -48,9 +48,14 @@ pub(super) struct Shape {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    Running { boot: u128 },
+    Running {
+        boot: u128,
+    },
     /// `is_logged`: a log of removals goes with it, and may have records that came after the stop.
-    Clean { large_checkpoint: u64, is_logged: bool },
+    Clean {
+        large_checkpoint: u64,
+        is_logged: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,7 +208,8 @@ mod tests {
                       00000000f00300000000000004000a00000099887766554433221100ffeeddccbbaa000000000000000000d2496b00000000\
                       88887777666655553ee91eece233c694";
         assert_eq!(hex(BLOCK_0), golden);
-        let clean = Superblock { state: State::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: true }, ..BLOCK_0 };
+        let clean =
+            Superblock { state: State::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: true }, ..BLOCK_0 };
         let golden = "00000000000000000000000000000000060504030201000000d2496b0100000088887777666655555e2527cff990ecbd";
         assert_eq!(hex(clean)[144..], *golden);
         let unlogged = State::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: false };

@@ -1,7 +1,7 @@
 //! The front of a log: what it has after a kill, and who waits for a file that takes nothing.
 
 use super::*;
-use crate::removals::front::{ENTRIES, sweep};
+use crate::removals::front::ENTRIES;
 use crate::removals::target::Trouble;
 use crate::removals::way;
 use std::os::unix::fs::MetadataExt;
@@ -313,6 +313,7 @@ fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_believed() {
     set_file(&mut log, File::open(&path).unwrap());
     fs::rename(&path, folder.path().join("away")).unwrap();
     assert!(log.stop().is_err());
+    assert!(log.lacks_mark(), "the front is marked, but the file may not name it any more");
     log.removed(Store::Small, hash(2), 2);
     log.kill();
     drop(log);
@@ -354,7 +355,9 @@ fn a_log_elsewhere_for_a_while_keeps_its_front() {
     other.begin_front().unwrap();
     other.sweep_fronts();
     fs::rename(&mount, folder.path()).unwrap();
-    assert!(RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(memory.path())).unwrap().read(LIVES, RUN).is_ok());
+    assert!(
+        RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(memory.path())).unwrap().read(LIVES, RUN).is_ok()
+    );
 }
 
 #[test]

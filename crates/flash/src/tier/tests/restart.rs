@@ -523,6 +523,29 @@ fn a_start_says_why_it_is_empty() {
     assert!(world.is_cold_because("the end of large objects is"), "{:?}", world.notices);
 }
 
+/// A run without flash in between is not told by anything: the operator can tell it by this.
+#[test]
+fn a_start_says_how_old_what_it_finds_is() {
+    let mut world = World::new(4);
+    (0..500).for_each(|_| world.step());
+    for (seconds, age) in
+        [(0, "0 s"), (119, "119 s"), (180, "3 min"), (3 * 3600 + 60, "3 h"), (200_000, "2 days"), (7000, "116 min")]
+    {
+        if seconds > 200 {
+            world.tier.close(world.now).unwrap();
+        }
+        world.now += seconds;
+        world.start();
+        let is_told = |notice: &String| notice.ends_with(&format!("objects, written last {age} ago"));
+        assert!(world.is_warm() && world.notices.iter().any(is_told), "{age}: {:?}", world.notices);
+        world.tier.maintain(world.now);
+    }
+    world.tier.close(world.now).unwrap();
+    world.now -= 300;
+    world.start();
+    assert!(world.notices.iter().any(|notice| notice.ends_with("written last 0 s ago")), "{:?}", world.notices);
+}
+
 #[test]
 fn a_flush_that_is_to_come_ends_what_a_restart_would_find() {
     for (closes, comes) in [(false, false), (true, false), (false, true), (true, true)] {

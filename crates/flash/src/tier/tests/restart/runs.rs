@@ -18,18 +18,25 @@ impl World {
         self.device.sync().unwrap();
     }
 
-    /// Until regions that were written before are reclaimed, and each key is another one: then no removal was logged for what flash had no more.
+    /// Other keys take the place of all that flash has, then each key is another one: no removal is logged for what flash has no more.
     fn turn_over(&mut self) {
-        (0..4000).for_each(|_| self.step());
+        for number in 0..6000 {
+            self.demote(KEYS + number % (10 * KEYS));
+            if number % 4 == 0 {
+                self.tier.maintain(self.now);
+            }
+        }
         (0..KEYS).for_each(|key| self.change(key));
-        (0..4000).for_each(|_| self.step());
+        (0..KEYS).for_each(|key| self.demote(key));
+        self.tier.maintain(self.now);
     }
 }
 
 /// With a stop behind it, and a copy of the flash and of the files beside it.
 fn copied(seed: u64, has_fronts: bool) -> (World, Arc<Faulty>, Files) {
     let mut world = World::begun(seed, TierOptions { small_share: Some(0.5), ..options() }, has_fronts);
-    (0..2000).for_each(|_| world.step());
+    (0..KEYS).for_each(|key| world.demote(key));
+    world.tier.maintain(world.now);
     world.tier.close(world.now).unwrap();
     let (flash, files) = (world.copy(), world.logged());
     world.start();
