@@ -422,9 +422,8 @@ impl RemovalLog {
         self.is_broken.store(true, Release);
     }
 
-    /// As when something cannot be written.
-    #[cfg(test)]
-    pub fn break_now(&self) {
+    /// As when a record cannot be written: no start is to read the log, whatever superblock it finds.
+    pub fn give_up(&self) {
         self.doubt(&self.ring(Store::Small));
     }
 

@@ -338,7 +338,7 @@ fn threads_append_at_the_same_time() {
     let next = RemovalLog::open(&folder.path().join("log"), 16, None).unwrap();
     log.removed(Store::Large, hash(2000), 2000);
     log.note(2);
-    log.break_now();
+    log.give_up();
     let log = next;
     let held = log.read(LIVES, RUN).unwrap();
     let hashes: std::collections::HashSet<KeyHash> = held.large.removals.iter().map(|removal| removal.hash).collect();

@@ -192,7 +192,7 @@ fn a_front_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_s
     let folder = folder();
     let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
-    log.break_now();
+    log.give_up();
     // A kill, now.
     log.way.unlock();
     assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
@@ -245,7 +245,7 @@ fn a_drop_of_a_lost_log_ends_while_its_file_is_stalled() {
     let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(100));
-    log.break_now();
+    log.give_up();
     let (told, ended) = mpsc::channel();
     let dropper = thread::spawn(move || {
         drop(log);
@@ -430,7 +430,7 @@ fn a_close_of_a_doubted_log_lets_nobody_open_it_while_it_is_written() {
     let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(100));
-    log.break_now();
+    log.give_up();
     log.close();
     let open = || RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path()));
     assert_eq!(open().err().unwrap().kind(), io::ErrorKind::WouldBlock);
@@ -485,7 +485,7 @@ fn a_log_that_is_lost_after_a_long_rest_has_not_waited_so_long() {
     let folder = folder();
     let log = begun_with_front(&folder);
     thread::sleep(Duration::from_millis(2000));
-    log.break_now();
+    log.give_up();
     assert!(log.waits() < Duration::from_millis(1500), "{:?}", log.waits());
 }
 

@@ -33,7 +33,7 @@ fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
 fn a_stop_is_believed_if_its_log_broke_before_and_not_if_it_broke_after() {
     for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
         let mut world = World::new(5);
-        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().break_now());
+        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().give_up());
         (0..1000).for_each(|_| world.step());
         break_if(&world, breaks_before);
         world.tier.close(world.now).unwrap();
