@@ -97,6 +97,10 @@ fn become_other(settings: &Settings, user: Option<&User>) -> Result<(), Error> {
 pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     let builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
     memory_for_flash(settings, &builder)?;
+    if settings.flash.paths.is_empty() {
+        // A start with flash does so by itself.
+        ebbtide::flash::remove_left_fronts();
+    }
     builder.build().map_err(not_made)
 }
 

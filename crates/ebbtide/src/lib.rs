@@ -49,7 +49,7 @@ pub mod flash {
         Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, Latencies, ThreadRing,
     };
     pub use ebbtide_flash::large::{Reclaim, Reinsertion};
-    pub use ebbtide_flash::{Drops, Ended, TierStats, Written};
+    pub use ebbtide_flash::{Drops, Ended, TierStats, Written, remove_left_fronts};
 }
 
 pub use admission::{FlashAdmission, NotAnAdmission};
