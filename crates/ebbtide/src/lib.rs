@@ -24,6 +24,7 @@ mod builder;
 mod byte_size;
 mod cache;
 mod debug;
+mod delete;
 mod error;
 mod fetch;
 mod flash_threads;

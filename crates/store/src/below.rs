@@ -16,7 +16,7 @@ use crate::epoch::Participant;
 use crate::index::Found;
 use crate::index::{Control, Slot};
 use crate::ops::Item;
-use crate::store::Store;
+use crate::store::{Condition, Store};
 #[cfg(not(loom))]
 use crate::sync::Ordering;
 use crate::time::Moment;
@@ -82,9 +82,16 @@ impl Store {
         }
     }
 
-    /// A locked key changes: its copy below is its value no more. True if there may have been one.
+    /// A locked key changes on a condition that is met: its copy below is its value no more. True if there may have been one.
     #[inline]
-    pub(crate) fn forget_below(&self, key: &[u8]) -> bool {
-        self.below.get().is_some_and(|below| below.remove(key))
+    pub(crate) fn forget_below(&self, key: &[u8], condition: Condition, has_slot: bool) -> bool {
+        let remove = || self.below.get().is_some_and(|below| below.remove(key));
+        match condition {
+            // The copy becomes the item.
+            Condition::Copy(_) => false,
+            // The caller has looked, and knows better than a filter that takes the key for another one.
+            Condition::Found(copy) => remove() && copy.is_some() && !has_slot,
+            _ => remove(),
+        }
     }
 }

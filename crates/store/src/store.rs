@@ -69,6 +69,8 @@ pub(crate) enum Condition {
     Token(u64),
     /// The index has no slot for the key, and this copy below is current.
     Copy(u64),
+    /// Of a removal: the key is live, or the copy below that was found is current, or none was found.
+    Found(Option<u64>),
     /// The very item that was read, unchanged since.
     Unchanged {
         at: Location,
@@ -340,13 +342,14 @@ impl Store {
         }
         let place = pair.find(|slot| self.is_key(slot, key));
         let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
+        let is_newest = |copy| self.below.get().is_some_and(|below| below.is_current(key, copy));
         let refused = match (condition, &live) {
-            (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
+            (Condition::Always, _) | (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,
+            (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
             (Condition::Absent | Condition::Copy(_), Some(_)) => Some(Outcome::Present),
-            (Condition::Copy(copy), None) => {
-                let is_current = place.is_none() && self.below.get().is_some_and(|below| below.is_current(key, copy));
-                (!is_current).then_some(Outcome::Present)
-            }
+            (Condition::Copy(copy), None) => (place.is_some() || !is_newest(copy)).then_some(Outcome::Present),
+            // A dead item in memory means that the key is absent, whatever lies below.
+            (Condition::Found(Some(copy)), None) => (place.is_none() && !is_newest(copy)).then_some(Outcome::Present),
             (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
             (Condition::Token(token), Some(place)) => {
                 let matches = self.token_of(&self.item(place.slot), pair.sequence(place)) == token;
@@ -360,7 +363,7 @@ impl Store {
         if let Some(outcome) = refused {
             return outcome;
         }
-        let had_copy = !matches!(condition, Condition::Copy(_)) && self.forget_below(key);
+        let had_copy = self.forget_below(key, condition, place.is_some());
         let mut old = place.map(|place| self.describe(place.slot));
         if let (Some(old), Some(NewItem { inherits_body: true, .. })) = (&mut old, new) {
             old.body = None;

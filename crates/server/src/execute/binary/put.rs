@@ -7,6 +7,7 @@ use ebbtide_protocol::binary::{Head, Put};
 
 use super::Next;
 use crate::execute::Executor;
+use crate::execute::below::{NO_MEMORY_FOR_PRESENT, Presence};
 use crate::execute::intake::{Entry, Intake};
 use crate::observe::Command;
 use crate::output::Output;
@@ -59,8 +60,15 @@ impl Executor {
     }
 
     /// Whether a complete body has to wait until flash was read.
-    pub fn put_awaits(&self, body: &PutBody) -> bool {
-        mode(&body.put) != Mode::Set && self.awaits(&body.key)
+    pub fn put_awaits(&self, body: &mut PutBody) -> bool {
+        if mode(&body.put) == Mode::Set {
+            return false;
+        }
+        let presence = self.presence(&body.key);
+        if presence == Presence::NoMemory {
+            body.intake.break_off(NO_MEMORY_FOR_PRESENT);
+        }
+        presence == Presence::Awaited
     }
 
     /// Stores a complete body and answers.

@@ -4,32 +4,36 @@ use ebbtide::{Changed, Mark, Revision, Visit, Visited};
 use ebbtide_protocol::{Meta, reply};
 
 use super::answer_code;
-use crate::execute::Executor;
+use crate::execute::{Executor, Next};
 use crate::output::Output;
 use crate::watch::DeleteCommand;
 
 impl Executor {
-    pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
+    pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) -> Next {
         let counters = self.counters();
         let done = if meta.has(b'I') {
             let Ok(done) = self.mark_stale(meta, key) else {
-                return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                return Next::Continue;
             };
             self.note_keyed(key, done != Changed::Absent);
             done
         } else {
-            let done = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete);
+            let Some(done) = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete) else {
+                return Next::Below;
+            };
             counters.delete_hits.add(u64::from(done == Changed::Done(())));
             done
         };
         let code = match done {
-            Changed::Done(()) if meta.has(b'q') => return,
+            Changed::Done(()) if meta.has(b'q') => return Next::Continue,
             Changed::Done(()) => b"HD",
             Changed::Absent => b"NF",
             Changed::Exists => b"EX",
         };
         counters.delete_misses.add(u64::from(done != Changed::Done(())));
         answer_code(meta, key, code, output);
+        Next::Continue
     }
 
     fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, ebbtide::Error> {
