@@ -15,10 +15,14 @@ use ebbtide_store::{Options, Policy, Store};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The share of the memory that the buffers and indexes of flash get, beside what admission remembers: an eighth, or more where that is
 /// too little.
 const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
+
+/// The part of the memory of flash that keeps CAS tokens which were handed out, at 18 bytes each.
+const TOKENS_SHARE: u64 = 64;
 
 /// Of a device of the caller's own: what lies on it was put there by whoever gives it.
 const DEVICE_IDENTITY: u64 = 0;
@@ -149,6 +153,8 @@ impl CacheBuilder {
                 }
                 drop(participant);
                 store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
+                store.keep_tokens(flash_memory_bytes / TOKENS_SHARE);
+                hybrid.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
                 let threads = FlashThreads::start(&hybrid, io).map_err(not_started)?;
                 Some((hybrid, threads))
             }
@@ -207,7 +213,7 @@ impl CacheBuilder {
     fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
         let memory_bytes = self.flash_memory_within(memory_bytes);
         let memory_later = share::later(memory_bytes, self.options.memory_bytes, self.flash_options.memory_bytes);
-        let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes);
+        let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes) - memory_bytes / TOKENS_SHARE;
         let value_bytes_most = self.max_value.unwrap_or(self.options.value_bytes_max);
         FlashOptions { memory_bytes, memory_later, value_bytes_most, ..self.flash_options.clone() }
     }

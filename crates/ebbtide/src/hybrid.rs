@@ -46,6 +46,9 @@ pub struct FlashStats {
     pub promotions_refused: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
+    /// Writes and deletes that were refused for their CAS token though the value came from flash and has not changed since: the token was
+    /// that of an older value, or it was not kept.
+    pub unknown_tokens: u64,
     /// What is chosen between the two.
     pub promotion: FlashPromotion,
     /// In what lesser ways the device works than it could, for the operator: without direct I/O, say.
@@ -80,6 +83,8 @@ pub(crate) struct Hybrid {
     unchanged: AtomicU64,
     /// Of values that handles hold. They may outlive the cache, and must not keep its device.
     pub(crate) lent_bytes: Arc<AtomicU64>,
+    /// Of the tokens that the store keeps.
+    pub(crate) token_bytes: AtomicU64,
 }
 
 impl Hybrid {
@@ -124,6 +129,7 @@ impl Hybrid {
             served: AtomicU64::new(0),
             unchanged: AtomicU64::new(0),
             lent_bytes: Arc::default(),
+            token_bytes: AtomicU64::new(0),
         })
     }
 
@@ -202,7 +208,8 @@ impl Hybrid {
     /// Memory in use that is not the tier's own.
     fn beside_tier_bytes(&self) -> u64 {
         let values = self.fetches.landed_bytes() + self.lent_bytes.load(Ordering::Relaxed);
-        self.promotions.memory_bytes() + self.risen.memory_bytes() + values
+        let tokens = self.token_bytes.load(Ordering::Relaxed);
+        self.promotions.memory_bytes() + self.risen.memory_bytes() + values + tokens
     }
 
     /// Whether flash may have a key that was requested and that memory has not.
@@ -219,7 +226,7 @@ impl Hybrid {
         self.tier.verify();
     }
 
-    fn stats(&self) -> FlashStats {
+    fn stats(&self, unknown_tokens: u64) -> FlashStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut tier = self.tier.stats();
         tier.memory_bytes += self.beside_tier_bytes();
@@ -228,6 +235,7 @@ impl Hybrid {
             served: read(&self.served),
             promotions_refused: read(&self.promotions_refused),
             unchanged: read(&self.unchanged),
+            unknown_tokens,
             promotion: self.promotions.policy(),
             notices: self.notices.clone(),
             tier,
@@ -307,7 +315,7 @@ impl Cache {
 
     /// What the flash of this cache did; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashStats> {
-        self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats())
+        self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats(self.shared.store.unknown_tokens()))
     }
 
     /// Asks the drives below flash how worn they are and what they write; `None` where they do not tell: without flash, on anything

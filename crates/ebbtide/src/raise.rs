@@ -166,6 +166,13 @@ impl Cache {
         }
     }
 
+    /// Keeps the CAS token that a write answered, as [`Item::cas`] does; answers the one to hand out. The value must have been the key's
+    /// since, and its bucket unchanged: otherwise the token is as good as without this.
+    pub fn keep_cas(&self, key: &[u8], token: u64) -> u64 {
+        let store = &self.shared.store;
+        store.keep_token(key, store.hash(key), token)
+    }
+
     /// A get that has missed in the store.
     #[cold]
     pub(crate) fn get_below<'a>(&'a self, hybrid: &Arc<Hybrid>, key: &[u8]) -> Lookup<'a> {

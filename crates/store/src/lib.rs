@@ -40,6 +40,7 @@ mod stats;
 mod store;
 mod sync;
 mod time;
+mod tokens;
 mod ttl;
 mod verify;
 

@@ -14,6 +14,7 @@ use crate::segment::{Location, SegmentId, Segments, State};
 use crate::stats::{Counter, Counters};
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
+use crate::tokens::Tokens;
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
 
@@ -42,6 +43,8 @@ pub struct Store {
     pub(crate) uploads_ended: AtomicU64,
     pub(crate) sinks: Sinks,
     pub(crate) below: OnceLock<Box<dyn Below>>,
+    /// CAS tokens that outlive their bucket's sequence, where values leave memory and come back.
+    pub(crate) tokens: OnceLock<Tokens>,
 }
 
 /// The load above which the index grows when a key finds no free slot.
@@ -158,6 +161,7 @@ impl Store {
             uploads_ended: AtomicU64::new(0),
             sinks: Sinks::default(),
             below: OnceLock::new(),
+            tokens: OnceLock::new(),
             budget: Budget::new(layout, options.memory_bytes),
             options,
         })
@@ -322,6 +326,18 @@ impl Store {
         own.unwrap_or_else(|| self.token(sequence))
     }
 
+    /// Whether a CAS token stands for an item, protected as in `item`, in a bucket with this sequence. Without the lock of the key's
+    /// buckets the caller publishes only if the item is still there, unchanged.
+    pub(crate) fn fits(&self, item: &ItemAt, hash: u64, sequence: u64, token: u64) -> bool {
+        let fits = self.token_of(item, sequence) == token || self.is_kept(hash, token);
+        if !fits && let Some(tokens) = self.tokens.get() {
+            // SAFETY: as in `item`.
+            let is_copied = unsafe { item.extension(&self.segments.arena) }.copied;
+            is_copied.then(|| tokens.note_unknown());
+        }
+        fits
+    }
+
     /// Makes `new` the item of the key if the condition holds, or removes the key if `new` is none.
     pub(crate) fn publish(
         &self,
@@ -352,8 +368,8 @@ impl Store {
             (Condition::Found(Some(copy)), None) => (place.is_none() && !is_newest(copy)).then_some(Outcome::Present),
             (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
             (Condition::Token(token), Some(place)) => {
-                let matches = self.token_of(&self.item(place.slot), pair.sequence(place)) == token;
-                (!matches).then_some(Outcome::Present)
+                let fits = self.fits(&self.item(place.slot), hash, pair.sequence(place), token);
+                (!fits).then_some(Outcome::Present)
             }
             (Condition::Unchanged { at, sequence }, Some(place)) => {
                 let same = place.slot.location() == at && pair.sequence(place) == sequence;
@@ -363,7 +379,7 @@ impl Store {
         if let Some(outcome) = refused {
             return outcome;
         }
-        let had_copy = self.forget_below(key, condition, place.is_some());
+        let had_copy = self.forget_below((key, hash), condition, place.is_some());
         let mut old = place.map(|place| self.describe(place.slot));
         if let (Some(old), Some(NewItem { inherits_body: true, .. })) = (&mut old, new) {
             old.body = None;

@@ -111,6 +111,7 @@ pub fn own(flash: &FlashStats, out: &mut Vec<u8>) {
     stat(out, "flash_hits_small", tier.hits_small);
     stat(out, "flash_served", flash.served);
     stat(out, "flash_unchanged", flash.unchanged);
+    stat(out, "flash_unknown_tokens", flash.unknown_tokens);
     stat(out, "flash_admitted", tier.admission.admitted);
     stat(out, "flash_refused_by_policy", tier.admission.refused_by_policy);
     stat(out, "flash_refused_by_budget", tier.admission.refused_by_budget);

@@ -15,7 +15,7 @@ mod slot;
 mod split;
 
 pub use cursors::{Visited, WALKS, Walk};
-pub use locked::{LockedPair, Placed};
+pub use locked::{LockedPair, Place, Placed};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::{Grown, Split};
 

@@ -191,7 +191,7 @@ impl Executor {
             return reply::error(output.bytes(), head, status);
         };
         if !head.quiet {
-            reply::number(output.bytes(), head, value, token);
+            reply::number(output.bytes(), head, value, self.cache.keep_cas(key, token));
         }
     }
 

@@ -88,7 +88,8 @@ impl Executor {
         match &written {
             Ok(Written { stored: Stored::Stored, token }) => {
                 counters.cas_hits.add(u64::from(is_cas));
-                return self.done(head, *token, output);
+                let token = if head.quiet { *token } else { self.cache.keep_cas(put.key, *token) };
+                return self.done(head, token, output);
             }
             Ok(Written { stored: Stored::Exists, .. }) => counters.cas_badval.add(u64::from(is_cas)),
             Ok(Written { stored: Stored::NotFound, .. }) => counters.cas_misses.add(1),

@@ -41,7 +41,7 @@ impl Executor {
         let mut matches = true;
         let revision = Revision { ttl: self.life(meta, b'T'), mark: Mark::Stale { token: meta.number(b'E') } };
         let visited = self.cache.visit(key, Visit { create: None, counts: false }, |item| {
-            matches = expected.is_none_or(|token| token == item.cas());
+            matches = expected.is_none_or(|token| item.has_cas(token));
             matches.then_some(revision)
         })?;
         Ok(match visited {

@@ -118,7 +118,7 @@ impl Executor {
         for flag in Meta::flags_in(flags) {
             if flag[0] == b'c' {
                 reply::meta_flag(out, b'c');
-                reply::number(out, token);
+                reply::number(out, self.cache.keep_cas(key, token));
             } else {
                 reflect(flag, key, is_base64, out);
             }
