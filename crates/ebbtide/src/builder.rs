@@ -1,5 +1,6 @@
 //! How a cache is set up.
 
+use crate::aging::FlashLimits;
 use crate::background;
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
@@ -38,6 +39,7 @@ pub struct CacheBuilder {
     flash_device: Option<Arc<dyn Device>>,
     flash_options: FlashOptions,
     flash_promotion: FlashPromotion,
+    flash_max_idle: Option<u32>,
 }
 
 impl CacheBuilder {
@@ -121,6 +123,13 @@ impl CacheBuilder {
         self
     }
 
+    /// Has values that nobody has read for so many seconds go to flash before their memory is needed, in the background and within the
+    /// write budget. By default they go when it is needed.
+    pub fn flash_max_idle(mut self, seconds: Option<u32>) -> Self {
+        self.flash_max_idle = seconds;
+        self
+    }
+
     /// Builds the cache, with what flash holds, and with the system's clock starts its background thread.
     ///
     /// # Errors
@@ -164,7 +173,11 @@ impl CacheBuilder {
         if clock == Clock::System {
             background::start(&shared).map_err(not_started)?;
         }
-        Ok(Cache::new(shared))
+        let cache = Cache::new(shared);
+        if let Some(limits) = cache.flash_limits() {
+            cache.set_flash_limits(FlashLimits { max_idle_seconds: self.flash_max_idle, ..limits });
+        }
+        Ok(cache)
     }
 
     /// Whether the flash could be opened, as far as that can be said without changing anything; and what of the memory it would

@@ -1,5 +1,6 @@
 //! The cache.
 
+use crate::aging::Passes;
 use crate::background::Bell;
 use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub bell: Bell,
     /// Held by the background thread while it works.
     pub maintaining: Mutex<()>,
+    /// Over memory, for idle values; held by the thread that works on them.
+    pub passes: Mutex<Passes>,
     pub clock: Clock,
     pub hybrid: Option<Arc<Hybrid>>,
     pub flash_end: FlashEnd,
@@ -64,6 +67,7 @@ impl Shared {
             time,
             bell: Bell::default(),
             maintaining: Mutex::new(()),
+            passes: Mutex::default(),
             clock,
             hybrid,
             flash_end: threads.map_or_else(FlashEnd::default, FlashEnd::of),
@@ -360,6 +364,7 @@ impl Cache {
         self.shared.share_memory();
         let participant = self.shared.participant();
         while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}
+        self.shared.move_idle(&participant, now_ms);
         if let Some(hybrid) = &self.shared.hybrid {
             hybrid.maintain(now_ms);
         }

@@ -9,6 +9,7 @@
 //! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
 //! waits for the device, on the thread of its caller (`raise.rs`). Operations that depend on a present value bring it up first.
 
+use crate::aging::IdleLimit;
 use crate::background::{Bell, TICK};
 use crate::cache::Cache;
 use crate::fetch::Fetches;
@@ -44,6 +45,8 @@ pub struct FlashStats {
     /// Objects that were found on flash and could not come back, for want of memory, or of room on flash for what would go for
     /// them. Gets are answered from flash then, and count as served; what needs the value in memory misses.
     pub promotions_refused: u64,
+    /// Values that went to flash because nobody had read them for so long ([`crate::FlashLimits::max_idle_seconds`]).
+    pub idle: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
     /// Writes and deletes that were refused for their CAS token though the value came from flash and has not changed since: the token was
@@ -85,6 +88,7 @@ pub(crate) struct Hybrid {
     pub(crate) lent_bytes: Arc<AtomicU64>,
     /// Of the tokens that the store keeps.
     pub(crate) token_bytes: AtomicU64,
+    pub(crate) idle: IdleLimit,
 }
 
 impl Hybrid {
@@ -130,6 +134,7 @@ impl Hybrid {
             unchanged: AtomicU64::new(0),
             lent_bytes: Arc::default(),
             token_bytes: AtomicU64::new(0),
+            idle: IdleLimit::default(),
         })
     }
 
@@ -184,7 +189,7 @@ impl Hybrid {
 
     /// An object was demoted: sees to the upkeep. With a manual clock the device is waited for here, so that nothing is lost because it
     /// is slower than the clock.
-    fn note_demotion(&self, bytes: u64, now_ms: u64) {
+    pub(crate) fn note_demotion(&self, bytes: u64, now_ms: u64) {
         let most = self.share.bytes() / UPKEEP_SHARE;
         let weight = most / UPKEEP_EVERY + bytes;
         if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < most {
@@ -234,6 +239,7 @@ impl Hybrid {
             promoted: read(&self.promoted),
             served: read(&self.served),
             promotions_refused: read(&self.promotions_refused),
+            idle: self.idle.moved(),
             unchanged: read(&self.unchanged),
             unknown_tokens,
             promotion: self.promotions.policy(),
@@ -246,6 +252,15 @@ impl Hybrid {
     pub(crate) fn remaining(&self, expiry: u32, store_ms: u64) -> Option<Duration> {
         let ends_ms = (u64::from(expiry) * 1000).saturating_sub(self.epoch_seconds * 1000);
         (expiry != 0).then(|| Duration::from_millis(ends_ms.saturating_sub(store_ms)))
+    }
+
+    /// When an item expires as flash writes it: 0 for never. None for what has no place there: marks, clients' own tokens, an expiry beyond 32
+    /// bits of seconds.
+    pub(crate) fn expiry_on_flash(&self, item: &Item<'_>) -> Option<u32> {
+        let extension = item.extension();
+        let has_marks = extension.stale || extension.won || extension.token.is_some();
+        let expiry = item.expiry_seconds().map_or(Ok(0), |seconds| u32::try_from(self.epoch_seconds + seconds));
+        expiry.ok().filter(|_| !has_marks && item.key().len() <= KEY_BYTES_MOST)
     }
 
     /// The store's time in the seconds of flash.
@@ -265,16 +280,12 @@ impl Below for Flash {
     fn demote(&self, item: &Item<'_>, now_ms: u64) {
         let hybrid = &*self.0;
         hybrid.promotions.note_evicted(item.stored_bytes());
-        let extension = item.extension();
-        let has_marks = extension.stale || extension.won || extension.token.is_some();
         let key = Key::new(item.key());
-        let expiry = item.expiry_seconds().map_or(Ok(0), |seconds| u32::try_from(hybrid.epoch_seconds + seconds));
-        // Marks, clients' own tokens, and an expiry beyond 32 bits of seconds have no place on flash.
-        let (Ok(expiry), false, 0..=KEY_BYTES_MOST) = (expiry, has_marks, item.key().len()) else {
+        let Some(expiry) = hybrid.expiry_on_flash(item) else {
             hybrid.tier.remove(key.hash);
             return;
         };
-        if extension.copied && hybrid.tier.could_exist(key.hash) {
+        if item.extension().copied && hybrid.tier.could_exist(key.hash) {
             hybrid.unchanged.fetch_add(1, Ordering::Relaxed);
             return;
         }

@@ -19,6 +19,7 @@
 #![warn(missing_debug_implementations)]
 
 mod admission;
+mod aging;
 mod background;
 mod builder;
 mod byte_size;
@@ -54,6 +55,7 @@ pub mod flash {
 }
 
 pub use admission::{FlashAdmission, NotAnAdmission};
+pub use aging::FlashLimits;
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};

@@ -47,6 +47,8 @@ mod verify;
 pub use below::Below;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
+#[cfg(not(loom))]
+pub use evict::Aging;
 pub use evict::{Cause, Policy, Progress, Removed, UnknownPolicy};
 pub use item::{Extension, KEY_LIMIT};
 #[cfg(not(loom))]

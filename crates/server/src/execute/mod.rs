@@ -165,6 +165,9 @@ impl Executor {
             Request::RefreshCerts => self.refresh_certificates(output),
             Request::Dump(dump) => return self.dump(dump, output),
             Request::Watch(watched) => return self.watch(watched, output),
+            Request::ExternalStorage { setting, noreply } => {
+                self.external_storage(setting, reply_to(output, noreply));
+            }
             Request::Unchanged { noreply } => reply_to(output, noreply).line(reply::OK),
             Request::Quit => return Next::Close,
         }
