@@ -19,13 +19,13 @@ use ebbtide_server::{BusyPoll, Protocol};
 
 use self::admin::AdminFlag;
 use self::flash::Flash;
-use self::table::Meaning;
 use crate::error::Error;
 
 pub use self::admin::DEFAULT_PORT;
 pub use self::auth::auth;
+pub use self::extended::OPTIONS;
 pub use self::line::{Given, read as read_line};
-pub use self::table::{FLAGS, Flag};
+pub use self::table::{FLAGS, Flag, Meaning};
 pub use self::tls::Tls;
 
 const MIB: u64 = 1 << 20;

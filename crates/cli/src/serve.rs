@@ -150,6 +150,7 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
 fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
     let add = |builder: CacheBuilder, (path, bytes): &(PathBuf, u64)| builder.flash(path, ByteSize::bytes(*bytes));
     let builder = settings.flash.paths.iter().fold(builder, add);
+    let builder = builder.flash_max_idle(settings.flash.max_idle_seconds());
     builder.flash_options(settings.flash.options()).flash_promotion(settings.flash.promotion())
 }
 

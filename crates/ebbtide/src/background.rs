@@ -76,6 +76,7 @@ fn maintain(weak: &Weak<Shared>) {
                     None => thread::yield_now(),
                 }
             }
+            shared.move_idle(&participant, tick());
         }
         thread::park_timeout(TICK);
     }

@@ -1,5 +1,6 @@
 //! The cache.
 
+use crate::aging::Passes;
 use crate::background::Bell;
 use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
@@ -11,8 +12,8 @@ use crate::item::{Item, Lookup};
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::Health;
 use ebbtide_store::{
-    Census, Change, Changed, Count, KEY_LIMIT, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl,
-    Write, Written,
+    Census, Change, Changed, Count, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl, Write,
+    Written,
 };
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -45,6 +46,8 @@ pub(crate) struct Shared {
     pub bell: Bell,
     /// Held by the background thread while it works.
     pub maintaining: Mutex<()>,
+    /// Over memory, for idle values; held by the thread that works on them.
+    pub passes: Mutex<Passes>,
     pub clock: Clock,
     pub hybrid: Option<Arc<Hybrid>>,
     pub flash_end: FlashEnd,
@@ -64,6 +67,7 @@ impl Shared {
             time,
             bell: Bell::default(),
             maintaining: Mutex::new(()),
+            passes: Mutex::default(),
             clock,
             hybrid,
             flash_end: threads.map_or_else(FlashEnd::default, FlashEnd::of),
@@ -176,25 +180,6 @@ impl Cache {
         Insert { cache: self, key, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None }
     }
 
-    /// Removes a key. False if it was absent. With flash it may be true of an absent key, too: what memory knows of flash is
-    /// approximate, and a delete does not wait for the device.
-    pub fn delete(&self, key: &[u8]) -> bool {
-        let shared = &*self.shared;
-        !key.is_empty()
-            && key.len() <= KEY_LIMIT
-            && shared.store.delete(&shared.participant(), key, shared.store.hash(key), shared.time.now_ms())
-    }
-
-    /// Removes a key if its value still has this CAS token.
-    pub fn delete_if(&self, key: &[u8], token: u64) -> Changed<()> {
-        if key.is_empty() || key.len() > KEY_LIMIT {
-            return Changed::Absent;
-        }
-        let store = &self.shared.store;
-        self.shared.bring_up_if_below(self.waits, key);
-        store.delete_if(&self.shared.participant(), key, store.hash(key), token, self.shared.time.now_ms())
-    }
-
     /// Adds to the decimal number in an entry, modulo 2^64. `None` if the key is absent.
     ///
     /// # Errors
@@ -233,7 +218,7 @@ impl Cache {
     /// As `increment`.
     pub fn count(&self, key: &[u8], count: &Count) -> Result<Changed<Number>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key);
+        shared.bring_up_if_below(self.waits, key)?;
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
         shared.with_room(&participant, |now_ms| shared.store.change_number(&participant, target, count, now_ms))
@@ -245,7 +230,7 @@ impl Cache {
     /// `OutOfMemory`.
     pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key);
+        shared.bring_up_if_below(self.waits, key)?;
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         shared.with_room(&participant, |now_ms| shared.store.touch(&participant, key, hash, ttl, now_ms))
@@ -257,7 +242,7 @@ impl Cache {
     /// As `touch`.
     pub fn get_and_touch(&self, key: &[u8], ttl: Ttl) -> Result<Lookup<'_>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key);
+        shared.bring_up_if_below(self.waits, key)?;
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         let item = shared
@@ -391,6 +376,7 @@ impl Cache {
         self.shared.share_memory();
         let participant = self.shared.participant();
         while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}
+        self.shared.move_idle(&participant, now_ms);
         if let Some(hybrid) = &self.shared.hybrid {
             hybrid.maintain(now_ms);
         }
@@ -471,13 +457,13 @@ impl Insert<'_> {
         }
         let shared = &*cache.shared;
         if mode != Mode::Set {
-            shared.bring_up_if_below(cache.waits, key);
+            shared.bring_up_if_below(cache.waits, key)?;
         }
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };
         let written = shared.write_in_turn(cache.waits, &participant, &write);
         if written.is_err() && mode == Mode::Set {
-            cache.delete(key);
+            cache.delete_unread(key);
         }
         written
     }

@@ -19,11 +19,13 @@
 #![warn(missing_debug_implementations)]
 
 mod admission;
+mod aging;
 mod background;
 mod builder;
 mod byte_size;
 mod cache;
 mod debug;
+mod delete;
 mod error;
 mod fetch;
 mod flash_threads;
@@ -53,6 +55,7 @@ pub mod flash {
 }
 
 pub use admission::{FlashAdmission, NotAnAdmission};
+pub use aging::FlashLimits;
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};

@@ -81,7 +81,7 @@ impl Cache {
             }
             Err(error) => {
                 if mode == Mode::Set {
-                    self.delete(key);
+                    self.delete_unread(key);
                 }
                 Err(Error::from_store(error))
             }
@@ -136,7 +136,7 @@ impl Upload {
     /// As `write`.
     pub fn finish_with_token(mut self) -> Result<Written, Error> {
         if self.mode != Mode::Set {
-            self.shared.bring_up_if_below(self.waits, &self.key);
+            self.shared.bring_up_if_below(self.waits, &self.key)?;
         }
         let participant = self.shared.participant();
         let (ttl, mode, token) = (self.ttl, self.mode, self.token);

@@ -221,6 +221,7 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
         (b"refresh_certs", _) => Line::Request(Request::RefreshCerts),
         (b"lru_crawler", _) => upkeep::lru_crawler(&tokens),
         (b"lru", _) => upkeep::lru(&tokens),
+        (b"extstore", _) => upkeep::extstore(&tokens),
         (b"slabs", _) => upkeep::slabs(&tokens),
         (b"watch", _) => upkeep::watch(line, &tokens),
         (b"quit", _) => Line::Request(Request::Quit),

@@ -30,7 +30,9 @@ mod upkeep;
 
 pub use meta::{Meta, MetaCommand, MetaSet};
 pub use parser::{LINE_LIMIT, Parser, Step};
-pub use request::{CacheDump, Dump, DumpFormat, Get, Keys, Rejection, Request, Store, StoreMode, Watched};
+pub use request::{
+    CacheDump, Dump, DumpFormat, ExternalStorage, Get, Keys, Rejection, Request, Store, StoreMode, Watched,
+};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 250;

@@ -59,6 +59,11 @@ pub enum Request<'a> {
     /// lru_crawler metadump and mgdump.
     Dump(Dump),
     Watch(Watched),
+    /// extstore: a limit of what goes to flash.
+    ExternalStorage {
+        setting: ExternalStorage,
+        noreply: bool,
+    },
     /// A well-formed command about what has no counterpart here: lists, slabs and their crawler.
     Unchanged {
         noreply: bool,
@@ -70,6 +75,17 @@ pub enum Request<'a> {
         seconds: u32,
     },
     Quit,
+}
+
+/// What extstore changes, and to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExternalStorage {
+    /// The least bytes of a value that goes to flash.
+    ItemSize(u32),
+    /// The seconds without a read after which a value goes to flash; the largest number is never.
+    ItemAge(u32),
+    /// The least seconds that a value must have left.
+    LowTtl(u32),
 }
 
 /// get, gets, gat and gats, or a part of one: a multiget longer than the read buffer comes as several.

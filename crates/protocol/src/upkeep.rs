@@ -5,7 +5,7 @@
 
 use crate::command::{Line, Tokens, reject};
 use crate::number::{signed32, unsigned32};
-use crate::request::{CacheDump, Dump, DumpFormat, Keys, Rejection, Request, Watched};
+use crate::request::{CacheDump, Dump, DumpFormat, ExternalStorage, Keys, Rejection, Request, Watched};
 
 /// memcached's largest slab class, and the largest time of `lru_crawler sleep` in microseconds.
 const CLASS_LIMIT: u32 = 63;
@@ -100,6 +100,24 @@ pub fn lru<'a>(tokens: &Tokens<'a>) -> Line<'a> {
         (b"temp_ttl", 3..) if signed32(first).is_some() => unchanged(noreply),
         _ => reject(Rejection::Error, noreply),
     }
+}
+
+pub fn extstore<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+    let noreply = tokens.noreply();
+    let [_, name, value, second, ..] = tokens.kept;
+    let number = unsigned32(value).filter(|_| tokens.count >= 3);
+    let setting = match (name, number) {
+        (b"item_size", Some(bytes)) => ExternalStorage::ItemSize(bytes),
+        (b"item_age", Some(seconds)) => ExternalStorage::ItemAge(seconds),
+        (b"low_ttl", Some(seconds)) => ExternalStorage::LowTtl(seconds),
+        (b"recache_rate" | b"compact_under" | b"drop_under" | b"max_sleep" | b"drop_unread", Some(_)) => {
+            return unchanged(noreply);
+        }
+        (b"max_frag", _) if tokens.count >= 3 && fraction(value).is_some() => return unchanged(noreply),
+        (b"free_memchunks", Some(_)) if tokens.count >= 4 && unsigned32(second).is_some() => return unchanged(noreply),
+        _ => return reject(Rejection::BadFormat, noreply),
+    };
+    Line::Request(Request::ExternalStorage { setting, noreply })
 }
 
 pub fn slabs<'a>(tokens: &Tokens<'a>) -> Line<'a> {

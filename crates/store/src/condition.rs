@@ -14,6 +14,8 @@ pub(crate) enum Condition {
     Token(u64),
     /// The index has no slot for the key, and this copy below is current.
     Copy(u64),
+    /// Of a removal: the key is live, or the copy below that was found is current, or none was found.
+    Found(Option<u64>),
     /// The very item that was read under a pin that the caller still holds.
     Unchanged(Seen),
 }
@@ -43,21 +45,22 @@ impl Store {
     pub(crate) fn refused(
         &self,
         pair: &LockedPair<'_>,
-        key: &[u8],
+        (key, hash): (&[u8], u64),
         condition: Condition,
         (place, live): (Option<Place>, Option<Place>),
     ) -> Option<Outcome> {
+        let is_current = |copy| self.below.get().is_some_and(|below| below.is_current(key, copy));
         match (condition, &live) {
             (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
+            (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,
+            // A dead item in memory means that the key is absent, whatever lies below.
+            (Condition::Found(Some(copy)), None) => (place.is_none() && !is_current(copy)).then_some(Outcome::Present),
             (Condition::Absent | Condition::Copy(_), Some(_)) => Some(Outcome::Present),
-            (Condition::Copy(copy), None) => {
-                let is_current = place.is_none() && self.below.get().is_some_and(|below| below.is_current(key, copy));
-                (!is_current).then_some(Outcome::Present)
-            }
+            (Condition::Copy(copy), None) => (place.is_some() || !is_current(copy)).then_some(Outcome::Present),
             (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
             (Condition::Token(token), Some(place)) => {
-                let matches = self.token_of(&self.item(place.slot), pair.sequence(place)) == token;
-                (!matches).then_some(Outcome::Present)
+                let fits = self.fits(&self.item(place.slot), hash, pair.sequence(place), token);
+                (!fits).then_some(Outcome::Present)
             }
             (Condition::Unchanged(seen), Some(place)) => {
                 let is_same = place.slot.location() == seen.at && self.has_number(pair, place, seen.number);

@@ -42,12 +42,15 @@ mod stats;
 mod store;
 mod sync;
 mod time;
+mod tokens;
 mod ttl;
 mod verify;
 
 pub use below::Below;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
+#[cfg(not(loom))]
+pub use evict::Aging;
 pub use evict::{Cause, Policy, Progress, Removed, UnknownPolicy};
 pub use item::{Extension, KEY_LIMIT};
 #[cfg(not(loom))]

@@ -15,6 +15,7 @@ use crate::segment::{Location, SegmentId, Segments, State};
 use crate::stats::{Counter, Counters};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
+use crate::tokens::Tokens;
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
 
@@ -43,6 +44,8 @@ pub struct Store {
     pub(crate) uploads_ended: AtomicU64,
     pub(crate) sinks: Sinks,
     pub(crate) below: OnceLock<Box<dyn Below>>,
+    /// CAS tokens that outlive their bucket's sequence, where values leave memory and come back.
+    pub(crate) tokens: OnceLock<Tokens>,
 }
 
 /// The share of the memory that takes what is remembered of evicted keys, in policies that do.
@@ -143,6 +146,7 @@ impl Store {
             uploads_ended: AtomicU64::new(0),
             sinks: Sinks::default(),
             below: OnceLock::new(),
+            tokens: OnceLock::new(),
             budget: Budget::new(layout, options.memory_bytes),
             options,
         })
@@ -313,6 +317,18 @@ impl Store {
         own.unwrap_or_else(|| self.token(sequence))
     }
 
+    /// Whether a CAS token stands for an item, protected as in `item`, in a bucket with this sequence. Without the lock of the key's
+    /// buckets the caller publishes only if the item is still there, unchanged.
+    pub(crate) fn fits(&self, item: &ItemAt, hash: u64, sequence: u64, token: u64) -> bool {
+        let fits = self.token_of(item, sequence) == token || self.is_kept(hash, token);
+        if !fits && let Some(tokens) = self.tokens.get() {
+            // SAFETY: as in `item`.
+            let is_copied = unsafe { item.extension(&self.segments.arena) }.copied;
+            is_copied.then(|| tokens.note_unknown());
+        }
+        fits
+    }
+
     /// Makes `new` the item of the key if the condition holds. A key that finds no slot makes the index grow; only where
     /// that has no memory and items may be evicted, its least used neighbour goes.
     ///
@@ -373,7 +389,7 @@ impl Store {
         }
         let place = pair.find(|slot| self.is_key(slot, key));
         let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
-        if let Some(outcome) = self.refused(&pair, key, condition, (place, live)) {
+        if let Some(outcome) = self.refused(&pair, (key, hash), condition, (place, live)) {
             return Some(outcome);
         }
         let vacancy = match (&place, new) {
@@ -384,7 +400,7 @@ impl Store {
             _ => None,
         };
         let new = new.map(|(new, _)| new);
-        let had_copy = !matches!(condition, Condition::Copy(_)) && self.forget_below(key);
+        let had_copy = self.forget_below((key, hash), condition, place.is_some());
         let mut old = place.map(|place| self.describe(place.slot));
         let placed = match (&place, new) {
             (Some(place), Some(new)) => {

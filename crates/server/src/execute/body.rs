@@ -7,6 +7,7 @@
 use ebbtide::{Error, Mode, Upload, Written};
 use ebbtide_protocol::{MetaSet, Store, StoreMode, reply};
 
+use super::below::{NO_MEMORY_FOR_PRESENT, Presence};
 use super::meta::{Order, Outcome, creates};
 use super::store::mode;
 use super::{Executor, reply_to};
@@ -35,6 +36,8 @@ enum Sink {
     Broken {
         noreply: bool,
     },
+    /// What it depends on is on flash, and memory has no room for that.
+    Refused(Target),
     Discard,
 }
 
@@ -132,7 +135,7 @@ impl Body {
                     self.sink = Sink::Broken { noreply: target.is_silent() };
                 }
             }
-            Sink::Broken { .. } | Sink::Discard => {}
+            Sink::Broken { .. } | Sink::Refused(_) | Sink::Discard => {}
         }
     }
 }
@@ -180,13 +183,20 @@ impl Executor {
     }
 
     /// Whether a complete body has to wait until flash was read.
-    pub fn body_awaits(&self, body: &Body) -> bool {
-        match &body.sink {
-            Sink::Gather { target, .. } | Sink::Upload { target, .. } => {
-                target.mode != Mode::Set && self.awaits(&target.key)
+    pub fn body_awaits(&self, body: &mut Body) -> bool {
+        let presence = match &body.sink {
+            Sink::Gather { target, .. } | Sink::Upload { target, .. } if target.mode != Mode::Set => {
+                self.presence(&target.key)
             }
-            Sink::Broken { .. } | Sink::Discard => false,
+            _ => Presence::Known,
+        };
+        if presence == Presence::NoMemory {
+            body.sink = match std::mem::replace(&mut body.sink, Sink::Discard) {
+                Sink::Gather { target, .. } | Sink::Upload { target, .. } => Sink::Refused(target),
+                sink => sink,
+            };
         }
+        presence == Presence::Awaited
     }
 
     /// Stores a complete body and answers.
@@ -199,8 +209,12 @@ impl Executor {
                 self.counters().store_no_memory.add(1);
                 return reply_to(output, noreply).line(reply::OUT_OF_MEMORY_READING);
             }
-            Sink::Gather { target, .. } | Sink::Upload { target, .. } if !matches => {
+            Sink::Gather { target, .. } | Sink::Upload { target, .. } | Sink::Refused(target) if !matches => {
                 return reply_to(output, target.is_silent()).line(reply::BAD_DATA_CHUNK);
+            }
+            Sink::Refused(target) => {
+                let (before, life) = (before(&target), self.ttl(target.exptime));
+                (target, before, Err(NO_MEMORY_FOR_PRESENT), life)
             }
             Sink::Gather { target, value } => {
                 let before = before(&target);

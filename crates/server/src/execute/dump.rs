@@ -232,7 +232,7 @@ fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
     let active_ms = entry.idle().map_or(0, |idle| now_ms.saturating_sub(idle.as_millis() as u64));
     reply::number(out, active_ms / 1000);
     out.extend_from_slice(b" cas=");
-    reply::number(out, entry.item().map_or(0, |item| item.cas()));
+    reply::number(out, entry.item().map_or(0, |item| item.passing_cas()));
     let fetched: &[u8] = if entry.frequency() > 0 { b" fetch=yes" } else { b" fetch=no" };
     out.extend_from_slice(fetched);
     out.extend_from_slice(b" cls=1 size=");

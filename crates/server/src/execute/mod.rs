@@ -29,6 +29,8 @@ use crate::output::Output;
 use crate::shared::{Inbox, Place, Shared};
 use crate::watch::Watch;
 
+use below::{NO_MEMORY_FOR_PRESENT, Presence};
+
 pub use below::Pending;
 pub use body::Body;
 pub use dump::{Dumping, Dumps, Sliced};
@@ -135,16 +137,22 @@ impl Executor {
     }
 
     fn carry_out(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
-        if self.request_awaits(&request) {
-            return Next::Below;
+        match self.request_presence(&request) {
+            Presence::Known => {}
+            Presence::Awaited => return Next::Below,
+            Presence::NoMemory => {
+                self.refuse_for_memory(&request, output);
+                return Next::Continue;
+            }
         }
         match request {
             Request::Get(_) => unreachable!("gets are executed in runs"),
             Request::Store(store) => return self.store(&store, output),
-            Request::Meta { command, meta } => self.meta(command, &meta, output),
+            Request::Meta { command, meta } => return self.meta(command, &meta, output),
             Request::MetaSet(set) => return self.meta_set(&set, output),
             Request::MetaNoOp => output.bytes().extend_from_slice(reply::META_NO_OP),
-            Request::Delete { key, noreply } => self.delete(key, reply_to(output, noreply)),
+            Request::Delete { key, noreply: true } => self.delete_unanswered(key),
+            Request::Delete { key, noreply: false } => return self.delete(key, output),
             Request::Arithmetic { key, delta, increment, noreply } => {
                 self.arithmetic(key, delta, increment, reply_to(output, noreply))
             }
@@ -169,10 +177,31 @@ impl Executor {
             }
             Request::Dump(dump) => return self.dump(dump, output),
             Request::Watch(watched) => return self.watch(watched, output),
+            Request::ExternalStorage { setting, noreply } => {
+                self.external_storage(setting, reply_to(output, noreply));
+            }
             Request::Unchanged { noreply } => reply_to(output, noreply).line(reply::OK),
             Request::Quit => return Next::Close,
         }
         Next::Continue
+    }
+
+    /// Answers a command whose present value is on flash, and memory has no room for it.
+    fn refuse_for_memory(&self, request: &Request<'_>, output: &mut Output) {
+        match request {
+            Request::Store(store) => {
+                let line = self.stored_line(store.mode, Err(NO_MEMORY_FOR_PRESENT));
+                reply_to(output, store.noreply).line(line);
+            }
+            Request::MetaSet(_) => {
+                self.count_stored(false, Err(&NO_MEMORY_FOR_PRESENT));
+                output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_STORING);
+            }
+            Request::Touch { noreply, .. } | Request::Arithmetic { noreply, .. } => {
+                reply_to(output, *noreply).line(reply::OUT_OF_MEMORY);
+            }
+            _ => output.bytes().extend_from_slice(reply::OUT_OF_MEMORY),
+        }
     }
 
     pub fn reject(&self, rejection: Rejection, noreply: bool, output: &mut Output) {

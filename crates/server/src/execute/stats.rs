@@ -202,8 +202,8 @@ impl Executor {
         let idle = options.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         stat(out, "idle_timeout", idle);
         stat(out, "track_sizes", "no");
-        if let Some(flash) = self.cache.flash_stats() {
-            extstore::settings(&flash, out);
+        if let (Some(flash), Some(limits)) = (self.cache.flash_stats(), self.cache.flash_limits()) {
+            extstore::settings(&flash, &limits, out);
         }
         tls::settings(options.tls.as_ref(), out);
     }

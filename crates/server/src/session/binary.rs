@@ -82,7 +82,7 @@ impl BinarySession {
         if let Some(mut body) = self.body.take() {
             let (count, complete) = body.feed(input);
             let obstacle = match complete {
-                true if executor.put_awaits(&body) => Stopped::Below,
+                true if executor.put_awaits(&mut body) => Stopped::Below,
                 true => {
                     executor.finish_put(body, output);
                     return (count, Ok(()));

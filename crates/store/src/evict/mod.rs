@@ -7,6 +7,8 @@
 //! Before anything alive is evicted, dead segments are dropped, neighbours that fit one segment are compacted, and so is what
 //! lies in segments of which much has been overwritten.
 
+#[cfg(not(loom))]
+mod aged;
 mod begun;
 mod choose;
 mod claim;
@@ -26,6 +28,8 @@ mod removal;
 mod scores;
 mod shed;
 
+#[cfg(not(loom))]
+pub use aged::Aging;
 pub use past::Past;
 pub use policy::{Policy, UnknownPolicy};
 pub use removal::{Cause, Removed, Sinks};

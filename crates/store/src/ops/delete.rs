@@ -29,6 +29,29 @@ impl Store {
         self.remove(participant, (key, hash), Condition::Always, moment).is_done()
     }
 
+    /// Removes a key if the store has it. False, with nothing changed, if only what lies below may have it.
+    pub fn delete_present(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> bool {
+        let moment = self.moment(now_ms);
+        self.remove(participant, (key, hash), Condition::Present, moment).is_done()
+    }
+
+    /// Removes a key that was looked for below the store, where `copy` names what was found. `Exists`, with nothing
+    /// changed, if that is not the key's value at this moment: look again.
+    pub fn delete_found(
+        &self,
+        participant: &Participant,
+        (key, hash): (&[u8], u64),
+        copy: Option<u64>,
+        now_ms: u64,
+    ) -> Changed<()> {
+        let moment = self.moment(now_ms);
+        match self.remove(participant, (key, hash), Condition::Found(copy), moment) {
+            Outcome::Done { .. } => Changed::Done(()),
+            Outcome::Present => Changed::Exists,
+            Outcome::Absent | Outcome::Flushed => Changed::Absent,
+        }
+    }
+
     /// Removes a key if its value still has this token.
     pub fn delete_if(&self, participant: &Participant, key: &[u8], hash: u64, token: u64, now_ms: u64) -> Changed<()> {
         let moment = self.moment(now_ms);

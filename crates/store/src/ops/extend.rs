@@ -18,7 +18,7 @@ impl Store {
                 return Ok(Stored::NotStored.into());
             };
             if let Mode::AppendIf(token) | Mode::PrependIf(token) = write.mode
-                && item.token() != token
+                && !self.fits(&item.item_at(), write.hash, item.sequence(), token)
             {
                 return Ok(Stored::Exists.into());
             }

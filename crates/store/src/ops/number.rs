@@ -123,7 +123,7 @@ impl Store {
         // SAFETY: the item's bucket is locked.
         let ((number, width), extension) =
             unsafe { (item.number(&self.segments.arena), item.extension(&self.segments.arena)) };
-        if count.expected.is_some_and(|token| token != self.token_of(&item, pair.sequence(&place))) {
+        if count.expected.is_some_and(|token| !self.fits(&item, hash, pair.sequence(&place), token)) {
             return Some(Changed::Exists);
         }
         let value = count.change.apply(number);
@@ -133,6 +133,7 @@ impl Store {
         // SAFETY: as above.
         unsafe { item.set_number(&self.segments.arena, value) };
         pair.mark_changed(&place);
+        self.forget_token(hash);
         let token = self.token(pair.next_sequence());
         let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         Some(Changed::Done(Number { value, token, expiry_seconds, is_new: false }))
@@ -192,7 +193,7 @@ impl Store {
     ) -> Result<Option<Changed<Number>>, Error> {
         let item = self.item(found.slot);
         let sequence = found.control.sequence();
-        if count.expected.is_some_and(|token| token != self.token_of(&item, sequence)) {
+        if count.expected.is_some_and(|token| !self.fits(&item, target.1, sequence, token)) {
             return Ok(Some(Changed::Exists));
         }
         let (number, old_width) = self.number_of(&item)?;

@@ -240,7 +240,7 @@ impl Item<'_> {
     }
 
     /// The bucket's sequence, from which the token is made.
-    pub(super) fn sequence(&self) -> u64 {
+    pub(crate) fn sequence(&self) -> u64 {
         self.control.sequence()
     }
 
@@ -258,7 +258,7 @@ impl Item<'_> {
         self.item
     }
 
-    pub(super) fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &Store {
         self.store
     }
 

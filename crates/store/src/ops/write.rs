@@ -208,10 +208,11 @@ impl Store {
                 let present = self.token_of(&item, found.control.sequence());
                 let sequence = found.control.sequence();
                 let condition = |number| Condition::Unchanged(Seen { at: item.at, number });
-                if expected > present {
+                let is_present = self.is_kept(target.1, expected);
+                if expected > present && !is_present {
                     return Err(Stored::Exists);
                 }
-                if expected < present {
+                if expected < present && !is_present {
                     let expiry = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
                     let life = Some((self.bucket_until(expiry, moment), expiry));
                     // SAFETY: the caller is pinned.

@@ -70,7 +70,7 @@ impl Executor {
             match flag[0] {
                 b'c' => {
                     reply::meta_flag(out, b'c');
-                    reply::number(out, number.token);
+                    reply::number(out, self.cache.keep_cas(key, number.token));
                 }
                 b't' => remaining.answer(out),
                 letter @ (b'T' | b'N') if letter == b'T' || number.is_new => {

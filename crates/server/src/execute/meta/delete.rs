@@ -1,10 +1,10 @@
 //! md: removes an item, marks it as stale, or leaves a tombstone: the item with an empty value.
 
-use ebbtide::{Changed, Error, Mark, Mode, Revision, Stored, Ttl, Visit, Visited};
+use ebbtide::{Changed, Error, Item, Mark, Mode, Revision, Stored, Ttl, Visit, Visited};
 use ebbtide_protocol::{Meta, reply};
 
 use super::answer_code;
-use crate::execute::Executor;
+use crate::execute::{Executor, Next};
 use crate::output::Output;
 use crate::watch::DeleteCommand;
 
@@ -12,33 +12,38 @@ use crate::watch::DeleteCommand;
 const TOKEN_TRIES: u32 = 8;
 
 impl Executor {
-    pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
+    pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) -> Next {
         let counters = self.counters();
         let done = if meta.has(b'x') {
             let Ok(done) = self.leave_tombstone(meta, key) else {
-                return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                return Next::Continue;
             };
             self.note_tombstone(key, done, meta.has(b'I'));
             done
         } else if meta.has(b'I') {
             let Ok(done) = self.mark_stale(meta, key) else {
-                return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                return Next::Continue;
             };
             self.note_keyed(key, done != Changed::Absent);
             done
         } else {
-            let done = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete);
+            let Some(done) = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete) else {
+                return Next::Below;
+            };
             counters.delete_hits.add(u64::from(done == Changed::Done(())));
             done
         };
         let code = match done {
-            Changed::Done(()) if meta.has(b'q') => return,
+            Changed::Done(()) if meta.has(b'q') => return Next::Continue,
             Changed::Done(()) => b"HD",
             Changed::Absent => b"NF",
             Changed::Exists => b"EX",
         };
         counters.delete_misses.add(u64::from(done != Changed::Done(())));
         answer_code(meta, key, code, output);
+        Next::Continue
     }
 
     /// Empties an item. It gets the client flags of F or 0, the life of T or an endless one, and keeps its token or gets
@@ -51,10 +56,11 @@ impl Executor {
         };
         // A write of another client's lies between two tries.
         for _ in 0..TOKEN_TRIES {
-            let Some(old) = self.cache.peek(key).item().map(|item| item.cas()) else {
+            let fits = |item: &Item<'_>| expected.is_none_or(|token| item.has_cas(token));
+            let Some((old, fits)) = self.cache.peek(key).item().map(|item| (item.cas(), fits(&item))) else {
                 return Ok(Changed::Absent);
             };
-            if expected.is_some_and(|token| token != old) {
+            if !fits {
                 return Ok(Changed::Exists);
             }
             let written = write(Mode::Cas(old), Some(given.unwrap_or(old)))?;
@@ -89,7 +95,7 @@ impl Executor {
         let mut matches = true;
         let revision = Revision { ttl: self.life(meta, b'T'), mark: Mark::Stale { token: meta.number(b'E') } };
         let visited = self.cache.visit(key, Visit { create: None, counts: false }, |item| {
-            matches = expected.is_none_or(|token| token == item.cas());
+            matches = expected.is_none_or(|token| item.has_cas(token));
             matches.then_some(revision)
         })?;
         Ok(match visited {

@@ -29,7 +29,8 @@ impl Uses {
 struct Facts {
     length: usize,
     client_flags: u32,
-    token: u64,
+    /// None: that of the item, if it is asked for.
+    token: Option<u64>,
     remaining: Remaining,
     uses: Uses,
     is_stale: bool,
@@ -40,7 +41,7 @@ struct Facts {
 
 impl Facts {
     #[inline]
-    fn of(item: &Item<'_>, token: u64) -> Self {
+    fn of(item: &Item<'_>, token: Option<u64>) -> Self {
         Self {
             length: item.len(),
             client_flags: item.flags(),
@@ -58,13 +59,19 @@ impl Facts {
         Self {
             length: 0,
             client_flags: 0,
-            token,
+            token: Some(token),
             remaining: Remaining(None),
             uses: Uses { was_used: false, idle: Duration::ZERO },
             is_stale: false,
             is_won: false,
             wins: true,
         }
+    }
+}
+
+impl Facts {
+    fn token(&self, item: Option<&Item<'_>>) -> u64 {
+        self.token.or(item.map(Item::cas)).expect("what has no item has a token")
     }
 }
 
@@ -87,7 +94,7 @@ pub fn must_visit(item: &Item<'_>) -> bool {
 #[inline]
 pub fn answer_hit(key: &[u8], flags: Keys<'_>, value: bool, item: &Item<'_>, output: &mut Output) {
     let asked = Asked { key, flags, is_base64: false, value };
-    answer(&asked, &Facts::of(item, item.cas()), Some(item), |_, _| None, output);
+    answer(&asked, &Facts::of(item, None), Some(item), |_, _| None, output);
 }
 
 /// Answers a miss.
@@ -124,7 +131,7 @@ fn answer(
     for flag in asked.flags.clone() {
         let number = match flag[0] {
             b's' => facts.length as u64,
-            b'c' => facts.token,
+            b'c' => facts.token(item),
             b'f' => facts.client_flags.into(),
             b'l' => facts.uses.idle.as_secs(),
             b'h' => facts.uses.was_used.into(),
@@ -201,7 +208,9 @@ impl Executor {
                 if self.notes_gets() {
                     self.note_get(key, Some(item.len()));
                 }
-                let facts = Facts::of(&item, token);
+                // Kept if it is handed out.
+                let token = if meta.has(b'c') { self.cache.keep_cas(key, token) } else { token };
+                let facts = Facts::of(&item, Some(token));
                 let facts = Facts { wins, uses: uses.unwrap_or(facts.uses), ..facts };
                 let new_life = |letter, _| touch.filter(|_| letter == b'T').map(|ttl| self.remaining(ttl));
                 answer(&asked, &facts, Some(&item), new_life, output);
@@ -238,7 +247,7 @@ impl Executor {
         let Lookup::Hit(item) = lookup else {
             return answer_code(meta, key, b"EN", output);
         };
-        let facts = Facts::of(&item, item.cas());
+        let facts = Facts::of(&item, None);
         let out = output.bytes();
         out.extend_from_slice(b"ME ");
         match meta.has(b'b') {
@@ -250,7 +259,7 @@ impl Executor {
         out.extend_from_slice(b" la=");
         reply::number(out, facts.uses.idle.as_secs());
         out.extend_from_slice(b" cas=");
-        reply::number(out, facts.token);
+        reply::number(out, facts.token(Some(&item)));
         out.extend_from_slice(if facts.uses.was_used { b" fetch=yes" } else { b" fetch=no" });
         out.extend_from_slice(b" cls=1 size=");
         reply::number(out, item.stored_bytes());

@@ -16,20 +16,21 @@ use std::time::Duration;
 use ebbtide::Ttl;
 use ebbtide_protocol::{MAX_KEY, Meta, MetaCommand, reply};
 
-use super::Executor;
+use super::{Executor, Next};
 use crate::output::Output;
 
 impl Executor {
     /// Executes a meta command other than ms.
-    pub(super) fn meta(&self, command: MetaCommand, meta: &Meta<'_>, output: &mut Output) {
+    pub(super) fn meta(&self, command: MetaCommand, meta: &Meta<'_>, output: &mut Output) -> Next {
         let mut buffer = [0; MAX_KEY];
         let key = meta.key(&mut buffer);
         match command {
             MetaCommand::Get => self.meta_get(meta, key, None, output),
-            MetaCommand::Delete => self.meta_delete(meta, key, output),
+            MetaCommand::Delete => return self.meta_delete(meta, key, output),
             MetaCommand::Arithmetic => self.meta_arithmetic(meta, key, output),
             MetaCommand::Debug => self.meta_debug(meta, key, output),
         }
+        Next::Continue
     }
 
     /// The life that a flag asks for.

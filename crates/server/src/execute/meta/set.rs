@@ -182,7 +182,7 @@ impl Executor {
         });
         for flag in Meta::flags_in(flags) {
             let number = match flag[0] {
-                b'c' => token,
+                b'c' => self.cache.keep_cas(key, token),
                 b's' => length as u64,
                 _ => {
                     reflect(flag, key, is_base64, out);
