@@ -125,9 +125,8 @@ impl Store {
         self.account_unlinked(&unlinked);
         drop(pair);
         self.retire_body(&unlinked);
-        for counter in [Counter::Unlinked, Counter::Evicted] {
-            self.counters.add(participant.number(), counter, 1);
-        }
+        self.counters.unlink(participant.number());
+        self.counters.add(participant.number(), Counter::Evicted, 1);
         if let Some(farewell) = farewell {
             self.bid_farewell(farewell, Cause::Memory, moment);
         }
