@@ -273,6 +273,8 @@ class Stream:
             return self.line(" ".join([command, *words]) + pick(["", " noreply", " "])) + value
         if kind == 3:
             length = pick(["-1", "abc", "1a", "2147483648", "-5 noreply", "", "5 norepl extra x"])
+            # A length that can be read is that of a value.
+            value = b"value\r\n" if length.startswith("5") else value
             return self.line(f"{pick(['set', 'add', 'cas'])} {pick(KEY)} {pick(NUMBER)} 0 {length}") + value
         if kind == 4:
             # A value that is longer or shorter than announced; the pad keeps the next command out of it.

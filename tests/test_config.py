@@ -127,9 +127,17 @@ def test_a_check_warns_of_more_memory_than_there_is():
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
 def test_a_check_reads_files_as_the_user_that_will(folder):
+    # The start reads them as root, before it becomes the other user.
     certificate, key = Authority(folder).issue("server")
     key.chmod(0o600)
     done = run("--check", *flags(certificate, key), user=["-u", "nobody"])
+    assert done.returncode == 0, done.stderr
+    # Started by the other user it would not be read.
+    become_nobody = {"user": "nobody", "group": "nogroup", "extra_groups": []}
+    binary = shutil.copy(EBBTIDE, folder / "ebbtide")
+    pathlib.Path(binary).chmod(0o755)
+    words = [binary, "--check", "-u", "nobody", *map(str, flags(certificate, key))]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=20, **become_nobody)
     assert done.returncode == 64 and str(key) in done.stderr and "ermission denied" in done.stderr
 
 

@@ -1,11 +1,16 @@
 """The same random commands to memcached and to Ebbtide: the same answers, byte for byte.
 
+The memcached is Debian's 1.6.18, the reference 1.6.45: where they differ, 1.6.18 is asked what has the answer of the later one
+(`versions.py`, which knows each difference by its name). A command on which Ebbtide closes is sent to Ebbtide alone.
+
 Left out of the comparison are the cas tokens and the text after VERSION. Ebbtide's tokens may name a change that was
 not one of the key (a false conflict, which clients answer by reading again): the test does as a client would, counts
 these, and takes more than 1 % of the cas commands for a failure. EBBTIDE_SEED repeats a run, EBBTIDE_COMMANDS sets its
 length.
 """
 
+import collections
+import dataclasses
 import math
 import os
 import random
@@ -14,6 +19,7 @@ import time
 
 from harness import EBBTIDE, MEMCACHED, Server
 from stream import SLACK_SECONDS, Stream, cas_command
+from versions import Closes, translate
 
 COMMANDS = int(os.environ.get("EBBTIDE_COMMANDS", "120000"))
 SEED = int(os.environ.get("EBBTIDE_SEED", random.SystemRandom().getrandbits(32)))
@@ -131,16 +137,36 @@ class Comparison:
         self.stream = Stream(seed, single="EBBTIDE_SINGLE" in os.environ)
         self.commands = self.cas = self.conflicts = self.mark = self.late = 0
         self.differences = []
+        # How often each difference of the versions was met.
+        self.named = collections.Counter()
+
+    def translated(self, commands):
+        """The commands on which Ebbtide goes on, and what 1.6.18 is asked instead of them."""
+        kept, asked = [], []
+        for command in commands:
+            translation = translate(command)
+            if isinstance(translation, Closes):
+                self.named[translation.name] += 1
+                self.mark += 1
+                said = self.ebbtide.ask(command, self.mark)
+                if said != translation.answer + b"\r\n" + UNMARKED:
+                    self.differences.append(f"{short(said)} instead of a close, after {short(command)}")
+                continue
+            self.named.update(translation[1])
+            kept.append(command)
+            asked.append(translation[0])
+        return kept, asked
 
     def step(self):
         # What this says holds from here on, whatever stalls before the servers have the batch.
         before, behind = time.monotonic(), self.clock.settle()
         batch = self.stream.batch()
+        batch.commands, asked = self.translated(batch.commands)
         self.mark += 1
         self.commands += len(batch.commands) + (batch.cas is not None)
         data = batch.data(self.ebbtide.token)
         ours, our_tokens = answers(self.ebbtide.ask(data, self.mark))
-        theirs, their_tokens = answers(self.memcached.ask(batch.data(self.memcached.token), self.mark))
+        theirs, their_tokens = answers(self.memcached.ask(dataclasses.replace(batch, commands=asked).data(self.memcached.token), self.mark))
         after = time.monotonic()
         assert UNMARKED not in theirs[-1:], f"memcached swallows the mark after {short(data, 500)}"
         if not self.stream.in_time(batch, after):
@@ -193,7 +219,9 @@ def test_the_same_commands_get_the_same_answers():
         # Objects that memcached had to evict would be differences of the test's own making.
         assert memcached.stat("evictions") == "0"
     print(f"{run.commands} commands, {run.cas} cas, {run.conflicts} false conflicts, {run.late} batches out of time")
+    print(", ".join(f"{count} times {name}" for name, count in run.named.items()))
     assert run.differences == [], "\n".join(run.differences)
+    assert len(run.named) >= 6, "the stream meets differences of the versions"
     assert run.cas > COMMANDS / 100
     # More than 1 %, by four standard deviations: two thirds of that are usual, and the hash's seed is another each time.
     limit = run.cas / 100

@@ -6,6 +6,7 @@ EBBTIDE_PACKETS sets its length. Like the test of the text protocol it keeps awa
 stream.py. Where memcached loses its place in the stream (docs/compatibility.md) it is not asked.
 """
 
+import dataclasses
 import os
 import random
 import struct
@@ -216,7 +217,8 @@ def with_opaque(packet, opaque):
 
 
 def comparable(answers):
-    """The answers without their tokens, and without those parts of a version that may differ."""
+    """The answers without their tokens, and without that part of a version that differs."""
+    answers = [a if a == "closed" or a.opcode != VERSION else dataclasses.replace(a, value=a.value[:4]) for a in answers]
     return [a if a == "closed" else (str(a), a.opaque, bool(a.cas), a.value) for a in answers]
 
 

@@ -1,7 +1,10 @@
 """What flash held is there when the server comes back, and never what was changed, deleted or flushed before it ended."""
 
 import os
+import pathlib
 import random
+import re
+import shutil
 import threading
 import time
 
@@ -175,3 +178,87 @@ def test_a_server_that_was_stopped_is_warm(tmp_path):
     os.unlink(f"{path}.removals")
     with with_flash(path) as server:
         assert server.messages().count("flash is warm after a stop") == 1, "a stop needs no log"
+
+
+def put(connection, prefix, first, count, version):
+    for number in range(first, first + count):
+        value = value_of(number, version)
+        connection.send(b"set %s%d 0 0 %d noreply\r\n%s\r\n" % (prefix, number, len(value), value))
+        if number % 100 == 0:
+            connection.ask(b"mn\r\n")
+            time.sleep(0.003)
+    connection.ask(b"mn\r\n")
+
+
+def of_version(server, prefix, count, version):
+    """How many of these are there with the value of this version."""
+    with server.connect() as connection:
+        answers = [connection.ask(b"get %s%d\r\n" % (prefix, number), b"END\r\n") for number in range(count)]
+    return sum(value_of(number, version) in answer for number, answer in enumerate(answers))
+
+
+@pytest.mark.parametrize("stops", [True, False], ids=["after a stop", "after a kill"])
+@pytest.mark.parametrize("old", ["flash", "flash.removals"])
+def test_an_old_file_beside_the_current_one_starts_empty(tmp_path, old, stops):
+    path = tmp_path / "flash"
+    with with_flash(path) as server, server.connect() as connection:
+        put(connection, b"key", 0, KEYS, 1)
+        fill(connection, 0, FILLERS)
+        assert of_version(server, b"key", 2000, 1) > 100
+    shutil.copy(tmp_path / old, tmp_path / "old")
+    with with_flash(path) as server:
+        with server.connect() as connection:
+            # What was on flash goes round, so that nothing is removed there when the keys are set anew.
+            for turn in range(3):
+                put(connection, b"other", turn * 20000, 20000, 1)
+            put(connection, b"key", 0, 2000, 2)
+        if not stops:
+            server.kill()
+    shutil.copy(tmp_path / "old", tmp_path / old)
+    with with_flash(path) as server:
+        assert of_version(server, b"key", 2000, 1) == 0, server.messages()
+        assert "belongs to another run" in server.messages()
+
+
+def test_a_warm_start_says_how_long_ago_flash_was_written(tmp_path):
+    path = tmp_path / "flash"
+    with with_flash(path) as server, server.connect() as connection:
+        put(connection, b"key", 0, 20000, 1)
+    time.sleep(2.1)
+    with with_flash(path) as server:
+        seconds = re.search(r"flash is warm after a stop: \d+ objects, written last (\d+) s ago", server.messages())
+        assert seconds and 2 <= int(seconds[1]) < 30, server.messages()
+
+
+def fronts():
+    return set(pathlib.Path("/dev/shm").glob("ebbtide-*.front"))
+
+
+def test_after_a_kill_the_log_that_was_the_default_can_be_named(tmp_path):
+    path = tmp_path / "flash"
+    with with_flash(path) as server:
+        with server.connect() as connection:
+            put(connection, b"key", 0, 20000, 1)
+        server.kill()
+    named = ["-m", "12", "--flash", f"{path}:64m", "--flash-removals", f"{path}.removals"]
+    with Server(EBBTIDE, *named) as server:
+        assert "flash is warm after a crash" in server.messages()
+
+
+@pytest.mark.parametrize("with_other", [True, False], ids=["a start with flash", "a start without flash"])
+def test_what_killed_servers_leave_in_memory_goes_with_their_flash(tmp_path, with_other):
+    before = fronts()
+    [gone, held, used] = [tmp_path / name for name in ("gone", "held", "used")]
+    found = {}
+    with with_flash(used):
+        (found[used],) = fronts() - before
+        for path in (gone, held):
+            with with_flash(path) as server:
+                (found[path],) = fronts() - before - set(found.values())
+                server.kill()
+        os.unlink(gone)
+        with with_flash(tmp_path / "other") if with_other else Server(EBBTIDE, "-m", "12"):
+            assert not found[gone].exists()
+            assert found[held].exists() and found[used].exists()
+    with with_flash(held) as server:
+        assert "flash is warm after a crash" in server.messages()

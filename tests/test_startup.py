@@ -75,21 +75,93 @@ def test_an_unknown_user_is_refused():
     assert "can't find the user nosuchuser" in result.stderr
 
 
+def taken_port(hosts):
+    """A port, and the sockets that have it on these hosts."""
+    for _ in range(20):
+        taken, port = [], 0
+        try:
+            for host in hosts:
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                taken.append(socket.create_server((host, port), family=family))
+                port = taken[0].getsockname()[1]
+            return port, taken
+        except OSError:
+            for other in taken:
+                other.close()
+    raise RuntimeError("no port is free on all hosts")
+
+
 def test_a_port_in_use_is_refused():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        for flags in (["-p", port], ["-l", f"127.0.0.1:{port}"], ["-d", "-p", port]):
+    port, taken = taken_port(["127.0.0.1", "::1"] if HAS_IPV6 else ["127.0.0.1"])
+    try:
+        for flags in (["-p", port], ["-l", f"127.0.0.1:{port}"], ["-d", "-p", port], ["-l", f"localhost:{port}"]):
             result = run(*flags)
             assert result.returncode == 71, (flags, result.stderr)
             assert str(port) in result.stderr and "in use" in result.stderr
+    finally:
+        for other in taken:
+            other.close()
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="one address family alone")
+@pytest.mark.parametrize("busy, left", [("127.0.0.1", "::1"), ("::1", "127.0.0.1")])
+def test_one_address_family_of_two_is_served_with_a_warning(busy, left):
+    port, taken = taken_port([busy])
+    command = [EBBTIDE, *USER, "-p", str(port)]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            warning = next(line for line in process.stderr if "in use" in line)
+            assert "warning" in warning and str(port) in warning and "is served" in warning
+            family = socket.AF_INET6 if ":" in left else socket.AF_INET
+
+            def answer():
+                with socket.socket(family) as client:
+                    client.settimeout(10)
+                    try:
+                        client.connect((left, port))
+                    except OSError:
+                        return b""
+                    client.sendall(b"version\r\n")
+                    return client.recv(100)
+
+            assert wait_for(answer, "it listens").startswith(b"VERSION 1.6.")
+        finally:
+            process.terminate()
+            assert process.wait(10) == 0
+            taken[0].close()
+    # What was asked for by its address is needed.
+    port, taken = taken_port([busy])
+    with taken[0]:
+        host = f"[{left}]" if ":" in left else left
+        result = run("-l", f"{host}:{port}", "-l", f"[{busy}]:{port}" if ":" in busy else f"{busy}:{port}")
+        assert result.returncode == 71 and "in use" in result.stderr
+
+
+def listening_lines(binary, *flags):
+    with Server(binary, "-vv", *flags) as server:
+        files = {int(name) for name in os.listdir(f"/proc/{server.process.pid}/fd")}
+    lines = [line for line in server.messages().splitlines() if "server listening" in line]
+    assert all(line[0] == "<" and int(line[1:].split()[0]) in files for line in lines), lines
+    return {line.split(" ", 1)[1] for line in lines}
+
+
+@pytest.mark.parametrize("flags", [[], ["-B", "ascii"], ["-B", "binary"], ["-l", "127.0.0.1,127.0.0.2"]], ids=" ".join)
+def test_very_verbose_names_the_listening_sockets_as_memcached_does(flags):
+    assert listening_lines(EBBTIDE, *flags) == listening_lines(MEMCACHED, *flags) != set()
+    port = free_port()
+    udp = ["-U", port, *flags]
+    assert listening_lines(EBBTIDE, *udp) == listening_lines(MEMCACHED, *udp)
+    assert "server listening (udp)" in listening_lines(EBBTIDE, *udp)
 
 
 def test_help_and_version():
     for flag in ("-h", "--help"):
         result = run(flag)
         assert result.returncode == 0
+        first = result.stdout.splitlines()[0]
+        assert first == run("-V").stdout.splitlines()[0]
+        with Server(EBBTIDE) as server:
+            assert first == "memcached " + server.stat("version")
         assert "--memory-limit" in result.stdout and "-o" in result.stdout
     result = run("-V")
     assert result.returncode == 0
@@ -106,11 +178,11 @@ def test_flags_as_charts_pass_them():
 
 
 def test_each_flag_without_a_meaning_gives_one_warning():
-    with Server(EBBTIDE, "-f", "1.5", "-o", "hashpower=20,modern", "-U", "11211") as server:
+    with Server(EBBTIDE, "-f", "1.5", "-o", "hashpower=20,modern", "-N", "4") as server:
         pass
     lines = [line for line in server.messages().splitlines() if "warning" in line]
     assert len(lines) == 3
-    for line, name in zip(lines, ("-f", "-o hashpower", "-U")):
+    for line, name in zip(lines, ("-f", "-o hashpower", "-N")):
         assert name in line
 
 
@@ -293,6 +365,66 @@ def test_root_is_given_up():
         finally:
             process.terminate()
             process.wait(10)
+
+
+def privileged_port():
+    """A port below 1024 that nobody has."""
+    for port in range(1023, 600, -1):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+    raise RuntimeError("no port is free")
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_what_only_root_may_open_is_opened_before_root_is_given_up(tmp_path):
+    tmp_path.chmod(0o700)
+    users, unix, port = tmp_path / "users", tmp_path / "socket", privileged_port()
+    users.write_text("user:secret\n")
+    users.chmod(0o600)
+    login = b"set auth 0 0 11\r\nuser secret\r\n"
+    command = [EBBTIDE, "-u", "nobody", "-Y", str(users), "-p", str(port), "-l", "127.0.0.1"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+
+            def stored():
+                try:
+                    with Connection(("127.0.0.1", port)) as connection:
+                        return connection.ask(login) == b"STORED\r\n"
+                except OSError:
+                    assert process.poll() is None, process.stderr.read()
+
+            wait_for(stored, "the password is known")
+            assert "65534" in pathlib.Path(f"/proc/{process.pid}/status").read_text().split("Uid:")[1].splitlines()[0]
+            # What cannot be read any more is told, and stays.
+            process.send_signal(signal.SIGHUP)
+            line = next(line for line in process.stderr if "SIGHUP" in line)
+            assert str(users) in line and "Permission denied" in line
+            assert stored()
+        finally:
+            process.terminate()
+            assert process.wait(10) == 0
+    command = [EBBTIDE, "-u", "nobody", "-s", str(unix), "-a", "0700"]
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL) as process:
+        try:
+            wait_for(lambda: unix.exists() and reachable(str(unix)), "it listens")
+            status = unix.stat()
+            assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (65534, 65534, 0o700)
+        finally:
+            process.terminate()
+            assert process.wait(10) == 0
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_a_check_as_root_reads_what_the_start_reads(tmp_path):
+    tmp_path.chmod(0o700)
+    users = tmp_path / "users"
+    users.write_text("user:secret\n")
+    result = run("--check", "-Y", users, "-p", free_port(), user=["-u", "nobody"])
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 def test_ten_thousand_idle_connections_cost_little_memory():

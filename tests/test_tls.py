@@ -1,16 +1,19 @@
 """TLS: the same handshakes, refusals and settings as Debian's memcached, and what an event loop can get wrong."""
 
 import concurrent.futures
+import os
+import pathlib
 import shutil
 import signal
 import ssl
 import subprocess
+import tempfile
 
 import pytest
 from pymemcache.client.base import Client
 
 from harness import EBBTIDE, MEMCACHED, USER, Connection, Server, free_port, open_to_others, wait_for
-from tls import Authority, TlsConnection, flags
+from tls import Authority, TlsConnection, flags, openssl
 
 LARGE = bytes(n * 7 % 251 for n in range(1 << 20))
 
@@ -384,6 +387,169 @@ def test_keys_in_other_places_and_forms(authority, certificate, tmp_path):
     for words in (["-Z", "-o", f"ssl_chain_cert={both}"], flags(chain, der, "ssl_keyformat=DER")):
         with Server(EBBTIDE, *words) as server:
             assert not refused(("127.0.0.1", server.port), authority.context())
+
+
+@pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE], ids=["memcached", "ebbtide"])
+def test_without_an_authority_clients_without_a_certificate_are_served(binary, authority, certificate):
+    with Server(binary, *flags(*certificate, "ssl_verify_mode=1")) as server:
+        assert not refused(("127.0.0.1", server.port), authority.context())
+        with TlsConnection(("127.0.0.1", server.port), authority.context()) as connection:
+            assert b"STAT ssl_verify_mode 1\r\n" in connection.ask(b"stats settings\r\n", b"END\r\n")
+    if binary == EBBTIDE:
+        warnings = [line for line in server.messages().splitlines() if "warning" in line and "ssl_" in line]
+        assert len(warnings) == 1 and "ssl_ca_cert" in warnings[0]
+        # A client that would show one is served without.
+        with Server(binary, *flags(*certificate, "ssl_verify_mode=1")) as server:
+            assert not refused(("127.0.0.1", server.port), authority.context(authority.issue("client")))
+
+
+def version_1(authority, name, folder):
+    """A certificate of X.509 version 1: without extensions, so without names of hosts."""
+    key, request, certificate = (folder / f"{name}.{end}" for end in ("key", "csr", "pem"))
+    openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", key, "-out", request)
+    empty = folder / "empty.cnf"
+    empty.write_text("")
+    openssl(
+        *["x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key, "-CAcreateserial"],
+        *["-days", "2", "-extfile", empty, "-out", certificate],
+    )
+    text = subprocess.run(["openssl", "x509", "-in", certificate, "-noout", "-text"], capture_output=True, text=True)
+    assert "Version: 1 " in text.stdout
+    for path in (certificate, key):
+        path.chmod(0o644)
+    return certificate, key
+
+
+@pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE], ids=["memcached", "ebbtide"])
+def test_certificates_of_version_1_are_shown(binary, authority, tmp_path):
+    tmp_path.chmod(0o755)
+    certificate = version_1(authority, "old", tmp_path)
+    context = authority.context()
+    context.check_hostname = False
+    with Server(binary, *flags(*certificate)) as server:
+        with TlsConnection(("127.0.0.1", server.port), context) as connection:
+            assert connection.ask(b"version\r\n").startswith(b"VERSION")
+
+
+def test_a_key_that_does_not_fit_a_certificate_of_version_1_is_refused(authority, tmp_path):
+    tmp_path.chmod(0o755)
+    (certificate, _), (_, other) = version_1(authority, "old", tmp_path), authority.issue("rsa-other", rsa=True)
+    for key in (other, authority.issue("ec-other")[1]):
+        done = start_refused(certificate, key)
+        assert done.returncode == 64 and str(key) in done.stderr and str(certificate) in done.stderr
+
+
+def start_refused(chain, key, *more):
+    return subprocess.run(
+        [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", *map(str, flags(chain, key, *more))],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def relabelled(key, label, target):
+    lines = key.read_text().splitlines()
+    assert lines[0] == "-----BEGIN PRIVATE KEY-----"
+    target.write_text("\n".join([f"-----BEGIN {label}-----", *lines[1:-1], f"-----END {label}-----", ""]))
+    target.chmod(0o644)
+    return target
+
+
+@pytest.mark.parametrize("binary", [MEMCACHED, EBBTIDE], ids=["memcached", "ebbtide"])
+def test_keys_are_read_by_their_content(binary, authority, tmp_path):
+    tmp_path.chmod(0o755)
+    rsa, ec = authority.issue("rsa", rsa=True), authority.issue("ec")
+    traditional = {}
+    for name, (_, key) in (("rsa", rsa), ("ec", ec)):
+        traditional[name] = tmp_path / f"{name}.traditional"
+        openssl("pkey", "-in", key, "-traditional", "-out", traditional[name])
+        traditional[name].chmod(0o644)
+    parameters = tmp_path / "parameters.key"
+    openssl("ecparam", "-name", "prime256v1", "-out", tmp_path / "parameters")
+    parameters.write_bytes((tmp_path / "parameters").read_bytes() + traditional["ec"].read_bytes())
+    parameters.chmod(0o644)
+    for chain, key in (
+        (rsa[0], relabelled(rsa[1], "RSA PRIVATE KEY", tmp_path / "a")),
+        (ec[0], relabelled(ec[1], "EC PRIVATE KEY", tmp_path / "b")),
+        (rsa[0], traditional["rsa"]),
+        (ec[0], traditional["ec"]),
+        (ec[0], parameters),
+    ):
+        with Server(binary, *flags(chain, key)) as server:
+            assert not refused(("127.0.0.1", server.port), authority.context()), key
+
+
+def test_keys_that_the_library_does_not_take_are_named_with_a_remedy(authority, certificate, tmp_path):
+    tmp_path.chmod(0o755)
+    chain, key = certificate
+    for name, words, named in (
+        ("p521", ["genpkey", "-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-521"], ["P-521", "PKCS#8", "openssl genpkey"]),
+        ("p521-ec", ["ecparam", "-genkey", "-noout", "-name", "secp521r1"], ["P-521", "SEC1", "openssl genpkey"]),
+        ("ed448", ["genpkey", "-algorithm", "ED448"], ["Ed448", "openssl genpkey"]),
+        ("small", ["genpkey", "-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:1024"], ["RSA", "2048 to 4096 bits"]),
+        ("secret", ["pkey", "-in", key, "-aes128", "-passout", "pass:x"], ["encrypted", "openssl pkey -in"]),
+        ("der", ["pkey", "-in", key, "-outform", "DER"], ["DER", "ssl_keyformat=DER"]),
+    ):
+        file = tmp_path / name
+        openssl(*words, "-out", file)
+        file.chmod(0o644)
+        done = start_refused(chain, file)
+        assert done.returncode == 64, done.stderr
+        for part in [str(file), *named]:
+            assert part in done.stderr, done.stderr
+        assert len(done.stderr.strip().splitlines()) <= 2
+
+
+@pytest.fixture
+def open_folder():
+    """A folder that other users may read: another run of pytest closes the one that its temporary folders share."""
+    with tempfile.TemporaryDirectory() as folder:
+        folder = pathlib.Path(folder)
+        folder.chmod(0o755)
+        yield folder
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may become somebody else")
+def test_keys_of_root_are_read_before_root_is_given_up(authority, open_folder):
+    chain, key = open_folder / "chain.pem", open_folder / "chain.key"
+    first = authority.issue("first")
+    shutil.copy(first[0], chain)
+    shutil.copy(first[1], key)
+    chain.chmod(0o644)
+    key.chmod(0o600)
+    check = [EBBTIDE, "-u", "nobody", "--check", "-p", str(free_port()), *flags(chain, key)]
+    assert subprocess.run(check, capture_output=True, timeout=20).returncode == 0
+    with Server(EBBTIDE, "-u", "nobody", *flags(chain, key)) as server:
+        where = ("127.0.0.1", server.port)
+
+        def shown():
+            with TlsConnection(where, authority.context()) as connection:
+                return connection.shown()
+
+        with TlsConnection(where, authority.context()) as connection:
+            assert connection.shown() == "first"
+            # A new certificate for the same key is taken, and that the key was not read is told.
+            request = open_folder / "renewed.csr"
+            openssl("req", "-new", "-key", key, "-subj", "/CN=renewed", "-out", request)
+            openssl(
+                *["x509", "-req", "-in", request, "-CA", authority.certificate, "-CAkey", authority.key],
+                *["-CAcreateserial", "-days", "2", "-extfile", authority.folder / "names", "-out", chain],
+            )
+            answer = connection.ask(b"refresh_certs\r\n").decode()
+            assert answer.startswith(f"Error loading the key: {key} : Permission denied") and "stays in use" in answer
+            assert shown() == "renewed"
+            # Another key cannot be read, so a certificate for it changes nothing.
+            second = authority.issue("second")
+            shutil.copy(second[0], chain)
+            shutil.copyfile(second[1], key)
+            answer = connection.ask(b"refresh_certs\r\n").decode()
+            assert answer.startswith("Error loading the key") and str(key) in answer
+            assert shown() == "renewed"
+            key.chmod(0o644)
+            assert connection.ask(b"refresh_certs\r\n") == b"OK\r\n"
+            assert shown() == "second"
 
 
 def test_what_cannot_be_served_is_refused_at_the_start(authority, certificate, tmp_path):

@@ -36,7 +36,7 @@ fn carry_out(line: &[u8], meta: &Meta<'_>) {
         match letter {
             b'T' | b'N' | b'R' => assert!(meta.exptime(letter).is_some(), "no time behind {letter:#x}"),
             b'C' | b'E' | b'D' | b'J' => assert!(meta.number(letter).is_some(), "no number behind {letter:#x}"),
-            b'M' => assert_eq!(meta.mode(), Some(flag[1])),
+            b'M' => assert_eq!(meta.mode(), Some(*flag.get(1).unwrap_or(&b'M'))),
             b'O' => assert!(flag.len() < 33, "an opaque token of {} bytes", flag.len() - 1),
             _ => {}
         }

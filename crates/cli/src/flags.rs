@@ -19,13 +19,13 @@ use ebbtide_server::{BusyPoll, Protocol};
 
 use self::admin::AdminFlag;
 use self::flash::Flash;
-use self::table::Meaning;
 use crate::error::Error;
 
 pub use self::admin::DEFAULT_PORT;
 pub use self::auth::auth;
+pub use self::extended::OPTIONS;
 pub use self::line::{Given, read as read_line};
-pub use self::table::{FLAGS, Flag};
+pub use self::table::{FLAGS, Flag, Meaning};
 pub use self::tls::Tls;
 
 const MIB: u64 = 1 << 20;
@@ -39,6 +39,10 @@ const MANY_THREADS: usize = 64;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     pub port: u16,
+    /// Whether `port` was asked for.
+    pub port_given: bool,
+    /// 0: no UDP.
+    pub udp_port: u16,
     /// Then no TCP.
     pub unix_socket: Option<PathBuf>,
     pub unix_mode: u32,
@@ -85,6 +89,8 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             port: 11211,
+            port_given: false,
+            udp_port: 0,
             unix_socket: None,
             unix_mode: 0o700,
             listen: Vec::new(),
@@ -160,12 +166,11 @@ impl Settings {
 
     fn set(&mut self, flag: &Flag, name: &str, value: &str) -> Result<(), Error> {
         match flag.long {
-            "port" => self.port = port(name, value)?,
-            "udp-port" => {
-                if port(name, value)? != 0 {
-                    self.warnings.push(format!("{name} {value} is ignored: UDP is not served"));
-                }
+            "port" => {
+                self.port = port(name, value)?;
+                self.port_given = true;
             }
+            "udp-port" => self.udp_port = port(name, value)?,
             "unix-socket" => self.unix_socket = Some(value.into()),
             "unix-mask" => self.unix_mode = values::octal(name, value)?,
             "listen" => {
@@ -223,7 +228,14 @@ impl Settings {
 
     /// To be called when all flags are taken: what none of them can decide alone.
     pub fn finish(&mut self) -> Result<(), Error> {
+        // As in memcached, UDP brings TCP to its port.
+        if self.udp_port != 0 && !self.port_given {
+            self.port = self.udp_port;
+        }
         self.check()?;
+        if self.udp_port != 0 && self.unix_socket.is_some() {
+            self.warn(format!("-U {} is ignored: with -s there is only the unix socket", self.udp_port));
+        }
         self.warnings.extend(self.tls.warning());
         self.warnings.extend(self.flash.warning());
         Ok(())
@@ -245,7 +257,16 @@ impl Settings {
     }
 
     fn check_port(&self) -> Result<(), Error> {
-        if self.port == 0 && self.unix_socket.is_none() && self.listen.is_empty() {
+        if self.udp_port != 0
+            && self.unix_socket.is_none()
+            && (self.sasl || self.auth_file.is_some() || self.tls.enabled)
+        {
+            return Err(Error::Limit(format!(
+                "-U {}: Cannot use UDP with -S, -Y or -Z: it has neither passwords nor TLS; leave -U out, or give -U 0",
+                self.udp_port
+            )));
+        }
+        if self.port == 0 && self.udp_port == 0 && self.unix_socket.is_none() && self.listen.is_empty() {
             return Err(Error::Limit(
                 "-p 0: nothing to listen on; give a port from 1 to 65535, or -s <file>".to_owned(),
             ));
@@ -331,9 +352,32 @@ mod tests {
 
     #[test]
     fn flags_without_a_meaning_warn() {
-        let settings = read(&["-f", "1.5", "-U", "11211", "-n20"]).unwrap();
+        let settings = read(&["-f", "1.5", "-N", "4", "-n20"]).unwrap();
         assert_eq!(settings.warnings.len(), 3);
         assert_eq!(read(&["-U", "0", "-L"]).unwrap().warnings, [""; 0]);
+    }
+
+    #[test]
+    fn blanks_behind_a_flag_and_blank_words_are_passed_over() {
+        for line in [&["-M "][..], &["-M", "", "-v "], &["", "-M"], &[" ", "-M\t"], &["--disable-evictions "]] {
+            assert!(!read(line).unwrap().evicts, "{line:?}");
+        }
+        assert_eq!(read(&["-D", " "]).map(|settings| settings.prefix_delimiter).ok(), None, "a blank value is missing");
+    }
+
+    #[test]
+    fn udp_brings_tcp_to_its_port_and_goes_without_secrets() {
+        let ports = |line: &[&str]| read(line).map(|settings| (settings.port, settings.udp_port));
+        assert_eq!(ports(&[]), Ok((11211, 0)));
+        assert_eq!(ports(&["-U", "12"]), Ok((12, 12)));
+        assert_eq!(ports(&["-U", "12", "-p", "13"]), Ok((13, 12)));
+        assert_eq!(ports(&["-p", "0", "-U", "12"]), Ok((0, 12)));
+        for more in [&["-Y", "f"][..], &["-S"], &["-Z"]] {
+            let line = [&["-U", "12"], more].concat();
+            assert!(matches!(read(&line), Err(Error::Limit(message)) if message.contains("-U 12")), "{more:?}");
+            assert!(read(&[&["-U", "0"], more].concat()).is_ok(), "{more:?}");
+        }
+        assert_eq!(read(&["-U", "12", "-s", "f"]).unwrap().warnings.len(), 1);
     }
 
     #[test]

@@ -5,13 +5,15 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebbtide_lab::{Error, bench, doctor, generate, replay, top};
+use ebbtide_lab::{Error, bench, doctor, generate, mrc, replay, top};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
 enum Command {
     /// Replay a trace look-aside, in the trace's own time, and report its miss ratio
     Replay(replay::ReplayArgs),
+    /// Show the miss ratio by the memory of the cache, under one policy or several
+    Mrc(mrc::MrcArgs),
     /// Write a synthetic workload as a trace: Twitter-like, by CacheBench's configuration, or zipf, uniform, scan
     Generate(generate::GenerateArgs),
     /// Load the engine, or any memcached server, with a synthetic workload and report throughput and latency
@@ -24,7 +26,7 @@ enum Command {
 
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
-    ["replay", "generate", "bench", "top", "doctor"].iter().any(|name| word == name)
+    ["replay", "mrc", "generate", "bench", "top", "doctor"].iter().any(|name| word == name)
 }
 
 /// Runs the command that `args` begins with.
@@ -36,6 +38,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     };
     let result = match command {
         Command::Replay(args) => replay::run(args),
+        Command::Mrc(args) => mrc::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Top(args) => top::run(args),

@@ -61,13 +61,24 @@ pub fn machine_memory() -> Option<u64> {
     Some(group.map_or(machine, |group: u64| group.min(machine)))
 }
 
-/// Gives up root for the user `name` and its group.
-pub fn become_user(name: &str) -> Result<(), Error> {
-    let failed = |error: Errno| Error::System(format!("-u {name}: failed to assume identity: {error}"));
-    let user = User::from_name(name).map_err(failed)?.ok_or_else(|| Error::NoUser(name.to_owned()))?;
-    setgroups(&[]).map_err(failed)?;
-    setgid(user.gid).map_err(failed)?;
-    setuid(user.uid).map_err(failed)
+/// The user `name`.
+pub fn find_user(name: &str) -> Result<User, Error> {
+    let user = User::from_name(name).map_err(|error| no_identity(name, error))?;
+    user.ok_or_else(|| Error::NoUser(name.to_owned()))
+}
+
+/// Gives up root for a user and its group.
+pub fn become_user(user: &User) -> Result<(), Error> {
+    let become_it = || {
+        setgroups(&[])?;
+        setgid(user.gid)?;
+        setuid(user.uid)
+    };
+    become_it().map_err(|error| no_identity(&user.name, error))
+}
+
+fn no_identity(name: &str, error: Errno) -> Error {
+    Error::System(format!("-u {name}: failed to assume identity: {error}"))
 }
 
 /// The file with our process id; removed when dropped.

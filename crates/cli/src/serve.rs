@@ -1,15 +1,18 @@
-//! Starts the server, in memcached's order: limits, then the other user, then the sockets; and stops it on a signal.
+//! Starts the server: limits, then what only root may open (files of passwords and certificates, addresses), then the other
+//! user, then the cache; and stops it on a signal.
 
 use std::path::PathBuf;
 use std::thread;
 
 use ebbtide_server::ebbtide::{self, ByteSize, Cache, CacheBuilder, Policy};
-use ebbtide_server::{Protocol, ReloadHandle, Server, ServerOptions, StopHandle};
+use ebbtide_server::{Opened, Protocol, ReloadHandle, ServerOptions, StopHandle};
+use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
 
 use crate::error::Error;
 use crate::flags::{self, DEFAULT_PORT, Settings};
+use crate::listeners::Addresses;
 use crate::notify::Supervisor;
 use crate::process::{self, PidFile};
 use crate::{daemon, listeners};
@@ -22,17 +25,22 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     if daemon::is_copy() {
         daemon::detach()?;
     }
-    // Before another user takes over, who may not be allowed to read it.
     let auth = flags::auth(&settings)?;
-    prepare(&settings)?;
+    allow(&settings)?;
+    let user = other_user(&settings)?;
+    let options = ServerOptions { auth, ..options(&settings, user.as_ref())? };
+    let opened = Opened::new(options).map_err(|error| not_bound(&settings, error))?;
+    for warning in opened.warnings() {
+        eprintln!("ebbtide: warning: {warning}");
+    }
+    become_other(&settings, user.as_ref())?;
     let cache = cache(&settings)?;
     for notice in cache.flash_stats().iter().flat_map(|flash| &flash.notices) {
         eprintln!("ebbtide: flash: {notice}");
     }
-    let options = ServerOptions { auth, ..options(&settings)? };
     // Threads that wait for signals hold the server's to the end.
     let kept = cache.clone();
-    let server = Server::bind(options, cache).map_err(|error| not_bound(&settings, error))?;
+    let server = opened.serve(cache).map_err(|error| not_bound(&settings, error))?;
     let pid_file = settings.pid_file.as_deref().and_then(|path| {
         PidFile::write(path)
             .inspect_err(|error| {
@@ -52,16 +60,28 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     result.map_err(|error| Error::System(error.to_string()))
 }
 
-fn prepare(settings: &Settings) -> Result<(), Error> {
+/// Sets the limits.
+fn allow(settings: &Settings) -> Result<(), Error> {
     if settings.core_dumps {
         process::allow_core_dumps()?;
     }
-    process::allow_files(settings.connections, settings.threads)?;
-    if process::is_root() {
-        match &settings.user {
-            Some(user) => process::become_user(user)?,
-            None => eprintln!("ebbtide: warning: running as root; -u <user> gives that up once the limits are set"),
+    process::allow_files(settings.connections, settings.threads)
+}
+
+/// Who root is to become.
+pub fn other_user(settings: &Settings) -> Result<Option<User>, Error> {
+    let name = settings.user.as_deref().filter(|_| process::is_root());
+    name.map(process::find_user).transpose()
+}
+
+/// Gives up root for this user, and locks memory.
+fn become_other(settings: &Settings, user: Option<&User>) -> Result<(), Error> {
+    match user {
+        Some(user) => process::become_user(user)?,
+        None if process::is_root() => {
+            eprintln!("ebbtide: warning: running as root; -u <user> gives that up once the addresses are open");
         }
+        None => {}
     }
     if let Some(user) = settings.user.as_deref().filter(|user| !process::is_root() && !process::is_user(user)) {
         eprintln!("ebbtide: warning: -u {user} is ignored: only root can become somebody else");
@@ -77,6 +97,10 @@ fn prepare(settings: &Settings) -> Result<(), Error> {
 pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     let builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
     memory_for_flash(settings, &builder)?;
+    if settings.flash.paths.is_empty() {
+        // A start with flash does so by itself.
+        ebbtide::flash::remove_left_fronts();
+    }
     builder.build().map_err(not_made)
 }
 
@@ -126,6 +150,7 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
 fn with_flash(settings: &Settings, builder: CacheBuilder) -> CacheBuilder {
     let add = |builder: CacheBuilder, (path, bytes): &(PathBuf, u64)| builder.flash(path, ByteSize::bytes(*bytes));
     let builder = settings.flash.paths.iter().fold(builder, add);
+    let builder = builder.flash_max_idle(settings.flash.max_idle_seconds());
     let builder = builder.flash_options(settings.flash.options()).flash_promotion(settings.flash.promotion());
     match settings.flash.demotion_wait() {
         Some(wait) => builder.flash_demotion_wait(wait),
@@ -140,11 +165,14 @@ fn not_made(error: ebbtide::Error) -> Error {
     })
 }
 
-pub fn options(settings: &Settings) -> Result<ServerOptions, Error> {
-    let listeners = listeners::resolve(settings)?;
+/// `user`: who root is to become, and so who is to own the sockets' files.
+pub fn options(settings: &Settings, user: Option<&User>) -> Result<ServerOptions, Error> {
+    let Addresses { listeners, alternatives } = listeners::resolve(settings)?;
     Ok(ServerOptions {
         admin: settings.admin.resolve(&listeners),
         listeners,
+        alternatives,
+        socket_owner: user.map(|user| (user.uid.as_raw(), user.gid.as_raw())),
         threads: settings.threads,
         max_connections: settings.connections,
         requests_per_event: settings.requests_per_event,
@@ -194,6 +222,9 @@ pub fn not_bound(settings: &Settings, error: ebbtide_server::Error) -> Error {
                 )
             }
         }
+        E::ListenUdp { address, source } => {
+            format!("-U: failed to listen on UDP {address}: {source}; give another port, or -U 0")
+        }
         E::Certificate { .. } | E::Ciphers { .. } | E::NoCaCertificate => return Error::Limit(format!("-Z: {error}")),
         E::Admin { address, source } => {
             format!("--admin {address}: failed to listen: {source}; give another address or port, or off")
@@ -215,7 +246,7 @@ fn obey_signals(stop: StopHandle, reload: ReloadHandle, supervisor: Supervisor) 
             for signal in signals.forever() {
                 if signal == SIGHUP {
                     if let Err(error) = supervisor.reloading(|| reload.reload()) {
-                        eprintln!("ebbtide: SIGHUP: what is in use stays: {error}");
+                        eprintln!("ebbtide: SIGHUP: what could not be read stays as it was: {error}");
                     }
                     continue;
                 }

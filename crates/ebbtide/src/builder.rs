@@ -1,5 +1,6 @@
 //! How a cache is set up.
 
+use crate::aging::FlashLimits;
 use crate::background;
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
@@ -15,11 +16,15 @@ use ebbtide_store::{Options, Policy, Store};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The share of the memory that the buffers and indexes of flash get, beside what admission remembers: an eighth, or more where that is
 /// too little.
 const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
+
+/// The part of the memory of flash that keeps CAS tokens which were handed out, at 18 bytes each.
+const TOKENS_SHARE: u64 = 64;
 
 /// Of a device of the caller's own: what lies on it was put there by whoever gives it.
 const DEVICE_IDENTITY: u64 = 0;
@@ -46,6 +51,7 @@ pub struct CacheBuilder {
     flash_options: FlashOptions,
     flash_promotion: FlashPromotion,
     flash_demotion_wait: DemotionWait,
+    flash_max_idle: Option<u32>,
 }
 
 impl CacheBuilder {
@@ -136,6 +142,13 @@ impl CacheBuilder {
         self
     }
 
+    /// Has values that nobody has read for so many seconds go to flash before their memory is needed, in the background and within the
+    /// write budget. By default they go when it is needed.
+    pub fn flash_max_idle(mut self, seconds: Option<u32>) -> Self {
+        self.flash_max_idle = seconds;
+        self
+    }
+
     /// Builds the cache, with what flash holds, and with the system's clock starts its background thread.
     ///
     /// # Errors
@@ -154,7 +167,7 @@ impl CacheBuilder {
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
-        let time = if flash.is_some() { Time::over_flash(clock) } else { Time::new(clock) };
+        let time = Time::new(clock);
         let flash = match flash {
             Some(opening) => {
                 let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
@@ -168,6 +181,8 @@ impl CacheBuilder {
                 }
                 drop(participant);
                 store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
+                store.keep_tokens(flash_memory_bytes / TOKENS_SHARE);
+                hybrid.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
                 let threads = FlashThreads::start(&hybrid, io).map_err(not_started)?;
                 Some((hybrid, threads))
             }
@@ -177,7 +192,11 @@ impl CacheBuilder {
         if clock == Clock::System {
             background::start(&shared).map_err(not_started)?;
         }
-        Ok(Cache::new(shared))
+        let cache = Cache::new(shared);
+        if let Some(limits) = cache.flash_limits() {
+            cache.set_flash_limits(FlashLimits { max_idle_seconds: self.flash_max_idle, ..limits });
+        }
+        Ok(cache)
     }
 
     /// Whether the flash could be opened, as far as that can be said without changing anything; and what of the memory it would
@@ -226,7 +245,7 @@ impl CacheBuilder {
     fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
         let memory_bytes = self.flash_memory_within(memory_bytes);
         let memory_later = share::later(memory_bytes, self.options.memory_bytes, self.flash_options.memory_bytes);
-        let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes);
+        let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes) - memory_bytes / TOKENS_SHARE;
         let value_bytes_most = self.max_value.unwrap_or(self.options.value_bytes_max);
         FlashOptions { memory_bytes, memory_later, value_bytes_most, ..self.flash_options.clone() }
     }

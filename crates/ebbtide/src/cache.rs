@@ -1,5 +1,6 @@
 //! The cache.
 
+use crate::aging::Passes;
 use crate::background::Bell;
 use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
@@ -12,8 +13,8 @@ use crate::retry::PatienceCell;
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::Health;
 use ebbtide_store::{
-    Census, Change, Changed, Count, KEY_LIMIT, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl,
-    Write, Written,
+    Census, Change, Changed, Count, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl, Write,
+    Written,
 };
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
     pub bell: Bell,
     /// Held by the background thread while it works.
     pub maintaining: Mutex<()>,
+    /// Over memory, for idle values; held by the thread that works on them.
+    pub passes: Mutex<Passes>,
     pub clock: Clock,
     pub hybrid: Option<Arc<Hybrid>>,
     pub flash_end: FlashEnd,
@@ -67,6 +70,7 @@ impl Shared {
             time,
             bell: Bell::default(),
             maintaining: Mutex::new(()),
+            passes: Mutex::default(),
             clock,
             hybrid,
             flash_end: threads.map_or_else(FlashEnd::default, FlashEnd::of),
@@ -179,25 +183,6 @@ impl Cache {
         Insert { cache: self, key, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None }
     }
 
-    /// Removes a key. False if it was absent. With flash it may be true of an absent key, too: what memory knows of flash is
-    /// approximate, and a delete does not wait for the device.
-    pub fn delete(&self, key: &[u8]) -> bool {
-        let shared = &*self.shared;
-        !key.is_empty()
-            && key.len() <= KEY_LIMIT
-            && shared.store.delete(&shared.participant(), key, shared.store.hash(key), shared.time.now_ms())
-    }
-
-    /// Removes a key if its value still has this CAS token.
-    pub fn delete_if(&self, key: &[u8], token: u64) -> Changed<()> {
-        if key.is_empty() || key.len() > KEY_LIMIT {
-            return Changed::Absent;
-        }
-        let store = &self.shared.store;
-        self.shared.bring_up_if_below(self.waits, key);
-        store.delete_if(&self.shared.participant(), key, store.hash(key), token, self.shared.time.now_ms())
-    }
-
     /// Adds to the decimal number in an entry, modulo 2^64. `None` if the key is absent.
     ///
     /// # Errors
@@ -236,7 +221,7 @@ impl Cache {
     /// As `increment`.
     pub fn count(&self, key: &[u8], count: &Count) -> Result<Changed<Number>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key);
+        shared.bring_up_if_below(self.waits, key)?;
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
         let change = |now_ms| shared.store.change_number(&participant, target, count, now_ms);
@@ -249,7 +234,7 @@ impl Cache {
     /// `OutOfMemory`, `WouldWait`.
     pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key);
+        shared.bring_up_if_below(self.waits, key)?;
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         let touch = |now_ms| shared.store.touch(&participant, key, hash, ttl, now_ms);
@@ -262,7 +247,7 @@ impl Cache {
     /// As `touch`.
     pub fn get_and_touch(&self, key: &[u8], ttl: Ttl) -> Result<Lookup<'_>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key);
+        shared.bring_up_if_below(self.waits, key)?;
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         let touch = |now_ms| shared.store.get_and_touch(&participant, key, hash, ttl, now_ms);
@@ -375,6 +360,18 @@ impl Cache {
         Ok(())
     }
 
+    /// The life that ends when the wall clock reaches this many seconds since 1970; with a manual clock, whose 1970 is
+    /// a second before the start, when that does. An entry with it is never served later, and not lost a second earlier
+    /// unless the wall clock is set meanwhile or the life is longer than 128 s (then up to 1/64 of it).
+    pub fn ttl_until(&self, unix_seconds: u64) -> Ttl {
+        self.shared.time.until(unix_seconds)
+    }
+
+    /// How long a life is that begins now; `None` if it never ends.
+    pub fn length_of(&self, ttl: Ttl) -> Option<Duration> {
+        self.shared.time.length_of(ttl)
+    }
+
     /// How far [`Cache::skip_time`] has moved time in all; zero outside of tests.
     pub fn skipped_time(&self) -> Duration {
         Duration::from_millis(self.shared.time.skipped_ms())
@@ -384,6 +381,7 @@ impl Cache {
         self.shared.share_memory();
         let participant = self.shared.participant();
         while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}
+        self.shared.move_idle(&participant, now_ms);
         if let Some(hybrid) = &self.shared.hybrid {
             hybrid.maintain(now_ms);
         }
@@ -464,13 +462,13 @@ impl Insert<'_> {
         }
         let shared = &*cache.shared;
         if mode != Mode::Set {
-            shared.bring_up_if_below(cache.waits, key);
+            shared.bring_up_if_below(cache.waits, key)?;
         }
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };
         let written = shared.write_in_turn(cache.waiting(), &participant, &write);
         if mode == Mode::Set && written.as_ref().is_err_and(Error::is_final) {
-            cache.delete(key);
+            cache.delete_unread(key);
         }
         written
     }

@@ -62,8 +62,8 @@ pub enum Fetch {
     Refused,
 }
 
-/// What a fetch found, for [`Cache::raise`].
-#[derive(Clone)]
+/// What a fetch found, for [`Cache::raise`]; by default nothing.
+#[derive(Clone, Default)]
 pub struct Fetched(Option<Arc<Held>>);
 
 /// A value that was found, with its key.
@@ -256,6 +256,13 @@ impl Hybrid {
         }
     }
 
+    /// Fetches one key; waits for the device as `fetch_and_wait` does.
+    pub(crate) fn find(self: &Arc<Self>, key: &[u8], now_ms: u64) -> Option<Arc<Value>> {
+        let mut found = None;
+        self.fetch_and_wait(&[key], self.seconds(now_ms), |_, value| found = Some(Arc::clone(value)));
+        found
+    }
+
     /// Begins a read for which there is room.
     fn read(self: &Arc<Self>, key: Box<[u8]>, now: u32, bytes: u64) {
         let room = Room { bytes, has_landed: false, hybrid: Arc::downgrade(self) };
@@ -365,14 +372,15 @@ impl Cache {
         self.shared.hybrid.as_ref()?.tier.own_ring()
     }
 
-    /// Brings what a fetch has found into memory, unless its key has changed since. False if it found nothing, and
-    /// if memory has no room for it: then whoever asked has missed. Otherwise it is worth to look again.
+    /// Brings what a fetch has found into memory, unless its key has changed since. True if it is worth to look again, false if
+    /// it found nothing.
     ///
     /// # Errors
-    /// `WouldWait`, of a handle that does not wait.
+    /// `OutOfMemory` if memory has no room for it: flash has the value all the same. `WouldWait`, of a handle that does not
+    /// wait.
     pub fn promote(&self, fetched: &Fetched) -> Result<bool, Error> {
         let (Some(hybrid), Some(value)) = (&self.shared.hybrid, fetched.value()) else { return Ok(false) };
-        self.shared.promote_counted(hybrid, value, Need::Memory(self.waiting()))
+        self.shared.promote_counted(hybrid, value, Need::Memory(self.waiting())).map(|_| true)
     }
 }
 

@@ -9,6 +9,7 @@
 //! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
 //! waits for the device, on the thread of its caller (`raise.rs`). Operations that depend on a present value bring it up first.
 
+use crate::aging::IdleLimit;
 use crate::background::{Bell, TICK};
 use crate::cache::Cache;
 use crate::fetch::Fetches;
@@ -44,8 +45,13 @@ pub struct FlashStats {
     /// Objects that were found on flash and could not come back, for want of memory, or of room on flash for what would go for
     /// them. Gets are answered from flash then, and count as served; what needs the value in memory misses.
     pub promotions_refused: u64,
+    /// Values that went to flash because nobody had read them for so long ([`crate::FlashLimits::max_idle_seconds`]).
+    pub idle: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
+    /// Writes and deletes that were refused for their CAS token though the value came from flash and has not changed since: the token was
+    /// that of an older value, or it was not kept.
+    pub unknown_tokens: u64,
     /// What is chosen between the two.
     pub promotion: FlashPromotion,
     /// In what lesser ways the device works than it could, for the operator: without direct I/O, say.
@@ -82,6 +88,9 @@ pub(crate) struct Hybrid {
     unchanged: AtomicU64,
     /// Of values that handles hold. They may outlive the cache, and must not keep its device.
     pub(crate) lent_bytes: Arc<AtomicU64>,
+    /// Of the tokens that the store keeps.
+    pub(crate) token_bytes: AtomicU64,
+    pub(crate) idle: IdleLimit,
 }
 
 impl Hybrid {
@@ -127,6 +136,8 @@ impl Hybrid {
             served: AtomicU64::new(0),
             unchanged: AtomicU64::new(0),
             lent_bytes: Arc::default(),
+            token_bytes: AtomicU64::new(0),
+            idle: IdleLimit::default(),
         })
     }
 
@@ -200,7 +211,7 @@ impl Hybrid {
 
     /// An object was demoted: sees to the upkeep. With a manual clock the device is waited for here, so that nothing is lost because it
     /// is slower than the clock.
-    fn note_demotion(&self, bytes: u64, now_ms: u64) {
+    pub(crate) fn note_demotion(&self, bytes: u64, now_ms: u64) {
         let most = self.share.bytes() / UPKEEP_SHARE;
         let weight = most / UPKEEP_EVERY + bytes;
         if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < most {
@@ -224,7 +235,8 @@ impl Hybrid {
     /// Memory in use that is not the tier's own.
     fn beside_tier_bytes(&self) -> u64 {
         let values = self.fetches.landed_bytes() + self.lent_bytes.load(Ordering::Relaxed);
-        self.promotions.memory_bytes() + self.risen.memory_bytes() + values
+        let tokens = self.token_bytes.load(Ordering::Relaxed);
+        self.promotions.memory_bytes() + self.risen.memory_bytes() + values + tokens
     }
 
     /// Whether flash may have a key that was requested and that memory has not.
@@ -241,7 +253,7 @@ impl Hybrid {
         self.tier.verify();
     }
 
-    fn stats(&self) -> FlashStats {
+    fn stats(&self, unknown_tokens: u64) -> FlashStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut tier = self.tier.stats();
         tier.memory_bytes += self.beside_tier_bytes();
@@ -249,7 +261,9 @@ impl Hybrid {
             promoted: read(&self.promoted),
             served: read(&self.served),
             promotions_refused: read(&self.promotions_refused),
+            idle: self.idle.moved(),
             unchanged: read(&self.unchanged),
+            unknown_tokens,
             promotion: self.promotions.policy(),
             notices: self.notices.clone(),
             tier,
@@ -260,6 +274,15 @@ impl Hybrid {
     pub(crate) fn remaining(&self, expiry: u32, store_ms: u64) -> Option<Duration> {
         let ends_ms = (u64::from(expiry) * 1000).saturating_sub(self.epoch_seconds * 1000);
         (expiry != 0).then(|| Duration::from_millis(ends_ms.saturating_sub(store_ms)))
+    }
+
+    /// When an item expires as flash writes it: 0 for never. None for what has no place there: marks, clients' own tokens, an expiry beyond 32
+    /// bits of seconds.
+    pub(crate) fn expiry_on_flash(&self, item: &Item<'_>) -> Option<u32> {
+        let extension = item.extension();
+        let has_marks = extension.stale || extension.won || extension.token.is_some();
+        let expiry = item.expiry_seconds().map_or(Ok(0), |seconds| u32::try_from(self.epoch_seconds + seconds));
+        expiry.ok().filter(|_| !has_marks && item.key().len() <= KEY_BYTES_MOST)
     }
 
     /// The store's time in the seconds of flash.
@@ -279,16 +302,12 @@ impl Below for Flash {
     fn demote(&self, item: &Item<'_>, now_ms: u64) {
         let hybrid = &*self.0;
         hybrid.promotions.note_evicted(item.stored_bytes());
-        let extension = item.extension();
-        let has_marks = extension.stale || extension.won || extension.token.is_some();
         let key = Key::new(item.key());
-        let expiry = item.expiry_seconds().map_or(Ok(0), |seconds| u32::try_from(hybrid.epoch_seconds + seconds));
-        // Marks, clients' own tokens, and an expiry beyond 32 bits of seconds have no place on flash.
-        let (Ok(expiry), false, 0..=KEY_BYTES_MOST) = (expiry, has_marks, item.key().len()) else {
+        let Some(expiry) = hybrid.expiry_on_flash(item) else {
             hybrid.tier.remove(key.hash);
             return;
         };
-        if extension.copied && hybrid.tier.could_exist(key.hash) {
+        if item.extension().copied && hybrid.tier.could_exist(key.hash) {
             hybrid.unchanged.fetch_add(1, Ordering::Relaxed);
             return;
         }
@@ -329,7 +348,7 @@ impl Cache {
 
     /// What the flash of this cache did; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashStats> {
-        self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats())
+        self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats(self.shared.store.unknown_tokens()))
     }
 
     /// Asks the drives below flash how worn they are and what they write; `None` where they do not tell: without flash, on anything

@@ -86,13 +86,28 @@ impl Item<'_> {
         }
     }
 
-    /// The CAS token: changes with every change of the value, and sometimes without one. That of a hit which flash has answered is none's: a
-    /// write with it is refused, and finds the value in memory the next time. [`crate::Cache::get_with_token`] gives hits with tokens only.
+    /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from here on until the
+    /// value changes, also while that is on flash only, unless more tokens are handed out than are kept. That of a hit which flash has
+    /// answered is none's: a write with it is refused, and finds the value in memory the next time. [`crate::Cache::get_with_token`] gives
+    /// hits with tokens only.
     pub fn cas(&self) -> u64 {
+        match &self.0 {
+            Source::Memory { item, .. } => item.hand_out(),
+            Source::Flash { shared, .. } => shared.store.token_of_none(),
+        }
+    }
+
+    /// The CAS token to look at: as `cas`, and not kept.
+    pub fn passing_cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.token(),
             Source::Flash { shared, .. } => shared.store.token_of_none(),
         }
+    }
+
+    /// Whether a CAS token that was handed out stands for this value.
+    pub fn has_cas(&self, token: u64) -> bool {
+        matches!(&self.0, Source::Memory { item, .. } if item.has_token(token))
     }
 
     /// Whether the value was marked as out of date and nobody has stored a new one since.

@@ -19,11 +19,13 @@
 #![warn(missing_debug_implementations)]
 
 mod admission;
+mod aging;
 mod background;
 mod builder;
 mod byte_size;
 mod cache;
 mod debug;
+mod delete;
 mod error;
 mod fetch;
 mod flash_threads;
@@ -49,10 +51,11 @@ pub mod flash {
         Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, Latencies, ThreadRing,
     };
     pub use ebbtide_flash::large::{Reclaim, Reinsertion};
-    pub use ebbtide_flash::{Drops, Ended, TierStats, Written};
+    pub use ebbtide_flash::{Drops, Ended, TierStats, Written, remove_left_fronts};
 }
 
 pub use admission::{FlashAdmission, NotAnAdmission};
+pub use aging::FlashLimits;
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};

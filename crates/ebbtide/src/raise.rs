@@ -47,22 +47,32 @@ pub enum Raised<'a> {
 }
 
 impl Shared {
-    /// Brings an entry up from flash that the store does not have; waits for the device.
-    fn bring_up(&self, hybrid: &Arc<Hybrid>, key: &[u8]) {
-        hybrid.fetch_and_wait(&[key], hybrid.seconds(self.time.now_ms()), |_, value| {
-            _ = self.promote_counted(hybrid, value, Need::Memory(Waiting::Sleeps));
-        });
+    /// Promotes an entry that the store does not have; waits for the device. A copy that is moved on flash while it is read is
+    /// read again, a few times.
+    fn bring_up(&self, hybrid: &Arc<Hybrid>, key: &[u8]) -> Result<(), Error> {
+        let target = (key, self.store.hash(key));
+        for _ in 0..LOOKS {
+            let now_ms = self.time.now_ms();
+            if self.store.peek(&self.participant(), key, target.1, now_ms).is_some() {
+                break;
+            }
+            match hybrid.find(key, now_ms) {
+                Some(value) => _ = self.promote_counted(hybrid, &value, Need::Memory(Waiting::Sleeps))?,
+                None => break,
+            }
+        }
+        Ok(())
     }
 
-    /// Whether it is worth to look for the key in the store again. Only what needs memory would wait for it.
-    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> Result<bool, Error> {
-        let is_there = match self.promote(hybrid, value, need) {
-            Err(error) if need != Need::Answer && !error.is_final() => return Err(error),
-            promoted => promoted.is_ok(),
-        };
-        let counter = if is_there { &hybrid.promoted } else { &hybrid.promotions_refused };
+    /// Promotes what was found on flash, and counts that. What needs memory may answer `WouldWait`, which is not counted.
+    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> Result<Stored, Error> {
+        let promoted = self.promote(hybrid, value, need);
+        if need != Need::Answer && promoted.as_ref().is_err_and(|error| !error.is_final()) {
+            return promoted;
+        }
+        let counter = if promoted.is_ok() { &hybrid.promoted } else { &hybrid.promotions_refused };
         counter.fetch_add(1, Ordering::Relaxed);
-        Ok(is_there)
+        promoted
     }
 
     fn promote(&self, hybrid: &Hybrid, Value { key, found }: &Value, need: Need) -> Result<Stored, Error> {
@@ -103,16 +113,16 @@ impl Shared {
         self.hybrid.as_ref()?.remaining(value.found.expiry, self.time.now_ms())
     }
 
-    /// Before an operation of a cache that waits for flash, and that depends on a present value: brings it up if it may be on flash
+    /// Before an operation of a cache that waits for flash, and that depends on a present value: promotes it if it may be on flash
     /// and nowhere else.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if flash has the value and memory has no room for it: the operation must not take the key for absent.
     #[inline]
-    pub(crate) fn bring_up_if_below(&self, waits: bool, key: &[u8]) {
-        if let Some(hybrid) = &self.hybrid
-            && waits
-            && hybrid.tier.could_exist(Key::new(key).hash)
-            && self.store.peek(&self.participant(), key, self.store.hash(key), self.time.now_ms()).is_none()
-        {
-            self.bring_up(hybrid, key);
+    pub(crate) fn bring_up_if_below(&self, waits: bool, key: &[u8]) -> Result<(), Error> {
+        match &self.hybrid {
+            Some(hybrid) if waits && hybrid.tier.could_exist(Key::new(key).hash) => self.bring_up(hybrid, key),
+            _ => Ok(()),
         }
     }
 }
@@ -140,7 +150,7 @@ impl Cache {
     /// Brings what a plain get has found into memory, if the policy says so and there is room. Whether memory decides then.
     fn brings_up(&self, hybrid: &Hybrid, value: &Value) -> bool {
         let choice = hybrid.promotions.choose(Key::new(&value.key).hash, hybrid.seconds(self.shared.time.now_ms()));
-        choice == Choice::Promote && self.shared.promote_counted(hybrid, value, Need::Answer) == Ok(true)
+        choice == Choice::Promote && self.shared.promote_counted(hybrid, value, Need::Answer).is_ok()
     }
 
     /// The value as a hit, if it is the key's at this moment.
@@ -156,9 +166,19 @@ impl Cache {
     }
 
     /// As `get`, and the hit is in memory, so that its CAS token is one: what only flash has comes up whatever the promotion says.
+    /// Where memory has no room for that it is a miss.
     pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
-        self.shared.bring_up_if_below(self.waits, key);
-        self.get_in_memory(key)
+        match self.shared.bring_up_if_below(self.waits, key) {
+            Ok(()) => self.get_in_memory(key),
+            Err(_) => Lookup::Miss,
+        }
+    }
+
+    /// Keeps the CAS token that a write answered, as [`Item::cas`] does; answers the one to hand out. The value must have been the key's
+    /// since, and its bucket unchanged: otherwise the token is as good as without this.
+    pub fn keep_cas(&self, key: &[u8], token: u64) -> u64 {
+        let store = &self.shared.store;
+        store.keep_token(key, store.hash(key), token)
     }
 
     /// A get that has missed in the store.
@@ -168,10 +188,10 @@ impl Cache {
             if !hybrid.may_have(key) {
                 return Lookup::Miss;
             }
-            let mut found = None;
-            let now = hybrid.seconds(self.shared.time.now_ms());
-            hybrid.fetch_and_wait(&[key], now, |_, value| found = Some(Arc::clone(value)));
-            match found.map_or(Raised::Missed, |value| self.raise_value(hybrid, &value)) {
+            match hybrid
+                .find(key, self.shared.time.now_ms())
+                .map_or(Raised::Missed, |value| self.raise_value(hybrid, &value))
+            {
                 Raised::Served(item) => return Lookup::Hit(item),
                 Raised::Missed => return Lookup::Miss,
                 Raised::LookAgain => {}

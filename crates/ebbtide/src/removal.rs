@@ -4,7 +4,6 @@ use crate::cache::Cache;
 use crate::error::Error;
 pub use ebbtide_store::Cause;
 use ebbtide_store::Removed;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 /// Listeners that a cache can have.
@@ -40,10 +39,7 @@ impl Cache {
     /// # Errors
     /// `ListenerLimit`: a cache can have four listeners. They stay as long as it does.
     pub fn on_removal(&self, listener: impl Fn(Removal<'_>) + Send + Sync + 'static) -> Result<(), Error> {
-        let accepted = self.shared.store.on_removal(move |removed| {
-            // The work around it holds locks: a panic would go on to all who want them later. Its message is out.
-            let _ = catch_unwind(AssertUnwindSafe(|| listener(Removal { removed })));
-        });
+        let accepted = self.shared.store.on_removal(move |removed| listener(Removal { removed }));
         accepted.then_some(()).ok_or(Error::ListenerLimit { limit: LISTENERS })
     }
 }

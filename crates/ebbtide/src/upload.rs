@@ -83,7 +83,7 @@ impl Cache {
             }
             Err(error) => {
                 if mode == Mode::Set {
-                    self.delete(key);
+                    self.delete_unread(key);
                 }
                 Err(Error::from_store(error))
             }
@@ -178,7 +178,7 @@ impl Upload {
     pub fn try_finish(&mut self) -> Result<Written, Error> {
         self.resume()?;
         if self.mode != Mode::Set {
-            self.shared.bring_up_if_below(self.waiting == Waiting::Sleeps, &self.key);
+            self.shared.bring_up_if_below(self.waiting == Waiting::Sleeps, &self.key)?;
         }
         let participant = self.shared.participant();
         let (ttl, mode, token) = (self.ttl, self.mode, self.token);

@@ -42,7 +42,7 @@ impl Cache {
         mut revise: impl FnMut(&Item<'_>) -> Option<Revision>,
     ) -> Result<Visited<'_>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key);
+        shared.bring_up_if_below(self.waits, key)?;
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
         let wrap = |item| Item::in_memory(item, &shared.store);

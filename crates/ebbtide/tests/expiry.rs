@@ -165,7 +165,7 @@ fn few_expired_bytes_wait_in_segments_that_live_on() {
     let stats = cache.stats();
     let alive = lives.iter().filter(|(number, end)| **end > now_ms && hits(&cache, &number.to_string())).count() as u64;
     let waiting_bytes = (stats.items - alive) * (stats.live_bytes / stats.items);
-    assert!(waiting_bytes * 50 < stats.memory_limit_bytes, "{waiting_bytes} expired bytes wait: {stats:?}");
+    assert!(waiting_bytes * 500 <= stats.memory_limit_bytes, "{waiting_bytes} expired bytes wait: {stats:?}");
     cache.verify();
 }
 

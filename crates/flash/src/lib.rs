@@ -35,4 +35,4 @@ mod tier;
 pub use error::Error;
 pub use object::{Done, Found, Key, KeyHash, Lookup, Met, Object, Token, Wanted};
 pub use recent::Recent;
-pub use tier::{Drops, Ended, Opening, Tier, TierOptions, TierScan, TierStats, Written};
+pub use tier::{Drops, Ended, Opening, Tier, TierOptions, TierScan, TierStats, Written, remove_left_fronts};

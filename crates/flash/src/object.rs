@@ -6,6 +6,9 @@ use std::fmt;
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
+/// The pool of all objects. Formats on flash name a pool in two bytes, and readers take an object of another one for another key.
+pub(crate) const DEFAULT_POOL: u16 = 0;
+
 /// XXH3 of a key, 64 bits without a seed: a part of the formats on flash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyHash(pub u64);

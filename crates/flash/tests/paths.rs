@@ -127,7 +127,8 @@ fn a_damaged_label_is_ours_and_starts_empty() {
 fn a_file_that_is_not_ours_is_left_as_it_is() {
     let directory = directory();
     let (path, other) = (directory.path().join("photos"), directory.path().join("other"));
-    for held in [b"x".to_vec(), vec![0; 5000], b"mine".repeat(1 << 20)] {
+    let zeros_and_one = [vec![0; 3 << 20], vec![1]].concat();
+    for held in [b"x".to_vec(), zeros_and_one, b"mine".repeat(1 << 20)] {
         fs::write(&path, &held).unwrap();
         assert!(matches!(refusal(&path, LEAST_PART), (Refusal::Foreign, message) if message.contains("not ours")));
         assert!(open(&[(&other, LEAST_PART), (&path, LEAST_PART)]).is_err());
@@ -144,6 +145,44 @@ fn a_file_of_one_hole_is_empty() {
     let opened = open(&[(&path, LEAST_PART)]).unwrap();
     assert!(opened.is_new);
     assert!(!opened.notices.iter().any(|notice| matches!(notice, Notice::Relabelled)));
+}
+
+#[test]
+fn a_file_of_zeros_is_empty_whatever_its_length() {
+    let directory = directory();
+    let path = directory.path().join("zeros");
+    for bytes in [0, 1, 5000, 3 << 20, LEAST_PART] {
+        fs::write(&path, vec![0; bytes as usize]).unwrap();
+        Disk::check(&[(path.clone(), LEAST_PART)], &DiskOptions::default()).unwrap();
+        assert!(open(&[(&path, LEAST_PART)]).unwrap().is_new, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn ours_that_is_cut_to_nothing_begins_anew_and_without_its_label_says_how() {
+    let directory = directory();
+    let path = directory.path().join("flash");
+    let disk = open(&[(&path, LEAST_PART)]).unwrap().disk;
+    put(&disk, 7);
+    drop(disk);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[..BLOCK].fill(0);
+    fs::write(&path, &bytes).unwrap();
+    let (reason, message) = refusal(&path, LEAST_PART);
+    assert!(matches!(reason, Refusal::Foreign) && message.contains("to begin anew, remove the file"), "{message}");
+    assert!(fs::read(&path).unwrap() == bytes);
+    fs::write(&path, []).unwrap();
+    assert!(open(&[(&path, LEAST_PART)]).unwrap().is_new);
+}
+
+/// It opens for writing, and would take a size.
+#[test]
+fn what_keeps_nothing_is_refused_by_a_check_too() {
+    for path in ["/proc/self/environ", "/proc/self/comm"] {
+        let message = refusal(Path::new(path), LEAST_PART).1;
+        let checked = Disk::check(&[(path.into(), LEAST_PART)], &DiskOptions::default());
+        assert_eq!(checked.unwrap_err().to_string(), message);
+    }
 }
 
 #[test]

@@ -20,6 +20,18 @@ pub enum Error {
     /// The trace is in none of the known formats.
     #[error("{trace}: the format cannot be told from the content ({reason}); name it with --format")]
     UnknownFormat { trace: String, reason: String },
+    /// The file is of a known kind that is no trace.
+    #[error("{trace}: this is {what}, not a trace; {remedy}")]
+    NotATrace { trace: String, what: &'static str, remedy: &'static str },
+    /// Not one request could be read: a result would be that of a perfect cache.
+    #[error("{trace}: not one request was read as {format} ({malformed} malformed lines); see --format for others")]
+    NoRequests { trace: String, format: &'static str, malformed: u64 },
+    /// Nothing in the trace can hit or miss.
+    #[error("{trace}: none of the {requests} requests is a get; a miss ratio needs gets")]
+    NoGets { trace: String, requests: usize },
+    /// A picture could not be drawn.
+    #[error("cannot draw the curves: {0}")]
+    Drawing(String),
     /// An option that cannot be met.
     #[error("{option} {value}: {reason}")]
     Configuration { option: &'static str, value: String, reason: String },

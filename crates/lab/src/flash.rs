@@ -115,6 +115,7 @@ impl FlashReport {
             inserts: tier.inserts,
             inserted_bytes: tier.inserted_bytes,
             refused: refused.refused_expires_soon
+                + refused.refused_too_small
                 + refused.refused_by_policy
                 + refused.refused_by_budget
                 + tier.displaced,

@@ -20,6 +20,8 @@ mod error;
 pub mod flash;
 pub mod generate;
 pub mod keys;
+pub mod mrc;
+pub mod reference;
 pub mod replay;
 mod report;
 mod store;

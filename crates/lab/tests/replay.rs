@@ -108,6 +108,26 @@ fn malformed_lines_are_skipped_or_refused() {
 }
 
 #[test]
+fn a_trace_without_a_request_is_an_error() {
+    let scsi = "version,time,op,size,lbn\n1,33898,2a,512,42932745\n1,33899,2a,512,42932746\n";
+    for format in ["csv", "twitter"] {
+        let error = try_replay(scsi.as_bytes(), &format!("--format {format}")).unwrap_err();
+        assert!(matches!(error, Error::NoRequests { malformed: 3, .. }), "{error}");
+    }
+    let error = try_replay(b"timestamp_s,key_id,key_size,value_size,op,ttl_s\n", "").unwrap_err();
+    assert!(matches!(error, Error::NoRequests { malformed: 0, .. }), "{error}");
+}
+
+#[test]
+fn a_row_that_stands_for_too_many_requests_is_malformed() {
+    let text = "op_time,key,key_size,op,op_count,size,cache_hits,ttl\n0,a,20,GET,2,100,0,60\n\
+                0,a,20,GET,18446744073709551615,100,0,60\n";
+    let report = try_replay(text.as_bytes(), "").unwrap();
+    assert_eq!((outcome(&report), report.malformed_lines), ((2, 1, 1), 1));
+    assert!(matches!(try_replay(text.as_bytes(), "--strict"), Err(Error::Malformed { line: 3, .. })));
+}
+
+#[test]
 fn keys_that_cannot_have_their_length_are_counted() {
     let report = csv("0,1,0,5,get,0\n0,1,300,5,get,0\n0,64,1,5,get,0\n0,1,1,5,get,0\n", "--audit");
     // Lengths 1, 250, 2 and 1: the first and the last request are for the same key.
@@ -196,13 +216,6 @@ fn the_report_has_the_names_of_the_contract() {
         assert!(json[name].is_number(), "{name}");
     }
     assert!(json.get("audit").is_none());
-}
-
-#[test]
-fn an_empty_trace_has_no_requests() {
-    let report = csv("", "");
-    assert_eq!(outcome(&report), (0, 0, 0));
-    assert_eq!(report.miss_ratio, 0.0);
 }
 
 #[test]

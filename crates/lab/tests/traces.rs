@@ -1,6 +1,6 @@
 //! The trace readers, bytes in and requests out: each format, told from its content, plain and compressed.
 
-use std::io::Cursor;
+use std::io::{Cursor, Write};
 
 use ebbtide_lab::Error;
 use ebbtide_lab::trace::{Format, Op, Request, TraceReader};
@@ -99,6 +99,86 @@ fn compressed_traces_read_as_plain_ones() {
         let mut two_frames = zstd::encode_all(front, 3).unwrap();
         two_frames.extend(zstd::encode_all(back, 3).unwrap());
         assert_eq!(read(two_frames), read(plain));
+    }
+}
+
+fn gzip(plain: &[u8]) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(plain).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn gzip_is_read_as_plain() {
+    for plain in [CSV.as_bytes(), TWITTER.as_bytes(), &oracle_record(5, 42, 1000, -1)] {
+        assert_eq!(read(gzip(plain)), read(plain));
+        let (front, back) = plain.split_at(plain.len() / 2);
+        assert_eq!(read([gzip(front), gzip(back)].concat()), read(plain), "several members are one file");
+    }
+    let mut cut = gzip(CSV.repeat(1000).as_bytes());
+    cut.truncate(cut.len() / 2);
+    let outcome = open(cut, None).and_then(|mut reader| {
+        while reader.next_request()?.is_some() {}
+        Ok(())
+    });
+    assert!(matches!(outcome, Err(Error::Read { .. } | Error::Malformed { .. })), "{outcome:?}");
+}
+
+#[test]
+fn files_of_other_kinds_are_refused_by_name() {
+    let utf16: Vec<u8> = "\u{FEFF}timestamp_s,key_id".encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let mut tar = vec![0; 512];
+    tar[..5].copy_from_slice(b"t.csv");
+    tar[257..262].copy_from_slice(b"ustar");
+    let twice = zstd::encode_all(&*zstd::encode_all(CSV.as_bytes(), 3).unwrap(), 3).unwrap();
+    let zip = b"PK\x03\x04\x14\0\0\0".to_vec();
+    let program = std::fs::read("/bin/true").unwrap();
+    for (bytes, name) in [
+        (utf16, "UTF-16"),
+        (tar, "tar"),
+        (twice, "within an archive"),
+        (zip, "zip"),
+        (b"\xFD7zXZ\0\0\x04".to_vec(), "xz"),
+        (program, "ELF"),
+    ] {
+        for format in [None, Some(Format::Csv)] {
+            let error = open(bytes.clone(), format).err().expect(name);
+            assert!(matches!(error, Error::NotATrace { .. }) && error.to_string().contains(name), "{error}");
+        }
+    }
+}
+
+#[test]
+fn binary_files_that_are_no_oracle_trace_are_refused() {
+    // A VSCSI trace of version 1: 32 bytes a record.
+    let vscsi: Vec<u8> = (0..30u32)
+        .flat_map(|number| {
+            let block = u64::from(42_932_745 + number % 3);
+            let time = 5_633_898_611_441 + u64::from(number);
+            let words = [number, 512, 1, 0x0001_002A].map(u32::to_le_bytes).concat();
+            [words, block.to_le_bytes().to_vec(), time.to_le_bytes().to_vec()].concat()
+        })
+        .collect();
+    for bytes in [vscsi, vec![0; 4096], vec![0xFF; 4096]] {
+        let error = open(bytes.clone(), None).err().expect("no trace");
+        assert!(matches!(&error, Error::UnknownFormat { reason, .. } if reason.contains("record")), "{error}");
+        assert!(open(bytes, Some(Format::OracleGeneral)).is_ok(), "a named format is trusted");
+    }
+}
+
+#[test]
+fn marks_blank_lines_comments_and_headers_are_no_faults() {
+    let header_of_twitter = "timestamp,anonymized key,key size,value size,client id,operation,TTL\n";
+    for (text, plain, format) in [
+        (format!("\u{FEFF}{CSV}"), CSV, Format::Csv),
+        (format!("\n# made by a script\n{CSV}\n\n"), CSV, Format::Csv),
+        (format!("{header_of_twitter}{TWITTER}"), TWITTER, Format::Twitter),
+        (format!("\u{FEFF}# exported\n{KVCACHE}\n"), KVCACHE, Format::Kvcache),
+    ] {
+        assert_eq!(read(text.as_bytes()), read(plain), "{text}");
+        let mut forced = open(text.as_bytes(), Some(format)).unwrap();
+        let requests: Vec<_> = std::iter::from_fn(|| forced.next_request().unwrap()).collect();
+        assert_eq!(requests, read(plain).1, "{text}");
     }
 }
 

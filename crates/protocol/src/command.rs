@@ -1,8 +1,19 @@
 //! One command line: tokens separated by runs of spaces, checked in the order in which memcached checks them, because
 //! a line with two mistakes must be answered with the same one of them.
 //!
-//! `noreply` is recognized as the last token wherever a command takes it, even in the place of an argument: then the
-//! command is malformed and its error is not answered either.
+//! `noreply` is recognized as the last word wherever a command takes it, even in the place of an argument: then the
+//! command is malformed and its error is not answered either. Other words behind the arguments are ignored.
+//!
+//! A storage command that is refused still has a value behind its line, which must not be read as commands:
+//!
+//! ```text
+//! the length is readable              -> RejectBlock: the value is dropped
+//! another word may be the length      -> RejectClose: where the value ends is a guess
+//! the length is unreadable or missing -> RejectClose
+//! no word can be a length             -> Reject: no value follows
+//! ```
+//! A blank in a key moves the length by a word, so that a number among words to spare may be the length. An empty key
+//! moves it the other way, and leaves two blanks in a row.
 
 use crate::MAX_KEY;
 use crate::meta;
@@ -17,10 +28,16 @@ pub enum Line<'a> {
         rejection: Rejection,
         noreply: bool,
     },
-    /// As `Reject`, and the data block of this many bytes that follows is of no use.
+    /// As `Reject`, and the data block of this many bytes that follows is dropped.
     RejectBlock {
         rejection: Rejection,
+        noreply: bool,
         length: u32,
+    },
+    /// As `Reject`, and the connection is closed: a data block of unknown length follows.
+    RejectClose {
+        rejection: Rejection,
+        noreply: bool,
     },
     Close,
 }
@@ -34,6 +51,7 @@ pub struct Tokens<'a> {
     pub kept: [&'a [u8]; KEPT_TOKENS],
     /// Tokens in the line, counted up to `KEPT_TOKENS`.
     pub count: usize,
+    line: &'a [u8],
 }
 
 impl<'a> Tokens<'a> {
@@ -44,16 +62,31 @@ impl<'a> Tokens<'a> {
             kept[count] = token;
             count += 1;
         }
-        Self { kept, count }
+        Self { kept, count, line }
     }
 
+    /// Whether the last word of the line is `noreply`.
     pub fn noreply(&self) -> bool {
-        self.kept[self.count - 1] == b"noreply"
+        match self.count {
+            ..KEPT_TOKENS => self.kept[self.count - 1] == b"noreply",
+            _ => self.line.rsplit(|&byte| byte == b' ').find(|word| !word.is_empty()) == Some(b"noreply"),
+        }
+    }
+
+    /// Whether a number is among the words from this one on.
+    fn has_number_from(&self, word: usize) -> bool {
+        Keys::new(self.line).skip(word).any(|word| unsigned64(word).is_some())
     }
 }
 
 pub fn reject<'a>(rejection: Rejection, noreply: bool) -> Line<'a> {
     Line::Reject { rejection, noreply }
+}
+
+/// The announced length of a data block.
+pub fn block_length(token: &[u8]) -> Option<u32> {
+    // memcached counts the data with its line end in an int.
+    unsigned32(token).filter(|length| *length <= i32::MAX as u32 - 2)
 }
 
 /// Reads one line, given without its line end.
@@ -91,7 +124,7 @@ fn after<'a>(line: &'a [u8], word: &[u8]) -> &'a [u8] {
 
 fn get(keys: &[u8], with_cas: bool) -> Line<'_> {
     if Keys::new(keys).is_empty() {
-        return reject(Rejection::Error, false);
+        return reject(Rejection::BadFormat, false);
     }
     if has_long_key(keys) {
         return reject(Rejection::BadFormat, false);
@@ -101,12 +134,15 @@ fn get(keys: &[u8], with_cas: bool) -> Line<'_> {
 
 fn get_and_touch(line: &[u8], with_cas: bool) -> Line<'_> {
     let Some(exptime_token) = Keys::new(line).nth(1) else {
-        return reject(Rejection::Error, false);
+        return reject(Rejection::BadFormat, false);
     };
+    let keys = after(line, exptime_token);
+    if Keys::new(keys).is_empty() {
+        return reject(Rejection::BadFormat, false);
+    }
     let Some(exptime) = signed32(exptime_token) else {
         return reject(Rejection::InvalidExptime, false);
     };
-    let keys = after(line, exptime_token);
     if has_long_key(keys) {
         return reject(Rejection::BadFormat, false);
     }
@@ -126,63 +162,72 @@ pub fn has_long_key(mut keys: &[u8]) -> bool {
 }
 
 fn store<'a>(tokens: &Tokens<'a>, mode: StoreMode) -> Line<'a> {
-    let arguments = if matches!(mode, StoreMode::Cas(_)) { 6 } else { 5 };
-    if tokens.count != arguments && tokens.count != arguments + 1 {
-        return reject(Rejection::Error, false);
-    }
+    const LENGTH: usize = 4;
+    let rejection = Rejection::BadFormat;
     let noreply = tokens.noreply();
-    let [_, key, flags, exptime, length, token, ..] = tokens.kept;
+    if tokens.count <= LENGTH {
+        return match tokens.has_number_from(1) {
+            true => Line::RejectClose { rejection, noreply: false },
+            false => reject(rejection, false),
+        };
+    }
+    let Some(length) = block_length(tokens.kept[LENGTH]) else {
+        return Line::RejectClose { rejection, noreply: false };
+    };
+    let arguments = LENGTH + 1 + usize::from(matches!(mode, StoreMode::Cas(_)));
+    if tokens.count > arguments && tokens.has_number_from(arguments) {
+        return Line::RejectClose { rejection, noreply };
+    }
+    let [_, key, flags, exptime, _, token, ..] = tokens.kept;
     let request = || {
         let key = (key.len() <= MAX_KEY).then_some(key)?;
         let (flags, exptime) = (unsigned32(flags)?, signed32(exptime)?);
-        let length = signed32(length)?;
         let mode = match mode {
             StoreMode::Cas(_) => StoreMode::Cas(unsigned64(token)?),
             other => other,
         };
-        // memcached counts the data with its line end in an int.
-        let length = (0..=i32::MAX - 2).contains(&length).then_some(length as u32)?;
         Some(Store { mode, key, flags, exptime, length, noreply, value: None })
     };
     match request() {
         Some(store) => Line::Request(Request::Store(store)),
-        None => reject(Rejection::BadFormat, noreply),
+        None if memchr::memmem::find(tokens.line, b"  ").is_some() => Line::RejectClose { rejection, noreply },
+        None => Line::RejectBlock { rejection, noreply, length },
     }
 }
 
 fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
     let tokens = Tokens::of(line);
+    let noreply = tokens.noreply();
     match (command, tokens.count) {
-        (b"delete", 2..=4) => delete(&tokens),
-        (b"incr", 3..=4) => arithmetic(&tokens, true),
-        (b"decr", 3..=4) => arithmetic(&tokens, false),
-        (b"touch", 3..=4) => touch(&tokens),
-        (b"flush_all", 1..=3) => flush_all(&tokens),
-        (b"verbosity", 2..=3) => {
-            let noreply = tokens.noreply();
-            match unsigned32(tokens.kept[1]) {
-                Some(level) => Line::Request(Request::Verbosity { level, noreply }),
-                None => reject(Rejection::BadFormat, noreply),
-            }
-        }
-        (b"cache_memlimit", 2..=3) => {
-            let noreply = tokens.noreply();
-            match unsigned32(tokens.kept[1]) {
-                Some(megabytes) => Line::Request(Request::MemoryLimit { megabytes, noreply }),
-                None => reject(Rejection::Error, noreply),
-            }
-        }
+        (b"delete", 2..) => delete(&tokens),
+        (b"incr", 3..) => arithmetic(&tokens, true),
+        (b"decr", 3..) => arithmetic(&tokens, false),
+        (b"touch", 3..) => touch(&tokens),
+        (b"delete" | b"incr" | b"decr" | b"touch", _) => reject(Rejection::BadFormat, false),
+        (b"flush_all", _) => flush_all(&tokens),
+        (b"verbosity", _) => match unsigned32(tokens.kept[1]) {
+            Some(level) => Line::Request(Request::Verbosity { level, noreply }),
+            None => reject(Rejection::BadFormat, noreply),
+        },
+        (b"cache_memlimit", _) => match unsigned32(tokens.kept[1]) {
+            Some(megabytes) => Line::Request(Request::MemoryLimit { megabytes, noreply }),
+            None => reject(Rejection::Error, noreply),
+        },
         (b"version", _) => Line::Request(Request::Version),
-        (b"debugtime", 2) => match unsigned64(tokens.kept[1]).and_then(|seconds| u32::try_from(seconds).ok()) {
+        (b"debugtime", 2) => match unsigned32(tokens.kept[1]) {
             Some(seconds) => Line::Request(Request::SkipTime { seconds }),
             None => reject(Rejection::Error, false),
         },
         (b"refresh_certs", _) => Line::Request(Request::RefreshCerts),
         (b"lru_crawler", _) => upkeep::lru_crawler(&tokens),
         (b"lru", _) => upkeep::lru(&tokens),
+        (b"extstore", _) => upkeep::extstore(&tokens),
         (b"slabs", _) => upkeep::slabs(&tokens),
         (b"watch", _) => upkeep::watch(line, &tokens),
         (b"quit", _) => Line::Request(Request::Quit),
+        (b"stats", 2..) if tokens.kept[1] == b"cachedump" => {
+            Line::Request(Request::CacheDump(upkeep::cache_dump(&tokens)))
+        }
         (b"stats", count) => Line::Request(Request::Stats {
             topic: (count > 1).then_some(tokens.kept[1]),
             argument: (count > 2).then_some(tokens.kept[2]),
@@ -191,24 +236,14 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
             Line::Request(Request::Shutdown { mode_known: count == 1 || (count == 2 && tokens.kept[1] == b"graceful") })
         }
         _ if is_http(line, command) => Line::Close,
-        _ => reject(Rejection::Error, false),
+        _ => reject(Rejection::Error, noreply),
     }
 }
 
 fn delete<'a>(tokens: &Tokens<'a>) -> Line<'a> {
     let key = tokens.kept[1];
-    let mut noreply = false;
-    if tokens.count > 2 {
-        let hold_is_zero = tokens.kept[2] == b"0";
-        noreply = tokens.noreply();
-        let valid = match tokens.count {
-            3 => hold_is_zero || noreply,
-            _ => hold_is_zero && noreply,
-        };
-        if !valid {
-            return reject(Rejection::DeleteUsage, noreply);
-        }
-    }
+    // A key may be called so.
+    let noreply = tokens.count > 2 && tokens.noreply();
     if key.len() > MAX_KEY {
         return reject(Rejection::BadFormat, noreply);
     }

@@ -6,7 +6,7 @@
 //! | `meta`, `base64` | the lines of meta commands: flags, keys in base64 |
 //! | `command` | one command line: its tokens, its arguments, the error line memcached gives for a bad one |
 //! | `request` | what a command asks for, borrowed from the read buffer |
-//! | `number` | decimal arguments with the C library's rules |
+//! | `number` | decimal arguments |
 //! | `upkeep` | the commands around memcached's lists, slabs and crawler; dumps and watching |
 //! | `encoding` | keys in lines that cannot carry all bytes: URI encoding, base64 |
 //! | `reply` | every line a server answers, and the writers that format them |
@@ -30,7 +30,9 @@ mod upkeep;
 
 pub use meta::{Meta, MetaCommand, MetaSet};
 pub use parser::{LINE_LIMIT, Parser, Step};
-pub use request::{Dump, DumpFormat, Get, Keys, Rejection, Request, Store, StoreMode, Watched};
+pub use request::{
+    CacheDump, Dump, DumpFormat, ExternalStorage, Get, Keys, Rejection, Request, Store, StoreMode, Watched,
+};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 250;

@@ -1,19 +1,20 @@
 //! The meta commands' lines: `<cm> <key> [<length>] <flag>*`, a flag being a letter with an argument behind it.
 //!
 //! A line is checked as a whole before it is handed on, with memcached's error for it: an unknown or repeated flag ends the
-//! look at once, of several bad arguments the last one tells. What is handed on borrows the line: flags are answered in
-//! the order in which they were asked for, so whoever answers goes through them once more.
+//! look at once, of several bad arguments the last one tells; the mode and the length of the opaque token are checked last.
+//! A flag without a meaning for its command is accepted. What is handed on borrows the line: flags are answered in the
+//! order in which they were asked for, so an answer goes through them once more.
 
 use crate::MAX_KEY;
 use crate::base64;
-use crate::command::Line;
+use crate::command::{Line, block_length};
 use crate::number::{signed32, unsigned32, unsigned64};
 use crate::request::{Keys, Rejection, Request};
 
 /// The longest opaque token, with its letter.
 const OPAQUE_LIMIT: usize = 32;
-/// Words from which on a line has too many flags.
-const WORDS_LIMIT: usize = 20;
+/// The most words of a line.
+const WORDS_MAX: usize = 20;
 
 /// A meta command with a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +81,7 @@ impl<'a> Meta<'a> {
     /// Whether it can be answered in a run with others: a get that neither changes nor hides, with its key in the line.
     #[inline]
     pub fn is_plain_get(&self) -> bool {
-        const SPECIAL: u64 = bit(b'b') | bit(b'u') | bit(b'N') | bit(b'R') | bit(b'T');
+        const SPECIAL: u64 = bit(b'b') | bit(b'u') | bit(b'C') | bit(b'N') | bit(b'R') | bit(b'T');
         self.seen.0 & SPECIAL == 0
     }
 
@@ -126,9 +127,9 @@ impl<'a> Meta<'a> {
         self.argument(b'F').and_then(unsigned32).unwrap_or(0)
     }
 
-    /// The letter behind M.
+    /// The first letter behind M, or M itself if there is none.
     pub fn mode(&self) -> Option<u8> {
-        self.argument(b'M').map(|mode| mode[0])
+        self.argument(b'M').map(|mode| mode.first().copied().unwrap_or(b'M'))
     }
 }
 
@@ -157,35 +158,28 @@ fn split(rest: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 fn get(rest: &[u8]) -> Result<Request<'_>, Rejection> {
-    let (key, flags) = split(rest).ok_or(Rejection::Error)?;
-    let meta = checked(key, flags, 2, Rejection::TooManyGetFlags)?;
+    let meta = checked(rest)?;
     opaque_fits(&meta)?;
     Ok(Request::Meta { command: MetaCommand::Get, meta })
 }
 
 fn delete(rest: &[u8]) -> Result<Request<'_>, Rejection> {
-    let meta = changing(rest)?;
+    let meta = checked(rest)?;
     opaque_fits(&meta)?;
     Ok(Request::Meta { command: MetaCommand::Delete, meta })
 }
 
+/// ma has one error for whatever is wrong with its key or a flag.
 fn arithmetic(rest: &[u8]) -> Result<Request<'_>, Rejection> {
-    let meta = changing(rest)?;
+    if Keys::new(rest).is_empty() {
+        return Err(Rejection::BadFormat);
+    }
+    let meta = checked(rest).map_err(|_| Rejection::InvalidOrDuplicateFlag)?;
     if !matches!(meta.mode(), None | Some(b'I' | b'+' | b'D' | b'-')) {
         return Err(Rejection::ArithmeticMode);
     }
     opaque_fits(&meta)?;
     Ok(Request::Meta { command: MetaCommand::Arithmetic, meta })
-}
-
-/// The line of md and ma, which have one error for whatever is wrong with a flag.
-fn changing(rest: &[u8]) -> Result<Meta<'_>, Rejection> {
-    let (key, flags) = split(rest).ok_or(Rejection::Error)?;
-    checked(key, flags, 2, Rejection::TooManyFlags).map_err(|rejection| match rejection {
-        Rejection::BadFormat if key.len() > MAX_KEY => rejection,
-        Rejection::TooManyFlags => rejection,
-        _ => Rejection::InvalidOrDuplicateFlag,
-    })
 }
 
 fn debug(rest: &[u8]) -> Result<Request<'_>, Rejection> {
@@ -198,37 +192,37 @@ fn debug(rest: &[u8]) -> Result<Request<'_>, Rejection> {
     Ok(Request::Meta { command: MetaCommand::Debug, meta: Meta { key, flags: b"", seen } })
 }
 
+/// As a classic storage command: a refused line drops its value, or closes where its length is in doubt (`command`).
 fn set(rest: &[u8]) -> Line<'_> {
-    let reject = |rejection| Line::Reject { rejection, noreply: false };
+    let close = Line::RejectClose { rejection: Rejection::BadFormat, noreply: false };
     let Some((key, behind_key)) = split(rest) else {
-        return reject(Rejection::Error);
+        return Line::Reject { rejection: Rejection::BadFormat, noreply: false };
     };
-    let Some((length, flags)) = split(behind_key).filter(|_| key.len() <= MAX_KEY) else {
-        return reject(Rejection::BadFormat);
+    let Some((length, flags)) = split(behind_key) else {
+        // An empty key would put the length in its place.
+        return match unsigned64(key) {
+            Some(_) => close,
+            None => Line::Reject { rejection: Rejection::BadFormat, noreply: false },
+        };
     };
-    if has_too_many(flags, 3) {
-        return reject(Rejection::TooManyFlags);
-    }
-    // memcached counts the data with its line end in an int.
-    let Some(length) = signed32(length).filter(|length| (0..=i32::MAX - 2).contains(length)) else {
-        return reject(Rejection::BadFormat);
+    let Some(length) = block_length(length) else {
+        return close;
     };
-    let length = length as u32;
-    // From here on the data block is taken off the stream whatever is wrong.
-    match checked(key, flags, 3, Rejection::TooManyFlags).and_then(|meta| {
+    let set = checked_flags(key, flags, 3).and_then(|meta| {
         if !matches!(meta.mode(), None | Some(b'E' | b'A' | b'P' | b'R' | b'S')) {
             return Err(Rejection::SetMode);
         }
         opaque_fits(&meta)?;
         Ok(meta)
-    }) {
+    });
+    match set {
         Ok(meta) => Line::Request(Request::MetaSet(MetaSet { meta, length, value: None })),
-        Err(rejection) => Line::RejectBlock { rejection, length },
+        // A blank in the key would put the length among the flags.
+        Err(rejection) if Keys::new(flags).any(|flag| flag[0].is_ascii_digit()) => {
+            Line::RejectClose { rejection, noreply: false }
+        }
+        Err(rejection) => Line::RejectBlock { rejection, noreply: false, length },
     }
-}
-
-fn has_too_many(flags: &[u8], words_before: usize) -> bool {
-    Keys::new(flags).nth(WORDS_LIMIT - words_before - 1).is_some()
 }
 
 fn opaque_fits(meta: &Meta<'_>) -> Result<(), Rejection> {
@@ -238,13 +232,19 @@ fn opaque_fits(meta: &Meta<'_>) -> Result<(), Rejection> {
     }
 }
 
-/// Checks a key and its flags, which stand behind so many words, in memcached's order.
-fn checked<'a>(key: &'a [u8], flags: &'a [u8], words: usize, too_many: Rejection) -> Result<Meta<'a>, Rejection> {
+/// Checks what is behind the first word of a line without a length.
+fn checked(rest: &[u8]) -> Result<Meta<'_>, Rejection> {
+    let (key, flags) = split(rest).ok_or(Rejection::BadFormat)?;
+    checked_flags(key, flags, 2)
+}
+
+/// Checks a key and its flags, which are behind this number of words, in memcached's order.
+fn checked_flags<'a>(key: &'a [u8], flags: &'a [u8], words: usize) -> Result<Meta<'a>, Rejection> {
     if key.len() > MAX_KEY {
         return Err(Rejection::BadFormat);
     }
-    if has_too_many(flags, words) {
-        return Err(too_many);
+    if Keys::new(flags).nth(WORDS_MAX - words).is_some() {
+        return Err(Rejection::TooManyFlags);
     }
     let mut seen = Seen::default();
     let mut wrong = None;
@@ -259,10 +259,10 @@ fn checked<'a>(key: &'a [u8], flags: &'a [u8], words: usize, too_many: Rejection
             b'C' | b'E' => unsigned64(argument).is_none().then_some(Rejection::BadToken),
             // It has no error of its own: that of the flag before it stays.
             b'F' => unsigned32(argument).is_none().then(|| wrong.unwrap_or(Rejection::BadFormat)),
-            b'M' => (argument.len() != 1).then_some(Rejection::ModeLength),
             b'J' => unsigned64(argument).is_none().then_some(Rejection::InvalidInitial),
             b'D' => unsigned64(argument).is_none().then_some(Rejection::InvalidMetaDelta),
-            b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u' | b'q' | b'I' => None,
+            b'O' | b'P' | b'L' | b'M' => None,
+            b'k' | b's' | b't' | b'c' | b'f' | b'v' | b'h' | b'l' | b'u' | b'q' | b'I' | b'x' => None,
             _ => return Err(Rejection::InvalidFlag),
         };
         wrong = bad.or(wrong);
@@ -279,7 +279,7 @@ mod tests {
         match parse(line.as_bytes()[0], &line.as_bytes()[1..]) {
             Line::Request(_) => None,
             Line::Reject { rejection, .. } => Some((rejection, false)),
-            Line::RejectBlock { rejection, .. } => Some((rejection, true)),
+            Line::RejectBlock { rejection, .. } | Line::RejectClose { rejection, .. } => Some((rejection, true)),
             Line::Close => unreachable!("not for this protocol"),
         }
     }
@@ -288,8 +288,11 @@ mod tests {
     fn the_error_is_memcacheds() {
         use Rejection::*;
         for (line, expected) in [
-            ("g", Error),
-            ("d", Error),
+            ("g", BadFormat),
+            ("d", BadFormat),
+            ("a", BadFormat),
+            ("s", BadFormat),
+            ("s a", BadFormat),
             ("e", BadFormat),
             ("x a", Error),
             ("g a v v", DuplicateFlag),
@@ -303,27 +306,53 @@ mod tests {
             ("g a Tx Fx", BadToken),
             ("g a Tx b", BadKeyEncoding),
             ("g a b Tx", BadToken),
-            ("g a MXX", ModeLength),
             ("g a Jx", InvalidInitial),
             ("g a D-1", InvalidMetaDelta),
-            ("d a MXX", InvalidOrDuplicateFlag),
+            ("g a F4294967296", BadFormat),
+            ("g a T4294967296", BadToken),
+            ("g a T+5", BadToken),
+            ("g a C-0", BadToken),
+            ("d a C", BadToken),
+            ("d a z", InvalidFlag),
+            ("d a q q", DuplicateFlag),
+            ("d a b", BadKeyEncoding),
             ("a a MX", ArithmeticMode),
+            ("a a M", ArithmeticMode),
+            ("a a C", InvalidOrDuplicateFlag),
             ("a a k k", InvalidOrDuplicateFlag),
             ("e a b", BadFormat),
-            ("s a", BadFormat),
-            ("s a x", BadFormat),
-            ("s a 2147483646", BadFormat),
         ] {
             assert_eq!(rejection(line), Some((expected, false)), "{line}");
         }
-        for (line, expected) in [("s a 2 y", InvalidFlag), ("s a 2 MX", SetMode), ("s a 2 M", ModeLength)] {
+        for (line, expected) in [
+            ("s a x", BadFormat),
+            ("s a +2", BadFormat),
+            ("s a 2147483646", BadFormat),
+            ("s a 4294967298", BadFormat),
+            ("s 2", BadFormat),
+            ("s a 2 y", InvalidFlag),
+            ("s a 2 5", InvalidFlag),
+            ("s a 2 MX", SetMode),
+            ("s a 2 M", SetMode),
+            ("s a 2 C Ex M", BadToken),
+        ] {
             assert_eq!(rejection(line), Some((expected, true)), "{line}");
+        }
+        for line in ["g a x M", "d a MXX", "s a 2 x MAfoo", "a a MIx x"] {
+            assert_eq!(rejection(line), None, "{line}");
         }
         let opaque = |length| format!("g a O{}", "x".repeat(length));
         assert_eq!((rejection(&opaque(31)), rejection(&opaque(32))), (None, Some((OpaqueTooLong, false))));
-        assert_eq!(rejection("g a v f c t h l s k u O1 P1 L1 J1 D1 MS T1 R1"), None);
-        let too_many = "g a v f c t h l s k u O1 P1 L1 J1 D1 MS T1 R1 C1";
-        assert_eq!(rejection(too_many), Some((TooManyGetFlags, false)));
+        let most = "a v f c t h l s k u O1 P1 L1 J1 D1 MS T1 R1";
+        for (line, too_many) in [
+            (format!("g {most} C1"), format!("g {most} C1 q")),
+            (format!("d {most} C1"), format!("d {most} C1 q")),
+            (most.replacen("a", "s a 2", 1), most.replacen("a", "s a 2 C1", 1)),
+        ] {
+            assert_eq!(rejection(&line), None, "{line}");
+            let expected = (TooManyFlags, too_many.starts_with('s'));
+            assert_eq!(rejection(&too_many), Some(expected), "{too_many}");
+        }
         assert_eq!(rejection("g a E5"), None);
         for line in ["mn", "n a b", "g a", "g YQ== b"] {
             assert_eq!(rejection(line.trim_start_matches('m')), None, "{line}");

@@ -1,86 +1,60 @@
-//! Decimal arguments as memcached reads them: with `strtoul` and friends.
-//!
-//! The number may have leading white space and a sign, and may be followed by white space and anything after that.
-//! A negative number read as unsigned wraps around, and is refused only when the result has its top bit set. A
-//! number too large for 64 bits is refused; one too large for 32 bits is cut to its low 32 bits.
+//! Decimal arguments. One rule for all of them: digits only, within the limits of the type, `None` otherwise. Numbers that
+//! may be negative take a minus sign. No sign, blank or other byte is accepted beside that, and nothing wraps around.
 
-/// C's `isspace`, of which a token can hold all but the space and the line end.
-fn is_space(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t'..=b'\r')
-}
-
-/// The sign (true if negative) and magnitude of the number at the start of `token`.
-fn signed_magnitude(token: &[u8]) -> Option<(bool, u64)> {
-    let start = token.iter().position(|&b| !is_space(b))?;
-    let (negative, digits) = match token[start] {
-        b'-' => (true, &token[start + 1..]),
-        b'+' => (false, &token[start + 1..]),
-        _ => (false, &token[start..]),
-    };
-    let mut magnitude: u64 = 0;
-    let mut length = 0;
-    for &byte in digits {
-        if !byte.is_ascii_digit() {
-            break;
-        }
-        magnitude = magnitude.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?;
-        length += 1;
-    }
-    let ends_well = digits.get(length).is_none_or(|&b| is_space(b));
-    (length > 0 && ends_well).then_some((negative, magnitude))
-}
-
-/// An unsigned 64-bit argument (`safe_strtoull`).
+/// An unsigned 64-bit argument.
 pub fn unsigned64(token: &[u8]) -> Option<u64> {
-    let (negative, magnitude) = signed_magnitude(token)?;
-    let value = if negative { magnitude.wrapping_neg() } else { magnitude };
-    let refused = value >> 63 == 1 && token.contains(&b'-');
-    (!refused).then_some(value)
+    let append = |value: u64, byte: &u8| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        value.checked_mul(10)?.checked_add(digit)
+    };
+    if token.is_empty() { None } else { token.iter().try_fold(0, append) }
 }
 
-/// An unsigned 32-bit argument (`safe_strtoul`): parsed with 64 bits, then cut.
+/// An unsigned 32-bit argument.
 pub fn unsigned32(token: &[u8]) -> Option<u32> {
-    unsigned64(token).map(|value| value as u32)
+    unsigned64(token)?.try_into().ok()
 }
 
-/// A signed 32-bit argument (`safe_strtol`): parsed with 64 bits, then cut.
+/// A signed 32-bit argument.
 pub fn signed32(token: &[u8]) -> Option<i32> {
-    let (negative, magnitude) = signed_magnitude(token)?;
-    let limit = i64::MAX as u64 + u64::from(negative);
-    (magnitude <= limit).then(|| {
-        let value = if negative { magnitude.wrapping_neg() } else { magnitude };
-        value as i32
-    })
+    let digits = token.strip_prefix(b"-");
+    let magnitude = i64::try_from(unsigned64(digits.unwrap_or(token))?).ok()?;
+    i32::try_from(if digits.is_some() { -magnitude } else { magnitude }).ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// What no number may look like, whatever its type.
+    const REFUSED: [&[u8]; 16] = [
+        b"", b"+", b"-", b"+7", b" 7", b"7 ", b"\t7", b"7\t", b"7\r", b"7x", b"x", b"--1", b"-+1", b"1.0", b"0x10",
+        b"7\0",
+    ];
+
     #[test]
-    fn unsigned_numbers_follow_strtoul() {
+    fn unsigned_numbers_are_digits_within_limits() {
         assert_eq!(unsigned64(b"18446744073709551615"), Some(u64::MAX));
         assert_eq!(unsigned64(b"18446744073709551616"), None);
-        assert_eq!(unsigned64(b"+7"), Some(7));
-        assert_eq!(unsigned64(b"\t7"), Some(7));
-        assert_eq!(unsigned64(b"7\tx"), Some(7));
-        assert_eq!(unsigned64(b"7x"), None);
-        assert_eq!(unsigned64(b"-1"), None);
-        assert_eq!(unsigned64(b"-18446744073709551615"), Some(1));
-        assert_eq!(unsigned64(b"18446744073709551615\t-"), None);
-        assert_eq!(unsigned64(b""), None);
-        assert_eq!(unsigned64(b"+"), None);
-        assert_eq!(unsigned32(b"4294967297"), Some(1));
+        assert_eq!(unsigned64(b"007"), Some(7));
+        assert_eq!(unsigned32(b"4294967295"), Some(u32::MAX));
+        for token in [&b"4294967296"[..], b"4294967297", b"18446744073709551616", b"18446744073709551617"] {
+            assert_eq!(unsigned32(token), None, "{}", token.escape_ascii());
+        }
+        let negative = [&b"-0"[..], b"-1", b"-9223372036854775809", b"-18446744073709551615"];
+        for token in REFUSED.into_iter().chain(negative) {
+            assert_eq!((unsigned64(token), unsigned32(token)), (None, None), "{}", token.escape_ascii());
+        }
     }
 
     #[test]
-    fn signed_numbers_follow_strtol() {
-        assert_eq!(signed32(b"-1"), Some(-1));
-        assert_eq!(signed32(b"4294967295"), Some(-1));
-        assert_eq!(signed32(b"9223372036854775807"), Some(-1));
-        assert_eq!(signed32(b"9223372036854775808"), None);
-        assert_eq!(signed32(b"-9223372036854775808"), Some(0));
-        assert_eq!(signed32(b"-9223372036854775809"), None);
-        assert_eq!(signed32(b"--1"), None);
+    fn signed_numbers_are_digits_within_limits() {
+        assert_eq!((signed32(b"2147483647"), signed32(b"-2147483648")), (Some(i32::MAX), Some(i32::MIN)));
+        assert_eq!((signed32(b"-0"), signed32(b"-1")), (Some(0), Some(-1)));
+        let large =
+            [&b"2147483648"[..], b"-2147483649", b"4294967295", b"9223372036854775807", b"-9223372036854775808"];
+        for token in REFUSED.into_iter().chain(large).chain([&b"-18446744073709551615"[..]]) {
+            assert_eq!(signed32(token), None, "{}", token.escape_ascii());
+        }
     }
 }

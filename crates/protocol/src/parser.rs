@@ -8,10 +8,11 @@
 //!   Line ----------------------> Line ---------------------------------------> Keys ---> Line at the end of the line
 //!     \--- 2 KiB without an end, and not a get: Close                           \--- key too long: SkipLine ---> Line
 //!     \--- refused, with a data block: SkipBlock ---> Line
+//!     \--- refused, with a data block of unknown length: Closing
 //! ```
 //!
-//! Lines end in `\n`, with or without a `\r` before it; a NUL ends the command early, and the rest of its line is
-//! ignored. The data block of a storage command is returned with it if it is all there; a block of more than
+//! Lines end in `\n`, with or without a `\r` before it. No byte of a data block is ever read as a command: see
+//! `command` for what becomes of the block of a refused one. The data block of a storage command is returned with it if it is all there; a block of more than
 //! `inline_limit` bytes that is not, is left to the caller, so that the bytes waiting for a command to be complete stay
 //! below [`LINE_LIMIT`] + `inline_limit` + 2. A get of any length is handed on in parts, as memcached sets no limit to it.
 
@@ -22,6 +23,8 @@ use crate::request::{Get, Keys, Rejection, Request};
 pub const LINE_LIMIT: usize = 2048;
 /// The same for a line that has an end and came in one read: memcached's read buffer holds no more.
 const WHOLE_LINE_LIMIT: usize = 16 << 10;
+/// A line of fewer bytes, with its end, holds no command but mn.
+const COMMAND_MIN: usize = 4;
 /// Spaces that memcached tolerates before a long get.
 const LEADING_SPACES: usize = 100;
 
@@ -53,6 +56,8 @@ enum State {
     SkipBlock {
         left: u64,
     },
+    /// Behind a refused command with a data block of unknown length: nothing more is read.
+    Closing,
 }
 
 /// The state of one connection's input.
@@ -83,6 +88,7 @@ impl Parser {
                 }
                 None => (Step::NeedMore, input.len()),
             },
+            State::Closing => (Step::Close, input.len()),
             State::SkipBlock { left } => {
                 let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
                 if (skipped as u64) < left {
@@ -115,7 +121,11 @@ impl Parser {
         if consumed > WHOLE_LINE_LIMIT && long_get(input).is_none() {
             return (Step::Close, consumed);
         }
-        match command::parse(content(&input[..end])) {
+        let line = content(&input[..end]);
+        if consumed < COMMAND_MIN && line != b"mn" {
+            return (bad_format(), consumed);
+        }
+        match command::parse(line) {
             Line::Request(Request::Store(mut store)) => {
                 let length = store.length as usize;
                 match self.block(&input[consumed..], length, consumed) {
@@ -140,9 +150,13 @@ impl Parser {
                     Block::Later => (Step::Request(Request::MetaSet(set)), consumed),
                 }
             }
-            Line::RejectBlock { rejection, length } => {
+            Line::RejectBlock { rejection, noreply, length } => {
                 self.state = State::SkipBlock { left: u64::from(length) + 2 };
-                (Step::Reject { rejection, noreply: false }, consumed)
+                (Step::Reject { rejection, noreply }, consumed)
+            }
+            Line::RejectClose { rejection, noreply } => {
+                self.state = State::Closing;
+                (Step::Reject { rejection, noreply }, consumed)
             }
             Line::Request(request) => (Step::Request(request), consumed),
             Line::Reject { rejection, noreply } => (Step::Reject { rejection, noreply }, consumed),
@@ -178,7 +192,7 @@ impl Parser {
     }
 
     fn keys<'a>(&mut self, input: &'a [u8], with_cas: bool, touch: Option<i32>) -> (Step<'a>, usize) {
-        let (keys, consumed, mut last) = match memchr::memchr(b'\n', input) {
+        let (keys, consumed, last) = match memchr::memchr(b'\n', input) {
             Some(end) => (&input[..end], end + 1, true),
             None => match memchr::memrchr(b' ', input) {
                 Some(space) => (&input[..space], space + 1, false),
@@ -193,17 +207,10 @@ impl Parser {
             true => State::Line,
             false => State::Keys { with_cas, touch },
         };
-        let mut keys = match keys.split_last() {
+        let keys = match keys.split_last() {
             Some((b'\r', rest)) if last => rest,
             _ => keys,
         };
-        if let Some(nul) = memchr::memchr(0, keys) {
-            keys = &keys[..nul];
-            if !last {
-                self.state = State::SkipLine;
-                last = true;
-            }
-        }
         if has_long_key(keys) {
             if !last {
                 self.state = State::SkipLine;
@@ -245,15 +252,7 @@ fn bad_format<'a>() -> Step<'a> {
     Step::Reject { rejection: Rejection::BadFormat, noreply: false }
 }
 
-/// A line without its `\r`, and without what stands behind a NUL.
+/// A line without its `\r`.
 fn content(line: &[u8]) -> &[u8] {
-    let line = match line.split_last() {
-        // A lone "\r" stays: it is a command, if an unknown one.
-        Some((b'\r', rest)) if !rest.is_empty() => rest,
-        _ => line,
-    };
-    match memchr::memchr(0, line) {
-        Some(nul) => &line[..nul],
-        None => line,
-    }
+    line.strip_suffix(b"\r").unwrap_or(line)
 }

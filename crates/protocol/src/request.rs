@@ -45,6 +45,8 @@ pub enum Request<'a> {
         topic: Option<&'a [u8]>,
         argument: Option<&'a [u8]>,
     },
+    /// stats cachedump, or what is wrong with its arguments: whether it is allowed is answered first.
+    CacheDump(Result<CacheDump, Rejection>),
     /// cache_memlimit.
     MemoryLimit {
         megabytes: u32,
@@ -57,6 +59,11 @@ pub enum Request<'a> {
     /// lru_crawler metadump and mgdump.
     Dump(Dump),
     Watch(Watched),
+    /// extstore: a limit of what goes to flash.
+    ExternalStorage {
+        setting: ExternalStorage,
+        noreply: bool,
+    },
     /// A well-formed command about what has no counterpart here: lists, slabs and their crawler.
     Unchanged {
         noreply: bool,
@@ -68,6 +75,17 @@ pub enum Request<'a> {
         seconds: u32,
     },
     Quit,
+}
+
+/// What extstore changes, and to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExternalStorage {
+    /// The least bytes of a value that goes to flash.
+    ItemSize(u32),
+    /// The seconds without a read after which a value goes to flash; the largest number is never.
+    ItemAge(u32),
+    /// The least seconds that a value must have left.
+    LowTtl(u32),
 }
 
 /// get, gets, gat and gats, or a part of one: a multiget longer than the read buffer comes as several.
@@ -146,6 +164,14 @@ pub enum StoreMode {
     Cas(u64),
 }
 
+/// A short listing of items.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CacheDump {
+    pub class: u32,
+    /// The most items that are listed; 0 for no limit.
+    pub limit: u32,
+}
+
 /// A listing of the keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dump {
@@ -181,9 +207,11 @@ pub enum Rejection {
     BadDataChunk,
     InvalidExptime,
     InvalidDelta,
-    DeleteUsage,
     /// A slab class that cannot be.
     BadClass,
+    /// stats cachedump without its two numbers; with a class that cannot be.
+    BadLine,
+    IllegalClass,
     /// lru_crawler sleep.
     SleepTooLong,
     /// lru tune.
@@ -203,8 +231,6 @@ pub enum Rejection {
     BadKeyEncoding,
     OpaqueTooLong,
     TooManyFlags,
-    TooManyGetFlags,
-    ModeLength,
     SetMode,
     ArithmeticMode,
     InvalidInitial,
@@ -220,8 +246,9 @@ impl Rejection {
             Self::BadDataChunk => reply::BAD_DATA_CHUNK,
             Self::InvalidExptime => reply::INVALID_EXPTIME,
             Self::InvalidDelta => reply::INVALID_DELTA,
-            Self::DeleteUsage => reply::DELETE_USAGE,
             Self::BadClass => reply::BAD_CLASS,
+            Self::BadLine => reply::BAD_LINE,
+            Self::IllegalClass => reply::ILLEGAL_CLASS,
             Self::SleepTooLong => reply::SLEEP_TOO_LONG,
             Self::SharesTooLarge => reply::SHARES_TOO_LARGE,
             Self::FactorsTooSmall => reply::FACTORS_TOO_SMALL,
@@ -235,8 +262,6 @@ impl Rejection {
             Self::BadKeyEncoding => reply::BAD_KEY_ENCODING,
             Self::OpaqueTooLong => reply::OPAQUE_TOO_LONG,
             Self::TooManyFlags => reply::TOO_MANY_FLAGS,
-            Self::TooManyGetFlags => reply::TOO_MANY_GET_FLAGS,
-            Self::ModeLength => reply::MODE_LENGTH,
             Self::SetMode => reply::SET_MODE,
             Self::ArithmeticMode => reply::ARITHMETIC_MODE,
             Self::InvalidInitial => reply::INVALID_INITIAL,

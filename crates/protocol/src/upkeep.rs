@@ -5,7 +5,7 @@
 
 use crate::command::{Line, Tokens, reject};
 use crate::number::{signed32, unsigned32};
-use crate::request::{Dump, DumpFormat, Keys, Rejection, Request, Watched};
+use crate::request::{CacheDump, Dump, DumpFormat, ExternalStorage, Keys, Rejection, Request, Watched};
 
 /// memcached's largest slab class, and the largest time of `lru_crawler sleep` in microseconds.
 const CLASS_LIMIT: u32 = 63;
@@ -52,6 +52,18 @@ fn dump<'a>(argument: &[u8], format: DumpFormat) -> Line<'a> {
     }
 }
 
+pub fn cache_dump(tokens: &Tokens<'_>) -> Result<CacheDump, Rejection> {
+    let [_, _, class, limit, ..] = tokens.kept;
+    if tokens.count < 4 {
+        return Err(Rejection::BadLine);
+    }
+    match (unsigned32(class), unsigned32(limit)) {
+        (Some(class @ ..=CLASS_LIMIT), Some(limit)) => Ok(CacheDump { class, limit }),
+        (Some(_), Some(_)) => Err(Rejection::IllegalClass),
+        _ => Err(Rejection::BadFormat),
+    }
+}
+
 /// Whether class 1 is in a list of slab classes; `None` if it is not one.
 fn classes(list: &[u8]) -> Option<bool> {
     let mut first = false;
@@ -88,6 +100,24 @@ pub fn lru<'a>(tokens: &Tokens<'a>) -> Line<'a> {
         (b"temp_ttl", 3..) if signed32(first).is_some() => unchanged(noreply),
         _ => reject(Rejection::Error, noreply),
     }
+}
+
+pub fn extstore<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+    let noreply = tokens.noreply();
+    let [_, name, value, second, ..] = tokens.kept;
+    let number = unsigned32(value).filter(|_| tokens.count >= 3);
+    let setting = match (name, number) {
+        (b"item_size", Some(bytes)) => ExternalStorage::ItemSize(bytes),
+        (b"item_age", Some(seconds)) => ExternalStorage::ItemAge(seconds),
+        (b"low_ttl", Some(seconds)) => ExternalStorage::LowTtl(seconds),
+        (b"recache_rate" | b"compact_under" | b"drop_under" | b"max_sleep" | b"drop_unread", Some(_)) => {
+            return unchanged(noreply);
+        }
+        (b"max_frag", _) if tokens.count >= 3 && fraction(value).is_some() => return unchanged(noreply),
+        (b"free_memchunks", Some(_)) if tokens.count >= 4 && unsigned32(second).is_some() => return unchanged(noreply),
+        _ => return reject(Rejection::BadFormat, noreply),
+    };
+    Line::Request(Request::ExternalStorage { setting, noreply })
 }
 
 pub fn slabs<'a>(tokens: &Tokens<'a>) -> Line<'a> {
@@ -135,8 +165,8 @@ pub fn watch<'a>(line: &'a [u8], tokens: &Tokens<'a>) -> Line<'a> {
             b"evictions" => watched.evictions = true,
             b"connevents" => watched.connections = true,
             b"deletions" => watched.deletions = true,
-            // What only the proxy and builds for debugging write.
-            b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"rawcmds" => {}
+            // What only the proxy and builds for debugging write, and what has no counterpart.
+            b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"rawcmds" => {}
             _ => return reject(Rejection::Error, noreply),
         }
     }

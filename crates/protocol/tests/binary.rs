@@ -1,4 +1,4 @@
-//! Packets in, steps out. What memcached 1.6.18 answers to the same bytes is the reference for every status here.
+//! Packets in, steps out. What memcached 1.6.45 answers to the same bytes is the reference for every status here.
 
 use ebbtide_protocol::StoreMode;
 use ebbtide_protocol::binary::reply::{self, Status};

@@ -111,7 +111,7 @@ impl Acceptor {
         };
         let info = Arc::new(ConnectionInfo {
             peer,
-            listener,
+            listener: Some(listener),
             active_ms: AtomicU64::new(shared.uptime().as_millis() as u64),
             state: AtomicU8::new(ConnectionState::Command as u8),
         });

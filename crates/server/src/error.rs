@@ -7,6 +7,8 @@ use std::path::PathBuf;
 pub enum Error {
     #[error("failed to listen on {address}: {source}")]
     Listen { address: String, source: io::Error },
+    #[error("failed to bind UDP {address}: {source}")]
+    ListenUdp { address: SocketAddr, source: io::Error },
     #[error("failed to listen for admin HTTP on {address}: {source}")]
     Admin { address: SocketAddr, source: io::Error },
     #[error("{path} exists and is not a socket")]
@@ -19,12 +21,16 @@ pub enum Error {
     FileLimit { needed: u64, allowed: u64 },
     #[error("Error loading the {what}: {path} : {reason}")]
     Certificate { what: &'static str, path: String, reason: String },
+    #[error("{}; the file stays in use as it was when it was last read", joined(.0))]
+    KeptFiles(Vec<Error>),
+    #[error("{}", joined(.0))]
+    Several(Vec<Error>),
     #[error(
         "Error setting the provided cipher(s): {list} : none of them is spoken; choose from {known}, or leave ssl_ciphers out for all"
     )]
     Ciphers { list: String, known: String },
     #[error(
-        "certificates of clients are asked for (ssl_verify_mode), and nothing says who signs them; give ssl_ca_cert=<file>"
+        "certificates of clients are required (ssl_verify_mode), and nothing says who signs them; give ssl_ca_cert=<file>"
     )]
     NoCaCertificate,
     #[error("Could not open authfile [{}] for reading, error {source}; give a file of user:password lines", path.display())]
@@ -37,4 +43,8 @@ pub enum Error {
     Poll(io::Error),
     #[error("failed to start a thread: {0}")]
     Thread(io::Error),
+}
+
+fn joined(errors: &[Error]) -> String {
+    errors.iter().map(Error::to_string).collect::<Vec<_>>().join("; ")
 }

@@ -13,9 +13,11 @@
 //!
 //! | module | holds |
 //! |---|---|
+//! | `opened` | files read and addresses bound, before a process gives up its rights |
 //! | `server` | starting, stopping, joining |
 //! | `listen`, `acceptor` | sockets, the connection limit, dealing connections out to workers |
 //! | `worker`, `busy_poll` | the event loop of one thread, and when it asks instead of sleeping |
+//! | `udp` | the text protocol in datagrams |
 //! | `tls` | certificates, and streams that they protect |
 //! | `connection` | reading, writing and backpressure of one connection |
 //! | `session` | its protocol state, a file per dialect: commands in, answers out |
@@ -40,6 +42,7 @@ mod execute;
 mod health_log;
 mod listen;
 mod observe;
+mod opened;
 mod options;
 mod output;
 mod prefixes;
@@ -47,6 +50,7 @@ mod server;
 mod session;
 mod shared;
 mod tls;
+mod udp;
 mod watch;
 mod worker;
 
@@ -55,9 +59,10 @@ pub use auth::{Auth, UserFile, UserFormat};
 pub use ebbtide;
 pub use error::Error;
 pub use observe::{Endurance, FlashRating};
+pub use opened::Opened;
 pub use options::{BusyPoll, Listen, Protocol, ServerOptions};
 pub use server::{ReloadHandle, Running, Server, StopHandle};
 pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 
 /// What `version` answers: clients parse three plain numbers, and tell memcached's abilities from them.
-pub const VERSION: &str = "1.6.18";
+pub const VERSION: &str = "1.6.45";

@@ -2,18 +2,22 @@
 
 use std::io::{self, IoSlice, Read, Write};
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use nix::fcntl::{AtFlags, OFlag};
+use nix::sys::stat::Mode;
+use nix::unistd::{Gid, Uid, fchownat};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use crate::tls::TlsStream;
 use crate::{Error, Listen};
 
-/// An open listener. Dropping it closes it, and removes the file of a Unix socket.
+/// A bound listener. Dropping it closes it, and removes the file of a Unix socket.
 pub enum Listener {
     Tcp(TcpListener, SocketAddr),
     /// As `Tcp`; connections have still to be protected when they are accepted.
@@ -22,19 +26,13 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// Binds and listens.
-    pub fn open(listen: &Listen, backlog: u32) -> Result<Self, Error> {
+    /// Binds, so that nobody can connect yet. A Unix socket's file becomes this user's and group's, if they are given.
+    pub fn bind(listen: &Listen, owner: Option<(u32, u32)>) -> Result<Self, Error> {
         let failed = |source| Error::Listen { address: listen.to_string(), source };
-        let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
         match listen {
-            Listen::Tcp(address) => {
-                let (listener, address) = open_tcp(*address, backlog).map_err(failed)?;
-                Ok(Self::Tcp(listener, address))
-            }
-            Listen::Tls(address) => {
-                let (listener, address) = open_tcp(*address, backlog).map_err(failed)?;
-                Ok(Self::Tls(listener, address))
-            }
+            Listen::Tcp(address) => bind_tcp(*address).map(|(listener, address)| Self::Tcp(listener, address)),
+            Listen::Tls(address) => bind_tcp(*address).map(|(listener, address)| Self::Tls(listener, address)),
+            Listen::Udp(_) => panic!("datagrams are not accepted"),
             Listen::Unix { path, mode } => {
                 if let Ok(metadata) = std::fs::symlink_metadata(path) {
                     if !metadata.file_type().is_socket() {
@@ -42,8 +40,35 @@ impl Listener {
                     }
                     std::fs::remove_file(path).map_err(failed)?;
                 }
-                open_unix(path, *mode, backlog).map_err(failed)
+                bind_unix(path, *mode, owner)
             }
+        }
+        .map_err(failed)
+    }
+
+    /// Lets clients connect; so many may wait to be accepted.
+    pub fn listen(&self, backlog: u32) -> Result<(), Error> {
+        let socket = match self {
+            Self::Tcp(listener, _) | Self::Tls(listener, _) => SockRef::from(listener),
+            Self::Unix(listener, _) => SockRef::from(listener),
+        };
+        let listening = socket.listen(i32::try_from(backlog).unwrap_or(i32::MAX));
+        listening.map_err(|source| Error::Listen { address: self.address(), source })
+    }
+
+    /// The address as it was given, but for the port that was really taken.
+    fn address(&self) -> String {
+        match self {
+            Self::Tcp(_, address) | Self::Tls(_, address) => address.to_string(),
+            Self::Unix(_, file) => file.path.display().to_string(),
+        }
+    }
+
+    /// The number by which the log names it.
+    pub fn file_number(&self) -> RawFd {
+        match self {
+            Self::Tcp(listener, _) | Self::Tls(listener, _) => listener.as_raw_fd(),
+            Self::Unix(listener, _) => listener.as_raw_fd(),
         }
     }
 
@@ -78,7 +103,7 @@ impl Listener {
                 let (stream, peer) = listener.accept()?;
                 // Failing here means that the peer is gone already, which the first read finds out.
                 let _ = stream.set_nodelay(true);
-                let _ = socket2::SockRef::from(&stream).set_keepalive(true);
+                let _ = SockRef::from(&stream).set_keepalive(true);
                 Ok((Stream::Tcp(stream), tcp_name(peer)))
             }
             Self::Unix(listener, file) => {
@@ -96,7 +121,7 @@ fn tcp_name(address: SocketAddr) -> String {
     }
 }
 
-fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<(TcpListener, SocketAddr)> {
+fn bind_tcp(address: SocketAddr) -> io::Result<(TcpListener, SocketAddr)> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM.nonblocking(), Some(Protocol::TCP))?;
     if address.is_ipv6() {
         // So that the same port can be bound for IPv4 as well.
@@ -104,20 +129,34 @@ fn open_tcp(address: SocketAddr, backlog: i32) -> io::Result<(TcpListener, Socke
     }
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())?;
-    socket.listen(backlog)?;
     let listener = std::net::TcpListener::from(socket);
     let address = listener.local_addr()?;
     Ok((TcpListener::from_std(listener), address))
 }
 
-fn open_unix(path: &Path, mode: u32, backlog: i32) -> io::Result<Listener> {
+fn bind_unix(path: &Path, mode: u32, owner: Option<(u32, u32)>) -> io::Result<Listener> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking(), None)?;
     socket.bind(&SockAddr::unix(path)?)?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path) };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))?;
-    socket.listen(backlog)?;
+    match owner {
+        None => std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode & 0o777))?,
+        Some((user, group)) => hand_over(path, mode, (user.into(), group.into()))?,
+    }
     let listener = std::os::unix::net::UnixListener::from(socket);
     Ok(Listener::Unix(UnixListener::from_std(listener), file))
+}
+
+/// Gives a socket's file to another user. Only a socket, and through no link, whatever the path names meanwhile: root does this,
+/// perhaps in a folder where others write.
+fn hand_over(path: &Path, mode: u32, (user, group): (Uid, Gid)) -> io::Result<()> {
+    let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let file = std::fs::File::from(nix::fcntl::open(path, flags, Mode::empty())?);
+    if !file.metadata()?.file_type().is_socket() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "something else has taken its place"));
+    }
+    fchownat(&file, "", Some(user), Some(group), AtFlags::AT_EMPTY_PATH)?;
+    let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
+    std::fs::set_permissions(itself, std::fs::Permissions::from_mode(mode & 0o777))
 }
 
 /// The file of a Unix socket, which outlives the socket unless it is removed.

@@ -15,6 +15,8 @@ pub enum Listen {
     Tcp(SocketAddr),
     /// As `Tcp`, with TLS as [`ServerOptions::tls`] says.
     Tls(SocketAddr),
+    /// The text protocol in datagrams (`-U`), without passwords and in the clear.
+    Udp(SocketAddr),
     /// A socket file, made with these permissions (`-s`, `-a`) and removed when the server stops. A socket file that is
     /// there already is replaced.
     Unix { path: PathBuf, mode: u32 },
@@ -23,7 +25,7 @@ pub enum Listen {
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Tcp(address) | Self::Tls(address) => write!(f, "{address}"),
+            Self::Tcp(address) | Self::Tls(address) | Self::Udp(address) => write!(f, "{address}"),
             Self::Unix { path, .. } => write!(f, "{}", path.display()),
         }
     }
@@ -35,6 +37,12 @@ pub struct ServerOptions {
     /// (`-l`, `-p`, `-s`) Default: port 11211 on the loopback interface, because by default nobody is asked who
     /// it is.
     pub listeners: Vec<Listen>,
+    /// (`-l`) Lengths of runs of `listeners` of which one suffices, such as the addresses of one host: the others may be taken,
+    /// with a warning. Default: none, so all are needed, as are those behind the last run.
+    pub alternatives: Vec<usize>,
+    /// (`-u`) User and group that the files of Unix sockets are to belong to, where root opens them for another user.
+    /// Default: nobody else.
+    pub socket_owner: Option<(u32, u32)>,
     /// (`-t`) Worker threads. Default: one per core, as a worker never blocks.
     pub threads: usize,
     /// (`-c`) Connections open at once; more are told so and closed. Default: 1024, as memcached.
@@ -106,6 +114,8 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             listeners: vec![Listen::Tcp((Ipv4Addr::LOCALHOST, 11211).into())],
+            alternatives: Vec::new(),
+            socket_owner: None,
             threads: std::thread::available_parallelism().map_or(4, usize::from),
             max_connections: 1024,
             requests_per_event: 20,
@@ -148,6 +158,17 @@ impl ServerOptions {
         }
     }
 
+    /// The listeners in groups of which one suffices.
+    pub(crate) fn listener_groups(&self) -> impl Iterator<Item = &[Listen]> {
+        let mut rest = &self.listeners[..];
+        let runs = self.alternatives.iter().map(|&length| length.max(1)).chain(std::iter::repeat(1));
+        runs.map_while(move |length| {
+            let (group, behind) = rest.split_at(length.min(rest.len()));
+            rest = behind;
+            (!group.is_empty()).then_some(group)
+        })
+    }
+
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let at_least_one = |option, value: usize| match value {
             0 => Err(Error::Option { option, value: value.to_string(), reason: "must be at least 1" }),
@@ -165,6 +186,15 @@ impl ServerOptions {
                 option: "listeners (-l)",
                 value,
                 reason: "asks for TLS, and tls (-Z) is not set",
+            });
+        }
+        if (self.tls.is_some() || self.auth.is_some())
+            && let Some(listen) = self.listeners.iter().find(|listen| matches!(listen, Listen::Udp(_)))
+        {
+            return Err(Error::Option {
+                option: "listeners (-U)",
+                value: listen.to_string(),
+                reason: "UDP has neither passwords (-Y, -S) nor TLS (-Z), which are asked for",
             });
         }
         if let Some(tls) = &self.tls {

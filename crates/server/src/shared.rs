@@ -104,8 +104,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// What others may know of a connection.
 pub struct ConnectionInfo {
     pub peer: String,
-    /// Which of `Shared::listeners` it came through.
-    pub listener: usize,
+    /// Which of `Shared::listeners` it came through; `None` for a socket of UDP.
+    pub listener: Option<usize>,
     /// When it last ended a command, sent a part of a value, or took a part of an answer, in milliseconds since the
     /// server started.
     pub active_ms: AtomicU64,

@@ -105,6 +105,38 @@ fn nothing_large_is_waited_for() {
 }
 
 #[test]
+fn a_length_that_is_no_number_closes() {
+    let server = ascii();
+    for length in ["4294967305", "-1", "9x"] {
+        let mut stream = server.connect();
+        stream.write_all(format!("set x 0 0 {length}\r\nuser pass\r\n").as_bytes()).expect("a write");
+        assert_bytes(&read_to_end(&mut stream), REFUSED);
+    }
+}
+
+#[test]
+fn a_password_may_have_blanks() {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "u3:a b\nu4: c \nu5:\n").expect("a write");
+    let users = Arc::new(UserFile::load(file.path(), UserFormat::WholeLine).expect("users"));
+    let server = TestServer::with(ServerOptions { auth: Some(Auth::Ascii(users)), ..options() });
+    let failure = b"CLIENT_ERROR authentication failure\r\n";
+    for (value, answer) in [
+        ("u3 a b", &b"STORED\r\n"[..]),
+        ("u4  c ", b"STORED\r\n"),
+        ("u3 a", failure),
+        ("u3  a b", failure),
+        (" u3 a b", failure),
+        ("u3 a b ", failure),
+        ("u5 ", failure),
+        (" ", failure),
+    ] {
+        let mut stream = server.connect();
+        say(&mut stream, format!("set x 0 0 {}\r\n{value}\r\n", value.len()).as_bytes(), answer);
+    }
+}
+
+#[test]
 fn a_binary_client_is_no_exception() {
     let server = ascii();
     let mut stream = server.connect();

@@ -30,10 +30,10 @@ fn counting(delta: u64, initial: u64, exptime: u32) -> Vec<u8> {
 fn the_first_byte_decides() {
     let version = |server: &TestServer| status_of(&mut server.connect(), &request(packet::VERSION, b"", b"", b""));
     let server = TestServer::new();
-    assert_status(version(&server), (packet::OK, b"1.6.18"));
-    assert_eq!(server.talk(b"version\r\n"), b"VERSION 1.6.18\r\n");
+    assert_status(version(&server), (packet::OK, b"1.6.45"));
+    assert_eq!(server.talk(b"version\r\n"), b"VERSION 1.6.45\r\n");
     let server = with(Protocol::Binary);
-    assert_status(version(&server), (packet::OK, b"1.6.18"));
+    assert_status(version(&server), (packet::OK, b"1.6.45"));
     let mut stream = server.connect();
     stream.write_all(b"version\r\n").expect("a write");
     assert_eq!(read_to_end(&mut stream), b"");

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use common::packet::{self, Packet, request, status_of};
@@ -92,6 +93,82 @@ fn unix_times_are_later_by_as_much() {
     let uptime = server.stat("uptime");
     assert!((2000..=2000 + SLACK).contains(&uptime), "{uptime}");
     check(&server, "debugtime 1000\r\nget k new\r\n", "OK\r\nEND\r\n");
+}
+
+/// Runs a check within one second of the wall clock, which it is given: with one that has begun anew, it runs again.
+fn within_a_second(check: impl Fn(u64) -> Result<(), String>) {
+    let tries = 20;
+    for _ in 0..tries {
+        let begun = unix_now();
+        let result = check(begun);
+        if unix_now() == begun {
+            return result.expect("the check");
+        }
+    }
+    panic!("no check ended within a second in {tries} tries");
+}
+
+fn is_served(server: &TestServer, key: &str) -> bool {
+    !server.talk(format!("mg {key}\r\n").as_bytes()).starts_with(b"EN")
+}
+
+#[test]
+fn unix_times_are_kept_to_the_second_by_every_command() {
+    const LIFE: u32 = 100;
+    within_a_second(|begun| {
+        let server = server();
+        let end = begun as u32 + LIFE;
+        let lines = format!(
+            "set set 0 {end} 1\r\nv\r\nset touch 0 0 1\r\nv\r\ntouch touch {end}\r\nset gat 0 0 1\r\nv\r\ngat {end} gat\r\n\
+             ms ms 1 T{end}\r\nv\r\nset mg 0 0 1\r\nv\r\nmg mg T{end}\r\nmg made N{end}\r\nma ma N{end}\r\n\
+             set append 0 {end} 1\r\nv\r\nappend append 0 0 1\r\nv\r\n"
+        );
+        server.talk(lines.as_bytes());
+        let mut binary = server.connect();
+        let set = [[0; 4], end.to_be_bytes()].concat();
+        for packet in [
+            request(packet::SET, &set, b"binary", b"v"),
+            request(packet::SET, &[0; 8], b"btouch", b"v"),
+            request(packet::TOUCH, &end.to_be_bytes(), b"btouch", b""),
+            request(packet::SET, &[0; 8], b"bgat", b"v"),
+            request(packet::GAT, &end.to_be_bytes(), b"bgat", b""),
+        ] {
+            assert_eq!(status_of(&mut binary, &packet).0, packet::OK);
+        }
+        let keys = ["set", "touch", "gat", "ms", "mg", "made", "ma", "append", "binary", "btouch", "bgat"];
+        check(&server, &format!("debugtime {}\r\n", LIFE - 1), "OK\r\n");
+        let early: Vec<_> = keys.iter().filter(|key| !is_served(&server, key)).collect();
+        check(&server, "debugtime 1\r\n", "OK\r\n");
+        let late: Vec<_> = keys.iter().filter(|key| is_served(&server, key)).collect();
+        match early.is_empty() && late.is_empty() {
+            true => Ok(()),
+            false => Err(format!("lost a second early: {early:?}; served late: {late:?}")),
+        }
+    });
+}
+
+#[test]
+fn a_value_that_arrives_slowly_does_not_outlive_its_unix_time() {
+    within_a_second(|begun| {
+        let server = server();
+        let (value, end) = (vec![b'v'; 4 << 20], begun + 100);
+        let mut stream = server.connect();
+        let (first, rest) = value.split_at(3 << 20);
+        stream.write_all(format!("set k 0 {end} {}\r\n", value.len()).as_bytes()).expect("a write");
+        stream.write_all(first).expect("a write");
+        server.wait_for("its first part", || server.stat("bytes_read") > 3 << 20);
+        check(&server, "debugtime 60\r\n", "OK\r\n");
+        stream.write_all(rest).expect("a write");
+        stream.write_all(b"\r\nquit\r\n").expect("a write");
+        assert_bytes(&common::read_to_end(&mut stream), b"STORED\r\n");
+        check(&server, "debugtime 39\r\n", "OK\r\n");
+        let early = !is_served(&server, "k");
+        check(&server, "debugtime 1\r\n", "OK\r\n");
+        match (early, is_served(&server, "k")) {
+            (false, false) => Ok(()),
+            (early, late) => Err(format!("lost a second early: {early}, served late: {late}")),
+        }
+    });
 }
 
 #[test]

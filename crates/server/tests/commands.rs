@@ -1,4 +1,4 @@
-//! Bytes in, bytes out, as memcached 1.6.18 answers them.
+//! Bytes in, bytes out, as memcached 1.6.45 answers them.
 
 mod common;
 
@@ -32,7 +32,7 @@ fn a_pipelined_get_sees_the_set_before_it() {
     check(
         &server,
         "set k 0 0 1\r\n1\r\nget k\r\nset k 0 0 1\r\n2\r\nget k k\r\ndelete k\r\nget k\r\nversion\r\n",
-        "STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\nSTORED\r\nVALUE k 0 1\r\n2\r\nVALUE k 0 1\r\n2\r\nEND\r\nDELETED\r\nEND\r\nVERSION 1.6.18\r\n",
+        "STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\nSTORED\r\nVALUE k 0 1\r\n2\r\nVALUE k 0 1\r\n2\r\nEND\r\nDELETED\r\nEND\r\nVERSION 1.6.45\r\n",
     );
 }
 
@@ -98,7 +98,11 @@ fn exptimes_end_lives() {
     check(&server, "set k 0 2592000 1\r\nx\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\n");
     check(&server, "touch k 2592001\r\nget k\r\ntouch k 1\r\n", "TOUCHED\r\nEND\r\nNOT_FOUND\r\n");
     check(&server, "set k 0 0 1\r\nx\r\ngat -1 k\r\nget k\r\n", "STORED\r\nVALUE k 0 1\r\nx\r\nEND\r\nEND\r\n");
-    check(&server, "gat 10 k\r\ngats x k\r\ngat 1\r\n", "END\r\nCLIENT_ERROR invalid exptime argument\r\nEND\r\n");
+    check(
+        &server,
+        "gat 10 k\r\ngats x k\r\ngat 1\r\n",
+        "END\r\nCLIENT_ERROR invalid exptime argument\r\nCLIENT_ERROR bad command line format\r\n",
+    );
 }
 
 #[test]
@@ -122,7 +126,7 @@ fn administration_answers_as_memcached() {
         "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\nMEMLIMIT_ADJUST_FAILED input value is megabytes not bytes\r\nOK\r\n",
     );
     assert_eq!(server.stat("limit_maxbytes"), 300 << 20);
-    check(&server, "nonsense\r\nversion\r\n", "ERROR\r\nVERSION 1.6.18\r\n");
+    check(&server, "nonsense\r\nversion\r\n", "ERROR\r\nVERSION 1.6.45\r\n");
     check(&server, "quit\r\nversion\r\n", "");
 }
 
@@ -133,7 +137,7 @@ fn values_that_are_too_large_are_swallowed_and_take_the_old_one_with_them() {
     let input = [&set("k", b"old")[..], &set("k", &large), b"get k\r\nversion\r\n"].concat();
     assert_bytes(
         &server.talk(&input),
-        b"STORED\r\nSERVER_ERROR object too large for cache\r\nEND\r\nVERSION 1.6.18\r\n",
+        b"STORED\r\nSERVER_ERROR object too large for cache\r\nEND\r\nVERSION 1.6.45\r\n",
     );
     let silent = [&set("k", b"old")[..], b"add k 0 0 16777217 noreply\r\n", &large, b"\r\nget k\r\n"].concat();
     assert_bytes(&server.talk(&silent), &[b"STORED\r\n", &hit("k", b"old")[..], b"END\r\n"].concat());
@@ -146,12 +150,17 @@ fn bad_data_chunks_leave_the_old_value() {
     check(
         &server,
         "set k 0 0 3\r\nold\r\nset k 0 0 3\r\nabcdef\r\nget k\r\n",
-        "STORED\r\nCLIENT_ERROR bad data chunk\r\nERROR\r\nVALUE k 0 3\r\nold\r\nEND\r\n",
+        "STORED\r\nCLIENT_ERROR bad data chunk\r\nCLIENT_ERROR bad command line format\r\nVALUE k 0 3\r\nold\r\nEND\r\n",
     );
     for length in [20_000, 2 << 20] {
         // The value arrives in pieces, and its end is one byte late.
         let input = [format!("set k 0 0 {length}\r\n").as_bytes(), &value(length + 1), b"\r\nget k\r\n"].concat();
-        let expected = [b"CLIENT_ERROR bad data chunk\r\nERROR\r\n", &hit("k", b"old")[..], b"END\r\n"].concat();
+        let expected = [
+            b"CLIENT_ERROR bad data chunk\r\nCLIENT_ERROR bad command line format\r\n",
+            &hit("k", b"old")[..],
+            b"END\r\n",
+        ]
+        .concat();
         assert_bytes(&server.talk(&input), &expected);
     }
 }

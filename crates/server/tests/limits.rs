@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
 use ebbtide::{ByteSize, Cache};
-use ebbtide_server::{Error, Listen, Server, ServerOptions};
+use ebbtide_server::{Error, Listen, Opened, Server, ServerOptions, TlsOptions};
 
 fn cache() -> Cache {
     Cache::builder().memory(ByteSize::mib(64)).build().expect("a cache")
@@ -46,7 +46,7 @@ fn connections_above_the_limit_are_told_so() {
         let _ = stream.write_all(b"version\r\nquit\r\n");
         let mut answer = Vec::new();
         let _ = stream.read_to_end(&mut answer);
-        answer == b"VERSION 1.6.18\r\n"
+        answer == b"VERSION 1.6.45\r\n"
     });
     drop(first);
     server.wait_for("the count", || {
@@ -128,9 +128,9 @@ fn clients_stop_the_server_only_if_they_may() {
     let mut server = TestServer::with(ServerOptions { allow_shutdown: true, ..options() });
     assert_bytes(
         &server.talk(b"shutdown nonsense\r\nversion\r\n"),
-        b"CLIENT_ERROR invalid shutdown mode\r\nVERSION 1.6.18\r\n",
+        b"CLIENT_ERROR invalid shutdown mode\r\nVERSION 1.6.45\r\n",
     );
-    assert_bytes(&server.talk(b"version\r\nshutdown graceful\r\n"), b"VERSION 1.6.18\r\n");
+    assert_bytes(&server.talk(b"version\r\nshutdown graceful\r\n"), b"VERSION 1.6.45\r\n");
     server.running().join().expect("a clean stop");
 }
 
@@ -156,7 +156,7 @@ fn unix_sockets_come_and_go() {
     stream.write_all(b"version\r\nstats conns\r\nquit\r\n").expect("a write");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an end");
-    assert!(answer.starts_with("VERSION 1.6.18\r\n"), "{answer}");
+    assert!(answer.starts_with("VERSION 1.6.45\r\n"), "{answer}");
     assert!(answer.contains(&format!("STAT 0:addr unix:{}\r\n", path.display())), "{answer}");
     running.stop().expect("a clean stop");
     assert!(!path.exists());
@@ -180,6 +180,40 @@ fn what_cannot_be_bound_is_named() {
 }
 
 #[test]
+fn nobody_connects_before_the_cache_is_there() {
+    let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = probe.local_addr().expect("an address");
+    drop(probe);
+    let opened = Opened::new(ServerOptions { listeners: vec![Listen::Tcp(address)], ..options() }).expect("an address");
+    let refused = TcpStream::connect(address).expect_err("nobody listens");
+    assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
+    let running = opened.serve(cache()).expect("a server").start().expect("threads");
+    TcpStream::connect(address).expect("a connection");
+    running.stop().expect("a clean stop");
+}
+
+#[test]
+fn one_listener_of_a_group_suffices() {
+    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = taken.local_addr().expect("an address");
+    let free = Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into());
+    let open = |listeners: [&Listen; 2], alternatives: &[usize]| {
+        let listeners = listeners.map(Listen::clone).to_vec();
+        Opened::new(ServerOptions { listeners, alternatives: alternatives.to_vec(), ..options() })
+    };
+    let taken = Listen::Tcp(address);
+    for group in [[&taken, &free], [&free, &taken]] {
+        let opened = open(group, &[2]).expect("one of them");
+        assert!(matches!(opened.warnings(), [warning] if warning.contains(&address.to_string())));
+        assert_eq!(opened.serve(cache()).expect("a server").local_addrs().len(), 1);
+        for apart in [&[][..], &[1], &[1, 1]] {
+            assert!(matches!(open(group, apart), Err(Error::Listen { .. })));
+        }
+    }
+    assert!(matches!(open([&taken, &taken], &[2]), Err(Error::Listen { .. })));
+}
+
+#[test]
 fn options_without_sense_are_refused() {
     for (options, flag) in [
         (ServerOptions { threads: 0, ..options() }, "-t"),
@@ -187,6 +221,14 @@ fn options_without_sense_are_refused() {
         (ServerOptions { requests_per_event: 0, ..options() }, "-R"),
         (ServerOptions { listeners: vec![], ..options() }, "-l"),
         (ServerOptions { idle_timeout: Some(Duration::ZERO), ..options() }, "idle_timeout"),
+        (
+            ServerOptions {
+                listeners: vec![Listen::Udp((Ipv4Addr::LOCALHOST, 0).into())],
+                tls: Some(TlsOptions::new("/nonexistent")),
+                ..options()
+            },
+            "-U",
+        ),
     ] {
         let text = bind_error(options).to_string();
         assert!(text.contains(flag), "{text}");

@@ -11,10 +11,10 @@ use ebbtide_server::ServerOptions;
 fn script() -> (Vec<u8>, Vec<u8>) {
     let input = b"set a 1 0 3\r\nabc\r\nget a b\r\nset b 0 0 0 noreply\r\n\r\ngets\r\nget b\nincr b 1\r\n\r\n\
         add c 0 0 2\r\n10\r\nincr c 5\r\nset a 0 0 1\r\nxyz\r\ngat 0 a c\r\ntouch z 1\r\ndelete a 0\r\nget a c\r\nversion\r\n";
-    let output = b"STORED\r\nVALUE a 1 3\r\nabc\r\nEND\r\nERROR\r\nVALUE b 0 0\r\n\r\nEND\r\n\
-        CLIENT_ERROR cannot increment or decrement non-numeric value\r\nERROR\r\nSTORED\r\n15\r\n\
-        CLIENT_ERROR bad data chunk\r\nERROR\r\nVALUE a 1 3\r\nabc\r\nVALUE c 0 2\r\n15\r\nEND\r\nNOT_FOUND\r\nDELETED\r\n\
-        VALUE c 0 2\r\n15\r\nEND\r\nVERSION 1.6.18\r\n";
+    let output = b"STORED\r\nVALUE a 1 3\r\nabc\r\nEND\r\nCLIENT_ERROR bad command line format\r\nVALUE b 0 0\r\n\r\nEND\r\n\
+        CLIENT_ERROR cannot increment or decrement non-numeric value\r\nCLIENT_ERROR bad command line format\r\nSTORED\r\n15\r\n\
+        CLIENT_ERROR bad data chunk\r\nCLIENT_ERROR bad command line format\r\nVALUE a 1 3\r\nabc\r\nVALUE c 0 2\r\n15\r\nEND\r\nNOT_FOUND\r\nDELETED\r\n\
+        VALUE c 0 2\r\n15\r\nEND\r\nVERSION 1.6.45\r\n";
     (input.to_vec(), output.to_vec())
 }
 
@@ -81,7 +81,7 @@ fn values_of_every_size_go_in_and_out() {
         let value = value(length);
         let input = [&set("k", &value)[..], b"get k nothing\r\ngat 0 k\r\nversion\r\n"].concat();
         let expected =
-            [&b"STORED\r\n"[..], &hit("k", &value), b"END\r\n", &hit("k", &value), b"END\r\nVERSION 1.6.18\r\n"]
+            [&b"STORED\r\n"[..], &hit("k", &value), b"END\r\n", &hit("k", &value), b"END\r\nVERSION 1.6.45\r\n"]
                 .concat();
         let mut stream = server.connect();
         stream.write_all(&input).expect("a write");
@@ -104,7 +104,7 @@ fn large_and_small_values_keep_their_order() {
         for (n, size) in sizes.iter().enumerate() {
             expected.extend(hit(&format!("k{n}"), &value(*size)));
         }
-        expected.extend(b"END\r\nVERSION 1.6.18\r\n");
+        expected.extend(b"END\r\nVERSION 1.6.45\r\n");
         expected.extend([hit("k6", &value(1 << 20)), hit("k1", &value(70_000)), b"END\r\n".to_vec()].concat());
     }
     let mut stream = server.connect();
@@ -174,7 +174,7 @@ fn endless_lines_are_cut_off() {
 #[test]
 fn a_busy_connection_gives_way() {
     let pipeline = b"version\r\n".repeat(50_000);
-    let answers = b"VERSION 1.6.18\r\n".repeat(50_000);
+    let answers = b"VERSION 1.6.45\r\n".repeat(50_000);
     let yields = |requests_per_event| {
         let server = TestServer::with(ServerOptions { requests_per_event, ..options() });
         let mut stream = server.connect();

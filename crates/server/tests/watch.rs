@@ -71,6 +71,7 @@ fn mutations_tell_what_came_of_them() {
     let mut watcher = watch(&server, "mutations");
     server.talk(b"set k 0 100 3\r\nabc\r\nadd k 0 0 1\r\nx\r\nreplace none 0 0 1\r\nx\r\nappend k 0 0 2\r\nxy\r\n");
     server.talk(b"cas k 0 0 1 1\r\nx\r\ncas none 0 0 1 1\r\nx\r\nget k\r\n");
+    server.talk(b"ms v 1 MA N30\r\nx\r\n");
     server.talk(&set("large", &vec![0; 200_000]));
     server.talk(&set("huge", &vec![0; 17 << 20]));
     for expected in [
@@ -80,6 +81,7 @@ fn mutations_tell_what_came_of_them() {
         "key=k status=stored cmd=append ttl=0 clsid=1 size=2",
         "key=k status=exists cmd=cas ttl=0 clsid=1 size=1",
         "key=none status=not_found cmd=cas ttl=0 clsid=1 size=1",
+        "key=v status=stored cmd=append ttl=30 clsid=1 size=1",
         "key=large status=stored cmd=set ttl=0 clsid=1 size=200000",
         "key=huge status=too_large cmd=set ttl=0 clsid=1 size=0",
     ] {
@@ -95,6 +97,8 @@ fn deletions_tell_the_size_of_what_went() {
     assert_eq!(line(&mut watcher), "type=deleted key=k cmd=delete clsid=1 size=4");
     server.talk(&[&set("m", b"abc")[..], b"md m C1\r\nmd m I\r\nmd none\r\nmd m q\r\n"].concat());
     assert_eq!(line(&mut watcher), "type=deleted key=m cmd=md clsid=1 size=3");
+    server.talk(&[&set("m", b"abc")[..], b"md m x C1\r\nmd m x I\r\nmd m x\r\n"].concat());
+    assert_eq!(line(&mut watcher), "type=deleted key=m cmd=md clsid=1 size=0");
     let mut stream = server.connect();
     let token = ask(&mut stream, &packet::set(b"b", b"12345")).cas;
     for (cas, status) in [(token + 1, Status::Exists as u16), (token, packet::OK)] {

@@ -14,12 +14,15 @@
 use crate::epoch::Participant;
 #[cfg(not(loom))]
 use crate::index::Found;
-use crate::index::{Control, Slot};
+use crate::index::{Control, Place, Slot};
+#[cfg(not(loom))]
+use crate::item::Kind;
 use crate::ops::Item;
-use crate::store::Store;
+use crate::store::{Condition, Store};
 #[cfg(not(loom))]
 use crate::sync::Ordering;
 use crate::time::Moment;
+use crate::tokens::Tokens;
 
 /// All but `flush` are called with the lock of a key's buckets held: they must be quick, and must not use the store.
 pub trait Below: Send + Sync {
@@ -82,9 +85,95 @@ impl Store {
         }
     }
 
-    /// A locked key changes: its copy below is its value no more. True if there may have been one.
+    /// A locked key changes on a condition that is met: its copy below is its value no more. True if there may have been one.
     #[inline]
-    pub(crate) fn forget_below(&self, key: &[u8]) -> bool {
-        self.below.get().is_some_and(|below| below.remove(key))
+    pub(crate) fn forget_below(&self, (key, hash): (&[u8], u64), condition: Condition, has_slot: bool) -> bool {
+        let Some(below) = self.below.get() else { return false };
+        // The copy becomes the item, with the token that was handed out for the value.
+        if matches!(condition, Condition::Copy(_)) {
+            return false;
+        }
+        self.forget_token(hash);
+        let had_copy = below.remove(key);
+        match condition {
+            // The caller has looked, and knows better than a filter that takes the key for another one.
+            Condition::Found(copy) => had_copy && copy.is_some() && !has_slot,
+            _ => had_copy,
+        }
+    }
+
+    /// Keeps tokens that are handed out ([`Item::hand_out`]) beyond the sequences of their buckets, as many as fit these bytes: where
+    /// values go below the store and come back.
+    ///
+    /// # Panics
+    /// If it does so already.
+    pub fn keep_tokens(&self, bytes: u64) {
+        assert!(self.tokens.set(Tokens::new(bytes)).is_ok(), "tokens are kept once");
+    }
+
+    /// Memory of the tokens that are kept; none of it is in the budget of the store.
+    pub fn token_bytes(&self) -> u64 {
+        self.tokens.get().map_or(0, Tokens::memory_bytes)
+    }
+
+    /// Writes that a token has hindered though the value came from below and has not changed since: the token was of an older value, or
+    /// was not kept.
+    pub fn unknown_tokens(&self) -> u64 {
+        self.tokens.get().map_or(0, Tokens::unknown)
+    }
+
+    /// Keeps the token of a value that was just written, if its bucket is as it was then. Answers the token to hand out.
+    pub fn keep_token(&self, key: &[u8], hash: u64, token: u64) -> u64 {
+        let Some(tokens) = self.tokens.get() else { return token };
+        let pair = self.index.lock_pair(hash);
+        let place = pair.find(|slot| self.is_key(slot, key));
+        let is_its = |place: &Place| self.token_of(&self.item(place.slot), pair.sequence(place)) == token;
+        if place.is_some_and(|place| is_its(&place)) { tokens.keep(hash, token) } else { token }
+    }
+
+    /// Whether this token was handed out for the value of a key, which has not changed since.
+    pub(crate) fn is_kept(&self, hash: u64, token: u64) -> bool {
+        self.tokens.get().is_some_and(|tokens| tokens.kept(hash) == Some(token))
+    }
+
+    /// The value of a key changes, whose buckets are locked.
+    #[inline]
+    pub(crate) fn forget_token(&self, hash: u64) {
+        if let Some(tokens) = self.tokens.get() {
+            tokens.forget(hash);
+        }
+    }
+}
+
+#[cfg(not(loom))]
+impl Item<'_> {
+    /// Whether a CAS token stands for this value, if that has not changed meanwhile.
+    pub fn has_token(&self, token: u64) -> bool {
+        self.store().fits(&self.item_at(), self.store().hash(self.key()), self.sequence(), token)
+    }
+
+    /// The CAS token to give to a client. Where tokens are kept it stands for the value until that changes, whatever becomes of its
+    /// neighbours, and of itself below the store; unless more tokens are handed out than are kept.
+    pub fn hand_out(&self) -> u64 {
+        let store = self.store();
+        let Some(tokens) = store.tokens.get() else { return self.token() };
+        let (key, item) = (self.key(), self.item_at());
+        let hash = store.hash(key);
+        let is_it = |slot: Slot| store.is_key(slot, key) && slot.location() == item.at;
+        // In this order: if the item is in its place after the look at the token, then it was so before, since it is pinned. The word of a
+        // number changes in place.
+        if item.header.kind != Kind::Numeric
+            && let Some(token) = tokens.kept(hash)
+            && store.index.find(hash, is_it).is_some()
+        {
+            return token;
+        }
+        let pair = store.index.lock_pair(hash);
+        let place = pair.find(is_it);
+        let is_unchanged = |place: &Place| item.header.kind != Kind::Numeric || pair.sequence(place) == self.sequence();
+        match place.filter(is_unchanged) {
+            Some(place) => tokens.keep(hash, store.token_of(&item, pair.sequence(&place))),
+            None => self.token(),
+        }
     }
 }

@@ -22,7 +22,7 @@ const UNPINNED: u64 = 0;
 /// The readers of one store, and its epoch.
 pub struct Domain {
     epoch: AtomicU64,
-    cells: Mutex<Vec<Arc<ReaderCell>>>,
+    readers: Mutex<Readers>,
     /// Whether readers leave the fence to the retirer.
     asymmetric: bool,
     /// A fence came after every ticket below this was taken. One at a time makes a fence: who comes meanwhile shares the next.
@@ -30,6 +30,15 @@ pub struct Domain {
     fencing: Mutex<()>,
     #[cfg(loom)]
     fences: AtomicU64,
+}
+
+/// Who participates.
+#[derive(Default)]
+struct Readers {
+    /// The cell of the participant with this number is at `number - 1`; none where a thread has left.
+    cells: Vec<Option<Arc<ReaderCell>>>,
+    /// Participants that there ever were.
+    joined: u64,
 }
 
 /// What the retirer looks at for each reader.
@@ -46,7 +55,7 @@ impl Domain {
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
             epoch: AtomicU64::new(UNPINNED + 1),
-            cells: Mutex::new(Vec::new()),
+            readers: Mutex::new(Readers::default()),
             asymmetric: barrier::register(),
             fenced: AtomicU64::new(UNPINNED),
             fencing: Mutex::new(()),
@@ -55,19 +64,27 @@ impl Domain {
         })
     }
 
-    /// Enrols the calling thread as a reader.
+    /// Enrols the calling thread as a reader. It gets the smallest number that no other one has: numbers stay as few as threads,
+    /// and no two that are there at the same time share one.
     pub fn participate(self: &Arc<Self>) -> Participant {
         let cell = Arc::new(ReaderCell::default());
-        let mut cells = lock(&self.cells);
-        cells.push(Arc::clone(&cell));
-        let number = cells.len();
-        drop(cells);
+        let mut readers = lock(&self.readers);
+        let free = readers.cells.iter().position(Option::is_none);
+        let at = free.unwrap_or(readers.cells.len());
+        if free.is_none() {
+            readers.cells.push(None);
+        }
+        readers.cells[at] = Some(Arc::clone(&cell));
+        readers.joined += 1;
+        let (number, joined) = (at + 1, readers.joined);
+        drop(readers);
         Participant(Rc::new(Reader {
             domain: Arc::clone(self),
             cell,
             number,
             depth: Cell::new(0),
-            random: Cell::new(0x5851_F42D_4C95_7F2D_u64.wrapping_mul(2 * number as u64 + 1)),
+            // Not of the number: threads that come one after the other and draw little would all draw the same.
+            random: Cell::new(0x5851_F42D_4C95_7F2D_u64.wrapping_mul(2 * joined + 1)),
         }))
     }
 
@@ -88,9 +105,10 @@ impl Domain {
     /// What holds an older ticket than this is free. Sees to it that `youngest` was taken before a fence.
     pub fn safe_below(&self, youngest: Ticket) -> Ticket {
         let fenced = self.fence_after(youngest);
-        let cells = lock(&self.cells);
+        let readers = lock(&self.readers);
         // Acquire pairs with the Release of the unpin: the reader's last look is over.
-        let pinned = cells.iter().map(|cell| cell.epoch.load(Ordering::Acquire)).filter(|epoch| *epoch != UNPINNED);
+        let epochs = readers.cells.iter().flatten().map(|cell| cell.epoch.load(Ordering::Acquire));
+        let pinned = epochs.filter(|epoch| *epoch != UNPINNED);
         Ticket(pinned.min().map_or(fenced, |oldest| oldest.min(fenced)))
     }
 
@@ -131,7 +149,9 @@ struct Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        lock(&self.domain.cells).retain(|cell| !Arc::ptr_eq(cell, &self.cell));
+        let mut readers = lock(&self.domain.readers);
+        readers.cells[self.number - 1] = None;
+        while readers.cells.pop_if(|last| last.is_none()).is_some() {}
     }
 }
 
@@ -271,7 +291,26 @@ mod tests {
         assert!(ticket >= domain.safe_below(ticket));
         drop(pin);
         assert!(ticket < domain.safe_below(ticket));
-        assert!(lock(&domain.cells).is_empty());
+        assert!(lock(&domain.readers).cells.is_empty());
+    }
+
+    #[test]
+    fn participants_at_the_same_time_share_no_number() {
+        let domain = Domain::new();
+        let mut all: Vec<_> = (0..5).map(|_| domain.participate()).collect();
+        all.swap_remove(1);
+        all.swap_remove(2);
+        all.extend((0..3).map(|_| domain.participate()));
+        let mut numbers: Vec<_> = all.iter().map(Participant::number).collect();
+        numbers.sort_unstable();
+        assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn threads_that_come_and_go_draw_different_numbers() {
+        let domain = Domain::new();
+        let draws: std::collections::HashSet<_> = (0..100).map(|_| domain.participate().random()).collect();
+        assert!(draws.len() > 95, "{} of 100 differ", draws.len());
     }
 
     #[test]

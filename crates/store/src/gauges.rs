@@ -33,7 +33,7 @@ impl Store {
             index_bytes: self.index_bytes(),
             index_load: self.index_load(),
             segment_bytes: segments.segment_bytes().into(),
-            segments_total: segments.limit().into(),
+            segments_total: segments.usable().into(),
             segments_free: segments.free_count().into(),
             segments_open: (self.chains.open_count() + self.begun_count()).into(),
             segments_retired: segments.retired_count().into(),
@@ -60,7 +60,7 @@ impl Store {
     fn memory_used_bytes(&self) -> u64 {
         let segments = &self.segments;
         let each = u64::from(segments.segment_bytes()) + size_of::<Header>() as u64;
-        let used_segments = u64::from(segments.limit().saturating_sub(segments.free_count()));
+        let used_segments = u64::from(segments.usable().saturating_sub(segments.free_count()));
         self.budget.fixed_bytes() + self.index_bytes() + used_segments * each
     }
 
@@ -99,7 +99,7 @@ impl Store {
                     continue;
                 }
                 State::Open => census.segments_open += 1,
-                State::Sealed | State::Draining => census.segments_sealed += 1,
+                State::Sealed | State::Body | State::Draining => census.segments_sealed += 1,
             }
             if header.is_body.load(Ordering::Relaxed) == 1 {
                 continue;
@@ -110,9 +110,10 @@ impl Store {
             }
             let body_bytes = header.body_bytes();
             let object_bytes = u64::from(header.live_bytes()) + body_bytes;
-            let is_dead = header.generation.load(Ordering::Relaxed) != generation
-                || header.latest_expiry_seconds().saturating_mul(1000) <= now_ms;
-            let (live_bytes, expired_bytes) = if is_dead { (0, object_bytes) } else { (object_bytes, 0) };
+            let is_dead =
+                header.is_flushed(generation) || header.latest_expiry_seconds().saturating_mul(1000) <= now_ms;
+            let expired_bytes = if is_dead { object_bytes } else { header.expired_bytes().min(object_bytes) };
+            let live_bytes = object_bytes - expired_bytes;
             let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));
             let bucket = buckets[index].get_or_insert(TtlBucketCensus {
                 ttl_seconds: self.chains.scale.range_seconds(TtlBucket::from_index(index)),
@@ -132,7 +133,7 @@ impl Store {
         }
         let used = census.segments_open + census.segments_sealed + census.segments_retired;
         census.index_bytes = self.index_bytes();
-        census.metadata_bytes = self.budget.fixed_bytes() + u64::from(segments.limit()) * size_of::<Header>() as u64;
+        census.metadata_bytes = self.budget.fixed_bytes() + u64::from(segments.usable()) * size_of::<Header>() as u64;
         census.dead_bytes = (used * segment_bytes).saturating_sub(census.live_bytes + census.expired_bytes);
         let spent = used * segment_bytes + census.index_bytes + census.metadata_bytes;
         census.free_bytes = self.budget.memory_bytes().saturating_sub(spent);

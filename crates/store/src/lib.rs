@@ -22,10 +22,12 @@
 mod arena;
 mod below;
 mod chains;
+mod condition;
 mod epoch;
 mod error;
 mod evict;
 mod gauges;
+mod growth;
 mod hash;
 mod index;
 mod item;
@@ -43,12 +45,15 @@ mod stats;
 mod store;
 mod sync;
 mod time;
+mod tokens;
 mod ttl;
 mod verify;
 
 pub use below::Below;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
+#[cfg(not(loom))]
+pub use evict::Aging;
 pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
 pub use item::{Extension, KEY_LIMIT};
 #[cfg(not(loom))]

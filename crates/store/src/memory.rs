@@ -12,13 +12,15 @@ use crate::error::Error;
 use crate::index::Bucket;
 use crate::mapping::physical_memory_bytes;
 use crate::options::{MEMORY_BYTES_MIN, Options};
-use crate::segment::{Header, SEGMENTS_MAX};
+use crate::segment::{Header, SEGMENTS_MAX, Segments};
 use crate::store::Store;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::ttl::TtlScale;
 
 /// The index begins at this part of the memory, enough for objects of 5 to 10 KiB; growth does the rest.
 const INDEX_START_SHARE: u64 = 512;
+/// Address space for the index, as a part of the largest memory: more than the smallest objects, of 6 bytes, can need.
+const INDEX_SHARE: (u64, u64) = (3, 4);
 /// Fewer buckets than this have too few ways to make room for a key.
 const INDEX_START_LEAST: u64 = 64;
 /// Open segments, at most, as a share of all.
@@ -53,7 +55,7 @@ impl Layout {
             segments: 0,
             segments_most: u32::try_from(most / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX).min(SEGMENTS_MAX),
             index_level,
-            index_buckets_most: usize::try_from(most / 2 / bucket_bytes)
+            index_buckets_most: usize::try_from(most / INDEX_SHARE.1 * INDEX_SHARE.0 / bucket_bytes)
                 .expect("addresses are 64 bits")
                 .max(1 << index_level),
             scale,
@@ -122,31 +124,43 @@ impl Budget {
 
 /// Buckets that fit the memory of one segment.
 fn buckets_per_segment(segment_bytes: u32) -> u64 {
-    u64::from(segment_bytes) / size_of::<Bucket>() as u64
+    (u64::from(segment_bytes) / size_of::<Bucket>() as u64).max(1)
 }
 
 impl Store {
-    /// Turns the memory of the topmost segment into room for the index. If that segment is in use, asks maintenance to
-    /// empty it, and answers false.
+    /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in use,
+    /// of any free one, until the topmost one is empty. False if no segment is free for writers.
     pub(crate) fn pay_for_index(&self) -> bool {
         let _changing = lock(&self.budget.changing);
-        let buckets = buckets_per_segment(self.segments.segment_bytes());
         if self.index.paid_buckets() > self.index.length() as u64 {
             return true;
         }
-        if self.index.paid_buckets() + buckets > self.index.limit() as u64 {
-            return false;
-        }
-        let done = self.segments.dismiss_top();
-        if done {
-            self.index.pay_for(buckets);
-            let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
-            // Where the memory is being made smaller, fewer segments fit it now than when that began.
-            let fit = self.budget.layout.segments_within(self.budget.memory_bytes(), index_bytes);
-            self.budget.target.fetch_min(fit.min(self.segments.limit()), Ordering::Relaxed);
-        }
+        let done = self.turn_into_index(|segments| segments.dismiss_top() || segments.withhold_free());
         self.budget.index_waits.store(!done, Ordering::Relaxed);
         done
+    }
+
+    /// The same ahead of need, of the topmost segment only. If that is in use, asks maintenance to empty it, and answers
+    /// false.
+    pub(crate) fn prepay_for_index(&self) -> bool {
+        let _changing = lock(&self.budget.changing);
+        let done = self.turn_into_index(Segments::dismiss_top);
+        self.budget.index_waits.store(!done, Ordering::Relaxed);
+        done
+    }
+
+    /// Admits the buckets that fit a segment to the budget if `give_up` finds one to give up for them.
+    fn turn_into_index(&self, give_up: impl FnOnce(&Segments) -> bool) -> bool {
+        let buckets = buckets_per_segment(self.segments.segment_bytes());
+        if self.index.paid_buckets() + buckets > self.index.limit() as u64 || !give_up(&self.segments) {
+            return false;
+        }
+        self.index.pay_for(buckets);
+        let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
+        // Where the memory is being made smaller, fewer segments fit it now than when that began.
+        let fit = self.budget.layout.segments_within(self.budget.memory_bytes(), index_bytes);
+        self.budget.target.fetch_min(fit.min(self.segments.usable()), Ordering::Relaxed);
+        true
     }
 
     /// Whether the topmost segment is wanted back: by a smaller memory or by the index.
@@ -158,10 +172,14 @@ impl Store {
     /// Lets the topmost segment go if it is free and wanted.
     pub(crate) fn shed_free_top(&self) -> bool {
         if self.budget.index_waits.load(Ordering::Relaxed) {
-            return self.pay_for_index();
+            return self.prepay_for_index();
         }
         let _changing = lock(&self.budget.changing);
-        self.segments.limit() > self.budget.target.load(Ordering::Relaxed) && self.segments.dismiss_top()
+        let target = self.budget.target.load(Ordering::Relaxed);
+        match self.segments.usable() > target {
+            true => self.segments.dismiss_top(),
+            false => self.segments.limit() > target && self.segments.exchange_top(),
+        }
     }
 
     /// Changes the memory budget. A larger one is in force at once; towards a smaller one maintenance moves, as
@@ -187,6 +205,7 @@ impl Store {
         }
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.budget.target.store(segments, Ordering::Relaxed);
+        self.segments.restore_withheld(segments.saturating_sub(self.segments.usable()));
         let limit = self.segments.limit();
         if segments > limit {
             self.segments.admit(segments - limit);
@@ -201,7 +220,7 @@ impl Store {
 
     /// Whether the memory is within its budget: false while a smaller budget is being reached.
     pub fn resize_done(&self) -> bool {
-        self.segments.limit() <= self.budget.target.load(Ordering::Relaxed)
+        self.segments.usable() <= self.budget.target.load(Ordering::Relaxed)
     }
 }
 
@@ -209,6 +228,75 @@ impl Store {
 mod tests {
     use super::*;
     use crate::evict::Progress;
+    use crate::segment::Purpose;
+
+    fn set(store: &Store, participant: &crate::epoch::Participant, numbers: std::ops::Range<u32>) {
+        for number in numbers {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), crate::Ttl::Never);
+            let write =
+                crate::Write { key: &key, hash, value: b"", flags: 0, ttl, mode: crate::Mode::Set, token: None };
+            store.write(participant, &write, 1000).unwrap();
+        }
+    }
+
+    #[test]
+    fn the_index_is_paid_for_ahead_of_need() {
+        let options = Options {
+            memory_bytes: 64 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 3000,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        set(&store, &participant, 0..200_000);
+        while store.maintain(&participant, 1000) == Progress::Working {}
+        let (paid, length) = (store.index.paid_buckets(), store.index.length() as u64);
+        assert!(store.index_load() >= 0.85 && paid >= length + length / 32, "{paid} paid for {length}");
+        assert!(paid < length + length / 16, "{paid} paid for {length}");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn an_index_whose_topmost_segment_is_in_use_takes_another_one() {
+        let options = Options {
+            memory_bytes: 4 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 3000,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        let top = taken.pop().expect("a store has segments");
+        assert_eq!(top.number(), store.segments.limit());
+        taken.drain(..).for_each(|segment| store.segments.retire(segment));
+        store.segments.reclaim();
+        set(&store, &participant, 0..20_000);
+        let limit = store.segments.limit();
+        assert!(store.segments.usable() + 20 < limit && store.resize_done(), "the top is in use: {:?}", store.stats());
+        assert_eq!(store.stats().index_replaced, 0);
+        store.segments.retire(top);
+        while store.maintain(&participant, 1000) == Progress::Working {}
+        assert_eq!(store.segments.usable(), store.segments.limit(), "what was withheld is used again");
+        assert!(store.segments.limit() < limit);
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_larger_memory_has_back_what_was_withheld() {
+        let options = Options { memory_bytes: 2 << 20, memory_bytes_max: Some(8 << 20), ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let (limit, free) = (store.segments.limit(), store.segments.free_count());
+        assert!(store.segments.withhold_free() && store.segments.withhold_free());
+        assert_eq!((store.segments.usable(), store.segments.free_count()), (limit - 2, free - 2));
+        store.resize(4 << 20).unwrap();
+        assert_eq!(store.segments.usable(), store.segments.limit());
+        assert!(store.segments.limit() > limit);
+        store.verify(&participant, 1000);
+    }
 
     #[test]
     fn an_index_that_grows_while_the_memory_shrinks_stays_within_it() {

@@ -2,19 +2,21 @@
 
 use crate::below::Below;
 use crate::chains::{Chains, Need, Reservation};
+pub(crate) use crate::condition::{Condition, Seen, SeenNumber};
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
 use crate::evict::{Cause, Maintenance, Past, Sinks};
 use crate::hash::KeyHash;
-use crate::index::{Grown, Index, Items, LockedPair, Placed, Slot, Tag};
+use crate::index::{BUCKET_SLOTS, Index, Items, LockedPair, Placed, Slot, Tag};
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
 use crate::memory::{Budget, Layout};
 use crate::options::Options;
 use crate::pause::{Held, pause_point};
 use crate::segment::{Location, SegmentId, Segments, State};
 use crate::stats::{Counter, Counters};
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
+use crate::tokens::Tokens;
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
 
@@ -25,8 +27,8 @@ pub struct Store {
     pub(crate) options: Options,
     pub(crate) hash: KeyHash,
     pub(crate) clock: Clock,
-    /// Objects of another generation were flushed.
-    pub(crate) generation: AtomicU32,
+    /// Counts flushes; objects of an older generation were flushed. With 64 bits it does not wrap: a generation never comes back.
+    pub(crate) generation: AtomicU64,
     flushing: Mutex<()>,
     /// Added to a bucket's sequence to make a token: a number that a client made up is no token. Below 2^31, because
     /// memcached's tokens begin small, and there are clients that lose what does not fit 32 bits. Not 0, which asks for nothing.
@@ -43,14 +45,9 @@ pub struct Store {
     pub(crate) uploads_ended: AtomicU64,
     pub(crate) sinks: Sinks,
     pub(crate) below: OnceLock<Box<dyn Below>>,
+    /// CAS tokens that outlive their bucket's sequence, where values leave memory and come back.
+    pub(crate) tokens: OnceLock<Tokens>,
 }
-
-/// The load above which the index grows when a key finds no free slot.
-const GROWTH_LOAD: f64 = 0.88;
-/// The load from which on it is given memory to grow into.
-const PREPARE_LOAD: f64 = 0.85;
-/// How much: this part of its length.
-const PREPARE_SHARE: u64 = 32;
 
 /// The share of the memory that takes what is remembered of evicted keys, in policies that do.
 const PAST_SHARE: u64 = 256;
@@ -61,20 +58,13 @@ const SHORT_KEY_END: u32 = 32;
 /// The TTL bucket of a life, and when it ends.
 pub(crate) type Life = (TtlBucket, Option<u64>);
 
-/// What a write must find under the locks of its key.
+/// What happens to a key for which the index has no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
-    Always,
-    Absent,
-    Present,
-    Token(u64),
-    /// The index has no slot for the key, and this copy below is current.
-    Copy(u64),
-    /// The very item that was read, unchanged since.
-    Unchanged {
-        at: Location,
-        sequence: u64,
-    },
+enum WhenFull {
+    /// It is not published.
+    GiveUp,
+    /// It takes the slot of its least used neighbour.
+    Replace,
 }
 
 /// How a condition was met or not.
@@ -106,8 +96,8 @@ pub(crate) struct NewItem {
     pub body_bytes: u64,
     /// The CAS token that its extension holds.
     pub token: Option<u64>,
-    /// Whether it takes over the bodies of the item that it replaces.
-    pub inherits_body: bool,
+    /// Whether it is a copy of the item that it replaces: it takes over its bodies, or its number as that is by then.
+    pub is_copy: bool,
 }
 
 /// An item that has left the index, with what it leaves behind.
@@ -144,19 +134,20 @@ impl Store {
         Ok(Self {
             hash: KeyHash::new(options.seed),
             clock: Clock::new(),
-            generation: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
             flushing: Mutex::new(()),
             token_base: (KeyHash::new(options.seed).hash(b"token") >> 33).max(1),
             index: Index::new(layout.index_level, layout.index_buckets_most)?,
             segments,
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
-            counters: Counters::new(options.writers),
+            counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
             domain,
             maintenance: Maintenance::new(past),
             upload_bytes: AtomicU64::new(0),
             uploads_ended: AtomicU64::new(0),
             sinks: Sinks::default(),
             below: OnceLock::new(),
+            tokens: OnceLock::new(),
             budget: Budget::new(layout, options.memory_bytes),
             options,
         })
@@ -203,16 +194,17 @@ impl Store {
 
     /// Everything that is stored now counts as absent from here on.
     fn raise_generation(&self) {
-        let mut generation = 0;
         // Release pairs with the Acquire in `is_live` and `reserve`.
-        let mut raise = || generation = self.generation.fetch_add(1, Ordering::Release) + 1;
+        let mut raise = || {
+            self.generation.fetch_add(1, Ordering::Release);
+        };
         match self.below.get() {
             Some(below) => below.flush(&mut raise),
             None => raise(),
         }
         // Release pairs with the Acquire in `moment`: who sees the flush done sees the new generation.
         self.clock.flush_at_ms().store(u64::MAX, Ordering::Release);
-        self.maintenance.note_flush(generation);
+        self.maintenance.flushed.note();
     }
 
     /// Whether an item counts as present at `moment`.
@@ -224,7 +216,7 @@ impl Store {
 
     /// Whether an item counts as present at `moment` in a generation.
     #[inline(always)]
-    fn is_live_in(&self, generation: u32, item: &ItemAt, moment: Moment) -> bool {
+    fn is_live_in(&self, generation: u64, item: &ItemAt, moment: Moment) -> bool {
         let header = self.segments.header(item.at.segment());
         header.generation.load(Ordering::Relaxed) == generation
             && header.expiry_seconds(item.header.expiry).is_none_or(|seconds| moment.ms < seconds * 1000)
@@ -232,8 +224,7 @@ impl Store {
 
     /// Whether an item belongs to a generation that a flush has ended.
     pub(crate) fn was_flushed(&self, item: &ItemAt) -> bool {
-        let generation = self.segments.header(item.at.segment()).generation.load(Ordering::Relaxed);
-        generation != self.generation.load(Ordering::Acquire)
+        self.segments.header(item.at.segment()).is_flushed(self.generation.load(Ordering::Acquire))
     }
 
     /// Reads the item that a slot names. The slot must be protected: seen under a pin, or under its bucket's lock.
@@ -257,6 +248,12 @@ impl Store {
             Ttl::Past | Ttl::Seconds(0) => None,
             Ttl::Seconds(seconds) => {
                 Some((self.chains.scale.bucket(seconds), Some(moment.seconds() + u64::from(seconds))))
+            }
+            Ttl::Until(seconds) if seconds <= moment.seconds() => None,
+            Ttl::Until(seconds) => {
+                // As far ahead as a TTL can be.
+                let expiry_seconds = Some(seconds.min(moment.seconds() + u64::from(u32::MAX)));
+                Some((self.bucket_until(expiry_seconds, moment), expiry_seconds))
             }
         }
     }
@@ -323,53 +320,97 @@ impl Store {
         own.unwrap_or_else(|| self.token(sequence))
     }
 
-    /// Makes `new` the item of the key if the condition holds, or removes the key if `new` is none.
+    /// Whether a CAS token stands for an item, protected as in `item`, in a bucket with this sequence. Without the lock of the key's
+    /// buckets the caller publishes only if the item is still there, unchanged.
+    pub(crate) fn fits(&self, item: &ItemAt, hash: u64, sequence: u64, token: u64) -> bool {
+        let fits = self.token_of(item, sequence) == token || self.is_kept(hash, token);
+        if !fits && let Some(tokens) = self.tokens.get() {
+            // SAFETY: as in `item`.
+            let is_copied = unsafe { item.extension(&self.segments.arena) }.copied;
+            is_copied.then(|| tokens.note_unknown());
+        }
+        fits
+    }
+
+    /// Makes `new` the item of the key if the condition holds. A key that finds no slot makes the index grow; only where
+    /// that has no memory and items may be evicted, its least used neighbour goes.
+    ///
+    /// # Errors
+    /// `NeedSegment`: the index needs memory, and nothing may be evicted here. Nothing was changed.
     pub(crate) fn publish(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        condition: Condition,
+        new: NewItem,
+        moment: Moment,
+    ) -> Result<Outcome, Error> {
+        let mut full = WhenFull::GiveUp;
+        loop {
+            if let Some(outcome) = self.try_publish(participant, target, condition, Some((new, full)), moment) {
+                return Ok(outcome);
+            }
+            // Ends: each round the index has one bucket more, until there is no memory for it.
+            if !self.grow_index() {
+                if !self.options.evicts {
+                    return Err(Error::NeedSegment);
+                }
+                full = WhenFull::Replace;
+            }
+        }
+    }
+
+    /// Removes the key if the condition holds.
+    pub(crate) fn remove(
+        &self,
+        participant: &Participant,
+        target: (&[u8], u64),
+        condition: Condition,
+        moment: Moment,
+    ) -> Outcome {
+        let outcome = self.try_publish(participant, target, condition, None, moment);
+        outcome.expect("a removal needs no slot")
+    }
+
+    /// Publishes or removes, once. `None` if the key finds no slot and no neighbour shall go: nothing was changed.
+    fn try_publish(
         &self,
         participant: &Participant,
         (key, hash): (&[u8], u64),
         condition: Condition,
-        new: Option<NewItem>,
+        new: Option<(NewItem, WhenFull)>,
         moment: Moment,
-    ) -> Outcome {
+    ) -> Option<Outcome> {
         let mut pair = self.index.lock_pair(hash);
         // One look for all that follows. An item of an older generation would take the place of what was written after the
         // flush; if the flush comes after this look, what is written after it waits for the locks.
         let generation = self.generation.load(Ordering::Acquire);
         let is_current =
             |new: NewItem| self.segments.header(new.at.segment()).generation.load(Ordering::Relaxed) == generation;
-        if !new.is_none_or(is_current) {
-            return Outcome::Flushed;
+        if !new.is_none_or(|(new, _)| is_current(new)) {
+            return Some(Outcome::Flushed);
         }
         let place = pair.find(|slot| self.is_key(slot, key));
         let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
-        let refused = match (condition, &live) {
-            (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
-            (Condition::Absent | Condition::Copy(_), Some(_)) => Some(Outcome::Present),
-            (Condition::Copy(copy), None) => {
-                let is_current = place.is_none() && self.below.get().is_some_and(|below| below.is_current(key, copy));
-                (!is_current).then_some(Outcome::Present)
-            }
-            (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
-            (Condition::Token(token), Some(place)) => {
-                let matches = self.token_of(&self.item(place.slot), pair.sequence(place)) == token;
-                (!matches).then_some(Outcome::Present)
-            }
-            (Condition::Unchanged { at, sequence }, Some(place)) => {
-                let same = place.slot.location() == at && pair.sequence(place) == sequence;
-                (!same).then_some(Outcome::Present)
-            }
+        if let Some(outcome) = self.refused(&pair, (key, hash), condition, (place, live)) {
+            return Some(outcome);
+        }
+        let vacancy = match (&place, new) {
+            (None, Some((_, full))) => match pair.vacate(self) {
+                None if full == WhenFull::GiveUp => return None,
+                vacancy => vacancy,
+            },
+            _ => None,
         };
-        if let Some(outcome) = refused {
-            return outcome;
-        }
-        let had_copy = !matches!(condition, Condition::Copy(_)) && self.forget_below(key);
+        let new = new.map(|(new, _)| new);
+        let had_copy = self.forget_below((key, hash), condition, place.is_some());
         let mut old = place.map(|place| self.describe(place.slot));
-        if let (Some(old), Some(NewItem { inherits_body: true, .. })) = (&mut old, new) {
-            old.body = None;
-        }
         let placed = match (&place, new) {
             (Some(place), Some(new)) => {
+                if new.is_copy {
+                    self.hand_over(place.slot, new.at);
+                    old = old.map(|old| Unlinked { body: None, ..old });
+                }
                 let frequency = pair.reread(place).frequency();
                 pair.replace(place, place.slot.moved(new.at, frequency));
                 Placed::Free
@@ -382,13 +423,17 @@ impl Store {
                 let first = self.maintenance.past.first_frequency(hash);
                 // What comes up from below has to be used in memory to stay there: it was used before in any case.
                 let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
-                pair.place(Slot::new(Tag::of(hash), frequency, new.at), self)
+                let slot = Slot::new(Tag::of(hash), frequency, new.at);
+                match vacancy {
+                    Some(vacancy) => pair.fill(vacancy, slot),
+                    None => pair.replace_coldest(slot),
+                }
             }
             (None, None) => Placed::Free,
         };
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
         self.settle(participant, pair, placed, old, new, moment);
-        if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } }
+        Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
     }
 
     /// Accounts what a publication changed, and unlocks. What has left the index is accounted before: once its bucket is
@@ -421,24 +466,22 @@ impl Store {
             self.segments.header(new.at.segment()).add_live(new.size, new.body_bytes);
         }
         match (old, new) {
-            (None, Some(_)) => self.counters.add(thread, Counter::Linked, 1),
-            (Some(_), None) => self.counters.add(thread, Counter::Unlinked, 1),
+            (None, Some(_)) => self.counters.link(thread),
+            (Some(_), None) => self.counters.unlink(thread),
             _ => {}
         }
         for unlinked in old.iter().chain(&replaced) {
             self.retire_body(unlinked);
         }
         if replaced.is_some() {
-            for counter in [Counter::Unlinked, Counter::IndexReplaced] {
-                self.counters.add(thread, counter, 1);
-            }
+            self.counters.unlink(thread);
+            self.counters.add(thread, Counter::IndexReplaced, 1);
         }
         if let Some(farewell) = farewell {
             self.bid_farewell(farewell, Cause::IndexFull, moment);
         }
-        let hindered = replaced.is_some() && self.index.is_walked();
-        if hindered || placed != Placed::Free && self.index_load() >= GROWTH_LOAD {
-            self.grow_index();
+        if placed != Placed::Free {
+            self.keep_index_sparse();
         }
     }
 
@@ -465,7 +508,7 @@ impl Store {
     pub(crate) fn account_unlinked(&self, unlinked: &Unlinked) {
         let header = self.segments.header(unlinked.segment);
         if header.remove_live(unlinked.size, unlinked.body_bytes) && header.state() == State::Sealed {
-            self.maintenance.has_died.store(true, Ordering::Relaxed);
+            self.segments.note_dead(unlinked.segment);
         }
     }
 
@@ -473,34 +516,6 @@ impl Store {
     pub(crate) fn retire_body(&self, unlinked: &Unlinked) {
         if let Some(first) = unlinked.body {
             self.segments.retire(first);
-        }
-    }
-
-    /// Slots in use over slots.
-    pub(crate) fn index_load(&self) -> f64 {
-        self.counters.items() as f64 / self.index.capacity() as f64
-    }
-
-    /// Sees to it that an index that will soon grow has memory to grow into.
-    pub(crate) fn prepare_index(&self) {
-        let length = self.index.length() as u64;
-        let has_room = self.index.paid_buckets() > length + length / PREPARE_SHARE;
-        if !has_room && self.index_load() >= PREPARE_LOAD {
-            self.pay_for_index();
-        }
-    }
-
-    /// Splits one bucket, if the budget has the memory; else asks the next eviction for it.
-    pub(crate) fn grow_index(&self) {
-        for _ in 0..2 {
-            match self.index.split_one(self) {
-                Grown::Split | Grown::Busy => return,
-                Grown::Unpaid => {
-                    if !self.pay_for_index() {
-                        return;
-                    }
-                }
-            }
         }
     }
 

@@ -45,6 +45,9 @@ pub fn store_over(word: &AtomicU64, value: u64, ordering: Ordering) {
     }
 }
 
+/// Spins of a wait before it lets others run.
+const SPINS: u32 = 64;
+
 /// Spins briefly, then lets others run: whoever is waited for may need this core.
 pub struct Backoff(u32);
 
@@ -54,12 +57,20 @@ impl Backoff {
     }
 
     pub fn wait(&mut self) {
-        self.0 += 1;
-        if cfg!(loom) || self.0 > 64 {
+        if cfg!(loom) || !self.wait_briefly() {
             yield_now();
-        } else {
-            std::hint::spin_loop();
         }
+    }
+
+    /// Spins. False if it has spun long enough: something else must be done.
+    pub fn wait_briefly(&mut self) -> bool {
+        self.0 = self.0.saturating_add(1);
+        if cfg!(loom) {
+            yield_now();
+            return true;
+        }
+        std::hint::spin_loop();
+        self.0 <= SPINS
     }
 }
 

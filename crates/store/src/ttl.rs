@@ -8,6 +8,9 @@ use crate::segment::NO_EXPIRY;
 
 /// Models know TTLs of one second only, as each bucket costs every execution.
 const OCTAVES: u32 = if cfg!(loom) { 1 } else { u32::BITS };
+/// Up to this octave the unit of expiry is a second.
+const FINEST_OCTAVE: u32 = 6;
+const FIRST_COARSE_OCTAVE: u32 = FINEST_OCTAVE + 1;
 /// The finest division of an octave.
 const DIVISION_MAX: u32 = 32;
 
@@ -18,6 +21,8 @@ pub enum Ttl {
     Never,
     /// Expires this many seconds from now. Zero is `Past`.
     Seconds(u32),
+    /// Expires when the time of the operations reaches this second. One that is reached already is `Past`.
+    Until(u64),
     /// Already past: the entry replaces what was there and is gone at once.
     Past,
 }
@@ -104,12 +109,33 @@ impl TtlScale {
 
     /// log2 of the expiry unit of a bucket in seconds: 1 s below a TTL of 128 s, then 1/64 to 1/128 of the TTL.
     pub fn shift(self, bucket: TtlBucket) -> u8 {
-        self.octave(bucket).map_or(NO_EXPIRY, |(octave, _)| octave.saturating_sub(6) as u8)
+        self.octave(bucket).map_or(NO_EXPIRY, |(octave, _)| octave.saturating_sub(FINEST_OCTAVE) as u8)
     }
 
-    /// How long a segment of a bucket may stay open, in milliseconds: max(1 s, TTL / 32).
-    pub fn open_ms(self, bucket: TtlBucket) -> u64 {
-        self.shortest_seconds(bucket).map_or(u64::MAX, |seconds| (u64::from(seconds) * 1000 / 32).max(1000))
+    /// The bucket of the shortest TTLs whose expiry byte can hold a TTL of this one: of half the unit.
+    pub fn first_that_holds(self, bucket: TtlBucket) -> TtlBucket {
+        self.octave(bucket).map_or(bucket, |(octave, _)| match octave {
+            0..=FIRST_COARSE_OCTAVE => self.first_of(0),
+            _ => self.first_of(octave - 1),
+        })
+    }
+
+    /// The bucket whose segment TTLs of this one share with others: two octaves share one, and those with the finest unit.
+    pub fn shared(self, bucket: TtlBucket) -> TtlBucket {
+        self.octave(bucket).filter(|(octave, _)| *octave > FINEST_OCTAVE).map_or(bucket, |(octave, _)| {
+            let pair = (octave - FINEST_OCTAVE) & !1;
+            self.first_of(FINEST_OCTAVE + pair)
+        })
+    }
+
+    fn first_of(self, octave: u32) -> TtlBucket {
+        TtlBucket((1 + (octave << self.division_log2)) as u16)
+    }
+
+    /// How long a segment of a bucket may stay open, in milliseconds: max(1 s, TTL / 32), or TTL / 4 where it shall be filled.
+    pub fn open_ms(self, bucket: TtlBucket, fills: bool) -> u64 {
+        let share = if fills { 4 } else { 32 };
+        self.shortest_seconds(bucket).map_or(u64::MAX, |seconds| (u64::from(seconds) * 1000 / share).max(1000))
     }
 }
 
@@ -147,6 +173,27 @@ mod tests {
                 assert!(unit == 1 || unit * 64 <= u64::from(ttl));
                 assert!(u64::from(ttl) / unit < 128);
             }
+        }
+    }
+
+    #[test]
+    fn a_byte_holds_a_ttl_in_the_buckets_that_it_may_share() {
+        for scale in scales() {
+            for ttl in
+                (1..3000).chain((12..32).flat_map(|octave| (0..64).map(move |i| (1 << octave) + (i << (octave - 6)))))
+            {
+                let own = scale.bucket(ttl);
+                let first = scale.first_that_holds(own);
+                let shift = scale.shift(first);
+                assert!(first.index() <= own.index() && scale.shift(own) - shift <= 1, "{ttl}");
+                assert!(ttl >> shift <= u8::MAX.into(), "{ttl}");
+                let shared = scale.shared(own);
+                assert!((first.index()..=own.index()).contains(&shared.index()), "{ttl}");
+                assert_eq!(scale.shared(shared), shared, "{ttl}");
+            }
+            let shared: std::collections::HashSet<_> =
+                (6..32).map(|octave| scale.shared(scale.bucket(1 << octave))).map(TtlBucket::index).collect();
+            assert_eq!(shared.len(), 13, "two octaves share one");
         }
     }
 

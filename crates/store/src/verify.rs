@@ -32,12 +32,11 @@ impl Store {
         for segment in self.segments.free_list() {
             place(segment, "free", State::Free);
         }
-        for segment in self.segments.retired_list() {
-            place(segment, "retired", State::Retired);
+        for segment in self.segments.withheld_list() {
+            place(segment, "withheld", State::Absent);
         }
-        for segment in bodies {
-            place(segment, "body", State::Sealed);
-        }
+        self.segments.retired_list().into_iter().for_each(|segment| place(segment, "retired", State::Retired));
+        bodies.into_iter().for_each(|segment| place(segment, "body", State::Body));
         let mut chained_open = Vec::new();
         self.chains.each_chain(&self.segments, |bucket, chain| {
             let mut opened = 0;
@@ -152,6 +151,7 @@ impl Store {
         let end = header.write_offset();
         assert!(end <= self.segments.segment_bytes());
         let (mut offset, mut items, mut found) = (0, 0, 0);
+        let (mut bytes, mut expired_bytes) = (0, 0);
         while offset < end {
             let at = Location::new(segment, offset);
             // SAFETY: the store is quiet, and items lie one after the other up to the write offset.
@@ -161,12 +161,16 @@ impl Store {
             assert_eq!(extension.length(), item.header.extension_length, "the extension of {at:?}");
             let expiry = header.expiry_seconds(item.header.expiry).unwrap_or(u64::MAX);
             assert!(expiry <= header.latest_expiry_seconds(), "{at:?} expires after its segment");
+            bytes += self.bytes_with_bodies(&item);
+            expired_bytes += if expiry < header.next_expiry_seconds() { self.bytes_with_bodies(&item) } else { 0 };
             found += u32::from(pointed.places.contains(&at));
             items += 1;
             offset += item.header.size();
         }
         assert_eq!(offset, end, "{segment:?} ends with an item");
         assert_eq!(items, header.written_items(), "items written to {segment:?}");
+        let counted = expired_bytes..=bytes;
+        assert!(counted.contains(&header.expired_written_bytes()), "what expires before the next expiry is counted");
         assert_eq!(found, pointed.items, "slots point at items of {segment:?}");
     }
 }

@@ -22,14 +22,13 @@ const OVERHEAD: u64 = 16;
 pub fn run(settings: &Settings) -> Result<String, Error> {
     let auth = flags::auth(settings)?;
     process::allow_files(settings.connections, settings.threads)?;
-    if process::is_root()
-        && let Some(user) = &settings.user
-    {
+    let user = serve::other_user(settings)?;
+    let options = serve::options(settings, user.as_ref())?;
+    options.check().map_err(|error| serve::not_bound(settings, error))?;
+    if let Some(user) = &user {
         process::become_user(user)?;
     }
     let (cache, for_flash) = serve::cache_without_flash(settings)?;
-    let options = serve::options(settings)?;
-    options.check().map_err(|error| serve::not_bound(settings, error))?;
     let stats = cache.stats();
     let mut report = Report::default();
     for warning in &settings.warnings {
@@ -80,6 +79,7 @@ fn list(options: &ServerOptions) -> String {
     let with_kind = |listen: &Listen| match listen {
         Listen::Tcp(_) => listen.to_string(),
         Listen::Tls(_) => format!("{listen} (TLS)"),
+        Listen::Udp(_) => format!("{listen} (UDP)"),
         Listen::Unix { mode, .. } => format!("{listen} (mode {mode:o})"),
     };
     options.listeners.iter().map(with_kind).collect::<Vec<_>>().join(", ")

@@ -11,7 +11,6 @@ const INDEX: &str = "the index sizes itself";
 const BUFFERS: &str = "buffers are bounded without it";
 const REGIONS: &str = "regions of flash follow its size";
 const RECLAIM: &str = "flash is taken back by whole regions, and nothing is compacted";
-const DEMOTION: &str = "what memory has no room for goes to flash, whatever its size and age";
 const PROXY: &str = "this is no proxy; run memcached or twemproxy as one, in front of it";
 const WATCH: &str = "a watcher has a buffer of 256 KiB";
 
@@ -47,8 +46,7 @@ pub const OPTIONS: &[(&str, bool, Meaning)] = &[
     ("ext_path", true, Used), ("ext_threads", true, Used), ("ext_recache_rate", true, Used),
     ("ext_page_size", true, Ignored(REGIONS)), ("ext_wbuf_size", true, Ignored(REGIONS)),
     ("ext_io_depth", true, Ignored("as much is under way as drives need")),
-    ("ext_item_size", true, Ignored(DEMOTION)), ("ext_item_age", true, Ignored(DEMOTION)),
-    ("ext_low_ttl", true, Ignored("objects lie by their remaining life anyway")),
+    ("ext_item_size", true, Used), ("ext_item_age", true, Used), ("ext_low_ttl", true, Used),
     ("ext_compact_under", true, Ignored(RECLAIM)), ("ext_drop_under", true, Ignored(RECLAIM)),
     ("ext_max_sleep", true, Ignored(RECLAIM)), ("ext_max_frag", true, Ignored(RECLAIM)),
     ("ext_drop_unread", false, Given),
@@ -133,6 +131,11 @@ mod tests {
                 assert!(refusal.contains(&format!("could not parse argument to {name}")), "{refusal}");
             }
         }
-        assert_eq!(read("ext_max_frag=0.5,ext_io_depth=4,ext_item_size=9").unwrap().warnings.len(), 3);
+        assert_eq!(read("ext_max_frag=0.5,ext_io_depth=4,ext_wbuf_size=9").unwrap().warnings.len(), 3);
+        for bad in ["a", "", "1k", "-x", "4294967296"] {
+            for name in ["ext_item_size", "ext_item_age", "ext_low_ttl"] {
+                assert!(read(&format!("{name}={bad}")).is_err(), "{name}={bad}");
+            }
+        }
     }
 }

@@ -31,6 +31,8 @@ pub struct Flash {
     promotion: Option<FlashPromotion>,
     least_remaining_seconds: Option<u32>,
     demotion_wait: Option<Duration>,
+    min_value_bytes: u32,
+    max_idle_seconds: Option<u32>,
     small_share: Option<f64>,
     small_log_percent: Option<u8>,
     small_threshold: Option<u8>,
@@ -81,6 +83,20 @@ impl Flash {
                 self.threads = Some(values::number(&name, value, 1..=THREADS_MOST)? as usize);
                 self.detail.get_or_insert(name);
             }
+            "ext_item_size" => {
+                self.min_value_bytes = values::number(&name, value, 0..=u32::MAX.into())? as u32;
+                self.detail.get_or_insert(name);
+            }
+            "ext_item_age" => {
+                let seconds = values::number(&name, value, 0..=u32::MAX.into())? as u32;
+                // memcached's default, which is never.
+                self.max_idle_seconds = Some(seconds).filter(|seconds| *seconds != u32::MAX);
+                self.detail.get_or_insert(name);
+            }
+            "ext_low_ttl" => {
+                self.least_remaining_seconds = Some(values::number(&name, value, 0..=u32::MAX.into())? as u32);
+                self.detail.get_or_insert(name);
+            }
             "ext_recache_rate" => {
                 let rate = values::number(&name, value, 0..=u32::MAX.into())? as u32;
                 self.promotion = Some(NonZeroU32::new(rate).map_or(FlashPromotion::Never, FlashPromotion::OneIn));
@@ -105,6 +121,11 @@ impl Flash {
         self.demotion_wait
     }
 
+    /// After how many seconds without a read values go to flash before their memory is needed.
+    pub fn max_idle_seconds(&self) -> Option<u32> {
+        self.max_idle_seconds
+    }
+
     pub fn rating(&self) -> FlashRating {
         self.rating
     }
@@ -112,6 +133,7 @@ impl Flash {
     pub fn options(&self) -> FlashOptions {
         let defaults = FlashOptions::default();
         let mut admission = self.admission.unwrap_or_default().0;
+        admission.min_value_bytes = self.min_value_bytes;
         if let Some(seconds) = self.least_remaining_seconds {
             admission.least_remaining_seconds = seconds;
         }
@@ -275,6 +297,10 @@ mod tests {
             assert!(set(long, bad).is_err(), "{long} {bad}");
         }
         assert!(extended("ext_threads", "0").is_err());
+        assert_eq!(extended("ext_item_size", "512").unwrap().options().admission.min_value_bytes, 512);
+        assert_eq!(extended("ext_low_ttl", "60").unwrap().options().admission.least_remaining_seconds, 60);
+        assert_eq!(extended("ext_item_age", "300").unwrap().max_idle_seconds(), Some(300));
+        assert_eq!(extended("ext_item_age", "4294967295").unwrap().max_idle_seconds(), None);
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Words into flags, as getopt reads them.
+//! Words into flags, as getopt reads them. Blanks behind a flag and blank words are passed over: charts that build a
+//! command line from a template leave them.
 
 use std::ffi::OsString;
 
@@ -28,12 +29,13 @@ impl Given {
 
 /// All flags of a line, in their order, up to the first one that asks for nothing but a text.
 pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Vec<Given>, Error> {
-    let mut parser = lexopt::Parser::from_args(args);
+    let mut parser = lexopt::Parser::from_args(args.into_iter().map(without_trailing_blanks));
     let mut line = Vec::new();
     while let Some(arg) = parser.next().map_err(malformed)? {
         let (flag, name) = match arg {
             Arg::Short(short) => (Flag::by_short(short), format!("-{short}")),
             Arg::Long(long) => (Flag::by_long(long), format!("--{long}")),
+            Arg::Value(word) if is_blank(&word) => continue,
             Arg::Value(value) => {
                 return Err(Error::Illegal(format!(
                     "{}: not a flag; `ebbtide -h` lists the flags and the commands",
@@ -66,6 +68,18 @@ fn value(parser: &mut lexopt::Parser, name: &str, what: &str) -> Result<String, 
         return Err(missing());
     }
     Ok(value.to_owned())
+}
+
+/// A word that begins a flag ends with its last character that is not blank; any other word is a value and stays whole.
+fn without_trailing_blanks(word: OsString) -> OsString {
+    match word.to_str() {
+        Some(text) if text.starts_with('-') => text.trim_end().into(),
+        _ => word,
+    }
+}
+
+fn is_blank(word: &OsString) -> bool {
+    word.as_encoded_bytes().iter().all(u8::is_ascii_whitespace)
 }
 
 fn malformed(error: lexopt::Error) -> Error {

@@ -32,7 +32,7 @@ const RESTART: &str = "the cache starts empty";
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
     flag('p', "port", Some("num"), Used, "TCP port to listen on (default: 11211)"),
-    flag('U', "udp-port", Some("num"), Used, "UDP is not served; anything but 0 gives a warning"),
+    flag('U', "udp-port", Some("num"), Used, "UDP port to listen on, for the text protocol: without passwords,\nand answers can be sent to forged addresses (default: 0, off)"),
     flag('s', "unix-socket", Some("file"), Used, "unix socket to listen on (then no TCP)"),
     flag('a', "unix-mask", Some("mask"), Used, "access mode of the unix socket, octal (default: 700)"),
     flag('A', "enable-shutdown", None, Used, "allow the command \"shutdown\""),

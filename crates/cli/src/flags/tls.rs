@@ -96,10 +96,18 @@ impl Tls {
         Ok(Some(options))
     }
 
-    /// Options without the switch leave everything in the clear, as in memcached: better said.
+    /// What these options leave undone.
     pub fn warning(&self) -> Option<String> {
-        (self.described && !self.enabled)
-            .then(|| "-o ssl_...: without -Z these change nothing, and data travels in the clear".to_owned())
+        // As in memcached data travels in the clear then.
+        if self.described && !self.enabled {
+            return Some("-o ssl_...: without -Z these change nothing, and data travels in the clear".to_owned());
+        }
+        let unverified =
+            self.options.client_certificates == ClientCertificates::Requested && self.options.ca_cert.is_none();
+        (self.enabled && unverified).then(|| {
+            "-o ssl_verify_mode=1: without ssl_ca_cert=<file> no client's certificate can be verified, so none is asked for"
+                .to_owned()
+        })
     }
 }
 
@@ -172,5 +180,13 @@ mod tests {
         tls.set("ssl_key", "k").unwrap();
         assert!(tls.warning().is_some());
         assert_eq!(tls.options(), Ok(None));
+    }
+
+    #[test]
+    fn requests_for_certificates_that_nobody_can_verify_give_a_warning() {
+        let requested = ("ssl_verify_mode", "1");
+        assert!(tls(&[requested]).unwrap().warning().unwrap().contains("ssl_ca_cert"));
+        assert_eq!(tls(&[requested, ("ssl_ca_cert", "f")]).unwrap().warning(), None);
+        assert_eq!(tls(&[("ssl_verify_mode", "2")]).unwrap().warning(), None);
     }
 }

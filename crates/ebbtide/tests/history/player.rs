@@ -86,6 +86,7 @@ impl<'a> Player<'a> {
         match ttl {
             Ttl::Seconds(seconds) => ((self.table.now)().latest / 1000 + u64::from(seconds)) * 1000,
             Ttl::Never => NEVER,
+            Ttl::Until(second) => second * 1000,
             Ttl::Past => 0,
         }
     }

@@ -1,7 +1,7 @@
 //! Which objects are worth a write to flash.
 //!
 //! ```text
-//! offer -> about to expire? -> policy -> budget -> admit
+//! offer -> too small, or about to expire? -> policy -> budget -> admit
 //! ```
 //! | policy | admits |
 //! |---|---|
@@ -30,7 +30,7 @@ use cut::Cut;
 use history::History;
 use reject_first::RejectFirst;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// The weight of an object in the mean of those before it.
 const MEAN_WEIGHT: f64 = 0.001;
@@ -66,6 +66,8 @@ pub struct AdmissionOptions {
     /// Objects that expire sooner are refused. By default 10: an object waits about so long in a buffer, and is hardly read
     /// from flash in that time.
     pub least_remaining_seconds: u32,
+    /// Objects with a shorter value are refused. By default 0.
+    pub min_value_bytes: u32,
 }
 
 impl AdmissionOptions {
@@ -117,7 +119,7 @@ impl AdmissionOptions {
 
 impl Default for AdmissionOptions {
     fn default() -> Self {
-        Self { policy: Policy::All, budget: None, least_remaining_seconds: 10 }
+        Self { policy: Policy::All, budget: None, least_remaining_seconds: 10, min_value_bytes: 0 }
     }
 }
 
@@ -127,6 +129,7 @@ pub struct Offer {
     pub key: KeyHash,
     /// Of key and value.
     pub bytes: usize,
+    pub value_bytes: usize,
     /// Seconds since 1970 at which it expires; 0 for never.
     pub expiry: u32,
 }
@@ -140,6 +143,7 @@ pub enum Decision {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     ExpiresSoon,
+    TooSmall,
     Policy,
     Budget,
 }
@@ -150,14 +154,26 @@ pub struct AdmissionStats {
     pub admitted: u64,
     pub admitted_bytes: u64,
     pub refused_expires_soon: u64,
+    pub refused_too_small: u64,
     pub refused_by_policy: u64,
     pub refused_by_budget: u64,
     /// Of the bytes that pass the policy, the share that the budget lets pass now.
     pub share: f64,
 }
 
+/// What is refused whatever the policy says. It may change at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Objects that expire sooner are refused.
+    pub min_ttl_seconds: u32,
+    /// Objects with a shorter value are refused.
+    pub min_value_bytes: u32,
+}
+
 pub struct Admission {
     options: AdmissionOptions,
+    min_ttl_seconds: AtomicU32,
+    min_value_bytes: AtomicU32,
     history: Option<History>,
     state: Mutex<State>,
     draws: AtomicU64,
@@ -187,7 +203,27 @@ impl Admission {
         let steering = options.budget.map(|budget| Steering::new(budget.bytes_per_second(capacity)));
         let state =
             State { reject_first, steering, cut: Cut::new(), mean_bytes: 0.0, stats: AdmissionStats::default() };
-        Ok(Self { options, history, state: Mutex::new(state), draws: AtomicU64::new(seed) })
+        Ok(Self {
+            options,
+            min_ttl_seconds: AtomicU32::new(options.least_remaining_seconds),
+            min_value_bytes: AtomicU32::new(options.min_value_bytes),
+            history,
+            state: Mutex::new(state),
+            draws: AtomicU64::new(seed),
+        })
+    }
+
+    pub fn limits(&self) -> Limits {
+        Limits {
+            min_ttl_seconds: self.min_ttl_seconds.load(Relaxed),
+            min_value_bytes: self.min_value_bytes.load(Relaxed),
+        }
+    }
+
+    /// From now on these hold.
+    pub fn set_limits(&self, limits: Limits) {
+        self.min_ttl_seconds.store(limits.min_ttl_seconds, Relaxed);
+        self.min_value_bytes.store(limits.min_value_bytes, Relaxed);
     }
 
     /// A key was requested, and DRAM had it not. For every such request, or for those of a sample of the keys.
@@ -207,6 +243,7 @@ impl Admission {
                 stats.admitted_bytes += offer.bytes as u64;
             }
             Decision::Refuse(Reason::ExpiresSoon) => stats.refused_expires_soon += 1,
+            Decision::Refuse(Reason::TooSmall) => stats.refused_too_small += 1,
             Decision::Refuse(Reason::Policy) => stats.refused_by_policy += 1,
             Decision::Refuse(Reason::Budget) => stats.refused_by_budget += 1,
         }
@@ -236,8 +273,8 @@ impl Admission {
     }
 
     fn decide(&self, state: &mut State, offer: &Offer, now: u32) -> Decision {
-        if offer.expiry != 0 && offer.expiry.saturating_sub(now) < self.options.least_remaining_seconds {
-            return Decision::Refuse(Reason::ExpiresSoon);
+        if let Some(reason) = self.limits().refuse(offer, now) {
+            return Decision::Refuse(reason);
         }
         let mut share = state.steering.as_ref().map_or(1.0, Steering::share);
         let passes = match (self.options.policy, &mut state.reject_first, &self.history) {
@@ -263,6 +300,16 @@ impl Admission {
     fn chance(&self, probability: f64) -> bool {
         let draw = mix(self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed));
         ((draw >> 11) as f64) < probability * (1_u64 << 53) as f64
+    }
+}
+
+impl Limits {
+    /// Why an object is refused, if it is.
+    pub fn refuse(&self, offer: &Offer, now: u32) -> Option<Reason> {
+        if offer.expiry != 0 && offer.expiry.saturating_sub(now) < self.min_ttl_seconds {
+            return Some(Reason::ExpiresSoon);
+        }
+        (offer.value_bytes < self.min_value_bytes as usize).then_some(Reason::TooSmall)
     }
 }
 

@@ -9,11 +9,24 @@ fn with(policy: Policy) -> Admission {
 }
 
 fn offer(i: u64) -> Offer {
-    Offer { key: KeyHash(mix(i + 1)), bytes: 100, expiry: 0 }
+    Offer { key: KeyHash(mix(i + 1)), bytes: 100, value_bytes: 90, expiry: 0 }
 }
 
 fn admitted(admission: &Admission, keys: std::ops::Range<u64>, now: u32) -> usize {
     keys.filter(|&i| admission.offer(&offer(i), now) == Decision::Admit).count()
+}
+
+#[test]
+fn limits_hold_from_when_they_are_set() {
+    let admission = admission(AdmissionOptions { min_value_bytes: 90, ..AdmissionOptions::default() });
+    let decide = |value_bytes, expiry| admission.offer(&Offer { value_bytes, expiry, ..offer(1) }, 1000);
+    assert_eq!(decide(89, 0), Decision::Refuse(Reason::TooSmall));
+    assert_eq!((decide(90, 0), decide(90, 1010)), (Decision::Admit, Decision::Admit));
+    admission.set_limits(Limits { min_ttl_seconds: 20, min_value_bytes: 91 });
+    assert_eq!((decide(90, 0), decide(91, 1020)), (Decision::Refuse(Reason::TooSmall), Decision::Admit));
+    assert_eq!(decide(91, 1019), Decision::Refuse(Reason::ExpiresSoon));
+    assert_eq!(admission.limits(), Limits { min_ttl_seconds: 20, min_value_bytes: 91 });
+    assert_eq!((admission.stats().refused_too_small, admission.stats().refused_expires_soon), (2, 1));
 }
 
 #[test]

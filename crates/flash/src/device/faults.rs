@@ -58,11 +58,15 @@ pub enum Delivery {
     Later { queue_depth: usize },
 }
 
+/// Called after each write, with its offset and whether the power has failed.
+type Watcher = Box<dyn FnMut(u64, bool) + Send>;
+
 /// A device in memory with faults that come from a seed.
 pub struct Faulty {
     capacity: u64,
     delivery: Delivery,
     state: Mutex<State>,
+    watcher: Mutex<Option<Watcher>>,
     /// Something is pending, or the device has stopped.
     work: Condvar,
     account: Account,
@@ -121,7 +125,8 @@ impl Faulty {
             stopped: false,
         };
         let capacity = state.bytes.len() as u64;
-        Self { capacity, delivery, state: Mutex::new(state), work: Condvar::new(), account: Account::new() }
+        let (state, watcher) = (Mutex::new(state), Mutex::new(None));
+        Self { capacity, delivery, state, watcher, work: Condvar::new(), account: Account::new() }
     }
 
     /// From now on these go wrong.
@@ -183,6 +188,11 @@ impl Faulty {
     /// seen by reads, but not by the device that [`Faulty::power_cut`] makes.
     pub fn cut_at(&self, write: u64) {
         self.state().cut_at = Some(write);
+    }
+
+    /// Has this called after each write that is done at once, from now on: what lies beside the device can be looked at as it is then.
+    pub fn watch(&self, watcher: impl FnMut(u64, bool) + Send + 'static) {
+        *self.watcher.lock().unwrap() = Some(Box::new(watcher));
     }
 
     /// Whether the power has failed.
@@ -266,7 +276,13 @@ impl Device for Faulty {
         self.account.begin(began);
         if self.delivery == Delivery::AtOnce {
             let result = state.execute(&mut request);
+            let is_cut = state.is_cut();
             drop(state);
+            if request.direction == Direction::Write
+                && let Some(watcher) = &mut *self.watcher.lock().unwrap()
+            {
+                watcher(request.offset, is_cut);
+            }
             self.finish(request, began, result);
         } else {
             state.pending.push(Pending { request, began, begun: false });

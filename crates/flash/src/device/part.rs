@@ -27,6 +27,19 @@ pub const LEAST_PART: u64 = 32 << 20;
 pub const LEAST_ALONE: u64 = 4 << 20;
 /// How much of a block device must be zeros for it to be empty: labels, partition tables and superblocks lie there.
 const ERASED: usize = 1 << 20;
+/// Filesystems of the kernel's own, as statfs(2) numbers them: proc, sysfs, cgroup, cgroup2, debugfs, tracefs, configfs, securityfs, devpts, bpf.
+const WITHOUT_STORAGE: [u64; 10] = [
+    0x9fa0,
+    0x6265_6572,
+    0x27_e0eb,
+    0x6367_7270,
+    0x6462_6720,
+    0x7472_6163,
+    0x6265_6570,
+    0x7363_6673,
+    0x1cd1,
+    0xcafe_4a11,
+];
 /// How long a lock is waited for: the system gives up the ring of a process, and the files that it holds, a moment after the
 /// process has ended, and who starts anew at once must not be refused for that.
 const LOCK_MOST: Duration = Duration::from_secs(2);
@@ -117,6 +130,7 @@ impl Part {
 
     /// What it holds; None for nothing.
     fn look(&self) -> Result<Option<Found>, Refusal> {
+        self.check_storage()?;
         let has = rustix::fs::seek(&self.file, SeekFrom::End(0)).map_err(Refusal::failed("asking for the size"))?;
         if self.kind == Kind::BlockDevice && self.bytes > has {
             return Err(Refusal::TooLarge { bytes: self.bytes, has });
@@ -132,21 +146,41 @@ impl Part {
         Ok(Some(Found::in_block(&block)))
     }
 
-    /// Whether it holds zeros: a file that is one hole, as when its space was reserved and nothing was written, or a block
-    /// device with a zeroed beginning.
+    /// Whether it holds zeros: a file as a whole, whose holes are not read, or a block device in its beginning.
     fn is_erased(&self) -> io::Result<bool> {
-        match self.kind {
-            Kind::File => match rustix::fs::seek(&self.file, SeekFrom::Data(0)) {
-                Err(Errno::NXIO) => Ok(true),
-                Ok(_) | Err(Errno::INVAL) => Ok(false),
-                Err(error) => Err(error.into()),
-            },
-            Kind::BlockDevice => {
-                let mut beginning = Buffer::zeroed(ERASED);
-                self.file.read_exact_at(&mut beginning, 0)?;
-                Ok(beginning.iter().all(|&b| b == 0))
-            }
+        let mut piece = Buffer::zeroed(ERASED);
+        if self.kind == Kind::BlockDevice {
+            self.file.read_exact_at(&mut piece, 0)?;
+            return Ok(piece.iter().all(|&byte| byte == 0));
         }
+        let mut at = 0;
+        loop {
+            match rustix::fs::seek(&self.file, SeekFrom::Data(at)) {
+                Ok(data) => at = data,
+                Err(Errno::NXIO) => return Ok(true),
+                // The filesystem knows no holes.
+                Err(Errno::INVAL) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let bytes = self.file.read_at(&mut piece, at)?;
+            if bytes == 0 || piece[..bytes].iter().any(|&byte| byte != 0) {
+                return Ok(bytes == 0);
+            }
+            at += bytes as u64;
+        }
+    }
+
+    /// Whether writes can be kept here, said without one: a file of the kernel's own (as of /proc) may open and take a size, and keeps nothing.
+    fn check_storage(&self) -> Result<(), Refusal> {
+        if self.kind == Kind::BlockDevice {
+            return Ok(());
+        }
+        let filesystem = rustix::fs::fstatfs(&self.file).map_err(Refusal::failed("asking for the filesystem"))?;
+        if WITHOUT_STORAGE.contains(&(filesystem.f_type as u64)) {
+            return Err(Refusal::NoStorage);
+        }
+        // A write of nothing changes nothing, and fails where no write is possible.
+        rustix::io::pwrite(&self.file, &[], 0).map(drop).map_err(Refusal::failed("writing"))
     }
 
     /// Makes it as large as it is to be, and its transfers direct.

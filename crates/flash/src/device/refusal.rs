@@ -21,9 +21,11 @@ pub enum Refusal {
     #[error("is in use, by another server or as a mounted filesystem, or is named twice; name another path")]
     InUse,
     #[error(
-        "holds what is not ours, and is left as it is; remove or erase it if it is not needed, or name another path"
+        "holds what is not ours, and is left as it is; to begin anew, remove the file, or fill the first MiB of the device with zeros; or name another path"
     )]
     Foreign,
+    #[error("lies on a filesystem that stores nothing, as /proc; name a path on a disk")]
+    NoStorage,
     #[error("is to have {bytes} bytes, but needs {least} at least; give it a larger size")]
     TooSmall { bytes: u64, least: u64 },
     #[error("is a link to {}, and nothing is there; make that a file, or name another path", target.display())]

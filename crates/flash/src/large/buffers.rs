@@ -7,8 +7,8 @@
 
 use super::LargeLog;
 use super::format::{
-    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, RegionHeader, checksum,
-    object_checksum,
+    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, RegionHeader,
+    block_checksums, checksum, object_bytes, object_checksum, value_bytes_in,
 };
 use super::place::UNIT;
 use super::regions::{Life, State, later};
@@ -161,14 +161,14 @@ impl Open {
     /// Where a draft goes, and how much of its value; `None` if there is no room.
     fn room(&self, draft: &Draft<'_>, region_bytes: usize) -> Option<(usize, usize)> {
         let rest = draft.header.value_bytes as usize;
-        let fixed = OBJECT_HEADER_BYTES + draft.key.len();
+        let whole = object_bytes(draft.key.len(), rest);
         let end = self.end(region_bytes);
-        let at = self.place(fixed + rest, region_bytes);
-        if at + fixed + rest <= end {
+        let at = self.place(whole, region_bytes);
+        if at + whole <= end {
             return Some((at, rest));
         }
         let at = self.used.next_multiple_of(UNIT);
-        let room = end.checked_sub(at + fixed)?;
+        let room = value_bytes_in(end.checked_sub(at + OBJECT_HEADER_BYTES + draft.key.len())?);
         let is_enough = room >= rest || draft.may_cut && room >= region_bytes / SHARE_OF_PART;
         is_enough.then_some((at, rest.min(room)))
     }
@@ -266,7 +266,8 @@ impl LargeLog {
         let bytes = header.object_bytes();
         let front = [&header.encode()[..], draft.key].concat();
         self.change(open.slot, at, &front);
-        let mut target = at + front.len();
+        let value = at + header.value().start..at + bytes;
+        let mut target = value.start;
         let (mut skip, mut left) = (draft.from, value_bytes);
         for part in draft.value {
             let begin = skip.min(part.len());
@@ -279,6 +280,8 @@ impl LargeLog {
             }
         }
         debug_assert_eq!((target, left), (at + bytes, 0));
+        let table = self.staged(open.slot, |buffer| block_checksums(self.options.identity, &buffer[value]));
+        self.change(open.slot, at + front.len(), &table);
         let sum = self.staged(open.slot, |buffer| object_checksum(self.options.identity, &buffer[at..at + bytes]));
         self.change(open.slot, at, &sum);
         let entry = FooterEntry {
@@ -287,7 +290,8 @@ impl LargeLog {
             position,
             bytes: bytes as u32,
             expiry: header.expiry,
-            part: u32::from(header.part),
+            part: header.part,
+            pool: header.pool,
         };
         self.change(open.slot, open.end(self.geometry.region_bytes), &entry.encode());
         let gap = at - open.used.next_multiple_of(UNIT);

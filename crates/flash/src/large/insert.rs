@@ -2,11 +2,12 @@
 
 use super::LargeLog;
 use super::buffers::{Added, Draft, Full, Kept, SHARE_OF_PART};
-use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, part_hash};
+use super::format::{ObjectHeader, object_bytes, part_hash};
 use super::index::Identity;
 use super::options::group_of;
 use super::place::Place;
 use super::stats::Dropped;
+use crate::object::DEFAULT_POOL;
 use crate::{KeyHash, Object, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -49,7 +50,7 @@ impl LargeLog {
 
     /// Whether a new object is better not inserted, but refused in the place of copies that were made ([`super::Reinsertion::Auto`]).
     pub fn prefers_copies(&self, object: &Object<'_>) -> bool {
-        let bytes = OBJECT_HEADER_BYTES + object.key.bytes.len() + object.value_bytes();
+        let bytes = object_bytes(object.key.bytes.len(), object.value_bytes());
         self.refusal(object).is_none() && self.worth.refuses(object.key.hash, bytes)
     }
 
@@ -73,7 +74,7 @@ impl LargeLog {
         }
         let mut kept = Kept { log: self, slots: Vec::new() };
         if !self.may_reclaim_for_inserts() {
-            kept.slots = self.keep_buffers(OBJECT_HEADER_BYTES + key.bytes.len() + total)?;
+            kept.slots = self.keep_buffers(object_bytes(key.bytes.len(), total))?;
         }
         let identity = Identity::of(key.hash);
         let _writer = self.writers[usize::from(identity.shard)].lock().unwrap();
@@ -91,6 +92,7 @@ impl LargeLog {
             expiry: object.expiry,
             client_flags: object.client_flags,
             part: 0,
+            pool: DEFAULT_POOL,
             key_bytes: key.bytes.len() as u8,
             attributes: object.attributes,
         };

@@ -9,7 +9,7 @@ use super::LargeLog;
 use super::buffers::{Added, Draft, Full};
 use super::choose::{Cause, is_kept};
 use super::format::{
-    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, part_hash,
+    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, object_bytes, part_hash,
 };
 use super::index::Identity;
 use super::options::Reinsertion;
@@ -124,7 +124,7 @@ impl LargeLog {
             // One number for all parts of an object that go in one turn of the log, and another one in the next.
             let drawn = mix(entry.order.wrapping_add(terms.turn << 48)) >> 32;
             let is_worth = is_kept(reinsertion, terms.copies_pay, place.hits(), drawn)
-                && entry.bytes as usize <= OBJECT_HEADER_BYTES.saturating_add(terms.longest);
+                && entry.bytes as usize <= object_bytes(0, terms.longest);
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
             let kept = Kept { hash: entry.hash, place, begin, end };
@@ -205,7 +205,7 @@ impl LargeLog {
         if is_too_long || finds_no_room || header.part == 0 && !self.has_other_parts(kept.hash, &header) {
             return Err(Lost::This);
         }
-        let (key, value) = object[OBJECT_HEADER_BYTES..header.object_bytes()].split_at(header.key_bytes.into());
+        let (key, value) = (&object[OBJECT_HEADER_BYTES..][..header.key_bytes.into()], &object[header.value()]);
         let total = header.total_bytes as usize;
         let is_whole = header.value_bytes == header.total_bytes;
         let may_cut = is_whole && self.may_fill_up(header.object_bytes(), self.left_by_copies());

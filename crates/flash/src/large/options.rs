@@ -1,6 +1,6 @@
 //! What can be chosen about the log, and what follows from it.
 
-use super::format::{FOOTER_ENTRY_BYTES, OBJECT_HEADER_BYTES, REGION_HEADER_BYTES};
+use super::format::{FOOTER_ENTRY_BYTES, OBJECT_HEADER_BYTES, REGION_HEADER_BYTES, object_bytes, value_bytes_in};
 use super::place::{UNIT, UNITS_LIMIT};
 use crate::Error;
 use crate::device::BLOCK;
@@ -117,7 +117,7 @@ impl Options {
     /// How many buffers only objects of several regions must have, for two values of so many bytes to find enough, since evictions that
     /// make room for one may need two: none, if the others do for one.
     pub(crate) fn long_buffers_for(&self, value_bytes: u64) -> usize {
-        let object_bytes = (value_bytes as usize).saturating_add(OBJECT_HEADER_BYTES + usize::from(u8::MAX));
+        let object_bytes = object_bytes(u8::MAX.into(), value_bytes as usize);
         // Each group may have one that is open.
         let regions = regions_of(object_bytes, self.region_bytes);
         let has_enough = regions + self.groups <= self.buffers + 1;
@@ -212,7 +212,7 @@ impl Geometry {
     /// complete.
     pub fn value_bytes_limit(&self, regions: usize) -> u64 {
         let parts = (regions / 4).max(1) as u64;
-        let part = (self.object_bytes_limit() - OBJECT_HEADER_BYTES - usize::from(u8::MAX)) as u64;
+        let part = value_bytes_in(self.object_bytes_limit() - OBJECT_HEADER_BYTES - usize::from(u8::MAX)) as u64;
         (parts * part).min(u64::from(u32::MAX))
     }
 }
@@ -221,9 +221,9 @@ fn object_bytes_limit(region_bytes: usize) -> usize {
     region_bytes - REGION_HEADER_BYTES - FOOTER_ENTRY_BYTES
 }
 
-/// Each part has a header, and a hash for a key.
+/// Each part has a header, a hash for a key, and the checksums of its blocks.
 fn part_bytes_limit(region_bytes: usize) -> usize {
-    object_bytes_limit(region_bytes) - OBJECT_HEADER_BYTES - size_of::<u64>()
+    value_bytes_in(object_bytes_limit(region_bytes) - OBJECT_HEADER_BYTES - size_of::<u64>())
 }
 
 fn regions_of(object_bytes: usize, region_bytes: usize) -> usize {

@@ -13,7 +13,7 @@ use super::index::Identity;
 use super::place::{Place, UNIT};
 use super::regions::State;
 use crate::device::{BLOCK, Buffer, Direction, Outcome, Request};
-use crate::object::is_past;
+use crate::object::{DEFAULT_POOL, is_past};
 use crate::{Done, Found, Key, KeyHash, Lookup, Token};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
@@ -123,8 +123,8 @@ impl LargeLog {
     /// What an object that was read means for the lookup.
     fn step(&self, reading: &mut Reading, located: Located, header: ObjectHeader, bytes: Bytes<'_>) -> Step {
         let key_end = super::format::OBJECT_HEADER_BYTES + usize::from(header.key_bytes);
-        let value = key_end..key_end + header.value_bytes as usize;
-        if bytes.key(key_end) != &*reading.wanted_key() {
+        let value = header.value();
+        if header.pool != DEFAULT_POOL || bytes.key(key_end) != &*reading.wanted_key() {
             self.counters.misses_collision.one();
             return Step::Finished(None);
         }

@@ -21,6 +21,7 @@ use super::place::{Place, UNIT};
 use super::regions::{Life, State};
 use super::{LargeLog, Options};
 use crate::device::{self, BLOCK, Buffer, Device};
+use crate::object::DEFAULT_POOL;
 use crate::{Error, KeyHash};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -249,7 +250,7 @@ impl Scan<'_> {
         let identity = Identity::of(entry.hash);
         let mut shard = self.log.index.lock(identity.shard);
         let other = shard.get(identity.tag);
-        if self.gone.has(identity, entry.order) {
+        if entry.pool != DEFAULT_POOL || self.gone.has(identity, entry.order) {
             self.found.objects_gone += 1;
             return;
         }

@@ -13,7 +13,7 @@ use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, Regi
 use super::place::UNIT;
 use super::regions::State;
 use crate::device::{self, BLOCK, Buffer};
-use crate::object::{Met, Wanted, is_past};
+use crate::object::{DEFAULT_POOL, Met, Wanted, is_past};
 use crate::{Key, KeyHash};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
@@ -186,7 +186,8 @@ impl LargeLog {
             if goes_on && at >= BLOCK {
                 break;
             }
-            let counts = header.part == 0 && (!visiting.is_later || header.order < began_order);
+            let is_ours = header.part == 0 && header.pool == DEFAULT_POOL;
+            let counts = is_ours && (!visiting.is_later || header.order < began_order);
             let place = (visiting.region, visiting.sequence, position);
             let is_whole = if goes_on {
                 !counts || self.visit_long((&buffer[at..], begin), place, visitor)
@@ -208,8 +209,8 @@ impl LargeLog {
             return false;
         };
         if counts {
-            let (key, value) = bytes[OBJECT_HEADER_BYTES..].split_at(usize::from(header.key_bytes));
-            self.visit_current(&Whole { header, key: Key::new(key), value: Some(value) }, at, visitor);
+            let key = Key::new(&bytes[OBJECT_HEADER_BYTES..][..usize::from(header.key_bytes)]);
+            self.visit_current(&Whole { header, key, value: Some(&bytes[header.value()]) }, at, visitor);
         }
         true
     }
@@ -228,6 +229,10 @@ impl LargeLog {
             return true;
         }
         if visitor.wanted == Wanted::Keys {
+            if ObjectHeader::check_front(front, self.options.identity, sequence, position).is_err() {
+                self.counters.scans_corrupt.one();
+                return false;
+            }
             self.visit_current(&Whole { header, key, value: None }, at, visitor);
             return true;
         }
@@ -268,7 +273,7 @@ impl LargeLog {
             }
             let wanted = part_hash(hash, first.order, part);
             let (header, bytes) = (0..MOVES).find_map(|_| self.part(wanted))?;
-            let value = bytes.get(header.object_bytes() - header.value_bytes as usize..header.object_bytes())?;
+            let value = bytes.get(header.value())?;
             if (header.order, header.part) != (first.order, part) || all.len() + value.len() > total {
                 return None;
             }

@@ -3,22 +3,34 @@
 //! ```text
 //! file    | head: a block | ring of the small objects | ring of the large ones |      each ring of `blocks` blocks
 //!
-//! head    0       8         12       16         24                512                1024               1536              2048
-//!         | magic | version | blocks | checksum | zeros ...       | latest, checksum | latest, checksum | waits, checksum | front, checksum | zeros ...
+//! head    0       8         12       16    24     32         40    512                1024               1536              2048
+//!         | magic | version | blocks | run | next | checksum | ... | latest, checksum | latest, checksum | waits, checksum | front, checksum | zeros ...
 //! ```
-//! Little-endian. Checksums are XXH3 (64 bits); the head's is of the 16 bytes before it. `latest` is the latest time that anyone
+//! Little-endian. Checksums are XXH3 (64 bits); the head's is of the 32 bytes before it. `latest` is the latest time that anyone
 //! has named, in seconds since 1970, with a checksum whose seed is the life of the large objects: written once a second, in turns. `waits` is 1 with such
-//! a checksum while a flush is to come: who starts before it came must not find what it was to end. `front` is the name of the
-//! front that has what the file may lack, 0 for none; its checksum has no seed.
+//! a checksum while a flush is to come: who starts before it came must not find what it was to end. `front` is the run
+//! whose front has what the file may lack, 0 for none; its checksum has no seed.
+//!
+//! The run ties the log to its flash: each start draws one, and a log is read only with a superblock of the same run.
+//! ```text
+//! head {old, 0} -> head {old, new} -> superblock new, durable -> head {new, 0} -> the tier is served
+//! ```
+//! While two runs stand in the head, a superblock of either is accepted: a start that was killed between the writes has removed nothing, and
+//! no later one has begun. Afterwards the old one is refused, so an old flash file beside this log, or an old log beside the current
+//! flash, is a cold start. Another keeper of the run is written between the superblock and the last write of the head.
+//!
+//! The log is doubted in one way, [`RemovalLog::doubt`]: the mark stands where the latest records go, in the front, or without one in the head, whose
+//! run is erased. Only a file that refuses both a record and the mark leaves it to the superblock.
 //!
 //! A record is with the system when the call that makes it returns, in the file or in its front (see `front` and `way`): it outlives the process, but a
-//! power cut only when the log was stopped before, since nothing is found after one without a stop. What the rings forget they say: see `ring`. The order of records means nothing. A
-//! file that cannot be written any more is made useless, so that no restart believes it.
+//! power cut only when the log was stopped before, since nothing is found after one without a stop. What the rings forget they say: see `ring`. The order of records means nothing.
 
 mod front;
 mod ring;
 mod target;
 mod way;
+
+pub(crate) use self::front::sweep;
 
 use self::front::{Front, Write};
 use self::ring::{End, Ring};
@@ -27,10 +39,10 @@ use self::way::Way;
 use crate::KeyHash;
 use crate::device::{self, BLOCK};
 use crate::large::Known;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
@@ -42,8 +54,9 @@ use std::time::Duration;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtider";
-const VERSION: u32 = 2;
-const HEAD_BYTES: usize = 24;
+const VERSION: u32 = 3;
+const HEAD_BYTES: usize = 40;
+const HEAD_CHECKSUM: usize = 32;
 /// Where the latest time is, in turns.
 const NOTES: [u64; 2] = [512, 1024];
 const NOTE_BYTES: usize = 16;
@@ -57,6 +70,8 @@ const DRAIN_MOST: Duration = Duration::from_secs(10);
 const CLOSE_MOST: Duration = Duration::from_secs(1);
 /// So much is looked at at once.
 const PIECE_BYTES: usize = 1 << 20;
+/// Behind the path of the flash.
+const SUFFIX: &str = ".removals";
 
 const _: () =
     assert!(HEAD_BYTES as u64 <= NOTES[0] && FRONT as usize + NOTE_BYTES <= BLOCK && NOTE_BYTES <= front::WRITE_MOST);
@@ -92,6 +107,8 @@ pub(crate) struct Held {
 pub(crate) enum Unreadable {
     /// It is new, or another life's.
     Missing,
+    /// It belongs to another run of the flash.
+    OtherRun,
     Damaged,
     /// What the file lacks was in a front, which is gone.
     WithoutFront,
@@ -100,14 +117,17 @@ pub(crate) enum Unreadable {
 pub(crate) struct RemovalLog {
     target: Arc<Target>,
     way: Way,
-    /// Where its fronts are, if it is to have any.
+    /// Where a front of it may be.
     fronts: Option<PathBuf>,
     is_created: bool,
     rings: [Mutex<Ring>; 2],
     blocks: u32,
     life: AtomicU64,
+    run: AtomicU64,
     records: AtomicU64,
     is_broken: AtomicBool,
+    /// Nor does the log say so.
+    lacks_mark: AtomicBool,
     /// What is appended is durable at once. Changed under the locks of both rings.
     is_stopped: AtomicBool,
     /// Read under the lock of the ring of small objects by who writes to the head, under its own by who appends.
@@ -118,13 +138,19 @@ impl RemovalLog {
     /// Beside the file of a device.
     pub fn path_beside(path: &Path) -> PathBuf {
         let mut name = OsString::from(path);
-        name.push(".removals");
+        name.push(SUFFIX);
         name.into()
+    }
+
+    /// The flash beside which a log lies, if its name says so.
+    fn path_of_flash(log: &Path) -> Option<PathBuf> {
+        let name = log.as_os_str().as_bytes().strip_suffix(SUFFIX.as_bytes())?;
+        Some(OsStr::from_bytes(name).into())
     }
 
     /// Opens a log, or makes an empty one, whose rings have so many blocks. A log of another size or version is emptied; what is no log
     /// is an error, and is left as it is; so is one that somebody else has open, with `WouldBlock`. A file of zeros is what a power cut may leave of a log.
-    /// `fronts` is a folder in memory: without one, records wait for the disk of the file.
+    /// `fronts` is the folder in memory where its front may be.
     pub fn open(path: &Path, blocks: u32, fronts: Option<&Path>) -> io::Result<Self> {
         let mut options = OpenOptions::new();
         // A pipe must not be waited for.
@@ -145,11 +171,22 @@ impl RemovalLog {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is a file of something else"));
         }
         let rings = [Store::Small, Store::Large].map(|store| Mutex::new(Ring::new(store, blocks)));
-        let (life, records) = (AtomicU64::new(0), AtomicU64::new(0));
-        let [is_broken, is_stopped, is_closed] = [true, false, false].map(AtomicBool::new);
         let target = Arc::new(Target::new(file, path, useless_head(blocks))?);
-        let (way, fronts) = (Way::new(Arc::clone(&target)), fronts.map(Path::to_owned));
-        Ok(Self { target, way, fronts, is_created, rings, blocks, life, records, is_broken, is_stopped, is_closed })
+        Ok(Self {
+            way: Way::new(Arc::clone(&target)),
+            target,
+            fronts: fronts.map(Path::to_owned),
+            is_created,
+            rings,
+            blocks,
+            life: AtomicU64::new(0),
+            run: AtomicU64::new(0),
+            records: AtomicU64::new(0),
+            is_broken: AtomicBool::new(true),
+            lacks_mark: AtomicBool::new(false),
+            is_stopped: AtomicBool::new(false),
+            is_closed: AtomicBool::new(false),
+        })
     }
 
     /// Has a new front take what is written from now on. Whoever starts a log does this at last.
@@ -159,16 +196,20 @@ impl RemovalLog {
     /// Why there is none: then all goes to the file.
     pub fn begin_front(&self) -> io::Result<()> {
         let Some(folder) = &self.fronts else { return Ok(()) };
-        front::sweep(folder);
-        let name = RandomState::new().hash_one("front").max(1);
-        let front = Front::create(folder, name, self.target.path())?;
-        self.way.serve().and_then(|()| self.name_front(name)).inspect_err(|_| front.remove())?;
+        let run = self.run.load(Relaxed);
+        let front = Front::create(folder, run, self.target.path())?;
+        self.way.serve().and_then(|()| self.name_front(run)).inspect_err(|_| front.remove())?;
         self.way.take(front);
         Ok(())
     }
 
-    fn name_front(&self, name: u64) -> io::Result<()> {
-        let mut bytes = name.to_le_bytes().to_vec();
+    /// Removes the fronts of killed servers that no start will ask for, in the folder where its front may be.
+    pub fn sweep_fronts(&self) {
+        self.fronts.iter().for_each(|folder| sweep(folder));
+    }
+
+    fn name_front(&self, run: u64) -> io::Result<()> {
+        let mut bytes = run.to_le_bytes().to_vec();
         bytes.extend_from_slice(&XxHash3_64::oneshot(&bytes).to_le_bytes());
         self.target.file.write_all_at(&bytes, FRONT)
     }
@@ -179,7 +220,7 @@ impl RemovalLog {
     }
 
     /// Begins an empty log: of what is there nothing is said that has these orders or higher ones, and all with lower ones is gone.
-    pub fn begin(&self, lives: Lives, small: u64, large: u64, latest: u32) -> io::Result<()> {
+    pub fn begin(&self, lives: Lives, run: u64, small: u64, large: u64, latest: u32) -> io::Result<()> {
         self.target.file.set_len(0)?;
         // From its first byte on it says whose it is.
         self.target.file.write_all_at(&useless_head(self.blocks), 0)?;
@@ -194,9 +235,26 @@ impl RemovalLog {
         for (store, life, highest) in [(Store::Small, lives.small, small), (Store::Large, lives.large, large)] {
             self.begin_ring(store, life, highest)?;
         }
-        self.target.file.write_all_at(&good_head(self.blocks), 0)?;
+        self.write_head(run, 0)?;
+        self.run.store(run, Relaxed);
         self.is_broken.store(false, Relaxed);
         Ok(())
+    }
+
+    /// The start goes from the run that was read to another one: from now on a superblock of either is accepted.
+    pub fn change_run(&self, next: u64) -> io::Result<()> {
+        self.write_head(self.run.load(Relaxed), next)
+    }
+
+    /// The superblock of this run is durable: from now on no other one is accepted.
+    pub fn set_run(&self, run: u64) -> io::Result<()> {
+        self.write_head(run, 0)?;
+        self.run.store(run, Relaxed);
+        Ok(())
+    }
+
+    fn write_head(&self, run: u64, next: u64) -> io::Result<()> {
+        self.target.file.write_all_at(&Head { blocks: self.blocks, run, next }.encode(), 0)
     }
 
     fn begin_ring(&self, store: Store, life: u64, highest: u64) -> io::Result<()> {
@@ -211,19 +269,23 @@ impl RemovalLog {
     /// One store starts empty, in another life.
     pub fn begin_again(&self, store: Store, life: u64) {
         if self.begin_ring(store, life, 0).is_err() {
-            self.give_up(&self.ring(store));
+            self.doubt(&self.ring(store));
         }
     }
 
-    /// What the log holds of these lives, so that it can go on. Who took the boundary back, or gave the small objects up, may have ended before their
+    /// What the log holds of these lives, so that it can go on, if it belongs to this run. Who took the boundary back, or gave the small objects up, may have ended before their
     /// ring began again.
-    pub fn read(&self, lives: Lives) -> Result<Held, Unreadable> {
-        let head = self.first_block().map_err(|_| Unreadable::Missing)?;
-        if head[..HEAD_BYTES] != good_head(self.blocks) {
-            let is_empty = head[..HEAD_BYTES].iter().all(|&byte| byte == 0);
+    pub fn read(&self, lives: Lives, run: u64) -> Result<Held, Unreadable> {
+        let block = self.first_block().map_err(|_| Unreadable::Missing)?;
+        let head = Head::decode(&block).filter(|head| head.blocks == self.blocks);
+        let Some(head) = head else {
+            let is_empty = block[..HEAD_BYTES].iter().all(|&byte| byte == 0);
             return Err(if is_empty { Unreadable::Missing } else { Unreadable::Damaged });
+        };
+        if run == 0 || run != head.run && run != head.next {
+            return Err(Unreadable::OtherRun);
         }
-        self.read_front()?;
+        self.read_front(head.run)?;
         let head = self.first_block().map_err(|_| Unreadable::Damaged)?;
         // What the system could not write it has forgotten, and says so here.
         self.target.file.sync_all().map_err(|_| Unreadable::Damaged)?;
@@ -242,6 +304,7 @@ impl RemovalLog {
             flush_waits: note_in(&head[WAITS as usize..][..NOTE_BYTES], lives.large) == Some(1),
         };
         self.life.store(lives.large, Relaxed);
+        self.run.store(run, Relaxed);
         self.is_broken.store(false, Relaxed);
         Ok(held)
     }
@@ -253,13 +316,16 @@ impl RemovalLog {
     }
 
     /// Writes what the file lacks and its front has.
-    fn read_front(&self) -> Result<(), Unreadable> {
-        let name = named_front(&self.target.file).ok_or(Unreadable::Damaged)?;
-        if name == 0 {
+    fn read_front(&self, run: u64) -> Result<(), Unreadable> {
+        let named = named_front(&self.target.file).ok_or(Unreadable::Damaged)?;
+        if named == 0 {
             return Ok(());
         }
+        if named != run {
+            return Err(Unreadable::Damaged);
+        }
         let front = self.fronts.as_ref().ok_or(Unreadable::WithoutFront)?;
-        let front = Front::open(front, name).map_err(|_| Unreadable::WithoutFront)?;
+        let front = Front::open(front, run).map_err(|_| Unreadable::WithoutFront)?;
         let writes = front.writes().map_err(|_| Unreadable::WithoutFront)?.ok_or(Unreadable::Damaged)?;
         // Before anything goes to the file by another way: its entries must not come after that.
         self.target.apply(&writes).and_then(|()| self.name_front(0)).map_err(|_| Unreadable::Damaged)?;
@@ -284,7 +350,7 @@ impl RemovalLog {
         }
         let (offset, bytes) = ring.append(end, order);
         if self.write(bytes.as_slice(), offset).is_err() {
-            self.give_up(&ring);
+            self.doubt(&ring);
         }
         self.records.fetch_add(1, Relaxed);
     }
@@ -302,7 +368,7 @@ impl RemovalLog {
     fn note_in_head(&self, write: impl FnOnce() -> io::Result<()>) {
         let open = self.ring(Store::Small);
         if self.takes_records() && write().is_err() {
-            self.give_up(&open);
+            self.doubt(&open);
         }
     }
 
@@ -345,25 +411,37 @@ impl RemovalLog {
         if self.is_stopped.load(Relaxed) { self.target.file.sync_data() } else { Ok(()) }
     }
 
-    /// Sees to it that no restart believes the log, which nobody closes while one of its rings is held.
-    fn give_up(&self, _open: &MutexGuard<'_, Ring>) {
-        // Before anyone leaves a record out because of it.
-        let is_told = self.is_broken.load(Acquire) || self.is_closed.load(Relaxed) || self.way.lose();
-        if !is_told {
-            self.target.spoil();
+    /// Marks the log as one that does not have everything, before anyone leaves a record out because of it. Nobody closes it while one of its
+    /// rings is held.
+    fn doubt(&self, _open: &MutexGuard<'_, Ring>) {
+        let is_marked = self.is_broken.load(Acquire) || self.is_closed.load(Relaxed) || self.way.doubt();
+        if !is_marked && !self.target.erase_run() {
+            self.lacks_mark.store(true, Relaxed);
         }
+        // Release: with the loads of `is_broken`, so that who sees it sees whether there is a mark.
         self.is_broken.store(true, Release);
     }
 
-    /// As when something cannot be written.
+    /// As when a record cannot be written: no start is to read the log, whatever superblock it finds.
+    pub fn give_up(&self) {
+        self.doubt(&self.ring(Store::Small));
+    }
+
+    /// The same, with a file that takes no mark.
     #[cfg(test)]
-    pub fn break_now(&self) {
-        self.give_up(&self.ring(Store::Small));
+    pub fn break_without_mark(&self) {
+        self.lacks_mark.store(true, Relaxed);
+        self.is_broken.store(true, Release);
     }
 
     /// Whether something could not be written.
     pub fn is_broken(&self) -> bool {
-        self.is_broken.load(Acquire) || self.way.is_lost()
+        self.is_broken.load(Acquire) || self.way.is_doubted()
+    }
+
+    /// Whether something could not be written, and the log could not be marked either: then the superblock must say so.
+    pub fn lacks_mark(&self) -> bool {
+        self.is_broken.load(Acquire) && self.lacks_mark.load(Relaxed)
     }
 
     /// How long the file has taken nothing though its front has something for it.
@@ -376,7 +454,7 @@ impl RemovalLog {
         // Who removes something does not wait for the most of it.
         let is_brought = self.way.bring(DRAIN_MOST);
         if is_brought {
-            self.target.file.sync_all().inspect_err(|_| self.give_up(&self.ring(Store::Small)))?;
+            self.target.file.sync_all().inspect_err(|_| self.doubt(&self.ring(Store::Small)))?;
         }
         let rings = (self.ring(Store::Small), self.ring(Store::Large));
         if !is_brought || self.is_closed.load(Relaxed) || !self.way.drain(CLOSE_MOST) {
@@ -387,13 +465,13 @@ impl RemovalLog {
         }
         self.is_stopped.store(true, Relaxed);
         // What could not be synced is told of once, and forgotten. As long as the file names its front, that can say so whatever becomes of the file.
-        self.target.file.sync_all().inspect_err(|_| self.give_up(&rings.0))?;
+        self.target.file.sync_all().inspect_err(|_| self.doubt(&rings.0))?;
         let ended = self.name_front(0).and_then(|()| self.target.file.sync_all());
         let front = self.way.take_front();
         if let Err(error) = ended {
-            // The file may name it, or not.
-            front.iter().for_each(|front| drop(front.lose()));
-            self.give_up(&rings.0);
+            // The file may name the front, or not: both are marked.
+            front.iter().for_each(|front| drop(front.doubt()));
+            self.doubt(&rings.0);
             return Err(error);
         }
         front.iter().for_each(Front::remove);
@@ -410,24 +488,45 @@ impl RemovalLog {
     }
 }
 
-/// One that no restart believes.
+/// The head of a log whose run is erased: no superblock goes with it.
 fn useless_head(blocks: u32) -> Vec<u8> {
-    let mut head = good_head(blocks);
+    let mut head = Head { blocks, run: 0, next: 0 }.encode();
     head[MAGIC.len()..].fill(0);
     head.to_vec()
 }
 
-fn good_head(blocks: u32) -> [u8; HEAD_BYTES] {
-    let mut head = [0; HEAD_BYTES];
-    head[..8].copy_from_slice(&MAGIC);
-    head[8..12].copy_from_slice(&VERSION.to_le_bytes());
-    head[12..16].copy_from_slice(&blocks.to_le_bytes());
-    let sum = XxHash3_64::oneshot(&head[..16]);
-    head[16..].copy_from_slice(&sum.to_le_bytes());
-    head
+/// Which runs of the flash a log belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Head {
+    blocks: u32,
+    run: u64,
+    /// The run that a start goes on to, or 0.
+    next: u64,
 }
 
-/// The front that the file of a log names, 0 for none; None if it does not say.
+impl Head {
+    fn encode(&self) -> [u8; HEAD_BYTES] {
+        let mut head = [0; HEAD_BYTES];
+        head[..8].copy_from_slice(&MAGIC);
+        head[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        head[12..16].copy_from_slice(&self.blocks.to_le_bytes());
+        head[16..24].copy_from_slice(&self.run.to_le_bytes());
+        head[24..32].copy_from_slice(&self.next.to_le_bytes());
+        let sum = XxHash3_64::oneshot(&head[..HEAD_CHECKSUM]);
+        head[HEAD_CHECKSUM..].copy_from_slice(&sum.to_le_bytes());
+        head
+    }
+
+    /// None for the head of no log, or of one of another version.
+    fn decode(block: &[u8]) -> Option<Self> {
+        let word = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
+        let blocks = u32::from_le_bytes(block[12..16].try_into().expect("four bytes"));
+        let head = Self { blocks, run: word(16), next: word(24) };
+        (block[..HEAD_BYTES] == head.encode()).then_some(head)
+    }
+}
+
+/// The run whose front the file of a log names, 0 for none; None if it does not say.
 fn named_front(file: &File) -> Option<u64> {
     let mut bytes = [0; NOTE_BYTES];
     file.read_exact_at(&mut bytes, FRONT).ok()?;

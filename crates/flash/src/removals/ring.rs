@@ -1,16 +1,18 @@
 //! The records of one store, in a ring of blocks: what is full begins to overwrite the oldest.
 //!
 //! ```text
-//! block    0        8         16         24       48       72            4080
-//!          | number | highest | checksum | record | record | ... 169 ... | zeros |
+//! block    0        8         16      18         24       48       72            4080
+//!          | number | highest | zeros | checksum | record | record | ... 169 ... | zeros |
 //!
-//! record   0      8       16         24
-//!          | hash | order | checksum |
+//! record   0      8       16     18         24
+//!          | hash | order | pool | checksum |
 //! ```
 //! Little-endian. Blocks have numbers from 0 on; block n lies at n modulo the ring's length. `highest` is the highest order of all records
 //! in blocks before: whoever finds only the later ones knows that all with a lower order is to count as gone. The
-//! highest bit of an order says that everything is gone that has a lower one; the hash is 0 then. Checksums are XXH3 of the 16 bytes before, with
-//! the store's life, the number of the block, the ring and the place in the block as the seed: so a record of an earlier round is none.
+//! highest bit of an order says that everything is gone that has a lower one; the hash is 0 then. The pool is 0: a whole record of another one was
+//! written by a version that has pools, of which this one cannot say what it ends, and the log counts as damaged. Checksums are XXH3 of the bytes before, with
+//! the store's life, the number of the block, the ring and the place in the block as the seed: so a record of an earlier round is none. A record
+//! has the low 48 bits of it, as has the head of a block, behind zeros for the pool.
 //!
 //! All blocks of the latest round must be there and, but for the last one, full. In the last one the first record that is not whole ends the
 //! log, if none follows: it is the one that was being written, of which nobody has been told.
@@ -19,11 +21,14 @@ use super::{Store, Unreadable};
 use crate::KeyHash;
 use crate::device::BLOCK;
 use crate::large::{Known, Removal};
+use crate::object::DEFAULT_POOL;
 use std::io;
 use twox_hash::XxHash3_64;
 
 const RECORD: usize = 24;
 const HEAD: usize = 24;
+/// Where the checksum of a record is.
+const CHECKSUM: usize = 18;
 /// Records of a block.
 pub(super) const RECORDS: usize = (BLOCK - HEAD) / RECORD;
 /// Everything, not one hash.
@@ -72,6 +77,8 @@ struct Block {
     used: usize,
     /// Whether a whole record follows one that is not.
     has_hole: bool,
+    /// Whether a whole record is of another pool than 0.
+    has_other_pool: bool,
 }
 
 impl Ring {
@@ -87,7 +94,7 @@ impl Ring {
 
     /// The head of the block that is being filled.
     pub fn head(&self) -> [u8; HEAD] {
-        self.signed(self.number, self.highest_before, self.number, 0)
+        self.signed([self.number, self.highest_before], DEFAULT_POOL, self.number, 0)
     }
 
     /// Where the block that is being filled lies in the file.
@@ -100,13 +107,14 @@ impl Ring {
         BLOCK as u64 * (1 + self.store as u64 * u64::from(self.blocks))
     }
 
-    fn signed(&self, first: u64, second: u64, number: u64, place: usize) -> [u8; RECORD] {
+    fn signed(&self, words: [u64; 2], pool: u16, number: u64, place: usize) -> [u8; RECORD] {
         let mut bytes = [0; RECORD];
-        bytes[..8].copy_from_slice(&first.to_le_bytes());
-        bytes[8..16].copy_from_slice(&second.to_le_bytes());
+        bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+        bytes[8..16].copy_from_slice(&words[1].to_le_bytes());
+        bytes[16..CHECKSUM].copy_from_slice(&pool.to_le_bytes());
         let seed = self.life ^ (number << 9 | (self.store as u64) << 8 | place as u64);
-        let sum = XxHash3_64::oneshot_with_seed(seed, &bytes[..16]);
-        bytes[16..].copy_from_slice(&sum.to_le_bytes());
+        let sum = XxHash3_64::oneshot_with_seed(seed, &bytes[..CHECKSUM]);
+        bytes[CHECKSUM..].copy_from_slice(&sum.to_le_bytes()[..RECORD - CHECKSUM]);
         bytes
     }
 
@@ -124,7 +132,7 @@ impl Ring {
             End::OfAll => (0, order | ALL),
         };
         self.used += 1;
-        written.bytes[HEAD..].copy_from_slice(&self.signed(hash, word, self.number, self.used));
+        written.bytes[HEAD..].copy_from_slice(&self.signed([hash, word], DEFAULT_POOL, self.number, self.used));
         self.highest = self.highest.max(order);
         let place = HEAD + (self.used - 1) * RECORD - (HEAD - written.from);
         (self.offset() + place as u64, written)
@@ -153,7 +161,8 @@ impl Ring {
         // A number fits one place only, so as many blocks as there are numbers are all of them.
         let is_whole = blocks.len() as u64 == last.number + 1 - oldest
             && blocks.iter().all(|block| block.number >= oldest && (is_last(block) || block.used == RECORDS))
-            && !last.has_hole;
+            && !last.has_hole
+            && !blocks.iter().any(|block| block.has_other_pool);
         if !is_whole {
             return Err(Unreadable::Damaged);
         }
@@ -170,16 +179,18 @@ impl Ring {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let (number, highest) = (word(0), word(8));
         let is_here = number % u64::from(self.blocks) == place && number < 1 << 54;
-        if !is_here || bytes[..HEAD] != self.signed(number, highest, number, 0) {
+        if !is_here || bytes[..HEAD] != self.signed([number, highest], DEFAULT_POOL, number, 0) {
             return None;
         }
-        let mut block = Block { number, highest, used: 0, has_hole: false };
+        let mut block = Block { number, highest, used: 0, has_hole: false, has_other_pool: false };
         for index in 0..RECORDS {
             let at = HEAD + index * RECORD;
             let (hash, order) = (word(at), word(at + 8));
-            if bytes[at..at + RECORD] != self.signed(hash, order, number, index + 1) {
+            let pool = u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]);
+            if bytes[at..at + RECORD] != self.signed([hash, order], pool, number, index + 1) {
                 continue;
             }
+            block.has_other_pool |= pool != DEFAULT_POOL;
             block.has_hole |= block.used != index;
             block.used += 1;
             match order & ALL {

@@ -17,7 +17,7 @@ pub(super) struct Target {
     pub file: File,
     path: PathBuf,
     identity: (u64, u64),
-    /// A head that no restart believes.
+    /// A head without a run.
     useless_head: Vec<u8>,
     #[cfg(test)]
     pub trouble: Arc<Trouble>,
@@ -52,25 +52,23 @@ impl Target {
         &self.path
     }
 
-    /// Sees to it that no restart believes the file.
-    pub fn spoil(&self) {
-        let spoilt = self.file.write_all_at(&self.useless_head, 0).and_then(|()| self.file.sync_data());
-        if spoilt.is_err() {
-            // It may be the file as it was opened that takes nothing.
-            let _ = self.spoil_anew();
-        }
+    /// Erases the run in the head: no superblock goes with the file any more. Whether the file took that.
+    pub fn erase_run(&self) -> bool {
+        let erased = self.file.write_all_at(&self.useless_head, 0).and_then(|()| self.file.sync_data());
+        // It may be the file as it was opened that takes nothing.
+        erased.or_else(|_| self.erase_run_anew()).is_ok()
     }
 
-    fn spoil_anew(&self) -> io::Result<()> {
+    fn erase_run_anew(&self) -> io::Result<()> {
         // Not waiting for a pipe that may be there by now.
         let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
         let file = OpenOptions::new().write(true).custom_flags(nonblocking).open(&self.path)?;
         // Another one's may be there by now.
-        if identity_of(&file)? == self.identity {
-            file.write_all_at(&self.useless_head, 0)?;
-            file.sync_data()?;
+        if identity_of(&file)? != self.identity {
+            return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(())
+        file.write_all_at(&self.useless_head, 0)?;
+        file.sync_data()
     }
 
     /// Writes, those that lie side by side at once.

@@ -12,6 +12,7 @@ use std::fs;
 use tempfile::TempDir;
 
 const LIVES: Lives = Lives { small: 0x5ca1_ab1e, large: 0x1a26e };
+const RUN: u64 = 0x0f0e_0d0c_0b0a_0908;
 const BLOCKS: u32 = 3;
 /// Where the ring of large objects begins.
 const LARGE: u64 = BLOCK as u64 * (1 + BLOCKS as u64);
@@ -29,12 +30,12 @@ fn open(folder: &TempDir) -> RemovalLog {
 
 fn begun(folder: &TempDir) -> RemovalLog {
     let log = open(folder);
-    log.begin(LIVES, 0, 0, 1000).unwrap();
+    log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
     log
 }
 
 fn read(folder: &TempDir) -> Result<Held, Unreadable> {
-    open(folder).read(LIVES)
+    open(folder).read(LIVES, RUN)
 }
 
 /// Without a front.
@@ -65,19 +66,19 @@ fn a_log_is_these_bytes() {
     let bytes = bytes(&folder);
     assert_eq!(bytes.len(), BLOCK * (1 + 2 * BLOCKS as usize));
     let hex = |range: std::ops::Range<usize>| -> String { bytes[range].iter().map(|b| format!("{b:02x}")).collect() };
-    assert_eq!(hex(0..24), "65626274696465720200000003000000d6c95240455228d6");
+    assert_eq!(hex(0..40), "6562627469646572030000000300000008090a0b0c0d0e0f0000000000000000cce7dde7fda702fe");
     assert_eq!(hex(512..528), "040302010000000014bb3c1f5caa7581");
     assert_eq!(hex(2048..2064), "0000000000000000d9ac876fbb3a7bc7");
     assert_eq!(
         hex(BLOCK..BLOCK + 48),
-        "00000000000000000000000000000000d072921874f41e26887766554433221107000000000000000b4da1693117da17"
+        "000000000000000000000000000000000000f2577a78d58c887766554433221107000000000000000000af70c675440a"
     );
     assert_eq!(
         hex(LARGE as usize..LARGE as usize + 48),
-        "0000000000000000000000000000000064dde7814c1abbd3000000000000000009000000000000809047757e57739db2"
+        "0000000000000000000000000000000000004d444288ac62000000000000000009000000000000800000bc8d22fa3b9e"
     );
     let kept = |at: usize| {
-        matches!(at, 0..24 | 512..528 | 1024..1040 | 2048..2064 | 4096..4144)
+        matches!(at, 0..40 | 512..528 | 1024..1040 | 2048..2064 | 4096..4144)
             || (at >= LARGE as usize && at < LARGE as usize + 48)
     };
     assert!(bytes.iter().enumerate().all(|(at, &byte)| kept(at) || byte == 0));
@@ -94,7 +95,7 @@ fn what_was_logged_is_known_afterwards_and_the_log_goes_on() {
     log.note(2001);
     drop(log);
     let log = open(&folder);
-    let held = log.read(LIVES).unwrap();
+    let held = log.read(LIVES, RUN).unwrap();
     assert_eq!(held.small.as_ref().unwrap().removals, (0..200).map(removal).collect::<Vec<_>>());
     assert_eq!((held.small.as_ref().unwrap().flushed, held.large.flushed, held.latest), (0, 70, 2001));
     assert!(held.large.removals.is_empty());
@@ -127,7 +128,7 @@ fn a_ring_that_goes_round_says_from_where_on_it_knows() {
         }
         if order.is_multiple_of(97) {
             log = open(&folder);
-            let held = log.read(LIVES).unwrap();
+            let held = log.read(LIVES, RUN).unwrap();
             let known: HashMap<KeyHash, u64> = held.large.removals.iter().map(|r| (r.hash, r.order)).collect();
             let orders = held.large.removals.iter().fold(known, |mut known, removal| {
                 known.entry(removal.hash).and_modify(|order| *order = removal.order.max(*order));
@@ -159,7 +160,7 @@ fn a_torn_end_is_no_record_and_is_written_over() {
             let torn = end - 24 + kept;
             write(&folder, torn as u64, &vec![0; end - torn]);
             let log = open(&folder);
-            assert_eq!(log.read(LIVES).unwrap().large.removals.len(), records - 1);
+            assert_eq!(log.read(LIVES, RUN).unwrap().large.removals.len(), records - 1);
             log.removed(Store::Large, hash(1000), 1000);
             log.removed(Store::Large, hash(1001), 1001);
             let removals = read(&folder).unwrap().large.removals;
@@ -185,7 +186,7 @@ fn damage_is_seen_wherever_it_is() {
         let mut damaged = [whole[at]];
         damaged[0] ^= 4;
         write(&folder, at as u64, &damaged);
-        let found = RemovalLog::open(&folder.path().join("log"), BLOCKS, None).map(|log| log.read(LIVES));
+        let found = RemovalLog::open(&folder.path().join("log"), BLOCKS, None).map(|log| log.read(LIVES, RUN));
         assert!(matches!(found, Err(_) | Ok(Err(_))), "byte {at}");
         write(&folder, at as u64, &whole[at..=at]);
     }
@@ -195,7 +196,7 @@ fn damage_is_seen_wherever_it_is() {
     assert_eq!(read(&folder).unwrap().small.unwrap().removals.len(), 2 * RECORDS + 10);
     // A block of an earlier round where a later one must be.
     let log = open(&folder);
-    log.read(LIVES).unwrap();
+    log.read(LIVES, RUN).unwrap();
     (0..2 * RECORDS as u64).for_each(|number| log.removed(Store::Small, hash(number), 2000 + number));
     assert_eq!(read(&folder).unwrap().small.unwrap().removals.len(), 2 * RECORDS + 10);
     write(&folder, BLOCK as u64, &whole[BLOCK..2 * BLOCK]);
@@ -210,17 +211,54 @@ fn another_life_or_another_size_is_no_log() {
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Missing);
     let log = begun(&folder);
     log.removed(Store::Small, hash(1), 5);
-    assert!(open(&folder).read(Lives { small: 1, ..LIVES }).unwrap().small.is_none());
-    assert!(open(&folder).read(Lives { large: 1, ..LIVES }).is_err());
+    assert!(open(&folder).read(Lives { small: 1, ..LIVES }, RUN).unwrap().small.is_none());
+    assert!(open(&folder).read(Lives { large: 1, ..LIVES }, RUN).is_err());
     let path = folder.path().join("log");
-    assert!(RemovalLog::open(&path, BLOCKS + 1, None).unwrap().read(LIVES).is_err());
+    assert!(RemovalLog::open(&path, BLOCKS + 1, None).unwrap().read(LIVES, RUN).is_err());
     log.begin_again(Store::Small, 99);
-    let held = open(&folder).read(Lives { small: 99, ..LIVES }).unwrap();
+    let held = open(&folder).read(Lives { small: 99, ..LIVES }, RUN).unwrap();
     assert!(held.small.as_ref().unwrap().removals.is_empty());
-    log.begin(LIVES, 10, 20, 1).unwrap();
+    log.begin(LIVES, RUN, 10, 20, 1).unwrap();
     let held = read(&folder).unwrap();
     assert_eq!((held.small.as_ref().unwrap().flushed, held.large.flushed, held.latest), (10, 20, 1));
     assert!(held.small.as_ref().unwrap().removals.is_empty());
+}
+
+/// As a start does, with a superblock in between.
+#[test]
+fn both_runs_are_accepted_only_while_both_stand() {
+    let folder = folder();
+    let log = begun(&folder);
+    let next = RUN + 1;
+    let accepted = |run: u64| open(&folder).read(LIVES, run).is_ok();
+    let refused = |run: u64| open(&folder).read(LIVES, run).is_err_and(|why| why == Unreadable::OtherRun);
+    assert!(accepted(RUN) && refused(next) && refused(0));
+    log.change_run(next).unwrap();
+    assert!(accepted(RUN) && accepted(next) && refused(next + 1) && refused(0));
+    // A start that was killed here goes on from the superblock that it finds.
+    let again = open(&folder);
+    again.read(LIVES, next).unwrap();
+    again.change_run(next + 1).unwrap();
+    assert!(refused(RUN) && accepted(next) && accepted(next + 1));
+    again.set_run(next + 1).unwrap();
+    assert!(refused(next) && accepted(next + 1) && refused(0));
+    drop(log);
+}
+
+#[test]
+fn a_record_of_another_pool_is_not_applied_blindly() {
+    let folder = folder();
+    let log = begun(&folder);
+    log.removed(Store::Large, hash(1), 1);
+    let whole = bytes(&folder);
+    let at = LARGE as usize + 24;
+    let mut record = whole[at..at + 24].to_vec();
+    record[16] = 1;
+    let seed = LIVES.large ^ ((Store::Large as u64) << 8 | 1);
+    let sum = XxHash3_64::oneshot_with_seed(seed, &record[..18]);
+    record[18..].copy_from_slice(&sum.to_le_bytes()[..6]);
+    write(&folder, at as u64, &record);
+    assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged);
 }
 
 #[test]
@@ -254,11 +292,11 @@ fn a_log_that_cannot_be_written_is_made_useless() {
     let path = folder.path().join("log");
     begun(&folder).removed(Store::Small, hash(1), 1);
     let mut log = open(&folder);
-    log.read(LIVES).unwrap();
+    log.read(LIVES, RUN).unwrap();
     // A file that cannot be written any more, as on a disk that failed.
     set_file(&mut log, File::open(&path).unwrap());
     log.removed(Store::Small, hash(2), 2);
-    assert!(log.is_broken() && !log.stop().unwrap());
+    assert!(log.is_broken() && !log.lacks_mark() && !log.stop().unwrap());
     log.removed(Store::Small, hash(3), 3);
     log.note(3000);
     assert_eq!(read(&folder).unwrap_err(), Unreadable::Damaged);
@@ -275,7 +313,7 @@ fn after_a_stop_what_is_logged_is_durable_or_the_log_is_useless() {
     assert!(!log.is_broken());
     assert!(log.stop().is_err() && log.is_broken(), "nobody is told of it again");
     set_file(&mut log, File::options().read(true).write(true).open(folder.path().join("log")).unwrap());
-    log.begin(LIVES, 0, 0, 1000).unwrap();
+    log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
     assert!(log.stop().unwrap());
     log.removed(Store::Small, hash(2), 2);
     assert!(!log.is_broken());
@@ -289,7 +327,7 @@ fn after_a_stop_what_is_logged_is_durable_or_the_log_is_useless() {
 fn threads_append_at_the_same_time() {
     let folder = folder();
     let log = RemovalLog::open(&folder.path().join("log"), 16, None).unwrap();
-    log.begin(LIVES, 0, 0, 1).unwrap();
+    log.begin(LIVES, RUN, 0, 0, 1).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let log = &log;
@@ -300,9 +338,9 @@ fn threads_append_at_the_same_time() {
     let next = RemovalLog::open(&folder.path().join("log"), 16, None).unwrap();
     log.removed(Store::Large, hash(2000), 2000);
     log.note(2);
-    log.break_now();
+    log.give_up();
     let log = next;
-    let held = log.read(LIVES).unwrap();
+    let held = log.read(LIVES, RUN).unwrap();
     let hashes: std::collections::HashSet<KeyHash> = held.large.removals.iter().map(|removal| removal.hash).collect();
     assert!((0..2000).all(|number| hashes.contains(&hash(number))) && hashes.len() == 2000);
 }

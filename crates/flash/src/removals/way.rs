@@ -6,7 +6,7 @@
 //! A write to a file waits for the disk now and then, if only because the filesystem notes the time: for as long as that does nothing. Who removes
 //! something holds the locks of its key meanwhile, and the worker serves nobody. So a record is in the front when `put` returns; the file
 //! has it later. When the front is full the file is waited for, a second at most, and not if the thread has
-//! done nothing for one: then the log is lost.
+//! done nothing for one: then the log is doubted, by a mark in the front.
 
 use super::front::{ENTRIES, Front, Write};
 use super::target::Target;
@@ -48,9 +48,8 @@ struct State {
     /// How often the thread was there, and when it last was, or got something to do.
     batches: u64,
     progress: Instant,
-    /// The log does not have everything. The file is to be spoilt, and then is.
-    is_lost: bool,
-    is_spoilt: bool,
+    /// The log does not have everything, and the front says so.
+    is_doubted: bool,
     /// The thread does not gather: somebody waits.
     hurries: bool,
     /// Others may open the file once nothing more comes to it.
@@ -60,11 +59,9 @@ struct State {
 }
 
 impl State {
-    fn lose(&mut self) {
-        if !self.is_busy() {
-            self.progress = Instant::now();
-        }
-        self.is_lost = true;
+    /// Nothing more goes to the front, or to the file.
+    fn doubt(&mut self) {
+        self.is_doubted = true;
         self.waiting.clear();
     }
 
@@ -74,7 +71,7 @@ impl State {
     }
 
     fn is_busy(&self) -> bool {
-        self.applies || !self.waiting.is_empty() || self.is_lost && !self.is_spoilt
+        self.applies || !self.waiting.is_empty()
     }
 }
 
@@ -89,8 +86,7 @@ impl Way {
             applies: false,
             batches: 0,
             progress: Instant::now(),
-            is_lost: false,
-            is_spoilt: false,
+            is_doubted: false,
             hurries: false,
             closes: false,
             is_served: false,
@@ -127,7 +123,7 @@ impl Way {
         if state.used == ENTRIES {
             state = self.shared.wait_for_room(state);
         }
-        if state.is_lost || state.used == ENTRIES {
+        if state.is_doubted || state.used == ENTRIES {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let State { front, generation, used, .. } = &*state;
@@ -148,8 +144,8 @@ impl Way {
     }
 
     /// Whether the log does not have everything, since the file did not take it.
-    pub fn is_lost(&self) -> bool {
-        self.shared.state().is_lost
+    pub fn is_doubted(&self) -> bool {
+        self.shared.state().is_doubted
     }
 
     /// How long the file has taken nothing though there is something for it.
@@ -158,12 +154,12 @@ impl Way {
         if state.is_busy() { state.progress.elapsed() } else { Duration::ZERO }
     }
 
-    /// Has the front say that the log does not have everything, and the thread the file. False if there is no front, or it takes nothing.
-    pub fn lose(&self) -> bool {
+    /// Has the front say that the log does not have everything. False if there is no front, or it takes nothing.
+    pub fn doubt(&self) -> bool {
         let mut state = self.shared.state();
-        let is_said = state.front.as_ref().is_some_and(|front| front.lose().is_ok());
+        let is_said = state.front.as_ref().is_some_and(|front| front.doubt().is_ok());
         if is_said {
-            state.lose();
+            state.doubt();
             self.shared.changed.notify_all();
         }
         is_said
@@ -250,7 +246,7 @@ impl Shared {
         self.changed.notify_all();
         let begun = Instant::now();
         let has_time = |since: Instant| since.elapsed() < PATIENCE;
-        while state.used == ENTRIES && !state.is_lost && has_time(state.progress) && has_time(begun) {
+        while state.used == ENTRIES && !state.is_doubted && has_time(state.progress) && has_time(begun) {
             state = self.changed.wait_timeout(state, GATHER).unwrap().0;
         }
         state.hurries = false;
@@ -263,7 +259,7 @@ impl Shared {
         loop {
             let is_idle = |state: &mut State| !state.is_busy() && !state.ends && !state.closes;
             state = self.changed.wait_while(state, is_idle).unwrap();
-            let gathers = |state: &mut State| state.used < CROWD && !state.is_lost && !state.is_awaited();
+            let gathers = |state: &mut State| state.used < CROWD && !state.is_awaited();
             state = self.changed.wait_timeout_while(state, GATHER, gathers).unwrap().0;
             if state.is_busy() {
                 state = self.step(state);
@@ -276,15 +272,8 @@ impl Shared {
         }
     }
 
-    /// Takes what waits to the file, or spoils it.
+    /// Takes what waits to the file.
     fn step<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        if state.is_lost {
-            drop(state);
-            self.target.spoil();
-            state = self.state();
-            state.is_spoilt = true;
-            return state;
-        }
         let writes = mem::take(&mut state.waiting);
         state.applies = true;
         drop(state);
@@ -294,9 +283,9 @@ impl Shared {
         state.batches += 1;
         state.progress = Instant::now();
         if applied.is_err() {
-            // A front that does not say so belongs to a file that will.
-            state.front.iter().for_each(|front| drop(front.lose()));
-            state.lose();
+            // Its memory is reserved, so the front takes the mark.
+            state.front.iter().for_each(|front| drop(front.doubt()));
+            state.doubt();
         } else if state.waiting.is_empty() {
             (state.generation, state.used) = (state.generation + 1, 0);
         }

@@ -10,16 +10,17 @@
 //!  0          1                                              3
 //!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
 //!  |key bytes | value bytes:11 flags:1 expiry:1 attributes:1 |[flags]|[expiry]|[attribute]| key | value |
+//!  |          | pool:1                                       |       |        | [pool]    |     |       |
 //!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
 //! ```
 //! All numbers are little-endian. The checksum is XXH3 of all that follows it, with the area's salt as its seed: what
 //! another cache left there never passes. `number` is the page's place in the area, `end` where the records end. `moment`
 //! is the log's clock when the page was begun (log) or composed (set); `gen` counts a set's pages, modulo 256. The first
 //! record of a set's page is the last to go; the last record of a log page is the newest. Fields in brackets are there if
-//! their bit is set: otherwise 0.
+//! their bit is set: otherwise 0. The pool, of two bytes, is 0: a record of another one is of another key.
 
 use crate::device::BLOCK;
-use crate::object::{KeyHash, Object};
+use crate::object::{DEFAULT_POOL, KeyHash, Object};
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
@@ -35,6 +36,7 @@ const VALUE_BITS: u16 = (1 << 11) - 1;
 const FLAGS: u16 = 1 << 11;
 const EXPIRY: u16 = 1 << 12;
 const ATTRIBUTES: u16 = 1 << 13;
+const POOL: u16 = 1 << 14;
 /// Records of a page at most, so that a byte counts them.
 pub(crate) const OBJECTS_MOST: usize = 255;
 
@@ -164,6 +166,7 @@ pub(crate) struct Record {
     pub client_flags: u32,
     pub expiry: u32,
     pub attributes: u8,
+    pub pool: u16,
 }
 
 impl Record {
@@ -190,9 +193,13 @@ impl Record {
         let client_flags = number(FLAGS)?;
         let expiry = number(EXPIRY)?;
         let attributes = if lengths & ATTRIBUTES == 0 { 0 } else { page[take(&mut at, 1)?.start] };
+        let pool = match lengths & POOL {
+            0 => DEFAULT_POOL,
+            _ => u16::from_le_bytes(page[take(&mut at, 2)?].try_into().expect("two bytes")),
+        };
         let key = take(&mut at, usize::from(page[head.start])).filter(|key| !key.is_empty())?;
         let value = take(&mut at, usize::from(lengths & VALUE_BITS))?;
-        Some(Self { range: start..at, key, value, client_flags, expiry, attributes })
+        Some(Self { range: start..at, key, value, client_flags, expiry, attributes, pool })
     }
 }
 
@@ -210,7 +217,8 @@ pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Record> + '_ {
 
 /// The record of a key, with its position.
 pub(crate) fn find(page: &[u8], key: &[u8]) -> Option<(usize, Record)> {
-    records(page).enumerate().find(|(_, record)| &page[record.key.clone()] == key)
+    let is_it = |record: &Record| record.pool == DEFAULT_POOL && &page[record.key.clone()] == key;
+    records(page).enumerate().find(|(_, record)| is_it(record))
 }
 
 /// An object of two parts, for tests.
@@ -273,6 +281,22 @@ mod tests {
             assert_eq!(open(&page, 1), None, "byte {at}");
             page[at] ^= 16;
         }
+    }
+
+    #[test]
+    fn a_record_of_another_pool_is_of_another_key() {
+        let mut page = Buffer::zeroed(PAGE);
+        let mut writer = Writer::resume(&mut page, 0, 0);
+        let lengths = (POOL | 1).to_le_bytes();
+        assert!(writer.push_record(&[1, lengths[0], lengths[1], 7, 0, b'k', b'o']));
+        assert!(writer.push(&object(b"k", &[b"v"], 0), 5));
+        writer.seal(1, Header { number: 0, moment: 1, generation: 0 });
+        let pools: Vec<_> = records(&page).map(|record| record.pool).collect();
+        assert_eq!(pools, [7, 0]);
+        assert_eq!(
+            find(&page, b"k").map(|(position, record)| page[record.value][0] == b'v' && position == 1),
+            Some(true)
+        );
     }
 
     #[test]

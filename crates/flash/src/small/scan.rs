@@ -15,7 +15,7 @@ use super::page::{self, Header, PAGE, Record};
 use super::stats::Counters;
 use super::{Shared, SmallStore, is_page_token, page_token};
 use crate::device::{self, Buffer};
-use crate::object::{Key, KeyHash, Met, Token, is_past};
+use crate::object::{DEFAULT_POOL, Key, KeyHash, Met, Token, is_past};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -211,7 +211,7 @@ impl Shared {
         }
         let Some(bytes) = &pages[0] else { return found };
         let logged = found.len();
-        for record in page::records(bytes) {
+        for record in page::records(bytes).filter(|record| record.pool == DEFAULT_POOL) {
             let hash = record.hash(bytes);
             let is_hidden = tags.contains(&shape.tag(hash)) || marks.contains(&shape.mark(hash));
             if !is_hidden && found[..logged].iter().all(|other| other.hash != hash) {

@@ -344,7 +344,7 @@ impl Tier {
         if !self.small.end() {
             return None;
         }
-        self.removals.iter().for_each(|log| log.begin_again(Store::Small, superblock.logged_lives().small));
+        self.removals.iter().for_each(|log| log.begin_again(Store::Small, superblock.lives.small));
         self.raised_for_large.fetch_add(self.raised_for_small.swap(0, Relaxed), Relaxed);
         self.limit_large(&joined);
         self.large.widen(joined.large_options.first_region);

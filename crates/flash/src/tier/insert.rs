@@ -1,12 +1,21 @@
 //! Objects in.
 
 use super::{STRIPES, Tier, token_of_large};
-use crate::admission::{Decision, Offer};
+use crate::admission::{Decision, Limits, Offer};
 use crate::removals::Store;
 use crate::{Object, Token};
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Tier {
+    /// What admission refuses whatever its policy says.
+    pub fn limits(&self) -> Limits {
+        self.admission.limits()
+    }
+
+    pub fn set_limits(&self, limits: Limits) {
+        self.admission.set_limits(limits);
+    }
+
     /// Takes an object, in place of any older version of its key; it is found from now on. `now` is in seconds since 1970. Never
     /// waits for the device. None if it is not taken, which is counted by reason; then no older version is found either. A version with
     /// another value must be removed before: an insert alone is not logged, and what it replaced might be found after a crash.
@@ -20,7 +29,7 @@ impl Tier {
             return None;
         }
         let bytes = object.key.bytes.len() + object.value_bytes();
-        let offer = Offer { key: hash, bytes, expiry: object.expiry };
+        let offer = Offer { key: hash, bytes, value_bytes: object.value_bytes(), expiry: object.expiry };
         if self.admission.offer(&offer, now) != Decision::Admit {
             self.remove(hash);
             return None;

@@ -37,7 +37,7 @@ mod tests;
 
 pub use options::TierOptions;
 pub use scan::TierScan;
-pub use start::Opening;
+pub use start::{Opening, remove_left_fronts};
 pub use stats::{Drops, Ended, TierStats, Written};
 
 use crate::admission::Admission;
@@ -91,7 +91,7 @@ pub struct Tier {
     is_closed: AtomicBool,
     /// A flush is to come.
     flush_waits: AtomicBool,
-    /// The superblock says that no crash is recovered from, since the log of removals broke.
+    /// The superblock says that no crash is recovered from, since the log of removals broke and takes no mark.
     is_unlogged: AtomicBool,
     superblock_bytes: AtomicU64,
     mix: Mix,

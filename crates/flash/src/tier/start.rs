@@ -10,7 +10,8 @@
 //!    warm                                warm
 //! ```
 //! What comes next happens only after the superblock says on the device that the tier runs: so a checkpoint is believed once, and what
-//! an empty start left behind is never found again.
+//! an empty start left behind is never found again. Each start draws a run, and writes it in the order of [`crate::removals`]: first to the head of the log beside the
+//! run before, then to the superblock, then to the head alone.
 
 use super::created::Created;
 use super::divide::Mix;
@@ -23,7 +24,7 @@ use crate::Error;
 use crate::admission::Admission;
 use crate::device::{self, BLOCK, Buffer, Device, Disk, Opened, Refusal};
 use crate::large::{Known, LargeLog};
-use crate::removals::{Held, Lives, RemovalLog, Store, Unreadable};
+use crate::removals::{self, Held, Lives, RemovalLog, Store, Unreadable};
 use crate::small::SmallStore;
 use crate::{large, small};
 use std::fs;
@@ -39,6 +40,8 @@ const RING_SHARE: u64 = 64;
 const RING_BLOCKS_LEAST: u64 = 16;
 const RING_BLOCKS_MOST: u64 = 16 << 10;
 const UNCERTAIN: &str = "its checkpoint is damaged, and it has no log of removals";
+const ANOTHER_RUN: &str =
+    "its log of removals belongs to another run of it: one of the two files was put back from an earlier time";
 const WITHOUT_LOG: &str = "after a crash flash will start empty";
 /// Where what a log of removals lacks outlives the process, but no start of the machine.
 const MEMORY_FOLDER: &str = "/dev/shm";
@@ -53,8 +56,10 @@ pub struct Opening {
     admission: Admission,
     options: TierOptions,
     removals: Option<PathBuf>,
-    /// Where the log of removals has its fronts, if it is to have any.
+    /// Where a front of the log of removals may be.
     pub(super) fronts: Option<PathBuf>,
+    /// Whether the log gets a front.
+    pub(super) makes_front: bool,
     pub(super) boot: Option<u128>,
     notices: Vec<String>,
     created: Created,
@@ -71,10 +76,10 @@ struct Stores {
 }
 
 enum Log {
-    /// The one that the superblock names so.
-    GoesOn(u64),
+    /// The one of the run before.
+    GoesOn,
     /// The same; the small objects were given up.
-    GoesOnForLarge(u64),
+    GoesOnForLarge,
     /// What has lower orders than these, of small objects and of large ones, is found after no crash.
     Begins(u64, u64),
 }
@@ -89,8 +94,8 @@ impl Opening {
         let notices = notices.iter().chain(&deaf).map(ToString::to_string).collect();
         let opening = Self::sized(Arc::new(disk), size, identity, removals_of(paths, options), options)?;
         // Whoever names another place for the log says what it is to wait for.
-        let fronts = options.removals.is_none().then(|| MEMORY_FOLDER.into());
-        Ok(Self { notices, created, fronts, ..opening })
+        let makes_front = options.removals.is_none();
+        Ok(Self { notices, created, fronts: Some(MEMORY_FOLDER.into()), makes_front, ..opening })
     }
 
     pub(super) fn of(
@@ -121,6 +126,7 @@ impl Opening {
             options: options.clone(),
             removals,
             fronts: None,
+            makes_front: false,
             boot: boot(),
             notices: Vec::new(),
             created: Created::default(),
@@ -136,11 +142,7 @@ impl Opening {
 
     fn running(&self, stores: &Stores, boot: u128) -> Superblock {
         let Stores { lives, latest, .. } = *stores;
-        let removals = match stores.log {
-            Log::GoesOn(removals) | Log::GoesOnForLarge(removals) => removals,
-            Log::Begins(..) => draw().max(1),
-        };
-        Superblock { shape: self.shape, lives, removals, state: State::Running { boot }, latest }
+        Superblock { shape: self.shape, lives, run: draw().max(1), state: State::Running { boot }, latest }
     }
 
     fn tier(self, stores: Stores, superblock: Superblock, removals: Option<RemovalLog>) -> Tier {
@@ -201,16 +203,29 @@ impl Opening {
                 stores
             }
         };
-        let boot = self.boot.filter(|_| removals.is_some()).unwrap_or(0);
-        let superblock = self.running(&stores, boot);
-        device::write(&*self.device, 0, superblock.encode())?;
-        self.device.sync()?;
+        let mut superblock = self.running(&stores, 0);
+        let removals = removals.filter(|removals| self.announce(removals, &stores.log, superblock.run));
+        if let Some(boot) = self.boot.filter(|_| removals.is_some()) {
+            superblock.state = State::Running { boot };
+        }
+        self.write(&superblock)?;
+        let has_log = removals.is_some();
         let removals = removals.filter(|removals| self.go_on(removals, &stores.log, &superblock));
+        if has_log && removals.is_none() {
+            // The log may still go with it, and nothing more comes there.
+            superblock.state = State::Running { boot: 0 };
+            self.write(&superblock)?;
+        }
         let notices = std::mem::take(&mut self.notices);
         self.created.keep();
         let mut tier = self.tier(stores, superblock, removals);
         tier.superblock_bytes = AtomicU64::new(BLOCK as u64);
         Ok((Arc::new(tier), notices))
+    }
+
+    fn write(&self, superblock: &Superblock) -> Result<(), Error> {
+        device::write(&*self.device, 0, superblock.encode())?;
+        self.device.sync()
     }
 
     fn open_removals(&mut self) -> Result<Option<RemovalLog>, Error> {
@@ -237,27 +252,39 @@ impl Opening {
         }
     }
 
+    /// Has a log that goes on accept the superblock of the next run, too. False if it takes nothing.
+    fn announce(&mut self, removals: &RemovalLog, log: &Log, run: u64) -> bool {
+        let announced = if matches!(log, Log::Begins(..)) { Ok(()) } else { removals.change_run(run) };
+        self.takes_records(announced)
+    }
+
     /// Has the log of removals begin or go on, now that the superblock says that nobody else's is believed.
     fn go_on(&mut self, removals: &RemovalLog, log: &Log, superblock: &Superblock) -> bool {
-        let lives = superblock.logged_lives();
+        let Superblock { lives, run, latest, .. } = *superblock;
         let begun = match *log {
-            Log::GoesOn(_) => Ok(()),
-            Log::GoesOnForLarge(_) => {
-                removals.begin_again(Store::Small, lives.small);
-                Ok(())
-            }
-            Log::Begins(small, large) => removals.begin(lives, small, large, superblock.latest),
+            Log::GoesOn => removals.set_run(run),
+            Log::GoesOnForLarge => removals.set_run(run).map(|()| removals.begin_again(Store::Small, lives.small)),
+            Log::Begins(small, large) => removals.begin(lives, run, small, large, latest),
         };
-        if let Err(error) = &begun {
-            self.notices.push(format!("{WITHOUT_LOG}: its log of removals cannot be written: {error}"));
+        if !self.takes_records(begun) {
+            // While both runs stand in its head an old flash would be accepted, too.
+            removals.give_up();
             return false;
         }
-        if let (Err(error), Some(folder)) = (removals.begin_front(), &self.fronts) {
+        let fronted = if self.makes_front { removals.begin_front() } else { Ok(()) };
+        if let (Err(error), Some(folder)) = (fronted, &self.fronts) {
             let path = folder.display();
             self.notices
                 .push(format!("{path} takes no file: {error}; who removes something waits for the disk of its log"));
         }
+        removals.sweep_fronts();
         true
+    }
+
+    fn takes_records(&mut self, written: io::Result<()>) -> bool {
+        let refused = |error| format!("{WITHOUT_LOG}: its log of removals cannot be written: {error}");
+        self.notices.extend(written.as_ref().err().map(refused));
+        written.is_ok()
     }
 
     fn empty(&self, now: u32) -> Result<Stores, Error> {
@@ -310,8 +337,9 @@ impl Opening {
         if let Some(difference) = self.shape.difference(&before.shape) {
             return Err(difference);
         }
-        let held = match removals.filter(|_| before.removals != 0) {
-            Some(removals) => removals.read(before.logged_lives()).map_err(Some),
+        let has_log = !matches!(before.state, State::Clean { is_logged: false, .. } | State::Running { boot: 0 });
+        let held = match removals.filter(|_| has_log) {
+            Some(removals) => removals.read(before.lives, before.run).map_err(Some),
             None => Err(None),
         };
         let not_stopped = |why| Err(format!("it was not stopped, and {why}"));
@@ -324,13 +352,17 @@ impl Opening {
                 return not_stopped(match why {
                     None => "it has no log of removals",
                     Some(Unreadable::Missing) => "its log of removals is missing, or of another time",
+                    Some(Unreadable::OtherRun) => ANOTHER_RUN,
                     Some(Unreadable::Damaged) => "its log of removals is damaged",
                     Some(Unreadable::WithoutFront) => "what its log of removals had in memory (/dev/shm) is gone",
                 });
             }
             // What was removed after the stop is in it, unless whoever has the file has taken it away.
-            (State::Clean { .. }, Err(_)) if before.removals != 0 && !self.is_log_away(removals) => {
-                return Err("its log of removals is damaged, or of another time".to_owned());
+            (State::Clean { is_logged: true, .. }, Err(why)) if !self.is_log_away(removals) => {
+                return Err(match why {
+                    Some(Unreadable::OtherRun) => ANOTHER_RUN.to_owned(),
+                    _ => "its log of removals is damaged, or of another time".to_owned(),
+                });
             }
             (State::Clean { .. }, _) | (State::Running { .. }, Ok(_)) => {}
         }
@@ -341,7 +373,12 @@ impl Opening {
         if latest > now.saturating_add(BACK_MOST) {
             return Err(format!("the clock went back by {} seconds", latest - now));
         }
-        self.recover(before, held.ok(), latest.max(now))
+        let stores = self.recover(before, held.ok(), latest.max(now))?;
+        let stop = if matches!(before.state, State::Clean { .. }) { "a stop" } else { "a crash" };
+        let age = age_of(now.saturating_sub(latest));
+        let objects = stores.large.stats().objects + stores.small.as_ref().map_or(0, |small| small.stats().objects());
+        self.notices.push(format!("flash is warm after {stop}: {objects} objects, written last {age} ago"));
+        Ok(stores)
     }
 
     /// Whether the log of removals is a new file, or there is to be none.
@@ -353,7 +390,7 @@ impl Opening {
         let is_logged = held.is_some();
         let (mut small, mut large) =
             held.map_or_else(|| (Some(Known::default()), Known::default()), |held| (held.small, held.large));
-        if let State::Clean { large_checkpoint } = before.state {
+        if let State::Clean { large_checkpoint, .. } = before.state {
             let area = &self.layout.checkpoint;
             small.iter_mut().for_each(|small| small.checkpoint = Some(area.start..large_checkpoint));
             large.checkpoint = Some(large_checkpoint..area.end);
@@ -372,13 +409,10 @@ impl Opening {
         let log = if !is_logged {
             Log::Begins(small.as_ref().map_or(0, SmallStore::next_order), large.next_order())
         } else if lives != before.lives || !is_small_logged {
-            Log::GoesOnForLarge(before.removals)
+            Log::GoesOnForLarge
         } else {
-            Log::GoesOn(before.removals)
+            Log::GoesOn
         };
-        let objects = large.stats().objects + small.as_ref().map_or(0, |small| small.stats().objects());
-        let stop = if matches!(before.state, State::Clean { .. }) { "a stop" } else { "a crash" };
-        self.notices.push(format!("flash is warm after {stop}: {objects} objects"));
         Ok(Stores { large, small, lives, latest: now, log })
     }
 
@@ -425,11 +459,27 @@ impl Opening {
     }
 }
 
+/// Removes what killed servers have left in memory for a log of removals or a flash that is gone. A start with flash does so, too; what a running server or a later
+/// start may need stays.
+pub fn remove_left_fronts() {
+    removals::sweep(Path::new(MEMORY_FOLDER));
+}
+
 /// The file for the log of removals: the one that was named, or one beside the first path, if that is a file or will be.
 pub(super) fn removals_of(paths: &[(PathBuf, u64)], options: &TierOptions) -> Option<PathBuf> {
     let is_file = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) || !path.exists();
     let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
     options.removals.clone().or(beside.map(|path| RemovalLog::path_beside(path)))
+}
+
+/// How long ago something was, for the operator.
+fn age_of(seconds: u32) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
 }
 
 fn unreadable(error: Error) -> String {

@@ -32,8 +32,7 @@ impl Tier {
         let stopped = self.removals.as_ref().map_or(Ok(false), RemovalLog::stop);
         let is_logged = stopped.map_err(|source| Error::Sync { source })?;
         let superblock = self.superblock.lock().unwrap();
-        let removals = if is_logged { superblock.removals } else { 0 };
-        let clean = Superblock { state: State::Clean { large_checkpoint }, latest: now, removals, ..*superblock };
+        let clean = Superblock { state: State::Clean { large_checkpoint, is_logged }, latest: now, ..*superblock };
         device::write(&*self.device, 0, clean.encode())?;
         self.device.sync()
     }
@@ -45,10 +44,10 @@ impl Tier {
         self.device.unlock();
     }
 
-    /// When the log of removals has broken, the superblock is to say that no crash is recovered from.
+    /// When the log of removals has broken and could not be marked, the superblock is to say that no crash is recovered from.
     pub(super) fn look_after_removals(self: &Arc<Self>) {
-        let is_broken = self.removals.as_ref().is_some_and(|removals| removals.is_broken());
-        if is_broken && !self.is_unlogged.load(Relaxed) {
+        let lacks_mark = self.removals.as_ref().is_some_and(RemovalLog::lacks_mark);
+        if lacks_mark && !self.is_unlogged.load(Relaxed) {
             let mut superblock = self.superblock.lock().unwrap();
             superblock.state = State::Running { boot: 0 };
             self.is_unlogged.store(self.submit_superblock(&superblock), Relaxed);

@@ -5,21 +5,22 @@
 //! magic  version  region bytes  identity  life large  life small  capacity  boundary  end of large objects
 //!
 //! 64             68           72    88           96      100    104
-//! segment bytes  log percent  boot  checkpoint   latest  state  removals
+//! segment bytes  log percent  boot  checkpoint   latest  state  run
 //!
 //! 112       120
 //! checksum  zeros
 //! ```
 //! Little-endian. The checksum is XXH3 of the bytes before it. The identity is that of the device's label, so that a
 //! superblock that was copied elsewhere is none. Segment bytes of 0 say that the capacity is not divided, yet or any more. A life is drawn whenever its store starts empty: it is the seed of all checksums in
-//! that store, so nothing of an earlier life passes for an object. `removals` is drawn whenever a log of removals begins: one that was
-//! left for another, which knows what was removed since, is not believed when somebody comes back to it. It is 0 after a stop of a tier without such a
-//! log, or with one that does not know everything.
+//! that store, so nothing of an earlier life passes for an object. `run` is drawn by each start, never 0, and stands in the log of removals, too: a
+//! file that was put back from an earlier run has another one, so a start neither believes an old log nor adds a current log to an old flash
+//! (`removals`: how both change together).
 //!
 //! | state | | boot | checkpoint | latest |
 //! |---|---|---|---|---|
 //! | 0, running | as from a start on | of the machine, or 0: no crash is recovered from | 0 | at the start |
 //! | 1, clean | as of a stop | 0 | where that of the large objects lies | at the stop |
+//! | 2, clean without a log | the same, of a tier without a log of removals, or with one that does not have everything | 0 | the same | at the stop |
 
 use super::layout::Layout;
 use crate::device::{BLOCK, Buffer};
@@ -27,7 +28,7 @@ use crate::removals::Lives;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtidet";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 const CHECKSUM: usize = 112;
 const BYTES: usize = 120;
 
@@ -47,16 +48,22 @@ pub(super) struct Shape {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    Running { boot: u128 },
-    Clean { large_checkpoint: u64 },
+    Running {
+        boot: u128,
+    },
+    /// `is_logged`: a log of removals goes with it, and may have records that came after the stop.
+    Clean {
+        large_checkpoint: u64,
+        is_logged: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
     pub shape: Shape,
     pub lives: Lives,
-    /// Which log of removals goes with it.
-    pub removals: u64,
+    /// The start that wrote it.
+    pub run: u64,
     pub state: State,
     /// Seconds since 1970.
     pub latest: u32,
@@ -104,17 +111,12 @@ impl Shape {
 }
 
 impl Superblock {
-    /// What the records of its log of removals are signed with.
-    pub fn logged_lives(&self) -> Lives {
-        let Lives { small, large } = self.lives;
-        Lives { small: small ^ self.removals, large: large ^ self.removals }
-    }
-
     pub fn encode(&self) -> Buffer {
         let Shape { identity, capacity, boundary, end, region_bytes, segment_bytes, log_percent } = self.shape;
         let (state, boot, checkpoint) = match self.state {
             State::Running { boot } => (0_u32, boot, 0),
-            State::Clean { large_checkpoint } => (1, 0, large_checkpoint),
+            State::Clean { large_checkpoint, is_logged: true } => (1, 0, large_checkpoint),
+            State::Clean { large_checkpoint, is_logged: false } => (2, 0, large_checkpoint),
         };
         let mut block = Buffer::zeroed(BLOCK);
         let mut at = 0;
@@ -133,7 +135,7 @@ impl Superblock {
         put(&checkpoint.to_le_bytes());
         put(&self.latest.to_le_bytes());
         put(&state.to_le_bytes());
-        put(&self.removals.to_le_bytes());
+        put(&self.run.to_le_bytes());
         let checksum = XxHash3_64::oneshot(&block[..CHECKSUM]);
         block[CHECKSUM..BYTES].copy_from_slice(&checksum.to_le_bytes());
         block
@@ -156,7 +158,7 @@ impl Superblock {
         }
         let state = match u32_at(100) {
             0 => State::Running { boot: u128::from_le_bytes(block[72..88].try_into().expect("sixteen bytes")) },
-            1 => State::Clean { large_checkpoint: u64_at(88) },
+            state @ (1 | 2) => State::Clean { large_checkpoint: u64_at(88), is_logged: state == 1 },
             _ => return Err(Undecodable::Damaged),
         };
         let shape = Shape {
@@ -169,7 +171,7 @@ impl Superblock {
             log_percent: u32_at(68),
         };
         let lives = Lives { large: u64_at(24), small: u64_at(32) };
-        Ok(Self { shape, lives, removals: u64_at(104), state, latest: u32_at(96) })
+        Ok(Self { shape, lives, run: u64_at(104), state, latest: u32_at(96) })
     }
 }
 
@@ -189,7 +191,7 @@ mod tests {
     const BLOCK_0: Superblock = Superblock {
         shape: SHAPE,
         lives: Lives { small: 0x1111_2222_3333_4444, large: 0x0123_4567_89ab_cdef },
-        removals: 0x5555_6666_7777_8888,
+        run: 0x5555_6666_7777_8888,
         state: State::Running { boot: 0xaabb_ccdd_eeff_0011_2233_4455_6677_8899 },
         latest: 1_800_000_000,
     };
@@ -202,13 +204,17 @@ mod tests {
             assert_eq!(Superblock::decode(&block), Ok(superblock));
             block[..BYTES].iter().map(|byte| format!("{byte:02x}")).collect()
         };
-        let golden = "656262746964657403000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
+        let golden = "656262746964657404000000000008001032547698badcfeefcdab896745230144443333222211110000000400000000000000020000\
                       00000000f00300000000000004000a00000099887766554433221100ffeeddccbbaa000000000000000000d2496b00000000\
-                      8888777766665555695283ae95476fab";
+                      88887777666655553ee91eece233c694";
         assert_eq!(hex(BLOCK_0), golden);
-        let clean = Superblock { state: State::Clean { large_checkpoint: 0x0102_0304_0506 }, ..BLOCK_0 };
-        let golden = "00000000000000000000000000000000060504030201000000d2496b01000000888877776666555581ec37dc4fea2d8a";
+        let clean =
+            Superblock { state: State::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: true }, ..BLOCK_0 };
+        let golden = "00000000000000000000000000000000060504030201000000d2496b0100000088887777666655555e2527cff990ecbd";
         assert_eq!(hex(clean)[144..], *golden);
+        let unlogged = State::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: false };
+        let golden = "00000000000000000000000000000000060504030201000000d2496b020000008888777766665555bb66b9953b3ba64c";
+        assert_eq!(hex(Superblock { state: unlogged, ..BLOCK_0 })[144..], *golden);
     }
 
     #[test]

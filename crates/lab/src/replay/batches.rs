@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use crate::Error;
-use crate::trace::{Request, TraceReader};
+use crate::trace::Request;
 
 /// Requests between two steps of time, at most: so few that even in a small cache maintenance comes often enough.
 pub(super) const BATCH: usize = 1024;
@@ -19,9 +19,9 @@ const LAST_MILLISECOND: u64 = 999;
 /// Malformed lines that are reported one by one; the rest is only counted.
 const REPORTED_LINES: u64 = 10;
 
-/// The requests of a trace, batch by batch.
-pub(super) struct Batches {
-    reader: TraceReader,
+/// The requests of a trace, batch by batch; `source` gives the next one, `None` at the end.
+pub(super) struct Batches<S> {
+    source: S,
     strict: bool,
     next: Option<Request>,
     origin: u64,
@@ -34,10 +34,11 @@ pub(super) struct Batches {
     pub(super) time_steps_back: u64,
 }
 
-impl Batches {
-    pub(super) fn new(reader: TraceReader, strict: bool) -> Result<Self, Error> {
+impl<S: FnMut() -> Result<Option<Request>, Error>> Batches<S> {
+    /// Reads the first request.
+    pub(super) fn new(source: S, strict: bool) -> Result<Self, Error> {
         let mut batches = Self {
-            reader,
+            source,
             strict,
             next: None,
             origin: 0,
@@ -51,6 +52,11 @@ impl Batches {
         batches.origin = batches.next.map_or(0, |request| request.time_seconds);
         batches.second = batches.origin;
         Ok(batches)
+    }
+
+    /// Whether there is not one request.
+    pub(super) fn is_empty(&self) -> bool {
+        self.next.is_none()
     }
 
     /// Hands each request of the next batch to `take`. Returns the time of the batch since the first request, or
@@ -88,7 +94,7 @@ impl Batches {
     /// The next request; malformed lines are passed over, or end the replay, as `strict` says.
     fn read(&mut self) -> Result<Option<Request>, Error> {
         loop {
-            match self.reader.next_request() {
+            match (self.source)() {
                 Err(error @ Error::Malformed { .. }) if !self.strict => {
                     self.malformed += 1;
                     if self.malformed <= REPORTED_LINES {
@@ -104,22 +110,20 @@ impl Batches {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::Op;
 
-    /// (milliseconds, requests) of each batch of a trace with requests at these seconds.
-    fn batches_of(seconds: impl IntoIterator<Item = u64>) -> (Vec<(u128, usize)>, Batches) {
-        let mut text = String::from("timestamp_s,key_id,key_size,value_size,op,ttl_s\n");
-        for second in seconds {
-            text.push_str(&format!("{second},1,8,8,get,0\n"));
-        }
-        let input = Box::new(std::io::Cursor::new(text.into_bytes()));
-        let reader = TraceReader::from_read("test".into(), input, None).unwrap();
-        let mut batches = Batches::new(reader, true).unwrap();
+    /// (milliseconds, requests) of each batch of a trace with requests at these seconds, and the steps back of its time.
+    fn batches_of(seconds: impl IntoIterator<Item = u64>) -> (Vec<(u128, usize)>, u64) {
+        let request =
+            |time_seconds| Request { time_seconds, key: 1, key_size: 8, value_size: 8, op: Op::Get, ttl_seconds: 0 };
+        let mut requests = seconds.into_iter().map(request);
+        let mut batches = Batches::new(|| Ok(requests.next()), true).unwrap();
         let mut found = Vec::new();
         loop {
             let mut requests = 0;
             match batches.next_batch(|_| requests += 1).unwrap() {
                 Some(now) => found.push((now.as_millis(), requests)),
-                None => return (found, batches),
+                None => return (found, batches.time_steps_back),
             }
         }
     }
@@ -144,12 +148,12 @@ mod tests {
 
     #[test]
     fn time_does_not_go_back() {
-        let (found, batches) = batches_of([10, 20, 15, 20, 21]);
+        let (found, steps_back) = batches_of([10, 20, 15, 20, 21]);
         assert_eq!(found, [(0, 1), (10_000, 3), (11_000, 1)]);
-        assert_eq!(batches.time_steps_back, 1);
+        assert_eq!(steps_back, 1);
         let first_of_a_batch = std::iter::repeat_n(20, BATCH).chain([15]);
-        let (found, batches) = batches_of(first_of_a_batch);
+        let (found, steps_back) = batches_of(first_of_a_batch);
         assert_eq!(found, [(0, BATCH), (0, 1)]);
-        assert_eq!(batches.time_steps_back, 1);
+        assert_eq!(steps_back, 1);
     }
 }

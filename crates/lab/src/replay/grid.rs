@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
@@ -12,6 +13,7 @@ use super::report::{AuditReport, Report};
 use super::{ReplayArgs, replay};
 use crate::Error;
 use crate::report;
+use crate::trace::STANDARD_INPUT;
 
 /// What one replay has for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +45,10 @@ impl ReplayArgs {
 pub fn run(args: ReplayArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     let cells = args.cells();
+    if cells.len() > 1 && args.trace == Path::new(STANDARD_INPUT) {
+        let reason = "standard input can be read once: give one --memory and one --policy, or a file".to_owned();
+        return Err(Error::Configuration { option: "the trace", value: STANDARD_INPUT.to_owned(), reason });
+    }
     if cells.len() > 1 && !args.json {
         writeln!(out, "{HEAD}")?;
     }
@@ -83,7 +89,7 @@ fn row(cell: Cell, report: &Report) -> String {
 
 /// Works through `0..count` on several threads and takes the results in order, each as soon as those before are there.
 /// The first error ends it once what has begun is done.
-fn each_in_order<T: Send>(
+pub(crate) fn each_in_order<T: Send>(
     count: usize,
     threads: usize,
     work: impl Fn(usize) -> T + Sync,

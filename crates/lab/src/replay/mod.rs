@@ -23,9 +23,11 @@ mod player;
 mod report;
 mod run;
 
+pub(crate) use grid::each_in_order;
 pub use grid::{Cell, run};
 pub use report::{AuditReport, Report};
 pub use run::replay;
+pub(crate) use run::replay_requests;
 
 use std::path::PathBuf;
 
@@ -37,7 +39,7 @@ use crate::trace::Format;
 /// The arguments of `ebbtide replay`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ReplayArgs {
-    /// Trace file, plain or compressed with zstd
+    /// Trace file, plain or compressed with zstd or gzip; - is standard input
     pub trace: PathBuf,
     /// All the memory the cache may use, index and headers included (for example 64m); several sizes, with commas
     /// between them, are replayed one by one
@@ -79,4 +81,26 @@ pub struct ReplayArgs {
     /// Print each report as one JSON object in a line
     #[arg(long)]
     pub json: bool,
+}
+
+impl ReplayArgs {
+    /// A replay of this trace under the defaults.
+    pub(crate) fn of(trace: PathBuf) -> Self {
+        Self {
+            trace,
+            memory: Vec::new(),
+            policy: Vec::new(),
+            jobs: None,
+            flash: FlashArgs::default(),
+            threads: 1,
+            format: None,
+            strict: true,
+            audit: false,
+            segment_size: None,
+            merge_run: None,
+            max_value: None,
+            seed: 1,
+            json: false,
+        }
+    }
 }

@@ -22,10 +22,25 @@ use crate::workload::mix;
 
 /// Replays the trace through one cache. What the audit finds is in the report.
 pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<Report, Error> {
-    let reader = TraceReader::open(&args.trace, args.format)?;
-    let format = reader.format();
+    let mut reader = TraceReader::open(&args.trace, args.format)?;
+    let format = reader.format().name();
+    let trace = reader.name().to_owned();
+    replay_requests(|| reader.next_request(), &trace, format, args, cell)
+}
+
+/// Replays what `source` gives until it gives `None`; `trace` and `format` name it.
+pub(crate) fn replay_requests(
+    source: impl FnMut() -> Result<Option<Request>, Error>,
+    trace: &str,
+    format: &'static str,
+    args: &ReplayArgs,
+    cell: Cell,
+) -> Result<Report, Error> {
     let cache = build(args, cell)?;
-    let mut batches = Batches::new(reader, args.strict)?;
+    let mut batches = Batches::new(source, args.strict)?;
+    if batches.is_empty() {
+        return Err(Error::NoRequests { trace: trace.to_owned(), format, malformed: batches.malformed });
+    }
     let players: Vec<Player> = (0..args.threads).map(|_| Player::new(cache.clone(), args.audit)).collect();
     let played = match <[Player; 1]>::try_from(players) {
         Ok([player]) => play_alone(&cache, &mut batches, player)?,
@@ -47,7 +62,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<Report, Error> {
         expired: stats.expired,
         memory_limit_bytes: stats.memory_limit_bytes,
         trace: args.trace.display().to_string(),
-        format: format.name(),
+        format,
         policy: cell.policy.name(),
         threads: args.threads,
         gets,
@@ -101,7 +116,11 @@ impl Played {
     }
 }
 
-fn play_alone(cache: &Cache, batches: &mut Batches, mut player: Player) -> Result<Played, Error> {
+fn play_alone<S: FnMut() -> Result<Option<Request>, Error>>(
+    cache: &Cache,
+    batches: &mut Batches<S>,
+    mut player: Player,
+) -> Result<Played, Error> {
     let mut played = Played::default();
     let mut requests = Vec::with_capacity(BATCH);
     while let Some(now) = batches.next_batch(|request| requests.push(request))? {
@@ -125,7 +144,11 @@ struct Seat {
     playing: bool,
 }
 
-fn play_together(cache: &Cache, batches: &mut Batches, players: Vec<Player>) -> Result<Played, Error> {
+fn play_together<S: FnMut() -> Result<Option<Request>, Error>>(
+    cache: &Cache,
+    batches: &mut Batches<S>,
+    players: Vec<Player>,
+) -> Result<Played, Error> {
     thread::scope(|scope| {
         let (mut seats, mut threads) = (Vec::new(), Vec::new());
         for player in players {
@@ -148,7 +171,11 @@ fn play_together(cache: &Cache, batches: &mut Batches, players: Vec<Player>) -> 
 }
 
 /// Deals until the trace ends, or until a player has panicked (which `join` finds).
-fn deal(cache: &Cache, batches: &mut Batches, seats: &mut [Seat]) -> Result<Played, Error> {
+fn deal<S: FnMut() -> Result<Option<Request>, Error>>(
+    cache: &Cache,
+    batches: &mut Batches<S>,
+    seats: &mut [Seat],
+) -> Result<Played, Error> {
     let mut played = Played::default();
     let count = seats.len() as u64;
     while let Some(now) = batches.next_batch(|request| {

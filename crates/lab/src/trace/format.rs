@@ -1,13 +1,15 @@
 //! Tells the format of a trace from how it begins.
 //!
 //! A binary trace shows itself by bytes that no text has: of 24 bytes of an oracleGeneral record some are 0 or 255,
-//! for times, sizes and the distance to the next access rarely need all the bits that they have. Among the texts, two
-//! have a header, and the Twitter traces have a number first and an operation in the last but one column.
+//! for times, sizes and the distance to the next access rarely need all the bits that they have. Other binary files have
+//! such bytes, too: so known files are named first, and the records at the beginning must be plausible. Among the texts,
+//! two have a header, and the Twitter traces have a number first and an operation in the last but one column.
 
 use std::str::FromStr;
 
 use super::kvcache::Columns;
-use super::oracle::RECORD_SIZE;
+use super::lines::{Line, Lines};
+use super::oracle::{self, RECORD_SIZE};
 use super::text;
 
 /// The known trace formats.
@@ -42,20 +44,27 @@ impl Format {
         }
         let record = &start[..start.len().min(RECORD_SIZE)];
         if record.iter().any(|&byte| byte == 0 || byte == 0xFF) {
-            return Ok(Format::OracleGeneral);
+            return oracle::check_plausible(start).map(|()| Format::OracleGeneral);
         }
-        let end = start.iter().position(|&byte| byte == b'\n').unwrap_or(start.len());
-        let line = start[..end].trim_ascii_end();
-        if line == text::CSV_HEADER {
+        let line = first_line(start);
+        if text::is_csv_header(&line) {
             Ok(Format::Csv)
-        } else if Columns::from_header(line).is_some() {
+        } else if Columns::from_header(&line).is_some() {
             Ok(Format::Kvcache)
-        } else if text::parse_twitter(line).is_ok() {
+        } else if text::is_twitter_header(&line) || text::parse_twitter(&line).is_ok() {
             Ok(Format::Twitter)
         } else {
             let shown = &line[..line.len().min(60)];
             Err(format!("it begins with `{}`", shown.escape_ascii()))
         }
+    }
+}
+
+/// The first line that says something; empty if there is none.
+pub(super) fn first_line(start: &[u8]) -> Vec<u8> {
+    match Lines::new(start).next() {
+        Ok(Line::Text(line)) => line.to_vec(),
+        _ => Vec::new(),
     }
 }
 
@@ -76,9 +85,13 @@ mod tests {
         assert_eq!(Format::detect(csv), Ok(Format::Csv));
         assert_eq!(Format::detect(b"0,ab,cd,12,300,7,get,0\r\n"), Ok(Format::Twitter));
         assert_eq!(Format::detect(b"key,op,size,op_count,key_size\n1,GET,0,1,40\n"), Ok(Format::Kvcache));
-        let mut record = [0xAA; 24];
-        record[20..].fill(0xFF);
+        let header = b"\xEF\xBB\xBF# exported\n\ntimestamp,key,key size,value size,client,operation,TTL\n";
+        assert_eq!(Format::detect(header), Ok(Format::Twitter));
+        let mut record = [0x1A; 24];
+        record[16..].fill(0xFF);
         assert_eq!(Format::detect(&record), Ok(Format::OracleGeneral));
+        record[16] = 0;
+        assert!(Format::detect(&record).is_err(), "its next access cannot be");
     }
 
     #[test]

@@ -17,6 +17,9 @@ use super::{Op, Request};
 /// Requests per second where the trace has no time.
 const ASSUMED_RATE: u64 = 1000;
 
+/// Equal requests of one row, at most: more in one second is a damaged number, which would replay for hours.
+const MAX_OP_COUNT: u64 = 1 << 24;
+
 /// More columns than any release has.
 const MAX_COLUMNS: usize = 32;
 
@@ -90,6 +93,9 @@ impl KvcacheDecoder {
         };
         if count == 0 {
             return Err("op_count is 0".into());
+        }
+        if count > MAX_OP_COUNT {
+            return Err(format!("op_count `{count}` is more than {MAX_OP_COUNT}"));
         }
         let request = Request {
             time_seconds: match columns.op_time {
@@ -183,6 +189,8 @@ mod tests {
             b"1,,1,GET,1,1,0,0",
             b"1,k,1,FETCH,1,1,0,0",
             b"1,k,1,GET,0,1,0,0",
+            b"1,k,1,GET,16777217,1,0,0",
+            b"1,k,1,GET,18446744073709551615,1,0,0",
             b"1,k,1,GET,1",
         ] {
             assert!(rows.parse(row).is_err(), "{}", row.escape_ascii());

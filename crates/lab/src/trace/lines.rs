@@ -1,4 +1,9 @@
+//! Lines of a text trace. A byte order mark, blank lines and comments (`#` first) are passed over, but counted.
+
 use std::io::{self, BufRead, Read};
+
+/// U+FEFF in UTF-8, which some editors and spreadsheets put first.
+const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
 /// Longer lines are no trace lines; they are passed over without being held in memory.
 pub(super) const MAX_LINE: usize = 64 << 10;
@@ -29,12 +34,25 @@ impl<R: BufRead> Lines<R> {
         self.number
     }
 
+    /// The next line that says something. Ends: every turn of the loop reads on in the input.
     pub(super) fn next(&mut self) -> io::Result<Line<'_>> {
+        loop {
+            let found = self.read_line()?;
+            if found != Found::Text {
+                return Ok(if found == Found::End { Line::End } else { Line::TooLong });
+            }
+            if !says_nothing(&self.line) {
+                return Ok(Line::Text(&self.line));
+            }
+        }
+    }
+
+    fn read_line(&mut self) -> io::Result<Found> {
         self.line.clear();
         let limit = MAX_LINE as u64 + 2;
         let read = self.input.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
         if read == 0 {
-            return Ok(Line::End);
+            return Ok(Found::End);
         }
         self.number += 1;
         if self.line.last() == Some(&b'\n') {
@@ -46,10 +64,26 @@ impl<R: BufRead> Lines<R> {
             self.line.pop();
         }
         if self.line.len() > MAX_LINE {
-            return Ok(Line::TooLong);
+            return Ok(Found::TooLong);
         }
-        Ok(Line::Text(&self.line))
+        if self.number == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
+            self.line.drain(..BYTE_ORDER_MARK.len());
+        }
+        Ok(Found::Text)
     }
+}
+
+/// What `read_line` left in the buffer.
+#[derive(PartialEq, Eq)]
+enum Found {
+    Text,
+    TooLong,
+    End,
+}
+
+/// Whether a line is blank or a comment.
+fn says_nothing(line: &[u8]) -> bool {
+    line.iter().find(|byte| !byte.is_ascii_whitespace()).is_none_or(|&first| first == b'#')
 }
 
 #[cfg(test)]
@@ -58,12 +92,24 @@ mod tests {
 
     #[test]
     fn lines_end_with_either_line_end_or_with_the_file() {
-        let mut lines = Lines::new(&b"a\r\nb\n\nc"[..]);
-        for expected in ["a", "b", "", "c"] {
+        let mut lines = Lines::new(&b"a\r\nb\nc"[..]);
+        for expected in ["a", "b", "c"] {
             assert_eq!(lines.next().unwrap(), Line::Text(expected.as_bytes()));
         }
-        assert_eq!(lines.number(), 4);
+        assert_eq!(lines.number(), 3);
         assert_eq!(lines.next().unwrap(), Line::End);
+    }
+
+    #[test]
+    fn lines_that_say_nothing_are_counted_only() {
+        let mut lines = Lines::new(&b"\xEF\xBB\xBF\n# comment\na\n \t\r\n  # another\n\xEF\xBB\xBFb\n\n"[..]);
+        assert_eq!(lines.next().unwrap(), Line::Text(b"a"));
+        assert_eq!(lines.number(), 3);
+        assert_eq!(lines.next().unwrap(), Line::Text(b"\xEF\xBB\xBFb"), "a mark is the file's first bytes only");
+        assert_eq!(lines.number(), 6);
+        assert_eq!(lines.next().unwrap(), Line::End);
+        let mut marked = Lines::new(&b"\xEF\xBB\xBFa"[..]);
+        assert_eq!(marked.next().unwrap(), Line::Text(b"a"));
     }
 
     #[test]

@@ -7,20 +7,24 @@
 //! | `kvcache` | CacheLib's traces: a header that names the columns, in one of several orders |
 //! | `oracle-general` | libCacheSim's oracleGeneral: 24 bytes, no header |
 //!
-//! Files may be compressed with zstd. Both that and the format are told from the content. A malformed line is an
+//! Files may be compressed with zstd or gzip. Both that and the format are told from the content; a file that is no
+//! trace is refused. Text may begin with a byte order mark and hold blank lines and comments (`#`). A malformed line is an
 //! error that does not end the stream: the next call reads the next line, so the caller decides what it is worth.
 
+mod compression;
 mod format;
 mod kvcache;
 mod lines;
 mod oracle;
 mod reader;
+mod signature;
 mod text;
 
 pub use format::Format;
 pub use reader::TraceReader;
 
 pub(crate) use oracle::encode as oracle_record;
+pub(crate) use reader::STANDARD_INPUT;
 pub(crate) use text::CSV_HEADER;
 
 /// What a request does.

@@ -64,6 +64,39 @@ fn decode(record: &[u8; RECORD_SIZE]) -> Request {
     }
 }
 
+/// Never is -1; libCacheSim's converters also write -2 and the largest number.
+const NEVER: [i64; 3] = [-1, -2, i64::MAX];
+/// More requests than a trace has: at this number it would be 24 TB long.
+const MAX_REQUESTS: i64 = 1 << 40;
+/// Largest object that is believed: 1 TiB would not fit the field, and no published trace has one of 2 GiB.
+const MAX_OBJECT_BYTES: u32 = 1 << 31;
+
+/// Checks the records at the beginning of a file: times do not fall, sizes are below 2 GiB, and the next access, counted
+/// in requests, lies behind the record's own position. The error names the first record (from 1) that cannot be one.
+pub(super) fn check_plausible(start: &[u8]) -> Result<(), String> {
+    let mut latest = 0;
+    for (position, record) in start.chunks_exact(RECORD_SIZE).enumerate() {
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| record[at + i]));
+        let next = i64::from_le_bytes(std::array::from_fn(|i| record[16 + i]));
+        let (time, size) = (word(0), word(12));
+        let fault = if time < latest {
+            format!("its time falls from {latest} to {time}")
+        } else if size > MAX_OBJECT_BYTES {
+            format!("its size is {size} bytes")
+        } else if !NEVER.contains(&next) && !(position as i64 + 1..MAX_REQUESTS).contains(&next) {
+            format!("its next access is request {next}")
+        } else {
+            latest = time;
+            continue;
+        };
+        return Err(format!("record {} is none of oracleGeneral: {fault}", position + 1));
+    }
+    if start.len() < RECORD_SIZE {
+        return Err(format!("{} bytes are less than a record of oracleGeneral", start.len()));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,6 +109,28 @@ mod tests {
         assert_eq!(record[16..], 12i64.to_le_bytes());
         let read = decode(&record);
         assert_eq!((read.time_seconds, read.key, read.key_size + read.value_size), (9, 1 << 40, 320));
+    }
+
+    #[test]
+    fn records_that_cannot_be_are_found() {
+        let request =
+            |time_seconds| Request { time_seconds, key: 7, key_size: 8, value_size: 92, op: Op::Get, ttl_seconds: 0 };
+        let records = |all: &[(u64, i64)]| -> Vec<u8> {
+            all.iter().flat_map(|&(time, next)| encode(&request(time), next)).collect()
+        };
+        assert_eq!(check_plausible(&records(&[(5, 1), (5, -1), (6, -2), (9, i64::MAX)])), Ok(()));
+        for (bytes, reason) in [
+            (records(&[(5, 1), (4, -1)]), "record 2 is none of oracleGeneral: its time falls from 5 to 4"),
+            (records(&[(5, 0)]), "its next access is request 0"),
+            (records(&[(5, 1), (5, 1)]), "its next access is request 1"),
+            (records(&[(5, -3)]), "its next access is request -3"),
+            (records(&[(5, 1 << 40)]), "its next access"),
+            ([[0xFF; 4], [0; 4], [0; 4], [0xFF; 4], [0xFF; 4], [0xFF; 4]].concat(), "its size is"),
+            (vec![0; 23], "less than a record"),
+        ] {
+            let error = check_plausible(&bytes).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
     }
 
     #[test]

@@ -1,20 +1,22 @@
+//! A trace as a stream of requests: decompressed, its format told from the content, its lines or records decoded.
+
 use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+use std::io::{self, BufReader};
 use std::path::Path;
 
+use super::compression::{Input, decompressed, peek};
+use super::format::first_line;
 use super::kvcache::{Columns, KvcacheDecoder};
 use super::lines::{Line, Lines, MAX_LINE};
 use super::oracle::{self, Record};
+use super::signature;
 use super::text::{self, Fault};
 use super::{Format, Request};
 use crate::Error;
 
 const BUFFER: usize = 256 << 10;
-/// zstd frames, and the skippable frames that some compressors put first.
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-const SKIPPABLE_MAGIC: [u8; 3] = [0x2A, 0x4D, 0x18];
-
-type Input = BufReader<Box<dyn Read + Send>>;
+/// The name of a trace that is standard input.
+pub(crate) const STANDARD_INPUT: &str = "-";
 
 /// A stream of requests out of a trace.
 pub struct TraceReader {
@@ -24,15 +26,19 @@ pub struct TraceReader {
 }
 
 enum Decoder {
-    Csv(Lines<Input>),
-    Twitter(Lines<Input>),
-    Kvcache(Lines<Input>, KvcacheDecoder),
-    OracleGeneral { input: Input, records: u64 },
+    Csv(Lines<BufReader<Input>>),
+    Twitter(Lines<BufReader<Input>>),
+    Kvcache(Lines<BufReader<Input>>, KvcacheDecoder),
+    OracleGeneral { input: BufReader<Input>, records: u64 },
 }
 
 impl TraceReader {
-    /// Opens a trace file, plain or compressed with zstd. Without a `format` it is told from the content.
+    /// Opens a trace file, plain or compressed with zstd or gzip; `-` is standard input. Without a `format` it is told
+    /// from the content.
     pub fn open(path: &Path, format: Option<Format>) -> Result<Self, Error> {
+        if path == Path::new(STANDARD_INPUT) {
+            return Self::from_read("standard input".into(), Box::new(io::stdin()), format);
+        }
         let trace = path.display().to_string();
         match File::open(path) {
             Ok(file) => Self::from_read(trace, Box::new(file), format),
@@ -41,37 +47,33 @@ impl TraceReader {
     }
 
     /// Reads a trace out of any stream; `trace` names it in errors.
-    pub fn from_read(trace: String, input: Box<dyn Read + Send>, format: Option<Format>) -> Result<Self, Error> {
-        Self::decide(&trace, input, format)
-            .map_err(|source| Error::Read { trace: trace.clone(), source })?
-            .map_err(|reason| Error::UnknownFormat { trace, reason })
-    }
-
-    fn decide(trace: &str, input: Box<dyn Read + Send>, format: Option<Format>) -> io::Result<Result<Self, String>> {
-        let (start, input) = peek(decompressed(input)?, MAX_LINE)?;
+    ///
+    /// # Errors
+    /// [`Error::NotATrace`] for a file of another kind, [`Error::UnknownFormat`] if no format fits its beginning. A
+    /// `format` is trusted: only a text that is none is refused then.
+    pub fn from_read(trace: String, input: Input, format: Option<Format>) -> Result<Self, Error> {
+        let failed = |source| Error::Read { trace: trace.clone(), source };
+        let (start, input) = decompressed(input).and_then(|input| peek(input, MAX_LINE)).map_err(failed)?;
+        let foreign = signature::foreign(&start).filter(|_| format != Some(Format::OracleGeneral));
+        if let Some(foreign) = foreign {
+            return Err(Error::NotATrace { trace, what: foreign.what, remedy: foreign.remedy });
+        }
         let format = match format.map_or_else(|| Format::detect(&start), Ok) {
             Ok(format) => format,
-            Err(reason) => return Ok(Err(reason)),
+            Err(reason) => return Err(Error::UnknownFormat { trace, reason }),
         };
-        let input: Input = BufReader::with_capacity(BUFFER, input);
-        let first = start.split(|&byte| byte == b'\n').next();
-        let first = first.unwrap_or_default().trim_ascii_end();
-        let decoder = match format {
-            Format::Csv => Decoder::Csv(lines_after(input, first == text::CSV_HEADER)?),
-            Format::Twitter => Decoder::Twitter(Lines::new(input)),
-            Format::Kvcache => {
-                let columns = Columns::from_header(first);
-                let lines = lines_after(input, columns.is_some())?;
-                Decoder::Kvcache(lines, KvcacheDecoder::new(columns))
-            }
-            Format::OracleGeneral => Decoder::OracleGeneral { input, records: 0 },
-        };
-        Ok(Ok(Self { trace: trace.to_string(), format, decoder }))
+        let decoder = Decoder::new(format, &start, BufReader::with_capacity(BUFFER, input)).map_err(failed)?;
+        Ok(Self { trace, format, decoder })
     }
 
     /// The format that the trace is read as.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// The name of the trace in errors.
+    pub(crate) fn name(&self) -> &str {
+        &self.trace
     }
 
     /// The next request, or `None` at the end. After [`Error::Malformed`] the next call reads the next line; every
@@ -95,9 +97,24 @@ impl TraceReader {
     }
 }
 
+impl Decoder {
+    fn new(format: Format, start: &[u8], input: BufReader<Input>) -> io::Result<Self> {
+        let first = first_line(start);
+        Ok(match format {
+            Format::Csv => Self::Csv(lines_after(input, text::is_csv_header(&first))?),
+            Format::Twitter => Self::Twitter(lines_after(input, text::is_twitter_header(&first))?),
+            Format::Kvcache => {
+                let columns = Columns::from_header(&first);
+                Self::Kvcache(lines_after(input, columns.is_some())?, KvcacheDecoder::new(columns))
+            }
+            Format::OracleGeneral => Self::OracleGeneral { input, records: 0 },
+        })
+    }
+}
+
 type Parsed = (io::Result<Option<Result<Request, Fault>>>, u64);
 
-fn next_line(lines: &mut Lines<Input>, parse: impl FnOnce(&[u8]) -> Result<Request, Fault>) -> Parsed {
+fn next_line(lines: &mut Lines<BufReader<Input>>, parse: impl FnOnce(&[u8]) -> Result<Request, Fault>) -> Parsed {
     let parsed = lines.next().map(|line| match line {
         Line::Text(text) => Some(parse(text)),
         Line::TooLong => Some(Err(format!("longer than {MAX_LINE} bytes"))),
@@ -106,7 +123,7 @@ fn next_line(lines: &mut Lines<Input>, parse: impl FnOnce(&[u8]) -> Result<Reque
     (parsed, lines.number())
 }
 
-fn next_record(input: &mut Input, records: &mut u64) -> Parsed {
+fn next_record(input: &mut BufReader<Input>, records: &mut u64) -> Parsed {
     let parsed = oracle::read_record(input).map(|record| {
         *records += 1;
         match record {
@@ -120,30 +137,11 @@ fn next_record(input: &mut Input, records: &mut u64) -> Parsed {
     (parsed, *records)
 }
 
-fn lines_after(input: Input, header: bool) -> io::Result<Lines<Input>> {
+/// The lines behind the first one if that is a header, else all.
+fn lines_after(input: BufReader<Input>, header: bool) -> io::Result<Lines<BufReader<Input>>> {
     let mut lines = Lines::new(input);
     if header {
         lines.next()?;
     }
     Ok(lines)
-}
-
-fn decompressed(input: Box<dyn Read + Send>) -> io::Result<Box<dyn Read + Send>> {
-    let (magic, input) = peek(input, ZSTD_MAGIC.len())?;
-    let skippable = magic.len() == 4 && magic[0] & 0xF0 == 0x50 && magic[1..] == SKIPPABLE_MAGIC;
-    if magic != ZSTD_MAGIC && !skippable {
-        return Ok(input);
-    }
-    let mut decoder = zstd::stream::read::Decoder::new(input)?;
-    // Archives are often made with `--long`; the window is only as large as the file asks for.
-    decoder.window_log_max(31)?;
-    Ok(Box::new(decoder))
-}
-
-/// The first `length` bytes (fewer if the stream is shorter), and the stream as if they had not been read.
-fn peek(mut input: Box<dyn Read + Send>, length: usize) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
-    let mut start = Vec::new();
-    input.by_ref().take(length as u64).read_to_end(&mut start)?;
-    let whole = Box::new(Cursor::new(start.clone()).chain(input));
-    Ok((start, whole))
 }

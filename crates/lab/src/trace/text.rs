@@ -6,6 +6,20 @@ use super::{Op, Request};
 
 pub(crate) const CSV_HEADER: &[u8] = b"timestamp_s,key_id,key_size,value_size,op,ttl_s";
 
+/// Whether a line is the header of the `csv` format.
+pub(super) fn is_csv_header(line: &[u8]) -> bool {
+    line.trim_ascii() == CSV_HEADER
+}
+
+/// Whether a line names the columns of Twitter's traces. The published files have none, but exports of them do.
+pub(super) fn is_twitter_header(line: &[u8]) -> bool {
+    let names: Vec<_> = line.split(|&byte| byte == b',').map(|name| name.trim_ascii().to_ascii_lowercase()).collect();
+    let [time, _key, _key_size, _value_size, _client, op, ttl] = names.as_slice() else {
+        return false;
+    };
+    time.starts_with(b"time") && op.starts_with(b"op") && ttl == b"ttl"
+}
+
 /// What is wrong with a line.
 pub(super) type Fault = String;
 
@@ -102,6 +116,15 @@ fn excerpt(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn headers_are_known_in_any_case() {
+        assert!(is_csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s "));
+        assert!(is_twitter_header(b"timestamp,anonymized key,key size,value size,client id,operation,TTL"));
+        assert!(is_twitter_header(b"Time, Key, KeySize, ValueSize, Client, Op, TTL"));
+        assert!(!is_twitter_header(b"5,a.b,20,300,7,gets,0"));
+        assert!(!is_twitter_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s"));
+    }
 
     #[test]
     fn a_csv_line() {

@@ -264,10 +264,11 @@ fn written(flash: &FlashStats) -> [(&'static str, u64); 7] {
     ]
 }
 
-fn refusals(flash: &FlashStats) -> [(&'static str, u64); 4] {
+fn refusals(flash: &FlashStats) -> [(&'static str, u64); 5] {
     let admission = &flash.tier.admission;
     [
         ("expires_soon", admission.refused_expires_soon),
+        ("too_small", admission.refused_too_small),
         ("policy", admission.refused_by_policy),
         ("budget", admission.refused_by_budget),
         ("displaced", flash.tier.displaced),

@@ -9,13 +9,17 @@
 //! A command that needs such a key is not executed: the session gives it again when what it needs has landed. So answers keep
 //! their order, as nothing behind a command is executed before it. A run of gets has all its keys read at once.
 //!
+//! Every command whose answer says whether a key is there needs the key. A delete needs to know of the value only that it is there:
+//! it is not promoted. One that answers nothing (`noreply`) reads nothing. What memory has no room for is not absent: the command
+//! is refused for want of memory.
+//!
 //! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value that has
 //! landed; nor does one that waits for its client, or has executed all that has arrived. So connections never wait for each other (`ebbtide::WhenBusy`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Raised, WhenBusy};
+use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Patience, Raised, WhenBusy};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;
@@ -27,6 +31,9 @@ use crate::shared::{Inbox, Place, lock};
 
 /// So many reads of a key come to nothing because flash has moved it, or the key has changed, before it is a miss.
 const LOOKS: u32 = 4;
+/// Why a command is refused whose present value memory has no room for.
+pub(super) const NO_MEMORY_FOR_PRESENT: Error =
+    Error::OutOfMemory { reason: "the present value is on flash, and memory has no room for it" };
 
 /// What a connection waits for, and what has landed for it.
 #[derive(Default)]
@@ -54,6 +61,19 @@ pub enum Below<'a> {
     Decided,
     /// It answers with this, now.
     Served(Item<'a>),
+    /// Flash has the value, and memory no room for it.
+    NoMemory,
+}
+
+/// What is known of a key before a command that needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Memory tells whether it is there.
+    Known,
+    /// The connection is parked until flash was read.
+    Awaited,
+    /// It is there, on flash, and memory has no room for it.
+    NoMemory,
 }
 
 /// Reads that a connection waits for together.
@@ -198,12 +218,19 @@ impl Executor {
         pending.looks += 1;
         let looks_again = match is_plain {
             false => match self.cache.promote(&landed.fetched) {
+                Ok(looks_again) => looks_again,
                 Err(Error::WouldWait { reason }) => {
                     pending.looks -= 1;
                     pending.wait_for_memory(reason, self.cache.wait_limit(reason));
+                    self.counters().memory_waits.add(1);
                     return Some(Below::Parked);
                 }
-                promoted => promoted == Ok(true),
+                Err(_) => {
+                    pending.looks = 0;
+                    pending.end_memory_wait();
+                    self.cache.set_patience(Patience::Whole);
+                    return Some(Below::NoMemory);
+                }
             },
             true => match self.cache.raise(landed.fetched) {
                 Raised::Served(item) if !must_visit(&item) => {
@@ -240,25 +267,61 @@ impl Executor {
         Some(flight)
     }
 
-    /// Whether a command that needs this key has to wait until flash was read.
-    pub(super) fn awaits(&self, key: &[u8]) -> bool {
-        self.has_flash
-            && !self.cache.peek(key).is_hit()
-            && self.may_be_below(key)
-            && matches!(self.raise(&[key], false), Below::Parked)
-    }
-
-    /// As [`Executor::awaits`], for the key that a command other than a get needs, if it needs one.
-    pub(super) fn request_awaits(&self, request: &Request<'_>) -> bool {
-        self.has_flash && {
-            let mut buffer = [0; MAX_KEY];
-            needed_key(request, &mut buffer).is_some_and(|key| self.awaits(key))
+    /// What is known of the key of a command that needs it.
+    pub(super) fn presence(&self, key: &[u8]) -> Presence {
+        if !self.has_flash || self.cache.peek(key).is_hit() || !self.may_be_below(key) {
+            return Presence::Known;
+        }
+        match self.raise(&[key], false) {
+            Below::Parked => Presence::Awaited,
+            Below::NoMemory => Presence::NoMemory,
+            Below::Decided | Below::Served(_) => Presence::Known,
         }
     }
 
-    /// As `request_awaits`, of the binary protocol.
-    pub(super) fn command_awaits(&self, command: &binary::Command<'_>) -> bool {
-        self.has_flash && needed_by_binary(command).is_some_and(|key| self.awaits(key))
+    /// As [`Executor::presence`], for the key that a command other than a get needs, if it needs one.
+    pub(super) fn request_presence(&self, request: &Request<'_>) -> Presence {
+        if !self.has_flash {
+            return Presence::Known;
+        }
+        let mut buffer = [0; MAX_KEY];
+        needed_key(request, &mut buffer).map_or(Presence::Known, |key| self.presence(key))
+    }
+
+    /// As `request_presence`, of the binary protocol.
+    pub(super) fn command_presence(&self, command: &binary::Command<'_>) -> Presence {
+        if !self.has_flash {
+            return Presence::Known;
+        }
+        needed_by_binary(command).map_or(Presence::Known, |key| self.presence(key))
+    }
+
+    /// Deletes a key. Whether it was there; `None`, with nothing done, if flash has to be read for that: the connection is parked.
+    pub(super) fn delete_known(&self, key: &[u8]) -> Option<bool> {
+        if !self.has_flash {
+            return Some(self.cache.delete(key));
+        }
+        if self.cache.delete_in_memory(key) {
+            return Some(true);
+        }
+        let pending = &mut *self.pending.borrow_mut();
+        loop {
+            if let Some(landed) = pending.take(key) {
+                pending.looks += 1;
+                let deleted = self.cache.delete_fetched(key, &landed.fetched);
+                if deleted.is_some() || pending.looks == LOOKS {
+                    pending.looks = 0;
+                    return Some(deleted.unwrap_or_else(|| self.cache.delete(key)));
+                }
+            }
+            match self.depart(&[key], pending) {
+                Some(flight) => pending.flight = Some(flight),
+                None => return self.cache.delete_fetched(key, &Fetched::default()),
+            }
+            if !pending.arrive() {
+                return None;
+            }
+        }
     }
 }
 
@@ -267,7 +330,8 @@ fn needed_key<'a>(request: &'a Request<'_>, buffer: &'a mut [u8; MAX_KEY]) -> Op
     match request {
         Request::Store(store) => (store.value.is_some() && store.mode != StoreMode::Set).then_some(store.key),
         Request::MetaSet(set) if set.value.is_some() && set_mode(&set.meta) != Mode::Set => Some(set.meta.key(buffer)),
-        Request::Meta { command: MetaCommand::Delete, meta } if !meta.has(b'I') && !meta.has(b'C') => None,
+        // It looks itself.
+        Request::Meta { command: MetaCommand::Delete, meta } if !b"ICx".iter().any(|flag| meta.has(*flag)) => None,
         Request::Meta { meta, .. } => Some(meta.key(buffer)),
         Request::Touch { key, .. } | Request::Arithmetic { key, .. } => Some(key),
         _ => None,

@@ -7,7 +7,8 @@
 use ebbtide::{Error, Mode, Patience, Upload, Written};
 use ebbtide_protocol::{MetaSet, Store, StoreMode, reply};
 
-use super::meta::Order;
+use super::below::{NO_MEMORY_FOR_PRESENT, Presence};
+use super::meta::{Order, Outcome, creates};
 use super::store::mode;
 use super::{Executor, Next, reply_to};
 use crate::observe::Command;
@@ -37,6 +38,8 @@ enum Sink {
     Broken {
         noreply: bool,
     },
+    /// What it depends on is on flash, and memory has no room for that.
+    Refused(Target),
     Discard,
 }
 
@@ -48,6 +51,8 @@ pub struct Target {
     length: u32,
     mode: Mode,
     token: Option<u64>,
+    /// The exptime with which an absent key is created, where it would not be.
+    create: Option<i32>,
     answer: Answer,
 }
 
@@ -65,6 +70,7 @@ impl Target {
             length: store.length,
             mode: mode(store.mode),
             token: None,
+            create: None,
             answer: Answer::Line { mode: store.mode, noreply: store.noreply },
         }
     }
@@ -79,8 +85,14 @@ impl Target {
             length: set.length,
             mode,
             token: meta.number(b'E'),
+            create: creates(meta),
             answer: Answer::Meta(Order::of(meta)),
         }
+    }
+
+    /// Whether the answer tells the length of the value.
+    fn asks_length(&self) -> bool {
+        matches!(&self.answer, Answer::Meta(order) if order.asks_length())
     }
 
     /// Whether errors are not answered.
@@ -125,18 +137,25 @@ impl Body {
                 Err(Error::WouldWait { .. }) => self.is_blocked = true,
                 Err(_) => self.sink = Sink::Broken { noreply: target.is_silent() },
             },
-            Sink::Broken { .. } | Sink::Discard => {}
+            Sink::Broken { .. } | Sink::Refused(_) | Sink::Discard => {}
         }
     }
 }
 
 impl Executor {
     /// Begins to receive a value, which is not larger than the cache takes.
-    pub(super) fn receive(&self, target: Target, output: &mut Output) -> Body {
+    pub(super) fn receive(&self, mut target: Target, output: &mut Output) -> Body {
         let length = u64::from(target.length);
         if length <= self.cache.contiguous_limit() as u64 {
             let value = Vec::with_capacity(length as usize);
             return Body::new(Sink::Gather { target, value }, length);
+        }
+        // A long value is sent where it belongs when it begins: what is absent then is created.
+        if let Some(exptime) = target.create
+            && !self.cache.contains(&target.key)
+            && !self.may_be_below(&target.key)
+        {
+            (target.mode, target.exptime) = (Mode::Add, exptime);
         }
         match self.cache.upload(&target.key, length, target.flags, self.ttl(target.exptime), target.mode) {
             Ok(upload) => {
@@ -144,30 +163,42 @@ impl Executor {
                 Body::new(Sink::Upload { target, upload }, length)
             }
             Err(error) => {
-                self.answer_stored(&target, Err(error), output);
+                let written = Err(error);
+                self.answer_stored(&target, (written, target.length as usize), output);
                 Body::discard(length)
             }
         }
     }
 
-    fn answer_stored(&self, target: &Target, written: Result<Written, Error>, output: &mut Output) {
+    /// Answers a write, and tells this length if it is asked for.
+    fn answer_stored(&self, target: &Target, (written, length): (Result<Written, Error>, usize), output: &mut Output) {
         match &target.answer {
             Answer::Line { mode, noreply } => {
                 let line = self.stored_line(*mode, written.map(|written| written.stored));
                 reply_to(output, *noreply).line(line);
             }
-            Answer::Meta(order) => self.answer_order(order, &target.key, (target.mode, written), output),
+            Answer::Meta(order) => {
+                let outcome = Outcome { mode: target.mode, written, length };
+                self.answer_order(order, &target.key, outcome, output);
+            }
         }
     }
 
     /// Whether a complete body has to wait until flash was read.
-    pub fn body_awaits(&self, body: &Body) -> bool {
-        match &body.sink {
-            Sink::Gather { target, .. } | Sink::Upload { target, .. } => {
-                target.mode != Mode::Set && self.awaits(&target.key)
+    pub fn body_awaits(&self, body: &mut Body) -> bool {
+        let presence = match &body.sink {
+            Sink::Gather { target, .. } | Sink::Upload { target, .. } if target.mode != Mode::Set => {
+                self.presence(&target.key)
             }
-            Sink::Broken { .. } | Sink::Discard => false,
+            _ => Presence::Known,
+        };
+        if presence == Presence::NoMemory {
+            body.sink = match std::mem::replace(&mut body.sink, Sink::Discard) {
+                Sink::Gather { target, .. } | Sink::Upload { target, .. } => Sink::Refused(target),
+                sink => sink,
+            };
         }
+        presence == Presence::Awaited
     }
 
     /// Whether a body has bytes that memory has to be waited for: the connection is parked then.
@@ -195,31 +226,41 @@ impl Executor {
     /// Stores a complete body and answers. False if memory has to be waited for: then it is to be given again.
     pub fn finish(&self, body: &mut Body, output: &mut Output) -> bool {
         let matches = body.end_matches;
-        let (target, written) = match &mut body.sink {
+        let before = |target: &Target| self.length_before(target.mode, target.asks_length(), &target.key);
+        let (target, before, written, life) = match &mut body.sink {
             Sink::Discard => return true,
             Sink::Broken { noreply } => {
                 self.counters().store_no_memory.add(1);
                 reply_to(output, *noreply).line(reply::OUT_OF_MEMORY_READING);
                 return true;
             }
-            Sink::Gather { target, .. } | Sink::Upload { target, .. } if !matches => {
+            Sink::Gather { target, .. } | Sink::Upload { target, .. } | Sink::Refused(target) if !matches => {
                 reply_to(output, target.is_silent()).line(reply::BAD_DATA_CHUNK);
                 return true;
             }
+            Sink::Refused(target) => {
+                let (before, life) = (before(target), self.ttl(target.exptime));
+                (&*target, before, Err(NO_MEMORY_FOR_PRESENT), life)
+            }
             Sink::Gather { target, value } => {
-                let insert = self.cache.insert(&target.key, value).flags(target.flags).ttl(self.ttl(target.exptime));
-                let written = insert.mode(target.mode).token(target.token).apply_with_token();
-                (&*target, written)
+                let (target, before) = (&*target, before(target));
+                let (written, life) = self.apply_or_create(target.mode, target.exptime, target.create, |mode, life| {
+                    let insert = self.cache.insert(&target.key, value).flags(target.flags).ttl(life);
+                    insert.mode(mode).token(target.token).apply_with_token()
+                });
+                (target, before, written, life)
             }
             Sink::Upload { target, upload } => {
+                let (before, life) = (before(target), self.ttl(target.exptime));
                 upload.set_patience(self.patience());
-                (&*target, upload.try_finish())
+                (&*target, before, upload.try_finish(), life)
             }
         };
         let Some(written) = self.settled(written) else { return false };
         let stored = written.as_ref().map(|written| written.stored);
-        self.note_store(&target.key, target.mode, || self.ttl(target.exptime), target.length as usize, stored);
-        self.answer_stored(target, written, output);
+        self.note_store(&target.key, target.mode, || life, target.length as usize, stored);
+        let length = self.length_after(&target.key, before, &written, target.length as usize);
+        self.answer_stored(target, (written, length), output);
         self.probe.note(self.samples(), Command::Set, Some(&target.key));
         true
     }

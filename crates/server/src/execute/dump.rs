@@ -15,7 +15,7 @@ use std::thread;
 use std::time::Duration;
 
 use ebbtide::{Entry, Scan};
-use ebbtide_protocol::{Dump, DumpFormat, encoding, reply};
+use ebbtide_protocol::{CacheDump, Dump, DumpFormat, Rejection, encoding, reply};
 
 use super::below::Errand;
 use super::{Executor, Next, unix_now};
@@ -25,6 +25,11 @@ use crate::shared::lock;
 /// Bytes of a slice, and the most steps of the scan that one may take where the cache is nearly empty.
 const SLICE_BYTES: usize = 64 << 10;
 const SLICE_STEPS: usize = 256;
+/// Bytes of the answer to stats cachedump, as in memcached, and steps of its scan: it is answered at once.
+const CACHE_DUMP_BYTES: usize = 2 << 20;
+const CACHE_DUMP_STEPS: usize = 4096;
+/// The only slab class with items.
+const CLASS: u32 = 1;
 /// On flash a step is a read of 256 KiB, and other dumps wait.
 const SLICE_READS: usize = 16;
 
@@ -99,10 +104,17 @@ impl Job {
 impl Executor {
     pub(super) fn dump(&self, dump: Dump, output: &mut Output) -> Next {
         let refusal = match (self.shared.options.allow_dump, dump.everything) {
-            (false, _) => reply::DUMP_NOT_ALLOWED,
-            (true, false) => end(dump.format),
+            (false, _) => match dump.format {
+                DumpFormat::Metadump => reply::DUMP_NOT_ALLOWED,
+                DumpFormat::Mgdump => reply::KEY_DUMP_NOT_ALLOWED,
+            },
+            (true, false) => {
+                output.bytes().extend_from_slice(reply::OK);
+                end(dump.format)
+            }
             (true, true) => match self.cache.scan() {
                 Ok(scan) => {
+                    output.bytes().extend_from_slice(reply::OK);
                     let scan = Place::Here(Box::new(scan.without_long_values()));
                     return Next::Dump(Dumping { format: dump.format, scan });
                 }
@@ -111,6 +123,40 @@ impl Executor {
         };
         output.bytes().extend_from_slice(refusal);
         Next::Continue
+    }
+
+    /// stats cachedump: items of memory, in no order. Keys that cannot stand in a line are left out.
+    pub(super) fn cache_dump(&self, dump: Result<CacheDump, Rejection>, out: &mut Vec<u8>) {
+        if !self.shared.options.allow_dump {
+            return out.extend_from_slice(reply::CACHEDUMP_NOT_ALLOWED);
+        }
+        let CacheDump { class, limit } = match dump {
+            Ok(dump) => dump,
+            Err(rejection) => return out.extend_from_slice(rejection.line()),
+        };
+        if class == CLASS {
+            let Ok(scan) = self.cache.scan() else { return out.extend_from_slice(reply::BUSY) };
+            self.list_items(scan, limit, out);
+        }
+        out.extend_from_slice(reply::END);
+    }
+
+    fn list_items(&self, mut scan: Scan, limit: u32, out: &mut Vec<u8>) {
+        let now_ms = self.unix_now().as_millis() as u64;
+        let end = out.len() + CACHE_DUMP_BYTES;
+        let mut left = if limit == 0 { u32::MAX } else { limit };
+        for _ in 0..CACHE_DUMP_STEPS {
+            let goes_on = scan.advance(|entry| {
+                if left > 0 && !encoding::is_binary(entry.key()) && out.len() + ITEM_LINE_MAX <= end {
+                    left -= 1;
+                    item_line(out, &entry, now_ms);
+                }
+            });
+            // What follows is on flash, and would be waited for.
+            if !goes_on || left == 0 || scan.waits() || out.len() + ITEM_LINE_MAX > end {
+                break;
+            }
+        }
     }
 
     /// Appends the next slice of a dump, or begins to have it made.
@@ -171,7 +217,7 @@ fn end(format: DumpFormat) -> &'static [u8] {
     }
 }
 
-/// The line ends without a carriage return, as memcached's do. What flash does not know is 0.
+/// The line ends with a blank and without a carriage return, as memcached's do. What flash does not know is 0.
 fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
     out.extend_from_slice(b"key=");
     encoding::uri_encode(out, entry.key());
@@ -186,12 +232,27 @@ fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
     let active_ms = entry.idle().map_or(0, |idle| now_ms.saturating_sub(idle.as_millis() as u64));
     reply::number(out, active_ms / 1000);
     out.extend_from_slice(b" cas=");
-    reply::number(out, entry.item().map_or(0, |item| item.cas()));
+    reply::number(out, entry.item().map_or(0, |item| item.passing_cas()));
     let fetched: &[u8] = if entry.frequency() > 0 { b" fetch=yes" } else { b" fetch=no" };
     out.extend_from_slice(fetched);
     out.extend_from_slice(b" cls=1 size=");
     reply::number(out, entry.stored_bytes());
-    out.push(b'\n');
+    out.extend_from_slice(b" flags=");
+    reply::number(out, entry.flags().into());
+    out.extend_from_slice(b" \n");
+}
+
+/// Longer than a line of [`item_line`].
+const ITEM_LINE_MAX: usize = 512;
+
+fn item_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
+    out.extend_from_slice(b"ITEM ");
+    out.extend_from_slice(entry.key());
+    out.extend_from_slice(b" [");
+    reply::number(out, entry.len());
+    out.extend_from_slice(b" b; ");
+    reply::number(out, entry.ttl().map_or(0, |ttl| (now_ms + ttl.as_millis() as u64 + 500) / 1000));
+    out.extend_from_slice(b" s]\r\n");
 }
 
 fn mgdump_line(out: &mut Vec<u8>, key: &[u8]) {

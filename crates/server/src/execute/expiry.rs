@@ -23,7 +23,7 @@ impl Executor {
 
     /// The life that an exptime gives.
     pub(in crate::execute) fn ttl(&self, exptime: impl Into<i64>) -> Ttl {
-        ttl(exptime, || self.unix_now())
+        ttl(exptime, |unix_seconds| self.cache.ttl_until(unix_seconds))
     }
 
     /// The delay that an exptime means for flush_all.
@@ -32,18 +32,15 @@ impl Executor {
     }
 }
 
-/// The life that an exptime gives. `now` is the Unix time; it is asked for only if it matters.
-fn ttl(exptime: impl Into<i64>, now: impl FnOnce() -> Duration) -> Ttl {
+/// The life that an exptime gives. `until` gives the one that ends at a Unix time: a time, not the seconds until then,
+/// because a value may wait or arrive for long before its life begins.
+fn ttl(exptime: impl Into<i64>, until: impl FnOnce(u64) -> Ttl) -> Ttl {
     let exptime = exptime.into();
     match exptime {
         0 => Ttl::Never,
         ..0 => Ttl::Past,
         1..=RELATIVE_LIMIT => Ttl::Seconds(exptime as u32),
-        _ => {
-            // Rounded up, so that nothing outlives the second it was given.
-            let now = now() + Duration::from_nanos(999_999_999);
-            Ttl::seconds((exptime as u64).saturating_sub(now.as_secs()) as u32)
-        }
+        _ => until(exptime as u64),
     }
 }
 
@@ -64,22 +61,14 @@ mod tests {
 
     #[test]
     fn exptimes_are_never_past_relative_or_absolute() {
-        assert_eq!(ttl(0, NOW), Ttl::Never);
-        assert_eq!(ttl(-1, NOW), Ttl::Past);
-        assert_eq!(ttl(i32::MIN, NOW), Ttl::Past);
-        assert_eq!(ttl(1, NOW), Ttl::Seconds(1));
-        assert_eq!(ttl(2_592_000, NOW), Ttl::Seconds(2_592_000));
-        assert_eq!(ttl(2_592_001, NOW), Ttl::Past);
-        assert_eq!(ttl(1_800_000_000, NOW), Ttl::Past);
-        assert_eq!(ttl(1_800_000_001, NOW), Ttl::Past);
-        assert_eq!(ttl(1_800_000_002, NOW), Ttl::Seconds(1));
-        assert_eq!(ttl(i32::MAX, NOW), Ttl::Seconds(347_483_646));
-        assert_eq!(ttl(u32::MAX, NOW), Ttl::Seconds(2_494_967_294));
-    }
-
-    #[test]
-    fn an_absolute_time_on_the_second_is_not_rounded() {
-        assert_eq!(ttl(1_800_000_001, || Duration::from_secs(1_800_000_000)), Ttl::Seconds(1));
+        assert_eq!(ttl(0, Ttl::Until), Ttl::Never);
+        assert_eq!(ttl(-1, Ttl::Until), Ttl::Past);
+        assert_eq!(ttl(i32::MIN, Ttl::Until), Ttl::Past);
+        assert_eq!(ttl(1, Ttl::Until), Ttl::Seconds(1));
+        assert_eq!(ttl(2_592_000, Ttl::Until), Ttl::Seconds(2_592_000));
+        assert_eq!(ttl(2_592_001, Ttl::Until), Ttl::Until(2_592_001));
+        assert_eq!(ttl(i32::MAX, Ttl::Until), Ttl::Until(2_147_483_647));
+        assert_eq!(ttl(u32::MAX, Ttl::Until), Ttl::Until(4_294_967_295));
     }
 
     #[test]

@@ -1,9 +1,31 @@
 //! What memcached's external storage tells, of flash: in `stats` under its names, where there is flash. What each comes to
 //! here is in docs/compatibility.md.
 
+use super::{Executor, Reply};
 use ebbtide::flash::Health;
-use ebbtide::{FlashPromotion, FlashStats};
-use ebbtide_protocol::reply::stat;
+use ebbtide::{FlashLimits, FlashPromotion, FlashStats};
+use ebbtide_protocol::ExternalStorage;
+use ebbtide_protocol::reply::{self, stat};
+
+/// The `ext_item_age` that memcached has by default: nothing goes to flash for its age.
+const NEVER: u32 = u32::MAX;
+
+impl Executor {
+    /// Executes extstore: changes a limit of flash.
+    pub(super) fn external_storage(&self, setting: ExternalStorage, reply: Reply<'_>) {
+        if let Some(mut limits) = self.cache.flash_limits() {
+            match setting {
+                ExternalStorage::ItemSize(bytes) => limits.min_value_bytes = bytes,
+                ExternalStorage::ItemAge(seconds) => {
+                    limits.max_idle_seconds = Some(seconds).filter(|seconds| *seconds != NEVER);
+                }
+                ExternalStorage::LowTtl(seconds) => limits.min_ttl_seconds = seconds,
+            }
+            self.cache.set_flash_limits(limits);
+        }
+        reply.line(reply::OK);
+    }
+}
 
 /// What gets came to on flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,8 +111,10 @@ pub fn storage(flash: &FlashStats, out: &mut Vec<u8>) {
 }
 
 /// What of memcached's settings has an equal here.
-pub fn settings(flash: &FlashStats, out: &mut Vec<u8>) {
-    stat(out, "ext_item_size", 0);
+pub fn settings(flash: &FlashStats, limits: &FlashLimits, out: &mut Vec<u8>) {
+    stat(out, "ext_item_size", limits.min_value_bytes);
+    stat(out, "ext_item_age", limits.max_idle_seconds.unwrap_or(NEVER));
+    stat(out, "ext_low_ttl", limits.min_ttl_seconds);
     let recache_rate = match flash.promotion {
         FlashPromotion::Auto | FlashPromotion::Always | FlashPromotion::SecondHit => 1,
         FlashPromotion::Never => 0,
@@ -110,11 +134,14 @@ pub fn own(flash: &FlashStats, out: &mut Vec<u8>) {
     stat(out, "flash_hits_large", tier.hits_large);
     stat(out, "flash_hits_small", tier.hits_small);
     stat(out, "flash_served", flash.served);
+    stat(out, "flash_idle", flash.idle);
     stat(out, "flash_unchanged", flash.unchanged);
+    stat(out, "flash_unknown_tokens", flash.unknown_tokens);
     stat(out, "flash_admitted", tier.admission.admitted);
     stat(out, "flash_refused_by_policy", tier.admission.refused_by_policy);
     stat(out, "flash_refused_by_budget", tier.admission.refused_by_budget);
     stat(out, "flash_refused_expires_soon", tier.admission.refused_expires_soon);
+    stat(out, "flash_refused_too_small", tier.admission.refused_too_small);
     stat(out, "flash_displaced", tier.displaced);
     stat(out, "flash_dropped", tier.drops.total());
     stat(out, "flash_inserted_bytes", tier.inserted_bytes);

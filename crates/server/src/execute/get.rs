@@ -14,7 +14,7 @@ use ebbtide::{Handle, Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
-use super::below::Below;
+use super::below::{Below, Presence};
 use super::meta::{Uses, answer_hit, answer_miss, must_visit};
 use crate::observe::Command;
 use crate::output::Output;
@@ -178,7 +178,11 @@ impl Executor {
                 }
                 Some(Stop::Below(index)) => {
                     match self.raise(&run.keys[index..run.length], run.marks[index].shape.is_plain()) {
-                        Below::Decided => (settled, from) = (true, index),
+                        // Without room in memory a get that needs a token misses.
+                        Below::Decided | Below::NoMemory => {
+                            self.end_memory_wait();
+                            (settled, from) = (true, index);
+                        }
                         Below::Served(item) => {
                             self.answer_served(run, index, item, failed, output);
                             from = index + 1;
@@ -284,22 +288,26 @@ impl Executor {
             }
             let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };
             let unanswered = Unanswered { position: position_in(input, key), rest };
-            if self.awaits(key) {
-                return Err(unanswered);
-            }
-            let Some(lookup) = self.settled(self.cache.get_and_touch(key, ttl)) else { return Err(unanswered) };
-            if let Ok(lookup) = &lookup
+            let lookup = match self.presence(key) {
+                Presence::Known => match self.settled(self.cache.get_and_touch(key, ttl)) {
+                    Some(lookup) => lookup.ok(),
+                    None => return Err(unanswered),
+                },
+                Presence::NoMemory => None,
+                Presence::Awaited => return Err(unanswered),
+            };
+            if let Some(lookup) = &lookup
                 && self.notes_gets()
             {
                 self.note_get(key, lookup.item().map(Item::len));
             }
             match lookup {
-                Ok(Lookup::Hit(item)) => {
+                Some(Lookup::Hit(item)) => {
                     self.counters().touch_hits.add(1);
                     *failed = !write_item(key, &item, get.with_cas, output);
                 }
-                Ok(Lookup::Miss) => self.counters().touch_misses.add(1),
-                Err(_) => {
+                Some(Lookup::Miss) => self.counters().touch_misses.add(1),
+                None => {
                     *failed = true;
                     output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_WRITING);
                 }

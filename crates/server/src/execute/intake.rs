@@ -60,6 +60,11 @@ impl Intake {
         count
     }
 
+    /// Drops what has come: the value cannot be stored.
+    pub fn break_off(&mut self, error: Error) {
+        self.sink = Sink::Broken(error);
+    }
+
     pub fn is_complete(&self) -> bool {
         self.left == 0
     }

@@ -3,18 +3,32 @@
 use ebbtide::{Changed, Error};
 use ebbtide_protocol::reply;
 
-use super::{Executor, Reply};
+use super::{Executor, Next, Reply};
+use crate::output::Output;
 use crate::watch::DeleteCommand;
 
 impl Executor {
-    pub(super) fn delete(&self, key: &[u8], reply: Reply<'_>) {
-        if self.delete_noted(key, None, DeleteCommand::Delete) == Changed::Done(()) {
-            self.counters().delete_hits.add(1);
-            reply.line(reply::DELETED);
-        } else {
-            self.counters().delete_misses.add(1);
-            reply.line(reply::NOT_FOUND);
-        }
+    pub(super) fn delete(&self, key: &[u8], output: &mut Output) -> Next {
+        let Some(deleted) = self.delete_noted(key, None, DeleteCommand::Delete) else {
+            return Next::Below;
+        };
+        self.count_deleted(deleted);
+        let line = if deleted == Changed::Done(()) { reply::DELETED } else { reply::NOT_FOUND };
+        output.bytes().extend_from_slice(line);
+        Next::Continue
+    }
+
+    /// A delete that nobody waits for: what only flash has is removed without a look, and counted by what memory knows of it.
+    pub(super) fn delete_unanswered(&self, key: &[u8]) {
+        let delete = || Some(if self.cache.delete(key) { Changed::Done(()) } else { Changed::Absent });
+        let deleted = self.note_delete(key, DeleteCommand::Delete, delete);
+        self.count_deleted(deleted.unwrap_or(Changed::Absent));
+    }
+
+    fn count_deleted(&self, deleted: Changed<()>) {
+        let is_done = deleted == Changed::Done(());
+        let counter = if is_done { &self.counters().delete_hits } else { &self.counters().delete_misses };
+        counter.add(1);
     }
 
     pub(super) fn touch(&self, key: &[u8], exptime: i32, reply: Reply<'_>) {

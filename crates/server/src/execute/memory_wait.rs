@@ -91,12 +91,26 @@ impl Executor {
             self.counters().memory_waits.add(1);
             return None;
         }
+        self.end_memory_wait();
+        Some(outcome)
+    }
+
+    /// The command no longer waits for memory: the next one has a whole wait of its own.
+    pub(super) fn end_memory_wait(&self) {
         let pending = &mut *self.pending.borrow_mut();
         if pending.memory.is_some() {
             pending.end_memory_wait();
             self.cache.set_patience(Patience::Whole);
         }
-        Some(outcome)
+    }
+
+    /// The second write of a command whose first is done, so that the command cannot be executed again: where it would wait
+    /// it is refused.
+    pub(super) fn without_memory_wait<T>(&self, write: impl FnOnce() -> T) -> T {
+        self.cache.set_patience(Patience::Spent);
+        let written = write();
+        self.cache.set_patience(self.patience());
+        written
     }
 
     /// Whether the command has parked the connection, so that it is to be given again.

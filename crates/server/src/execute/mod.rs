@@ -30,6 +30,8 @@ use crate::output::Output;
 use crate::shared::{Inbox, Place, Shared};
 use crate::watch::Watch;
 
+use below::{NO_MEMORY_FOR_PRESENT, Presence};
+
 pub use below::Pending;
 pub use body::Body;
 pub use dump::{Dumping, Dumps, Sliced};
@@ -45,6 +47,8 @@ pub struct Executor {
     probe: Probe,
     inbox: Arc<Inbox>,
     has_flash: bool,
+    /// Whether answers may go on for long: dumps, watching.
+    has_streams: bool,
     /// The connection that is served, and what it has fetched from flash.
     place: Cell<Place>,
     pending: RefCell<Pending>,
@@ -70,6 +74,7 @@ impl Executor {
         Self {
             cache: shared.cache.without_waiting(),
             has_flash: shared.cache.has_flash(),
+            has_streams: true,
             shared,
             worker,
             probe: Probe::new(samples, worker),
@@ -77,6 +82,11 @@ impl Executor {
             place: Cell::new(Place { index: 0, id: 0 }),
             pending: RefCell::default(),
         }
+    }
+
+    /// One whose answers are short: dumps and watching are refused.
+    pub fn without_streams(self) -> Self {
+        Self { has_streams: false, ..self }
     }
 
     /// What is executed from now on is for this connection, which lends what it has fetched; `swap_pending` gives that back.
@@ -129,16 +139,22 @@ impl Executor {
     }
 
     fn carry_out(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
-        if self.request_awaits(&request) {
-            return Next::Below;
+        match self.request_presence(&request) {
+            Presence::Known => {}
+            Presence::Awaited => return Next::Below,
+            Presence::NoMemory => {
+                self.refuse_for_memory(&request, output);
+                return Next::Continue;
+            }
         }
         match request {
             Request::Get(_) => unreachable!("gets are executed in runs"),
             Request::Store(store) => return self.store(&store, output),
-            Request::Meta { command, meta } => self.meta(command, &meta, output),
+            Request::Meta { command, meta } => return self.meta(command, &meta, output),
             Request::MetaSet(set) => return self.meta_set(&set, output),
             Request::MetaNoOp => output.bytes().extend_from_slice(reply::META_NO_OP),
-            Request::Delete { key, noreply } => self.delete(key, reply_to(output, noreply)),
+            Request::Delete { key, noreply: true } => self.delete_unanswered(key),
+            Request::Delete { key, noreply: false } => return self.delete(key, output),
             Request::Arithmetic { key, delta, increment, noreply } => {
                 self.arithmetic(key, delta, increment, reply_to(output, noreply))
             }
@@ -154,15 +170,40 @@ impl Executor {
             }
             Request::Version => ebbtide_protocol::reply::version(output.bytes(), crate::VERSION),
             Request::Stats { topic, argument } => self.stats(topic, argument, connection, output.bytes()),
+            Request::CacheDump(dump) => self.cache_dump(dump, output.bytes()),
             Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
             Request::SkipTime { seconds } => self.skip_time(seconds, output),
             Request::RefreshCerts => self.refresh_certificates(output),
+            Request::Dump(_) | Request::Watch(_) if !self.has_streams => {
+                output.bytes().extend_from_slice(b"CLIENT_ERROR not available over UDP\r\n");
+            }
             Request::Dump(dump) => return self.dump(dump, output),
             Request::Watch(watched) => return self.watch(watched, output),
+            Request::ExternalStorage { setting, noreply } => {
+                self.external_storage(setting, reply_to(output, noreply));
+            }
             Request::Unchanged { noreply } => reply_to(output, noreply).line(reply::OK),
             Request::Quit => return Next::Close,
         }
         if self.is_waiting() { Next::Below } else { Next::Continue }
+    }
+
+    /// Answers a command whose present value is on flash, and memory has no room for it.
+    fn refuse_for_memory(&self, request: &Request<'_>, output: &mut Output) {
+        match request {
+            Request::Store(store) => {
+                let line = self.stored_line(store.mode, Err(NO_MEMORY_FOR_PRESENT));
+                reply_to(output, store.noreply).line(line);
+            }
+            Request::MetaSet(_) => {
+                self.count_stored(false, Err(&NO_MEMORY_FOR_PRESENT));
+                output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_STORING);
+            }
+            Request::Touch { noreply, .. } | Request::Arithmetic { noreply, .. } => {
+                reply_to(output, *noreply).line(reply::OUT_OF_MEMORY);
+            }
+            _ => output.bytes().extend_from_slice(reply::OUT_OF_MEMORY),
+        }
     }
 
     pub fn reject(&self, rejection: Rejection, noreply: bool, output: &mut Output) {

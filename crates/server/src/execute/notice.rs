@@ -97,35 +97,61 @@ impl Executor {
             Err(Error::ValueTooLarge { .. }) => StoreStatus::TooLarge,
             Err(_) => StoreStatus::NoMemory,
         };
-        let ttl_seconds = match ttl {
-            Ttl::Seconds(seconds) => seconds,
-            Ttl::Never | Ttl::Past => 0,
-        };
+        let length_of_life = self.cache.length_of(ttl).unwrap_or_default();
+        let ttl_seconds = u32::try_from(length_of_life.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
         self.shared.watching.store(key, self.place.get().id, &StoreEvent { command, status, ttl_seconds, length });
     }
 
-    /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted.
-    pub(super) fn delete_noted(&self, key: &[u8], expected: Option<u64>, command: DeleteCommand) -> Changed<()> {
-        let delete = || match expected {
-            Some(token) => self.cache.delete_if(key, token),
-            None if self.cache.delete(key) => Changed::Done(()),
-            None => Changed::Absent,
-        };
+    /// Notes an md that was to leave a tombstone. One that only marks it as stale is told as a look-up.
+    pub(super) fn note_tombstone(&self, key: &[u8], done: Changed<()>, is_stale: bool) {
+        self.note_keyed(key, done != Changed::Absent);
+        if is_stale {
+            return;
+        }
+        self.counters().delete_hits.add(u64::from(done == Changed::Done(())));
         if self.shared.prefixes.is_counting() {
             self.shared.prefixes.count_delete(key);
         }
         let watching = &self.shared.watching;
-        if !watching.wants(Kind::Deletion) && !watching.wants(Kind::Fetch) {
-            return delete();
+        if done == Changed::Done(()) && watching.wants(Kind::Deletion) {
+            watching.delete(key, DeleteCommand::MetaDelete, 0);
         }
-        let length = self.cache.peek(key).item().map_or(0, |item| item.len());
-        let deleted = delete();
-        if watching.wants(Kind::Fetch) {
+    }
+
+    /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted. `None`, with nothing done, if flash has to
+    /// be read first.
+    pub(super) fn delete_noted(
+        &self,
+        key: &[u8],
+        expected: Option<u64>,
+        command: DeleteCommand,
+    ) -> Option<Changed<()>> {
+        self.note_delete(key, command, || match expected {
+            Some(token) => Some(self.cache.delete_if(key, token)),
+            None => self.delete_known(key).map(|known| if known { Changed::Done(()) } else { Changed::Absent }),
+        })
+    }
+
+    /// Carries a delete out and notes it, if that is wanted, unless nothing is done yet.
+    pub(super) fn note_delete(
+        &self,
+        key: &[u8],
+        command: DeleteCommand,
+        delete: impl FnOnce() -> Option<Changed<()>>,
+    ) -> Option<Changed<()>> {
+        let watching = &self.shared.watching;
+        let is_watched = watching.wants(Kind::Deletion) || watching.wants(Kind::Fetch);
+        let length = if is_watched { self.cache.peek(key).item().map_or(0, |item| item.len()) } else { 0 };
+        let deleted = delete()?;
+        if self.shared.prefixes.is_counting() {
+            self.shared.prefixes.count_delete(key);
+        }
+        if is_watched && watching.wants(Kind::Fetch) {
             self.tell_fetch(key, (deleted != Changed::Absent).then_some(length));
         }
-        if deleted == Changed::Done(()) && watching.wants(Kind::Deletion) {
+        if is_watched && deleted == Changed::Done(()) && watching.wants(Kind::Deletion) {
             watching.delete(key, command, length);
         }
-        deleted
+        Some(deleted)
     }
 }

@@ -52,6 +52,9 @@ impl Executor {
             Some(b"extstore") => {}
             Some(b"sizes") => stat(out, "sizes_status", "disabled"),
             Some(b"ebbtide") => self.ebbtide(out),
+            Some(b"detail") if !self.shared.options.allow_dump => {
+                return out.extend_from_slice(reply::DETAIL_NOT_ALLOWED);
+            }
             Some(b"detail") => match argument {
                 Some(b"dump") => self.shared.prefixes.dump(out),
                 argument => return out.extend_from_slice(self.switch_detail(argument)),
@@ -151,16 +154,20 @@ impl Executor {
         let options = &self.shared.options;
         let tcp = options.listeners.iter().find_map(|listen| match listen {
             Listen::Tcp(address) | Listen::Tls(address) => Some(address),
-            Listen::Unix { .. } => None,
+            Listen::Udp(_) | Listen::Unix { .. } => None,
+        });
+        let udp = options.listeners.iter().find_map(|listen| match listen {
+            Listen::Udp(address) => Some(address.port()),
+            _ => None,
         });
         let unix = options.listeners.iter().find_map(|listen| match listen {
             Listen::Unix { path, mode } => Some((path, *mode)),
-            Listen::Tcp(_) | Listen::Tls(_) => None,
+            Listen::Tcp(_) | Listen::Tls(_) | Listen::Udp(_) => None,
         });
         stat(out, "maxbytes", self.cache.stats().memory_limit_bytes);
         stat(out, "maxconns", options.max_connections);
         stat(out, "tcpport", tcp.map_or(0, |address| address.port()));
-        stat(out, "udpport", 0);
+        stat(out, "udpport", udp.unwrap_or(0));
         match tcp {
             Some(address) => stat(out, "inter", address.ip()),
             None => stat(out, "inter", "NULL"),
@@ -176,6 +183,7 @@ impl Executor {
         stat(out, "umask", format_args!("{mode:o}"));
         stat(out, "shutdown_command", yes_no(options.allow_shutdown));
         stat(out, "num_threads", options.threads);
+        stat(out, "num_threads_per_udp", 1);
         stat(out, "stat_key_prefix", char::from(self.shared.prefixes.delimiter));
         stat(out, "detail_enabled", yes_no(self.shared.prefixes.is_counting()));
         stat(out, "reqs_per_event", options.requests_per_event);
@@ -194,8 +202,8 @@ impl Executor {
         let idle = options.idle_timeout.map_or(0, |timeout| timeout.as_secs());
         stat(out, "idle_timeout", idle);
         stat(out, "track_sizes", "no");
-        if let Some(flash) = self.cache.flash_stats() {
-            extstore::settings(&flash, out);
+        if let (Some(flash), Some(limits)) = (self.cache.flash_stats(), self.cache.flash_limits()) {
+            extstore::settings(&flash, &limits, out);
         }
         tls::settings(options.tls.as_ref(), out);
     }
@@ -256,8 +264,14 @@ impl Executor {
                 false => info.state_name(),
             };
             let active = Duration::from_millis(info.active_ms.load(Ordering::Relaxed));
+            let listener = info.listener.map(|listener| &shared.listeners[listener]);
+            if listener.is_none() {
+                stat(out, &format!("{number}:UDP"), "UDP");
+            }
             stat(out, &format!("{number}:addr"), &info.peer);
-            stat(out, &format!("{number}:listen_addr"), &shared.listeners[info.listener]);
+            if let Some(listener) = listener {
+                stat(out, &format!("{number}:listen_addr"), listener);
+            }
             stat(out, &format!("{number}:state"), state);
             stat(out, &format!("{number}:secs_since_last_cmd"), now.saturating_sub(active).as_secs());
         }

@@ -87,7 +87,7 @@ impl BinarySession {
             let (count, complete) = body.feed(input);
             let obstacle = match complete {
                 _ if executor.put_is_blocked(&mut body) => Stopped::Below,
-                true if executor.put_awaits(&body) || !executor.finish_put(&mut body, output) => Stopped::Below,
+                true if executor.put_awaits(&mut body) || !executor.finish_put(&mut body, output) => Stopped::Below,
                 true => return (count, Ok(())),
                 false => Stopped::Starved,
             };

@@ -31,7 +31,7 @@ pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (Progr
                 }
                 false => reply::AUTHENTICATION_FAILURE,
             },
-            Login::Unauthenticated => reply::UNAUTHENTICATED,
+            Login::Unauthenticated | Login::UnknownLength => reply::UNAUTHENTICATED,
             Login::BadTermination => reply::BAD_TERMINATION,
             Login::BadToken | Login::TooLong => reply::BAD_TOKEN,
             Login::NeedMore => break Stopped::Starved,
@@ -39,7 +39,7 @@ pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (Progr
         };
         output.bytes().extend_from_slice(line);
         requests += 1;
-        if login == Login::TooLong {
+        if matches!(login, Login::TooLong | Login::UnknownLength) {
             break Stopped::Close;
         }
         if known {

@@ -1,19 +1,18 @@
-//! From files to a configuration. Every message names the file and what is wrong with it.
+//! From files to a configuration.
 
-use std::fs;
-use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
-use rustls::pki_types::pem::{Error as PemError, PemObject};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::CertificateDer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ServerSessionMemoryCache, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
-use super::ciphers;
-use super::options::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
+use super::files::{CA, CHAIN, Files, KEY, bad};
+use super::options::{ClientCertificates, TlsOptions, TlsVersion};
+use super::{ciphers, key};
 use crate::Error;
 
 /// Sessions that can be resumed; what was not used for longest gives way.
@@ -21,26 +20,18 @@ const SESSIONS: usize = 20_480;
 /// TLS 1.3 tickets for each client: one for the next connection, one in case that two are opened at once.
 const TICKETS: usize = 2;
 
-/// memcached's words for its files.
-const CHAIN: &str = "certificate chain";
-const KEY: &str = "key";
-const CA: &str = "CA certificate";
-
-pub fn load(options: &TlsOptions) -> Result<Arc<ServerConfig>, Error> {
+pub fn build(options: &TlsOptions, files: &Files) -> Result<Arc<ServerConfig>, Error> {
     let provider = Arc::new(provider(options)?);
     let versions: &[_] = match options.min_version {
         TlsVersion::V1_2 => &[&TLS13, &TLS12],
         TlsVersion::V1_3 => &[&TLS13],
     };
-    let chain = certificates(CHAIN, &options.chain_cert)?;
-    let key = key(options)?;
-    let bad_pair = |error: rustls::Error| bad(KEY, options.key.as_deref().unwrap_or(&options.chain_cert), error);
+    let certified = certified_key(options, files, &provider)?;
     let mut config = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_protocol_versions(versions)
-        .map_err(bad_pair)?
-        .with_client_cert_verifier(verifier(options, provider)?)
-        .with_single_cert(chain, key)
-        .map_err(bad_pair)?;
+        .map_err(|error| bad(KEY, options.key_path(), error))?
+        .with_client_cert_verifier(verifier(options, files, provider)?)
+        .with_cert_resolver(Arc::new(SingleCertAndKey::from(certified)));
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(NoServerSessionStorage {});
     if options.session_cache {
@@ -50,6 +41,43 @@ pub fn load(options: &TlsOptions) -> Result<Arc<ServerConfig>, Error> {
     Ok(Arc::new(config))
 }
 
+/// The certificate with its key, if they belong together.
+fn certified_key(options: &TlsOptions, files: &Files, provider: &CryptoProvider) -> Result<CertifiedKey, Error> {
+    let loaded = provider.key_provider.load_private_key(files.key.clone_key());
+    let signing = loaded.map_err(|_| bad(KEY, options.key_path(), key::refusal(&files.key)))?;
+    let certified = CertifiedKey::new(files.chain.clone(), signing);
+    let matches = match certified.keys_match() {
+        Ok(()) | Err(rustls::Error::InconsistentKeys(InconsistentKeys::Unknown)) => true,
+        Err(rustls::Error::InconsistentKeys(_)) => false,
+        // The library parses no certificate of version 1, but shows one: that its key fits is seen here.
+        Err(_) if is_version_1(&files.chain[0]) => {
+            let public = certified.key.public_key();
+            public.is_none_or(|public| files.chain[0].windows(public.len()).any(|window| window == &*public))
+        }
+        Err(error) => return Err(bad(CHAIN, &options.chain_cert, error)),
+    };
+    match matches {
+        true => Ok(certified),
+        false => Err(bad(
+            KEY,
+            options.key_path(),
+            format!("it is not the key of the first certificate in {}", options.chain_cert.display()),
+        )),
+    }
+}
+
+/// Whether a certificate is X.509 version 1: then its serial number comes first, and no version.
+fn is_version_1(certificate: &CertificateDer<'_>) -> bool {
+    const SEQUENCE: u8 = 0x30;
+    const INTEGER: u8 = 0x02;
+    /// The content of the element at the front.
+    fn content(der: &[u8]) -> Option<&[u8]> {
+        let [SEQUENCE, length, rest @ ..] = der else { return None };
+        rest.get(usize::from(length.checked_sub(0x80).unwrap_or(0))..)
+    }
+    content(certificate).and_then(content).is_some_and(|fields| fields.first() == Some(&INTEGER))
+}
+
 fn provider(options: &TlsOptions) -> Result<CryptoProvider, Error> {
     let Some(cipher_suites) = ciphers::parse(options.ciphers.as_deref()) else {
         return Err(Error::Ciphers { list: options.ciphers.clone().unwrap_or_default(), known: ciphers::names() });
@@ -57,20 +85,21 @@ fn provider(options: &TlsOptions) -> Result<CryptoProvider, Error> {
     Ok(CryptoProvider { cipher_suites, ..ring::default_provider() })
 }
 
-fn verifier(options: &TlsOptions, provider: Arc<CryptoProvider>) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    if options.client_certificates == ClientCertificates::Ignored {
-        // A file that cannot be read is an error even if nothing depends on it, as it is to memcached.
-        if let Some(path) = &options.ca_cert {
-            certificates(CA, path)?;
-        }
-        return Ok(WebPkiClientVerifier::no_client_auth());
-    }
-    let Some(path) = &options.ca_cert else {
-        return Err(Error::NoCaCertificate);
+fn verifier(
+    options: &TlsOptions,
+    files: &Files,
+    provider: Arc<CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let (authorities, path) = match (options.client_certificates, &files.authorities, &options.ca_cert) {
+        (ClientCertificates::Ignored, ..) => return Ok(WebPkiClientVerifier::no_client_auth()),
+        (_, Some(authorities), Some(path)) => (authorities, path),
+        // No certificate could be verified, so none is asked for; clients may come without one.
+        (ClientCertificates::Requested, ..) => return Ok(WebPkiClientVerifier::no_client_auth()),
+        (ClientCertificates::Required | ClientCertificates::RequiredOnce, ..) => return Err(Error::NoCaCertificate),
     };
     let mut roots = RootCertStore::empty();
-    for certificate in certificates(CA, path)? {
-        roots.add(certificate).map_err(|error| bad(CA, path, error))?;
+    for certificate in authorities {
+        roots.add(certificate.clone()).map_err(|error| bad(CA, path, error))?;
     }
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     if options.client_certificates == ClientCertificates::Requested {
@@ -79,42 +108,14 @@ fn verifier(options: &TlsOptions, provider: Arc<CryptoProvider>) -> Result<Arc<d
     builder.build().map(|verifier| verifier as _).map_err(|error| bad(CA, path, error))
 }
 
-fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let bytes = fs::read(path).map_err(|error| bad(what, path, error))?;
-    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
-    let all = all.map_err(|error| bad(what, path, error))?;
-    match all.is_empty() {
-        true => Err(bad(what, path, "no certificate in it; give a PEM file with BEGIN CERTIFICATE")),
-        false => Ok(all),
-    }
-}
-
-fn key(options: &TlsOptions) -> Result<PrivateKeyDer<'static>, Error> {
-    let path = options.key.as_deref().unwrap_or(&options.chain_cert);
-    let bytes = fs::read(path).map_err(|error| bad(KEY, path, error))?;
-    match (options.key_format, &options.key) {
-        (KeyFormat::Der, Some(_)) => PrivateKeyDer::try_from(bytes).map_err(|error| bad(KEY, path, error)),
-        _ => PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| match error {
-            PemError::NoItemsFound => bad(
-                KEY,
-                path,
-                "no private key in it; give a PEM file with BEGIN PRIVATE KEY that has no passphrase, or ssl_keyformat=DER",
-            ),
-            other => bad(KEY, path, other),
-        }),
-    }
-}
-
-fn bad(what: &'static str, path: &Path, reason: impl ToString) -> Error {
-    Error::Certificate { what, path: path.display().to_string(), reason: reason.to_string() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     fn message(options: &TlsOptions) -> String {
-        load(options).expect_err("a refusal").to_string()
+        let loaded = provider(options).and_then(|_| Files::read(options)).and_then(|files| build(options, &files));
+        loaded.expect_err("a refusal").to_string()
     }
 
     #[test]

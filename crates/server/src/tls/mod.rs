@@ -3,12 +3,16 @@
 //! | file | holds |
 //! |---|---|
 //! | `options` | what `-Z` and `-o ssl_...` set |
+//! | `files` | the files, read at the start and again |
+//! | `key` | private keys in all their formats |
 //! | `config` | files into what a handshake needs |
 //! | `ciphers` | OpenSSL's names for cipher suites |
 //! | `stream` | a connection: bytes in, records out, and the other way round |
 
 mod ciphers;
 mod config;
+mod files;
+mod key;
 mod options;
 mod stream;
 
@@ -21,6 +25,8 @@ use rustls::{ServerConfig, ServerConnection};
 use crate::Error;
 use crate::shared::lock;
 
+use files::Files;
+
 pub use options::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 pub use stream::TlsStream;
 
@@ -31,22 +37,33 @@ pub struct Certificates {
 }
 
 struct Loaded {
+    files: Files,
     config: Arc<ServerConfig>,
     at: Instant,
+}
+
+impl Loaded {
+    fn new(options: &TlsOptions, files: Files) -> Result<Self, Error> {
+        Ok(Self { config: config::build(options, &files)?, files, at: Instant::now() })
+    }
 }
 
 impl Certificates {
     /// Reads the files.
     pub fn load(options: &TlsOptions) -> Result<Self, Error> {
-        let current = Mutex::new(Loaded { config: config::load(options)?, at: Instant::now() });
-        Ok(Self { options: options.clone(), current })
+        let loaded = Loaded::new(options, Files::read(options)?)?;
+        Ok(Self { options: options.clone(), current: Mutex::new(loaded) })
     }
 
-    /// Reads the files once more.
+    /// Reads the files once more. After `KeptFiles` what could be read is in use, with the rest as it was.
     pub fn refresh(&self) -> Result<(), Error> {
-        let config = config::load(&self.options)?;
-        *lock(&self.current) = Loaded { config, at: Instant::now() };
-        Ok(())
+        let mut current = lock(&self.current);
+        let (files, kept) = current.files.reread(&self.options)?;
+        *current = Loaded::new(&self.options, files)?;
+        match kept.is_empty() {
+            true => Ok(()),
+            false => Err(Error::KeptFiles(kept)),
+        }
     }
 
     /// Since when these certificates are in use.

@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How connections to [`Listen::Tls`](crate::Listen::Tls) are protected, with memcached's name of each option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +11,8 @@ pub struct TlsOptions {
     pub key_format: KeyFormat,
     /// (`ssl_verify_mode`) Default: none are asked for, as memcached.
     pub client_certificates: ClientCertificates,
-    /// (`ssl_ca_cert`) Who signs the certificates of clients, in PEM. Needed as soon as such are asked for.
+    /// (`ssl_ca_cert`) Who signs the certificates of clients, in PEM. Needed where they are required; without it none is
+    /// requested.
     pub ca_cert: Option<PathBuf>,
     /// (`ssl_min_version`) Default: 1.2, as memcached, and the oldest one that is spoken.
     pub min_version: TlsVersion,
@@ -38,6 +39,11 @@ impl TlsOptions {
             write_buffer_bytes: 16 << 10,
             session_cache: false,
         }
+    }
+
+    /// The file that the key is in.
+    pub(crate) fn key_path(&self) -> &Path {
+        self.key.as_deref().unwrap_or(&self.chain_cert)
     }
 }
 

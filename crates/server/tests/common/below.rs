@@ -69,7 +69,7 @@ fn put_below(cache: &Cache, objects: &[(String, Vec<u8>)]) {
 }
 
 /// Whether flash has it, and memory has not.
-fn is_below(cache: &Cache, key: &str) -> bool {
+pub fn is_below(cache: &Cache, key: &str) -> bool {
     let (sender, receiver) = channel();
     let landing = Box::new(move |fetched: Fetched| sender.send(fetched.is_hit()).expect("it is waited for"));
     !cache.peek(key.as_bytes()).is_hit()

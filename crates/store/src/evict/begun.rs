@@ -6,7 +6,7 @@
 //! in it has expired, when its turn to be evicted has come, and whenever all open segments are sealed.
 
 use crate::chains::Seal;
-use crate::segment::{Header, SegmentId, Segments, State};
+use crate::segment::{Header, SegmentId, Segments};
 use crate::store::Store;
 use crate::sync::{Mutex, Ordering, lock};
 use crate::time::Moment;
@@ -57,7 +57,7 @@ impl Begun {
         debug_assert!(destination.offset > 0);
         let destination = Destination { is_chained: true, ..destination };
         if segments.segment_bytes() - destination.offset < segments.segment_bytes() / FULL_SHARE {
-            segments.header(destination.segment).pass_to(State::Sealed);
+            segments.seal(destination.segment);
             return;
         }
         let most = (segments.limit() / OPEN_SHARE).clamp(1, OPEN_MAX as u32) as usize;
@@ -66,7 +66,7 @@ impl Begun {
         while open.len() > most {
             let fullest = open.iter().enumerate().max_by_key(|(_, destination)| destination.offset);
             let (at, _) = fullest.expect("there are more than one");
-            segments.header(open.remove(at).segment).pass_to(State::Sealed);
+            segments.seal(open.remove(at).segment);
         }
     }
 
@@ -83,20 +83,31 @@ impl Begun {
                 Seal::Segment(segment) => destination.segment == segment,
             };
             if is_chosen {
-                header.pass_to(State::Sealed);
+                segments.seal(destination.segment);
             }
             !is_chosen
         });
         (before - open.len()) as u32
     }
 
-    /// Seals one for which `wanted` holds, as it does then until the segment is claimed: no job adds to it.
-    fn seal_one(&self, segments: &Segments, wanted: impl Fn(&Header) -> bool) -> Option<SegmentId> {
+    /// Seals this one if `wanted` holds. No job adds to it after that.
+    fn seal_if(&self, segments: &Segments, segment: SegmentId, wanted: impl Fn(&Header) -> bool) {
         let mut open = lock(&self.0);
-        let at = open.iter().position(|destination| wanted(segments.header(destination.segment)))?;
-        let segment = open.remove(at).segment;
-        segments.header(segment).pass_to(State::Sealed);
-        Some(segment)
+        let at = open.iter().position(|destination| destination.segment == segment);
+        if let Some(at) = at.filter(|_| wanted(segments.header(segment))) {
+            open.remove(at);
+            segments.seal(segment);
+        }
+    }
+
+    /// Does something with a segment if it is here, before a job can add to it. Whether it was.
+    pub(super) fn hold(&self, segment: SegmentId, work: impl FnOnce()) -> bool {
+        let open = lock(&self.0);
+        let is_here = open.iter().any(|destination| destination.segment == segment);
+        if is_here {
+            work();
+        }
+        is_here
     }
 
     fn count(&self) -> u32 {
@@ -114,13 +125,13 @@ impl Store {
         self.chains.seal_open(&self.segments, which) + self.seal_begun(which)
     }
 
-    pub(super) fn seal_begun(&self, which: Seal) -> u32 {
+    fn seal_begun(&self, which: Seal) -> u32 {
         self.maintenance.begun().map(|begun| begun.seal(&self.segments, which)).sum()
     }
 
-    /// Seals a begun segment for which `wanted` holds.
-    pub(super) fn seal_a_begun(&self, wanted: impl Fn(&Header) -> bool) -> Option<SegmentId> {
-        self.maintenance.begun().find_map(|begun| begun.seal_one(&self.segments, &wanted))
+    /// Seals a segment if it is among the begun ones and `wanted` holds.
+    pub(super) fn seal_begun_if(&self, segment: SegmentId, wanted: impl Fn(&Header) -> bool) {
+        self.maintenance.begun().for_each(|begun| begun.seal_if(&self.segments, segment, &wanted));
     }
 
     /// What jobs have begun to fill and no job works at, each with the end of its items.
@@ -262,7 +273,7 @@ mod tests {
         };
         let early = open();
         assert_eq!(early.len(), 1);
-        let later_ms = 1000 + store.chains.scale.open_ms(store.chains.scale.bucket(100));
+        let later_ms = 1000 + store.chains.scale.open_ms(store.chains.scale.bucket(100), true);
         store.maintain(&participant, later_ms);
         assert!(!open().contains(&early[0]), "another may be open by now");
         while store.maintain(&participant, 102_000) == Progress::Working {}
@@ -359,7 +370,7 @@ mod tests {
 
     fn compact(store: &Store, participant: &Participant, segment: SegmentId) {
         let moment = store.moment(1000);
-        let mut job = super::super::job::Job::lossless(store, vec![segment], moment).expect("a segment is free");
+        let mut job = store.claim_move(segment, moment).expect("a segment is free");
         while !job.run(store, participant, moment, 1) {}
     }
 
@@ -416,7 +427,7 @@ mod tests {
         compact(&store, &participant, first);
         let free = store.segments.free_count();
         let moment = store.moment(1000);
-        let mut job = super::super::job::Job::lossless(&store, vec![second], moment).unwrap();
+        let mut job = store.claim_move(second, moment).unwrap();
         assert_eq!((store.segments.free_count(), store.begun_count()), (free, 0));
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);

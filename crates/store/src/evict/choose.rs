@@ -1,30 +1,21 @@
-//! Which run of segments goes next: first what costs nothing, then what the policy says.
+//! Which run of segments goes next: first what costs nothing, then what the policy says. What is found here is proposed as a
+//! claim, which looks again (see `claim`).
 
+use super::claim::{Claim, Planned};
 use super::job::Job;
-use super::policy::{Aging, Choice, Keep, View, choose};
+use super::policy::{View, choose};
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::pause::{Held, pause_point};
-use crate::segment::{Header, STAMP_SHIFT, SegmentId, State};
+use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
 
 /// Segments that one choice looks at; larger stores are looked at piece by piece.
 const SAMPLE: usize = 4096;
-/// The most neighbours that are compacted at once.
-const COMPACT_RUN: usize = 16;
 /// Neighbours are worth a compaction when the first is at most this full.
 const COMPACT_BELOW: f64 = 0.6;
-/// A segment is worth a compaction of its own while at most so many bytes are copied for each that is had, and so many are
-/// had for each item that is moved. An overwrite of 4 KiB then costs the copies of three objects, one of 300 bytes those of
-/// two: more brings fewer hits than it costs time (docs/design-decisions.md).
-const COPIED_PER_BYTE: u64 = 3;
-const BYTES_PER_MOVE: u64 = 128;
-/// How many times as much is done where a write is refused otherwise.
-const EFFORT_OF_LAST_RESORT: u64 = 4;
-/// Mostly objects of more than this part of a segment leave too much of the next one empty.
-const LONGEST_SHARE: u64 = 4;
 /// After so many that took as many segments as they freed something is evicted.
 const COMPACTIONS_IN_VAIN_MAX: u32 = 16;
 /// One look around chooses this part of what it saw: so much of it may change until the next one.
@@ -44,12 +35,6 @@ pub(super) struct Scratch {
     planned: Vec<Planned>,
 }
 
-/// A choice, and the stamp that its first segment had.
-struct Planned {
-    choice: Choice,
-    stamp: u64,
-}
-
 /// A segment worth a compaction of its own.
 struct Sparse {
     segment: SegmentId,
@@ -63,35 +48,50 @@ impl Store {
         let mut scratch = lock(&self.maintenance.choosing);
         pause_point(Held::Claim);
         let scratch = &mut *scratch;
+        // It ends: an entry is taken once, and listed again only after another life.
+        while let Some(segment) = self.segments.take_dead() {
+            if let Some(job) = self.claim(scratch, Claim::Dead(segment), moment) {
+                return Some(job);
+            }
+        }
         if let Some(job) = self.compact_alone(scratch, moment, may_evict) {
             return Some(job);
         }
-        // Where a segment can be had for nothing it is looked for.
-        let plan_holds = may_evict && !self.maintenance.has_died.swap(false, Ordering::Relaxed);
-        if let Some(job) = plan_holds.then(|| self.evict_planned(scratch, moment)).flatten() {
+        if let Some(job) = may_evict.then(|| self.evict_planned(scratch, moment)).flatten() {
             return Some(job);
         }
-        for _ in 0..2 {
+        let mut has_sealed = false;
+        loop {
             let free_win = self.look_around(scratch, moment);
-            let job = free_win.and_then(|choice| self.claim(choice, moment));
+            let job = free_win.and_then(|claim| self.claim(scratch, claim, moment));
             if let Some(job) = job.or_else(|| self.compact_alone(scratch, moment, may_evict)) {
                 return Some(job);
             }
             if !may_evict {
                 return None;
             }
-            if !scratch.views.is_empty() {
-                self.maintenance.past.fit(self.counters.items());
-                self.plan(scratch, participant);
-                if let Some(job) = self.evict_planned(scratch, moment) {
-                    return Some(job);
-                }
-                // A handle holds it by now, or a job has gone on in it.
-                continue;
+            if let Some(job) = self.evict_viewed(scratch, participant, moment) {
+                return Some(job);
             }
-            // Only segments that writers hold are left to take from.
-            if self.seal_open(Seal::All) == 0 {
+            // Only segments that writers hold are left to take from: once, as handles may hold all of those as well.
+            if has_sealed || self.seal_open(Seal::All) == 0 {
                 return None;
+            }
+            has_sealed = true;
+        }
+    }
+
+    /// Has the policy choose among the views, and claims what it says. What handles hold by now, or a job has gone on in, is
+    /// passed over.
+    fn evict_viewed(&self, scratch: &mut Scratch, participant: &Participant, moment: Moment) -> Option<Job> {
+        if !scratch.views.is_empty() {
+            self.maintenance.past.fit(self.counters.items());
+        }
+        // It ends: each plan takes a view away.
+        while !scratch.views.is_empty() {
+            self.plan(scratch, participant);
+            if let Some(job) = self.evict_planned(scratch, moment) {
+                return Some(job);
             }
         }
         None
@@ -99,12 +99,11 @@ impl Store {
 
     /// Fills the views, and stops at a segment that can be had without loss. What jobs have begun to fill is seen, too: it goes
     /// when its time has come, full or not.
-    fn look_around(&self, scratch: &mut Scratch, moment: Moment) -> Option<Choice> {
+    fn look_around(&self, scratch: &mut Scratch, moment: Moment) -> Option<Claim> {
         scratch.views.clear();
         scratch.sparse.clear();
         scratch.planned.clear();
         let limit = self.segments.limit();
-        let generation = self.generation.load(Ordering::Acquire);
         let mut compact = None;
         for step in 0..limit {
             if scratch.views.len() >= SAMPLE {
@@ -113,33 +112,34 @@ impl Store {
             }
             let segment = SegmentId::new((scratch.cursor + step) % limit + 1);
             let header = self.segments.header(segment);
-            if !holds_sealed_items(header) || header.pins() > 0 {
+            if header.state() != State::Sealed || header.pins() > 0 {
                 continue;
             }
-            if is_dead(header, generation, moment) {
+            if self.is_dead(header, moment) {
                 scratch.sparse.clear();
-                return Some(drop_all(segment));
+                return Some(Claim::Dead(segment));
             }
             let live = f64::from(header.live_bytes());
             if compact.is_none() && live < COMPACT_BELOW * f64::from(self.segments.segment_bytes()) {
-                compact = self.compactable(segment, generation);
+                compact = self.fitting_neighbours(segment).map(|_| Claim::Neighbours(segment));
             }
             if let Some(copied) = self.copied_for_a_byte(header) {
                 scratch.sparse.push(Sparse { segment, copied });
             }
             scratch.views.push(view(segment, header));
         }
-        let dead = self.seal_a_begun(|header| header.pins() == 0 && is_dead(header, generation, moment));
-        if let Some(segment) = dead {
-            scratch.sparse.clear();
-            return Some(drop_all(segment));
-        }
+        let mut dead = None;
         self.each_begun(|segment, _| {
             let header = self.segments.header(segment);
             if header.pins() == 0 {
                 scratch.views.push(view(segment, header));
+                dead = dead.or(self.is_dead(header, moment).then_some(segment));
             }
         });
+        if let Some(segment) = dead {
+            scratch.sparse.clear();
+            return Some(Claim::Dead(segment));
+        }
         scratch.sparse.sort_unstable_by(|one, other| one.copied.total_cmp(&other.copied));
         scratch.sparse.truncate(COMPACTED_PER_LOOK);
         scratch.sparse.reverse();
@@ -163,19 +163,8 @@ impl Store {
 
     /// Claims the next run that is planned.
     fn evict_planned(&self, scratch: &mut Scratch, moment: Moment) -> Option<Job> {
-        while let Some(Planned { choice, stamp }) = scratch.planned.pop() {
-            let header = self.segments.header(choice.first);
-            // It may have been emptied, and have another life by now.
-            let is_it = || header.stamp.load(Ordering::Relaxed) == stamp;
-            if !is_it() {
-                continue;
-            }
-            self.seal_begun(Seal::Segment(choice.first));
-            // Once more, of what is sealed and stays so.
-            if !holds_sealed_items(header) || !is_it() {
-                continue;
-            }
-            if let Some(job) = self.claim(choice, moment) {
+        while let Some(planned) = scratch.planned.pop() {
+            if let Some(job) = self.claim(scratch, Claim::Planned(planned), moment) {
                 self.maintenance.compactions_in_vain.store(0, Ordering::Relaxed);
                 return Some(job);
             }
@@ -188,86 +177,13 @@ impl Store {
         let in_vain = &self.maintenance.compactions_in_vain;
         while !may_evict || in_vain.load(Ordering::Relaxed) < COMPACTIONS_IN_VAIN_MAX {
             let Sparse { segment, .. } = scratch.sparse.pop()?;
-            let header = self.segments.header(segment);
-            if !holds_sealed_items(header) || self.copied_for_a_byte(header).is_none() {
-                continue;
-            }
-            let choice = Choice { first: segment, count: 1, keep: Keep::All, aging: Aging::None };
-            let job = self.claim(choice, moment);
+            let job = self.claim(scratch, Claim::Sparse(segment), moment);
             if job.is_some() {
                 return job;
             }
         }
         None
     }
-
-    /// What a compaction of a segment by itself copies for each byte that it has back. `None` if it is not worth that.
-    fn copied_for_a_byte(&self, header: &Header) -> Option<f64> {
-        let (live, items) = (u64::from(header.live_bytes()), u64::from(header.live_items()));
-        let dead = u64::from(header.write_offset()).saturating_sub(live);
-        let effort = if self.options.evicts { 1 } else { EFFORT_OF_LAST_RESORT };
-        let is_worth = live <= COPIED_PER_BYTE * effort * dead
-            && items * BYTES_PER_MOVE <= dead * effort
-            && live * LONGEST_SHARE <= items * u64::from(self.segments.segment_bytes());
-        is_worth.then(|| live as f64 / dead as f64)
-    }
-
-    /// A run from this segment on whose live items fit one segment.
-    fn compactable(&self, first: SegmentId, generation: u32) -> Option<Choice> {
-        let is_young = self.segments.header(first).is_young();
-        let mut room = self.segments.segment_bytes();
-        let run = self.chains.run(&self.segments, first, COMPACT_RUN, |segment| {
-            let header = self.segments.header(segment);
-            let fits = header.live_bytes() <= room && header.generation.load(Ordering::Relaxed) == generation;
-            room -= if fits { header.live_bytes() } else { 0 };
-            fits && header.pins() == 0 && header.is_young() == is_young
-        });
-        let count = run.len() as u32;
-        (count >= 2).then_some(Choice { first, count, keep: Keep::All, aging: Aging::None })
-    }
-
-    /// Claims the run of a choice: its segments drain from here on. Called with the choosing lock held.
-    fn claim(&self, choice: Choice, moment: Moment) -> Option<Job> {
-        let first = self.segments.header(choice.first);
-        let generation = first.generation.load(Ordering::Relaxed);
-        // Long values free their bodies one by one: such a segment is evicted on its own, a little at a time.
-        let alone = choice.keep != Keep::All && first.body_bytes() > u64::from(self.segments.segment_bytes());
-        let count = if alone { 1 } else { choice.count as usize };
-        let run = self.chains.run(&self.segments, choice.first, count, |segment| {
-            let header = self.segments.header(segment);
-            header.generation.load(Ordering::Relaxed) == generation
-                && header.pins() == 0
-                && header.is_young() == first.is_young()
-        });
-        if run.is_empty() || choice.keep == Keep::All && run.len() < choice.count as usize {
-            return None;
-        }
-        if choice.keep == Keep::All {
-            return Job::lossless(self, run, moment);
-        }
-        for segment in &run {
-            self.segments.header(*segment).pass_to(State::Draining);
-        }
-        let stamp_ms = first.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT;
-        self.clock.set_eviction_age(moment.ms.saturating_sub(stamp_ms));
-        Some(Job::new(self, run, choice.keep, choice.aging))
-    }
-
-    /// Claims a segment in which nothing is alive. `None` if it is not there to be claimed: someone else may have emptied
-    /// it since it was found, and it may hold other items by now.
-    pub(super) fn claim_dead(&self, segment: SegmentId, moment: Moment) -> Option<Job> {
-        let _choosing = lock(&self.maintenance.choosing);
-        let header = self.segments.header(segment);
-        if !holds_sealed_items(header) || !is_dead(header, self.generation.load(Ordering::Acquire), moment) {
-            return None;
-        }
-        header.pass_to(State::Draining);
-        Some(Job::new(self, vec![segment], Keep::Nothing, Aging::None))
-    }
-}
-
-fn drop_all(segment: SegmentId) -> Choice {
-    Choice { first: segment, count: 1, keep: Keep::Nothing, aging: Aging::None }
 }
 
 fn view(segment: SegmentId, header: &Header) -> View {
@@ -281,19 +197,6 @@ fn view(segment: SegmentId, header: &Header) -> View {
     }
 }
 
-/// Whether a segment of items is sealed. It stays so while the choosing lock is held.
-pub(super) fn holds_sealed_items(header: &Header) -> bool {
-    // The state first: a segment that is seen sealed is a body or not from before on.
-    header.state() == State::Sealed && header.is_body.load(Ordering::Relaxed) == 0
-}
-
-/// Whether nothing in a sealed segment can be alive.
-fn is_dead(header: &Header, generation: u32, moment: Moment) -> bool {
-    header.live_items() == 0
-        || header.latest_expiry_seconds() <= moment.seconds()
-        || header.generation.load(Ordering::Relaxed) != generation
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
@@ -301,7 +204,7 @@ mod tests {
     use crate::evict::tests::{just_full, set};
     use crate::ops::{Mode, Write};
     use crate::options::Options;
-    use crate::segment::Purpose;
+    use crate::segment::{Purpose, STAMP_SHIFT};
     use crate::ttl::Ttl;
 
     #[test]
@@ -322,10 +225,11 @@ mod tests {
         store.write(&participant, &write, 1000).unwrap();
         let segment = store.get(&participant, b"key", hash, 1000).unwrap().item_at().at.segment();
         let moment = store.moment(2000);
-        assert!(store.claim_dead(segment, moment).is_none(), "it is open");
+        let claim = |moment| store.claim(&lock(&store.maintenance.choosing), Claim::Dead(segment), moment);
+        assert!(claim(moment).is_none(), "it is open");
         store.seal_open(Seal::All);
-        assert!(store.claim_dead(segment, moment).is_none(), "it holds a live item");
-        let mut job = store.claim_dead(segment, store.moment(101_000)).expect("it has expired");
+        assert!(claim(moment).is_none(), "it holds a live item");
+        let mut job = claim(store.moment(101_000)).expect("it has expired");
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);
         store.verify(&participant, 101_000);
@@ -368,6 +272,86 @@ mod tests {
         }
         (number..number + 300).for_each(|number| set(&store, &participant, number));
         assert_eq!(store.stats().evictions, evictions, "nothing alive goes while so much is dead");
+        store.verify(&participant, 1000);
+    }
+
+    /// A full store of more segments than one look sees, each with the key of one long item.
+    fn large() -> (Store, Participant, Vec<u32>) {
+        let options = Options {
+            memory_bytes: 40 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 3900,
+            policy: crate::Policy::Fifo,
+
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut keys = Vec::new();
+        while store.segments.free_for_writers() > 0 {
+            keys.push(keys.len() as u32);
+            set_long(&store, &participant, keys.len() as u32 - 1, 3000);
+        }
+        assert!(store.segments.limit() as usize > 2 * SAMPLE);
+        (store, participant, keys)
+    }
+
+    fn set_long(store: &Store, participant: &Participant, number: u32, bytes: usize) {
+        let key = number.to_le_bytes();
+        let (hash, value) = (store.hash(&key), vec![7; bytes]);
+        let write = Write { key: &key, hash, value: &value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        while store.write(participant, &write, 1000).is_err() {
+            assert_ne!(store.evict(participant, 1000), Progress::Stuck);
+        }
+    }
+
+    fn delete(store: &Store, participant: &Participant, number: u32) {
+        let key = number.to_le_bytes();
+        assert!(store.delete(participant, &key, store.hash(&key), 1000));
+    }
+
+    #[test]
+    fn a_dead_segment_is_found_wherever_it_lies() {
+        let (store, participant, keys) = large();
+        let evictions = store.stats().evictions;
+        let dead = [100, keys.len() / 2, keys.len() - 100];
+        dead.iter().for_each(|at| delete(&store, &participant, keys[*at]));
+        (0..dead.len() as u32).for_each(|number| set_long(&store, &participant, u32::MAX - number, 3000));
+        assert_eq!(store.stats().evictions, evictions, "as many segments are dead as are needed");
+        set_long(&store, &participant, 1 << 30, 3000);
+        assert!(store.stats().evictions > evictions);
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_segment_that_died_before_it_was_full_goes_before_what_lives() {
+        let (store, participant, keys) = large();
+        set_long(&store, &participant, u32::MAX, 3000);
+        let evictions = store.stats().evictions;
+        delete(&store, &participant, u32::MAX);
+        store.seal_open(Seal::All);
+        set_long(&store, &participant, u32::MAX, 3000);
+        assert_eq!(store.stats().evictions, evictions, "one of {} is dead", keys.len());
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn an_eviction_passes_over_all_that_handles_hold() {
+        let (store, participant, keys) = large();
+        let moment = store.moment(1000);
+        store.seal_open(Seal::All);
+        let mut scratch = lock(&store.maintenance.choosing);
+        assert!(store.look_around(&mut scratch, moment).is_none(), "nothing is dead");
+        let free = scratch.views[scratch.views.len() / 2].segment;
+        let held: Vec<_> = store.segments.ids().filter(|segment| *segment != free).collect();
+        held.iter().for_each(|segment| _ = store.segments.header(*segment).pin());
+        let job = store.evict_viewed(&mut scratch, &participant, moment);
+        held.iter().for_each(|segment| _ = store.segments.header(*segment).unpin());
+        drop(scratch);
+        let mut job = job.expect("one of all is not held");
+        assert_eq!(job.sources(), [free], "of {}", keys.len());
+        while !job.run(&store, &participant, moment, 1) {}
+        drop(job);
         store.verify(&participant, 1000);
     }
 
@@ -429,6 +413,7 @@ mod tests {
 mod plan_models {
     use super::*;
     use crate::chains::Seal;
+    use crate::evict::policy::{Aging, Choice, Keep};
     use crate::loom_tests::{Client, model, store};
     use crate::ttl::Ttl;
     use crate::{Mode, Stored, Write};
@@ -442,11 +427,12 @@ mod plan_models {
         let moment = store.moment(client.now_ms);
         client.set(b"o", 1);
         store.seal_open(Seal::All);
-        let segment = store.segments.ids().find(|id| holds_sealed_items(store.segments.header(*id))).unwrap();
+        let segment = store.segments.ids().find(|id| store.segments.header(*id).state() == State::Sealed).unwrap();
         let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
-        lock(&store.maintenance.choosing).planned.push(Planned { choice: drop_all(segment), stamp });
+        let choice = Choice { first: segment, count: 1, keep: Keep::Nothing, aging: Aging::None };
+        lock(&store.maintenance.choosing).planned.push(Planned { choice, stamp });
         client.delete(b"o");
-        let mut job = store.claim_dead(segment, moment).unwrap();
+        let mut job = store.claim(&lock(&store.maintenance.choosing), Claim::Dead(segment), moment).unwrap();
         while !job.run(&store, &client.participant, moment, u32::MAX) {}
         drop(job);
         store.segments.reclaim();

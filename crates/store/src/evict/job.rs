@@ -15,7 +15,7 @@ use super::scores::{Cut, SCORE_EXPIRED, SCORE_GONE, SCORE_MIN, SCORE_UNEARNED, T
 use crate::epoch::Participant;
 use crate::index::{Items, Slot};
 use crate::item::ItemAt;
-use crate::segment::{Location, Purpose, SegmentId, State};
+use crate::segment::{Location, Purpose, SegmentId};
 use crate::stats::Counter;
 use crate::store::Store;
 use crate::sync::{AtomicU32, Ordering};
@@ -91,6 +91,7 @@ impl Drop for Running {
 }
 
 impl Job {
+    /// A job for segments that the caller claims: they drain before it runs.
     pub fn new(store: &Store, sources: Vec<SegmentId>, keep: Keep, aging: Aging) -> Self {
         let running = &store.maintenance.running;
         running.fetch_add(1, Ordering::Relaxed);
@@ -115,13 +116,12 @@ impl Job {
     }
 
     /// The segments that the job empties.
-    #[cfg(all(test, loom))]
     pub fn sources(&self) -> &[SegmentId] {
         &self.sources
     }
 
-    /// A job that keeps everything alive: it has room for all of it from the start, in a begun segment or in a free one. Called
-    /// by the claimer of the sources, which drain from here on. `None`, and nothing has changed, if there is no such room.
+    /// A job that keeps everything alive: it has room for all of it from the start, in a begun segment or in a free one.
+    /// `None`, and nothing has changed, if there is no such room.
     pub fn lossless(store: &Store, sources: Vec<SegmentId>, moment: Moment) -> Option<Self> {
         let header = |segment| store.segments.header(segment);
         let live: u32 = sources.iter().map(|source| header(*source).live_bytes()).sum();
@@ -136,9 +136,6 @@ impl Job {
         if destination.is_none() {
             free = Some(store.segments.take(Purpose::Merge)?);
             destination = compacted.take(&store.segments, first, moment, suits);
-        }
-        for source in &sources {
-            header(*source).pass_to(State::Draining);
         }
         let mut job = Self::new(store, sources, Keep::All, Aging::None);
         job.destination = destination;
@@ -352,7 +349,7 @@ impl Job {
         let begun = begun.and_then(|begun| match room_in(store, &begun, size, expiry) {
             Some(expiry_byte) => Some((begun, expiry_byte)),
             None => {
-                store.segments.header(begun.segment).pass_to(State::Sealed);
+                store.segments.seal(begun.segment);
                 None
             }
         });
@@ -383,7 +380,7 @@ impl Job {
     fn turn_to(&mut self, store: &Store, next: Destination) {
         if let Some(full) = self.destination.replace(next) {
             self.leave(store, &full);
-            store.segments.header(full.segment).pass_to(State::Sealed);
+            store.segments.seal(full.segment);
         }
     }
 
@@ -398,7 +395,7 @@ impl Job {
         } else {
             header.rounds.store(rounds.saturating_add(1), Ordering::Relaxed);
         }
-        let seal_at_ms = moment.ms.saturating_add(store.chains.scale.open_ms(bucket));
+        let seal_at_ms = store.chains.seal_at_ms(&store.segments, bucket, moment);
         Destination { segment, offset: 0, seal_at_ms, is_chained: false }
     }
 
@@ -430,10 +427,9 @@ impl Job {
 
     /// A flush while the job ran looked for segments to drop when the job's destinations were open: it is to look again.
     fn look_for_flushed(&self, store: &Store) {
-        let current = store.generation.load(Ordering::Acquire);
-        let generation = store.segments.header(self.sources[0]).generation.load(Ordering::Relaxed);
-        if self.keep != Keep::Nothing && generation != current {
-            store.maintenance.note_flush(current);
+        let source = store.segments.header(self.sources[0]);
+        if self.keep != Keep::Nothing && source.is_flushed(store.generation.load(Ordering::Acquire)) {
+            store.maintenance.flushed.note();
         }
     }
 
@@ -449,7 +445,7 @@ impl Job {
             let begun = match self.keep {
                 Keep::All => &maintenance.compacted,
                 _ if self.trims => {
-                    store.segments.header(destination.segment).pass_to(State::Sealed);
+                    store.segments.seal(destination.segment);
                     continue;
                 }
                 _ => &maintenance.survivors,
@@ -457,7 +453,8 @@ impl Job {
             begun.give_back(&store.segments, destination);
         }
         self.look_for_flushed(store);
-        if self.keep == Keep::All {
+        // What expired is had back, whatever became of the rest.
+        if self.keep == Keep::All && !self.expired_any {
             let in_vain = &store.maintenance.compactions_in_vain;
             let gained = self.sources.len() > usize::from(self.has_turned_to_spare);
             in_vain.store(if gained { 0 } else { in_vain.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);
@@ -518,7 +515,7 @@ mod tests {
         assert_eq!(long.at.segment(), short.at.segment());
         let (early, late) = (store.moment(50_000), store.moment(100_000));
         store.chains.seal_open(&store.segments, crate::chains::Seal::All);
-        let mut job = Job::lossless(&store, vec![long.at.segment()], late).unwrap();
+        let mut job = store.claim_move(long.at.segment(), late).unwrap();
         assert!(!job.run(&store, &participant, late, 1));
         while !job.run(&store, &participant, early, 1) {}
         drop(job);
@@ -540,7 +537,7 @@ mod tests {
         store.seal_open(crate::chains::Seal::All);
         let moment = store.moment(1000);
         let segment = store.get(&participant, &[0; 4], store.hash(&[0; 4]), 1000).unwrap().item_at().at.segment();
-        let mut job = Job::lossless(&store, vec![segment], moment).unwrap();
+        let mut job = store.claim_move(segment, moment).unwrap();
         let mut before = 0;
         while !job.run(&store, &participant, moment, u32::MAX) {
             let copied = job.destination.as_ref().expect("something was copied").offset;

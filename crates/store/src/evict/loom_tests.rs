@@ -1,13 +1,12 @@
 //! Models of maintenance against operations: moves, unlinking, expiry, and which segments a choice may claim. See
 //! `crate::loom_tests`.
 
-use super::choose::holds_sealed_items;
 use super::job::Job;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::loom_tests::{Client, Did, History, model, store};
+use crate::segment::{Purpose, State};
 use crate::store::Store;
-use crate::sync::lock;
 use crate::time::Moment;
 use crate::ttl::Ttl;
 use crate::{Mode, Stored, Write};
@@ -35,6 +34,22 @@ impl Client<'_> {
         self.store.seal_open(Seal::All);
     }
 
+    /// A value that has a body.
+    fn set_long(&self, key: &[u8], digit: u8) {
+        let hash = self.store.hash(key);
+        let value = &[digit; 70];
+        let write = Write { key, hash, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let written = self.store.write(&self.participant, &write, self.now_ms);
+        assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
+    }
+
+    fn get_long(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let item = self.store.get(&self.participant, key, self.store.hash(key), self.now_ms)?;
+        let mut value = Vec::new();
+        item.copy_to(&mut value);
+        Some(value)
+    }
+
     /// Two neighbours of which the first holds `KEY`; their items fit one segment.
     fn with_two_neighbours(self, value: u64) -> Self {
         self.set(KEY, value);
@@ -53,11 +68,8 @@ impl Client<'_> {
 
     /// The job that compacts the segment of a key by itself. `None` if the key or the segment is not there any more.
     fn compaction_of(&self, key: &[u8]) -> Option<Job> {
-        let _choosing = lock(&self.store.maintenance.choosing);
         let item = self.store.get(&self.participant, key, self.store.hash(key), self.now_ms)?;
-        let segment = item.item_at().at.segment();
-        holds_sealed_items(self.store.segments.header(segment)).then_some(())?;
-        Job::lossless(self.store, vec![segment], self.moment())
+        self.store.claim_move(item.item_at().at.segment(), self.moment())
     }
 
     /// `KEY` in a segment that a compaction has begun to fill, and another one that is sealed.
@@ -250,28 +262,13 @@ fn a_choice_claims_no_body() {
         let uploader = {
             let store = Arc::clone(&store);
             thread::spawn(move || {
-                let client = Client::new(&store);
-                let write = Write {
-                    key: KEY,
-                    hash: store.hash(KEY),
-                    value: &[b'7'; 70],
-                    flags: 0,
-                    ttl: Ttl::Never,
-                    mode: Mode::Set,
-                    token: None,
-                };
-                let written = store.write(&client.participant, &write, client.now_ms);
-                assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
+                Client::new(&store).set_long(KEY, b'7');
             })
         };
         let client = Client::new(&store);
         store.drop_one(&client.participant, client.moment());
         uploader.join().unwrap();
-        if let Some(item) = store.get(&client.participant, KEY, store.hash(KEY), client.now_ms) {
-            let mut value = Vec::new();
-            item.copy_to(&mut value);
-            assert_eq!(value, [b'7'; 70]);
-        }
+        assert!(client.get_long(KEY).is_none_or(|value| value == [b'7'; 70]));
         client.verify();
     });
 }
@@ -312,6 +309,39 @@ fn expiry_takes_nothing_from_a_new_life() {
     });
 }
 
+/// A segment in which expired items are counted may be emptied meanwhile, and have a new life.
+#[test]
+fn a_count_of_expired_items_touches_no_new_life() {
+    model(2, || {
+        let store = store(3, 0);
+        let mut client = Client::new(&store);
+        for (key, now_ms) in [(KEY, 1900), (OTHER, 2000)] {
+            let (hash, ttl) = (store.hash(key), Ttl::Seconds(1));
+            let write = Write { key, hash, value: b"1", flags: 0, ttl, mode: Mode::Set, token: None };
+            store.write(&client.participant, &write, now_ms).expect("there is room");
+        }
+        client.seal();
+        let counter = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client { now_ms: 2500, ..Client::new(&store) };
+                client.expire();
+            })
+        };
+        client.now_ms = 3000;
+        client.expire();
+        store.segments.reclaim();
+        client.set(OTHER, 2);
+        client.seal();
+        counter.join().unwrap();
+        let item = store.get(&client.participant, OTHER, store.hash(OTHER), client.now_ms).expect("it is there");
+        let header = store.segments.header(item.item_at().at.segment());
+        assert_eq!((header.expired_written_bytes(), header.next_expiry_seconds()), (0, u64::MAX));
+        drop(item);
+        client.verify();
+    });
+}
+
 /// What a flush made absent stays so, though an eviction is moving it.
 #[test]
 fn a_move_carries_nothing_over_a_flush() {
@@ -333,6 +363,112 @@ fn a_move_carries_nothing_over_a_flush() {
         assert_eq!(client.get(KEY), None);
         client.set(OTHER, 3);
         assert_eq!(client.get(KEY), None);
+        client.verify();
+    });
+}
+
+/// A choice that began before a flush takes nothing that was written after it, least of all where nothing may be evicted.
+#[test]
+fn a_choice_takes_nothing_that_was_written_after_a_flush() {
+    model(2, || {
+        let store = store(5, 0);
+        let client = Client::new(&store);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                store.flush(1000, 0);
+                client.set(KEY, 2);
+                client.seal();
+            })
+        };
+        if let Some(job) = store.choose(&client.participant, client.moment(), false) {
+            client.run(job);
+        }
+        writer.join().unwrap();
+        assert_eq!(client.get(KEY), Some(2), "it was stored after the flush, and nothing may be evicted");
+        client.verify();
+    });
+}
+
+/// The same for a segment that a compaction has begun to fill after the flush.
+#[test]
+fn a_choice_takes_no_begun_segment_from_after_a_flush() {
+    model(2, || {
+        let store = store(5, 0);
+        let client = Client::new(&store);
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                store.flush(1000, 0);
+                client.set(KEY, 2);
+                client.seal();
+                if let Some(job) = client.compaction_of(KEY) {
+                    client.run(job);
+                }
+            })
+        };
+        if let Some(job) = store.choose(&client.participant, client.moment(), false) {
+            client.run(job);
+        }
+        writer.join().unwrap();
+        assert_eq!(client.get(KEY), Some(2), "it was stored after the flush, and nothing may be evicted");
+        client.verify();
+    });
+}
+
+/// The topmost segment is to go, a body of a value that is deleted meanwhile; then it may be a body of another value.
+#[test]
+fn shedding_takes_no_value_but_the_owner_of_a_body() {
+    model(2, || {
+        let store = store(5, 0);
+        let client = Client::new(&store);
+        let all: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        all.iter().for_each(|segment| store.segments.retire(*segment));
+        assert_eq!(store.segments.reclaim().freed, 5, "the topmost is on top of the stack now");
+        client.set_long(KEY, b'1');
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                client.delete(KEY);
+                store.segments.reclaim();
+                client.set_long(OTHER, b'2');
+            })
+        };
+        store.shed_top(&client.participant, client.moment());
+        writer.join().unwrap();
+        assert_eq!(client.get_long(KEY), None);
+        // It goes as well if the topmost segment is its body.
+        let is_retired = store.segments.header(all[4]).state() == State::Retired;
+        let other = client.get_long(OTHER);
+        assert!(other.as_ref().map_or(is_retired, |value| *value == [b'2'; 70]), "{other:?}");
+        client.verify();
+    });
+}
+
+/// A body that was freed and is a body of another value by now is not taken for a segment of items at any moment in between.
+#[test]
+fn a_choice_claims_no_second_life_of_a_body() {
+    model(2, || {
+        let store = store(5, 0);
+        let client = Client::new(&store);
+        client.set_long(KEY, b'1');
+        let writer = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || {
+                let client = Client::new(&store);
+                client.delete(KEY);
+                store.segments.reclaim();
+                client.set_long(OTHER, b'2');
+            })
+        };
+        if let Some(job) = store.choose(&client.participant, client.moment(), false) {
+            client.run(job);
+        }
+        writer.join().unwrap();
+        assert_eq!(client.get_long(OTHER).as_deref(), Some(&[b'2'; 70][..]), "nothing is evicted");
         client.verify();
     });
 }

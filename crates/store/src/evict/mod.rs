@@ -7,8 +7,13 @@
 //! Before anything alive is evicted, dead segments are dropped, neighbours that fit one segment are compacted, and so is what
 //! lies in segments of which much has been overwritten.
 
+#[cfg(not(loom))]
+mod aged;
 mod begun;
 mod choose;
+mod claim;
+mod expiry;
+mod flushed;
 mod ghosts;
 mod history;
 #[cfg(all(test, not(loom)))]
@@ -23,6 +28,8 @@ mod removal;
 mod scores;
 mod shed;
 
+#[cfg(not(loom))]
+pub use aged::Aging;
 pub use past::Past;
 pub use policy::{Policy, UnknownPolicy};
 pub use removal::{Cause, Removed, Sinks};
@@ -30,11 +37,11 @@ pub use removal::{Cause, Removed, Sinks};
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::pause::{Held, pause_point};
-use crate::segment::SegmentId;
 use crate::store::Store;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
 use crate::time::Moment;
 use begun::Begun;
+use flushed::FlushedSearch;
 use job::Job;
 use std::sync::Arc;
 
@@ -58,16 +65,12 @@ pub(crate) struct Maintenance {
     /// Segments that compactions fill.
     compacted: Begun,
     pub(crate) past: Past,
-    /// Where to look on for segments that a flush has made worthless: the generation in the upper half, the number of the
-    /// next segment in the lower, none if the search has not begun; 0 if all have been found.
-    stale_from: AtomicU64,
+    pub(crate) flushed: FlushedSearch,
     next_maintenance_ms: AtomicU64,
     /// Compactions that freed no more segments than they took, since one did or something was evicted.
     compactions_in_vain: AtomicU32,
     /// Evictions by use since a segment was free for writers.
     in_vain: AtomicU32,
-    /// The last item of a sealed segment has gone, since that was last asked.
-    pub(crate) has_died: AtomicBool,
 }
 
 /// What a call to `evict` or `maintain` came to.
@@ -101,26 +104,15 @@ impl Maintenance {
             survivors: Begun::default(),
             compacted: Begun::default(),
             past,
-            stale_from: AtomicU64::new(0),
+            flushed: FlushedSearch::default(),
             next_maintenance_ms: AtomicU64::new(0),
             compactions_in_vain: AtomicU32::new(0),
             in_vain: AtomicU32::new(0),
-            has_died: AtomicBool::new(false),
         }
     }
 
     fn begun(&self) -> impl Iterator<Item = &Begun> {
         [&self.survivors, &self.compacted].into_iter()
-    }
-
-    /// Has the segments of generations before this one looked for, from the first on.
-    pub fn note_flush(&self, generation: u32) {
-        let begin = u64::from(generation) << u32::BITS;
-        let is_newer = |word: u64| word >> u32::BITS > u64::from(generation);
-        // Release pairs with the Acquire in `drop_stale`: what is sealed now is found. A `None` leaves a later flush's note.
-        let _ = self
-            .stale_from
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, |word| (!is_newer(word)).then_some(begin));
     }
 }
 
@@ -201,9 +193,9 @@ impl Store {
             self.maintenance.next_maintenance_ms.store(moment.ms + 100, Ordering::Relaxed);
             self.seal_open(Seal::Due(moment));
         }
-        self.prepare_index();
         // A job that was put down may evict.
-        let worked = may_evict && self.resume(participant, moment)
+        let worked = self.prepare_index()
+            || may_evict && self.resume(participant, moment)
             || self.expire_due(participant, moment)
             || self.sheds() && self.shed_top(participant, moment);
         let reclaimed = self.segments.reclaim();
@@ -260,53 +252,6 @@ impl Store {
             pause_point(Held::Job);
             lock(&self.maintenance.jobs).push(job);
         }
-    }
-
-    /// A slice of the removal of what is dead: of one segment that was flushed or whose last item has expired. False if
-    /// there is none.
-    fn expire_due(&self, participant: &Participant, moment: Moment) -> bool {
-        if self.drop_stale(participant, moment) {
-            return true;
-        }
-        let due: Vec<_> = self.chains.due(moment.seconds()).collect();
-        due.into_iter().any(|bucket| {
-            let expired = self.chains.expired(&self.segments, bucket, moment.seconds());
-            expired.is_some_and(|segment| self.drop_segment(participant, segment, moment))
-        })
-    }
-
-    fn drop_stale(&self, participant: &Participant, moment: Moment) -> bool {
-        let stale_from = &self.maintenance.stale_from;
-        let mut word = stale_from.load(Ordering::Acquire);
-        if word == 0 {
-            return false;
-        }
-        if word as u32 == 0 {
-            // Another note from here on begins anew, whatever of it this search sees.
-            if stale_from.compare_exchange(word, word | 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-                return false;
-            }
-            word |= 1;
-            self.seal_open(Seal::All);
-        }
-        let (generation, from) = ((word >> u32::BITS) as u32, word as u32);
-        let dropped = (from..=self.segments.limit()).find(|number| {
-            let segment = SegmentId::new(*number);
-            let header = self.segments.header(segment);
-            header.generation.load(Ordering::Relaxed) < generation
-                && choose::holds_sealed_items(header)
-                && self.drop_segment(participant, segment, moment)
-        });
-        // It fails if a flush came meanwhile, or another thread has gone on: then there is no harm in looking twice.
-        let next = dropped.map_or(0, |number| u64::from(generation) << u32::BITS | u64::from(number + 1));
-        let _ = stale_from.compare_exchange(word, next, Ordering::AcqRel, Ordering::Relaxed);
-        dropped.is_some()
-    }
-
-    /// Claims a segment of dead items and begins to empty it. False if it is not there to be claimed.
-    fn drop_segment(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
-        let job = self.claim_dead(segment, moment);
-        job.map(|job| self.run_slice(participant, moment, job)).is_some()
     }
 
     /// Finishes the jobs that were put down.

@@ -56,8 +56,7 @@ impl Store {
         pair.replace(&place, place.slot.moved(to, frequency));
         drop(pair);
         self.segments.header(item.at.segment()).remove_live(unlinked.size, unlinked.body_bytes);
-        let new =
-            NewItem { at: to, size: unlinked.size, body_bytes: unlinked.body_bytes, token: None, inherits_body: true };
+        let new = NewItem { at: to, size: unlinked.size, body_bytes: unlinked.body_bytes, token: None, is_copy: true };
         self.segments.header(to.segment()).add_live(new.size, new.body_bytes);
         true
     }
@@ -90,7 +89,7 @@ impl Store {
             false if self.was_flushed(item) => (Cause::Flushed, Counter::Flushed),
             false => (Cause::Expired, Counter::Expired),
         };
-        self.counters.add(thread, Counter::Unlinked, 1);
+        self.counters.unlink(thread);
         self.counters.add(thread, counter, 1);
         if let Some(farewell) = farewell {
             self.bid_farewell(farewell, cause, moment);

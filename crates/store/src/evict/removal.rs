@@ -6,6 +6,7 @@ use crate::index::{Control, Found, Slot};
 use crate::ops::Item;
 use crate::store::Store;
 use crate::time::Moment;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
 /// Sinks that a store can have.
@@ -53,7 +54,7 @@ pub(crate) struct Farewell {
 
 impl Store {
     /// Has `sink` told of every item that the store removes on its own, on the thread that removes it, within its
-    /// operation. It must be quick, and must not use the store. An expired item is told of when its memory is taken back, which
+    /// operation. It must be quick, and must not use the store. A panic ends that call of the sink and nothing else. An expired item is told of when its memory is taken back, which
     /// may be long after its expiry; one that is overwritten before that is not.
     ///
     /// False if the store has four sinks already. They stay as long as it does.
@@ -82,6 +83,10 @@ impl Store {
     pub(crate) fn bid_farewell(&self, farewell: Farewell, cause: Cause, moment: Moment) {
         let Farewell { found, pin } = farewell;
         let removed = Removed { item: self.hit(self.item(found.slot), &found, pin), cause, now_ms: moment.ms };
-        self.sinks.0.iter().filter_map(OnceLock::get).for_each(|sink| sink(&removed));
+        for sink in self.sinks.0.iter().filter_map(OnceLock::get) {
+            // The caller may hold a stripe, or a job whose segments drain: a panic would leave them so for ever. The hook of
+            // panics has printed the message.
+            let _ = catch_unwind(AssertUnwindSafe(|| sink(&removed)));
+        }
     }
 }

@@ -2,8 +2,7 @@
 //! values do not move: when a body is in the way, the value goes.
 
 use super::Progress;
-use super::choose::holds_sealed_items;
-use super::job::Job;
+use super::claim::Claim;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::item::Kind;
@@ -26,31 +25,26 @@ impl Store {
         let header = self.segments.header(top);
         match header.state() {
             State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume(participant, moment),
-            State::Sealed if header.is_body.load(Ordering::Relaxed) == 1 => {
-                self.drop_owner(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
-            }
+            State::Body => self.drop_owner(participant, top, header.owner_hash.load(Ordering::Relaxed), moment),
             State::Sealed => self.move_down(participant, top, moment),
             State::Draining => self.work(participant, moment, false) == Progress::Working,
             State::Absent | State::Free | State::Retired => false,
         }
     }
 
-    /// Moves what lives in a segment to a free one. False if there is none: an eviction must come first.
+    /// Moves what lives in a segment to a free one. False if there is none, as an eviction must come first, or if the segment
+    /// is not there to be claimed any more.
     fn move_down(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
-        let job = {
-            let _choosing = lock(&self.maintenance.choosing);
-            let header = self.segments.header(segment);
-            if !holds_sealed_items(header) {
-                return false;
-            }
-            let Some(job) = Job::lossless(self, vec![segment], moment) else { return false };
-            job
-        };
+        let job = self.claim(&lock(&self.maintenance.choosing), Claim::Move(segment), moment);
+        let Some(job) = job else { return false };
         lock(&self.maintenance.jobs).push(job);
         self.work(participant, moment, false) == Progress::Working
     }
 
     /// Drops the value to which a body belongs. False if it is not there, or alive in a store that does not evict.
+    ///
+    /// `body` and `hash` come from a header that nobody keeps still: the segment may have another life by now, as a body of another
+    /// value or none. So under the lock of the key's buckets the value is dropped only if the segment is among its bodies.
     fn drop_owner(&self, participant: &Participant, body: SegmentId, hash: u64, moment: Moment) -> bool {
         let owns = |slot| {
             let item = self.item(slot);
@@ -121,6 +115,34 @@ mod tests {
             let is_there = store.get(&participant, b"long", hash, 1000).is_some();
             assert_eq!((is_there, store.resize_done()), (!evicts, evicts));
         }
+    }
+
+    #[test]
+    fn a_body_of_another_life_drops_nothing() {
+        let (store, participant, held) = store_with_its_top_first(true);
+        held.iter().for_each(|segment| store.segments.retire(*segment));
+        store.segments.reclaim();
+        let hashes = [b"one", b"two"].map(|key| store.hash(key));
+        let bodies = [b"one", b"two"].map(|key| {
+            let mut upload = store.upload(key, store.hash(key), 0, 10_000).unwrap();
+            upload.write(&mut &[1; 10_000][..]).unwrap();
+            let is_body = |segment: &SegmentId| {
+                let header = store.segments.header(*segment);
+                header.state() == State::Open && header.is_body.load(Ordering::Relaxed) == 1
+            };
+            let body = store.segments.ids().find(is_body).expect("it has come");
+            upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
+            body
+        });
+        let moment = store.moment(1000);
+        // As if the hash was read from the header before the segment became a body of the other value, or after it.
+        for (body, hash) in [(bodies[0], hashes[1]), (bodies[1], hashes[0]), (bodies[0], 0)] {
+            assert!(!store.drop_owner(&participant, body, hash, moment));
+        }
+        assert_eq!(store.stats().items, 2);
+        assert!(store.drop_owner(&participant, bodies[0], hashes[0], moment));
+        assert!(store.get(&participant, b"two", hashes[1], 1000).is_some());
+        store.verify(&participant, 1000);
     }
 
     #[test]

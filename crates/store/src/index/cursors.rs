@@ -67,11 +67,6 @@ impl Cursors {
             to as u64 <= at && at <= from as u64
         })
     }
-
-    /// Whether a walk is under way.
-    pub fn in_use(&self) -> bool {
-        self.0.iter().any(|cursor| cursor.at.load(Ordering::Relaxed) != NOWHERE)
-    }
 }
 
 impl Index {

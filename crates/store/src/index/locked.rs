@@ -8,7 +8,7 @@
 //! never below a token handed out for the key: an item that is changed, moved, or deleted and stored again never meets an
 //! old token.
 
-use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot, Tag};
+use super::{BUCKET_SLOTS, Candidates, Control, Found, Index, Items, Slot, Tag};
 use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 
 /// How many more slots a displacement may displace, one after the other.
@@ -37,6 +37,16 @@ pub struct Place {
     bucket: usize,
     position: usize,
     pub slot: Slot,
+}
+
+/// A slot of a locked pair that takes a new key: an empty one, or one whose key was copied to its other candidate, so that it
+/// must be overwritten before the pair is unlocked.
+#[derive(Debug)]
+#[must_use = "a key that was displaced is in two buckets until its old slot is filled"]
+pub struct Vacancy {
+    bucket: usize,
+    position: usize,
+    placed: Placed,
 }
 
 /// How a new slot found its place.
@@ -70,6 +80,15 @@ impl Index {
         }
     }
 
+    /// `find` under the locks of the candidates.
+    #[cold]
+    pub(super) fn find_locked(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
+        let pair = self.lock_pair(hash);
+        let place = pair.find(is_it)?;
+        let Place { bucket, position, slot } = place;
+        Some(Found { bucket, position, slot, control: pair.control(Some(&place)) })
+    }
+
     pub(super) fn lock_bucket(&self, bucket: usize) -> Control {
         let mut backoff = Backoff::new();
         loop {
@@ -80,7 +99,7 @@ impl Index {
         }
     }
 
-    fn try_lock_bucket(&self, bucket: usize) -> Option<Control> {
+    pub(super) fn try_lock_bucket(&self, bucket: usize) -> Option<Control> {
         let word = &self.buckets.at(bucket).control;
         let control = Control::from_word(load_to_write(word, Ordering::Relaxed));
         if control.is_locked() {
@@ -157,8 +176,9 @@ impl LockedPair<'_> {
         self.index.held_slot(place.bucket, place.position)
     }
 
-    /// Puts a slot for a key that `find` did not find into the less loaded bucket.
-    pub fn place(&mut self, new: Slot, items: &impl Items) -> Placed {
+    /// Finds a slot for a key that `find` did not find: in the less loaded bucket, or the slot of a key that goes to its other
+    /// candidate. `None` if there is none: nothing was changed.
+    pub fn vacate(&self, items: &impl Items) -> Option<Vacancy> {
         let first = self.empty_position(self.buckets.first);
         let second = self.second.as_ref().and_then(|_| self.empty_position(self.buckets.second));
         let (bucket, position) = match (first, second) {
@@ -167,11 +187,24 @@ impl LockedPair<'_> {
             }
             (Some((position, _)), _) => (self.buckets.first, position),
             (None, Some((position, _))) => (self.buckets.second, position),
-            (None, None) => return self.place_in_full(new, items),
+            (None, None) => return self.vacate_full(items),
         };
-        self.index.store_slot(bucket, position, new);
-        self.mark(bucket);
-        Placed::Free
+        Some(Vacancy { bucket, position, placed: Placed::Free })
+    }
+
+    /// Puts a slot into a vacancy of this pair.
+    pub fn fill(&mut self, vacancy: Vacancy, new: Slot) -> Placed {
+        self.index.store_slot(vacancy.bucket, vacancy.position, new);
+        self.mark(vacancy.bucket);
+        vacancy.placed
+    }
+
+    /// Puts a slot into the place of the least used neighbour, where `vacate` found none.
+    pub fn replace_coldest(&mut self, new: Slot) -> Placed {
+        let places = self.candidate_places();
+        let coldest = places.min_by_key(|place| place.slot.frequency()).expect("a full bucket has slots");
+        self.replace(&coldest, new);
+        Placed::Replaced(coldest.slot)
     }
 
     /// An empty position and the number of slots in use.
@@ -188,23 +221,16 @@ impl LockedPair<'_> {
         empty.map(|position| (position, load))
     }
 
-    fn place_in_full(&mut self, new: Slot, items: &impl Items) -> Placed {
-        for depth in 0..=DISPLACEMENTS {
+    fn vacate_full(&self, items: &impl Items) -> Option<Vacancy> {
+        (0..=DISPLACEMENTS).find_map(|depth| {
             let leaver = self.candidate_places().enumerate().find_map(|(i, place)| {
                 if depth == 0 && i % LEAVERS == 0 {
                     self.prefetch_ways_out(i, items);
                 }
                 self.displace(&place, items, depth).then_some(place)
-            });
-            if let Some(place) = leaver {
-                self.replace(&place, new);
-                return Placed::Displaced;
-            }
-        }
-        let places = self.candidate_places();
-        let coldest = places.min_by_key(|place| place.slot.frequency()).expect("a full bucket has slots");
-        self.replace(&coldest, new);
-        Placed::Replaced(coldest.slot)
+            })?;
+            Some(Vacancy { bucket: leaver.bucket, position: leaver.position, placed: Placed::Displaced })
+        })
     }
 
     /// Has the memory that the next displacements look at fetched: the items, then the buckets that they could go to.
@@ -333,7 +359,12 @@ mod tests {
             self.hashes.push(hash);
             let number = self.hashes.len() - 1;
             let slot = Slot::new(Tag::of(hash), 0, Self::at(number));
-            let placed = self.index.lock_pair(hash).place(slot, &self.hashes);
+            let mut pair = self.index.lock_pair(hash);
+            let placed = match pair.vacate(&self.hashes) {
+                Some(vacancy) => pair.fill(vacancy, slot),
+                None => pair.replace_coldest(slot),
+            };
+            drop(pair);
             self.present.push(number);
             if let Placed::Replaced(slot) = placed {
                 self.present.retain(|number| Self::at(*number) != slot.location());
@@ -380,5 +411,26 @@ mod tests {
             let found = keys.index.find(keys.hashes[number], |slot| slot.location() == Keys::at(number));
             assert!(found.is_some(), "key {number} is where a reader looks");
         }
+    }
+
+    /// Whenever a reader looks at a slot with the tag of its key, which is absent, the bucket changes.
+    #[test]
+    fn a_miss_ends_beside_a_neighbour_that_always_changes() {
+        let mut keys = Keys::new(2);
+        keys.insert();
+        let hash = keys.hashes[0];
+        let mut looks = 0;
+        let found = keys.index.find(hash, |slot| {
+            looks += 1;
+            assert!(looks < 1000, "it does not end");
+            let Candidates { first, second } = keys.index.split().candidates(hash);
+            if !keys.index.control(first).is_locked() && !keys.index.control(second).is_locked() {
+                let mut pair = keys.index.lock_pair(hash);
+                let place = pair.find(|other| other == slot).expect("it is in the index");
+                pair.replace(&place, slot);
+            }
+            false
+        });
+        assert!(found.is_none() && looks > 1, "{looks} looks");
     }
 }

@@ -15,14 +15,14 @@ mod slot;
 mod split;
 
 pub use cursors::{Visited, WALKS, Walk};
-pub use locked::{LockedPair, Placed};
+pub use locked::{LockedPair, Place, Placed};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::{Grown, Split};
 
 use crate::error::Error;
 use crate::mapping::Table;
 use crate::segment::Location;
-use crate::sync::{AtomicU64, Backoff, Mutex, Ordering, fence, load_to_write, store_over};
+use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
 use cursors::Cursors;
 
 /// The two buckets in which a key may live; they can be the same one.
@@ -57,7 +57,6 @@ pub struct Index {
     split: AtomicU64,
     /// Buckets whose memory is in the budget; the split stops there.
     paid_buckets: AtomicU64,
-    growing: Mutex<()>,
     cursors: Cursors,
 }
 
@@ -69,14 +68,13 @@ impl Index {
             buckets: Table::new(limit)?,
             split: AtomicU64::new(Split::new(level, 0).word()),
             paid_buckets: AtomicU64::new(1 << level),
-            growing: Mutex::new(()),
             cursors: Cursors::new(),
         })
     }
 
     #[inline(always)]
     pub fn split(&self) -> Split {
-        // Pairs with the Release in `split_one`: a bucket that the split word admits is initialized.
+        // Pairs with the Release in `split_locked`: a bucket that the split word admits is initialized.
         Split::from_word(self.split.load(Ordering::Acquire))
     }
 
@@ -97,11 +95,6 @@ impl Index {
 
     pub fn paid_buckets(&self) -> u64 {
         self.paid_buckets.load(Ordering::Relaxed)
-    }
-
-    /// Whether a walk is under way, which may keep keys from leaving full buckets.
-    pub fn is_walked(&self) -> bool {
-        self.cursors.in_use()
     }
 
     /// Admits more buckets to the memory budget.
@@ -152,7 +145,8 @@ impl Index {
     }
 
     /// The slot of the key with this hash for which `is_it` holds; `None` only if there was an instant during the call at
-    /// which it was in neither bucket. `is_it` may look at the item: the caller must be pinned.
+    /// which it was in neither bucket. `is_it` may look at the item: the caller must be pinned. A miss that others' changes of
+    /// the two buckets keep from being certain is looked for under their locks in the end.
     #[inline(always)]
     pub fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
         let tag = Tag::of(hash);
@@ -173,12 +167,27 @@ impl Index {
             fence(Ordering::Acquire);
             if first_control.proves_unchanged(self.control(first))
                 && second_control.proves_unchanged(self.control(second))
-                && split == self.split()
+                && split.agrees_on(self.split(), hash)
             {
                 return None;
             }
-            backoff.wait();
+            if !backoff.wait_briefly() {
+                return self.find_locked(hash, is_it);
+            }
         }
+    }
+
+    /// `find` for whoever compares tokens: the slot is what the bucket held at the sequence of the control word, where that of
+    /// `find` may be newer.
+    pub fn find_exact(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
+        let found = self.find(hash, &mut is_it)?;
+        // Orders the look at the slot before the second look at the control word: whoever stored the slot after the first
+        // look holds the lock, or has unlocked with a new sequence.
+        fence(Ordering::Acquire);
+        if found.control.proves_unchanged(self.control(found.bucket)) {
+            return Some(found);
+        }
+        self.find_locked(hash, is_it)
     }
 
     /// Hints for the second stage of a batch: calls `look` with every slot of the key's buckets that carries its tag.

@@ -1,12 +1,18 @@
-//! Growth by linear hashing (Litwin 1980): one bucket is split at a time, and the split word says how far that has come.
+//! Growth by linear hashing (Litwin 1980): buckets are split in ascending order, and the split word says how far that has
+//! come.
 //!
 //! ```text
 //! Split word   level:8 | position:56        buckets in use = 2^level + position
 //! ```
+//! The lock of the bucket at the position is the right to move the split word on. A splitter locks that bucket, looks at the
+//! word again, locks the new bucket, which nobody can address yet, stores the next word, and only then moves slots. So a
+//! splitter that is preempted while it moves slots holds up nobody but those who need one of its two buckets: the next
+//! bucket is split meanwhile. One that is preempted between its lock and its store is like any writer that is preempted with
+//! the lock of a bucket.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot};
 use crate::pause::{Held, pause_point};
-use crate::sync::{Ordering, load_to_write, store_over, try_lock};
+use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 
 /// How far growth has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +64,13 @@ impl Split {
         Candidates { first: self.address(hash), second: self.address(second) }
     }
 
+    /// Whether a key with this hash may live in the same buckets now and at a later split word: then no split in between has
+    /// moved it, as no split moves a key back.
+    #[inline(always)]
+    pub fn agrees_on(self, later: Self, hash: u64) -> bool {
+        self == later || self.candidates(hash) == later.candidates(hash)
+    }
+
     fn next(self) -> Self {
         let position = self.position() + 1;
         if position == 1 << self.level() { Self::new(self.level() + 1, 0) } else { Self::new(self.level(), position) }
@@ -67,33 +80,54 @@ impl Split {
 /// What became of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grown {
-    /// One bucket was split.
+    /// This thread split one bucket.
     Split,
-    /// Someone else is splitting.
+    /// Another thread holds the bucket that is to be split, or has split it.
     Busy,
     /// The budget holds no more buckets: give the index memory (`Index::pay_for`) first.
     Unpaid,
 }
 
 impl Index {
-    /// Splits the next bucket. Waits for nothing but the lock of that one bucket.
-    pub fn split_one(&self, items: &impl Items) -> Grown {
-        let Some(_growing) = try_lock(&self.growing) else {
-            return Grown::Busy;
-        };
-        pause_point(Held::Split);
-        let split = Split::from_word(load_to_write(&self.split, Ordering::Relaxed));
+    /// Splits the next bucket, if its lock is free.
+    pub fn try_split_one(&self, items: &impl Items) -> Grown {
+        let split = self.split();
         if split.buckets() as u64 >= self.paid_buckets() {
             return Grown::Unpaid;
         }
+        match self.try_lock_bucket(split.position()) {
+            Some(control) => self.split_locked(split, control, items),
+            None => Grown::Busy,
+        }
+    }
+
+    /// Splits the next bucket. Waits for its lock, at most until another thread has split it. The caller holds no bucket.
+    pub fn split_one(&self, items: &impl Items) -> Grown {
+        let split = self.split();
+        let mut backoff = Backoff::new();
+        loop {
+            match self.try_split_one(items) {
+                Grown::Busy if self.split() == split => backoff.wait(),
+                grown => return grown,
+            }
+        }
+    }
+
+    /// Splits the bucket at the position of `split`, which the caller has locked, and unlocks it.
+    fn split_locked(&self, split: Split, old_control: Control, items: &impl Items) -> Grown {
         let (old, new) = (split.position(), split.buckets());
-        let old_control = self.lock_bucket(old);
+        // Whoever moves the split word on from `split` holds this bucket: it stays what it is, or it is another one already.
+        if Split::from_word(load_to_write(&self.split, Ordering::Relaxed)) != split {
+            self.unlock_bucket(old, old_control, old_control.sequence());
+            return Grown::Busy;
+        }
+        pause_point(Held::Split);
         // Nobody can address the new bucket yet: taking its lock needs no exchange, and the Release below publishes it.
         let new_control = Control::from_word(self.buckets.at(new).control.load(Ordering::Relaxed));
         assert!(!new_control.is_locked(), "bucket {new} is locked before it exists");
         self.buckets.at(new).control.store(new_control.locked().word(), Ordering::Relaxed);
         let next = split.next();
-        // Pairs with the Acquire in `Index::split`.
+        // Pairs with the Acquire in `Index::split`. From here on other threads may split the buckets after this one.
         store_over(&self.split, next.word(), Ordering::Release);
         let slots = (0..BUCKET_SLOTS).map(|position| self.held_slot(old, position));
         slots.filter(|slot| !slot.is_empty()).for_each(|slot| items.prefetch(slot.location()));

@@ -52,7 +52,27 @@ impl Keys {
                 pair.replace(&place, place.slot.moved(at, 0));
                 Placed::Free
             }
-            None => pair.place(Slot::new(Tag::of(hash), 0, at), self),
+            None => {
+                let slot = Slot::new(Tag::of(hash), 0, at);
+                match pair.vacate(self) {
+                    Some(vacancy) => pair.fill(vacancy, slot),
+                    None => pair.replace_coldest(slot),
+                }
+            }
+        }
+    }
+
+    /// Puts an absent key in, as an insert does: where there is no slot, a bucket is split.
+    pub fn insert(&self, number: usize) {
+        let hash = self.hash(number);
+        loop {
+            let mut pair = self.index.lock_pair(hash);
+            if let Some(vacancy) = pair.vacate(self) {
+                pair.fill(vacancy, Slot::new(Tag::of(hash), 0, Self::at(number, 0)));
+                return;
+            }
+            drop(pair);
+            assert_ne!(self.grow(), Grown::Unpaid);
         }
     }
 
@@ -308,6 +328,53 @@ fn a_split_and_a_displacement_agree() {
             }
             _ => keys.verify(&[0, 1, 2]),
         }
+    });
+}
+
+/// Keys 0 to 3 fill buckets 0 and 1 and can go nowhere else; the splits of those make places for keys 4 and 5.
+fn full_until_split() -> Keys {
+    let (now, next) = (Split::new(2, 0), Split::new(2, 2));
+    let hash = |buckets, later, tag| hash_for(now, buckets, Some((next, later)), tag);
+    let keys = Keys::with_hashes(vec![
+        hash((0, 0), (4, 4), 1),
+        hash((0, 0), (0, 0), 2),
+        hash((1, 1), (5, 5), 3),
+        hash((1, 1), (1, 1), 4),
+        hash((0, 1), (0, 1), 5),
+        hash((0, 1), (0, 1), 6),
+    ]);
+    (0..4).for_each(|number| assert_eq!(keys.put(number, 0), Placed::Free));
+    keys
+}
+
+/// Two inserts that find no slot: whoever of them is preempted, and wherever, the other one replaces no neighbour.
+#[test]
+fn inserts_grow_the_index_rather_than_replace() {
+    model(3, || {
+        let keys = Arc::new(full_until_split());
+        let other = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.insert(4))
+        };
+        keys.insert(5);
+        other.join().unwrap();
+        keys.verify(&[0, 1, 2, 3, 4, 5]);
+    });
+}
+
+/// Two buckets are split at the same time: a key that one of the splits moves is found all the time.
+#[test]
+fn two_splits_at_once_hide_no_key() {
+    model(2, || {
+        let keys = Arc::new(full_until_split());
+        let splitters = [(); 2].map(|()| {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.grow())
+        });
+        assert!(keys.find(2).is_some(), "the key that the second split moves");
+        let grown = splitters.map(|splitter| splitter.join().unwrap());
+        assert!(grown.contains(&Grown::Split), "{grown:?}");
+        keys.verify(&[0, 1, 2, 3]);
     });
 }
 

@@ -121,6 +121,13 @@ impl<'s> Client<'s> {
         Some(item.extension())
     }
 
+    /// Gives an item another life.
+    pub fn touch(&self, key: &[u8], seconds: u32) -> bool {
+        let touched =
+            self.store.touch(&self.participant, key, self.store.hash(key), Ttl::seconds(seconds), self.now_ms);
+        touched.expect("the model has room")
+    }
+
     pub fn delete(&self, key: &[u8]) -> bool {
         self.store.delete(&self.participant, key, self.store.hash(key), self.now_ms)
     }

@@ -222,3 +222,48 @@ fn a_number_that_grows_loses_no_decrement() {
         client.verify();
     });
 }
+
+/// A store with room whose key is the numeric item 2.
+fn store_with_two() -> Arc<crate::store::Store> {
+    let store = store(5, 0);
+    let client = Client::new(&store);
+    client.set(KEY, 1);
+    assert_eq!(client.add_to(KEY, 1), Some(2));
+    store
+}
+
+/// The copy that a touch makes takes over the number as it is when the copy takes the key.
+#[test]
+fn a_touch_loses_no_increment() {
+    model(2, || {
+        let store = store_with_two();
+        let adder = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || Client::new(&store).add_to(KEY, 3))
+        };
+        let client = Client::new(&store);
+        assert!(client.touch(KEY, 1));
+        assert_eq!((adder.join().unwrap(), client.get(KEY)), (Some(5), Some(5)));
+        client.verify();
+    });
+}
+
+/// What an append makes of a number is made of the number that it replaces.
+#[test]
+fn an_append_overwrites_no_increment() {
+    model(2, || {
+        let store = store_with_two();
+        let adder = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || Client::new(&store).add_to(KEY, 3))
+        };
+        let client = Client::new(&store);
+        assert_eq!(client.write(KEY, 0, Mode::Append), Stored::Stored);
+        match adder.join().unwrap() {
+            Some(5) => assert_eq!(client.get(KEY), Some(50), "the increment came first"),
+            Some(23) => assert_eq!(client.get(KEY), Some(23), "the append came first"),
+            number => panic!("{number:?}"),
+        }
+        client.verify();
+    });
+}

@@ -1,6 +1,7 @@
-//! The free stack.
+//! The free stack, and the list of dead segments.
 
-use super::model;
+use super::{Client, model, store};
+use crate::chains::Seal;
 use crate::epoch::Domain;
 use crate::segment::{Purpose, Segments, State};
 use loom::thread;
@@ -26,5 +27,49 @@ fn a_taken_segment_is_not_dismissed() {
         assert_eq!(segments.header(taken).state(), State::Open);
         assert_eq!(dismissed, taken != all[2], "the topmost was free, or it was taken");
         assert_eq!(segments.free_list().len(), if dismissed { 1 } else { 2 });
+    });
+}
+
+/// The last item of a segment goes while the segment is sealed: one of the two lists it.
+#[test]
+fn a_segment_that_dies_while_it_is_sealed_is_listed() {
+    model(3, || {
+        let store = store(3, 0);
+        let client = Client::new(&store);
+        client.set(b"k", 1);
+        let deleter = {
+            let store = Arc::clone(&store);
+            thread::spawn(move || assert!(Client::new(&store).delete(b"k")))
+        };
+        assert_eq!(store.seal_open(Seal::All), 1);
+        deleter.join().unwrap();
+        let dead = store.segments.take_dead().expect("nothing lives in it");
+        assert_eq!((store.segments.header(dead).state(), store.segments.header(dead).live_items()), (State::Sealed, 0));
+        assert_eq!(store.segments.take_dead(), None, "it is listed once");
+        client.verify();
+    });
+}
+
+/// What is listed while others are taken is taken, and a segment that is taken while it is listed again is looked at after that.
+#[test]
+fn a_dead_segment_is_taken_after_it_was_listed() {
+    model(3, || {
+        let segments = Arc::new(Segments::new(3, 3, 64, 1, Domain::new()).expect("a model needs no mapping"));
+        let [one, other] = [(); 2].map(|()| segments.take(Purpose::Merge).expect("three are free"));
+        segments.header(one).add_live(8, 0);
+        segments.note_dead(one);
+        let lister = {
+            let segments = Arc::clone(&segments);
+            thread::spawn(move || {
+                segments.header(one).remove_live(8, 0);
+                segments.note_dead(one);
+                segments.note_dead(other);
+            })
+        };
+        let look = || segments.take_dead().map(|segment| (segment, segments.header(segment).live_items()));
+        let mut found: Vec<_> = std::iter::from_fn(look).collect();
+        lister.join().unwrap();
+        found.extend(std::iter::from_fn(look));
+        assert!(found.contains(&(one, 0)) && found.contains(&(other, 0)), "{found:?}");
     });
 }

@@ -1,7 +1,7 @@
 //! delete, touch, get-and-touch: an entry goes, or lives on for another time.
 //!
 //! Published bytes never change, so an item that gets another life or another extension is copied, and the copy takes its
-//! place if it is still there unchanged (`Successor`).
+//! place if it is still there (`Successor`).
 
 use super::read::Item;
 use super::write::{Changed, check_key};
@@ -9,15 +9,15 @@ use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, ItemAt, Kind, NUMERIC_BYTES};
 use crate::segment::Location;
-use crate::store::{Condition, Head, Life, NewItem, Outcome, Store};
+use crate::store::{Condition, Head, Life, NewItem, Outcome, Seen, SeenNumber, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
 /// The copy of an item that takes its place, its bodies included.
 pub(super) struct Successor<'i> {
     pub of: &'i ItemAt,
-    /// The sequence of the bucket when the item was read.
-    pub sequence: u64,
+    /// What must still hold of its number. The copy takes over the number that it has by then.
+    pub number: SeenNumber,
     pub life: Life,
     pub extension: Extension,
 }
@@ -26,13 +26,36 @@ impl Store {
     /// Removes a key. False if nothing alive was there.
     pub fn delete(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> bool {
         let moment = self.moment(now_ms);
-        self.publish(participant, (key, hash), Condition::Always, None, moment).is_done()
+        self.remove(participant, (key, hash), Condition::Always, moment).is_done()
+    }
+
+    /// Removes a key if the store has it. False, with nothing changed, if only what lies below may have it.
+    pub fn delete_present(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> bool {
+        let moment = self.moment(now_ms);
+        self.remove(participant, (key, hash), Condition::Present, moment).is_done()
+    }
+
+    /// Removes a key that was looked for below the store, where `copy` names what was found. `Exists`, with nothing
+    /// changed, if that is not the key's value at this moment: look again.
+    pub fn delete_found(
+        &self,
+        participant: &Participant,
+        (key, hash): (&[u8], u64),
+        copy: Option<u64>,
+        now_ms: u64,
+    ) -> Changed<()> {
+        let moment = self.moment(now_ms);
+        match self.remove(participant, (key, hash), Condition::Found(copy), moment) {
+            Outcome::Done { .. } => Changed::Done(()),
+            Outcome::Present => Changed::Exists,
+            Outcome::Absent | Outcome::Flushed => Changed::Absent,
+        }
     }
 
     /// Removes a key if its value still has this token.
     pub fn delete_if(&self, participant: &Participant, key: &[u8], hash: u64, token: u64, now_ms: u64) -> Changed<()> {
         let moment = self.moment(now_ms);
-        match self.publish(participant, (key, hash), Condition::Token(token), None, moment) {
+        match self.remove(participant, (key, hash), Condition::Token(token), moment) {
             Outcome::Done { .. } => Changed::Done(()),
             Outcome::Present => Changed::Exists,
             Outcome::Absent | Outcome::Flushed => Changed::Absent,
@@ -51,7 +74,7 @@ impl Store {
         check_key(key)?;
         let moment = self.moment(now_ms);
         let Some(life) = self.life(ttl, moment) else {
-            return Ok(self.publish(participant, (key, hash), Condition::Present, None, moment).is_done());
+            return Ok(self.remove(participant, (key, hash), Condition::Present, moment).is_done());
         };
         loop {
             let pin = participant.pin();
@@ -67,7 +90,7 @@ impl Store {
             }
             // SAFETY: the pin protects the item.
             let extension = unsafe { item.extension(&self.segments.arena) };
-            let successor = Successor { of: &item, sequence: found.control.sequence(), life, extension };
+            let successor = Successor { of: &item, number: SeenNumber::Any, life, extension };
             let outcome = self.succeed(participant, (key, hash), &successor, moment)?;
             drop(pin);
             match outcome {
@@ -97,7 +120,7 @@ impl Store {
             };
             let item = hit.item_at();
             match life {
-                None => match self.publish(participant, (key, hash), hit.unchanged(), None, moment) {
+                None => match self.remove(participant, (key, hash), hit.unchanged(), moment) {
                     Outcome::Done { .. } => return Ok(Some(hit)),
                     Outcome::Absent => return Ok(None),
                     Outcome::Present | Outcome::Flushed => {}
@@ -105,22 +128,25 @@ impl Store {
                 Some(life) if self.lives_until(&item, life) => return Ok(Some(hit)),
                 // The next look finds the copy, with the token that it has got.
                 Some(life) => {
-                    let (sequence, extension) = (hit.sequence(), hit.extension());
-                    let successor = Successor { of: &item, sequence, life, extension };
+                    let (number, extension) = (SeenNumber::Any, hit.extension());
+                    let successor = Successor { of: &item, number, life, extension };
                     self.succeed(participant, (key, hash), &successor, moment)?;
                 }
             }
         }
     }
 
-    /// Whether an item's expiry is already what that of a life would be written as.
+    /// Whether an item's expiry is already what that of a life would be written as, in its unit or in a finer one.
     pub(super) fn lives_until(&self, item: &ItemAt, (bucket, expiry_seconds): Life) -> bool {
         let present = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let shift = self.chains.scale.shift(bucket);
-        present == expiry_seconds.map(|seconds| seconds >> shift << shift)
+        match (present, expiry_seconds) {
+            (Some(present), Some(seconds)) => (seconds >> shift << shift..=seconds).contains(&present),
+            (present, none) => present == none,
+        }
     }
 
-    /// Publishes a successor, if its item is still in its place, unchanged. The caller is pinned since it found the item.
+    /// Publishes a successor, if its item is still in its place. The caller is pinned since it found the item.
     pub(super) fn succeed(
         &self,
         participant: &Participant,
@@ -129,7 +155,7 @@ impl Store {
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let arena = &self.segments.arena;
-        let &Successor { of: item, sequence, life, extension } = successor;
+        let &Successor { of: item, number, life, extension } = successor;
         let extension = Extension { copied: false, ..extension };
         // SAFETY: the caller holds a pin under which it found the item.
         let flags = unsafe { item.flags(arena) };
@@ -155,10 +181,9 @@ impl Store {
                 }
             }
         }
-        let new =
-            NewItem { at, size, body_bytes, token: extension.token, inherits_body: item.header.kind == Kind::Chained };
-        let condition = Condition::Unchanged { at: item.at, sequence };
-        let outcome = self.publish(participant, target, condition, Some(new), moment);
+        let new = NewItem { at, size, body_bytes, token: extension.token, is_copy: true };
+        let condition = Condition::Unchanged(Seen { at: item.at, number });
+        let outcome = self.publish(participant, target, condition, new, moment)?;
         if outcome.is_done() {
             reserved.commit(&self.segments);
         }

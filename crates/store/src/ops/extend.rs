@@ -4,20 +4,21 @@ use super::write::{Mode, Stored, Write, Written};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
-use crate::ops::read::Item;
+use crate::ops::read::{Item, Use};
 use crate::segment::Location;
-use crate::store::{Condition, Head, NewItem, Outcome, Store};
+use crate::store::{Condition, Head, NewItem, Outcome, Seen, SeenNumber, Store};
 use crate::time::Moment;
 
 impl Store {
     pub(super) fn extend(&self, participant: &Participant, write: &Write<'_>, now_ms: u64) -> Result<Written, Error> {
         let moment = self.moment(now_ms);
         loop {
-            let Some(item) = self.get(participant, write.key, write.hash, now_ms) else {
+            let target = (write.key, write.hash);
+            let Some(item) = self.look_up_exact(participant, target, moment, Use::Counts) else {
                 return Ok(Stored::NotStored.into());
             };
             if let Mode::AppendIf(token) | Mode::PrependIf(token) = write.mode
-                && item.token() != token
+                && !self.fits(&item.item_at(), write.hash, item.sequence(), token)
             {
                 return Ok(Stored::Exists.into());
             }
@@ -68,9 +69,9 @@ impl Store {
             put(write.value);
         }
         let at = Location::new(reserved.segment, reserved.offset);
-        let new = NewItem { at, size, body_bytes: 0, token: head.extension.token, inherits_body: false };
-        let condition = item.unchanged();
-        let outcome = self.publish(participant, (write.key, write.hash), condition, Some(new), moment);
+        let new = NewItem { at, size, body_bytes: 0, token: head.extension.token, is_copy: false };
+        let condition = item.unchanged_for(write.mode);
+        let outcome = self.publish(participant, (write.key, write.hash), condition, new, moment)?;
         if outcome.is_done() {
             reserved.commit(&self.segments);
         }
@@ -79,8 +80,19 @@ impl Store {
 }
 
 impl Item<'_> {
-    /// That the item is still the one of its key, unchanged.
+    /// That the item is still the one of its key, and its number, if it is one, the same.
     pub(super) fn unchanged(&self) -> Condition {
-        Condition::Unchanged { at: self.at(), sequence: self.sequence() }
+        Condition::Unchanged(Seen { at: self.at(), number: self.seen_number() })
+    }
+
+    /// The same for a write of this mode, which may be bound to a token.
+    pub(super) fn unchanged_for(&self, mode: Mode) -> Condition {
+        match mode {
+            Mode::AppendIf(_) | Mode::PrependIf(_) => {
+                let number = SeenNumber::Uncounted { sequence: self.sequence() };
+                Condition::Unchanged(Seen { at: self.at(), number })
+            }
+            _ => self.unchanged(),
+        }
     }
 }

@@ -4,6 +4,8 @@ mod delete;
 mod extend;
 #[cfg(not(loom))]
 mod handle;
+#[cfg(all(test, not(loom)))]
+mod neighbour_tests;
 mod number;
 mod read;
 mod revise;

@@ -12,7 +12,7 @@ use crate::item::{
 };
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Life, NewItem, Outcome, Store};
+use crate::store::{Condition, Head, Life, NewItem, Outcome, Seen, SeenNumber, Store};
 use crate::sync::Ordering;
 use crate::time::Moment;
 use crate::ttl::Ttl;
@@ -97,7 +97,7 @@ impl Store {
                 return Ok(changed);
             }
             let pin = participant.pin();
-            let found = self.index.find(hash, |slot| self.is_key(slot, key));
+            let found = self.index.find_exact(hash, |slot| self.is_key(slot, key));
             let live = found.filter(|found| self.is_live(&self.item(found.slot), moment));
             let Some(found) = live else {
                 drop(pin);
@@ -123,7 +123,7 @@ impl Store {
         // SAFETY: the item's bucket is locked.
         let ((number, width), extension) =
             unsafe { (item.number(&self.segments.arena), item.extension(&self.segments.arena)) };
-        if count.expected.is_some_and(|token| token != self.token_of(&item, pair.sequence(&place))) {
+        if count.expected.is_some_and(|token| !self.fits(&item, hash, pair.sequence(&place), token)) {
             return Some(Changed::Exists);
         }
         let value = count.change.apply(number);
@@ -133,6 +133,7 @@ impl Store {
         // SAFETY: as above.
         unsafe { item.set_number(&self.segments.arena, value) };
         pair.mark_changed(&place);
+        self.forget_token(hash);
         let token = self.token(pair.next_sequence());
         let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         Some(Changed::Done(Number { value, token, expiry_seconds, is_new: false }))
@@ -182,7 +183,7 @@ impl Store {
     }
 
     /// Puts a changed number in the place of what was found. `None`: it was something else by then. The caller is pinned.
-    fn replace_number(
+    pub(super) fn replace_number(
         &self,
         participant: &Participant,
         target: (&[u8], u64),
@@ -192,7 +193,7 @@ impl Store {
     ) -> Result<Option<Changed<Number>>, Error> {
         let item = self.item(found.slot);
         let sequence = found.control.sequence();
-        if count.expected.is_some_and(|token| token != self.token_of(&item, sequence)) {
+        if count.expected.is_some_and(|token| !self.fits(&item, target.1, sequence, token)) {
             return Ok(Some(Changed::Exists));
         }
         let (number, old_width) = self.number_of(&item)?;
@@ -207,13 +208,17 @@ impl Store {
         };
         let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let kept = || Some((self.bucket_until(expiry_seconds, moment), expiry_seconds));
-        let condition = Condition::Unchanged { at: item.at, sequence };
+        let number = match count.expected {
+            Some(_) => SeenNumber::Uncounted { sequence },
+            None => SeenNumber::Equal(number),
+        };
+        let condition = Condition::Unchanged(Seen { at: item.at, number });
         let outcome = match count.ttl.map_or_else(kept, |ttl| self.life(ttl, moment)) {
             Some(life) => {
                 let new = NewNumber { value, width, life, extension };
                 self.publish_number(participant, target, &item, &new, condition, moment)?
             }
-            None => self.publish(participant, target, condition, None, moment),
+            None => self.remove(participant, target, condition, moment),
         };
         Ok(match outcome {
             Outcome::Done { token } => Some(Changed::Done(Number { value, token, expiry_seconds, is_new: false })),
@@ -252,8 +257,8 @@ impl Store {
             unsafe { arena.write(value_at, &text) };
         }
         let at = Location::new(reserved.segment, reserved.offset);
-        let new = NewItem { at, size, body_bytes: 0, token: extension.token, inherits_body: false };
-        let outcome = self.publish(participant, target, condition, Some(new), moment);
+        let new = NewItem { at, size, body_bytes: 0, token: extension.token, is_copy: false };
+        let outcome = self.publish(participant, target, condition, new, moment)?;
         if outcome.is_done() {
             reserved.commit(&self.segments);
         }

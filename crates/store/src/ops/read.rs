@@ -5,10 +5,10 @@
 
 use crate::epoch::{Participant, Pin};
 use crate::index::{Candidates, Control, Found, Slot};
-use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, print_number};
+use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, parse_number, print_number};
 use crate::segment::{Location, SegmentId};
 use crate::stats::Counter;
-use crate::store::Store;
+use crate::store::{SeenNumber, Store};
 use crate::sync::Ordering;
 use crate::time::Moment;
 use std::ops::ControlFlow;
@@ -64,15 +64,40 @@ impl Store {
         looks: Use,
     ) -> Option<Item<'_>> {
         let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
+        self.answer(participant, pin, &found, moment, looks)
+    }
+
+    /// The same, of an item whose token is no older than its value: for a look whose caller compares it.
+    pub(super) fn look_up_exact(
+        &self,
+        participant: &Participant,
+        (key, hash): (&[u8], u64),
+        moment: Moment,
+        looks: Use,
+    ) -> Option<Item<'_>> {
+        let pin = participant.pin();
+        let found = self.index.find_exact(hash, |slot| self.is_key(slot, key))?;
+        self.answer(participant, pin, &found, moment, looks)
+    }
+
+    #[inline(always)]
+    fn answer(
+        &self,
+        participant: &Participant,
+        pin: Pin,
+        found: &Found,
+        moment: Moment,
+        looks: Use,
+    ) -> Option<Item<'_>> {
         let item = self.item(found.slot);
         if !self.is_live(&item, moment) {
             self.count_dead(participant, &item);
             return None;
         }
         if looks == Use::Counts {
-            self.index.count_access(&found, moment.quantum, || participant.random());
+            self.index.count_access(found, moment.quantum, || participant.random());
         }
-        Some(self.hit(item, &found, pin))
+        Some(self.hit(item, found, pin))
     }
 
     #[cold]
@@ -215,8 +240,14 @@ impl Item<'_> {
     }
 
     /// The bucket's sequence, from which the token is made.
-    pub(super) fn sequence(&self) -> u64 {
+    pub(crate) fn sequence(&self) -> u64 {
         self.control.sequence()
+    }
+
+    /// The number that was read, if it is one, as a condition of a write.
+    pub(super) fn seen_number(&self) -> SeenNumber {
+        let parse = |(text, length): &([u8; NUMBER_TEXT_BYTES], u8)| parse_number(&text[..usize::from(*length)]);
+        self.number.as_ref().map_or(SeenNumber::Any, |number| SeenNumber::Equal(parse(number).expect("digits")))
     }
 
     pub(super) fn at(&self) -> Location {
@@ -227,7 +258,7 @@ impl Item<'_> {
         self.item
     }
 
-    pub(super) fn store(&self) -> &Store {
+    pub(crate) fn store(&self) -> &Store {
         self.store
     }
 

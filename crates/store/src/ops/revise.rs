@@ -11,7 +11,7 @@ use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Outcome, Store};
+use crate::store::{Condition, Head, Outcome, Seen, SeenNumber, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
@@ -76,7 +76,7 @@ impl Store {
         let moment = self.moment(now_ms);
         let looks = if visit.counts { Use::Counts } else { Use::Silent };
         loop {
-            let Some(hit) = self.look_up(participant, participant.pin(), key, hash, moment, looks) else {
+            let Some(hit) = self.look_up_exact(participant, (key, hash), moment, looks) else {
                 let Some(ttl) = visit.create else { return Ok(Visited::Absent) };
                 match self.create_won(participant, (key, hash), ttl, moment)? {
                     Some(token) => return Ok(Visited::Created { token }),
@@ -117,10 +117,12 @@ impl Store {
         if is_same_life && extension == old && !matches!(revision.mark, Mark::Stale { .. }) {
             return Ok(Some(hit.token()));
         }
+        // The caller may have decided by the token.
+        let number = SeenNumber::Uncounted { sequence: hit.sequence() };
         let outcome = match life {
-            None => self.publish(participant, target, hit.unchanged(), None, moment),
+            None => self.remove(participant, target, Condition::Unchanged(Seen { at: item.at, number }), moment),
             Some(life) => {
-                let successor = Successor { of: &item, sequence: hit.sequence(), life, extension };
+                let successor = Successor { of: &item, number, life, extension };
                 self.succeed(participant, target, &successor, moment)?
             }
         };

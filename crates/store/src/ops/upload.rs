@@ -90,7 +90,7 @@ impl Store {
             let moment = self.moment(now_ms);
             let life = Some((self.bucket_until(expiry, moment), expiry));
             let extension = Extension { token: write.token, ..Extension::default() };
-            let terms = Terms { condition: item.unchanged(), life, extension };
+            let terms = Terms { condition: item.unchanged_for(write.mode), life, extension };
             upload.publish(participant, &terms, now_ms)
         };
         whole().map_err(|error| at_once(error, need))
@@ -246,13 +246,13 @@ impl<S: Deref<Target = Store>> Upload<S> {
             }
             for body in self.bodies().into_iter().map(|body| store.segments.header(body)) {
                 if body.state() == State::Open {
-                    body.pass_to(State::Sealed);
+                    body.pass_to(State::Body);
                 }
             }
             let body_bytes = store.body_bytes(self.in_bodies as u32);
             let at = Location::new(reserved.segment, reserved.offset);
-            let new = NewItem { at, size, body_bytes, token: extension.token, inherits_body: false };
-            let outcome = store.publish(participant, target, terms.condition, Some(new), moment);
+            let new = NewItem { at, size, body_bytes, token: extension.token, is_copy: false };
+            let outcome = store.publish(participant, target, terms.condition, new, moment)?;
             if outcome == Outcome::Flushed {
                 continue;
             }

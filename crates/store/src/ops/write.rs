@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::item::{Extension, KEY_LIMIT, Kind};
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Life, NewItem, Outcome, Store};
+use crate::store::{Condition, Head, Life, NewItem, Outcome, Seen, SeenNumber, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
@@ -199,24 +199,29 @@ impl Store {
                 return Ok(Terms { condition: Condition::Copy(copy), life, extension });
             }
             Mode::CasOrStale(expected) => {
-                let found = self.index.find(target.1, |slot| self.is_key(slot, target.0)).ok_or(Stored::NotFound)?;
+                let found = self.index.find_exact(target.1, |slot| self.is_key(slot, target.0));
+                let found = found.ok_or(Stored::NotFound)?;
                 let item = self.item(found.slot);
                 if !self.is_live(&item, moment) {
                     return Err(Stored::NotFound);
                 }
                 let present = self.token_of(&item, found.control.sequence());
-                let condition = Condition::Unchanged { at: item.at, sequence: found.control.sequence() };
-                if expected > present {
+                let sequence = found.control.sequence();
+                let condition = |number| Condition::Unchanged(Seen { at: item.at, number });
+                let is_present = self.is_kept(target.1, expected);
+                if expected > present && !is_present {
                     return Err(Stored::Exists);
                 }
-                if expected < present {
+                if expected < present && !is_present {
                     let expiry = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
                     let life = Some((self.bucket_until(expiry, moment), expiry));
                     // SAFETY: the caller is pinned.
                     let won = unsafe { item.extension(&self.segments.arena) }.won;
+                    // Tokens only grow: whatever is counted, the expected one stays lower.
+                    let condition = condition(SeenNumber::Any);
                     return Ok(Terms { condition, life, extension: Extension { stale: true, won, ..extension } });
                 }
-                condition
+                condition(SeenNumber::Uncounted { sequence })
             }
         };
         Ok(Terms { condition, life, extension })
@@ -230,7 +235,7 @@ impl Store {
         terms: &Terms,
         moment: Moment,
     ) -> Outcome {
-        match (terms.condition, self.publish(participant, target, terms.condition, None, moment)) {
+        match (terms.condition, self.remove(participant, target, terms.condition, moment)) {
             // There was nothing to remove, which is as well. No entry ever has the token of a bucket's beginning.
             (Condition::Always | Condition::Absent, Outcome::Absent) => Outcome::Done { token: self.token(0) },
             (_, outcome) => outcome,
@@ -254,8 +259,8 @@ impl Store {
         // SAFETY: the reservation owns the range.
         unsafe { self.segments.arena.write(value_at, value) };
         let at = Location::new(reserved.segment, reserved.offset);
-        let new = NewItem { at, size, body_bytes: 0, token: head.extension.token, inherits_body: false };
-        let outcome = self.publish(participant, target, condition, Some(new), moment);
+        let new = NewItem { at, size, body_bytes: 0, token: head.extension.token, is_copy: false };
+        let outcome = self.publish(participant, target, condition, new, moment)?;
         if outcome.is_done() {
             reserved.commit(&self.segments);
         }

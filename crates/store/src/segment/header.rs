@@ -1,17 +1,18 @@
 //! The header of a segment: two cache lines in a table of their own.
 //!
 //! ```text
-//! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u32 |
+//! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u64 |
 //!                                previous, next u32 | opened ms u64 | age stamp u64 | owner hash u64
 //! line 1, dirtied by writes      live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
-//!                                body bytes u64 | written items u32
+//!                                body bytes u64 | written items u32 | dead link u32 | next expiry u64 | expired bytes u64
+//!                                is listed u8
 //! ```
 //! An item's expiry is `origin + (byte << shift)` seconds. The shift belongs to the TTL bucket, origins are multiples of
 //! the unit `1 << shift`, so a move to another segment of the bucket, or to a finer one, changes no expiry.
 
 use super::state::State;
 use crate::mapping::Zeroed;
-use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 /// The expiry shift of segments whose items do not expire.
 pub const NO_EXPIRY: u8 = u8::MAX;
@@ -34,8 +35,9 @@ pub struct Header {
     /// The TTL bucket in whose chain it is.
     pub ttl_bucket: AtomicU16,
     /// The flush generation in which it was opened.
-    pub generation: AtomicU32,
-    /// Chain links, guarded by the TTL bucket's chain lock; `next` also links free lists and the bodies of a value.
+    pub generation: AtomicU64,
+    /// Chain links, guarded by the TTL bucket's chain lock; both also link the free stack,
+    /// `next` the bodies of a value.
     pub previous: AtomicU32,
     pub next: AtomicU32,
     /// When it was opened; of a merge's destination: when the oldest of its sources was. Chains are sorted by it.
@@ -58,6 +60,10 @@ struct Counters {
     latest_expiry_seconds: AtomicU64,
     body_bytes: AtomicU64,
     written_items: AtomicU32,
+    dead_link: AtomicU32,
+    next_expiry_seconds: AtomicU64,
+    expired_bytes: AtomicU64,
+    is_listed: AtomicBool,
 }
 
 // SAFETY: atomics of zero are all-zero bytes and need no drop; state 0 is Absent.
@@ -71,7 +77,7 @@ unsafe impl Zeroed for Header {
             is_body: AtomicU8::new(0),
             rounds: AtomicU8::new(0),
             ttl_bucket: AtomicU16::new(0),
-            generation: AtomicU32::new(0),
+            generation: AtomicU64::new(0),
             previous: AtomicU32::new(0),
             next: AtomicU32::new(0),
             opened_ms: AtomicU64::new(0),
@@ -85,6 +91,10 @@ unsafe impl Zeroed for Header {
                 latest_expiry_seconds: AtomicU64::new(0),
                 body_bytes: AtomicU64::new(0),
                 written_items: AtomicU32::new(0),
+                dead_link: AtomicU32::new(0),
+                next_expiry_seconds: AtomicU64::new(0),
+                expired_bytes: AtomicU64::new(0),
+                is_listed: AtomicBool::new(false),
             },
         }
     }
@@ -107,29 +117,55 @@ impl Header {
         assert!(state.may_become(next), "a segment went from {state:?} to {next:?}");
     }
 
-    /// Clears the header for a new life as an open segment.
+    /// The owner is done with it. Answers whether nothing lives in it.
+    pub fn seal(&self) -> bool {
+        self.pass_to(State::Sealed);
+        // A read-modify-write, and Release pairs with the Acquire in `remove_live`: if an item is taken out after this, it is
+        // seen that the segment is sealed; if before, that is seen here.
+        self.counters.live_items.fetch_add(0, Ordering::Release) as i32 <= 0
+    }
+
+    /// The next one in the list of dead segments (see `dead`).
+    pub fn dead_link(&self) -> &AtomicU32 {
+        &self.counters.dead_link
+    }
+
+    /// Whether it is in that list.
+    pub fn is_listed(&self) -> &AtomicBool {
+        &self.counters.is_listed
+    }
+
+    /// Clears the header for a new life as an open segment. It stays in the list of dead segments.
     pub fn reset(&self) {
-        for word in [&self.previous, &self.next, &self.generation] {
-            word.store(0, Ordering::Relaxed);
-        }
+        self.previous.store(0, Ordering::Relaxed);
+        self.next.store(0, Ordering::Relaxed);
         let counters = &self.counters;
         for word in [&counters.live_bytes, &counters.live_items, &counters.write_offset, &counters.written_items] {
             word.store(0, Ordering::Relaxed);
         }
         for word in [
             &self.origin_seconds,
+            &self.generation,
             &self.opened_ms,
             &self.stamp,
             &self.owner_hash,
             &counters.latest_expiry_seconds,
             &counters.body_bytes,
+            &counters.expired_bytes,
         ] {
             word.store(0, Ordering::Relaxed);
         }
+        counters.next_expiry_seconds.store(u64::MAX, Ordering::Relaxed);
         self.is_body.store(0, Ordering::Relaxed);
         self.rounds.store(0, Ordering::Relaxed);
         self.shift.store(0, Ordering::Relaxed);
         self.ttl_bucket.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether a flush has ended the generation of its items. `generation` is that of the store; it may be an earlier one, which
+    /// ends fewer segments. A segment of a later one was opened after the caller loaded it.
+    pub fn is_flushed(&self, generation: u64) -> bool {
+        self.generation.load(Ordering::Relaxed) < generation
     }
 
     /// Whether its items have survived no eviction.
@@ -168,7 +204,8 @@ impl Header {
 
     /// Accounts an item that was unlinked. Whether it was the last one.
     pub fn remove_live(&self, bytes: u32, body_bytes: u64) -> bool {
-        let was_last = self.counters.live_items.fetch_sub(1, Ordering::Relaxed) == 1;
+        // Acquire pairs with the Release in `seal`.
+        let was_last = self.counters.live_items.fetch_sub(1, Ordering::Acquire) == 1;
         self.counters.live_bytes.fetch_sub(bytes, Ordering::Relaxed);
         if body_bytes > 0 {
             self.counters.body_bytes.fetch_sub(body_bytes, Ordering::Relaxed);
@@ -204,14 +241,47 @@ impl Header {
 
     /// The owner has appended an item that ends at `end`.
     pub fn append(&self, end: u32, expiry_seconds: Option<u64>) {
-        let latest = &self.counters.latest_expiry_seconds;
         let expiry = expiry_seconds.unwrap_or(u64::MAX);
-        if expiry > latest.load(Ordering::Relaxed) {
-            latest.store(expiry, Ordering::Relaxed);
+        // Most items expire together with the one before them.
+        if expiry != self.counters.latest_expiry_seconds.load(Ordering::Relaxed) {
+            self.note_expiry(expiry);
         }
         let items = &self.counters.written_items;
         items.store(items.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         self.counters.write_offset.store(end, Ordering::Release);
+    }
+
+    fn note_expiry(&self, expiry_seconds: u64) {
+        let Counters { latest_expiry_seconds: latest, next_expiry_seconds: next, .. } = &self.counters;
+        if expiry_seconds > latest.load(Ordering::Relaxed) {
+            latest.store(expiry_seconds, Ordering::Relaxed);
+        }
+        if expiry_seconds < next.load(Ordering::Relaxed) {
+            next.store(expiry_seconds, Ordering::Relaxed);
+        }
+    }
+
+    /// When the first item expires that is not among the expired bytes; `u64::MAX` if none does.
+    pub fn next_expiry_seconds(&self) -> u64 {
+        self.counters.next_expiry_seconds.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of its expired items, as last counted, that may still be in the index, with the body segments of long values.
+    /// Which of them were overwritten or deleted is not known: at most what is live.
+    pub fn expired_bytes(&self) -> u64 {
+        let expired = self.counters.expired_bytes.load(Ordering::Relaxed);
+        expired.min(u64::from(self.live_bytes()) + self.body_bytes())
+    }
+
+    /// Bytes of all items that had expired when they were last counted.
+    pub fn expired_written_bytes(&self) -> u64 {
+        self.counters.expired_bytes.load(Ordering::Relaxed)
+    }
+
+    /// The expired items were counted: their bytes, and when the next one expires. Called while nobody appends.
+    pub fn note_expired(&self, bytes: u64, next_expiry_seconds: u64) {
+        self.counters.expired_bytes.store(bytes, Ordering::Relaxed);
+        self.counters.next_expiry_seconds.store(next_expiry_seconds, Ordering::Relaxed);
     }
 
     /// When the last of its items has expired; 0 if it has none, `u64::MAX` if one never does.

@@ -1,9 +1,11 @@
 //! The segments of a store: their memory, their headers, and who may take one.
 //!
 //! Segments are numbered from 1; those up to `limit` are in the memory budget. The free ones form a stack, lowest numbers
-//! first at the start, so that memory that was never needed is never touched and the top can be given back. A retired
+//! first at the start, so that memory that was never needed is never touched and the top can be given back: it is linked both ways,
+//! as the topmost segment may lie anywhere in it. A retired
 //! segment becomes free when its ticket is older than every pin and no handle holds it (see `epoch`).
 
+use super::dead::DeadStack;
 use super::{Header, SegmentId, State};
 use crate::arena::Arena;
 use crate::epoch::{Domain, Ticket};
@@ -16,6 +18,9 @@ use std::sync::Arc;
 /// time when they are out of room, but at most this share of all.
 const WRITERS_PER_RESERVED: usize = 2;
 const RESERVE_SHARE: u32 = 128;
+
+/// Segments are short while fewer than this share of them are free.
+const SHORT_SHARE: u32 = 8;
 
 /// What a free segment is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +40,9 @@ pub struct Segments {
     free: Mutex<FreeStack>,
     free_count: AtomicU32,
     limit: AtomicU32,
+    withheld_count: AtomicU32,
     retired: Mutex<Vec<RetiredRun>>,
+    pub(super) dead: DeadStack,
     domain: Arc<Domain>,
     pinned_bytes: AtomicU64,
 }
@@ -44,6 +51,8 @@ pub struct Segments {
 struct FreeStack {
     top: u32,
     length: u32,
+    /// Segments up to the limit whose memory is used otherwise: see `withhold_free`.
+    withheld: Vec<SegmentId>,
 }
 
 /// A retired segment, with the bodies that follow it if it is one.
@@ -71,7 +80,9 @@ impl Segments {
             free: Mutex::default(),
             free_count: AtomicU32::new(0),
             limit: AtomicU32::new(0),
+            withheld_count: AtomicU32::new(0),
             retired: Mutex::default(),
+            dead: DeadStack::default(),
             domain,
             pinned_bytes: AtomicU64::new(0),
         };
@@ -91,6 +102,11 @@ impl Segments {
     /// Segments in the budget: those numbered up to this.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Segments in the budget that hold data or may take it.
+    pub fn usable(&self) -> u32 {
+        self.limit().saturating_sub(self.withheld_count.load(Ordering::Relaxed))
     }
 
     #[inline(always)]
@@ -118,6 +134,11 @@ impl Segments {
         self.free_count.load(Ordering::Relaxed).saturating_sub(self.reserve())
     }
 
+    /// Whether few segments are free.
+    pub fn are_short(&self) -> bool {
+        self.free_for_writers() < self.limit() / SHORT_SHARE
+    }
+
     /// Free segments, the reserve included.
     pub fn free_count(&self) -> u32 {
         self.free_count.load(Ordering::Relaxed)
@@ -138,9 +159,7 @@ impl Segments {
         }
         let segment = SegmentId::new(free.top);
         let header = self.header(segment);
-        free.top = header.next.load(Ordering::Relaxed);
-        free.length -= 1;
-        self.free_count.store(free.length, Ordering::Relaxed);
+        self.unlink_free(&mut free, segment);
         header.reset();
         // Under the lock: `dismiss_top` looks for a free segment in the stack.
         header.pass_to(State::Open);
@@ -149,7 +168,11 @@ impl Segments {
 
     fn put(&self, free: &mut FreeStack, segment: SegmentId) {
         let header = self.header(segment);
+        header.previous.store(0, Ordering::Relaxed);
         header.next.store(free.top, Ordering::Relaxed);
+        if let Some(top) = SegmentId::from_link(free.top) {
+            self.header(top).previous.store(segment.number(), Ordering::Relaxed);
+        }
         header.pass_to(State::Free);
         free.top = segment.number();
         free.length += 1;
@@ -235,16 +258,69 @@ impl Segments {
         true
     }
 
-    fn unlink_free(&self, free: &mut FreeStack, segment: SegmentId) {
-        let after = self.header(segment).next.load(Ordering::Relaxed);
-        if free.top == segment.number() {
-            free.top = after;
-        } else {
-            let mut at = SegmentId::new(free.top);
-            while self.header(at).next.load(Ordering::Relaxed) != segment.number() {
-                at = SegmentId::new(self.header(at).next.load(Ordering::Relaxed));
+    /// Takes a free segment out of use in the place of the topmost one, which is not free: its memory may be used otherwise.
+    /// `exchange_top` has it back.
+    pub fn withhold_free(&self) -> bool {
+        let mut free = lock(&self.free);
+        if free.length <= self.reserve() {
+            return false;
+        }
+        let segment = SegmentId::new(free.top);
+        self.unlink_free(&mut free, segment);
+        self.header(segment).pass_to(State::Absent);
+        free.withheld.push(segment);
+        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
+        true
+    }
+
+    /// Puts the topmost segment outside the budget, if it is free, for one that is withheld, which is free from here on.
+    pub fn exchange_top(&self) -> bool {
+        let mut free = lock(&self.free);
+        let limit = self.limit();
+        let top = SegmentId::new(limit);
+        match free.withheld.iter().position(|segment| *segment == top) {
+            Some(position) => drop(free.withheld.swap_remove(position)),
+            None if self.header(top).state() == State::Free => {
+                let Some(segment) = free.withheld.pop() else { return false };
+                self.unlink_free(&mut free, top);
+                self.header(top).pass_to(State::Absent);
+                self.put(&mut free, segment);
             }
-            self.header(at).next.store(after, Ordering::Relaxed);
+            None => return false,
+        }
+        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
+        self.limit.store(limit - 1, Ordering::Relaxed);
+        drop(free);
+        // SAFETY: as in `dismiss_top`.
+        unsafe { self.arena.release(top) };
+        true
+    }
+
+    /// Frees up to `count` segments that are withheld.
+    pub fn restore_withheld(&self, count: u32) {
+        let mut free = lock(&self.free);
+        for _ in 0..count {
+            let Some(segment) = free.withheld.pop() else { break };
+            self.put(&mut free, segment);
+        }
+        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
+    }
+
+    /// The segments that are withheld, for `verify`.
+    pub fn withheld_list(&self) -> Vec<SegmentId> {
+        lock(&self.free).withheld.clone()
+    }
+
+    /// Takes a free segment out of the stack, wherever it is.
+    fn unlink_free(&self, free: &mut FreeStack, segment: SegmentId) {
+        let header = self.header(segment);
+        let (previous, next) = (header.previous.load(Ordering::Relaxed), header.next.load(Ordering::Relaxed));
+        match SegmentId::from_link(previous) {
+            Some(previous) => self.header(previous).next.store(next, Ordering::Relaxed),
+            None => free.top = next,
+        }
+        if let Some(next) = SegmentId::from_link(next) {
+            self.header(next).previous.store(previous, Ordering::Relaxed);
         }
         free.length -= 1;
         self.free_count.store(free.length, Ordering::Relaxed);
@@ -277,10 +353,12 @@ impl Segments {
     /// The numbers of the free segments, for `verify`.
     pub fn free_list(&self) -> Vec<SegmentId> {
         let free = lock(&self.free);
-        let all: Vec<_> = std::iter::successors(SegmentId::from_link(free.top), |segment| {
-            SegmentId::from_link(self.header(*segment).next.load(Ordering::Relaxed))
-        })
-        .collect();
+        let link = |link: &AtomicU32| SegmentId::from_link(link.load(Ordering::Relaxed));
+        let after = |segment: &SegmentId| link(&self.header(*segment).next);
+        let all: Vec<_> = std::iter::successors(SegmentId::from_link(free.top), after).collect();
+        let befores = std::iter::once(None).chain(all.iter().copied().map(Some));
+        let is_linked = |(segment, before): (&SegmentId, _)| link(&self.header(*segment).previous) == before;
+        assert!(all.iter().zip(befores).all(is_linked), "the free stack is linked both ways");
         assert_eq!(all.len(), free.length as usize, "the free stack has its length");
         all
     }
@@ -298,6 +376,7 @@ mod tests {
     use crate::mapping::HUGE_PAGE_BYTES;
     use crate::segment::Location;
     use crate::sync::AtomicBool;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn a_segment_is_taken_or_dismissed_never_both() {
@@ -320,6 +399,18 @@ mod tests {
             }
         });
         assert_eq!(segments.free_list().len(), 8);
+    }
+
+    #[test]
+    fn dismissing_a_segment_walks_through_no_other() {
+        const COUNT: u32 = 200_000;
+        let segments = Segments::new(COUNT, COUNT, 4096, 1, Domain::new()).unwrap();
+        let began = Instant::now();
+        // The topmost is at the bottom of the stack.
+        (0..COUNT / 2).for_each(|_| assert!(segments.dismiss_top()));
+        assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        let numbers: Vec<_> = segments.free_list().into_iter().map(SegmentId::number).collect();
+        assert!(numbers.into_iter().eq(1..=COUNT / 2));
     }
 
     #[test]

@@ -1,16 +1,18 @@
 //! The life of a segment.
 //!
 //! ```text
-//!            take                seal              drain               unlinked             grace period over,
+//!            take                seal              claim               unlinked             grace period over,
 //!   Absent <------> Free ------> Open ------> Sealed ------> Draining ------> Retired ------> no handle  ----> Free
-//!          give back             |  \            |                               ^
-//!                                |   \           +------ body of a value --------+
-//!                                |    +----------------- dropped upload ---------+
+//!          give back             | |                                             ^
+//!                                | +---------> Body --- value unlinked ----------+
+//!                                +-------------------- dropped upload -----------+
 //! ```
 //! - **Absent**: outside the memory budget; its pages are given back to the system.
 //! - **Free**: empty, nobody looks at it.
 //! - **Open**: written by exactly one owner: the holder of a stripe, a merge, or an upload.
 //! - **Sealed**: full or old enough; only deletions touch its counters.
+//! - **Body**: full of bytes of one value, which owns it. A state of its own, as it is left without a claim: what is seen sealed stays
+//!   sealed until it is claimed.
 //! - **Draining**: an eviction or expiry owns it and unlinks its items; readers still read them.
 //! - **Retired**: no slot points into it. Readers that pinned before that may still look; handles too.
 
@@ -24,6 +26,7 @@ pub enum State {
     Sealed = 3,
     Draining = 4,
     Retired = 5,
+    Body = 6,
 }
 
 impl State {
@@ -35,20 +38,21 @@ impl State {
             3 => Self::Sealed,
             4 => Self::Draining,
             5 => Self::Retired,
+            6 => Self::Body,
             other => panic!("a segment in state {other}"),
         }
     }
 
     /// Whether a segment may pass from this state to `next`.
     pub fn may_become(self, next: Self) -> bool {
-        use State::{Absent, Draining, Free, Open, Retired, Sealed};
+        use State::{Absent, Body, Draining, Free, Open, Retired, Sealed};
         matches!(
             (self, next),
             (Absent, Free)
                 | (Free, Absent | Open)
-                | (Open, Sealed | Retired)
-                | (Sealed, Draining | Retired)
-                | (Draining, Retired)
+                | (Open, Sealed | Body | Retired)
+                | (Sealed, Draining)
+                | (Draining | Body, Retired)
                 | (Retired, Free)
         )
     }
@@ -58,7 +62,8 @@ impl State {
 mod tests {
     use super::State;
 
-    const ALL: [State; 6] = [State::Absent, State::Free, State::Open, State::Sealed, State::Draining, State::Retired];
+    const ALL: [State; 7] =
+        [State::Absent, State::Free, State::Open, State::Sealed, State::Draining, State::Retired, State::Body];
 
     #[test]
     fn words_and_states_correspond() {
@@ -69,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_segment_that_readers_may_see_is_never_reused_without_retiring() {
-        for state in [State::Open, State::Sealed, State::Draining] {
+        for state in [State::Open, State::Sealed, State::Body, State::Draining] {
             assert!(!state.may_become(State::Free) && !state.may_become(State::Absent));
         }
         assert_eq!(ALL.into_iter().filter(|s| s.may_become(State::Free)).count(), 2);

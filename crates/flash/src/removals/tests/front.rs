@@ -1,7 +1,7 @@
 //! The front of a log: what it has after a kill, and who waits for a file that takes nothing.
 
 use super::*;
-use crate::removals::front::{ENTRIES, sweep};
+use crate::removals::front::ENTRIES;
 use crate::removals::target::Trouble;
 use crate::removals::way;
 use std::os::unix::fs::MetadataExt;
@@ -16,7 +16,7 @@ fn open_with_front(folder: &TempDir) -> RemovalLog {
 
 fn begun_with_front(folder: &TempDir) -> RemovalLog {
     let log = open_with_front(folder);
-    log.begin(LIVES, 0, 0, 1000).unwrap();
+    log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
     log.begin_front().unwrap();
     log
 }
@@ -51,17 +51,20 @@ fn a_front_is_these_bytes() {
     let folder = folder();
     let front = Front::create(folder.path(), 0x0102_0304_0506_0708, Path::new("/l")).unwrap();
     front.append(3, 1, &Write::new(0x1122_3344, b"write")).unwrap();
-    front.lose().unwrap();
+    front.doubt().unwrap();
     let path = fronts(&folder).pop().unwrap();
     assert!(fs::metadata(&path).unwrap().blocks() * 512 >= 4096 + 72 * 4096, "its memory is its own");
     assert_eq!(path.file_name().unwrap(), "ebbtide-0102030405060708.front");
     let bytes = fs::read(path).unwrap();
     assert_eq!(bytes.len(), 4096 + 72 * 4096);
     let hex = |range: std::ops::Range<usize>| -> String { bytes[range].iter().map(|b| format!("{b:02x}")).collect() };
-    assert_eq!(hex(0..44), "656262746964656601000000000000000807060504030201829868be9ebd786bffffffffffffffff02002f6c");
+    assert_eq!(hex(0..40), "656262746964656602000000000000000807060504030201daa6ee02451d8d8affffffffffffffff");
+    let root = fs::metadata("/").unwrap();
+    assert_eq!(bytes[40..56], [root.dev(), root.ino()].map(u64::to_le_bytes).concat());
+    assert_eq!(hex(56..60), "02002f6c");
     assert_eq!(hex(4176..4200), "030000000000000044332211000000000500000000000000");
     assert_eq!(hex(4200..4256), "77726974650000".to_owned() + &"00".repeat(41) + "9e11115de643e202");
-    assert!(bytes.iter().enumerate().all(|(at, &byte)| matches!(at, 0..44 | 4176..4256) || byte == 0));
+    assert!(bytes.iter().enumerate().all(|(at, &byte)| matches!(at, 0..60 | 4176..4256) || byte == 0));
 }
 
 /// Some that the file has, and some that it has not.
@@ -82,7 +85,7 @@ fn what_only_the_front_has_is_known_after_a_kill() {
         let log = killed_with_records(&folder, records);
         let before = bytes(&folder);
         let next = open_with_front(&folder);
-        let held = next.read(LIVES).unwrap();
+        let held = next.read(LIVES, RUN).unwrap();
         assert_eq!(
             (held.small.unwrap().removals.len(), held.large.removals.len()),
             (records as usize, records as usize)
@@ -94,7 +97,7 @@ fn what_only_the_front_has_is_known_after_a_kill() {
         next.removed(Store::Large, hash(9000), 9000);
         next.kill();
         let again = open_with_front(&folder);
-        assert_eq!(again.read(LIVES).unwrap().large.removals.len(), records as usize + 1);
+        assert_eq!(again.read(LIVES, RUN).unwrap().large.removals.len(), records as usize + 1);
         again.kill();
         drop(log);
     }
@@ -115,7 +118,7 @@ fn a_front_goes_round_and_only_its_last_round_counts() {
     let front = Front::open(folder.path(), named_front(&log.target.file).unwrap()).unwrap();
     assert_eq!(front.writes().unwrap().unwrap().len(), 5);
     drop(front);
-    let known = open_with_front(&folder).read(LIVES).unwrap().small.unwrap();
+    let known = open_with_front(&folder).read(LIVES, RUN).unwrap().small.unwrap();
     assert_eq!(known.removals.iter().map(|removal| removal.order).max(), Some(405));
     assert_eq!(known.removals.len(), 405);
 }
@@ -125,12 +128,12 @@ fn a_front_is_not_read_again_once_records_go_straight_to_the_file() {
     let folder = folder();
     let log = killed_with_records(&folder, 5);
     let next = open_with_front(&folder);
-    next.read(LIVES).unwrap();
+    next.read(LIVES, RUN).unwrap();
     // Its folder takes no other one.
     next.removed(Store::Large, hash(100), 100);
     next.note(3000);
     next.kill();
-    let held = open_with_front(&folder).read(LIVES).unwrap();
+    let held = open_with_front(&folder).read(LIVES, RUN).unwrap();
     assert_eq!((held.large.removals.len(), held.latest), (6, 3000));
     drop(log);
 }
@@ -139,16 +142,16 @@ fn a_front_is_not_read_again_once_records_go_straight_to_the_file() {
 fn without_its_front_or_what_that_lost_a_log_says_nothing() {
     let folder = folder();
     let log = killed_with_records(&folder, 5);
-    assert_eq!(open(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront, "nobody says where");
+    assert_eq!(open(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutFront, "nobody says where");
     let path = fronts(&folder).pop().unwrap();
     let away = folder.path().join("away");
     fs::rename(&path, &away).unwrap();
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront);
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutFront);
     fs::write(&path, [0; 100]).unwrap();
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::WithoutFront);
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutFront);
     fs::rename(&away, &path).unwrap();
     write(&folder, FRONT + 3, &[0xee]);
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
     drop(log);
 }
 
@@ -161,7 +164,7 @@ fn a_stop_ends_the_front_and_what_comes_later_goes_to_the_file() {
     assert!(fronts(&folder).is_empty());
     log.removed(Store::Small, hash(2), 2);
     log.kill();
-    assert_eq!(open(&folder).read(LIVES).unwrap().small.unwrap().removals.len(), 2);
+    assert_eq!(open(&folder).read(LIVES, RUN).unwrap().small.unwrap().removals.len(), 2);
 }
 
 #[test]
@@ -180,8 +183,8 @@ fn nobody_waits_for_a_file_that_takes_nothing() {
     assert!(front.is_err(), "it is this one's");
     drop(stall);
     drop(log);
-    assert_eq!(fs::read(folder.path().join("log")).unwrap()[..HEAD_BYTES], useless_head(BLOCKS));
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::WithoutFront, "nor without its front");
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
 }
 
 #[test]
@@ -189,10 +192,10 @@ fn a_front_that_lost_something_makes_the_log_useless_even_if_the_file_does_not_s
     let folder = folder();
     let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
-    log.break_now();
+    log.give_up();
     // A kill, now.
     log.way.unlock();
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
     drop(stall);
 }
 
@@ -201,11 +204,14 @@ fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
     let folder = folder();
     let elsewhere = tempfile::tempdir().unwrap();
     let path_of = |name: &str| elsewhere.path().join(name);
+    let mut runs = RUN..;
     // The path of its front, too.
     let begin = |name: &str| {
         let before = fronts(&folder);
-        let log = RemovalLog::open(&path_of(name), BLOCKS, Some(folder.path())).unwrap();
-        log.begin(LIVES, 0, 0, 1000).unwrap();
+        let path = path_of(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let log = RemovalLog::open(&path, BLOCKS, Some(folder.path())).unwrap();
+        log.begin(LIVES, runs.next().unwrap(), 0, 0, 1000).unwrap();
         log.begin_front().unwrap();
         let front = fronts(&folder).into_iter().find(|path| !before.contains(path)).unwrap();
         (log, front)
@@ -214,19 +220,23 @@ fn fronts_that_no_log_names_are_swept_away_and_others_are_not() {
         let time = std::time::SystemTime::now() - Duration::from_secs(25 * 60 * 60);
         File::options().write(true).open(front).unwrap().set_modified(time).unwrap();
     };
-    let [gone, away, other, left, used] = ["gone", "away", "other", "left", "used"].map(begin);
+    let names = ["gone", "mount/away", "mount/old", "other", "left", "used", "flash.removals"];
+    let [gone, away, old, other, left, used, flash] = names.map(begin);
     let half_made = [1, 2].map(|number| folder.path().join(format!("ebbtide-{number:016x}.front")));
     half_made.iter().for_each(|path| fs::write(path, [0; 5000]).unwrap());
     let kept = vec![away.1.clone(), left.1.clone(), used.1.clone(), half_made[1].clone()];
-    [&gone, &away, &left, &other].into_iter().for_each(|(log, _)| log.kill());
-    [&gone.1, &left.1, &used.1, &half_made[0]].into_iter().for_each(|front| age(front));
-    ["gone", "away", "used"].into_iter().for_each(|name| fs::remove_file(path_of(name)).unwrap());
+    [&gone, &away, &old, &left, &other, &flash].into_iter().for_each(|(log, _)| log.kill());
+    [&old.1, &left.1, &used.1, &half_made[0]].into_iter().for_each(|front| age(front));
+    ["gone", "used"].into_iter().for_each(|name| fs::remove_file(path_of(name)).unwrap());
+    // An unmount leaves another folder in its place.
+    fs::rename(path_of("mount"), path_of("unmounted")).unwrap();
+    fs::create_dir(path_of("mount")).unwrap();
     other.0.name_front(77).unwrap();
     sweep(folder.path());
     let (found, kept) = (fronts(&folder), kept);
     assert!(found.len() == kept.len() && kept.iter().all(|path| found.contains(path)), "{found:?}");
     let left = RemovalLog::open(&path_of("left"), BLOCKS, Some(folder.path())).unwrap();
-    assert!(left.read(LIVES).is_ok());
+    assert!(left.read(LIVES, RUN + 4).is_ok());
 }
 
 #[test]
@@ -235,7 +245,7 @@ fn a_drop_of_a_lost_log_ends_while_its_file_is_stalled() {
     let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(100));
-    log.break_now();
+    log.give_up();
     let (told, ended) = mpsc::channel();
     let dropper = thread::spawn(move || {
         drop(log);
@@ -303,11 +313,12 @@ fn a_stop_that_cannot_end_its_front_leaves_no_log_that_is_believed() {
     set_file(&mut log, File::open(&path).unwrap());
     fs::rename(&path, folder.path().join("away")).unwrap();
     assert!(log.stop().is_err());
+    assert!(log.lacks_mark(), "the front is marked, but the file may not name it any more");
     log.removed(Store::Small, hash(2), 2);
     log.kill();
     drop(log);
     fs::rename(folder.path().join("away"), &path).unwrap();
-    let held = open_with_front(&folder).read(LIVES).map(|held| small_orders(&held));
+    let held = open_with_front(&folder).read(LIVES, RUN).map(|held| small_orders(&held));
     assert!(held.is_err(), "{held:?}");
 }
 
@@ -323,8 +334,7 @@ fn a_disk_that_takes_nothing_in_the_middle_leaves_no_log_that_is_believed() {
     log.removed(Store::Small, hash(3), 3);
     log.kill();
     drop(log);
-    write(&folder, 0, &good_head(BLOCKS));
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
 }
 
 #[test]
@@ -332,14 +342,22 @@ fn a_log_elsewhere_for_a_while_keeps_its_front() {
     let (folder, elsewhere) = (folder(), tempfile::tempdir().unwrap());
     let log = killed_with_records(&folder, 5);
     drop(log);
-    let path = folder.path().join("log");
-    fs::rename(&path, folder.path().join("unmounted")).unwrap();
+    // The folder of the log is not mounted; its fronts lie elsewhere.
+    let mount = folder.path().with_extension("unmounted");
+    let memory = tempfile::tempdir().unwrap();
+    fronts(&folder).iter().for_each(|front| {
+        fs::copy(front, memory.path().join(front.file_name().unwrap())).unwrap();
+    });
+    fs::rename(folder.path(), &mount).unwrap();
     // Another server starts.
-    let other = RemovalLog::open(&elsewhere.path().join("log"), BLOCKS, Some(folder.path())).unwrap();
-    other.begin(LIVES, 0, 0, 1).unwrap();
+    let other = RemovalLog::open(&elsewhere.path().join("log"), BLOCKS, Some(memory.path())).unwrap();
+    other.begin(LIVES, RUN + 1, 0, 0, 1).unwrap();
     other.begin_front().unwrap();
-    fs::rename(folder.path().join("unmounted"), &path).unwrap();
-    assert!(open_with_front(&folder).read(LIVES).is_ok());
+    other.sweep_fronts();
+    fs::rename(&mount, folder.path()).unwrap();
+    assert!(
+        RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(memory.path())).unwrap().read(LIVES, RUN).is_ok()
+    );
 }
 
 #[test]
@@ -367,7 +385,7 @@ fn a_closed_log_begins_nothing_again() {
     let log = begun_with_front(&folder);
     log.close();
     let next = open_with_front(&folder);
-    next.read(LIVES).unwrap();
+    next.read(LIVES, RUN).unwrap();
     next.begin_front().unwrap();
     next.removed(Store::Small, hash(2), 2);
     assert!(next.way.drain(Duration::from_secs(5)));
@@ -397,28 +415,27 @@ fn a_front_with_an_entry_cut_anywhere_gives_what_came_before() {
             fs::write(&path, &torn).unwrap();
             write(&folder, 0, &file);
             let log = open_with_front(&folder);
-            let orders = small_orders(&log.read(LIVES).unwrap());
+            let orders = small_orders(&log.read(LIVES, RUN).unwrap());
             assert!(orders.len() >= 20 + entry, "{entry} {cut}: {orders:?}");
             let once = bytes(&folder);
-            log.read(LIVES).unwrap();
+            log.read(LIVES, RUN).unwrap();
             assert!(once == bytes(&folder));
         }
     }
 }
 
 #[test]
-fn a_close_of_a_lost_log_lets_nobody_open_it_before_it_is_useless() {
+fn a_close_of_a_doubted_log_lets_nobody_open_it_while_it_is_written() {
     let folder = folder();
     let (log, stall) = stalled(&folder);
     log.removed(Store::Small, hash(1), 1);
     thread::sleep(Duration::from_millis(100));
-    log.break_now();
+    log.give_up();
     log.close();
     let open = || RemovalLog::open(&folder.path().join("log"), BLOCKS, Some(folder.path()));
     assert_eq!(open().err().unwrap().kind(), io::ErrorKind::WouldBlock);
     drop(stall);
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap_err(), Unreadable::Damaged);
-    assert_eq!(bytes(&folder)[..HEAD_BYTES], useless_head(BLOCKS));
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap_err(), Unreadable::Damaged);
 }
 
 #[test]
@@ -430,7 +447,7 @@ fn a_stop_that_takes_too_long_leaves_what_a_crash_leaves() {
     log.removed(Store::Small, hash(2), 2);
     drop(stall);
     log.kill();
-    assert_eq!(small_orders(&open_with_front(&folder).read(LIVES).unwrap()), [1, 2]);
+    assert_eq!(small_orders(&open_with_front(&folder).read(LIVES, RUN).unwrap()), [1, 2]);
 }
 
 #[test]
@@ -445,7 +462,7 @@ fn what_comes_while_the_thread_is_at_the_file_is_not_written_over() {
     thread::sleep(Duration::from_millis(50));
     (5..=6).for_each(|number| log.removed(Store::Small, hash(number), number));
     log.kill();
-    assert_eq!(small_orders(&open_with_front(&folder).read(LIVES).unwrap()), [1, 2, 3, 4, 5, 6]);
+    assert_eq!(small_orders(&open_with_front(&folder).read(LIVES, RUN).unwrap()), [1, 2, 3, 4, 5, 6]);
 }
 
 #[test]
@@ -455,12 +472,12 @@ fn a_stop_after_the_close_leaves_the_next_one_alone() {
     log.removed(Store::Large, hash(7), 7);
     log.close();
     let next = open_with_front(&folder);
-    next.read(LIVES).unwrap();
+    next.read(LIVES, RUN).unwrap();
     next.begin_front().unwrap();
     assert!(log.stop().is_err());
     next.removed(Store::Large, hash(8), 8);
     next.kill();
-    assert_eq!(open_with_front(&folder).read(LIVES).unwrap().large.removals.len(), 2);
+    assert_eq!(open_with_front(&folder).read(LIVES, RUN).unwrap().large.removals.len(), 2);
 }
 
 #[test]
@@ -468,7 +485,7 @@ fn a_log_that_is_lost_after_a_long_rest_has_not_waited_so_long() {
     let folder = folder();
     let log = begun_with_front(&folder);
     thread::sleep(Duration::from_millis(2000));
-    log.break_now();
+    log.give_up();
     assert!(log.waits() < Duration::from_millis(1500), "{:?}", log.waits());
 }
 
@@ -485,7 +502,7 @@ fn a_record_after_a_long_rest_has_not_waited_so_long() {
 fn a_front_that_the_file_does_not_name_takes_nothing() {
     let folder = folder();
     let mut log = open_with_front(&folder);
-    log.begin(LIVES, 0, 0, 1000).unwrap();
+    log.begin(LIVES, RUN, 0, 0, 1000).unwrap();
     set_file(&mut log, File::open(folder.path().join("log")).unwrap());
     assert!(log.begin_front().is_err());
     assert!(log.way.take_front().is_none() && fronts(&folder).is_empty());

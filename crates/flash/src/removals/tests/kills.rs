@@ -11,6 +11,7 @@ const SEED: &str = "EBBTIDE_KILLS_SEED";
 /// Each of a thread, and one for the time.
 const THREADS: u64 = 4;
 const TIME: u64 = THREADS;
+const RUN_PLACE: u64 = THREADS + 1;
 const ROUNDS: u64 = 40;
 
 /// What has returned, in a file: the number of each thread's last record, and the last time.
@@ -20,7 +21,7 @@ impl Returned {
     fn open(folder: &Path) -> Self {
         let file = File::options().read(true).write(true).create(true).truncate(false).open(folder.join("returned"));
         let file = file.unwrap();
-        file.set_len(8 * (THREADS + 1)).unwrap();
+        file.set_len(8 * (THREADS + 2)).unwrap();
         Self(file)
     }
 
@@ -58,11 +59,20 @@ fn be_killed(folder: &Path) {
     let returned = Returned::open(folder);
     let log = RemovalLog::open(&folder.join("log"), 16, Some(folder)).unwrap();
     let mut random = Random::new(seed);
-    match log.read(LIVES) {
-        Ok(held) => returned.check(&held),
+    // In the place of a superblock.
+    let before = returned.get(RUN_PLACE);
+    let run = before + 1 + random.below(1 << 20);
+    match log.read(LIVES, before) {
+        Ok(held) => {
+            returned.check(&held);
+            log.change_run(run).unwrap();
+            returned.set(RUN_PLACE, run);
+            log.set_run(run).unwrap();
+        }
         Err(why) => {
             assert!((0..=TIME).all(|place| returned.get(place) == 0), "{why:?}");
-            log.begin(LIVES, 0, 0, 1000).unwrap();
+            returned.set(RUN_PLACE, run);
+            log.begin(LIVES, run, 0, 0, 1000).unwrap();
         }
     }
     log.begin_front().unwrap();
@@ -122,6 +132,6 @@ fn a_kill_at_any_instant_loses_nothing_that_had_returned() {
     }
     let log = RemovalLog::open(&folder.path().join("log"), 16, Some(folder.path())).unwrap();
     let returned = Returned::open(folder.path());
-    returned.check(&log.read(LIVES).unwrap());
+    returned.check(&log.read(LIVES, returned.get(RUN_PLACE)).unwrap());
     assert!((0..THREADS).all(|thread| returned.get(thread) > 1000));
 }

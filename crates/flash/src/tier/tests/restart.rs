@@ -3,6 +3,7 @@
 
 mod boundary;
 mod logs;
+mod runs;
 
 use super::{SMALL, get, put_until, stamped};
 use crate::device::{BLOCK, Delivery, Device, Faulty, Refusal};
@@ -14,7 +15,7 @@ use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use tempfile::TempDir;
 
 const CAPACITY: usize = 3 << 20;
@@ -49,6 +50,13 @@ struct World {
     joins: u64,
 }
 
+type Files = Vec<(PathBuf, Vec<u8>)>;
+
+fn files_in(folder: &Path) -> Files {
+    let paths = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
 fn options() -> TierOptions {
     TierOptions {
         region_bytes: 64 << 10,
@@ -64,6 +72,7 @@ fn opening(device: &Arc<Faulty>, log: PathBuf, options: &TierOptions, boot: u128
     let fronts = log.parent().filter(|_| has_fronts).map(Path::to_owned);
     let mut opening = Opening::of(Arc::clone(device) as Arc<dyn Device>, 7, Some(log), options).unwrap();
     opening.boot = Some(boot);
+    opening.makes_front = fronts.is_some();
     opening.fronts = fronts;
     opening
 }
@@ -191,9 +200,28 @@ impl World {
     }
 
     /// The log of removals as it is, and its front, in which all of it is that the file lacks.
-    fn logged(&self) -> Vec<(PathBuf, Vec<u8>)> {
-        let paths = fs::read_dir(self.folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        paths.map(|path| (path.clone(), fs::read(path).unwrap())).collect()
+    fn logged(&self) -> Files {
+        files_in(self.folder.path())
+    }
+
+    /// The files beside the device, as they are after the first write that `is_it` says, given its offset and whether the device is cut.
+    fn files_at(&self, is_it: impl Fn(u64, bool) -> bool + Send + 'static) -> Arc<Mutex<Option<Files>>> {
+        let folder = self.folder.path().to_owned();
+        let found: Arc<Mutex<Option<Files>>> = Arc::default();
+        let files = Arc::clone(&found);
+        self.device.watch(move |offset, is_cut| {
+            if is_it(offset, is_cut) {
+                files.lock().unwrap().get_or_insert_with(|| files_in(&folder));
+            }
+        });
+        found
+    }
+
+    /// The process has ended when the files were these.
+    fn put_back(&self, files: Files) {
+        self.let_go();
+        files_in(self.folder.path()).into_iter().for_each(|(path, _)| fs::remove_file(path).unwrap());
+        files.into_iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
     }
 
     /// The end of the life, now or where the device was cut, and the next one.
@@ -283,6 +311,7 @@ fn kills_within_starts_and_stops_are_as_others() {
             (0..60).for_each(|_| world.step());
             world.device.sync().unwrap();
             world.device.cut_at(world.device.writes() + 1 + world.random.below(12));
+            let at_cut = world.files_at(|_, is_cut| is_cut);
             if world.random.chance(70) {
                 world.tier.close(world.now).unwrap();
             }
@@ -292,6 +321,7 @@ fn kills_within_starts_and_stops_are_as_others() {
                 let opening = opening(&world.device, world.log(), &world.options, world.boot, world.has_fronts);
                 drop(opening.start(world.now).unwrap());
             }
+            at_cut.lock().unwrap().take().into_iter().for_each(|files| world.put_back(files));
             world.end(End::Kill, None);
             warm += u64::from(world.is_warm());
             world.look_at_all();
@@ -491,6 +521,29 @@ fn a_start_says_why_it_is_empty() {
     world.options.warm_restart = true;
     world.start();
     assert!(world.is_cold_because("the end of large objects is"), "{:?}", world.notices);
+}
+
+/// A run without flash in between is not told by anything: the operator can tell it by this.
+#[test]
+fn a_start_says_how_old_what_it_finds_is() {
+    let mut world = World::new(4);
+    (0..500).for_each(|_| world.step());
+    for (seconds, age) in
+        [(0, "0 s"), (119, "119 s"), (180, "3 min"), (3 * 3600 + 60, "3 h"), (200_000, "2 days"), (7000, "116 min")]
+    {
+        if seconds > 200 {
+            world.tier.close(world.now).unwrap();
+        }
+        world.now += seconds;
+        world.start();
+        let is_told = |notice: &String| notice.ends_with(&format!("objects, written last {age} ago"));
+        assert!(world.is_warm() && world.notices.iter().any(is_told), "{age}: {:?}", world.notices);
+        world.tier.maintain(world.now);
+    }
+    world.tier.close(world.now).unwrap();
+    world.now -= 300;
+    world.start();
+    assert!(world.notices.iter().any(|notice| notice.ends_with("written last 0 s ago")), "{:?}", world.notices);
 }
 
 #[test]

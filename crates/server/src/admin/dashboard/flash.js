@@ -6,7 +6,7 @@ const CAUSES = {
   small_log: "Log of small objects", small_pages: "Pages of small objects", small_zeros: "Zeros, once, before these pages", superblock: "Superblock",
 };
 const NOT_TAKEN = {
-  "refusals expires_soon": "Would expire soon", "refusals policy": "Not worth a write", "refusals budget": "Over the write budget",
+  "refusals expires_soon": "Would expire soon", "refusals too_small": "Too small", "refusals policy": "Not worth a write", "refusals budget": "Over the write budget",
   "refusals displaced": "Displaced by what was read",
   "drops expired": "Had expired", "drops too_large": "Too large", "drops behind": "The device did not keep up", "drops no_region": "No region was free",
   "drops memory": "The index has no memory", "drops crowded": "Too many of one set", "drops overtaken": "A flush came between",

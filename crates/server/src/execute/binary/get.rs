@@ -74,7 +74,7 @@ impl Executor {
             match self.binary_batch(run, from, std::mem::take(&mut settled), output) {
                 None => break,
                 Some(Stop::Below(index)) => match self.raise(&run.keys[index..run.length], true) {
-                    Below::Decided => (settled, from) = (true, index),
+                    Below::Decided | Below::NoMemory => (settled, from) = (true, index),
                     Below::Served(item) => {
                         self.answer_served_packet(run, index, &item, output);
                         from = index + 1;

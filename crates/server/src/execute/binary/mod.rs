@@ -10,6 +10,7 @@ use ebbtide_protocol::binary::reply::{self, Status};
 use ebbtide_protocol::binary::{Command, Head, Initial, Touched};
 
 use super::Executor;
+use super::below::Presence;
 use super::intake::Entry;
 use crate::observe;
 use crate::output::Output;
@@ -64,14 +65,19 @@ impl Executor {
         sasl: &mut Sasl,
         output: &mut Output,
     ) -> Next {
-        if self.command_awaits(&command) {
-            return Next::Below;
+        match self.command_presence(&command) {
+            Presence::Known => {}
+            Presence::Awaited => return Next::Below,
+            Presence::NoMemory => {
+                reply::error(output.bytes(), head, Status::OutOfMemory);
+                return Next::Continue;
+            }
         }
         match command {
             Command::Get { .. } => unreachable!("gets are executed in runs"),
             Command::Put(put) => return self.put(head, &put, output),
             Command::Touch { key, exptime, answer } => self.touch_binary(head, key, exptime, answer, output),
-            Command::Delete { key, cas } => self.delete_binary(head, key, cas, output),
+            Command::Delete { key, cas } => return self.delete_binary(head, key, cas, output),
             Command::Arithmetic { key, delta, increment, initial, cas } => {
                 self.arithmetic_binary(head, key, (delta, increment), initial, cas, output);
             }
@@ -130,8 +136,11 @@ impl Executor {
         self.done(head, 0, output);
     }
 
-    fn delete_binary(&self, head: Head, key: &[u8], cas: u64, output: &mut Output) {
-        match self.delete_noted(key, (cas != 0).then_some(cas), DeleteCommand::Delete) {
+    fn delete_binary(&self, head: Head, key: &[u8], cas: u64, output: &mut Output) -> Next {
+        let Some(deleted) = self.delete_noted(key, (cas != 0).then_some(cas), DeleteCommand::Delete) else {
+            return Next::Below;
+        };
+        match deleted {
             Changed::Done(()) => {
                 self.counters().delete_hits.add(1);
                 self.done(head, 0, output);
@@ -142,6 +151,7 @@ impl Executor {
             }
             Changed::Exists => reply::error(output.bytes(), head, Status::Exists),
         }
+        Next::Continue
     }
 
     fn arithmetic_binary(
@@ -189,7 +199,7 @@ impl Executor {
             return reply::error(output.bytes(), head, status);
         };
         if !head.quiet {
-            reply::number(output.bytes(), head, value, token);
+            reply::number(output.bytes(), head, value, self.cache.keep_cas(key, token));
         }
     }
 

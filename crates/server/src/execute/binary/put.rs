@@ -7,6 +7,7 @@ use ebbtide_protocol::binary::{Head, Put};
 
 use super::Next;
 use crate::execute::Executor;
+use crate::execute::below::{NO_MEMORY_FOR_PRESENT, Presence};
 use crate::execute::intake::{Entry, Intake};
 use crate::observe::Command;
 use crate::output::Output;
@@ -60,8 +61,15 @@ impl Executor {
     }
 
     /// Whether a complete body has to wait until flash was read.
-    pub fn put_awaits(&self, body: &PutBody) -> bool {
-        mode(&body.put) != Mode::Set && self.awaits(&body.key)
+    pub fn put_awaits(&self, body: &mut PutBody) -> bool {
+        if mode(&body.put) == Mode::Set {
+            return false;
+        }
+        let presence = self.presence(&body.key);
+        if presence == Presence::NoMemory {
+            body.intake.break_off(NO_MEMORY_FOR_PRESENT);
+        }
+        presence == Presence::Awaited
     }
 
     /// Whether a body has bytes that memory has to be waited for: the connection is parked then.
@@ -88,7 +96,8 @@ impl Executor {
         match &written {
             Ok(Written { stored: Stored::Stored, token }) => {
                 counters.cas_hits.add(u64::from(is_cas));
-                return self.done(head, *token, output);
+                let token = if head.quiet { *token } else { self.cache.keep_cas(put.key, *token) };
+                return self.done(head, token, output);
             }
             Ok(Written { stored: Stored::Exists, .. }) => counters.cas_badval.add(u64::from(is_cas)),
             Ok(Written { stored: Stored::NotFound, .. }) => counters.cas_misses.add(1),

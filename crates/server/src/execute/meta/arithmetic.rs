@@ -38,7 +38,7 @@ impl Executor {
         match counted {
             Ok(Changed::Done(number)) => {
                 hits.add(u64::from(!number.is_new));
-                if number.is_new || !meta.has(b'q') {
+                if !meta.has(b'q') {
                     self.answer_number(meta, key, &number, output);
                 }
             }
@@ -63,18 +63,18 @@ impl Executor {
             out.extend_from_slice(b"HD");
         }
         let mut remaining = match number.is_new {
-            true => Remaining::anew(Ttl::Never),
+            true => self.remaining(Ttl::Never),
             false => Remaining::of(self.cache.life_of(number)),
         };
         for flag in meta.flags() {
             match flag[0] {
                 b'c' => {
                     reply::meta_flag(out, b'c');
-                    reply::number(out, number.token);
+                    reply::number(out, self.cache.keep_cas(key, number.token));
                 }
                 b't' => remaining.answer(out),
                 letter @ (b'T' | b'N') if letter == b'T' || number.is_new => {
-                    remaining = self.life(meta, letter).map_or(remaining, Remaining::anew);
+                    remaining = self.life(meta, letter).map_or(remaining, |ttl| self.remaining(ttl));
                 }
                 _ => {
                     reflect(flag, key, meta.has(b'b'), out);

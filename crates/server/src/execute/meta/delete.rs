@@ -1,44 +1,105 @@
-//! md: removes an item, or marks it as stale.
+//! md: removes an item, marks it as stale, or leaves a tombstone: the item with an empty value.
 
-use ebbtide::{Changed, Mark, Revision, Visit, Visited};
+use ebbtide::{Changed, Error, Item, Mark, Mode, Revision, Stored, Ttl, Visit, Visited};
 use ebbtide_protocol::{Meta, reply};
 
 use super::answer_code;
-use crate::execute::Executor;
+use crate::execute::{Executor, Next};
 use crate::output::Output;
 use crate::watch::DeleteCommand;
 
+/// Times that a tombstone is written under the token of an item which changes meanwhile, before it gets a token of its own.
+const TOKEN_TRIES: u32 = 8;
+
 impl Executor {
-    pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
+    pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) -> Next {
         let counters = self.counters();
-        let done = if meta.has(b'I') {
-            let Some(marked) = self.settled(self.mark_stale(meta, key)) else { return };
+        let done = if meta.has(b'x') {
+            let Some(left) = self.settled(self.leave_tombstone(meta, key)) else { return Next::Below };
+            let Ok(done) = left else {
+                output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                return Next::Continue;
+            };
+            self.note_tombstone(key, done, meta.has(b'I'));
+            done
+        } else if meta.has(b'I') {
+            let Some(marked) = self.settled(self.mark_stale(meta, key)) else { return Next::Below };
             let Ok(done) = marked else {
-                return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
+                return Next::Continue;
             };
             self.note_keyed(key, done != Changed::Absent);
             done
         } else {
-            let done = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete);
+            let Some(done) = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete) else {
+                return Next::Below;
+            };
             counters.delete_hits.add(u64::from(done == Changed::Done(())));
             done
         };
         let code = match done {
-            Changed::Done(()) if meta.has(b'q') => return,
+            Changed::Done(()) if meta.has(b'q') => return Next::Continue,
             Changed::Done(()) => b"HD",
             Changed::Absent => b"NF",
             Changed::Exists => b"EX",
         };
         counters.delete_misses.add(u64::from(done != Changed::Done(())));
         answer_code(meta, key, code, output);
+        Next::Continue
     }
 
-    fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, ebbtide::Error> {
+    /// Empties an item. It gets the client flags of F or 0, the life of T or an endless one, and keeps its token or gets
+    /// that of E.
+    fn leave_tombstone(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, Error> {
+        let (expected, given) = (meta.number(b'C'), meta.number(b'E'));
+        let life = self.life(meta, b'T').unwrap_or(Ttl::Never);
+        let write = |mode, token| {
+            self.cache.insert(key, b"").flags(meta.client_flags()).ttl(life).mode(mode).token(token).apply_with_token()
+        };
+        // A write of another client's lies between two tries.
+        for _ in 0..TOKEN_TRIES {
+            let fits = |item: &Item<'_>| expected.is_none_or(|token| item.has_cas(token));
+            let Some((old, fits)) = self.cache.peek(key).item().map(|item| (item.cas(), fits(&item))) else {
+                return Ok(Changed::Absent);
+            };
+            if !fits {
+                return Ok(Changed::Exists);
+            }
+            let written = write(Mode::Cas(old), Some(given.unwrap_or(old)))?;
+            match written.stored {
+                Stored::Stored => return self.mark_tombstone(meta, key, written.token),
+                Stored::NotFound => return Ok(Changed::Absent),
+                Stored::Exists | Stored::NotStored => {}
+            }
+        }
+        if expected.is_some() {
+            return Ok(Changed::Exists);
+        }
+        let written = write(Mode::Replace, given)?;
+        match written.stored {
+            Stored::Stored => self.mark_tombstone(meta, key, written.token),
+            Stored::NotStored | Stored::Exists | Stored::NotFound => Ok(Changed::Absent),
+        }
+    }
+
+    /// With I, marks a tombstone as stale, unless it has been replaced.
+    fn mark_tombstone(&self, meta: &Meta<'_>, key: &[u8], token: u64) -> Result<Changed<()>, Error> {
+        if meta.has(b'I') {
+            let revision = Revision { ttl: None, mark: Mark::Stale { token: meta.number(b'E') } };
+            let visit = Visit { create: None, counts: false };
+            self.without_memory_wait(|| {
+                self.cache.visit(key, visit, |item| (item.cas() == token).then_some(revision)).map(|_| ())
+            })?;
+        }
+        Ok(Changed::Done(()))
+    }
+
+    fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, Error> {
         let expected = meta.number(b'C');
         let mut matches = true;
         let revision = Revision { ttl: self.life(meta, b'T'), mark: Mark::Stale { token: meta.number(b'E') } };
         let visited = self.cache.visit(key, Visit { create: None, counts: false }, |item| {
-            matches = expected.is_none_or(|token| token == item.cas());
+            matches = expected.is_none_or(|token| item.has_cas(token));
             matches.then_some(revision)
         })?;
         Ok(match visited {

@@ -29,7 +29,8 @@ impl Uses {
 struct Facts {
     length: usize,
     client_flags: u32,
-    token: u64,
+    /// None: that of the item, if it is asked for.
+    token: Option<u64>,
     remaining: Remaining,
     uses: Uses,
     is_stale: bool,
@@ -40,7 +41,7 @@ struct Facts {
 
 impl Facts {
     #[inline]
-    fn of(item: &Item<'_>, token: u64) -> Self {
+    fn of(item: &Item<'_>, token: Option<u64>) -> Self {
         Self {
             length: item.len(),
             client_flags: item.flags(),
@@ -58,13 +59,19 @@ impl Facts {
         Self {
             length: 0,
             client_flags: 0,
-            token,
+            token: Some(token),
             remaining: Remaining(None),
             uses: Uses { was_used: false, idle: Duration::ZERO },
             is_stale: false,
             is_won: false,
             wins: true,
         }
+    }
+}
+
+impl Facts {
+    fn token(&self, item: Option<&Item<'_>>) -> u64 {
+        self.token.or(item.map(Item::cas)).expect("what has no item has a token")
     }
 }
 
@@ -87,7 +94,7 @@ pub fn must_visit(item: &Item<'_>) -> bool {
 #[inline]
 pub fn answer_hit(key: &[u8], flags: Keys<'_>, value: bool, item: &Item<'_>, output: &mut Output) {
     let asked = Asked { key, flags, is_base64: false, value };
-    answer(&asked, &Facts::of(item, item.cas()), Some(item), |_, _| None, output);
+    answer(&asked, &Facts::of(item, None), Some(item), |_, _| None, output);
 }
 
 /// Answers a miss.
@@ -124,7 +131,7 @@ fn answer(
     for flag in asked.flags.clone() {
         let number = match flag[0] {
             b's' => facts.length as u64,
-            b'c' => facts.token,
+            b'c' => facts.token(item),
             b'f' => facts.client_flags.into(),
             b'l' => facts.uses.idle.as_secs(),
             b'h' => facts.uses.was_used.into(),
@@ -177,19 +184,23 @@ impl Executor {
         let touches_first =
             meta.flags().find(|flag| matches!(flag[0], b'T' | b'R')).is_some_and(|flag| flag[0] == b'T');
         let mut wins = false;
+        let mut is_known = false;
         let counts = uses.is_none() && !meta.has(b'u');
         let visited = self.cache.visit(key, Visit { create, counts }, |item| {
             uses.get_or_insert_with(|| Uses::of(item));
+            is_known = meta.number(b'C') == Some(item.cas());
             let remaining = match touch {
-                Some(ttl) if touches_first => Remaining::anew(ttl),
+                Some(ttl) if touches_first => self.remaining(ttl),
                 _ => Remaining::of(item.ttl()),
             };
-            let runs_out = recache.is_some_and(|ttl| remaining.is_below(ttl));
+            let runs_out = recache.is_some_and(|ttl| remaining.is_below(self.remaining(ttl)));
             wins = !item.is_won() && (item.is_stale() || runs_out);
             Some(Revision { ttl: touch, mark: if wins { Mark::Won } else { Mark::Keep } })
         });
         let Some(visited) = self.settled(visited) else { return };
-        let asked = Asked { key, flags: meta.flags(), is_base64: meta.has(b'b'), value: meta.has(b'v') };
+        // A value whose token the client has is left out.
+        let value = meta.has(b'v') && !is_known;
+        let asked = Asked { key, flags: meta.flags(), is_base64: meta.has(b'b'), value };
         let counters = self.counters();
         let hits = if touch.is_some() { &counters.touch_hits } else { &counters.get_hits };
         match visited {
@@ -198,9 +209,11 @@ impl Executor {
                 if self.notes_gets() {
                     self.note_get(key, Some(item.len()));
                 }
-                let facts = Facts::of(&item, token);
+                // Kept if it is handed out.
+                let token = if meta.has(b'c') { self.cache.keep_cas(key, token) } else { token };
+                let facts = Facts::of(&item, Some(token));
                 let facts = Facts { wins, uses: uses.unwrap_or(facts.uses), ..facts };
-                let new_life = |letter, _| touch.filter(|_| letter == b'T').map(Remaining::anew);
+                let new_life = |letter, _| touch.filter(|_| letter == b'T').map(|ttl| self.remaining(ttl));
                 answer(&asked, &facts, Some(&item), new_life, output);
             }
             Ok(Visited::Created { token }) => {
@@ -209,7 +222,7 @@ impl Executor {
                     self.note_get(key, None);
                 }
                 let new_life = |letter, _| match letter {
-                    b'T' | b'N' => self.life(meta, letter).map(Remaining::anew),
+                    b'T' | b'N' => self.life(meta, letter).map(|ttl| self.remaining(ttl)),
                     _ => None,
                 };
                 answer(&asked, &Facts::of_new(token), None, new_life, output);
@@ -235,20 +248,19 @@ impl Executor {
         let Lookup::Hit(item) = lookup else {
             return answer_code(meta, key, b"EN", output);
         };
-        let facts = Facts::of(&item, item.cas());
+        let facts = Facts::of(&item, None);
         let out = output.bytes();
         out.extend_from_slice(b"ME ");
         match meta.has(b'b') {
             true => base64_encode(out, key),
             false => out.extend_from_slice(key),
         }
-        // memcached tells what is left with a minus before it.
-        out.extend_from_slice(b" exp=-");
-        reply::number(out, facts.remaining.0.unwrap_or(1));
+        out.extend_from_slice(b" exp=");
+        facts.remaining.write(out);
         out.extend_from_slice(b" la=");
         reply::number(out, facts.uses.idle.as_secs());
         out.extend_from_slice(b" cas=");
-        reply::number(out, facts.token);
+        reply::number(out, facts.token(Some(&item)));
         out.extend_from_slice(if facts.uses.was_used { b" fetch=yes" } else { b" fetch=no" });
         out.extend_from_slice(b" cls=1 size=");
         reply::number(out, item.stored_bytes());

@@ -9,32 +9,38 @@ mod get;
 mod set;
 
 pub use get::{Uses, answer_hit, answer_miss, must_visit};
-pub use set::{Order, mode as set_mode};
+pub use set::{Order, Outcome, creates, mode as set_mode};
 
 use std::time::Duration;
 
 use ebbtide::Ttl;
 use ebbtide_protocol::{MAX_KEY, Meta, MetaCommand, reply};
 
-use super::Executor;
+use super::{Executor, Next};
 use crate::output::Output;
 
 impl Executor {
     /// Executes a meta command other than ms.
-    pub(super) fn meta(&self, command: MetaCommand, meta: &Meta<'_>, output: &mut Output) {
+    pub(super) fn meta(&self, command: MetaCommand, meta: &Meta<'_>, output: &mut Output) -> Next {
         let mut buffer = [0; MAX_KEY];
         let key = meta.key(&mut buffer);
         match command {
             MetaCommand::Get => self.meta_get(meta, key, None, output),
-            MetaCommand::Delete => self.meta_delete(meta, key, output),
+            MetaCommand::Delete => return self.meta_delete(meta, key, output),
             MetaCommand::Arithmetic => self.meta_arithmetic(meta, key, output),
             MetaCommand::Debug => self.meta_debug(meta, key, output),
         }
+        if self.is_waiting() { Next::Below } else { Next::Continue }
     }
 
     /// The life that a flag asks for.
     fn life(&self, meta: &Meta<'_>, letter: u8) -> Option<Ttl> {
         meta.exptime(letter).map(|exptime| self.ttl(exptime))
+    }
+
+    /// What is left of a life that begins now.
+    fn remaining(&self, ttl: Ttl) -> Remaining {
+        Remaining::of(self.cache.length_of(ttl))
     }
 }
 
@@ -71,25 +77,17 @@ impl Remaining {
         Self(life.map(|life| life.as_millis().div_ceil(1000) as u64))
     }
 
-    /// Of a life that begins now.
-    fn anew(ttl: Ttl) -> Self {
-        Self(match ttl {
-            Ttl::Never => None,
-            Ttl::Past => Some(0),
-            Ttl::Seconds(seconds) => Some(seconds.into()),
-        })
-    }
-
-    /// Whether it is shorter than a life that begins now.
-    fn is_below(self, ttl: Ttl) -> bool {
-        match (self.0, ttl) {
-            (Some(left), Ttl::Seconds(seconds)) => left < seconds.into(),
-            _ => false,
-        }
+    /// Whether both end, and this one first.
+    fn is_below(self, other: Self) -> bool {
+        matches!((self.0, other.0), (Some(left), Some(others)) if left < others)
     }
 
     fn answer(self, out: &mut Vec<u8>) {
         reply::meta_flag(out, b't');
+        self.write(out);
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
         match self.0 {
             Some(seconds) => reply::number(out, seconds),
             None => out.extend_from_slice(b"-1"),
@@ -111,9 +109,9 @@ mod tests {
         assert_eq!(text(Remaining::of(Some(Duration::from_millis(29_001)))), " t30");
         assert_eq!(text(Remaining::of(Some(Duration::from_secs(30)))), " t30");
         assert_eq!(text(Remaining::of(None)), " t-1");
-        assert_eq!(text(Remaining::anew(Ttl::Past)), " t0");
-        let left = Remaining(Some(30));
-        assert!(left.is_below(Ttl::Seconds(31)) && !left.is_below(Ttl::Seconds(30)));
-        assert!(!left.is_below(Ttl::Never) && !left.is_below(Ttl::Past) && !Remaining(None).is_below(Ttl::Seconds(9)));
+        assert_eq!(text(Remaining::of(Some(Duration::ZERO))), " t0");
+        let [never, left] = [None, Some(30)].map(Remaining);
+        assert!(left.is_below(Remaining(Some(31))) && !left.is_below(left));
+        assert!(!left.is_below(never) && !left.is_below(Remaining(Some(0))) && !never.is_below(left));
     }
 }

@@ -8,6 +8,9 @@ use crate::execute::body::{Body, Target};
 use crate::execute::{Executor, Next};
 use crate::output::Output;
 
+/// Times that an append looks for a key which others remove and create meanwhile.
+const CREATE_TRIES: u32 = 8;
+
 /// What of a line is still needed when the value has come.
 pub struct Order {
     flags: Box<[u8]>,
@@ -19,6 +22,24 @@ impl Order {
     pub fn of(meta: &Meta<'_>) -> Self {
         Self { flags: meta.flag_bytes().into(), is_base64: meta.has(b'b'), quiet: meta.has(b'q') }
     }
+
+    /// Whether the length of the value is asked for.
+    pub fn asks_length(&self) -> bool {
+        Meta::flags_in(&self.flags).any(|flag| flag[0] == b's')
+    }
+}
+
+/// What an answer tells of a write.
+pub struct Outcome {
+    pub mode: Mode,
+    pub written: Result<Written, Error>,
+    /// Bytes of the whole value if it was stored, else of the one that was sent.
+    pub length: usize,
+}
+
+/// The exptime with which an append or a prepend creates an absent key: that of N.
+pub fn creates(meta: &Meta<'_>) -> Option<i32> {
+    meta.exptime(b'N').filter(|_| matches!(meta.mode(), Some(b'A' | b'P')))
 }
 
 /// The engine's name for what an ms asks for.
@@ -59,12 +80,17 @@ impl Executor {
         }
         let mode = mode(meta);
         if let Some(value) = set.value.filter(|value| value.len() <= self.cache.contiguous_limit()) {
-            let life = || self.ttl(meta.exptime(b'T').unwrap_or(0));
-            let insert = self.cache.insert(key, value).flags(meta.client_flags()).ttl(life());
-            let written = insert.mode(mode).token(meta.number(b'E')).apply_with_token();
+            let before = self.length_before(mode, meta.has(b's'), key);
+            let (written, life) =
+                self.apply_or_create(mode, meta.exptime(b'T').unwrap_or(0), creates(meta), |mode, life| {
+                    let insert = self.cache.insert(key, value).flags(meta.client_flags()).ttl(life);
+                    insert.mode(mode).token(meta.number(b'E')).apply_with_token()
+                });
             let Some(written) = self.settled(written) else { return Next::Below };
-            self.note_store(key, mode, life, value.len(), written.as_ref().map(|written| written.stored));
-            self.answer_set(meta.flag_bytes(), meta.has(b'b'), meta.has(b'q'), key, (mode, written), output);
+            self.note_store(key, mode, || life, value.len(), written.as_ref().map(|written| written.stored));
+            let length = self.length_after(key, before, &written, value.len());
+            let outcome = Outcome { mode, written, length };
+            self.answer_set(meta.flag_bytes(), meta.has(b'b'), meta.has(b'q'), key, outcome, output);
             return Next::Continue;
         }
         let target = Target::meta(key, set, mode);
@@ -77,15 +103,54 @@ impl Executor {
         }
     }
 
-    /// Answers an ms whose value came in pieces.
-    pub(in crate::execute) fn answer_order(
+    /// Applies a write with the life of `exptime`. If it finds nothing to extend and `create` is given, that is the life
+    /// of a new item. Answers the life as well.
+    pub(in crate::execute) fn apply_or_create(
         &self,
-        order: &Order,
+        mode: Mode,
+        exptime: i32,
+        create: Option<i32>,
+        apply: impl Fn(Mode, Ttl) -> Result<Written, Error>,
+    ) -> (Result<Written, Error>, Ttl) {
+        let life = self.ttl(exptime);
+        let is_absent = |written: &Result<Written, Error>| {
+            written.as_ref().is_ok_and(|written| written.stored == Stored::NotStored)
+        };
+        for _ in 0..CREATE_TRIES {
+            let written = apply(mode, life);
+            let Some(create) = create.filter(|_| is_absent(&written)).map(|create| self.ttl(create)) else {
+                return (written, life);
+            };
+            let created = apply(Mode::Add, create);
+            if !is_absent(&created) {
+                return (created, create);
+            }
+        }
+        (Ok(Stored::NotStored.into()), life)
+    }
+
+    /// The length of the value that a write is to extend, if that is asked for.
+    pub(in crate::execute) fn length_before(&self, mode: Mode, is_asked: bool, key: &[u8]) -> Option<usize> {
+        (is_asked && mode.extends()).then(|| self.cache.peek(key).item().map_or(0, |item| item.len()))
+    }
+
+    /// The length of the value behind a write, or of what was sent if it was not stored. Another write may lie between: then
+    /// it is what this one has most likely made.
+    pub(in crate::execute) fn length_after(
+        &self,
         key: &[u8],
-        written: (Mode, Result<Written, Error>),
-        output: &mut Output,
-    ) {
-        self.answer_set(&order.flags, order.is_base64, order.quiet, key, written, output);
+        before: Option<usize>,
+        written: &Result<Written, Error>,
+        sent: usize,
+    ) -> usize {
+        let (Some(before), Ok(Written { stored: Stored::Stored, token })) = (before, written) else { return sent };
+        let lookup = self.cache.peek(key);
+        lookup.item().filter(|item| item.cas() == *token).map_or(before + sent, |item| item.len())
+    }
+
+    /// Answers an ms whose value came in pieces.
+    pub(in crate::execute) fn answer_order(&self, order: &Order, key: &[u8], outcome: Outcome, output: &mut Output) {
+        self.answer_set(&order.flags, order.is_base64, order.quiet, key, outcome, output);
     }
 
     fn answer_set(
@@ -94,7 +159,7 @@ impl Executor {
         is_base64: bool,
         quiet: bool,
         key: &[u8],
-        (mode, written): (Mode, Result<Written, Error>),
+        Outcome { mode, written, length }: Outcome,
         output: &mut Output,
     ) {
         self.count_stored(matches!(mode, Mode::Cas(_) | Mode::CasOrStale(_)), written.as_ref().map(|w| w.stored));
@@ -113,12 +178,16 @@ impl Executor {
             Stored::NotFound => b"NF",
         });
         for flag in Meta::flags_in(flags) {
-            if flag[0] == b'c' {
-                reply::meta_flag(out, b'c');
-                reply::number(out, token);
-            } else {
-                reflect(flag, key, is_base64, out);
-            }
+            let number = match flag[0] {
+                b'c' => self.cache.keep_cas(key, token),
+                b's' => length as u64,
+                _ => {
+                    reflect(flag, key, is_base64, out);
+                    continue;
+                }
+            };
+            reply::meta_flag(out, flag[0]);
+            reply::number(out, number);
         }
         out.extend_from_slice(reply::LINE_END);
     }

@@ -33,7 +33,7 @@ fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
 fn a_stop_is_believed_if_its_log_broke_before_and_not_if_it_broke_after() {
     for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
         let mut world = World::new(5);
-        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().break_now());
+        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().give_up());
         (0..1000).for_each(|_| world.step());
         break_if(&world, breaks_before);
         world.tier.close(world.now).unwrap();
@@ -51,6 +51,18 @@ fn a_stop_is_believed_if_its_log_broke_before_and_not_if_it_broke_after() {
         world.end(End::Kill, None);
         assert!(world.is_warm(), "the next log is whole: {:?}", world.notices);
     }
+}
+
+#[test]
+fn a_log_that_takes_no_mark_is_doubted_by_the_superblock() {
+    let mut world = World::new(5);
+    (0..1000).for_each(|_| world.step());
+    world.tier.removals.as_ref().unwrap().break_without_mark();
+    world.tier.maintain(world.now);
+    (0..KEYS).for_each(|key| world.change(key));
+    world.end(End::Kill, None);
+    assert!(world.is_cold_because("it had no log of removals that has everything"), "{:?}", world.notices);
+    assert_eq!(world.look_at_all(), 0);
 }
 
 #[test]
@@ -109,8 +121,21 @@ fn a_log_that_was_left_for_another_one_is_believed_no_more() {
     assert!(world.is_warm() && world.look_at_all() > 50);
     (0..KEYS).step_by(2).for_each(|key| world.change(key));
     start(&mut world, &first);
-    assert!(world.is_cold_because("its log of removals is missing, or of another time"), "{:?}", world.notices);
+    assert!(world.is_cold_because("its log of removals belongs to another run"), "{:?}", world.notices);
     assert_eq!(world.look_at_all(), 0);
+}
+
+#[test]
+fn what_a_killed_server_had_in_memory_is_found_if_its_log_is_named_now() {
+    let mut world = World::begun(9, TierOptions { small_share: Some(0.5), ..options() }, true);
+    (0..1000).for_each(|_| world.step());
+    world.device.sync().unwrap();
+    world.let_go();
+    let mut named = opening(&world.device, world.log(), &world.options, world.boot, true);
+    named.makes_front = false;
+    (world.tier, world.notices) = named.start(world.now).unwrap();
+    assert!(world.is_warm() && world.look_at_all() > 50, "{:?}", world.notices);
+    assert_eq!(world.logged().len(), 1, "its records go to the file");
 }
 
 /// Whatever becomes of the superblock that gives up small objects, what happens to them meanwhile is known.

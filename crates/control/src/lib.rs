@@ -1,0 +1,31 @@
+//! Hit-rate curves: what more memory would give, and less would cost.
+//!
+//! The crate is pure: accesses go in, curves come out. It knows no cache, no clock and no file; time is an argument.
+//!
+//! ```text
+//! access (key, size, time) -> the newest objects: all of them, exactly
+//!                          -> Sampler: is the key sampled, with which weight?
+//!                          -> Stack: stack distance in bytes, holes where objects died
+//!                          -> Histogram: gets by distance
+//!                          -> Curve: miss ratio by memory, interval, hull, cliffs
+//! ```
+//! [`Profiler`] is all of it. The method is that of Dynacache (HotCloud'15, sections 3.1 and 3.2), with the sampling by
+//! hash of SHARDS (FAST'15) in place of a sample of applications.
+
+#![forbid(unsafe_code)]
+
+mod buckets;
+mod curve;
+mod entropy;
+mod fenwick;
+mod histogram;
+mod layer;
+mod profiler;
+mod sampler;
+mod stack;
+
+pub use buckets::BucketedStack;
+pub use curve::{Cliff, Curve, Point};
+pub use entropy::miss_entropy;
+pub use profiler::{Options, Profiler};
+pub use stack::Stack;

@@ -1,0 +1,293 @@
+//! From accesses to a curve: sampling, stack distances, expiry, and the error of the sample.
+//!
+//! The model is a look-aside cache with LRU: a get that misses is followed by a set of the same object. A get of an object
+//! in the stack finds it there in every cache that is large enough, with the expiry of the write; a set, append or increment
+//! moves it to the top; a delete or an expiry frees its memory at once.
+//!
+//! Two stacks are kept. The **top** holds the newest objects, all of them: its distances are exact, and the keys that are
+//! asked for most often are nearly always found there. Only gets that do not find their object there are left to the
+//! **sample**, which reaches down to the last object but knows one of many. So the curve is exact for small caches, where a
+//! sample would have a handful of objects, and hot keys, which no sample holds in the right number, do no harm.
+
+use crate::curve::{Curve, Point};
+use crate::histogram::{GROUPS, Histogram, Hits};
+use crate::layer::Layer;
+use crate::sampler::{Sampler, group};
+
+/// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
+const NORMAL_975: f64 = 1.96;
+
+/// How a workload is profiled. An object takes about 100 bytes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Keys of the sample; where there are more, fewer are sampled. `None`: all are, and the curve is exact. 16,384 keep
+    /// the mean error of a curve near 0.005 (SHARDS, FAST'15, Fig. 6).
+    pub max_sampled: Option<usize>,
+    /// Newest objects that are kept without sampling. 0 where each access must cost next to nothing.
+    pub max_top: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { max_sampled: Some(16 << 10), max_top: 16 << 10 }
+    }
+}
+
+impl Options {
+    /// All objects are kept.
+    pub fn exact() -> Self {
+        Self { max_sampled: None, max_top: 0 }
+    }
+}
+
+/// Profiles one stream of accesses.
+#[derive(Clone, Debug)]
+pub struct Profiler {
+    options: Options,
+    top: Layer,
+    sampler: Sampler,
+    sample: Layer,
+    histogram: Histogram,
+    gets: Sum,
+    /// Gets that did not find their object in the top.
+    deep: Sum,
+    /// The same by the sample.
+    sampled_deep: Sum,
+    /// The sampled gets of each group of keys.
+    of_group: [f64; GROUPS],
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    count: f64,
+    bytes: f64,
+}
+
+impl Sum {
+    fn add(&mut self, weight: f64, bytes: f64) {
+        self.count += weight;
+        self.bytes += weight * bytes;
+    }
+}
+
+impl Default for Profiler {
+    fn default() -> Self {
+        Self::new(Options::default())
+    }
+}
+
+impl Profiler {
+    /// A profiler that has seen nothing.
+    pub fn new(options: Options) -> Self {
+        Self {
+            options,
+            top: Layer::default(),
+            sampler: Sampler::new(),
+            sample: Layer::default(),
+            histogram: Histogram::default(),
+            gets: Sum::default(),
+            deep: Sum::default(),
+            sampled_deep: Sum::default(),
+            of_group: [0.0; GROUPS],
+        }
+    }
+
+    /// A get, and the set that follows where it misses, with these bytes and this life (0 is for ever). `now_seconds` must
+    /// not fall.
+    pub fn get(&mut self, key: u64, bytes: u64, ttl_seconds: u32, now_seconds: u64) {
+        self.expire(now_seconds);
+        let (bytes, expires_at) = (bytes as f64, expiry(ttl_seconds, now_seconds));
+        self.sampler.learn(bytes);
+        self.gets.add(1.0, bytes);
+        let in_top = self.top.access(key, 1.0);
+        if let Some(distance) = in_top {
+            self.histogram.add_exact(distance, bytes);
+        } else {
+            self.deep.add(1.0, bytes);
+        }
+        let known = self.sample.bytes_of(key);
+        // What is in the sample stays in it, by the size that it has there.
+        if known.is_some() || self.sampler.takes(key, bytes) {
+            let weight = self.sampler.weight(known.unwrap_or(bytes));
+            let distance = self.sample.access(key, weight);
+            if in_top.is_none() {
+                self.sampled_deep.add(weight, bytes);
+                self.of_group[group(key)] += weight;
+                if let Some(distance) = distance {
+                    // It lies below the top, whatever the sample says.
+                    let distance = distance.max(self.top.depth_bytes());
+                    self.histogram.add_sampled(distance, weight, bytes, group(key));
+                }
+            }
+            if distance.is_none() {
+                self.put_sampled(key, bytes, expires_at);
+            }
+        }
+        if in_top.is_none() {
+            self.put_top(key, bytes, expires_at);
+        }
+    }
+
+    /// A write of the object, whatever was there.
+    pub fn set(&mut self, key: u64, bytes: u64, ttl_seconds: u32, now_seconds: u64) {
+        self.expire(now_seconds);
+        let (bytes, expires_at) = (bytes as f64, expiry(ttl_seconds, now_seconds));
+        self.sampler.learn(bytes);
+        self.put_top(key, bytes, expires_at);
+        self.sample.remove(key);
+        if self.sampler.takes(key, bytes) {
+            self.put_sampled(key, bytes, expires_at);
+        }
+    }
+
+    /// The object is gone.
+    pub fn delete(&mut self, key: u64, now_seconds: u64) {
+        self.expire(now_seconds);
+        self.top.remove(key);
+        self.sample.remove(key);
+    }
+
+    /// Lets what was seen until now weigh less: 0.5 halves it.
+    pub fn age(&mut self, factor: f64) {
+        self.histogram.age(factor);
+        for sum in [&mut self.gets, &mut self.deep, &mut self.sampled_deep] {
+            *sum = Sum { count: sum.count * factor, bytes: sum.bytes * factor };
+        }
+        self.of_group.iter_mut().for_each(|gets| *gets *= factor);
+    }
+
+    /// The share of keys of the usual size that is sampled; 1 if all are, and the curve is exact.
+    pub fn sample_rate(&self) -> f64 {
+        self.sampler.rate()
+    }
+
+    /// Gets seen.
+    pub fn gets(&self) -> f64 {
+        self.gets.count
+    }
+
+    /// Bytes of all objects that are alive, by the sample.
+    pub fn footprint_bytes(&self) -> f64 {
+        self.sample.iter().map(|(_, weighted)| weighted).sum()
+    }
+
+    /// The curve at these sizes, which must ascend. Empty if there was no get.
+    ///
+    /// The interval joins two errors of the sample at 95 %: that of the hits, by how far the groups of keys differ, and
+    /// that of the distances, by which the curve may lie to the left or to the right.
+    pub fn curve(&self, sizes: &[u64]) -> Curve {
+        if self.gets.count <= 0.0 {
+            return Curve::default();
+        }
+        let spreads = self.distance_spreads(sizes);
+        let at = |part: fn(f64, f64) -> f64| {
+            let sizes = sizes.iter().zip(&spreads).map(move |(&size, &spread)| part(size as f64, spread));
+            self.histogram.hits_at(ascending(sizes))
+        };
+        let (middle, fewer, more) =
+            (at(|size, _| size), at(|size, spread| size * (1.0 - spread)), at(|size, spread| size * (1.0 + spread)));
+        let points = sizes.iter().enumerate().map(|(index, &memory_bytes)| {
+            let error = NORMAL_975 * self.standard_error(&middle[index]);
+            let miss_ratio = self.miss_ratio(&middle[index]);
+            Point {
+                memory_bytes,
+                miss_ratio,
+                low: (self.miss_ratio(&more[index]) - error).clamp(0.0, miss_ratio),
+                high: (self.miss_ratio(&fewer[index]) + error).clamp(miss_ratio, 1.0),
+                byte_miss_ratio: self.byte_miss_ratio(&middle[index]),
+            }
+        });
+        Curve::new(points.collect())
+    }
+
+    fn miss_ratio(&self, hits: &Hits) -> f64 {
+        let deep = self.deep_hits(hits.sampled, self.deep.count, self.sampled_deep.count);
+        (1.0 - (hits.exact + deep) / self.gets.count).clamp(0.0, 1.0)
+    }
+
+    fn byte_miss_ratio(&self, hits: &Hits) -> f64 {
+        if self.gets.bytes <= 0.0 {
+            return 0.0;
+        }
+        let deep = self.deep_hits(hits.sampled_bytes, self.deep.bytes, self.sampled_deep.bytes);
+        (1.0 - (hits.exact_bytes + deep) / self.gets.bytes).clamp(0.0, 1.0)
+    }
+
+    /// Hits below the top. The sample stands for more or fewer gets than there were. Without a top that is because a hot key
+    /// is in it or is not, so what is over or missing counts as hits (SHARDS-adj, FAST'15, section 3.4). Below a top
+    /// there are no hot keys, and all gets are like the sampled ones.
+    fn deep_hits(&self, sampled: f64, deep: f64, sampled_deep: f64) -> f64 {
+        if self.options.max_top == 0 {
+            return sampled + deep - sampled_deep;
+        }
+        if sampled_deep > 0.0 { sampled * deep / sampled_deep } else { 0.0 }
+    }
+
+    /// Of the miss ratio, by the groups: each is a sample of its own.
+    fn standard_error(&self, hits: &Hits) -> f64 {
+        if self.sampler.rate() >= 1.0 || self.sampled_deep.count <= 0.0 {
+            return 0.0;
+        }
+        let ratio = match self.options.max_top {
+            0 => 0.0,
+            _ => 1.0 - hits.sampled / self.sampled_deep.count,
+        };
+        let misses = self.of_group.iter().zip(&hits.of_group).map(|(gets, hits)| gets - hits - ratio * gets);
+        let mean = misses.clone().sum::<f64>() / GROUPS as f64;
+        let variance = misses.map(|misses| (misses - mean).powi(2)).sum::<f64>() / (GROUPS - 1) as f64;
+        (variance * GROUPS as f64).sqrt() / self.gets.count
+    }
+
+    /// How far the bytes of the sample may be from those that it stands for, as a part of each size.
+    fn distance_spreads(&self, sizes: &[u64]) -> Vec<f64> {
+        let mut objects = self.sample.iter();
+        let (mut bytes, mut variance) = (0.0, 0.0);
+        let spread = |&size: &u64| {
+            if self.sampler.rate() >= 1.0 || (size as f64) < self.top.depth_bytes() {
+                return 0.0;
+            }
+            while bytes < size as f64
+                && let Some((true_bytes, weighted)) = objects.next()
+            {
+                bytes += weighted;
+                variance += weighted * weighted * (1.0 - 1.0 / self.sampler.weight(true_bytes));
+            }
+            if bytes > 0.0 { (NORMAL_975 * f64::sqrt(variance) / bytes).min(1.0) } else { 0.0 }
+        };
+        sizes.iter().map(spread).collect()
+    }
+
+    fn put_top(&mut self, key: u64, bytes: f64, expires_at: u64) {
+        if self.options.max_top > 0 {
+            self.top.put(key, bytes, 1.0, expires_at);
+            self.top.cut_to(self.options.max_top);
+        }
+    }
+
+    /// Lowers the threshold while there are too many; what falls out was never there, and the rest stands for more.
+    fn put_sampled(&mut self, key: u64, bytes: f64, expires_at: u64) {
+        self.sample.put(key, bytes, self.sampler.weight(bytes), expires_at);
+        while self.options.max_sampled.is_some_and(|max| self.sample.len() > max) {
+            self.sampler.lower();
+            self.sample.retain(|key, bytes| self.sampler.takes(key, bytes), |bytes| self.sampler.weight(bytes));
+        }
+    }
+
+    fn expire(&mut self, now_seconds: u64) {
+        self.top.expire(now_seconds);
+        self.sample.expire(now_seconds);
+    }
+}
+
+/// The second in which an object expires; 0 is never.
+fn expiry(ttl_seconds: u32, now_seconds: u64) -> u64 {
+    if ttl_seconds == 0 { 0 } else { now_seconds.saturating_add(u64::from(ttl_seconds)) }
+}
+
+/// Each at least as large as the one before it.
+fn ascending(sizes: impl Iterator<Item = f64>) -> impl Iterator<Item = f64> {
+    sizes.scan(0.0f64, |before, size| {
+        *before = before.max(size);
+        Some(*before)
+    })
+}

@@ -1,0 +1,104 @@
+//! Which keys are looked at, and for how many others each stands.
+//!
+//! A key has a rank: a number in 0..1 by its hash, divided by the factor of its size. Keys of a rank below the threshold are
+//! sampled, so a key is sampled with probability p = min(1, threshold * factor), always or never while the threshold stays,
+//! and stands for 1/p keys. The factor is 1 up to the usual size and grows with larger ones: a few large objects make
+//! most of the bytes, and without them distances in bytes would be guesses. When more keys are sampled than there is
+//! memory for, the threshold falls (the fixed-size SHARDS of FAST'15, section 3.2).
+
+use crate::histogram::GROUPS;
+
+/// Objects whose mean size is the usual size.
+const USUAL_OF: u64 = 1000;
+/// The most that a size raises the probability, so that small objects do not vanish beside large ones.
+const MAX_FACTOR: f64 = 64.0;
+/// What is left of the threshold when there are too many keys.
+const STEP: f64 = 0.85;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Sampler {
+    threshold: f64,
+    /// Mean size of the first objects; unknown before they have come.
+    usual: Option<f64>,
+    seen: u64,
+    seen_bytes: f64,
+}
+
+impl Sampler {
+    pub(crate) fn new() -> Self {
+        Self { threshold: 1.0, usual: None, seen: 0, seen_bytes: 0.0 }
+    }
+
+    /// The share of keys of the usual size that is sampled.
+    pub(crate) fn rate(&self) -> f64 {
+        self.threshold
+    }
+
+    /// Learns the usual size from the first objects, which are all sampled.
+    pub(crate) fn learn(&mut self, bytes: f64) {
+        if self.usual.is_none() {
+            self.seen += 1;
+            self.seen_bytes += bytes;
+            if self.seen == USUAL_OF {
+                self.usual = Some((self.seen_bytes / self.seen as f64).max(1.0));
+            }
+        }
+    }
+
+    /// The probability that an object of this size is sampled.
+    fn probability(&self, bytes: f64) -> f64 {
+        (self.threshold * self.factor(bytes)).min(1.0)
+    }
+
+    /// How many objects of this size a sampled one stands for.
+    pub(crate) fn weight(&self, bytes: f64) -> f64 {
+        1.0 / self.probability(bytes)
+    }
+
+    pub(crate) fn takes(&self, key: u64, bytes: f64) -> bool {
+        self.threshold >= 1.0 || uniform(key) < self.probability(bytes)
+    }
+
+    /// Samples fewer keys from now on.
+    pub(crate) fn lower(&mut self) {
+        self.threshold *= STEP;
+    }
+
+    fn factor(&self, bytes: f64) -> f64 {
+        self.usual.map_or(1.0, |usual| (bytes / usual).clamp(1.0, MAX_FACTOR))
+    }
+}
+
+/// A key as a number in 0..1.
+fn uniform(key: u64) -> f64 {
+    (spread(key) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Which of the groups of keys it is in, for the interval.
+pub(crate) fn group(key: u64) -> usize {
+    (spread(key) % GROUPS as u64) as usize
+}
+
+/// Spreads small ids over all bits.
+fn spread(key: u64) -> u64 {
+    rapidhash::v3::rapidhash_v3(&key.to_le_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_are_sampled_as_the_probability_says() {
+        let mut sampler = Sampler::new();
+        (0..USUAL_OF).for_each(|_| sampler.learn(100.0));
+        assert!((0..1000).all(|key| sampler.takes(key, 100.0)), "all while there is memory");
+        (0..14).for_each(|_| sampler.lower());
+        for (bytes, factor) in [(10.0, 1.0), (100.0, 1.0), (300.0, 3.0), (1e9, 1.0 / sampler.rate())] {
+            let taken = (0..100_000).filter(|&key| sampler.takes(key, bytes)).count() as f64 / 100_000.0;
+            let expected = sampler.rate() * factor;
+            assert!((taken - expected).abs() < 0.01, "{bytes} bytes: {taken} of {expected}");
+        }
+        assert!((0..100_000).all(|key| !sampler.takes(key, 100.0) || sampler.takes(key, 200.0)));
+    }
+}

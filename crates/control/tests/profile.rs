@@ -1,0 +1,160 @@
+//! Profiles against an LRU cache that is simulated object by object, with TTLs, deletes and overwrites.
+
+use std::collections::VecDeque;
+
+use ebbtide_control::{Options, Profiler};
+
+/// A look-aside LRU cache of some bytes, by its definition.
+struct Cache {
+    limit: u64,
+    /// Key, bytes, expiry (0 is never); the least recent first.
+    objects: VecDeque<(u64, u64, u64)>,
+    misses: u64,
+}
+
+impl Cache {
+    fn new(limit: u64) -> Self {
+        Self { limit, objects: VecDeque::new(), misses: 0 }
+    }
+
+    fn remove(&mut self, key: u64) -> Option<(u64, u64, u64)> {
+        let at = self.objects.iter().position(|object| object.0 == key)?;
+        self.objects.remove(at)
+    }
+
+    fn expire(&mut self, now: u64) {
+        self.objects.retain(|object| object.2 == 0 || object.2 > now);
+    }
+
+    fn set(&mut self, key: u64, bytes: u64, expires_at: u64) {
+        self.remove(key);
+        self.objects.push_back((key, bytes, expires_at));
+        while self.objects.iter().map(|object| object.1).sum::<u64>() > self.limit {
+            self.objects.pop_front();
+        }
+    }
+
+    fn get(&mut self, key: u64, bytes: u64, expires_at: u64) {
+        match self.remove(key) {
+            Some(object) => self.objects.push_back(object),
+            None => {
+                self.misses += 1;
+                self.set(key, bytes, expires_at);
+            }
+        }
+    }
+}
+
+/// Draws keys of which some are far more often asked for than others.
+struct Keys(u64);
+
+impl Keys {
+    fn random(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 >> 33
+    }
+
+    fn next(&mut self, count: u64) -> u64 {
+        let uniform = (self.random() % 1_000_000) as f64 / 1e6;
+        (uniform * uniform * uniform * count as f64) as u64
+    }
+}
+
+fn size_of(key: u64) -> u64 {
+    40 + key * 7919 % 400
+}
+
+#[test]
+fn an_exact_profile_is_the_simulation() {
+    let sizes = [2_000, 5_000, 10_000, 20_000, 40_000, 80_000, 200_000];
+    let mut caches = sizes.map(Cache::new);
+    let mut profiler = Profiler::new(Options::exact());
+    let (mut keys, mut gets) = (Keys(1), 0u64);
+    for step in 0..60_000u64 {
+        let (now, key) = (step / 100, keys.next(400));
+        // As the model has it: an object lives as long as its first write says.
+        let (ttl, bytes) = ([0, 50, 300][(key % 3) as usize], size_of(key));
+        let expires_at = if ttl == 0 { 0 } else { now + ttl };
+        caches.iter_mut().for_each(|cache| cache.expire(now));
+        match keys.random() % 20 {
+            0 => {
+                caches.iter_mut().for_each(|cache| _ = cache.remove(key));
+                profiler.delete(key, now);
+            }
+            1 => {
+                caches.iter_mut().for_each(|cache| cache.set(key, bytes, expires_at));
+                profiler.set(key, bytes, ttl as u32, now);
+            }
+            _ => {
+                gets += 1;
+                caches.iter_mut().for_each(|cache| cache.get(key, bytes, expires_at));
+                profiler.get(key, bytes, ttl as u32, now);
+            }
+        }
+    }
+    let curve = profiler.curve(&sizes);
+    for (point, cache) in curve.points().iter().zip(&caches) {
+        let simulated = cache.misses as f64 / gets as f64;
+        assert!((point.miss_ratio - simulated).abs() < 0.012, "{point:?}: {simulated}");
+        assert_eq!((point.low, point.high), (point.miss_ratio, point.miss_ratio), "nothing was sampled");
+    }
+    assert_eq!(profiler.sample_rate(), 1.0);
+}
+
+#[test]
+fn a_sample_is_near_and_its_interval_holds_the_exact_curve() {
+    let sizes: Vec<u64> = (0..20).map(|step| (30_000.0 * 1.5f64.powi(step)) as u64).collect();
+    let (mut inside, mut worst) = (0, 0.0f64);
+    for seed in 1..=5 {
+        let mut exact = Profiler::new(Options::exact());
+        let mut sampled = Profiler::new(Options { max_sampled: Some(4096), max_top: 4096 });
+        let mut keys = Keys(seed);
+        for step in 0..400_000u64 {
+            let key = keys.next(200_000) ^ seed << 40;
+            for profiler in [&mut exact, &mut sampled] {
+                profiler.get(key, size_of(key), 0, step / 1000);
+            }
+        }
+        assert!(sampled.sample_rate() < 0.1, "{}", sampled.sample_rate());
+        assert!((sampled.footprint_bytes() / exact.footprint_bytes() - 1.0).abs() < 0.05);
+        let (exact, sampled) = (exact.curve(&sizes), sampled.curve(&sizes));
+        for (exact, sampled) in exact.points().iter().zip(sampled.points()) {
+            worst = worst.max((exact.miss_ratio - sampled.miss_ratio).abs());
+            inside += u32::from((sampled.low..=sampled.high).contains(&exact.miss_ratio));
+        }
+    }
+    assert!(worst < 0.03, "{worst}");
+    assert!(inside >= 90, "{inside} of 100 points lie in the interval");
+}
+
+#[test]
+fn large_objects_count_although_small_ones_are_sampled() {
+    // One object in 500 has 1 MB and makes 95 % of the bytes: without it distances would be guesses.
+    let bytes = |key: u64| if key.is_multiple_of(500) { 1 << 20 } else { 100 };
+    let mut exact = Profiler::new(Options::exact());
+    let mut sampled = Profiler::new(Options { max_sampled: Some(2048), max_top: 1024 });
+    let mut keys = Keys(9);
+    for step in 0..300_000u64 {
+        let key = keys.next(50_000);
+        for profiler in [&mut exact, &mut sampled] {
+            profiler.get(key, bytes(key), 0, step / 1000);
+        }
+    }
+    let sizes = [8 << 20, 16 << 20, 32 << 20, 64 << 20];
+    let (exact, sampled) = (exact.curve(&sizes), sampled.curve(&sizes));
+    for (exact, sampled) in exact.points().iter().zip(sampled.points()) {
+        assert!((exact.miss_ratio - sampled.miss_ratio).abs() < 0.03, "{exact:?} {sampled:?}");
+    }
+}
+
+#[test]
+fn what_is_aged_weighs_less() {
+    let mut profiler = Profiler::default();
+    (0..100).for_each(|key| profiler.get(key, 10, 0, 0));
+    profiler.age(0.25);
+    (0..100).for_each(|key| profiler.get(key, 10, 0, 0));
+    assert_eq!(profiler.gets(), 125.0);
+    let point = profiler.curve(&[1 << 20]).points()[0];
+    assert!((point.miss_ratio - 0.2).abs() < 1e-9, "{point:?}");
+    assert!(Profiler::default().curve(&[1]).points().is_empty(), "no gets, no curve");
+}

@@ -1,0 +1,135 @@
+//! `ebbtide mrc`: the miss ratio of a workload by the memory of its cache, under several policies.
+//!
+//! | policy | is computed by |
+//! |---|---|
+//! | `ebbtide`, `ebbtide:NAME` | a replay through the engine for each size, all of its memory counted |
+//! | `lru` | one profile for all sizes (stack distances, `ebbtide_control`) |
+//! | the other references | a cache simulated object by object for each size |
+//!
+//! References charge an object its key and its value alone. Of a trace of more objects than the sample has room for, `lru`
+//! and the references see one key of several, in caches as much smaller, and say how far they may be off; `--exact` lets them
+//! see all. The engine always sees all.
+
+mod policy;
+mod report;
+mod simulate;
+mod sizes;
+mod svg;
+mod terminal;
+mod workload;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::Error;
+use crate::replay::each_in_order;
+use crate::trace::Format;
+use policy::CurvePolicy;
+use report::{Labelled, Report};
+use sizes::Size;
+use workload::Workload;
+
+/// The arguments of `ebbtide mrc`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct MrcArgs {
+    /// Trace file, plain or compressed with zstd or gzip; - is standard input
+    pub trace: PathBuf,
+    /// Policies: ebbtide (the engine with its default), ebbtide:NAME (another of its policies), or a reference by object:
+    /// fifo, lru, clock, sieve, slru, 2q, s3fifo, arc, lirs, w-tinylfu, lhd, gdsf, belady
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "ebbtide,lru")]
+    policy: Vec<CurvePolicy>,
+    /// Sizes of the cache (64m, or 10% of the bytes of all objects); auto is 20 from 0.1 % of them to all
+    #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_value = "auto")]
+    sizes: Vec<Size>,
+    /// A curve for each size class (octaves of bytes) under LRU, each with a cache of its own
+    #[arg(long, value_name = "WHAT")]
+    by: Option<By>,
+    /// See every key, in place of a sample of those of a large trace
+    #[arg(long)]
+    exact: bool,
+    /// Write the points as csv
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Draw the curves as a picture
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Print one JSON object in place of a table and a plot
+    #[arg(long)]
+    json: bool,
+    /// Format of the trace [default: told from the content]
+    #[arg(long)]
+    format: Option<Format>,
+    /// Refuse a trace with a malformed line instead of skipping the line
+    #[arg(long)]
+    strict: bool,
+    /// Curves' points computed at the same time [default: the cores]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+}
+
+/// What a curve is drawn for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum By {
+    /// Objects of 64 to 127 bytes, of 128 to 255 bytes, and so on
+    Class,
+}
+
+/// `ebbtide mrc`.
+pub fn run(args: &MrcArgs) -> Result<(), Error> {
+    let workload = Workload::read(&args.trace, args.format, args.strict)?;
+    let sizes = sizes::resolve(&args.sizes, workload.footprint_bytes)?;
+    let curves = match args.by {
+        Some(By::Class) => simulate::by_class(&workload, &sizes, args.exact),
+        None => curves(args, &workload, &sizes)?,
+    };
+    let report = Report::new(&workload, args.exact, curves);
+    if let Some(path) = &args.csv {
+        written(path, report.csv().as_bytes())?;
+    }
+    if let Some(path) = &args.svg {
+        written(path, svg::draw(&report)?.as_bytes())?;
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&report).map_err(io::Error::from)?)?;
+    } else {
+        report.table(&mut out)?;
+        terminal::draw(&report, &mut out)?;
+    }
+    Ok(())
+}
+
+/// One curve for each policy, in their order.
+fn curves(args: &MrcArgs, workload: &Workload, sizes: &[u64]) -> Result<Vec<Labelled>, Error> {
+    let cells: Vec<_> = args.policy.iter().flat_map(|&policy| simulate::cells(policy, sizes)).collect();
+    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let progress = progress(cells.len() as u64);
+    let mut points: Vec<Vec<simulate::Found>> = args.policy.iter().map(|_| Vec::new()).collect();
+    each_in_order(
+        cells.len(),
+        jobs,
+        |index| cells[index].compute(workload, args.exact),
+        |index, found| {
+            progress.inc(1);
+            let of = args.policy.iter().position(|policy| *policy == cells[index].policy).expect("it is one of them");
+            points[of].push(found?);
+            Ok(())
+        },
+    )?;
+    progress.finish_and_clear();
+    let gets = workload.gets();
+    Ok(args.policy.iter().zip(points).map(|(policy, found)| simulate::joined(*policy, gets, found)).collect())
+}
+
+/// Shown on a terminal, with the time left.
+fn progress(cells: u64) -> ProgressBar {
+    let target = if io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} points, {eta} left").expect("a fixed template");
+    ProgressBar::with_draw_target(Some(cells), target).with_style(style)
+}
+
+fn written(path: &PathBuf, bytes: &[u8]) -> Result<(), Error> {
+    std::fs::write(path, bytes).map_err(|source| Error::Write { trace: path.display().to_string(), source })
+}

@@ -1,0 +1,219 @@
+//! What `ebbtide mrc` prints.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+use ebbtide::ByteSize;
+use ebbtide_control::{Curve, miss_entropy};
+use serde::Serialize;
+use serde::ser::{SerializeStruct, Serializer};
+
+use super::workload::Workload;
+
+/// A curve and whose it is.
+pub(super) struct Labelled {
+    pub(super) policy: String,
+    /// The size class, where there is a curve for each.
+    pub(super) class: Option<String>,
+    pub(super) curve: Curve,
+    /// Gets that it is of.
+    pub(super) gets: f64,
+    /// What the reader should know of it.
+    pub(super) note: Option<String>,
+}
+
+/// The names of the fields are the names in the JSON object.
+#[derive(Serialize)]
+pub(super) struct Report {
+    trace: String,
+    format: &'static str,
+    requests: usize,
+    gets: u64,
+    objects: usize,
+    /// Bytes of keys and values of all objects.
+    footprint_bytes: u64,
+    malformed_lines: u64,
+    exact: bool,
+    /// Of the misses by size class, each class with a cache of the median size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    miss_entropy: Option<f64>,
+    pub(super) curves: Vec<Labelled>,
+}
+
+impl Serialize for Labelled {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let points: Vec<_> = self.curve.points().iter().map(PointRow::of).collect();
+        let hull: Vec<_> = self.curve.hull().iter().map(PointRow::of).collect();
+        let cliffs: Vec<_> = self.curve.cliffs().into_iter().map(CliffRow::of).collect();
+        let mut row = serializer.serialize_struct("curve", 6)?;
+        row.serialize_field("policy", &self.policy)?;
+        if let Some(class) = &self.class {
+            row.serialize_field("class", class)?;
+        }
+        row.serialize_field("points", &points)?;
+        row.serialize_field("hull", &hull)?;
+        row.serialize_field("cliffs", &cliffs)?;
+        row.serialize_field("note", &self.note)?;
+        row.end()
+    }
+}
+
+#[derive(Serialize)]
+struct PointRow {
+    memory_bytes: u64,
+    miss_ratio: f64,
+    low: f64,
+    high: f64,
+    byte_miss_ratio: f64,
+}
+
+impl PointRow {
+    fn of(point: &ebbtide_control::Point) -> Self {
+        let ebbtide_control::Point { memory_bytes, miss_ratio, low, high, byte_miss_ratio } = *point;
+        Self { memory_bytes, miss_ratio, low, high, byte_miss_ratio }
+    }
+}
+
+#[derive(Serialize)]
+struct CliffRow {
+    from_bytes: u64,
+    to_bytes: u64,
+    height: f64,
+}
+
+impl CliffRow {
+    fn of(cliff: ebbtide_control::Cliff) -> Self {
+        Self { from_bytes: cliff.from_bytes, to_bytes: cliff.to_bytes, height: cliff.height }
+    }
+}
+
+impl Labelled {
+    /// The name of the curve in tables and plots.
+    pub(super) fn name(&self) -> &str {
+        self.class.as_deref().unwrap_or(&self.policy)
+    }
+}
+
+impl Report {
+    pub(super) fn new(workload: &Workload, exact: bool, curves: Vec<Labelled>) -> Self {
+        Self {
+            trace: workload.trace.clone(),
+            format: workload.format,
+            requests: workload.steps.len(),
+            gets: workload.gets(),
+            objects: workload.objects(),
+            footprint_bytes: workload.footprint_bytes,
+            malformed_lines: workload.malformed_lines,
+            exact,
+            miss_entropy: entropy(&curves),
+            curves,
+        }
+    }
+
+    /// What the curves are of, in a line.
+    pub(super) fn title(&self) -> String {
+        let name = self.trace.rsplit('/').next().unwrap_or(&self.trace);
+        format!("{name}: {} gets, {} objects, {}", self.gets, self.objects, ByteSize::bytes(self.footprint_bytes))
+    }
+
+    /// The least and the largest size of all curves, apart from each other.
+    pub(super) fn memory_range(&self) -> (f64, f64) {
+        let sizes = || self.curves.iter().flat_map(|one| one.curve.points()).map(|point| point.memory_bytes as f64);
+        let least = sizes().fold(f64::INFINITY, f64::min);
+        let most = sizes().fold(0.0, f64::max);
+        if least < most { (least, most) } else { (most.max(2.0) / 2.0, most.max(2.0) * 2.0) }
+    }
+
+    /// The upper end of an axis that holds all curves.
+    pub(super) fn highest_miss_ratio(&self) -> f64 {
+        let ratios = self.curves.iter().flat_map(|one| one.curve.points()).map(|point| point.high);
+        (ratios.fold(0.0, f64::max) * 10.0).ceil().max(1.0) / 10.0
+    }
+
+    /// One line a point.
+    pub(super) fn csv(&self) -> String {
+        let mut text = String::from("policy,class,memory_bytes,miss_ratio,low,high,byte_miss_ratio\n");
+        for labelled in &self.curves {
+            let class = labelled.class.as_deref().unwrap_or_default();
+            for point in labelled.curve.points() {
+                let ebbtide_control::Point { memory_bytes, miss_ratio, low, high, byte_miss_ratio } = point;
+                writeln!(
+                    text,
+                    "{},{class},{memory_bytes},{miss_ratio:.6},{low:.6},{high:.6},{byte_miss_ratio:.6}",
+                    labelled.policy
+                )
+                .expect("a string takes all");
+            }
+        }
+        text
+    }
+
+    /// A row for each size and a column for each curve.
+    pub(super) fn table(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "{}: {} requests, {} gets, {} objects of {} in all",
+            self.trace,
+            self.requests,
+            self.gets,
+            self.objects,
+            ByteSize::bytes(self.footprint_bytes)
+        )?;
+        if let Some(entropy) = self.miss_entropy {
+            writeln!(out, "miss entropy {entropy:.2} bits")?;
+        }
+        let width = |labelled: &Labelled| labelled.name().len().max(15);
+        write!(out, "{:<12}", "memory")?;
+        for labelled in &self.curves {
+            write!(out, "  {:>1$}", labelled.name(), width(labelled))?;
+        }
+        writeln!(out)?;
+        let mut sizes: Vec<u64> =
+            self.curves.iter().flat_map(|one| one.curve.points()).map(|p| p.memory_bytes).collect();
+        sizes.sort_unstable();
+        sizes.dedup();
+        for size in sizes {
+            write!(out, "{:<12}", ByteSize::bytes(size).to_string())?;
+            for labelled in &self.curves {
+                let point = labelled.curve.points().iter().find(|point| point.memory_bytes == size);
+                let cell = point.map_or("-".to_owned(), |point| {
+                    let half = (point.high - point.low) / 2.0;
+                    if half > 0.0 {
+                        format!("{:.4} +-{half:.4}", point.miss_ratio)
+                    } else {
+                        format!("{:.4}", point.miss_ratio)
+                    }
+                });
+                write!(out, "  {cell:>0$}", width(labelled))?;
+            }
+            writeln!(out)?;
+        }
+        self.remarks(out)
+    }
+
+    /// Cliffs and notes, a line each.
+    fn remarks(&self, out: &mut impl Write) -> io::Result<()> {
+        for labelled in &self.curves {
+            for cliff in labelled.curve.cliffs() {
+                let (from, to) = (ByteSize::bytes(cliff.from_bytes), ByteSize::bytes(cliff.to_bytes));
+                writeln!(out, "{}: a cliff; memory between {from} and {to} earns little before {to}", labelled.name())?;
+            }
+            if let Some(note) = &labelled.note {
+                writeln!(out, "{}: {note}", labelled.name())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Entropy of the misses over classes, each with the middle one of the sizes; `None` if there are no classes.
+fn entropy(curves: &[Labelled]) -> Option<f64> {
+    let of_classes = curves.iter().filter(|labelled| labelled.class.is_some());
+    let misses: Vec<f64> = of_classes
+        .filter_map(|labelled| {
+            let points = labelled.curve.points();
+            points.get(points.len() / 2).map(|point| point.miss_ratio * labelled.gets)
+        })
+        .collect();
+    (!misses.is_empty()).then(|| miss_entropy(misses))
+}

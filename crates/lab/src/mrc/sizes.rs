@@ -1,0 +1,89 @@
+//! Sizes of the caches of a curve.
+
+use std::str::FromStr;
+
+use ebbtide::ByteSize;
+
+use crate::Error;
+
+/// Sizes that `auto` takes.
+const AUTO: usize = 20;
+/// The least of them, as a part of the footprint, and in bytes.
+const AUTO_LEAST: f64 = 0.001;
+const AUTO_LEAST_BYTES: f64 = 4096.0;
+
+/// One size as it is given.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Size {
+    Auto,
+    Bytes(u64),
+    /// Percent of the bytes of all objects.
+    Percent(f64),
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        match text.strip_suffix('%').map(str::parse) {
+            Some(Ok(percent)) if percent > 0.0 && percent <= 10_000.0 => Ok(Self::Percent(percent)),
+            Some(_) => Err(format!("{text}: give a percentage above 0 and up to 10000")),
+            None => {
+                text.parse::<ByteSize>().map(|size| Self::Bytes(size.as_bytes())).map_err(|error| error.to_string())
+            }
+        }
+    }
+}
+
+/// The sizes in bytes, ascending, each once.
+pub(super) fn resolve(sizes: &[Size], footprint_bytes: u64) -> Result<Vec<u64>, Error> {
+    let footprint = footprint_bytes as f64;
+    let mut bytes: Vec<u64> = Vec::new();
+    for size in sizes {
+        match *size {
+            Size::Bytes(count) => bytes.push(count),
+            Size::Percent(percent) => bytes.push((footprint * percent / 100.0) as u64),
+            Size::Auto => {
+                let least = (footprint * AUTO_LEAST).max(AUTO_LEAST_BYTES).min(footprint);
+                let step = |at: usize| least * (footprint / least).powf(at as f64 / (AUTO - 1) as f64);
+                bytes.extend((0..AUTO).map(|at| step(at).ceil() as u64));
+            }
+        }
+    }
+    bytes.sort_unstable();
+    bytes.dedup();
+    match bytes.first() {
+        Some(0) => Err(Error::Configuration {
+            option: "--sizes",
+            value: "0".to_owned(),
+            reason: "a cache has at least a byte; give a larger size or share".to_owned(),
+        }),
+        _ => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_bytes_shares_or_found() {
+        let of = |texts: &[&str]| -> Result<Vec<u64>, Error> {
+            let sizes: Vec<Size> = texts.iter().map(|text| text.parse().unwrap()).collect();
+            resolve(&sizes, 1 << 30)
+        };
+        assert_eq!(of(&["1g", "10%", "1m"]).unwrap(), [1 << 20, (1 << 30) / 10, 1 << 30]);
+        let auto = of(&["auto"]).unwrap();
+        assert_eq!((auto.len(), auto[0], auto[19]), (20, 1_073_742, 1 << 30));
+        assert!(auto.is_sorted());
+        assert!(of(&["0.00000001%"]).is_err());
+        for text in ["-1%", "0%", "x%", "many"] {
+            assert!(text.parse::<Size>().is_err(), "{text}");
+        }
+        let one = resolve(&[Size::Auto], 100).unwrap();
+        assert_eq!(one, [100], "of a tiny trace one size is all");
+    }
+}

@@ -1,0 +1,286 @@
+//! The claim of segments that are to be emptied: the only passage from `Sealed` to `Draining`.
+//!
+//! Whoever proposes a claim has looked at the segment before, perhaps without a lock, and since then it may have been emptied,
+//! freed and written anew, a flush may have begun another generation, a handle may have come. So a claim looks again at
+//! all that it rests on, under the lock of choices (a `Scratch` is only reached through it). While that is held, a segment of items
+//! that is seen sealed stays sealed, its generation, stamp and latest expiry stand still, its live items and bytes only
+//! fall. `docs/concurrency.md` has the whole protocol.
+
+use super::choose::Scratch;
+use super::job::Job;
+use super::policy::{Aging, Choice, Keep};
+use crate::epoch::Participant;
+use crate::segment::{Header, STAMP_SHIFT, SegmentId, State};
+use crate::store::Store;
+use crate::sync::{Ordering, lock};
+use crate::time::Moment;
+
+/// The most neighbours that are compacted at once.
+const COMPACT_RUN: usize = 16;
+/// A segment is worth a compaction of its own while at most so many bytes are copied for each that is had, and so many are
+/// had for each item that is moved. An overwrite of 4 KiB then costs the copies of three objects, one of 300 bytes those of
+/// two: more brings fewer hits than it costs time (docs/design-decisions.md).
+const COPIED_PER_BYTE: u64 = 3;
+const BYTES_PER_MOVE: u64 = 128;
+/// How many times as much is done where a write is refused otherwise.
+const EFFORT_OF_LAST_RESORT: u64 = 4;
+/// Mostly objects of more than this part of a segment leave too much of the next one empty.
+const LONGEST_SHARE: u64 = 4;
+
+/// Which segments are claimed, and what the claimer has seen that must still hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Claim {
+    /// Nothing in the segment can be alive.
+    Dead(SegmentId),
+    /// The policy chose the segment for eviction.
+    Planned(Planned),
+    /// So much of the segment is dead that it is worth a compaction of its own.
+    Sparse(SegmentId),
+    /// What lives in the segment and in some that follow it in the chain fits one segment.
+    Neighbours(SegmentId),
+    /// Items of the segment have expired, and the others are worth a place elsewhere.
+    PartlyExpired(SegmentId),
+    /// The segment is to be empty, and all that lives in it is kept.
+    Move(SegmentId),
+}
+
+/// A choice of the policy, and the stamp that its first segment had.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Planned {
+    pub choice: Choice,
+    pub stamp: u64,
+}
+
+impl Claim {
+    fn first(self) -> SegmentId {
+        match self {
+            Self::Dead(first)
+            | Self::Sparse(first)
+            | Self::Neighbours(first)
+            | Self::PartlyExpired(first)
+            | Self::Move(first) => first,
+            Self::Planned(Planned { choice, .. }) => choice.first,
+        }
+    }
+}
+
+impl Store {
+    /// Claims what still is as the claim says: those segments drain from here on. `None`, and no segment has changed hands, if
+    /// it is not so any more, or if there is no room for what is to be kept.
+    pub(super) fn claim(&self, _choosing: &Scratch, claim: Claim, moment: Moment) -> Option<Job> {
+        let first = claim.first();
+        if let Claim::Dead(_) | Claim::Planned(_) | Claim::PartlyExpired(_) = claim {
+            // Under the lock of the list, where no job adds to it: it may have been filled since it was looked at.
+            self.seal_begun_if(first, |header| self.holds(claim, header, moment));
+        }
+        let header = self.segments.header(first);
+        if header.state() != State::Sealed {
+            return None;
+        }
+        let claim = if self.is_dead(header, moment) { Claim::Dead(first) } else { claim };
+        if !self.holds(claim, header, moment) {
+            return None;
+        }
+        let job = match claim {
+            Claim::Dead(_) => Job::new(self, vec![first], Keep::Nothing, Aging::None),
+            Claim::Planned(Planned { choice, .. }) => {
+                let run = self.planned_run(&choice);
+                (!run.is_empty()).then_some(())?;
+                let stamp_ms = header.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT;
+                self.clock.set_eviction_age(moment.ms.saturating_sub(stamp_ms));
+                Job::new(self, run, choice.keep, choice.aging)
+            }
+            Claim::Sparse(_) | Claim::PartlyExpired(_) | Claim::Move(_) => Job::lossless(self, vec![first], moment)?,
+            Claim::Neighbours(_) => Job::lossless(self, self.fitting_neighbours(first)?, moment)?,
+        };
+        for source in job.sources() {
+            self.segments.header(*source).pass_to(State::Draining);
+        }
+        Some(job)
+    }
+
+    /// Claims a segment in which nothing is alive, and begins to empty it. False if it is not there to be claimed.
+    pub(super) fn drop_segment(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
+        let job = self.claim(&lock(&self.maintenance.choosing), Claim::Dead(segment), moment);
+        job.map(|job| self.run_slice(participant, moment, job)).is_some()
+    }
+
+    /// Whether a claim holds for its first segment. It is sealed, or nobody writes to it at this moment.
+    fn holds(&self, claim: Claim, header: &Header, moment: Moment) -> bool {
+        match claim {
+            Claim::Dead(_) => self.is_dead(header, moment),
+            Claim::Planned(Planned { stamp, .. }) => {
+                header.pins() == 0 && header.stamp.load(Ordering::Relaxed) == stamp
+            }
+            Claim::Sparse(_) => header.pins() == 0 && self.copied_for_a_byte(header).is_some(),
+            Claim::PartlyExpired(_) => header.pins() == 0 && header.expired_bytes() > 0,
+            Claim::Neighbours(_) | Claim::Move(_) => true,
+        }
+    }
+
+    /// Whether nothing in a segment can be alive, and nothing will be if nobody writes to it.
+    pub(super) fn is_dead(&self, header: &Header, moment: Moment) -> bool {
+        header.live_items() == 0
+            || header.latest_expiry_seconds() <= moment.seconds()
+            // Acquire pairs with the Release in `raise_generation`.
+            || header.is_flushed(self.generation.load(Ordering::Acquire))
+    }
+
+    /// What a compaction of a segment by itself copies for each byte that it has back. `None` if it is not worth that.
+    pub(super) fn copied_for_a_byte(&self, header: &Header) -> Option<f64> {
+        let (live, items) = (u64::from(header.live_bytes()), u64::from(header.live_items()));
+        let dead = u64::from(header.write_offset()).saturating_sub(live);
+        let effort = if self.options.evicts { 1 } else { EFFORT_OF_LAST_RESORT };
+        let is_worth = live <= COPIED_PER_BYTE * effort * dead
+            && items * BYTES_PER_MOVE <= dead * effort
+            && live * LONGEST_SHARE <= items * u64::from(self.segments.segment_bytes());
+        is_worth.then(|| live as f64 / dead as f64)
+    }
+
+    /// The segments of a choice of the policy that go together.
+    fn planned_run(&self, choice: &Choice) -> Vec<SegmentId> {
+        let first = self.segments.header(choice.first);
+        // Long values free their bodies one by one: such a segment is evicted on its own, a little at a time.
+        let alone = first.body_bytes() > u64::from(self.segments.segment_bytes());
+        let count = if alone { 1 } else { choice.count as usize };
+        self.chains.run(&self.segments, choice.first, count, |segment| self.joins(first, segment))
+    }
+
+    /// The longest run from a segment on whose live items fit one segment; `None` if that is not at least two.
+    pub(super) fn fitting_neighbours(&self, first: SegmentId) -> Option<Vec<SegmentId>> {
+        let header = self.segments.header(first);
+        let mut room = self.segments.segment_bytes();
+        let run = self.chains.run(&self.segments, first, COMPACT_RUN, |segment| {
+            let live = self.segments.header(segment).live_bytes();
+            let fits = live <= room && self.joins(header, segment);
+            room -= if fits { live } else { 0 };
+            fits
+        });
+        (run.len() >= 2).then_some(run)
+    }
+
+    /// Whether a segment may go in one run with that of `first`.
+    fn joins(&self, first: &Header, segment: SegmentId) -> bool {
+        let header = self.segments.header(segment);
+        let generation = |header: &Header| header.generation.load(Ordering::Relaxed);
+        generation(header) == generation(first) && header.pins() == 0 && header.is_young() == first.is_young()
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// A job that empties a segment and keeps all that lives in it.
+    pub(super) fn claim_move(&self, segment: SegmentId, moment: Moment) -> Option<Job> {
+        self.claim(&lock(&self.maintenance.choosing), Claim::Move(segment), moment)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::chains::Seal;
+    use crate::ops::{Mode, Write};
+    use crate::options::Options;
+    use crate::ttl::Ttl;
+
+    fn store() -> (Store, Participant) {
+        let options = Options {
+            memory_bytes: 1 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 3900,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        (store, participant)
+    }
+
+    /// Sealed segments, one after the other in their chain, that hold a value of so many bytes each.
+    fn sealed(store: &Store, participant: &Participant, bytes: &[usize]) -> Vec<SegmentId> {
+        let segment_of = |(number, bytes): (usize, &usize)| {
+            let key = number.to_le_bytes();
+            let (hash, value) = (store.hash(&key), vec![7; *bytes]);
+            let (flags, ttl, mode, token) = (0, Ttl::seconds(1000), Mode::Set, None);
+            let write = Write { key: &key, hash, value: &value, flags, ttl, mode, token };
+            store.write(participant, &write, 1000).unwrap();
+            store.seal_open(Seal::All);
+            store.get(participant, &key, hash, 1000).unwrap().item_at().at.segment()
+        };
+        bytes.iter().enumerate().map(segment_of).collect()
+    }
+
+    fn delete(store: &Store, participant: &Participant, number: usize) {
+        let key = number.to_le_bytes();
+        assert!(store.delete(participant, &key, store.hash(&key), 1000));
+    }
+
+    /// How many segments a claim takes at 1000 ms. They are emptied.
+    fn taken(store: &Store, participant: &Participant, claim: Claim) -> usize {
+        let moment = store.moment(1000);
+        let job = store.claim(&lock(&store.maintenance.choosing), claim, moment);
+        let Some(mut job) = job else { return 0 };
+        assert!(job.sources().iter().all(|source| store.segments.header(*source).state() == State::Draining));
+        let count = job.sources().len();
+        while !job.run(store, participant, moment, 1) {}
+        count
+    }
+
+    fn planned(store: &Store, first: SegmentId, count: u32) -> Planned {
+        let stamp = store.segments.header(first).stamp.load(Ordering::Relaxed);
+        Planned { choice: Choice { first, count, keep: Keep::Nothing, aging: Aging::None }, stamp }
+    }
+
+    #[test]
+    fn a_plan_takes_what_it_was_made_for() {
+        let (store, participant) = store();
+        let all = sealed(&store, &participant, &[100; 5]);
+        let header = |at: usize| store.segments.header(all[at]);
+        let plan = planned(&store, all[0], 4);
+        header(0).pin();
+        assert_eq!(taken(&store, &participant, Claim::Planned(plan)), 0, "a handle holds it");
+        header(0).unpin();
+        let other = Planned { stamp: plan.stamp + 1, ..plan };
+        assert_eq!(taken(&store, &participant, Claim::Planned(other)), 0, "it is another life");
+        header(2).pin();
+        assert_eq!(taken(&store, &participant, Claim::Planned(plan)), 2, "a handle holds the third");
+        header(2).unpin();
+        assert_eq!((store.stats().items, store.stats().evictions), (3, 2));
+        header(3).rounds.store(1, Ordering::Relaxed);
+        assert_eq!(taken(&store, &participant, Claim::Planned(planned(&store, all[2], 3))), 1, "the fourth is old");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_compaction_takes_what_is_still_worth_it() {
+        let (store, participant) = store();
+        let all = sealed(&store, &participant, &[3000, 1500, 1500, 100, 3000]);
+        let header = |at: usize| store.segments.header(all[at]);
+        let neighbours = |at: usize| taken(&store, &participant, Claim::Neighbours(all[at]));
+        assert_eq!(neighbours(0), 0, "they do not fit one segment");
+        header(2).pin();
+        assert_eq!(neighbours(1), 0, "a handle holds the second");
+        header(2).unpin();
+        assert_eq!(neighbours(1), 3);
+        assert_eq!(neighbours(1), 0, "they are not there any more");
+        assert_eq!(taken(&store, &participant, Claim::Sparse(all[0])), 0, "nothing in it is dead");
+        assert_eq!((store.stats().items, store.stats().evictions), (5, 0));
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn what_died_since_the_look_needs_no_room() {
+        let (store, participant) = store();
+        let all = sealed(&store, &participant, &[100; 3]);
+        let taken_segments: Vec<_> =
+            std::iter::from_fn(|| store.segments.take(crate::segment::Purpose::Merge)).collect();
+        assert_eq!(taken(&store, &participant, Claim::Move(all[0])), 0, "no segment is free");
+        delete(&store, &participant, 0);
+        assert_eq!(taken(&store, &participant, Claim::Move(all[0])), 1);
+        assert_eq!(taken(&store, &participant, Claim::Dead(all[1])), 0, "it is alive");
+        store.flush(1000, 0);
+        assert_eq!(taken(&store, &participant, Claim::Planned(planned(&store, all[1], 2))), 1, "one is dropped whole");
+        assert_eq!((store.stats().flushed, store.stats().evictions), (1, 0));
+        taken_segments.into_iter().for_each(|segment| store.segments.retire(segment));
+        store.verify(&participant, 1000);
+    }
+}

@@ -1,0 +1,169 @@
+//! What an operation has read stays good while its neighbours in the bucket change, and goes bad when its own item does:
+//! each operation is interrupted between its look and its publication.
+
+use super::delete::Successor;
+use super::number::{Change, Count};
+use super::write::{Changed, Mode, Write};
+use crate::epoch::Participant;
+use crate::index::Found;
+use crate::item::{Extension, Kind};
+use crate::ops::Item;
+use crate::options::Options;
+use crate::store::{Condition, Head, Outcome, SeenNumber, Store};
+use crate::time::Moment;
+use crate::ttl::{Ttl, TtlBucket};
+
+const NOW_MS: u64 = 1000;
+const MOMENT: Moment = Moment { ms: NOW_MS, quantum: 0 };
+const KEY: &[u8] = b"key";
+
+struct Bucket {
+    store: Store,
+    participant: Participant,
+    neighbour: [u8; 4],
+}
+
+impl Bucket {
+    /// A store with this value of the key, numeric if it is a number, and with a numeric neighbour.
+    fn new(value: &[u8]) -> Self {
+        let store = Store::new(Options::default()).unwrap();
+        let participant = store.participate();
+        let mut bucket = Self { store, participant, neighbour: [0; 4] };
+        bucket.set(KEY, value);
+        if value[0].is_ascii_digit() {
+            bucket.count(KEY);
+        }
+        let is_near = |key: &[u8; 4]| {
+            bucket.set(key, b"100");
+            bucket.count(key);
+            let before = bucket.look().token();
+            bucket.count(key);
+            before != bucket.look().token()
+        };
+        bucket.neighbour = (0..8000u32).map(u32::to_le_bytes).find(is_near).expect("one of them is a neighbour");
+        bucket
+    }
+
+    fn set(&self, key: &[u8], value: &[u8]) {
+        let write =
+            Write { key, hash: self.store.hash(key), value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        self.store.write(&self.participant, &write, NOW_MS).unwrap();
+    }
+
+    fn count(&self, key: &[u8]) {
+        let count = Count::plain(Change::Add(1));
+        let target = (key, self.store.hash(key));
+        assert!(matches!(self.store.change_number(&self.participant, target, &count, NOW_MS), Ok(Changed::Done(_))));
+    }
+
+    fn look(&self) -> Item<'_> {
+        self.store.peek(&self.participant, KEY, self.target().1, NOW_MS).expect("the key is there")
+    }
+
+    fn found(&self) -> Found {
+        self.store.index.find(self.target().1, |slot| self.store.is_key(slot, KEY)).expect("the key is there")
+    }
+
+    fn target(&self) -> (&'static [u8], u64) {
+        (KEY, self.store.hash(KEY))
+    }
+
+    fn value(&self) -> String {
+        let mut value = Vec::new();
+        self.look().copy_to(&mut value);
+        String::from_utf8(value).expect("text")
+    }
+
+    fn overwrite(&self, condition: Condition) -> Outcome {
+        let head = Head { key: KEY, flags: 0, extension: Extension::default(), kind: Kind::Plain, value_length: 3 };
+        let life = (TtlBucket::NEVER, None);
+        let outcome =
+            self.store.write_plain(&self.participant, &head, self.target(), b"new", (life, condition), MOMENT);
+        outcome.unwrap()
+    }
+
+    fn terms(&self, mode: Mode) -> Condition {
+        self.store.terms(self.target(), mode, Ttl::Never, None, MOMENT).expect("the write may go on").condition
+    }
+}
+
+#[test]
+fn an_extension_stands_beside_a_neighbour_and_falls_with_its_number() {
+    for (value, mode) in [("text", Mode::Append), ("100", Mode::Prepend)] {
+        let bucket = Bucket::new(value.as_bytes());
+        let condition = bucket.look().unchanged_for(mode);
+        bucket.count(&bucket.neighbour);
+        assert!(bucket.overwrite(condition).is_done(), "{value}");
+    }
+    let bucket = Bucket::new(b"100");
+    let condition = bucket.look().unchanged_for(Mode::Append);
+    bucket.count(KEY);
+    assert_eq!(bucket.overwrite(condition), Outcome::Present);
+    assert_eq!(bucket.value(), "102");
+}
+
+#[test]
+fn an_item_that_was_stored_again_is_another_one() {
+    let bucket = Bucket::new(b"text");
+    let hit = bucket.look();
+    bucket.set(KEY, b"text");
+    assert_eq!(bucket.overwrite(hit.unchanged()), Outcome::Present);
+}
+
+#[test]
+fn a_copy_takes_over_the_number_as_it_is_by_then() {
+    let bucket = Bucket::new(b"100");
+    let hit = bucket.look();
+    let item = hit.item_at();
+    let life = (bucket.store.chains.scale.bucket(100), Some(101));
+    let successor = Successor { of: &item, number: SeenNumber::Any, life, extension: Extension::default() };
+    bucket.count(&bucket.neighbour);
+    bucket.count(KEY);
+    assert!(bucket.store.succeed(&bucket.participant, bucket.target(), &successor, MOMENT).unwrap().is_done());
+    assert_eq!((bucket.value().as_str(), bucket.look().expiry_seconds()), ("102", Some(101)));
+    drop(hit);
+    bucket.store.verify(&bucket.participant, NOW_MS);
+}
+
+#[test]
+fn a_copying_incr_stands_beside_a_neighbour() {
+    let bucket = Bucket::new(b"100");
+    let count = Count { ttl: Some(Ttl::seconds(100)), ..Count::plain(Change::Add(1)) };
+    let _pin = bucket.participant.pin();
+    let found = bucket.found();
+    bucket.count(&bucket.neighbour);
+    let changed = bucket.store.replace_number(&bucket.participant, bucket.target(), &found, &count, MOMENT);
+    assert!(matches!(changed, Ok(Some(Changed::Done(number))) if number.value == 102));
+}
+
+#[test]
+fn a_stale_write_stands_beside_a_neighbour() {
+    let bucket = Bucket::new(b"text");
+    let _pin = bucket.participant.pin();
+    let token = bucket.look().token();
+    let condition = bucket.terms(Mode::CasOrStale(token));
+    bucket.count(&bucket.neighbour);
+    assert!(bucket.overwrite(condition).is_done());
+    bucket.count(&bucket.neighbour);
+    let condition = bucket.terms(Mode::CasOrStale(token));
+    bucket.count(&bucket.neighbour);
+    assert!(bucket.overwrite(condition).is_done());
+}
+
+/// A number may be counted up and down between the look and the publication: equal, but not the value of the token.
+#[test]
+fn a_write_bound_to_a_token_falls_with_any_increment() {
+    let bucket = Bucket::new(b"100");
+    let _pin = bucket.participant.pin();
+    let token = bucket.look().token();
+    let conditions = [bucket.terms(Mode::CasOrStale(token)), bucket.look().unchanged_for(Mode::AppendIf(token))];
+    bucket.count(KEY);
+    let back = Count::plain(Change::Subtract(1));
+    assert!(matches!(
+        bucket.store.change_number(&bucket.participant, bucket.target(), &back, NOW_MS),
+        Ok(Changed::Done(number)) if number.value == 101
+    ));
+    for condition in conditions {
+        assert_eq!(bucket.overwrite(condition), Outcome::Present);
+    }
+}

@@ -1,0 +1,66 @@
+"""Absolute expiries, in real time beside memcached: served until the second that was given, and never after it."""
+
+import time
+
+from harness import PATIENCE_SECONDS
+
+# A client's look may be so late, or its clock read so much before the server's.
+SLACK_SECONDS = 0.05
+
+
+def commands(end):
+    """Each gives the key of its name a life until `end`."""
+    return b"".join(
+        [
+            b"set set 0 %d 1\r\nv\r\n" % end,
+            b"set touch 0 0 1\r\nv\r\ntouch touch %d\r\n" % end,
+            b"set gat 0 0 1\r\nv\r\ngat %d gat\r\n" % end,
+            b"ms ms 1 T%d\r\nv\r\n" % end,
+            b"set mg 0 0 1\r\nv\r\nmg mg T%d\r\n" % end,
+            b"ma ma N%d\r\n" % end,
+        ]
+    )
+
+
+NAMES = [b"set", b"touch", b"gat", b"ms", b"mg", b"ma"]
+
+
+def keys_served(connection):
+    answer = connection.ask(b"get " + b" ".join(NAMES) + b"\r\n", b"END\r\n")
+    return {line.split()[1] for line in answer.split(b"\r\n") if line.startswith(b"VALUE")}
+
+
+def last_seen(connection, seconds):
+    """For each key, how long before (negative) or after its time it was last seen, and when it was first missed."""
+    end = int(time.time()) + seconds
+    connection.send(commands(end) + b"mn\r\n")
+    connection.read_until(b"MN\r\n")
+    seen, missed = {}, {}
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while len(missed) < len(NAMES) and time.monotonic() < deadline:
+        before = time.time() - end
+        served = keys_served(connection)
+        after = time.time() - end
+        for name in NAMES:
+            if name in served:
+                seen[name] = before
+            else:
+                missed.setdefault(name, after)
+        time.sleep(0.005)
+    assert len(missed) == len(NAMES), "all of them expire"
+    return seen, missed
+
+
+def test_absolute_times_end_within_memcacheds_second(memcached):
+    # Its clock ticks once a second, from when it was started: it may be early or late by a tick.
+    with memcached.connect() as connection:
+        seen, missed = last_seen(connection, 3)
+        assert min(missed.values()) > -1 - SLACK_SECONDS and max(seen.values()) < 1 + SLACK_SECONDS
+
+
+def test_absolute_times_are_kept_to_the_second(ebbtide):
+    with ebbtide.connect() as connection:
+        for seconds in (1, 2, 3):
+            seen, missed = last_seen(connection, seconds)
+            assert min(missed.values()) > -SLACK_SECONDS, f"lost before {seconds}: {missed}"
+            assert max(seen.values()) < SLACK_SECONDS, f"served after {seconds}: {seen}"

@@ -1,0 +1,147 @@
+"""`ebbtide mrc`: curves of small traces, whose misses are known exactly, as a user reads them."""
+
+import csv
+import json
+import subprocess
+import xml.etree.ElementTree
+
+import harness
+import pytest
+
+HEADER = "timestamp_s,key_id,key_size,value_size,op,ttl_s\n"
+REFERENCES = "fifo,lru,clock,sieve,slru,2q,s3fifo,arc,lirs,w-tinylfu,lhd,gdsf,belady"
+
+
+def mrc(path, *flags):
+    command = [harness.EBBTIDE, "mrc", str(path), *map(str, flags)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+
+
+def curves(path, *flags):
+    """By policy, or by class where there is one: the points by their memory."""
+    result = mrc(path, "--json", *flags)
+    assert result.returncode == 0, result.stderr
+    report = json.loads(result.stdout)
+    of = {}
+    for curve in report["curves"]:
+        name = curve.get("class", curve["policy"])
+        of[name] = {point["memory_bytes"]: point["miss_ratio"] for point in curve["points"]}
+    return report, of
+
+
+@pytest.fixture
+def loop(tmp_path):
+    """Ten rounds over ten objects of 100 bytes, then one object that is asked for once."""
+    rows = [f"{round},{key},20,80,get,0" for round in range(10) for key in range(10)]
+    path = tmp_path / "loop.csv"
+    path.write_text(HEADER + "\n".join([*rows, "10,99,20,80,get,0"]) + "\n")
+    return path
+
+
+def test_a_loop_has_a_cliff_under_lru_and_none_under_belady(loop):
+    report, of = curves(loop, "--policy", "lru,fifo,belady", "--sizes", "100,500,900,1000,1100")
+    assert (report["requests"], report["gets"], report["objects"], report["footprint_bytes"]) == (101, 101, 11, 1100)
+    misses = [11 / 101 if size >= 1000 else 1 for size in (100, 500, 900, 1000, 1100)]
+    for policy in ("lru", "fifo"):
+        assert list(of[policy].values()) == pytest.approx(misses)
+    # Belady keeps what comes back first: of ten objects in a loop, four of nine that it has room for beside the new one.
+    assert of["belady"][500] < 0.7 < of["lru"][500]
+    cliff = report["curves"][0]["cliffs"][0]
+    assert (cliff["from_bytes"], cliff["to_bytes"]) == (100, 1000)
+
+
+def test_lives_and_deletes_count(tmp_path):
+    rows = ["0,1,20,80,get,10", "5,1,20,80,get,10", "11,1,20,80,get,10", "12,1,20,80,delete,0", "13,1,20,80,get,0"]
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "\n".join(rows) + "\n")
+    _, of = curves(path, "--policy", REFERENCES, "--sizes", "10k")
+    # One hit: at 11 it has expired, at 13 it was deleted.
+    assert {policy: points[10240] for policy, points in of.items()} == dict.fromkeys(REFERENCES.split(","), 0.75)
+
+
+def test_the_engine_has_its_names_and_references_theirs(loop):
+    _, of = curves(loop, "--policy", "ebbtide,ebbtide:lru,lru", "--sizes", "500,1m")
+    assert set(of) == {"ebbtide", "ebbtide:lru", "lru"}
+    assert list(of["ebbtide"]) == [1 << 20], "it cannot be as small as 500 bytes"
+    assert of["ebbtide"][1 << 20] == pytest.approx(11 / 101)
+    table = mrc(loop, "--policy", "ebbtide,lru", "--sizes", "500,1m").stdout
+    assert "ebbtide: no engine of 500" in table and "0.1089" in table
+    for name in ("merge", "ebbtide:arc", "best"):
+        result = mrc(loop, "--policy", name)
+        assert result.returncode == 2 and ("w-tinylfu" in result.stderr or "tinylfu" in result.stderr), result.stderr
+
+
+def test_every_size_class_has_a_curve(tmp_path):
+    rows = [f"{n},{n % 7},20,{44 if n % 7 < 4 else 380},get,0" for n in range(700)]
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "\n".join(rows) + "\n")
+    report, of = curves(path, "--by", "class", "--sizes", "100,300,10k")
+    assert list(of) == ["64 to 127 bytes", "256 to 511 bytes"]
+    assert of["64 to 127 bytes"][300] == pytest.approx(4 / 400)
+    assert 0.0 <= report["miss_entropy"] <= 1.0
+
+
+def test_csv_and_picture_have_the_numbers_of_the_json(loop, tmp_path):
+    files = tmp_path / "points.csv", tmp_path / "curves.svg"
+    report, of = curves(loop, "--policy", "lru,arc", "--sizes", "300,1000", "--csv", files[0], "--svg", files[1])
+    with files[0].open() as rows:
+        points = {(row["policy"], int(row["memory_bytes"])): float(row["miss_ratio"]) for row in csv.DictReader(rows)}
+    expected = {(policy, size): ratio for policy, line in of.items() for size, ratio in line.items()}
+    assert points == pytest.approx(expected, abs=1e-6)
+    picture = xml.etree.ElementTree.parse(files[1]).getroot()
+    texts = " ".join(picture.itertext())
+    assert "lru" in texts and "arc" in texts and "miss ratio" in texts and "101 gets" in texts
+    assert len(picture.findall(".//{*}polyline")) >= 2
+
+
+def test_a_sample_says_how_far_it_may_be_off(tmp_path):
+    trace = tmp_path / "trace.csv"
+    command = [harness.EBBTIDE, "generate", "--preset", "zipf", "--keys", "300k", "--requests", "400k"]
+    subprocess.run([*command, "--output", str(trace)], check=True, capture_output=True, timeout=120)
+    sampled, _ = curves(trace, "--policy", "lru,fifo", "--sizes", "1%,10%,50%")
+    exact, _ = curves(trace, "--policy", "lru,fifo", "--sizes", "1%,10%,50%", "--exact")
+    for near, true in zip(sampled["curves"], exact["curves"]):
+        for point, is_so in zip(near["points"], true["points"]):
+            assert is_so["low"] == is_so["miss_ratio"] == is_so["high"]
+            assert point["low"] <= point["miss_ratio"] <= point["high"]
+            assert point["low"] - 0.01 <= is_so["miss_ratio"] <= point["high"] + 0.01, (point, is_so)
+        largest = near["points"][-1]
+        assert largest["low"] < largest["high"], near["policy"]
+
+
+def test_the_default_is_a_table_and_a_plot(loop):
+    result = mrc(loop, "--policy", "lru")
+    assert result.returncode == 0, result.stderr
+    assert "101 requests" in result.stdout and "1.1 KiB" in result.stdout and "* lru" in result.stdout
+    assert max(len(line) for line in result.stdout.splitlines() if "loop.csv" not in line) <= 80
+
+
+@pytest.mark.parametrize(
+    "text, reason",
+    [
+        (HEADER, "not one request"),
+        (HEADER + "0,1,20,80,set,0\n", "none of the 1 requests is a get"),
+        ("", "it is empty"),
+    ],
+)
+def test_a_trace_without_gets_is_an_error(tmp_path, text, reason):
+    path = tmp_path / "trace.csv"
+    path.write_text(text)
+    result = mrc(path)
+    assert result.returncode == 1 and reason in result.stderr
+
+
+def test_sizes_that_cannot_be_are_refused(loop):
+    for sizes in ("0", "0%", "-5", "many", "0.001%"):
+        result = mrc(loop, f"--sizes={sizes}")
+        assert result.returncode != 0 and "--sizes" in result.stderr, result.stderr
+
+
+def test_standard_input_is_a_trace(loop):
+    result = subprocess.run(
+        [harness.EBBTIDE, "mrc", "-", "--policy", "lru", "--json", "--sizes", "1000"],
+        input=loop.read_bytes(),
+        capture_output=True,
+        timeout=60,
+    )
+    assert json.loads(result.stdout)["curves"][0]["points"][0]["miss_ratio"] == pytest.approx(11 / 101)
