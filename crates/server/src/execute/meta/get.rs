@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebbtide::{Item, Lookup, Mark, Revision, Visit, Visited};
+use ebbtide::{Item, Lookup, Mark, Revision, Ttl, Visit, Visited};
 use ebbtide_protocol::encoding::base64_encode;
 use ebbtide_protocol::{Keys, Meta, reply};
 
@@ -175,11 +175,7 @@ impl Executor {
     ) {
         let touch = self.life(meta, b'T');
         let recache = self.life(meta, b'R');
-        // Of T and N, the later one tells how long a new item lives.
-        let create = meta.has(b'N').then(|| {
-            let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
-            self.life(meta, last.map_or(b'N', |flag| flag[0])).expect("it is in the line")
-        });
+        let create = self.life_of_new(meta);
         // R looks at the life that the item has when its turn comes.
         let touches_first =
             meta.flags().find(|flag| matches!(flag[0], b'T' | b'R')).is_some_and(|flag| flag[0] == b'T');
@@ -238,6 +234,12 @@ impl Executor {
             }
             Err(_) => output.bytes().extend_from_slice(reply::OUT_OF_MEMORY),
         }
+    }
+
+    /// How long an item lives that an mg makes; none if it makes none. Of T and N, the later one tells.
+    fn life_of_new(&self, meta: &Meta<'_>) -> Option<Ttl> {
+        let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
+        last.filter(|_| meta.has(b'N')).and_then(|flag| self.life(meta, flag[0]))
     }
 
     /// Executes me.
