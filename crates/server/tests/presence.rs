@@ -187,7 +187,9 @@ fn the_library_knows_what_is_absent_and_what_is_on_flash() {
     let replace = |key: &[u8]| cache.insert(key, b"x").mode(Mode::Replace).apply() == Ok(Stored::Stored);
     let append = |key: &[u8]| cache.insert(key, b"x").mode(Mode::Append).apply() == Ok(Stored::Stored);
     let cas = |key: &[u8]| cache.insert(key, b"x").mode(Mode::Cas(5)).apply() == Ok(Stored::Exists);
-    let commands: [(&str, &dyn Fn(&[u8]) -> bool); 8] = [
+    /// A command on a key, which tells whether the key was there.
+    type Command<'c> = &'c dyn Fn(&[u8]) -> bool;
+    let commands: [(&str, Command<'_>); 8] = [
         ("delete", &|key| cache.delete(key)),
         ("contains", &|key| cache.contains(key)),
         ("touch", &|key| cache.touch(key, Ttl::seconds(9)).expect("room")),

@@ -59,7 +59,7 @@ impl Executor {
         // A write of another client's lies between two tries.
         for _ in 0..TOKEN_TRIES {
             let fits = |item: &Item<'_>| expected.is_none_or(|token| item.has_cas(token));
-            let Some((old, fits)) = self.cache.peek(key).item().map(|item| (item.cas(), fits(&item))) else {
+            let Some((old, fits)) = self.cache.peek(key).item().map(|item| (item.cas(), fits(item))) else {
                 return Ok(Changed::Absent);
             };
             if !fits {

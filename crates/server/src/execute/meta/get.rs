@@ -175,7 +175,7 @@ impl Executor {
     ) {
         let touch = self.life(meta, b'T');
         let recache = self.life(meta, b'R');
-        let create = self.life_of_new(meta);
+        let create = self.created_life(meta);
         // R looks at the life that the item has when its turn comes.
         let touches_first =
             meta.flags().find(|flag| matches!(flag[0], b'T' | b'R')).is_some_and(|flag| flag[0] == b'T');
@@ -184,7 +184,7 @@ impl Executor {
         let counts = uses.is_none() && !meta.has(b'u');
         let visited = self.cache.visit(key, Visit { create, counts }, |item| {
             uses.get_or_insert_with(|| Uses::of(item));
-            is_known = meta.number(b'C') == Some(item.cas());
+            is_known = meta.number(b'C').is_some_and(|token| item.has_cas(token));
             let remaining = match touch {
                 Some(ttl) if touches_first => self.remaining(ttl),
                 _ => Remaining::of(item.ttl()),
@@ -236,10 +236,12 @@ impl Executor {
         }
     }
 
-    /// How long an item lives that an mg makes; none if it makes none. Of T and N, the later one tells.
-    fn life_of_new(&self, meta: &Meta<'_>) -> Option<Ttl> {
-        let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
-        last.filter(|_| meta.has(b'N')).and_then(|flag| self.life(meta, flag[0]))
+    /// The life of an item that N may make: of T and N, the later one tells it. `None` without N.
+    fn created_life(&self, meta: &Meta<'_>) -> Option<Ttl> {
+        meta.has(b'N').then(|| {
+            let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
+            self.life(meta, last.map_or(b'N', |flag| flag[0])).expect("it is in the line")
+        })
     }
 
     /// Executes me.
