@@ -52,6 +52,8 @@ pub(super) struct Job {
     /// Of a job that keeps everything: where its items go on when that is full, if they do not all fit there.
     spare: Option<Destination>,
     has_turned_to_spare: bool,
+    /// Free segments that were taken for what an eviction keeps.
+    taken: usize,
     /// What became of the items, for the statistics.
     lost_any: bool,
     expired_any: bool,
@@ -109,6 +111,7 @@ impl Job {
             destination: None,
             spare: None,
             has_turned_to_spare: false,
+            taken: 0,
             lost_any: false,
             expired_any: false,
             _running: Running(Arc::clone(running)),
@@ -355,6 +358,7 @@ impl Job {
         });
         let begun = begun.or_else(|| {
             let new = self.begin_destination(store, store.segments.take(Purpose::Merge)?, moment);
+            self.taken += 1;
             let expiry_byte = store.segments.header(new.segment).expiry_byte(expiry);
             if expiry_byte.is_none() {
                 // Another thread has seen a later time, at which this item has expired.
@@ -461,7 +465,8 @@ impl Job {
         }
         if matches!(self.keep, Keep::Earned { .. }) {
             let in_vain = &store.maintenance.in_vain;
-            let found = store.segments.free_for_writers() > 0;
+            // A writer that waits takes what this job frees: after each of them none may be free.
+            let found = self.sources.len() > self.taken || store.segments.free_for_writers() > 0;
             in_vain.store(if found { 0 } else { in_vain.load(Ordering::Relaxed).saturating_add(1) }, Ordering::Relaxed);
         }
         let counter = match (self.lost_any, self.expired_any) {
@@ -561,6 +566,39 @@ mod tests {
         assert!(!store.move_item(&item, hash, to, reserved.expiry_byte, Aging::None));
         drop(reserved);
         assert!(store.get(&participant, b"key", hash, 1000).is_none());
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn evictions_of_which_writers_take_each_segment_are_not_in_vain() {
+        let options = Options {
+            memory_bytes: 1 << 20,
+            segment_bytes: Some(16 << 10),
+            value_bytes_max: 1 << 18,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let set = |number: u32| {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), Ttl::Never);
+            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+            while store.write(&participant, &write, 1000).is_err() {
+                assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+            }
+        };
+        let is_there = |number: u32| {
+            let key = number.to_le_bytes();
+            store.get(&participant, &key, store.hash(&key), 1000).is_some()
+        };
+        (0..10_000).for_each(set);
+        assert!(store.stats().segments_evicted > 2 * u64::from(IN_VAIN_MAX), "{:?}", store.stats());
+        // Of a segment three quarters are used.
+        let hot = || (10_000..10_600).filter(|number| number % 4 > 0);
+        (10_000..10_600).for_each(set);
+        (0..3).for_each(|_| assert!(hot().all(is_there)));
+        (20_000..30_000).for_each(set);
+        assert_eq!(hot().filter(|number| !is_there(*number)).count(), 0, "of {} that are used", hot().count());
         store.verify(&participant, 1000);
     }
 

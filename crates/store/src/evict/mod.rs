@@ -69,7 +69,7 @@ pub(crate) struct Maintenance {
     next_maintenance_ms: AtomicU64,
     /// Compactions that freed no more segments than they took, since one did or something was evicted.
     compactions_in_vain: AtomicU32,
-    /// Evictions by use since a segment was free for writers.
+    /// Evictions by use that freed no more segments than they took, since one did or a segment was free for writers.
     in_vain: AtomicU32,
 }
 
