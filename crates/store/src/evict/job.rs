@@ -83,20 +83,41 @@ struct Candidate {
     score: Option<u8>,
 }
 
-/// Counts the jobs that exist.
-struct Running(Arc<AtomicU32>);
+/// How many jobs exist, and how many have ended.
+#[derive(Default)]
+pub(super) struct Jobs {
+    running: AtomicU32,
+    ended: AtomicU32,
+}
+
+impl Jobs {
+    pub fn running(&self) -> u32 {
+        self.running.load(Ordering::Relaxed)
+    }
+
+    /// Wraps around.
+    pub fn ended(&self) -> u32 {
+        // Acquire pairs with the Release in `Running::drop`: who sees the end sees what the job has freed.
+        self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// Counts a job.
+struct Running(Arc<Jobs>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        // Release pairs with the Acquire in `Jobs::ended`.
+        self.0.ended.fetch_add(1, Ordering::Release);
+        self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Job {
     /// A job for segments that the caller claims: they drain before it runs.
     pub fn new(store: &Store, sources: Vec<SegmentId>, keep: Keep, aging: Aging) -> Self {
-        let running = &store.maintenance.running;
-        running.fetch_add(1, Ordering::Relaxed);
+        let jobs = &store.maintenance.all_jobs;
+        jobs.running.fetch_add(1, Ordering::Relaxed);
         let scored = !matches!(keep, Keep::Nothing | Keep::All);
         Self {
             sources,
@@ -114,7 +135,7 @@ impl Job {
             taken: 0,
             lost_any: false,
             expired_any: false,
-            _running: Running(Arc::clone(running)),
+            _running: Running(Arc::clone(jobs)),
         }
     }
 

@@ -42,7 +42,7 @@ use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
 use crate::time::Moment;
 use begun::Begun;
 use flushed::FlushedSearch;
-use job::Job;
+use job::{Job, Jobs};
 use std::sync::Arc;
 
 /// Items that a slice works through: at 50 to 100 ns each it takes about 100 to 200 us.
@@ -57,8 +57,8 @@ const READY_SHARE: u32 = 200;
 pub(crate) struct Maintenance {
     /// Jobs that were put down.
     jobs: Mutex<Vec<Job>>,
-    /// Jobs that exist, put down or at work.
-    running: Arc<AtomicU32>,
+    /// The count of those, and of jobs at work.
+    all_jobs: Arc<Jobs>,
     choosing: Mutex<choose::Scratch>,
     /// Segments that evictions fill with what they keep.
     survivors: Begun,
@@ -99,7 +99,7 @@ impl Maintenance {
     pub fn new(past: Past) -> Self {
         Self {
             jobs: Mutex::default(),
-            running: Arc::default(),
+            all_jobs: Arc::default(),
             choosing: Mutex::default(),
             survivors: Begun::default(),
             compacted: Begun::default(),
@@ -223,7 +223,9 @@ impl Store {
         if self.resume(participant, moment) {
             return Progress::Working;
         }
-        let has_others = || self.maintenance.running.load(Ordering::Relaxed) > 0;
+        let jobs = &*self.maintenance.all_jobs;
+        let ended = jobs.ended();
+        let has_others = || jobs.running() > 0;
         if has_others() && self.segments.free_count() == 0 {
             // The reserve is the others' destinations: what they free is awaited rather than lost here.
             return Progress::Waiting(Blocker::Job);
@@ -235,6 +237,8 @@ impl Store {
             }
             // What could be chosen may be theirs.
             None if has_others() => Progress::Waiting(Blocker::Job),
+            // Or were: what one of them freed may be a writer's again already, and there is more to choose from.
+            None if jobs.ended() != ended => Progress::Working,
             None => Progress::Stuck,
         }
     }
@@ -257,7 +261,7 @@ impl Store {
     /// Finishes the jobs that were put down.
     pub fn finish_jobs(&self, participant: &Participant, now_ms: u64) {
         let moment = self.moment(now_ms);
-        while self.maintenance.running.load(Ordering::Relaxed) > 0 {
+        while self.maintenance.all_jobs.running() > 0 {
             if self.work(participant, moment, false) != Progress::Working {
                 yield_now();
             }
