@@ -95,7 +95,7 @@ fn maintain(weak: &Weak<Shared>) {
                 now_ms
             };
             shared.share_memory();
-            let is_waiting = shared.run_due_maintenance(&participant, &tick);
+            let is_waiting = shared.run_due_maintenance(&participant, tick);
             shared.move_idle(&participant, tick());
             is_waiting
         };
