@@ -11,8 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ebbtide::Cache;
-use ebbtide::flash::ThreadRing;
 use ebbtide::flash::busy_poll::run_delay;
+use ebbtide::flash::{Health, ThreadRing};
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -31,6 +31,8 @@ const RING: Token = Token(usize::MAX - 1);
 const EVENTS: usize = 1024;
 /// How often idle connections are looked for, unless the timeout is shorter than a few of these.
 const IDLE_SCAN: Duration = Duration::from_secs(1);
+/// How often the health of flash is looked at, where connections may wait for it.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
 pub struct Worker {
     poll: Poll,
@@ -77,7 +79,7 @@ impl Worker {
         let mut queue = Vec::new();
         while !self.shared.is_stopping() {
             let timeout = match self.queue.is_empty() {
-                true => self.until_idle_scan(),
+                true => self.until_next_look(),
                 false => Some(Duration::ZERO),
             };
             self.wait(&mut events, timeout);
@@ -86,6 +88,7 @@ impl Worker {
                 self.drive(index);
             }
             self.close_idle();
+            self.free_deletes();
         }
         self.drain(&mut events);
     }
@@ -304,9 +307,24 @@ impl Worker {
         IDLE_SCAN.min(timeout / 4)
     }
 
-    fn until_idle_scan(&self) -> Option<Duration> {
-        self.shared.options.idle_timeout?;
-        Some(self.next_idle_scan.saturating_duration_since(Instant::now()))
+    fn until_next_look(&self) -> Option<Duration> {
+        let idle =
+            self.shared.options.idle_timeout.map(|_| self.next_idle_scan.saturating_duration_since(Instant::now()));
+        let health = (self.executor.has_flash() && !self.connections.is_empty()).then_some(HEALTH_INTERVAL);
+        [idle, health].into_iter().flatten().min()
+    }
+
+    /// Deletes that wait for a device which does nothing go on without it.
+    fn free_deletes(&mut self) {
+        if !self.executor.has_flash() || self.shared.cache.flash_health() == Some(Health::Healthy) {
+            return;
+        }
+        for (index, connection) in &mut self.connections {
+            if connection.give_up_delete() && !connection.queued {
+                connection.queued = true;
+                self.queue.push(index);
+            }
+        }
     }
 
     fn close_idle(&mut self) {
