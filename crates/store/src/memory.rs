@@ -169,17 +169,15 @@ impl Store {
             || self.budget.index_waits.load(Ordering::Relaxed)
     }
 
-    /// Lets the topmost segment go if it is free and wanted.
+    /// Lets the topmost segment go if it is free and wanted. One that is withheld is in nobody's way: the limit falls below it.
     pub(crate) fn shed_free_top(&self) -> bool {
-        if self.budget.index_waits.load(Ordering::Relaxed) {
-            return self.prepay_for_index();
+        if self.budget.index_waits.load(Ordering::Relaxed) && self.prepay_for_index() {
+            return true;
         }
         let _changing = lock(&self.budget.changing);
         let target = self.budget.target.load(Ordering::Relaxed);
-        match self.segments.usable() > target {
-            true => self.segments.dismiss_top(),
-            false => self.segments.limit() > target && self.segments.exchange_top(),
-        }
+        self.segments.usable() > target && self.segments.dismiss_top()
+            || self.segments.limit() > target && self.segments.exchange_top()
     }
 
     /// Changes the memory budget. A larger one is in force at once; towards a smaller one maintenance moves, as
@@ -281,6 +279,47 @@ mod tests {
         while store.maintain(&participant, 1000) == Progress::Working {}
         assert_eq!(store.segments.usable(), store.segments.limit(), "what was withheld is used again");
         assert!(store.segments.limit() < limit);
+        store.verify(&participant, 1000);
+    }
+
+    /// A store whose topmost segment but one is withheld, and all others are free.
+    fn with_the_second_from_the_top_withheld() -> (Store, crate::epoch::Participant) {
+        let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 20, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        let top = taken.pop().expect("a store has segments");
+        // Of the free ones the last that was retired is the first to be taken.
+        taken.drain(..).for_each(|segment| store.segments.retire(segment));
+        store.segments.reclaim();
+        let (paid, length) = (store.index.paid_buckets(), store.index.length() as u64);
+        assert_eq!(paid, length);
+        assert!(store.pay_for_index());
+        assert_eq!(store.segments.withheld_list()[0].number() + 1, top.number());
+        store.segments.retire(top);
+        (store, participant)
+    }
+
+    #[test]
+    fn a_memory_that_shrinks_goes_on_below_a_withheld_segment() {
+        let (store, participant) = with_the_second_from_the_top_withheld();
+        store.resize(3 << 20).unwrap();
+        while store.maintain(&participant, 1000) == Progress::Working {}
+        assert!(store.resize_done(), "{:?}", store.stats());
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn an_index_that_waits_for_memory_goes_on_below_a_withheld_segment() {
+        let (store, participant) = with_the_second_from_the_top_withheld();
+        store.segments.reclaim();
+        let paid = store.index.paid_buckets();
+        assert!(store.prepay_for_index(), "the topmost one is free");
+        assert!(!store.prepay_for_index(), "the next one is withheld");
+        while store.maintain(&participant, 1000) == Progress::Working {}
+        let buckets = buckets_per_segment(store.segments.segment_bytes());
+        assert_eq!(store.index.paid_buckets(), paid + 2 * buckets);
+        assert!(!store.sheds(), "{:?}", store.stats());
         store.verify(&participant, 1000);
     }
 
