@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::index::Bucket;
 use crate::mapping::physical_memory_bytes;
 use crate::options::{MEMORY_BYTES_MIN, Options};
-use crate::segment::{Header, SEGMENTS_MAX, Segments};
+use crate::segment::{Header, SEGMENTS_MAX, Segments, State};
 use crate::store::Store;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::ttl::TtlScale;
@@ -140,11 +140,13 @@ impl Store {
         done
     }
 
-    /// The same ahead of need, of the topmost segment only. If that is in use, asks maintenance to empty it, and answers
-    /// false.
+    /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the topmost one is in
+    /// use otherwise, or none is free, asks maintenance to empty it, and answers false.
     pub(crate) fn prepay_for_index(&self) -> bool {
         let _changing = lock(&self.budget.changing);
-        let done = self.turn_into_index(Segments::dismiss_top);
+        let done = self.turn_into_index(|segments| {
+            segments.dismiss_top() || segments.top_state() == State::Body && segments.withhold_free()
+        });
         self.budget.index_waits.store(!done, Ordering::Relaxed);
         done
     }
@@ -166,6 +168,12 @@ impl Store {
     /// Whether the topmost segment is wanted back: by a smaller memory or by the index.
     pub fn sheds(&self) -> bool {
         self.segments.limit() > self.budget.target.load(Ordering::Relaxed)
+            || self.budget.index_waits.load(Ordering::Relaxed)
+    }
+
+    /// Whether the memory of a segment is wanted, rather than only the place of one that is withheld.
+    pub(crate) fn wants_memory(&self) -> bool {
+        self.segments.usable() > self.budget.target.load(Ordering::Relaxed)
             || self.budget.index_waits.load(Ordering::Relaxed)
     }
 
