@@ -165,10 +165,11 @@ impl Store {
         true
     }
 
-    /// Whether the topmost segment is wanted back: by a smaller memory or by the index.
+    /// Whether the topmost segment is wanted back: by a smaller memory or by the index, or for one that is withheld, unless it is a
+    /// body, which stays for that.
     pub fn sheds(&self) -> bool {
-        self.segments.limit() > self.budget.target.load(Ordering::Relaxed)
-            || self.budget.index_waits.load(Ordering::Relaxed)
+        let exchanges = || self.segments.limit() > self.budget.target.load(Ordering::Relaxed);
+        self.wants_memory() || exchanges() && self.segments.top_state() != State::Body
     }
 
     /// Whether the memory of a segment is wanted, rather than only the place of one that is withheld.
