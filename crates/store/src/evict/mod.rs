@@ -124,7 +124,7 @@ impl Store {
         if self.segments.free_for_writers() >= count {
             return Progress::Ready;
         }
-        let may_work = count + self.segments.reserve() <= self.segments.limit() && waiting < self.waiting_limit();
+        let may_work = count + self.segments.reserve() <= self.segments.usable() && waiting < self.waiting_limit();
         let shed = self.sheds() && self.shed_top(participant, moment);
         let worked = may_work
             && (shed
@@ -329,6 +329,30 @@ mod tests {
         let most = (0..100_000).find(|_| store.evict_for(&participant, 1000, limit - reserve) != Progress::Working);
         assert!(most.is_some());
         assert_eq!(store.segments.free_for_writers(), limit - reserve);
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn what_never_fits_beside_the_index_is_refused_and_costs_nothing() {
+        let (store, participant, _) = just_full(1);
+        let limit = store.segments.limit();
+        // The topmost segment is held as by an upload, so that none is exchanged for it.
+        let mut held: Vec<_> = std::iter::from_fn(|| store.segments.take(crate::segment::Purpose::Merge)).collect();
+        while !held.contains(&crate::segment::SegmentId::new(limit)) {
+            assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+            held.extend(store.segments.take(crate::segment::Purpose::Merge));
+        }
+        held.iter().filter(|held| held.number() < limit).for_each(|held| store.segments.retire(*held));
+        store.segments.reclaim();
+        while store.segments.usable() + 5 > limit {
+            assert!(store.segments.withhold_free() || store.evict(&participant, 1000) != Progress::Stuck);
+        }
+        let before = store.stats().evictions;
+        let count = store.segments.usable() - store.segments.reserve() + 1;
+        assert!(count + store.segments.reserve() <= limit);
+        assert_eq!(store.evict_for(&participant, 1000, count), Progress::Stuck);
+        assert_eq!(store.stats().evictions, before);
+        store.segments.retire(crate::segment::SegmentId::new(limit));
         store.verify(&participant, 1000);
     }
 
