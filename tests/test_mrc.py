@@ -145,3 +145,13 @@ def test_standard_input_is_a_trace(loop):
         timeout=60,
     )
     assert json.loads(result.stdout)["curves"][0]["points"][0]["miss_ratio"] == pytest.approx(11 / 101)
+
+
+def test_a_policy_that_is_named_twice_has_one_curve(loop):
+    report, _ = curves(loop, "--policy", "lru,ebbtide,arc,lru,ebbtide:s3fifo", "--sizes", "500,1m")
+    assert [curve["policy"] for curve in report["curves"]] == ["lru", "ebbtide", "arc"]
+
+
+def test_sizes_at_which_no_curve_has_a_point_are_an_error(loop):
+    result = mrc(loop, "--policy", "ebbtide", "--sizes", "500,1k")
+    assert result.returncode == 1 and result.stdout == "" and "--sizes 1 KiB" in result.stderr, result.stderr
