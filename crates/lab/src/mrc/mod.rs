@@ -3,7 +3,7 @@
 //! | policy | is computed by |
 //! |---|---|
 //! | `ebbtide`, `ebbtide:NAME` | a replay through the engine for each size, all of its memory counted |
-//! | `lru` | one profile for all sizes (stack distances, `ebbtide_control`) |
+//! | `lru` | a profile (stack distances, `ebbtide_control`): one for all sizes that hold every object, one for each smaller |
 //! | the other references | a cache simulated object by object for each size |
 //!
 //! References charge an object its key and its value alone. Of a trace of more objects than the sample has room for, `lru`
@@ -111,7 +111,7 @@ fn curves(args: &MrcArgs, workload: &Workload, sizes: &[u64]) -> Result<Vec<Labe
             policies.push(policy);
         }
     }
-    let cells: Vec<_> = policies.iter().flat_map(|&policy| simulate::cells(policy, sizes)).collect();
+    let cells: Vec<_> = policies.iter().flat_map(|&policy| simulate::cells(policy, workload, sizes)).collect();
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let progress = progress(cells.len() as u64);
     let mut points: Vec<Vec<simulate::Found>> = policies.iter().map(|_| Vec::new()).collect();
