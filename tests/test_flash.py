@@ -306,12 +306,13 @@ def named(place):
             "64m",
             "stores nothing" if os.getuid() == 0 else "cannot be opened for writing",
         ),
+        "a folder that keeps nothing": ("/proc/flash", "64m", "stores nothing"),
         "a folder that is not to be written": (place / "closed/flash", "64m", "cannot be opened for writing"),
     }
 
 
-BAD = """no folder|a directory|a link to nothing|no file|too small|not ours|full|too much for the memory|read-only|what keeps nothing|a folder that is not to be
-written""".replace("\n", " ").split("|")
+BAD = """no folder|a directory|a link to nothing|no file|too small|not ours|full|too much for the memory|read-only|what keeps nothing|a folder that
+keeps nothing|a folder that is not to be written""".replace("\n", " ").split("|")
 
 
 @pytest.mark.parametrize("kind", BAD)

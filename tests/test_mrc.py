@@ -145,3 +145,25 @@ def test_standard_input_is_a_trace(loop):
         timeout=60,
     )
     assert json.loads(result.stdout)["curves"][0]["points"][0]["miss_ratio"] == pytest.approx(11 / 101)
+
+
+def test_a_policy_that_is_named_twice_has_one_curve(loop):
+    report, _ = curves(loop, "--policy", "lru,ebbtide,arc,lru,ebbtide:s3fifo", "--sizes", "500,1m")
+    assert [curve["policy"] for curve in report["curves"]] == ["lru", "ebbtide", "arc"]
+
+
+def test_sizes_at_which_no_curve_has_a_point_are_an_error(loop):
+    result = mrc(loop, "--policy", "ebbtide", "--sizes", "500,1k")
+    assert result.returncode == 1 and result.stdout == "" and "--sizes 1 KiB" in result.stderr, result.stderr
+
+
+def test_an_object_larger_than_the_cache_is_refused_by_lru_too(tmp_path):
+    """Ten objects of 100 bytes that all fit, and beside them one that no size but the last has room for."""
+    rows = [f"{n},{n % 11},20,{80 if n % 11 else 100000},get,0" for n in range(1100)]
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "\n".join(rows) + "\n")
+    report, of = curves(path, "--policy", "lru,fifo", "--sizes", "50,1000,10k,1m")
+    assert of["lru"] == pytest.approx({50: 1, 1000: 110 / 1100, 10240: 110 / 1100, 1 << 20: 11 / 1100})
+    assert of["lru"] == pytest.approx(of["fifo"])
+    bytes_missed = {point["memory_bytes"]: point["byte_miss_ratio"] for point in report["curves"][0]["points"]}
+    assert bytes_missed[1000] == pytest.approx((100 * 100020 + 10 * 100) / (100 * 100020 + 1000 * 100))

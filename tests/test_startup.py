@@ -150,7 +150,8 @@ def test_very_verbose_names_the_listening_sockets_as_memcached_does(flags):
     assert listening_lines(EBBTIDE, *flags) == listening_lines(MEMCACHED, *flags) != set()
     port = free_port()
     udp = ["-U", port, *flags]
-    assert listening_lines(EBBTIDE, *udp) == listening_lines(MEMCACHED, *udp)
+    # memcached serves TCP before it has opened, and told of, its last UDP socket.
+    wait_for(lambda: listening_lines(EBBTIDE, *udp) == listening_lines(MEMCACHED, *udp), "the lines of both agree")
     assert "server listening (udp)" in listening_lines(EBBTIDE, *udp)
 
 

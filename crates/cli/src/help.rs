@@ -19,6 +19,7 @@ pub fn usage() -> String {
     text.push_str(
         "\n\nusage: ebbtide [serve] [flags]     the server\n\
          \x20      ebbtide replay <trace> ...  the miss ratio of a trace (--help tells more)\n\
+         \x20      ebbtide mrc <trace> ...     the miss ratio of a trace by the memory of the cache (--help tells more)\n\
          \x20      ebbtide generate ...        a synthetic workload as a trace (--help tells more)\n\
          \x20      ebbtide bench ...           load, on the engine or on a server (--help tells more)\n\
          \x20      ebbtide top [host:port]     what a live server does (--help tells more)\n\
@@ -97,5 +98,13 @@ mod tests {
             assert_eq!(text.contains(name), !matches!(meaning, Meaning::Refused(_)), "{name}");
         }
         assert!(text.contains("ext_path=<value>:"));
+    }
+
+    #[test]
+    fn the_help_names_every_command_of_the_lab() {
+        let text = usage();
+        for name in crate::lab::NAMES {
+            assert!(text.contains(&format!("       ebbtide {name} ")), "{name}");
+        }
     }
 }

@@ -24,9 +24,12 @@ enum Command {
     Doctor(doctor::DoctorArgs),
 }
 
+/// The commands of the lab.
+pub const NAMES: [&str; 6] = ["replay", "mrc", "generate", "bench", "top", "doctor"];
+
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
-    ["replay", "mrc", "generate", "bench", "top", "doctor"].iter().any(|name| word == name)
+    NAMES.iter().any(|name| word == name)
 }
 
 /// Runs the command that `args` begins with.

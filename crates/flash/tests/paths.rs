@@ -175,10 +175,10 @@ fn ours_that_is_cut_to_nothing_begins_anew_and_without_its_label_says_how() {
     assert!(open(&[(&path, LEAST_PART)]).unwrap().is_new);
 }
 
-/// It opens for writing, and would take a size.
+/// A file there opens for writing, and would take a size; none can be made there, which root is told only when it tries.
 #[test]
 fn what_keeps_nothing_is_refused_by_a_check_too() {
-    for path in ["/proc/self/environ", "/proc/self/comm"] {
+    for path in ["/proc/self/environ", "/proc/self/comm", "/proc/flash", "/sys/flash"] {
         let message = refusal(Path::new(path), LEAST_PART).1;
         let checked = Disk::check(&[(path.into(), LEAST_PART)], &DiskOptions::default());
         assert_eq!(checked.unwrap_err().to_string(), message);
@@ -266,7 +266,7 @@ fn a_link_to_nothing_is_refused() {
 #[test]
 fn a_place_that_takes_no_files_is_refused() {
     let (reason, message) = refusal(Path::new("/sys/ebbtide"), LEAST_PART);
-    assert!(matches!(reason, Refusal::NotWritable(_)) && message.contains("read and write"), "{message}");
+    assert!(matches!(reason, Refusal::NoStorage) && message.contains("name a path on a disk"), "{message}");
 }
 
 #[test]

@@ -17,7 +17,7 @@
 
 use crate::MAX_KEY;
 use crate::meta;
-use crate::number::{signed32, unsigned32, unsigned64};
+use crate::number::{exptime32, signed32, unsigned32, unsigned64};
 use crate::request::{Get, Keys, Rejection, Request, Store, StoreMode};
 use crate::upkeep;
 
@@ -181,7 +181,7 @@ fn store<'a>(tokens: &Tokens<'a>, mode: StoreMode) -> Line<'a> {
     let [_, key, flags, exptime, _, token, ..] = tokens.kept;
     let request = || {
         let key = (key.len() <= MAX_KEY).then_some(key)?;
-        let (flags, exptime) = (unsigned32(flags)?, signed32(exptime)?);
+        let (flags, exptime) = (unsigned32(flags)?, exptime32(exptime)?);
         let mode = match mode {
             StoreMode::Cas(_) => StoreMode::Cas(unsigned64(token)?),
             other => other,

@@ -22,6 +22,12 @@ pub fn signed32(token: &[u8]) -> Option<i32> {
     i32::try_from(if digits.is_some() { -magnitude } else { magnitude }).ok()
 }
 
+/// The exptime of a storage command: a signed 32-bit argument, or its bits as an unsigned one, as which libmemcached sends
+/// negative times.
+pub fn exptime32(token: &[u8]) -> Option<i32> {
+    signed32(token).or_else(|| unsigned32(token).map(u32::cast_signed))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -45,6 +51,13 @@ mod tests {
         for token in REFUSED.into_iter().chain(negative) {
             assert_eq!((unsigned64(token), unsigned32(token)), (None, None), "{}", token.escape_ascii());
         }
+    }
+
+    #[test]
+    fn an_exptime_may_be_sent_as_unsigned() {
+        let read = |token: &[u8]| exptime32(token);
+        assert_eq!([read(b"4294967295"), read(b"2147483648"), read(b"-1")], [Some(-1), Some(i32::MIN), Some(-1)]);
+        assert_eq!((read(b"60"), read(b"4294967296"), read(b"+1")), (Some(60), None, None));
     }
 
     #[test]

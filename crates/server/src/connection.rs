@@ -114,6 +114,11 @@ impl Connection {
         self.fetched.retry();
     }
 
+    /// Ends the wait of a delete for flash. True if there was one.
+    pub fn give_up_delete(&mut self) -> bool {
+        self.fetched.give_up_delete()
+    }
+
     /// `reads_on`: even a short read is not to be taken for the last one.
     pub fn set_readable(&mut self, reads_on: bool) {
         self.readable = true;

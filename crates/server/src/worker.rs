@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ebbtide::Cache;
-use ebbtide::flash::ThreadRing;
 use ebbtide::flash::busy_poll::run_delay;
+use ebbtide::flash::{Health, ThreadRing};
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -35,6 +35,8 @@ const IDLE_SCAN: Duration = Duration::from_secs(1);
 /// How often connections that wait for memory are tried again, and how many of them: each try may look through the store.
 const RETRY: Duration = Duration::from_millis(1);
 const RETRIES_AT_ONCE: usize = 16;
+/// How often the health of flash is looked at, where connections may wait for it.
+const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
 pub struct Worker {
     poll: Poll,
@@ -86,7 +88,7 @@ impl Worker {
         let mut queue = Vec::new();
         while !self.shared.is_stopping() {
             let timeout = match self.queue.is_empty() {
-                true => self.until_idle_scan(),
+                true => self.until_next_look(),
                 false => Some(Duration::ZERO),
             };
             self.wait(&mut events, timeout);
@@ -95,6 +97,7 @@ impl Worker {
                 self.drive(index);
             }
             self.close_idle();
+            self.free_deletes();
         }
         self.drain(&mut events);
     }
@@ -348,9 +351,24 @@ impl Worker {
         IDLE_SCAN.min(timeout / 4)
     }
 
-    fn until_idle_scan(&self) -> Option<Duration> {
-        self.shared.options.idle_timeout?;
-        Some(self.next_idle_scan.saturating_duration_since(Instant::now()))
+    fn until_next_look(&self) -> Option<Duration> {
+        let idle =
+            self.shared.options.idle_timeout.map(|_| self.next_idle_scan.saturating_duration_since(Instant::now()));
+        let health = (self.executor.has_flash() && !self.connections.is_empty()).then_some(HEALTH_INTERVAL);
+        [idle, health].into_iter().flatten().min()
+    }
+
+    /// Deletes that wait for a device which does nothing go on without it.
+    fn free_deletes(&mut self) {
+        if !self.executor.has_flash() || self.shared.cache.flash_health() == Some(Health::Healthy) {
+            return;
+        }
+        for (index, connection) in &mut self.connections {
+            if connection.give_up_delete() && !connection.queued {
+                connection.queued = true;
+                self.queue.push(index);
+            }
+        }
     }
 
     fn close_idle(&mut self) {

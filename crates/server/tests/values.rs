@@ -51,7 +51,7 @@ fn a_value_is_dropped_where_its_length_is_known() {
         let length = value.len();
         for (command, token) in STORES {
             for head in
-                [&*format!("{long_key} 0 0"), "k bad 0", "k -1 0", "k 4294967296 0", "k 0 bad", "k 0 2147483648"]
+                [&*format!("{long_key} 0 0"), "k bad 0", "k -1 0", "k 4294967296 0", "k 0 bad", "k 0 4294967296"]
             {
                 let line = format!("{command} {head} {length}{token}");
                 check(&server, &line, &value, &format!("{BAD}{GOES_ON}"));

@@ -12,7 +12,7 @@ use crate::error::Error;
 use crate::index::Bucket;
 use crate::mapping::physical_memory_bytes;
 use crate::options::{MEMORY_BYTES_MIN, Options};
-use crate::segment::{Header, SEGMENTS_MAX, Segments};
+use crate::segment::{Header, SEGMENTS_MAX, Segments, State};
 use crate::store::Store;
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use crate::ttl::TtlScale;
@@ -140,11 +140,13 @@ impl Store {
         done
     }
 
-    /// The same ahead of need, of the topmost segment only. If that is in use, asks maintenance to empty it, and answers
-    /// false.
+    /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the topmost one is in
+    /// use otherwise, or none is free, asks maintenance to empty it, and answers false.
     pub(crate) fn prepay_for_index(&self) -> bool {
         let _changing = lock(&self.budget.changing);
-        let done = self.turn_into_index(Segments::dismiss_top);
+        let done = self.turn_into_index(|segments| {
+            segments.dismiss_top() || segments.top_state() == State::Body && segments.withhold_free()
+        });
         self.budget.index_waits.store(!done, Ordering::Relaxed);
         done
     }
@@ -163,23 +165,28 @@ impl Store {
         true
     }
 
-    /// Whether the topmost segment is wanted back: by a smaller memory or by the index.
+    /// Whether the topmost segment is wanted back: by a smaller memory or by the index, or for one that is withheld, unless it is a
+    /// body, which stays for that.
     pub fn sheds(&self) -> bool {
-        self.segments.limit() > self.budget.target.load(Ordering::Relaxed)
+        let exchanges = || self.segments.limit() > self.budget.target.load(Ordering::Relaxed);
+        self.wants_memory() || exchanges() && self.segments.top_state() != State::Body
+    }
+
+    /// Whether the memory of a segment is wanted, rather than only the place of one that is withheld.
+    pub(crate) fn wants_memory(&self) -> bool {
+        self.segments.usable() > self.budget.target.load(Ordering::Relaxed)
             || self.budget.index_waits.load(Ordering::Relaxed)
     }
 
-    /// Lets the topmost segment go if it is free and wanted.
+    /// Lets the topmost segment go if it is free and wanted. One that is withheld is in nobody's way: the limit falls below it.
     pub(crate) fn shed_free_top(&self) -> bool {
-        if self.budget.index_waits.load(Ordering::Relaxed) {
-            return self.prepay_for_index();
+        if self.budget.index_waits.load(Ordering::Relaxed) && self.prepay_for_index() {
+            return true;
         }
         let _changing = lock(&self.budget.changing);
         let target = self.budget.target.load(Ordering::Relaxed);
-        match self.segments.usable() > target {
-            true => self.segments.dismiss_top(),
-            false => self.segments.limit() > target && self.segments.exchange_top(),
-        }
+        self.segments.usable() > target && self.segments.dismiss_top()
+            || self.segments.limit() > target && self.segments.exchange_top()
     }
 
     /// Changes the memory budget. A larger one is in force at once; towards a smaller one maintenance moves, as
@@ -281,6 +288,47 @@ mod tests {
         while store.maintain(&participant, 1000) == Progress::Working {}
         assert_eq!(store.segments.usable(), store.segments.limit(), "what was withheld is used again");
         assert!(store.segments.limit() < limit);
+        store.verify(&participant, 1000);
+    }
+
+    /// A store whose topmost segment but one is withheld, and all others are free.
+    fn with_the_second_from_the_top_withheld() -> (Store, crate::epoch::Participant) {
+        let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 20, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        let top = taken.pop().expect("a store has segments");
+        // Of the free ones the last that was retired is the first to be taken.
+        taken.drain(..).for_each(|segment| store.segments.retire(segment));
+        store.segments.reclaim();
+        let (paid, length) = (store.index.paid_buckets(), store.index.length() as u64);
+        assert_eq!(paid, length);
+        assert!(store.pay_for_index());
+        assert_eq!(store.segments.withheld_list()[0].number() + 1, top.number());
+        store.segments.retire(top);
+        (store, participant)
+    }
+
+    #[test]
+    fn a_memory_that_shrinks_goes_on_below_a_withheld_segment() {
+        let (store, participant) = with_the_second_from_the_top_withheld();
+        store.resize(3 << 20).unwrap();
+        while store.maintain(&participant, 1000) == Progress::Working {}
+        assert!(store.resize_done(), "{:?}", store.stats());
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn an_index_that_waits_for_memory_goes_on_below_a_withheld_segment() {
+        let (store, participant) = with_the_second_from_the_top_withheld();
+        store.segments.reclaim();
+        let paid = store.index.paid_buckets();
+        assert!(store.prepay_for_index(), "the topmost one is free");
+        assert!(!store.prepay_for_index(), "the next one is withheld");
+        while store.maintain(&participant, 1000) == Progress::Working {}
+        let buckets = buckets_per_segment(store.segments.segment_bytes());
+        assert_eq!(store.index.paid_buckets(), paid + 2 * buckets);
+        assert!(!store.sheds(), "{:?}", store.stats());
         store.verify(&participant, 1000);
     }
 

@@ -327,10 +327,17 @@ pub(super) fn folder_of(path: &Path) -> &Path {
 
 /// What a file of so many bytes needs that is made in a folder, if one can be.
 fn room_in(folder: &Path, bytes: u64) -> Result<Room, Refusal> {
+    check_folder(folder)?;
     rustix::fs::access(folder, Access::WRITE_OK | Access::EXEC_OK).map_err(|error| refusal_of(error.into()))?;
     let filesystem = rustix::fs::statvfs(folder).map_err(Refusal::failed("asking for free space"))?;
     let metadata = fs::metadata(folder).map_err(refusal_of)?;
     Ok(Room { filesystem: metadata.dev(), needed: bytes, free: free_of(&filesystem) })
+}
+
+/// Whether a file that is made in a folder could keep anything: the kernel's own filesystems let root look as if it could make one.
+fn check_folder(folder: &Path) -> Result<(), Refusal> {
+    let filesystem = rustix::fs::statfs(folder).map_err(|error| refusal_of(error.into()))?;
+    if WITHOUT_STORAGE.contains(&(filesystem.f_type as u64)) { Err(Refusal::NoStorage) } else { Ok(()) }
 }
 
 fn free_of(filesystem: &StatVfs) -> u64 {
@@ -361,6 +368,7 @@ fn open_file(path: &Path, kind: Kind) -> Result<(File, bool), Refusal> {
     if let Some(file) = open_present(path, kind)? {
         return Ok((file, false));
     }
+    check_folder(folder_of(path))?;
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o600);
     options.open(path).map(|file| (file, true)).map_err(refusal_of)

@@ -3,7 +3,7 @@
 //! | policy | is computed by |
 //! |---|---|
 //! | `ebbtide`, `ebbtide:NAME` | a replay through the engine for each size, all of its memory counted |
-//! | `lru` | one profile for all sizes (stack distances, `ebbtide_control`) |
+//! | `lru` | a profile (stack distances, `ebbtide_control`): one for all sizes that hold every object, one for each smaller |
 //! | the other references | a cache simulated object by object for each size |
 //!
 //! References charge an object its key and its value alone. Of a trace of more objects than the sample has room for, `lru`
@@ -21,6 +21,7 @@ mod workload;
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
 
+use ebbtide::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::Error;
@@ -103,24 +104,41 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
 
 /// One curve for each policy, in their order.
 fn curves(args: &MrcArgs, workload: &Workload, sizes: &[u64]) -> Result<Vec<Labelled>, Error> {
-    let cells: Vec<_> = args.policy.iter().flat_map(|&policy| simulate::cells(policy, sizes)).collect();
+    // A policy that is named twice, or by both of its names, has one curve.
+    let mut policies: Vec<CurvePolicy> = Vec::new();
+    for &policy in &args.policy {
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+    let cells: Vec<_> = policies.iter().flat_map(|&policy| simulate::cells(policy, workload, sizes)).collect();
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let progress = progress(cells.len() as u64);
-    let mut points: Vec<Vec<simulate::Found>> = args.policy.iter().map(|_| Vec::new()).collect();
+    let mut points: Vec<Vec<simulate::Found>> = policies.iter().map(|_| Vec::new()).collect();
     each_in_order(
         cells.len(),
         jobs,
         |index| cells[index].compute(workload, args.exact),
         |index, found| {
             progress.inc(1);
-            let of = args.policy.iter().position(|policy| *policy == cells[index].policy).expect("it is one of them");
+            let of = policies.iter().position(|policy| *policy == cells[index].policy).expect("it is one of them");
             points[of].push(found?);
             Ok(())
         },
     )?;
     progress.finish_and_clear();
     let gets = workload.gets();
-    Ok(args.policy.iter().zip(points).map(|(policy, found)| simulate::joined(*policy, gets, found)).collect())
+    let curves: Vec<_> =
+        policies.iter().zip(points).map(|(policy, found)| simulate::joined(*policy, gets, found)).collect();
+    if curves.iter().all(|labelled| labelled.curve.points().is_empty()) {
+        return Err(Error::Configuration {
+            option: "--sizes",
+            value: ByteSize::bytes(sizes.last().copied().unwrap_or(0)).to_string(),
+            reason: "the engine needs more than any of the sizes; give a larger one, or a policy that is no engine's"
+                .to_owned(),
+        });
+    }
+    Ok(curves)
 }
 
 /// Shown on a terminal, with the time left.

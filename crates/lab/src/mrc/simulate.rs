@@ -23,7 +23,7 @@ const GROUPS: usize = 16;
 /// 97.5 % of a normal distribution lie below its mean plus this many standard deviations.
 const NORMAL_975: f64 = 1.96;
 
-/// What is computed at once: of `lru` all sizes, of the others one.
+/// What is computed at once: of `lru` all sizes that hold every object, else one.
 pub(super) struct CurveCell {
     pub(super) policy: CurvePolicy,
     sizes: Vec<u64>,
@@ -38,22 +38,22 @@ pub(super) enum Found {
     },
 }
 
-/// The cells of a policy.
-pub(super) fn cells(policy: CurvePolicy, sizes: &[u64]) -> Vec<CurveCell> {
-    match policy {
-        CurvePolicy::Reference(Reference::Lru) => vec![CurveCell { policy, sizes: sizes.to_vec() }],
-        _ => sizes.iter().map(|&size| CurveCell { policy, sizes: vec![size] }).collect(),
-    }
+/// The cells of a policy, by ascending size.
+pub(super) fn cells(policy: CurvePolicy, workload: &Workload, sizes: &[u64]) -> Vec<CurveCell> {
+    let largest = workload.steps.iter().map(Step::bytes).max().unwrap_or(0);
+    let together = match policy {
+        CurvePolicy::Reference(Reference::Lru) => sizes.partition_point(|&size| size < largest),
+        _ => sizes.len(),
+    };
+    let alone = sizes[..together].iter().map(|&size| CurveCell { policy, sizes: vec![size] });
+    let rest = (together < sizes.len()).then(|| CurveCell { policy, sizes: sizes[together..].to_vec() });
+    alone.chain(rest).collect()
 }
 
 impl CurveCell {
     pub(super) fn compute(&self, workload: &Workload, exact: bool) -> Result<Found, Error> {
         match self.policy {
-            CurvePolicy::Reference(Reference::Lru) => {
-                let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
-                profile(workload, |_| true, &mut profiler);
-                Ok(Found::Points(profiler.curve(&self.sizes).points().to_vec()))
-            }
+            CurvePolicy::Reference(Reference::Lru) => Ok(Found::Points(profiled(workload, &self.sizes, exact))),
             CurvePolicy::Reference(reference) => {
                 Ok(Found::Points(self.sizes.iter().map(|&size| simulated(workload, reference, size, exact)).collect()))
             }
@@ -89,6 +89,36 @@ pub(super) fn by_class(workload: &Workload, sizes: &[u64], exact: bool) -> Vec<L
         Labelled { policy: "lru".to_owned(), class: Some(label), curve, gets, note: None }
     };
     classes.iter().map(curve).filter(|labelled| !labelled.curve.points().is_empty()).collect()
+}
+
+/// The points of LRU. An object that is larger than the cache is refused, as by the other references. That it would empty
+/// the cache is what stack distances say, so it stays out of the profile, and its gets are misses.
+fn profiled(workload: &Workload, sizes: &[u64], exact: bool) -> Vec<Point> {
+    let fits = |step: &Step| sizes.first().is_some_and(|&size| step.bytes() <= size);
+    let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
+    profile(workload, fits, &mut profiler);
+    let (mut gets, mut bytes, mut refused, mut refused_bytes) = (0.0, 0.0, 0.0, 0.0);
+    for step in workload.steps.iter().filter(|step| is_get(step.op)) {
+        gets += 1.0;
+        bytes += step.bytes() as f64;
+        if !fits(step) {
+            refused += 1.0;
+            refused_bytes += step.bytes() as f64;
+        }
+    }
+    let with = |ratio: f64, refused: f64, all: f64| ratio + (1.0 - ratio) * refused / f64::max(all, 1.0);
+    if refused == gets {
+        let point = |&memory_bytes| Point { memory_bytes, miss_ratio: 1.0, low: 1.0, high: 1.0, byte_miss_ratio: 1.0 };
+        return sizes.iter().map(point).collect();
+    }
+    let point = |point: &Point| Point {
+        memory_bytes: point.memory_bytes,
+        miss_ratio: with(point.miss_ratio, refused, gets),
+        low: with(point.low, refused, gets),
+        high: with(point.high, refused, gets),
+        byte_miss_ratio: with(point.byte_miss_ratio, refused_bytes, bytes),
+    };
+    profiler.curve(sizes).points().iter().map(point).collect()
 }
 
 /// Feeds a profiler. The life of an object is counted from its load into an endless cache: a profiler forgets objects

@@ -55,14 +55,17 @@ pub(super) fn resolve(sizes: &[Size], footprint_bytes: u64) -> Result<Vec<u64>, 
     }
     bytes.sort_unstable();
     bytes.dedup();
-    match bytes.first() {
-        Some(0) => Err(Error::Configuration {
-            option: "--sizes",
-            value: "0".to_owned(),
-            reason: "a cache has at least a byte; give a larger size or share".to_owned(),
-        }),
-        _ => Ok(bytes),
+    if bytes.first() != Some(&0) {
+        return Ok(bytes);
     }
+    // A share of nothing is what the trace is to blame for.
+    let (value, reason) = match footprint_bytes {
+        0 if !sizes.contains(&Size::Bytes(0)) => {
+            ("auto", "the objects of the trace have no bytes; give sizes in bytes")
+        }
+        _ => ("0", "a cache has at least a byte; give a larger size or share"),
+    };
+    Err(Error::Configuration { option: "--sizes", value: value.to_owned(), reason: reason.to_owned() })
 }
 
 #[cfg(test)]
@@ -83,6 +86,8 @@ mod tests {
         for text in ["-1%", "0%", "x%", "many"] {
             assert!(text.parse::<Size>().is_err(), "{text}");
         }
+        let empty = resolve(&[Size::Auto], 0).unwrap_err().to_string();
+        assert!(empty.contains("the objects of the trace have no bytes"), "{empty}");
         let one = resolve(&[Size::Auto], 100).unwrap();
         assert_eq!(one, [100], "of a tiny trace one size is all");
     }

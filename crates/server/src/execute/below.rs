@@ -10,7 +10,8 @@
 //! their order, as nothing behind a command is executed before it. A run of gets has all its keys read at once.
 //!
 //! Every command whose answer says whether a key is there needs the key. A delete needs to know of the value only that it is there:
-//! it is not promoted. One that answers nothing (`noreply`) reads nothing. What memory has no room for is not absent: the command
+//! it is not promoted. One that answers nothing (`noreply`) reads nothing, and none reads from a device that is not healthy: then a
+//! key that flash may have counts as found, and a delete that waits already goes on. What memory has no room for is not absent: the command
 //! is refused for want of memory.
 //!
 //! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value that has
@@ -19,6 +20,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
+use ebbtide::flash::Health;
 use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Patience, Raised, WhenBusy};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
@@ -39,6 +41,8 @@ pub(super) const NO_MEMORY_FOR_PRESENT: Error =
 #[derive(Default)]
 pub struct Pending {
     flight: Option<Arc<Flight>>,
+    /// Whether that is for a delete, which can do without what it waits for.
+    is_delete: bool,
     pub(super) landed: Vec<Landed>,
     /// Reads in a row that came to nothing.
     looks: u32,
@@ -89,6 +93,15 @@ impl Pending {
     /// Whether a connection is parked.
     pub fn is_parked(&self) -> bool {
         self.flight.is_some() || self.waits_for_memory
+    }
+
+    /// Ends the wait of a delete, whose read may never end: it is executed again. True if there was one.
+    pub fn give_up_delete(&mut self) -> bool {
+        let gives_up = self.is_delete && self.flight.is_some();
+        if gives_up {
+            self.flight = None;
+        }
+        gives_up
     }
 
     /// Takes what has landed. False while something is under way or waited for.
@@ -165,6 +178,7 @@ impl Executor {
         let flight = Arc::new(self.new_flight());
         let pending = &mut *self.pending.borrow_mut();
         pending.landed.clear();
+        pending.is_delete = false;
         pending.flight = Some(Arc::clone(&flight));
         Errand(flight)
     }
@@ -196,6 +210,7 @@ impl Executor {
     /// flash: whatever needs more finds it in memory.
     pub(super) fn raise(&self, keys: &[&[u8]], is_plain: bool) -> Below<'_> {
         let pending = &mut *self.pending.borrow_mut();
+        pending.is_delete = false;
         loop {
             if let Some(landed) = pending.take(keys[0])
                 && let Some(decided) = self.decide(landed, is_plain, pending)
@@ -304,7 +319,11 @@ impl Executor {
         if self.cache.delete_in_memory(key) {
             return Some(true);
         }
+        if self.cache.flash_health() != Some(Health::Healthy) {
+            return Some(self.cache.delete(key));
+        }
         let pending = &mut *self.pending.borrow_mut();
+        pending.is_delete = true;
         loop {
             if let Some(landed) = pending.take(key) {
                 pending.looks += 1;

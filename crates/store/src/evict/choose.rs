@@ -61,14 +61,20 @@ impl Store {
             return Some(job);
         }
         let mut has_sealed = false;
+        let mut looked = 0;
         loop {
+            looked += SAMPLE;
             let free_win = self.look_around(scratch, moment);
             let job = free_win.and_then(|claim| self.claim(scratch, claim, moment));
             if let Some(job) = job.or_else(|| self.compact_alone(scratch, moment, may_evict)) {
                 return Some(job);
             }
-            if !may_evict {
+            // Where nothing may be evicted a write is refused next: not before all segments were looked at.
+            if !may_evict && looked >= self.segments.limit() as usize {
                 return None;
+            }
+            if !may_evict {
+                continue;
             }
             if let Some(job) = self.evict_viewed(scratch, participant, moment) {
                 return Some(job);
@@ -320,6 +326,30 @@ mod tests {
         assert_eq!(store.stats().evictions, evictions, "as many segments are dead as are needed");
         set_long(&store, &participant, 1 << 30, 3000);
         assert!(store.stats().evictions > evictions);
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn where_nothing_may_be_evicted_a_choice_looks_at_all() {
+        let (store, participant, keys) = large();
+        let moment = store.moment(1000);
+        keys[..8].iter().for_each(|number| delete(&store, &participant, *number));
+        while let Some(job) = store.choose(&participant, moment, false) {
+            store.run_slice(&participant, moment, job);
+        }
+        store.segments.reclaim();
+        // The newest two segments hold little: they fit one.
+        (0..2).for_each(|number| {
+            store.seal_open(Seal::All);
+            set_long(&store, &participant, u32::MAX - number, 100);
+        });
+        store.seal_open(Seal::All);
+        let key = u32::MAX.to_le_bytes();
+        let little = store.get(&participant, &key, store.hash(&key), 1000).unwrap().item_at().at.segment();
+        lock(&store.maintenance.choosing).cursor = little.number() % store.segments.limit();
+        let job = store.choose(&participant, moment, false).expect("two neighbours fit one segment");
+        assert!(job.sources().contains(&little));
+        store.run_slice(&participant, moment, job);
         store.verify(&participant, 1000);
     }
 

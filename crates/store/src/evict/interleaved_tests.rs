@@ -195,3 +195,147 @@ fn evictions_at_once_lose_no_segment_and_revive_nothing() {
         }
     }
 }
+
+/// A store in which nothing may be evicted, and what must be in it.
+struct Lossless {
+    run: Run,
+    /// Of each key its value, until when it must be there, and when it must be gone, in milliseconds.
+    alive: HashMap<u64, (Vec<u8>, u64, u64)>,
+}
+
+impl Lossless {
+    fn new(memory_kib: u64, segment_kib: u32, seed: u64, sizes: [u64; 3]) -> Self {
+        let options = Options { evicts: false, ..options(Policy::Fifo, memory_kib, segment_kib) };
+        Self { run: Run::new(options, seed, sizes, 0), alive: HashMap::new() }
+    }
+
+    fn step(&mut self) {
+        let run = &mut self.run;
+        let moment = run.moment();
+        if run.jobs.len() < 3 && run.dice.below(3) == 0 {
+            run.jobs.extend(run.store.choose(&run.participant, moment, false));
+        }
+        if !run.jobs.is_empty() {
+            run.work_on_one(40);
+        }
+        match run.dice.below(8) {
+            0..4 => _ = run.store.evict(&run.participant, run.now_ms),
+            4 => _ = run.store.expire_due(&run.participant, moment),
+            5 => _ = run.store.maintain(&run.participant, run.now_ms),
+            _ => {}
+        }
+        run.store.segments.reclaim();
+    }
+
+    /// A life, with the times until which it must last at least, and at most.
+    fn life(&mut self) -> (Ttl, u64, u64) {
+        let dice = &mut self.run.dice;
+        let most = 1 << dice.below(13);
+        let seconds = match dice.below(8) {
+            0 => return (Ttl::Never, u64::MAX, u64::MAX),
+            1..4 => 1 + dice.below(8),
+            4..6 => [127, 128, 255, 256, 511][dice.below(5) as usize],
+            _ => 1 + dice.below(most),
+        };
+        let end_ms = self.run.now_ms + 1000 * seconds;
+        (Ttl::seconds(seconds as u32), end_ms - 1000.max(16 * seconds), end_ms)
+    }
+
+    fn set(&mut self, number: u64) {
+        let key = number.to_le_bytes();
+        let most = self.run.sizes[self.run.dice.below(3) as usize];
+        let value = vec![self.run.dice.below(256) as u8; self.run.dice.below(most) as usize];
+        let hash = self.run.store.hash(&key);
+        for _ in 0..60 {
+            let (ttl, least_ms, end_ms) = self.life();
+            let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
+            match self.run.store.write(&self.run.participant, &write, self.run.now_ms) {
+                Ok(_) => {
+                    self.alive.insert(number, (value, least_ms, end_ms));
+                    return;
+                }
+                Err(Error::NeedSegment) => self.step(),
+                Err(other) => panic!("{other}"),
+            }
+        }
+    }
+
+    fn touch(&mut self, number: u64) {
+        let key = number.to_le_bytes();
+        let (ttl, least_ms, end_ms) = self.life();
+        let Run { store, participant, now_ms, .. } = &self.run;
+        let is_touched = store.touch(participant, &key, store.hash(&key), ttl, *now_ms);
+        if is_touched == Ok(true) {
+            let item = self.alive.get_mut(&number).expect("what is gone is not touched");
+            assert!(*now_ms < item.2);
+            (item.1, item.2) = (least_ms, end_ms);
+        }
+    }
+
+    fn check(&self, number: u64) {
+        let Run { store, participant, now_ms, .. } = &self.run;
+        let key = number.to_le_bytes();
+        let found = store.get(participant, &key, store.hash(&key), *now_ms).map(|item| {
+            let mut value = Vec::new();
+            item.copy_to(&mut value);
+            value
+        });
+        match (found, self.alive.get(&number)) {
+            (None, None) => {}
+            (None, Some((_, least_ms, _))) => assert!(now_ms >= least_ms, "{number} is lost at {now_ms} of {least_ms}"),
+            (Some(_), None) => panic!("{number} was deleted"),
+            (Some(found), Some((value, _, end_ms))) => {
+                assert!(now_ms < end_ms, "{number} has expired");
+                assert!(&found == value, "{number} is another value");
+            }
+        }
+    }
+
+    fn operate(&mut self, keys: u64) {
+        let number = self.run.dice.below(keys);
+        match self.run.dice.below(100) {
+            0..50 => self.set(number),
+            50..60 => self.touch(number),
+            60..80 => self.check(number),
+            80..84 => {
+                let key = number.to_le_bytes();
+                let Run { store, participant, now_ms, .. } = &self.run;
+                store.delete(participant, &key, store.hash(&key), *now_ms);
+                self.alive.remove(&number);
+            }
+            84..89 => self.run.now_ms += self.run.dice.below(1500),
+            89..91 => self.run.slow = self.run.store.moment(self.run.now_ms),
+            91..98 => self.step(),
+            98 => {
+                let memory = self.run.store.options().memory_bytes;
+                let share = 100 - self.run.dice.below(40);
+                _ = self.run.store.resize(memory * share / 100);
+            }
+            _ => _ = self.run.store.seal_open(crate::chains::Seal::All),
+        }
+    }
+}
+
+#[test]
+fn without_evictions_nothing_alive_goes() {
+    for (shape, (memory_kib, segment_kib, sizes)) in
+        [(512, 4, [10, 200, 3500]), (1024, 16, [1, 2, 3]), (1024, 4, [100, 3900, 3900])].into_iter().enumerate()
+    {
+        for seed in 0..SEEDS {
+            let mut lossless = Lossless::new(memory_kib, segment_kib, 1 + seed * 3 + shape as u64, sizes);
+            let keys = (memory_kib << 10) / (sizes.iter().sum::<u64>() / 6 + 40);
+            for _ in 0..12 {
+                (0..keys / 2 + 500).for_each(|_| lossless.operate(keys));
+                (0..keys).for_each(|number| lossless.check(number));
+                while !lossless.run.jobs.is_empty() {
+                    lossless.run.work_on_one(100);
+                }
+                lossless.run.store.verify(&lossless.run.participant, lossless.run.now_ms);
+                (0..keys).for_each(|number| lossless.check(number));
+            }
+        }
+    }
+}
+
+/// Stores that each test of random operations tries.
+const SEEDS: u64 = 6;

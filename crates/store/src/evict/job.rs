@@ -412,6 +412,10 @@ impl Job {
     fn begin_destination(&self, store: &Store, segment: SegmentId, moment: Moment) -> Destination {
         let (header, source) = (store.segments.header(segment), store.segments.header(self.sources[0]));
         let bucket = TtlBucket::from_index(source.ttl_bucket.load(Ordering::Relaxed).into());
+        // A source may have been opened since the job's time was read: what its expiry bytes can just hold fits no earlier origin.
+        let origin = |source: &SegmentId| store.segments.header(*source).origin_seconds.load(Ordering::Relaxed);
+        let origin_ms = self.sources.iter().map(origin).max().unwrap_or(0) * 1000;
+        let moment = Moment { ms: moment.ms.max(origin_ms), ..moment };
         store.chains.start(header, bucket, moment, source.generation.load(Ordering::Relaxed));
         let rounds = source.rounds.load(Ordering::Relaxed);
         if self.trims {
@@ -546,6 +550,26 @@ mod tests {
         while !job.run(&store, &participant, early, 1) {}
         drop(job);
         assert!(store.get(&participant, b"long", store.hash(b"long"), 100_000).is_some());
+        store.verify(&participant, 100_000);
+    }
+
+    #[test]
+    fn a_job_keeps_what_its_source_can_hold_whatever_its_time() {
+        let (store, participant) = store();
+        // A thread that was interrupted after this.
+        let early = store.moment(99_999);
+        // As many segments are open as may be: the next TTLs share one, whose byte holds the longest of them just so.
+        (8..32).for_each(|octave| _ = set(&store, &participant, &[octave], 1 << octave, 99_999));
+        let (item, hash) = set(&store, &participant, b"key", 255, 100_000);
+        assert_eq!(item.header.expiry, u8::MAX, "{item:?}");
+        store.seal_open(crate::chains::Seal::All);
+        let mut job = store.claim_move(item.at.segment(), early).unwrap();
+        while !job.run(&store, &participant, early, 1) {}
+        drop(job);
+        assert_eq!(store.stats().evictions, 0);
+        let item = store.get(&participant, b"key", hash, 354_999).expect("it lives for 255 s");
+        assert_eq!(item.expiry_seconds(), Some(355));
+        drop(item);
         store.verify(&participant, 100_000);
     }
 

@@ -131,7 +131,7 @@ impl Store {
         if self.segments.free_for_writers() >= count {
             return Progress::Ready;
         }
-        let progress = match count + self.segments.reserve() <= self.segments.limit() {
+        let progress = match count + self.segments.reserve() <= self.segments.usable() {
             true => self.evict_slice(participant, moment, waiting),
             false => return Progress::Stuck,
         };
@@ -421,6 +421,30 @@ mod tests {
         drop(pin);
         assert_eq!(store.evict(&participant, 1000), Progress::Ready, "the grace period is over");
         try_set(&store, &participant, number).unwrap();
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn what_never_fits_beside_the_index_is_refused_and_costs_nothing() {
+        let (store, participant, _) = just_full(1);
+        let limit = store.segments.limit();
+        // The topmost segment is held as by an upload, so that none is exchanged for it.
+        let mut held: Vec<_> = std::iter::from_fn(|| store.segments.take(crate::segment::Purpose::Merge)).collect();
+        while !held.contains(&crate::segment::SegmentId::new(limit)) {
+            assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
+            held.extend(store.segments.take(crate::segment::Purpose::Merge));
+        }
+        held.iter().filter(|held| held.number() < limit).for_each(|held| store.segments.retire(*held));
+        store.segments.reclaim();
+        while store.segments.usable() + 5 > limit {
+            assert!(store.segments.withhold_free() || store.evict(&participant, 1000) != Progress::Stuck);
+        }
+        let before = store.stats().evictions;
+        let count = store.segments.usable() - store.segments.reserve() + 1;
+        assert!(count + store.segments.reserve() <= limit);
+        assert_eq!(store.evict_for(&participant, 1000, count), Progress::Stuck);
+        assert_eq!(store.stats().evictions, before);
+        store.segments.retire(crate::segment::SegmentId::new(limit));
         store.verify(&participant, 1000);
     }
 

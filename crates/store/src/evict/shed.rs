@@ -1,5 +1,6 @@
 //! Giving up the topmost segment, for a smaller memory or a larger index: its items move down to a free segment. Long
-//! values do not move: when a body is in the way, the value goes.
+//! values do not move: when a body is in the way of a smaller memory, or of an index for which no other segment is free, the value
+//! goes.
 
 use super::Progress;
 use super::claim::Claim;
@@ -25,10 +26,12 @@ impl Store {
         let header = self.segments.header(top);
         match header.state() {
             State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume(participant, moment),
-            State::Body => self.drop_owner(participant, top, header.owner_hash.load(Ordering::Relaxed), moment),
+            State::Body if self.wants_memory() => {
+                self.drop_owner(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
+            }
             State::Sealed => self.move_down(participant, top, moment),
             State::Draining => self.work(participant, moment, false) == Progress::Working,
-            State::Absent | State::Free | State::Retired => false,
+            State::Absent | State::Free | State::Retired | State::Body => false,
         }
     }
 
@@ -115,6 +118,33 @@ mod tests {
             let is_there = store.get(&participant, b"long", hash, 1000).is_some();
             assert_eq!((is_there, store.resize_done()), (!evicts, evicts));
         }
+    }
+
+    #[test]
+    fn no_long_value_goes_for_the_index_while_others_are_free() {
+        let (store, participant, held) = store_with_its_top_first(true);
+        let hash = store.hash(b"long");
+        let mut upload = store.upload(b"long", hash, 0, 10_000).unwrap();
+        upload.write(&mut &[1; 10_000][..]).unwrap();
+        upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
+        drop(upload);
+        held.iter().for_each(|segment| store.segments.retire(*segment));
+        store.segments.reclaim();
+        let (limit, paid) = (store.segments.limit(), store.index.paid_buckets());
+        assert_eq!(store.segments.header(SegmentId::new(limit)).state(), State::Body);
+        for pays in [Store::prepay_for_index, Store::pay_for_index] {
+            pays(&store);
+            (0..3).for_each(|_| _ = store.grow_index());
+            while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+        }
+        assert!(store.index.paid_buckets() > paid && !store.sheds(), "maintenance is not asked for what it cannot do");
+        assert!(store.get(&participant, b"long", hash, 1000).is_some(), "{:?}", store.stats());
+        store.verify(&participant, 1000);
+        // Where memory is short it goes, and the index has what it waits for.
+        while store.segments.withhold_free() {}
+        while !store.prepay_for_index() && store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+        assert!(store.get(&participant, b"long", hash, 1000).is_none());
+        store.verify(&participant, 1000);
     }
 
     #[test]

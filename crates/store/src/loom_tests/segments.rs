@@ -73,3 +73,25 @@ fn a_dead_segment_is_taken_after_it_was_listed() {
         assert!(found.contains(&(one, 0)) && found.contains(&(other, 0)), "{found:?}");
     });
 }
+
+/// Two threads count the expired items of a segment, one with an earlier time: what the other has counted beyond that is counted
+/// again, or stays counted.
+#[test]
+fn two_counts_at_once_leave_no_expired_item_out() {
+    model(3, || {
+        let segments = Arc::new(Segments::new(3, 3, 64, 1, Domain::new()).expect("a model needs no mapping"));
+        let segment = segments.take(Purpose::Merge).expect("three are free");
+        // Items of 8 bytes, which expire at 10, 20 and 30.
+        (1..=3).for_each(|item| segments.header(segment).append(8 * item, Some(u64::from(10 * item))));
+        let later = {
+            let segments = Arc::clone(&segments);
+            thread::spawn(move || segments.header(segment).note_expired(16, 30))
+        };
+        segments.header(segment).note_expired(8, 20);
+        later.join().unwrap();
+        let header = segments.header(segment);
+        let (counted, next) = (header.expired_written_bytes(), header.next_expiry_seconds());
+        let before_next = [10, 20, 30].into_iter().filter(|expiry| *expiry < next).count() as u64;
+        assert!(counted >= 8 * before_next, "{counted} bytes before {next}");
+    });
+}

@@ -278,10 +278,11 @@ impl Header {
         self.counters.expired_bytes.load(Ordering::Relaxed)
     }
 
-    /// The expired items were counted: their bytes, and when the next one expires. Called while nobody appends.
+    /// The expired items were counted: their bytes, and when the next one expires. Called while nobody appends, maybe by several with
+    /// different times: both words only grow then, so those of the latest time stay, in whatever order they come.
     pub fn note_expired(&self, bytes: u64, next_expiry_seconds: u64) {
-        self.counters.expired_bytes.store(bytes, Ordering::Relaxed);
-        self.counters.next_expiry_seconds.store(next_expiry_seconds, Ordering::Relaxed);
+        self.counters.expired_bytes.fetch_max(bytes, Ordering::Relaxed);
+        self.counters.next_expiry_seconds.fetch_max(next_expiry_seconds, Ordering::Relaxed);
     }
 
     /// When the last of its items has expired; 0 if it has none, `u64::MAX` if one never does.

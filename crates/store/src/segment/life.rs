@@ -258,6 +258,11 @@ impl Segments {
         true
     }
 
+    /// Where the topmost segment in the budget is in its life.
+    pub fn top_state(&self) -> State {
+        SegmentId::from_link(self.limit()).map_or(State::Absent, |top| self.header(top).state())
+    }
+
     /// Takes a free segment out of use in the place of the topmost one, which is not free: its memory may be used otherwise.
     /// `exchange_top` has it back.
     pub fn withhold_free(&self) -> bool {
