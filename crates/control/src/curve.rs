@@ -1,6 +1,6 @@
 //! A miss-ratio curve: points, what lies between them, and where memory pays.
 
-/// What a cache of some memory would miss.
+/// Predicted misses of a cache of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
     pub memory_bytes: u64,

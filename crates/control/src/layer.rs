@@ -60,7 +60,7 @@ impl Layer {
         }
     }
 
-    /// What has expired leaves its memory. Ends: each turn takes an entry.
+    /// Removes expired objects, whose memory is free from then on. Ends: each turn takes an entry.
     pub(crate) fn expire(&mut self, now_seconds: u64) {
         while let Some(&Reverse((expires_at, key))) = self.expiries.peek()
             && expires_at <= now_seconds

@@ -51,7 +51,7 @@ pub struct Profiler {
     gets: Sum,
     /// Gets that did not find their object in the top.
     deep: Sum,
-    /// The same by the sample.
+    /// Estimate of `deep` from the sample, by the weights of its keys.
     sampled_deep: Sum,
     /// The sampled gets of each group of keys.
     of_group: [f64; GROUPS],

@@ -10,9 +10,9 @@ use crate::histogram::GROUPS;
 
 /// Objects whose mean size is the usual size.
 const USUAL_OF: u64 = 1000;
-/// The most that a size raises the probability, so that small objects do not vanish beside large ones.
+/// Maximum factor of a size: without a limit a few large objects would take all places of the sample.
 const MAX_FACTOR: f64 = 64.0;
-/// What is left of the threshold when there are too many keys.
+/// Factor by which the threshold is lowered when the sample is full.
 const STEP: f64 = 0.85;
 
 #[derive(Clone, Debug)]
