@@ -68,7 +68,8 @@ fn what_memory_has_no_room_for_is_found_on_flash() {
     assert!(stats.tier.hits_large > 100 && stats.tier.hits_small > 5000, "{stats:?}");
     match promotion {
         FlashPromotion::Always => {
-            assert_eq!(stats.served, 0);
+            // A busy disk may leave no room on flash for what a promotion would evict.
+            assert!(stats.served <= stats.promotions_refused && stats.served < stats.promoted / 4, "{stats:?}");
             assert!(stats.unchanged > 0, "what comes and goes unchanged is not written again");
         }
         // Each key was asked for once; a filter may take a few for others.
