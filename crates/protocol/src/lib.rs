@@ -7,7 +7,7 @@
 //! | `command` | one command line: its tokens, its arguments, the error line memcached gives for a bad one |
 //! | `request` | what a command asks for, borrowed from the read buffer |
 //! | `number` | decimal arguments |
-//! | `upkeep` | the commands around memcached's lists, slabs and crawler; dumps and watching |
+//! | `admin_commands` | the commands around memcached's lists, slabs and crawler; dumps and watching |
 //! | `encoding` | keys in lines that cannot carry all bytes: URI encoding, base64 |
 //! | `reply` | every line a server answers, and the writers that format them |
 //! | `binary` | the binary protocol, with modules of its own |
@@ -26,7 +26,7 @@ mod number;
 mod parser;
 pub mod reply;
 mod request;
-mod upkeep;
+mod admin_commands;
 
 pub use meta::{Meta, MetaCommand, MetaSet};
 pub use parser::{LINE_LIMIT, Parser, Step};
