@@ -15,6 +15,7 @@
 //! | `client` | the other side: request writers and a response parser for load generators and tests |
 #![forbid(unsafe_code)]
 
+mod admin_commands;
 mod base64;
 pub mod binary;
 pub mod client;
@@ -26,12 +27,11 @@ mod number;
 mod parser;
 pub mod reply;
 mod request;
-mod admin_commands;
 
 pub use meta::{Meta, MetaCommand, MetaSet};
 pub use parser::{LINE_LIMIT, Parser, Step};
 pub use request::{
-    CacheDump, Dump, DumpFormat, ExternalStorage, Get, Keys, Rejection, Request, Store, StoreMode, Watched,
+    CacheDump, Dump, DumpFormat, ExternalStorage, Get, Keys, Rejection, Request, StoreMode, StoreRequest, Watched,
 };
 
 /// The longest key, in bytes.
