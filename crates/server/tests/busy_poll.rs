@@ -65,7 +65,7 @@ fn auto_asks_while_it_reads_flash() {
     let flash_objects = objects("key", 50, 4000);
     let FlashServer { server, folder: _folder } =
         FlashServer::with(&flash_objects, FlashPromotion::Never, polling(BusyPoll::Auto));
-    if server.cache.own_ring().is_none() {
+    if server.cache.thread_ring().is_none() {
         return tell("a worker has no ring here");
     }
     if !comes_to_ask(&server, || get_all(&server, &flash_objects, 1, 10)) {
@@ -111,7 +111,7 @@ fn a_read_that_hangs_is_not_asked_for() {
         FlashServer::with(&flash_objects, FlashPromotion::Never, polling(BusyPoll::Auto));
     server.cache.insert(b"near", b"here").apply().expect("stored");
     let near = [("near".to_owned(), b"here".to_vec())];
-    if server.cache.own_ring().is_none() {
+    if server.cache.thread_ring().is_none() {
         return tell("a worker has no ring here");
     }
     if !comes_to_ask(&server, || get_all(&server, &flash_objects, 1, 10)) {

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebbtide::flash::Health;
-use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Patience, Raised, WhenBusy};
+use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Patience, Resolved, WhenBusy};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;
@@ -252,13 +252,13 @@ impl Executor {
                     return Some(FlashOutcome::NoMemory);
                 }
             },
-            true => match self.cache.raise(completed.fetched) {
-                Raised::Served(item) if !can_win_recache(&item) => {
+            true => match self.cache.resolve(completed.fetched) {
+                Resolved::Hit(item) if !can_win_recache(&item) => {
                     wait.attempts = 0;
                     return Some(FlashOutcome::Served(item));
                 }
-                Raised::Served(_) | Raised::LookAgain => true,
-                Raised::Missed => false,
+                Resolved::Hit(_) | Resolved::Changed => true,
+                Resolved::Miss => false,
             },
         };
         let is_overtaken = must_retry && !self.cache.peek(&completed.key).is_hit();
