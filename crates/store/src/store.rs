@@ -1,22 +1,22 @@
 //! The store itself: what its operations share.
 
-use crate::below::Below;
-use crate::chains::{Chains, Need, Reservation};
-pub(crate) use crate::condition::{Condition, Seen, SeenNumber};
+use crate::chains::{Chains, Reservation, ReserveRequest};
+pub(crate) use crate::condition::{Condition, SeenItem, SeenNumber};
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
-use crate::evict::{Cause, Maintenance, Past, Sinks};
+use crate::evict::{Cause, History, Maintenance, RemovalListeners};
 use crate::hash::KeyHash;
-use crate::index::{BUCKET_SLOTS, Index, Items, LockedPair, Placed, Slot, Tag};
+use crate::index::{BUCKET_SLOTS, Index, Items, LockedPair, Placement, Slot, Tag};
+use crate::issued_tokens::IssuedTokens;
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
-use crate::memory::{Budget, Layout};
+use crate::lower_tier::LowerTier;
+use crate::memory::{Budget, MemoryLayout};
 use crate::options::Options;
-use crate::pause::{Held, pause_point};
+use crate::pause_point::{PausePoint, pause_point};
 use crate::segment::{Location, SegmentId, Segments, State};
 use crate::stats::{Counter, Counters};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
-use crate::tokens::Tokens;
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
 
@@ -43,20 +43,20 @@ pub struct Store {
     pub(crate) upload_bytes: AtomicU64,
     /// Uploads that gave theirs back.
     pub(crate) uploads_ended: AtomicU64,
-    pub(crate) sinks: Sinks,
-    pub(crate) below: OnceLock<Box<dyn Below>>,
+    pub(crate) removal_listeners: RemovalListeners,
+    pub(crate) lower_tier: OnceLock<Box<dyn LowerTier>>,
     /// CAS tokens that outlive their bucket's sequence, where values leave memory and come back.
-    pub(crate) tokens: OnceLock<Tokens>,
+    pub(crate) issued_tokens: OnceLock<IssuedTokens>,
 }
 
 /// The share of the memory that takes what is remembered of evicted keys, in policies that do.
-const PAST_SHARE: u64 = 256;
+const HISTORY_SHARE: u64 = 256;
 
 /// Where the key of most items has ended.
 const SHORT_KEY_END: u32 = 32;
 
 /// The TTL bucket of a life, and when it ends.
-pub(crate) type Life = (TtlBucket, Option<u64>);
+pub(crate) type Lifetime = (TtlBucket, Option<u64>);
 
 /// What happens to a key for which the index has no slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,16 +116,16 @@ impl Store {
     /// # Errors
     /// `Options` names what cannot work; `Mapping` if the system gives no address space.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let past_bytes = options.memory_bytes / PAST_SHARE;
-        let layout = Layout::plan(&options, Past::bytes(options.policy, past_bytes))?;
-        let past = Past::new(options.policy, past_bytes);
-        Self::with_layout(options, layout, past)
+        let history_bytes = options.memory_bytes / HISTORY_SHARE;
+        let layout = MemoryLayout::plan(&options, History::bytes(options.policy, history_bytes))?;
+        let history = History::new(options.policy, history_bytes);
+        Self::with_layout(options, layout, history)
     }
 
-    pub(crate) fn with_layout(options: Options, layout: Layout, past: Past) -> Result<Self, Error> {
+    pub(crate) fn with_layout(options: Options, layout: MemoryLayout, history: History) -> Result<Self, Error> {
         let domain = Domain::new();
         let segments = Segments::new(
-            layout.segments_most,
+            layout.segments_max,
             layout.segments,
             layout.segment_bytes,
             options.writers,
@@ -137,17 +137,17 @@ impl Store {
             generation: AtomicU64::new(0),
             flushing: Mutex::new(()),
             token_base: (KeyHash::new(options.seed).hash(b"token") >> 33).max(1),
-            index: Index::new(layout.index_level, layout.index_buckets_most)?,
+            index: Index::new(layout.index_level, layout.index_buckets_max)?,
             segments,
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
             counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
             domain,
-            maintenance: Maintenance::new(past),
+            maintenance: Maintenance::new(history),
             upload_bytes: AtomicU64::new(0),
             uploads_ended: AtomicU64::new(0),
-            sinks: Sinks::default(),
-            below: OnceLock::new(),
-            tokens: OnceLock::new(),
+            removal_listeners: RemovalListeners::default(),
+            lower_tier: OnceLock::new(),
+            issued_tokens: OnceLock::new(),
             budget: Budget::new(layout, options.memory_bytes),
             options,
         })
@@ -177,7 +177,7 @@ impl Store {
     #[inline(always)]
     pub(crate) fn moment(&self, now_ms: u64) -> Moment {
         let moment = self.clock.observe(now_ms);
-        // Acquire pairs with the Release in `raise_generation`.
+        // Acquire pairs with the Release in `advance_generation`.
         if moment.ms >= self.clock.flush_at_ms().load(Ordering::Acquire) {
             self.flush_due(moment.ms);
         }
@@ -188,19 +188,19 @@ impl Store {
     fn flush_due(&self, now_ms: u64) {
         let _flushing = lock(&self.flushing);
         if now_ms >= self.clock.flush_at_ms().load(Ordering::Relaxed) {
-            self.raise_generation();
+            self.advance_generation();
         }
     }
 
     /// Everything that is stored now counts as absent from here on.
-    fn raise_generation(&self) {
+    fn advance_generation(&self) {
         // Release pairs with the Acquire in `is_live` and `reserve`.
-        let mut raise = || {
+        let mut advance = || {
             self.generation.fetch_add(1, Ordering::Release);
         };
-        match self.below.get() {
-            Some(below) => below.flush(&mut raise),
-            None => raise(),
+        match self.lower_tier.get() {
+            Some(tier) => tier.flush(&mut advance),
+            None => advance(),
         }
         // Release pairs with the Acquire in `moment`: who sees the flush done sees the new generation.
         self.clock.flush_at_ms().store(u64::MAX, Ordering::Release);
@@ -210,7 +210,7 @@ impl Store {
     /// Whether an item counts as present at `moment`.
     #[inline(always)]
     pub(crate) fn is_live(&self, item: &ItemAt, moment: Moment) -> bool {
-        // Acquire pairs with the Release in `raise_generation`.
+        // Acquire pairs with the Release in `advance_generation`.
         self.is_live_in(self.generation.load(Ordering::Acquire), item, moment)
     }
 
@@ -242,10 +242,10 @@ impl Store {
     }
 
     /// The bucket and expiry of a life that begins now; `None` if it is over already.
-    pub(crate) fn life(&self, ttl: Ttl, moment: Moment) -> Option<Life> {
+    pub(crate) fn lifetime(&self, ttl: Ttl, moment: Moment) -> Option<Lifetime> {
         match ttl {
             Ttl::Never => Some((TtlBucket::NEVER, None)),
-            Ttl::Past | Ttl::Seconds(0) => None,
+            Ttl::Expired | Ttl::Seconds(0) => None,
             Ttl::Seconds(seconds) => {
                 Some((self.chains.scale.bucket(seconds), Some(moment.seconds() + u64::from(seconds))))
             }
@@ -270,10 +270,10 @@ impl Store {
         &self,
         participant: &Participant,
         size: u32,
-        life: Life,
+        life: Lifetime,
         moment: Moment,
     ) -> Result<Reservation<'_>, Error> {
-        let need = Need {
+        let need = ReserveRequest {
             bucket: life.0,
             size,
             expiry_seconds: life.1,
@@ -281,7 +281,7 @@ impl Store {
             generation: self.generation.load(Ordering::Acquire),
         };
         let reserved = self.chains.reserve(&self.segments, &need, moment);
-        pause_point(Held::Stripe);
+        pause_point(PausePoint::Stripe);
         reserved
     }
 
@@ -308,7 +308,7 @@ impl Store {
     }
 
     /// A CAS token that no item gets from the store: a bucket that holds one has changed, so its sequence is not 0.
-    pub fn token_of_none(&self) -> u64 {
+    pub fn invalid_token(&self) -> u64 {
         self.token(0)
     }
 
@@ -322,9 +322,9 @@ impl Store {
 
     /// Whether a CAS token stands for an item, protected as in `item`, in a bucket with this sequence. Without the lock of the key's
     /// buckets the caller publishes only if the item is still there, unchanged.
-    pub(crate) fn fits(&self, item: &ItemAt, hash: u64, sequence: u64, token: u64) -> bool {
-        let fits = self.token_of(item, sequence) == token || self.is_kept(hash, token);
-        if !fits && let Some(tokens) = self.tokens.get() {
+    pub(crate) fn token_fits(&self, item: &ItemAt, hash: u64, sequence: u64, token: u64) -> bool {
+        let fits = self.token_of(item, sequence) == token || self.is_issued(hash, token);
+        if !fits && let Some(tokens) = self.issued_tokens.get() {
             // SAFETY: as in `item`.
             let is_copied = unsafe { item.extension(&self.segments.arena) }.copied;
             is_copied.then(|| tokens.note_unknown());
@@ -392,35 +392,35 @@ impl Store {
         }
         let place = pair.find(|slot| self.is_key(slot, key));
         let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
-        if let Some(outcome) = self.refused(&pair, (key, hash), condition, (place, live)) {
+        if let Some(outcome) = self.check_condition(&pair, (key, hash), condition, (place, live)) {
             return Some(outcome);
         }
         let vacancy = match (&place, new) {
-            (None, Some((_, full))) => match pair.vacate(self) {
+            (None, Some((_, full))) => match pair.find_vacancy(self) {
                 None if full == WhenFull::GiveUp => return None,
                 vacancy => vacancy,
             },
             _ => None,
         };
         let new = new.map(|(new, _)| new);
-        let had_copy = self.forget_below((key, hash), condition, place.is_some());
-        let mut old = place.map(|place| self.describe(place.slot));
+        let had_copy = self.invalidate_copy((key, hash), condition, place.is_some());
+        let mut old = place.map(|place| self.footprint(place.slot));
         let placed = match (&place, new) {
             (Some(place), Some(new)) => {
                 if new.is_copy {
-                    self.hand_over(place.slot, new.at);
+                    self.transfer_number(place.slot, new.at);
                     old = old.map(|old| Unlinked { body: None, ..old });
                 }
                 let frequency = pair.reread(place).frequency();
                 pair.replace(place, place.slot.moved(new.at, frequency));
-                Placed::Free
+                Placement::Free
             }
             (Some(place), None) => {
                 pair.remove(place);
-                Placed::Free
+                Placement::Free
             }
             (None, Some(new)) => {
-                let first = self.maintenance.past.first_frequency(hash);
+                let first = self.maintenance.history.first_frequency(hash);
                 // What comes up from below has to be used in memory to stay there: it was used before in any case.
                 let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
                 let slot = Slot::new(Tag::of(hash), frequency, new.at);
@@ -429,33 +429,33 @@ impl Store {
                     None => pair.replace_coldest(slot),
                 }
             }
-            (None, None) => Placed::Free,
+            (None, None) => Placement::Free,
         };
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
-        self.settle(participant, pair, placed, old, new, moment);
+        self.account_publication(participant, pair, placed, old, new, moment);
         Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
     }
 
     /// Accounts what a publication changed, and unlocks. What has left the index is accounted before: once its bucket is
     /// free, its segment may be emptied, retired and taken for something else.
-    fn settle(
+    fn account_publication(
         &self,
         participant: &Participant,
         pair: LockedPair<'_>,
-        placed: Placed,
+        placed: Placement,
         old: Option<Unlinked>,
         new: Option<NewItem>,
         moment: Moment,
     ) {
         let replaced_slot = match placed {
-            Placed::Replaced(slot) => Some(slot),
-            Placed::Free | Placed::Displaced => None,
+            Placement::Replaced(slot) => Some(slot),
+            Placement::Free | Placement::Displaced => None,
         };
-        let replaced = replaced_slot.map(|slot| self.describe(slot));
+        let replaced = replaced_slot.map(|slot| self.footprint(slot));
         if let Some(slot) = replaced_slot {
-            self.hand_down(participant, slot, pair.control(None), moment);
+            self.demote(participant, slot, pair.control(None), moment);
         }
-        let farewell = replaced_slot.and_then(|slot| self.prepare_farewell(participant, slot, pair.control(None)));
+        let notice = replaced_slot.and_then(|slot| self.prepare_removal_notice(participant, slot, pair.control(None)));
         for unlinked in old.iter().chain(&replaced) {
             self.account_unlinked(unlinked);
         }
@@ -477,16 +477,16 @@ impl Store {
             self.counters.unlink(thread);
             self.counters.add(thread, Counter::IndexReplaced, 1);
         }
-        if let Some(farewell) = farewell {
-            self.bid_farewell(farewell, Cause::IndexFull, moment);
+        if let Some(notice) = notice {
+            self.notify_removed(notice, Cause::IndexFull, moment);
         }
-        if placed != Placed::Free {
-            self.keep_index_sparse();
+        if placed != Placement::Free {
+            self.split_if_crowded();
         }
     }
 
     /// What an item leaves behind when it goes; to be read before its slot is unlocked.
-    pub(crate) fn describe(&self, slot: Slot) -> Unlinked {
+    pub(crate) fn footprint(&self, slot: Slot) -> Unlinked {
         let item = self.item(slot);
         let mut unlinked = Unlinked { segment: slot.segment(), size: item.header.size(), body_bytes: 0, body: None };
         if item.header.kind == Kind::Chained {
@@ -526,7 +526,7 @@ impl Store {
         if delay_ms > 0 {
             self.clock.flush_at_ms().store(moment.ms.saturating_add(delay_ms), Ordering::Relaxed);
         } else {
-            self.raise_generation();
+            self.advance_generation();
         }
     }
 }

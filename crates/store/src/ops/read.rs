@@ -32,8 +32,8 @@ pub struct Item<'s> {
 
 /// What a look at an item is to the statistics of its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    Counts,
+pub(super) enum Access {
+    Counted,
     Silent,
 }
 
@@ -43,14 +43,14 @@ impl Store {
     pub fn get(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
         let moment = self.moment(now_ms);
         let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, Use::Counts)
+        self.look_up(participant, pin, key, hash, moment, Access::Counted)
     }
 
     /// Looks a key up without counting that as a use.
     pub fn peek(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
         let moment = self.moment(now_ms);
         let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, Use::Silent)
+        self.look_up(participant, pin, key, hash, moment, Access::Silent)
     }
 
     #[inline(always)]
@@ -61,10 +61,10 @@ impl Store {
         key: &[u8],
         hash: u64,
         moment: Moment,
-        looks: Use,
+        access: Access,
     ) -> Option<Item<'_>> {
         let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
-        self.answer(participant, pin, &found, moment, looks)
+        self.answer(participant, pin, &found, moment, access)
     }
 
     /// The same, of an item whose token is no older than its value: for a look whose caller compares it.
@@ -73,11 +73,11 @@ impl Store {
         participant: &Participant,
         (key, hash): (&[u8], u64),
         moment: Moment,
-        looks: Use,
+        access: Access,
     ) -> Option<Item<'_>> {
         let pin = participant.pin();
         let found = self.index.find_exact(hash, |slot| self.is_key(slot, key))?;
-        self.answer(participant, pin, &found, moment, looks)
+        self.answer(participant, pin, &found, moment, access)
     }
 
     #[inline(always)]
@@ -87,14 +87,14 @@ impl Store {
         pin: Pin,
         found: &Found,
         moment: Moment,
-        looks: Use,
+        access: Access,
     ) -> Option<Item<'_>> {
         let item = self.item(found.slot);
         if !self.is_live(&item, moment) {
             self.count_dead(participant, &item);
             return None;
         }
-        if looks == Use::Counts {
+        if access == Access::Counted {
             self.index.count_access(found, moment.quantum, || participant.random());
         }
         Some(self.hit(item, found, pin))
@@ -155,7 +155,7 @@ impl Store {
                 });
             }
             for (i, key) in run.iter().enumerate() {
-                let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, Use::Counts);
+                let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, Access::Counted);
                 if answer(first + i, item).is_break() {
                     return;
                 }
