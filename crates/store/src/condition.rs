@@ -3,7 +3,7 @@
 use crate::index::{LockedPair, Slot, SlotPlace};
 use crate::item::{ItemAt, Kind};
 use crate::segment::Location;
-use crate::store::{Outcome, Store};
+use crate::store::Store;
 
 /// What a write must find under the locks of its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +37,27 @@ pub(crate) enum SeenNumber {
     Equal(u64),
     /// Nobody has counted since its bucket had this sequence: the write is bound to the token of that.
     Uncounted { sequence: u64 },
+}
+
+/// How a condition was met or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Done {
+        /// What a `gets` would answer from here on.
+        token: u64,
+    },
+    /// Nothing alive is there.
+    Absent,
+    /// Something alive is there, or another version than the condition names.
+    Present,
+    /// A flush since the reservation has made the new item worthless: reserve and write it again.
+    Flushed,
+}
+
+impl Outcome {
+    pub fn is_done(self) -> bool {
+        matches!(self, Self::Done { .. })
+    }
 }
 
 impl Store {

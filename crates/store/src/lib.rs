@@ -20,6 +20,7 @@
 #![cfg_attr(loom, allow(dead_code))]
 
 mod arena;
+mod budget;
 mod chains;
 mod condition;
 mod epoch;
@@ -41,6 +42,7 @@ mod options;
 mod pause_point;
 #[cfg(all(test, not(loom)))]
 mod preemption_tests;
+mod publish;
 mod segment;
 mod stats;
 mod store;

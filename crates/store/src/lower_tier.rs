@@ -11,6 +11,7 @@
 //! the store may look below without a lock. What is promoted is a plain item; a number that changes in place never is one, so
 //! it has no copy.
 
+use crate::condition::Condition;
 use crate::epoch::Participant;
 #[cfg(not(loom))]
 use crate::index::Found;
@@ -19,7 +20,7 @@ use crate::issued_tokens::IssuedTokens;
 #[cfg(not(loom))]
 use crate::item::Kind;
 use crate::ops::Item;
-use crate::store::{Condition, Store};
+use crate::store::Store;
 #[cfg(not(loom))]
 use crate::sync::Ordering;
 use crate::time::Moment;

@@ -5,9 +5,10 @@ use super::removal::{Cause, RemovalNotice};
 use crate::epoch::Participant;
 use crate::index::FREQUENCY_EXACT;
 use crate::item::{ItemAt, Kind};
+use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{NewItem, Store};
+use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
 

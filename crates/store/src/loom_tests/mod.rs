@@ -15,10 +15,10 @@ mod segments;
 
 pub(crate) use log::{Did, OperationLog};
 
+use crate::budget::MemoryLayout;
 use crate::epoch::Participant;
 use crate::evict::{History, Policy};
 use crate::index::Split;
-use crate::memory::MemoryLayout;
 use crate::options::Options;
 use crate::store::Store;
 use crate::ttl::Ttl;

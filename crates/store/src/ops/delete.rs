@@ -5,11 +5,13 @@
 
 use super::read::Item;
 use super::write::{Changed, check_key};
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, ItemAt, Kind, NUMERIC_BYTES};
+use crate::publish::NewItem;
 use crate::segment::Location;
-use crate::store::{Condition, Head, Lifetime, NewItem, Outcome, SeenItem, SeenNumber, Store};
+use crate::store::{Head, Lifetime, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 

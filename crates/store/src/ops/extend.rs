@@ -1,12 +1,14 @@
 //! append and prepend: the old value and new bytes become a new value; flags and expiry stay.
 
 use super::write::{Mode, Stored, Write, Written};
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
 use crate::ops::read::{Access, Item};
+use crate::publish::NewItem;
 use crate::segment::Location;
-use crate::store::{Condition, Head, NewItem, Outcome, SeenItem, SeenNumber, Store};
+use crate::store::{Head, Store};
 use crate::time::Moment;
 
 impl Store {

@@ -7,11 +7,12 @@
 use super::delete::Successor;
 use super::read::{Access, Item};
 use super::write::check_key;
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Outcome, SeenItem, SeenNumber, Store};
+use crate::store::{Head, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 

@@ -4,12 +4,13 @@
 use super::delete::Successor;
 use super::number::{Change, Count};
 use super::write::{Changed, Mode, Write};
+use crate::condition::{Condition, Outcome, SeenNumber};
 use crate::epoch::Participant;
 use crate::index::Found;
 use crate::item::{Extension, Kind};
 use crate::ops::Item;
 use crate::options::Options;
-use crate::store::{Condition, Head, Outcome, SeenNumber, Store};
+use crate::store::{Head, Store};
 use crate::time::Moment;
 use crate::ttl::{Ttl, TtlBucket};
 

@@ -4,15 +4,17 @@
 //! its width gets a new item. Values longer than any number (digits followed by other text) stay plain.
 
 use super::write::{Changed, check_key};
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::index::Found;
 use crate::item::{
     Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, NUMERIC_BYTES, number_digits, number_word, parse_number, print_number,
 };
+use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Lifetime, NewItem, Outcome, SeenItem, SeenNumber, Store};
+use crate::store::{Head, Lifetime, Store};
 use crate::sync::Ordering;
 use crate::time::Moment;
 use crate::ttl::Ttl;

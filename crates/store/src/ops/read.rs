@@ -3,12 +3,13 @@
 //! A get is two or three dependent cache misses: the bucket, the item, and the segment's header. A batch overlaps them: it
 //! hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags point at, then answers.
 
+use crate::condition::SeenNumber;
 use crate::epoch::{Participant, Pin};
 use crate::index::{Candidates, Control, Found, Slot};
 use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, parse_number, print_number};
 use crate::segment::{Location, SegmentId};
 use crate::stats::Counter;
-use crate::store::{SeenNumber, Store};
+use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
 use std::ops::ControlFlow;

@@ -4,12 +4,14 @@
 //! segment shared with others. The head carries the key; the bodies carry its hash, so that they can be traced back.
 
 use super::write::{Mode, Terms, Write, Written, check_key};
+use crate::condition::Outcome;
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{CHAINED_PREFIX_BYTES, Extension, Kind};
 use crate::ops::read::Item;
+use crate::publish::NewItem;
 use crate::segment::{Location, Purpose, SegmentId, State};
-use crate::store::{Head, NewItem, Outcome, Store};
+use crate::store::{Head, Store};
 use crate::sync::Ordering;
 use crate::ttl::Ttl;
 use std::ops::Deref;

@@ -1,11 +1,13 @@
 //! set, add, replace and cas: a new value takes the key.
 
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, KEY_LIMIT, Kind};
+use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Lifetime, NewItem, Outcome, SeenItem, SeenNumber, Store};
+use crate::store::{Head, Lifetime, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 

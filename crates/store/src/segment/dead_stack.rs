@@ -1,29 +1,23 @@
-//! The list of sealed segments in which nothing lives any more, so that a choice finds them without a look at all segments.
+//! The list of sealed segments without a live item, so that a choice finds them without reading all headers.
 //!
-//! A stack, linked through the headers. Whoever takes the last item out of a sealed segment pushes it, with a bucket locked
-//! perhaps, so there is no mutex; so does whoever seals a segment that is empty by then. Only one thread pops at a time. A segment
-//! is in it once at most (`is_listed`). It may have been emptied by somebody else, and have another life, when it is popped: an
-//! entry says where to look, not what is there.
+//! ```text
+//! top -> segment -> segment -> 0        linked through `Header::dead_link`
+//! ```
+//! A lock-free stack: the thread that unlinks the last item of a sealed segment pushes the segment, possibly while it holds
+//! a bucket lock, and so does the thread that seals an empty one. Only one thread pops at a time. A segment is listed at
+//! most once (`Header::is_listed`). An entry is a hint: the segment may have been emptied and reused since it was pushed.
 
-use super::{SegmentId, Segments};
+use super::{Header, SegmentId};
 use crate::sync::{AtomicU32, Ordering};
 
 /// The segment on top, as a link.
 #[derive(Default)]
 pub struct DeadStack(AtomicU32);
 
-impl Segments {
-    /// The owner of an open segment is done with it.
-    pub fn seal(&self, segment: SegmentId) {
-        if self.header(segment).seal() {
-            self.note_dead(segment);
-        }
-    }
-
-    /// The last item of a sealed segment is gone.
-    pub fn note_dead(&self, segment: SegmentId) {
-        let header = self.header(segment);
-        // AcqRel pairs with the swap in `take_dead`: if the segment is listed, it is looked at after this.
+impl DeadStack {
+    /// Lists a segment, unless it is listed. `header` is its header.
+    pub fn push(&self, segment: SegmentId, header: &Header) {
+        // AcqRel pairs with the swap in `pop`: if the segment is listed, it is looked at after this.
         if header.is_listed().swap(true, Ordering::AcqRel) {
             return;
         }
@@ -31,19 +25,18 @@ impl Segments {
             header.dead_link().store(top, Ordering::Relaxed);
             Some(segment.number())
         };
-        // Release pairs with the Acquire in `take_dead`: the link. It ends: a failed try is a push or a pop of another thread.
-        let _ = self.dead.0.fetch_update(Ordering::Release, Ordering::Relaxed, push);
+        // Release pairs with the Acquire in `pop`: the link. Ends: a failed try is a push or a pop of another thread.
+        let _ = self.0.fetch_update(Ordering::Release, Ordering::Relaxed, push);
     }
 
-    /// A segment in which nothing lived at some time since it was listed. Only one thread may call this at a time.
-    pub fn take_dead(&self) -> Option<SegmentId> {
-        let top = &self.dead.0;
-        // Nobody else pops, so what is on top stays in the stack until this does, and its link stands still.
-        let pop = |top| Some(self.header(SegmentId::from_link(top)?).dead_link().load(Ordering::Relaxed));
-        // Acquire pairs with the Release in `note_dead`. It ends: a failed try is a push.
-        let taken = top.fetch_update(Ordering::Acquire, Ordering::Acquire, pop).ok().map(SegmentId::new)?;
-        // AcqRel pairs with the swap in `note_dead`.
-        self.header(taken).is_listed().swap(false, Ordering::AcqRel);
+    /// Takes the segment on top. Only one thread may call this at a time.
+    pub fn pop<'h>(&self, header: impl Fn(SegmentId) -> &'h Header) -> Option<SegmentId> {
+        // Nobody else pops, so the segment on top stays in the stack until this takes it, and its link does not change.
+        let pop = |top| Some(header(SegmentId::from_link(top)?).dead_link().load(Ordering::Relaxed));
+        // Acquire pairs with the Release in `push`. Ends: a failed try is a push.
+        let taken = self.0.fetch_update(Ordering::Acquire, Ordering::Acquire, pop).ok().map(SegmentId::new)?;
+        // AcqRel pairs with the swap in `push`.
+        header(taken).is_listed().swap(false, Ordering::AcqRel);
         Some(taken)
     }
 }

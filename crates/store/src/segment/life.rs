@@ -42,7 +42,7 @@ pub struct Segments {
     limit: AtomicU32,
     withheld_count: AtomicU32,
     retired: Mutex<Vec<RetiredRun>>,
-    pub(super) dead: DeadStack,
+    dead: DeadStack,
     domain: Arc<Domain>,
     pinned_bytes: AtomicU64,
 }
@@ -329,6 +329,23 @@ impl Segments {
         }
         free.length -= 1;
         self.free_count.store(free.length, Ordering::Relaxed);
+    }
+
+    /// Seals an open segment; called by its owner.
+    pub fn seal(&self, segment: SegmentId) {
+        if self.header(segment).seal() {
+            self.note_dead(segment);
+        }
+    }
+
+    /// Lists a sealed segment whose last item is gone.
+    pub fn note_dead(&self, segment: SegmentId) {
+        self.dead.push(segment, self.header(segment));
+    }
+
+    /// A segment that held no live item at some time since it was listed. Only one thread may call this at a time.
+    pub fn take_dead(&self) -> Option<SegmentId> {
+        self.dead.pop(|segment| self.header(segment))
     }
 
     /// Bytes of segments that handles hold.
