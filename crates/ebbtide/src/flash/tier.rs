@@ -6,7 +6,7 @@
 //! set     store, and under the key's lock the copy on flash is forgotten
 //! evict   store --- under the key's lock ---> tier, unless flash holds it unchanged
 //! ```
-//! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
+//! The protocol between the two is in `docs/concurrency.md`, "The lower tier". A get that finds nothing in the store
 //! waits for the device, on the thread of its caller (`raise.rs`). Operations that depend on a present value bring it up first.
 
 use crate::cache::Cache;
