@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::flash::tier::FlashTier;
 use ebbtide_flash::admission::{Limits, Offer};
 use ebbtide_flash::{Key, Object};
-use ebbtide_store::{Aging, Item, Participant};
+use ebbtide_store::{IdleDemotion, Item, Participant};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Few entries at a time, so many times for each wake-up of the background thread.
@@ -61,7 +61,7 @@ impl IdleLimit {
 /// The passes over the memory of a cache, one after the other.
 #[derive(Default)]
 pub(crate) struct IdleScan {
-    aging: Aging,
+    aging: IdleDemotion,
     next_ms: u64,
 }
 
@@ -76,7 +76,7 @@ impl FlashTier {
         let (value_bytes, now) = (item.len(), self.seconds(now_ms));
         let offer = Offer { key: key.hash, bytes: item.key().len() + value_bytes, value_bytes, expiry };
         // What would be refused is not offered again and again.
-        if self.tier.limits().refuse(&offer, now).is_some() || !self.tier.has_room() {
+        if self.tier.limits().refuse(&offer, now).is_some() || !self.tier.has_space() {
             return false;
         }
         let value: Vec<&[u8]> = item.slices().collect();
@@ -99,14 +99,14 @@ impl Shared {
         let Some(max_seconds) = flash.idle.max_seconds() else { return idle_scan.aging.stop() };
         let is_manual = self.clock == Clock::Manual;
         let idle_ms = u64::from(max_seconds) * 1000;
-        if !idle_scan.aging.is_under_way() {
+        if !idle_scan.aging.is_running() {
             if now_ms < idle_scan.next_ms && !is_manual {
                 return;
             }
             idle_scan.next_ms = now_ms + (idle_ms / PASSES).max(PASS_MIN_MS);
         }
         for _ in 0..if is_manual { u32::MAX } else { STEPS } {
-            let may_go_on = flash.tier.has_room() && !self.store.is_low() || is_manual;
+            let may_go_on = flash.tier.has_space() && !self.store.is_low() || is_manual;
             let take = |item: &Item<'_>| flash.take_idle(item, now_ms);
             // With too many scans it is tried again later.
             if !may_go_on || idle_scan.aging.advance(&self.store, participant, (now_ms, idle_ms), take) != Ok(true) {
