@@ -11,8 +11,11 @@ use std::time::{Duration, Instant};
 use ebbtide_protocol::reply;
 use mio::{Events, Poll, Token};
 
+use crate::connection_info::{ConnectionInfo, ConnectionState};
+use crate::inbox::{Inbox, NewConnection};
 use crate::listen::{Listener, Stream};
-use crate::shared::{ConnectionInfo, ConnectionState, Inbox, NewConnection, Shared, lock};
+use crate::shared::Shared;
+use crate::sync::lock;
 use crate::watch::WatchKind;
 
 /// The token of the waker. Listeners have their index.

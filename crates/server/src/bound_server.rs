@@ -14,11 +14,12 @@ use slab::Slab;
 use crate::acceptor::{self, Acceptor};
 use crate::admin;
 use crate::counters::CommandCounters;
-use crate::execute::DumpThread;
+use crate::dump_thread::DumpThread;
+use crate::inbox::Inbox;
 use crate::listen::Listener;
 use crate::observe::Samples;
 use crate::server::Server;
-use crate::shared::{Inbox, Shared};
+use crate::shared::Shared;
 use crate::stats_prefix::PrefixStats;
 use crate::tls::Certificates;
 use crate::udp::{Udp, UdpSocket};
@@ -162,6 +163,13 @@ impl BoundServer {
             udp,
             admin: self.admin,
         })
+    }
+}
+
+impl Server {
+    /// Opens what a server needs and listens, so that a bad or taken address is known before anything runs.
+    pub fn bind(options: ServerOptions, cache: Cache) -> Result<Self, Error> {
+        BoundServer::new(options)?.serve(cache)
     }
 }
 

@@ -13,11 +13,13 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::execute::{ConnectionWait, Executor};
+use crate::connection_info::{ConnectionInfo, ConnectionState};
+use crate::connection_wait::ConnectionWait;
+use crate::execute::Executor;
+use crate::inbox::{ConnectionKey, NewConnection};
 use crate::listen::Stream;
 use crate::output::Output;
 use crate::session::{Session, StopReason};
-use crate::shared::{ConnectionInfo, ConnectionKey, ConnectionState, NewConnection};
 use crate::watch::Watch;
 
 /// Bytes per read.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::auth::Auth;
 use crate::tls::Certificates;
-use crate::{Admin, Error, FlashRating, TlsOptions};
+use crate::{Error, FlashRating, TlsOptions};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,15 @@ impl fmt::Display for Listen {
             Self::Unix { path, .. } => write!(f, "{}", path.display()),
         }
     }
+}
+
+/// Where the admin interface listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Admin {
+    /// Port 0 takes a free one; [`Server::admin_addr`](crate::Server::admin_addr) tells which.
+    pub address: SocketAddr,
+    /// Whether the server is not to start without it: true where somebody asked for it.
+    pub required: bool,
 }
 
 /// How a server behaves; with the flag in parentheses.

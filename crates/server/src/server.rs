@@ -4,17 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use ebbtide::Cache;
 use mio::Poll;
 
+use crate::Error;
 use crate::acceptor::Acceptor;
 use crate::admin;
-use crate::bound_server::BoundServer;
 use crate::health_log::HealthLog;
 use crate::shared::Shared;
+use crate::stop::{StopHandle, StopOnPanic};
 use crate::udp::{self, Udp};
 use crate::worker::Worker;
-use crate::{Error, ServerOptions};
 
 /// A server whose addresses are bound, and that serves once it runs.
 pub struct Server {
@@ -26,11 +25,6 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens what a server needs and listens, so that a bad or taken address is known before anything runs.
-    pub fn bind(options: ServerOptions, cache: Cache) -> Result<Self, Error> {
-        BoundServer::new(options)?.serve(cache)
-    }
-
     /// The TCP addresses, in the order of the listeners, with the ports that were really taken.
     pub fn local_addrs(&self) -> &[SocketAddr] {
         &self.addresses
@@ -104,30 +98,6 @@ fn join_all(workers: impl Iterator<Item = JoinHandle<()>>) {
         if let Err(panic) = result {
             std::panic::resume_unwind(panic);
         }
-    }
-}
-
-/// A server with one worker less would leave its connections hanging: better that it ends.
-pub(crate) struct StopOnPanic(StopHandle);
-
-impl Drop for StopOnPanic {
-    fn drop(&mut self) {
-        if thread::panicking() {
-            self.0.stop();
-        }
-    }
-}
-
-/// Stops a server: no new connections, no further commands, answers that are pending are sent.
-#[derive(Clone)]
-pub struct StopHandle {
-    shared: Arc<Shared>,
-}
-
-impl StopHandle {
-    /// Returns at once; the server's `run`, or `join`, returns when it has stopped. Any number of calls does.
-    pub fn stop(&self) {
-        self.shared.stop();
     }
 }
 

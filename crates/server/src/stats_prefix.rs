@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ebbtide_protocol::encoding::{is_binary, uri_encode};
 
-use crate::shared::lock;
+use crate::sync::lock;
 
 /// Prefixes at a time: a few megabytes at most.
 const MAX_PREFIXES: usize = 10_000;

@@ -22,7 +22,9 @@ use slab::Slab;
 use crate::busy_poll::{AwaitedEvent, BusyPollState};
 use crate::connection::{Buffers, Connection, Driven};
 use crate::execute::Executor;
-use crate::shared::{ConnectionKey, Inbox, Shared, lock};
+use crate::inbox::{ConnectionKey, Inbox};
+use crate::shared::Shared;
+use crate::sync::lock;
 use crate::watch::{CloseReason, WatchKind};
 
 /// The token of the waker. Connections have their slab index.

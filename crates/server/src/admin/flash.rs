@@ -5,11 +5,11 @@ use ebbtide::flash::{Health, LaneStats, LatencyHistogram};
 use prometheus::proto::{Bucket, Histogram as Buckets, Metric, MetricType};
 use serde_json::{Map, Value, json};
 
-use super::metrics::{MetricsPage, labels};
-use super::routes::AdminState;
-use crate::execute::health;
+use super::metrics_page::{MetricsPage, labels};
+use super::state::AdminState;
+use crate::flash_gets::health;
 use crate::observe::WearRate;
-use crate::shared::lock;
+use crate::sync::lock;
 
 /// Buckets of the metrics end at these powers of two of a microsecond: 8 us to 4 s.
 const OCTAVES: std::ops::RangeInclusive<u32> = 3..=22;

@@ -17,9 +17,11 @@
 mod dashboard;
 mod flash;
 mod metrics;
+mod metrics_page;
 mod overview;
 mod routes;
 mod serve;
+mod state;
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -28,17 +30,8 @@ use std::{fmt, io};
 
 use tokio::sync::oneshot;
 
-use crate::Error;
 use crate::shared::Shared;
-
-/// Where the admin interface listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Admin {
-    /// Port 0 takes a free one; [`Server::admin_addr`](crate::Server::admin_addr) tells which.
-    pub address: SocketAddr,
-    /// Whether the server is not to start without it: true where somebody asked for it.
-    pub required: bool,
-}
+use crate::{Admin, Error};
 
 /// A bound address.
 pub struct AdminListener {

@@ -8,13 +8,13 @@ use ebbtide::{SegmentSnapshot, Stats};
 use serde_json::{Map, Value, json};
 
 use super::flash;
-use super::routes::{AdminState, unix_now};
+use super::state::AdminState;
 use crate::counters::CommandTotals;
 use crate::observe::{HotKeys, LatencyHistogram, Observer, hottest, printable};
-use crate::shared::{Shared, lock};
+use crate::shared::Shared;
+use crate::sync::lock;
+use crate::unix_time::unix_now;
 
-/// What is left of a hot key's weight after a second: half of it after ten.
-pub const HOT_KEYS_DECAY: f64 = 0.933;
 /// Hot keys that are told.
 const HOT_KEYS: usize = 20;
 

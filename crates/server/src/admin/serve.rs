@@ -14,7 +14,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::routes::{self, AdminState};
+use super::routes;
+use super::state::AdminState;
 use crate::shared::Shared;
 
 /// Connections at a time; more are closed at once. Enough for a few browsers and scrapers.

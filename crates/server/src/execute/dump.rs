@@ -10,42 +10,21 @@
 //! A worker waits for no device: the part of a scan that reads flash goes to a thread that all dumps share, and the
 //! connection is parked until its slice is there.
 
-use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
 use ebbtide::{Entry, Scan};
 use ebbtide_protocol::{CacheDump, Dump, DumpFormat, Rejection, encoding, reply};
 
-use super::flash_reads::WakeOnDrop;
-use super::{Executor, Next, unix_now};
+use super::{Executor, Next};
+use crate::dump_thread::{DumpProgress, DumpSlice, SLICE_STEPS, ScanOwner, SliceJob, fill};
 use crate::output::Output;
-use crate::shared::lock;
+use crate::sync::lock;
 
-/// Bytes of a slice, and the most steps of the scan that one may take where the cache is nearly empty.
-const SLICE_BYTES: usize = 64 << 10;
-const SLICE_STEPS: usize = 256;
 /// Bytes of the answer to stats cachedump, as in memcached, and steps of its scan: it is answered at once.
 const CACHE_DUMP_BYTES: usize = 2 << 20;
 const CACHE_DUMP_STEPS: usize = 4096;
 /// The only slab class with items.
 const CLASS: u32 = 1;
-/// On flash a step is a read of 256 KiB, and other dumps wait.
-const SLICE_READS: usize = 16;
-
-/// A dump under way.
-pub struct DumpProgress {
-    format: DumpFormat,
-    scan: ScanOwner,
-}
-
-enum ScanOwner {
-    Connection(Box<Scan>),
-    /// With the thread of dumps, which leaves it there.
-    Thread(Arc<Mutex<Option<DumpSlice>>>),
-}
-
 /// What a dump does after a slice.
 pub enum SliceEnd {
     /// There is more, after others had their turn.
@@ -53,53 +32,6 @@ pub enum SliceEnd {
     /// The connection is parked until flash was read.
     Parked,
     Finished,
-}
-
-struct DumpSlice {
-    scan: Box<Scan>,
-    lines: Vec<u8>,
-    has_more: bool,
-}
-
-/// A slice that is to be made.
-struct SliceJob {
-    scan: Box<Scan>,
-    format: DumpFormat,
-    skipped: Duration,
-    slice: Arc<Mutex<Option<DumpSlice>>>,
-    /// Ends last: then the slice is there.
-    _wake: WakeOnDrop,
-}
-
-/// The thread of dumps that have come to flash. It begins with the first one and ends with the server.
-#[derive(Default)]
-pub struct DumpThread {
-    jobs: Mutex<Option<Sender<SliceJob>>>,
-}
-
-impl DumpThread {
-    /// Has a slice made. The job is dropped if that is not possible, which wakes the connection.
-    fn send(&self, job: SliceJob) {
-        let mut jobs = lock(&self.jobs);
-        if jobs.is_none() {
-            let (sender, receiver) = mpsc::channel::<SliceJob>();
-            let run = move || receiver.iter().for_each(SliceJob::run);
-            *jobs = thread::Builder::new().name("dumps".to_string()).spawn(run).is_ok().then_some(sender);
-        }
-        if let Some(jobs) = &*jobs {
-            drop(jobs.send(job));
-        }
-    }
-}
-
-impl SliceJob {
-    fn run(self) {
-        let Self { mut scan, format, skipped, slice, _wake } = self;
-        let mut lines = Vec::new();
-        let now = unix_now() + skipped;
-        let has_more = fill(&mut lines, &mut scan, format, now, SLICE_READS);
-        *lock(&slice) = Some(DumpSlice { scan, lines, has_more });
-    }
 }
 
 impl Executor {
@@ -198,56 +130,11 @@ impl Executor {
     }
 }
 
-/// Goes on with a scan until there is enough for a slice, it has taken so many steps, or it comes to flash. False if it
-/// has ended.
-fn fill(out: &mut Vec<u8>, scan: &mut Scan, format: DumpFormat, unix_now: Duration, steps: usize) -> bool {
-    let now_ms = unix_now.as_millis() as u64;
-    let waits = scan.waits();
-    for _ in 0..steps {
-        let has_more = scan.advance(|entry| match format {
-            DumpFormat::Metadump => metadump_line(out, &entry, now_ms),
-            DumpFormat::Mgdump => mgdump_line(out, entry.key()),
-        });
-        if !has_more {
-            return false;
-        }
-        if out.len() >= SLICE_BYTES || scan.waits() != waits {
-            break;
-        }
-    }
-    true
-}
-
 fn end(format: DumpFormat) -> &'static [u8] {
     match format {
         DumpFormat::Metadump => reply::END,
         DumpFormat::Mgdump => reply::META_END,
     }
-}
-
-/// The line ends with a blank and without a carriage return, as memcached's do. What flash does not know is 0.
-fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
-    out.extend_from_slice(b"key=");
-    encoding::uri_encode(out, entry.key());
-    match entry.ttl() {
-        Some(ttl) => {
-            out.extend_from_slice(b" exp=");
-            reply::number(out, (now_ms + ttl.as_millis() as u64 + 500) / 1000);
-        }
-        None => out.extend_from_slice(b" exp=-1"),
-    }
-    out.extend_from_slice(b" la=");
-    let active_ms = entry.idle().map_or(0, |idle| now_ms.saturating_sub(idle.as_millis() as u64));
-    reply::number(out, active_ms / 1000);
-    out.extend_from_slice(b" cas=");
-    reply::number(out, entry.item().map_or(0, |item| item.passing_cas()));
-    let fetched: &[u8] = if entry.frequency() > 0 { b" fetch=yes" } else { b" fetch=no" };
-    out.extend_from_slice(fetched);
-    out.extend_from_slice(b" cls=1 size=");
-    reply::number(out, entry.stored_bytes());
-    out.extend_from_slice(b" flags=");
-    reply::number(out, entry.flags().into());
-    out.extend_from_slice(b" \n");
 }
 
 /// Longer than a line of [`item_line`].
@@ -261,15 +148,4 @@ fn item_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
     out.extend_from_slice(b" b; ");
     reply::number(out, entry.ttl().map_or(0, |ttl| (now_ms + ttl.as_millis() as u64 + 500) / 1000));
     out.extend_from_slice(b" s]\r\n");
-}
-
-fn mgdump_line(out: &mut Vec<u8>, key: &[u8]) {
-    out.extend_from_slice(b"mg ");
-    if encoding::is_binary(key) {
-        encoding::base64_encode(out, key);
-        out.extend_from_slice(b" b");
-    } else {
-        out.extend_from_slice(key);
-    }
-    out.extend_from_slice(reply::LINE_END);
 }

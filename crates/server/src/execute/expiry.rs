@@ -1,19 +1,15 @@
 //! memcached's exptime: 0 is never, negative is past, up to 30 days is seconds from now, and more is a Unix time. The
 //! text protocol has signed ones, the binary protocol unsigned ones.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use ebbtide::Ttl;
 
 use super::Executor;
+use crate::unix_time::unix_now;
 
 /// The longest relative exptime, in seconds.
 const RELATIVE_LIMIT: i64 = 60 * 60 * 24 * 30;
-
-/// The time since the Unix epoch, by the system's clock.
-pub fn unix_now() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
 
 impl Executor {
     /// The time since the Unix epoch by the cache's clock, which a test may have moved on.

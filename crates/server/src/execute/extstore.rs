@@ -1,8 +1,9 @@
 //! What memcached's external storage tells, of flash: in `stats` under its names, where there is flash. What each comes
 //! to here is in docs/compatibility.md.
 
-use super::{Executor, OptionalReply};
-use ebbtide::flash::Health;
+use super::Executor;
+use super::executor::OptionalReply;
+use crate::flash_gets::{FlashGets, health};
 use ebbtide::{FlashLimits, FlashPromotion, FlashStats};
 use ebbtide_protocol::ExternalStorage;
 use ebbtide_protocol::reply::{self, stat};
@@ -24,48 +25,6 @@ impl Executor {
             self.cache.set_flash_limits(limits);
         }
         reply.line(reply::OK);
-    }
-}
-
-/// What gets came to on flash.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlashGets {
-    /// Found.
-    found: u64,
-    /// Given up because the device had no room for a read.
-    aborted: u64,
-    /// Found, and memory had no room.
-    no_memory: u64,
-    promoted: u64,
-    /// Read, and nothing came of it; of these, for wrong bytes.
-    missed: u64,
-    corrupt: u64,
-}
-
-impl FlashGets {
-    pub fn of(flash: &FlashStats) -> Self {
-        let (large, small) = (&flash.tier.large, &flash.tier.small.counts);
-        let corrupt = large.misses_corrupt + small.corrupt_pages;
-        let missed_large = large.misses_collision + large.misses_expired + large.misses_gone + large.misses_error;
-        Self {
-            found: flash.tier.hits_large + flash.tier.hits_small,
-            aborted: large.misses_refused + small.lookups_refused + small.lookups_contended,
-            no_memory: flash.promotions_refused,
-            promoted: flash.promoted,
-            missed: missed_large + large.misses_corrupt + small.lookups_read_for_nothing,
-            corrupt,
-        }
-    }
-
-    fn since(self, before: Self) -> Self {
-        Self {
-            found: self.found - before.found,
-            aborted: self.aborted - before.aborted,
-            no_memory: self.no_memory - before.no_memory,
-            promoted: self.promoted - before.promoted,
-            missed: self.missed - before.missed,
-            corrupt: self.corrupt - before.corrupt,
-        }
     }
 }
 
@@ -146,12 +105,4 @@ pub fn ebbtide_stats(flash: &FlashStats, out: &mut Vec<u8>) {
     stat(out, "flash_dropped", tier.drops.total());
     stat(out, "flash_inserted_bytes", tier.inserted_bytes);
     stat(out, "flash_written_bytes", tier.written.total());
-}
-
-pub fn health(health: Health) -> &'static str {
-    match health {
-        Health::Healthy => "healthy",
-        Health::Degraded => "degraded",
-        Health::Failed => "failed",
-    }
 }

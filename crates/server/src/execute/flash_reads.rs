@@ -19,45 +19,23 @@
 //! that has completed; nor does one that waits for its client, or has executed all that has arrived. So connections
 //! never wait for each other (`ebbtide::WhenBusy`).
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ebbtide::flash::Health;
-use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Patience, Resolved, WhenBusy};
+use ebbtide::{Error, Fetch, Fetched, Item, Mode, Patience, Resolved, WhenBusy};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;
-use super::binary::put_mode;
-use super::memory_wait::MemoryWait;
-use super::meta::{can_win_recache, set_mode};
+use super::meta::can_win_recache;
+use super::modes::{meta_mode, put_mode};
+use crate::connection_wait::{CompletedRead, ConnectionWait, ReadGroup, WakeOnDrop};
 use crate::session::StopReason;
-use crate::shared::{ConnectionKey, Inbox, lock};
 
 /// So many reads of a key come to nothing because flash has moved it, or the key has changed, before it is a miss.
 const MAX_READ_ATTEMPTS: u32 = 4;
 /// Why a command is refused whose present value memory has no room for.
 pub(super) const NO_MEMORY_FOR_PRESENT: Error =
     Error::OutOfMemory { reason: "the present value is on flash, and memory has no room for it" };
-
-/// What a connection waits for, and what has completed for it.
-#[derive(Default)]
-pub struct ConnectionWait {
-    group: Option<Arc<ReadGroup>>,
-    /// Whether that is for a delete, which can do without what it waits for.
-    is_delete: bool,
-    pub(super) completed: Vec<CompletedRead>,
-    /// Reads in a row that came to nothing.
-    attempts: u32,
-    /// How long the command has waited for memory.
-    pub(super) memory: Option<MemoryWait>,
-    /// It is to be executed again later.
-    pub(super) waits_for_memory: bool,
-}
-
-pub(super) struct CompletedRead {
-    key: Box<[u8]>,
-    fetched: Fetched,
-}
 
 /// What a command does about a key that memory does not have.
 pub enum FlashOutcome<'a> {
@@ -82,98 +60,6 @@ pub enum KeyPresence {
     NoMemory,
 }
 
-/// Reads that a connection waits for together.
-struct ReadGroup {
-    /// How many have not completed; one more while reads are added.
-    unfinished: AtomicUsize,
-    completed: Mutex<Vec<CompletedRead>>,
-    inbox: Arc<Inbox>,
-    connection_key: ConnectionKey,
-}
-
-impl ConnectionWait {
-    /// Whether a connection is parked.
-    pub fn is_parked(&self) -> bool {
-        self.group.is_some() || self.waits_for_memory
-    }
-
-    /// Ends the wait of a delete, whose read may never end: it is executed again. True if there was one.
-    pub fn abandon_delete_wait(&mut self) -> bool {
-        let gives_up = self.is_delete && self.group.is_some();
-        if gives_up {
-            self.group = None;
-        }
-        gives_up
-    }
-
-    /// Takes what has completed. False while something is under way or waited for.
-    pub fn take_completed(&mut self) -> bool {
-        let Some(group) = &self.group else { return !self.waits_for_memory };
-        // Acquire pairs with the AcqRel in `ReadGroup::end`.
-        if group.unfinished.load(Ordering::Acquire) > 0 {
-            return false;
-        }
-        self.completed.append(&mut lock(&group.completed));
-        self.group = None;
-        true
-    }
-
-    /// Drops what has completed, unless something is under way: the connection waits for its client, and others' reads
-    /// must not wait with it. What it still needs is read again.
-    pub fn release_completed(&mut self) {
-        if self.take_completed() {
-            self.completed.clear();
-        }
-    }
-
-    fn position(&self, key: &[u8]) -> Option<usize> {
-        self.completed.iter().position(|completed| *completed.key == *key)
-    }
-
-    fn has(&self, key: &[u8]) -> bool {
-        self.position(key).is_some()
-    }
-
-    fn take(&mut self, key: &[u8]) -> Option<CompletedRead> {
-        self.position(key).map(|position| self.completed.swap_remove(position))
-    }
-}
-
-impl ReadGroup {
-    /// Adds a read to it.
-    fn add(self: &Arc<Self>, cache: &Cache, key: &[u8], when_busy: WhenBusy) -> Fetch {
-        self.unfinished.fetch_add(1, Ordering::Relaxed);
-        let (group, owned_key) = (Arc::clone(self), Box::<[u8]>::from(key));
-        let on_read = Box::new(move |fetched| {
-            lock(&group.completed).push(CompletedRead { key: owned_key, fetched });
-            if group.end() {
-                group.inbox.notify_reads_done(group.connection_key);
-            }
-        });
-        let fetch = cache.fetch(key, when_busy, on_read);
-        if matches!(fetch, Fetch::Absent | Fetch::Refused) {
-            self.unfinished.fetch_sub(1, Ordering::Relaxed);
-        }
-        fetch
-    }
-
-    /// One has completed, or no more are added. Whether that was the last.
-    fn end(&self) -> bool {
-        self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-}
-
-/// Something else than reads of keys, for which a connection is parked until this is dropped.
-pub(super) struct WakeOnDrop(Arc<ReadGroup>);
-
-impl Drop for WakeOnDrop {
-    fn drop(&mut self) {
-        if self.0.end() {
-            self.0.inbox.notify_reads_done(self.0.connection_key);
-        }
-    }
-}
-
 impl Executor {
     /// Parks the connection.
     pub(super) fn park_until_dropped(&self) -> WakeOnDrop {
@@ -185,10 +71,9 @@ impl Executor {
         WakeOnDrop(group)
     }
 
-    /// For the connection that is served, and ready to land.
+    /// For the connection that is served.
     fn new_group(&self) -> ReadGroup {
-        let (inbox, connection_key) = (Arc::clone(&self.inbox), self.connection_key.get());
-        ReadGroup { unfinished: AtomicUsize::new(1), completed: Mutex::default(), inbox, connection_key }
+        ReadGroup::new(Arc::clone(&self.inbox), self.connection_key.get())
     }
 
     /// Lends what a connection has fetched, or takes it back.
@@ -356,7 +241,7 @@ impl Executor {
 fn needed_key<'a>(request: &'a Request<'_>, buffer: &'a mut [u8; MAX_KEY]) -> Option<&'a [u8]> {
     match request {
         Request::Store(store) => (store.value.is_some() && store.mode != StoreMode::Set).then_some(store.key),
-        Request::MetaSet(set) if set.value.is_some() && set_mode(&set.meta) != Mode::Set => Some(set.meta.key(buffer)),
+        Request::MetaSet(set) if set.value.is_some() && meta_mode(&set.meta) != Mode::Set => Some(set.meta.key(buffer)),
         // It looks itself.
         Request::Meta { command: MetaCommand::Delete, meta } if !b"ICx".iter().any(|flag| meta.has(*flag)) => None,
         Request::Meta { meta, .. } => Some(meta.key(buffer)),

@@ -10,12 +10,13 @@
 
 use std::ops::ControlFlow;
 
-use ebbtide::{Handle, Item, Lookup};
+use ebbtide::{Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
 use super::flash_reads::{FlashOutcome, KeyPresence};
 use super::meta::{Uses, answer_hit, answer_miss, can_win_recache};
+use super::payload::{Payload, payload, send};
 use crate::observe::CommandKind;
 use crate::output::Output;
 
@@ -25,11 +26,6 @@ pub const RUN_KEYS: usize = 64;
 const META_GET: &[u8] = b"mg";
 /// Flags of an mg that ask for a token, and for uses before.
 const NEEDS_MEMORY: [u8; 3] = [b'c', b'h', b'l'];
-/// Values from here on are not copied but sent from where they lie in the cache.
-const STREAM_BYTES: usize = 64 << 10;
-/// The largest value that is copied after all, when the cache does not let more memory be pinned.
-const COPY_BYTES: usize = 1 << 20;
-
 /// Gets that wait to be executed together.
 pub struct GetRun<'a> {
     /// What the keys stand in.
@@ -367,28 +363,6 @@ pub fn position_in(input: &[u8], key: &[u8]) -> usize {
     key.as_ptr() as usize - input.as_ptr() as usize
 }
 
-/// How a value is sent.
-pub enum Payload {
-    Copy,
-    /// From where it lies.
-    Stream(Handle),
-    /// It can neither be pinned nor copied.
-    Refused,
-}
-
-#[inline]
-pub fn payload(item: &Item<'_>) -> Payload {
-    let length = item.len();
-    if length < STREAM_BYTES {
-        return Payload::Copy;
-    }
-    match item.to_handle() {
-        Ok(handle) => Payload::Stream(handle),
-        Err(_) if length <= COPY_BYTES => Payload::Copy,
-        Err(_) => Payload::Refused,
-    }
-}
-
 /// False if the value can neither be pinned nor copied: then an error has been answered.
 fn write_item(key: &[u8], item: &Item<'_>, with_cas: bool, output: &mut Output) -> bool {
     let payload = payload(item);
@@ -401,13 +375,4 @@ fn write_item(key: &[u8], item: &Item<'_>, with_cas: bool, output: &mut Output) 
     send(item, payload, output);
     output.bytes().extend_from_slice(reply::LINE_END);
     true
-}
-
-/// Appends a value to the answer.
-#[inline]
-pub fn send(item: &Item<'_>, payload: Payload, output: &mut Output) {
-    match payload {
-        Payload::Stream(handle) => output.push_value(handle),
-        Payload::Copy | Payload::Refused => item.copy_to(output.bytes()),
-    }
 }

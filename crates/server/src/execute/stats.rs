@@ -11,12 +11,12 @@ use ebbtide_protocol::reply::{self, stat};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-use super::{Executor, FlashGets, extstore, tls};
-use crate::auth::Auth;
+use super::{Executor, extstore};
+use crate::VERSION;
 use crate::counters::CommandTotals;
-use crate::shared::lock;
+use crate::flash_gets::FlashGets;
+use crate::sync::lock;
 use crate::watch;
-use crate::{Listen, VERSION};
 
 /// Bytes of a bucket of the index.
 const BUCKET_BYTES: u64 = 64;
@@ -149,64 +149,6 @@ impl Executor {
         stat(out, "slab_global_page_pool", cache.segments_free);
         stat(out, "evictions", counts.evictions);
         stat(out, "reclaimed", counts.expired);
-    }
-
-    fn settings(&self, out: &mut Vec<u8>) {
-        let options = &self.shared.options;
-        let tcp = options.listeners.iter().find_map(|listen| match listen {
-            Listen::Tcp(address) | Listen::Tls(address) => Some(address),
-            Listen::Udp(_) | Listen::Unix { .. } => None,
-        });
-        let udp = options.listeners.iter().find_map(|listen| match listen {
-            Listen::Udp(address) => Some(address.port()),
-            _ => None,
-        });
-        let unix = options.listeners.iter().find_map(|listen| match listen {
-            Listen::Unix { path, mode } => Some((path, *mode)),
-            Listen::Tcp(_) | Listen::Tls(_) | Listen::Udp(_) => None,
-        });
-        stat(out, "maxbytes", self.cache.stats().memory_limit_bytes);
-        stat(out, "maxconns", options.max_connections);
-        stat(out, "tcpport", tcp.map_or(0, |address| address.port()));
-        stat(out, "udpport", udp.unwrap_or(0));
-        match tcp {
-            Some(address) => stat(out, "inter", address.ip()),
-            None => stat(out, "inter", "NULL"),
-        }
-        let verbosity = self.shared.verbosity.load(Ordering::Relaxed);
-        stat(out, "verbosity", verbosity);
-        stat(out, "evictions", if self.cache.evicts() { "on" } else { "off" });
-        match unix {
-            Some((path, _)) => stat(out, "domain_socket", path.display()),
-            None => stat(out, "domain_socket", "NULL"),
-        }
-        let mode = unix.map_or(0o700, |(_, mode)| mode);
-        stat(out, "umask", format_args!("{mode:o}"));
-        stat(out, "shutdown_command", yes_no(options.allow_shutdown));
-        stat(out, "num_threads", options.threads);
-        stat(out, "num_threads_per_udp", 1);
-        stat(out, "stat_key_prefix", char::from(self.shared.prefix_stats.delimiter));
-        stat(out, "detail_enabled", yes_no(self.shared.prefix_stats.is_counting()));
-        stat(out, "reqs_per_event", options.requests_per_event);
-        stat(out, "cas_enabled", "yes");
-        stat(out, "tcp_backlog", options.backlog);
-        stat(out, "binding_protocol", options.binding_protocol());
-        stat(out, "auth_enabled_sasl", yes_no(matches!(options.auth, Some(Auth::Sasl(_)))));
-        match &options.auth {
-            Some(Auth::Ascii(users)) => stat(out, "auth_enabled_ascii", users.path().display()),
-            _ => stat(out, "auth_enabled_ascii", "no"),
-        }
-        stat(out, "item_size_max", self.cache.max_value().as_bytes());
-        stat(out, "maxconns_fast", "yes");
-        stat(out, "flush_enabled", yes_no(options.allow_flush));
-        stat(out, "dump_enabled", yes_no(options.allow_dump));
-        let idle = options.idle_timeout.map_or(0, |timeout| timeout.as_secs());
-        stat(out, "idle_timeout", idle);
-        stat(out, "track_sizes", "no");
-        if let (Some(flash), Some(limits)) = (self.cache.flash_stats(), self.cache.flash_limits()) {
-            extstore::settings(&flash, &limits, out);
-        }
-        tls::settings(options.tls.as_ref(), out);
     }
 
     fn items(&self, out: &mut Vec<u8>) {
@@ -356,8 +298,4 @@ fn commands(counts: &StatsView, out: &mut Vec<u8>) {
 /// Seconds with six digits behind the point.
 fn seconds(time: TimeVal) -> String {
     format!("{}.{:06}", time.tv_sec(), time.tv_usec())
-}
-
-pub(super) fn yes_no(value: bool) -> &'static str {
-    if value { "yes" } else { "no" }
 }

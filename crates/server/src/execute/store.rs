@@ -1,23 +1,12 @@
 //! set, add, replace, append, prepend and cas.
 
-use ebbtide::{Error, Mode, Stored, Ttl};
+use ebbtide::{Error, Stored, Ttl};
 use ebbtide_protocol::{StoreMode, StoreRequest, reply};
 
 use super::body::{Body, StoreTarget};
+use super::modes::store_mode;
 use super::{Executor, Next, reply_to};
 use crate::output::Output;
-
-/// The engine's name for a storage command.
-pub fn mode(mode: StoreMode) -> Mode {
-    match mode {
-        StoreMode::Set => Mode::Set,
-        StoreMode::Add => Mode::Add,
-        StoreMode::Replace => Mode::Replace,
-        StoreMode::Append => Mode::Append,
-        StoreMode::Prepend => Mode::Prepend,
-        StoreMode::Cas(token) => Mode::Cas(token),
-    }
-}
 
 impl Executor {
     pub(super) fn store(&self, store: &StoreRequest<'_>, output: &mut Output) -> Next {
@@ -29,7 +18,7 @@ impl Executor {
             }
             self.counters().store_too_large.add(1);
             let error = Error::ValueTooLarge { length, limit: self.cache.max_value().as_bytes() };
-            self.note_store(store.key, mode(store.mode), || Ttl::Never, 0, Err(&error));
+            self.note_store(store.key, store_mode(store.mode), || Ttl::Never, 0, Err(&error));
             reply_to(output, store.noreply).line(reply::TOO_LARGE);
             return match store.value {
                 Some(_) => Next::Continue,
@@ -43,11 +32,11 @@ impl Executor {
                     .insert(store.key, value)
                     .flags(store.flags)
                     .ttl(self.ttl(store.exptime))
-                    .mode(mode(store.mode))
+                    .mode(store_mode(store.mode))
                     .apply();
                 let Some(stored) = self.park_if_waiting(stored) else { return Next::Parked };
                 let life = || self.ttl(store.exptime);
-                self.note_store(store.key, mode(store.mode), life, value.len(), stored.as_ref().copied());
+                self.note_store(store.key, store_mode(store.mode), life, value.len(), stored.as_ref().copied());
                 reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
                 Next::Continue
             }

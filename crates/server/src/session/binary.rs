@@ -5,7 +5,7 @@ use ebbtide_protocol::binary::{self, After, BinaryCommand, PacketStep, reply};
 use crate::execute::Executor;
 use crate::execute::binary::{BinaryRun, PacketNext, PutBody, Sasl};
 use crate::output::Output;
-use crate::session::{INLINE_VALUE_BYTES, SessionProgress, StopReason};
+use crate::session::progress::{INLINE_VALUE_BYTES, SessionProgress, StopReason};
 
 pub struct BinarySession {
     /// The value that is being received.

@@ -2,11 +2,10 @@
 
 use ebbtide_protocol::{Get, Meta, MetaCommand, Parser, Request, Step};
 
-use crate::execute::{
-    Body, DumpProgress, Executor, GetRun, Next, Rest, SliceEnd, Unanswered, end_get, line_of, position_in,
-};
+use crate::dump_thread::DumpProgress;
+use crate::execute::{Body, Executor, GetRun, Next, Rest, SliceEnd, Unanswered, end_get, line_of, position_in};
 use crate::output::Output;
-use crate::session::{INLINE_VALUE_BYTES, SessionProgress, StopReason};
+use crate::session::progress::{INLINE_VALUE_BYTES, SessionProgress, StopReason};
 use crate::watch::Watch;
 
 pub struct TextSession {

@@ -23,7 +23,7 @@ use mio::net::TcpStream;
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::Error;
-use crate::shared::lock;
+use crate::sync::lock;
 
 use files::TlsFiles;
 

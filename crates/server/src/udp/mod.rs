@@ -30,11 +30,15 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
 use crate::Error;
-use crate::execute::{ConnectionWait, Executor};
+use crate::connection_info::{ConnectionInfo, ConnectionState};
+use crate::connection_wait::ConnectionWait;
+use crate::execute::Executor;
+use crate::inbox::{ConnectionKey, Inbox};
 use crate::output::Output;
-use crate::server::StopOnPanic;
 use crate::session::{Session, StopReason};
-use crate::shared::{ConnectionInfo, ConnectionKey, ConnectionState, Inbox, Shared, lock};
+use crate::shared::Shared;
+use crate::stop::StopOnPanic;
+use crate::sync::lock;
 
 use frame::{ANSWER_BYTES_MAX, DatagramWriter};
 pub use socket::UdpSocket;

@@ -6,7 +6,7 @@ use std::io::Write;
 use ebbtide::Removal;
 use ebbtide_protocol::encoding::uri_encode;
 
-use crate::execute::unix_now;
+use crate::unix_time::unix_now;
 
 /// What came of the look-up of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

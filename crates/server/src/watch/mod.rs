@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use ebbtide::Removal;
 use ebbtide_protocol::Watched;
 
-use crate::shared::{ConnectionInfo, Inbox, lock};
+use crate::connection_info::ConnectionInfo;
+use crate::inbox::Inbox;
+use crate::sync::lock;
 
 pub use line::{CloseReason, DeleteCommand, FetchResult, StoreEvent, StoreStatus, StoreVerb};
 

@@ -13,7 +13,8 @@ use ebbtide_protocol::binary::reply::{self, Status};
 
 use crate::execute::Executor;
 use crate::execute::flash_reads::FlashOutcome;
-use crate::execute::get::{Payload, RUN_KEYS, payload};
+use crate::execute::get::RUN_KEYS;
+use crate::execute::payload::{Payload, payload};
 use crate::output::Output;
 
 /// Gets that wait to be executed together.

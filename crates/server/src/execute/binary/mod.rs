@@ -1,7 +1,9 @@
 //! The commands of the binary protocol.
 
 mod get;
+mod next;
 mod put;
+mod put_body;
 mod sasl;
 mod stat;
 
@@ -17,22 +19,9 @@ use crate::output::Output;
 use crate::watch::DeleteCommand;
 
 pub use get::BinaryRun;
-pub use put::PutBody;
-pub(super) use put::mode as put_mode;
+pub use next::PacketNext;
+pub use put_body::PutBody;
 pub use sasl::Sasl;
-
-/// What a connection does after a packet.
-pub enum PacketNext {
-    Continue,
-    /// Nothing was done: flash has to be read first, or the connection waits for memory.
-    Parked,
-    /// Take this value off the stream before the next packet.
-    Receive(PutBody),
-    /// Take so many bytes off the stream and drop them.
-    Skip(u32),
-    /// Close once pending output is sent.
-    Close,
-}
 
 impl Executor {
     /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives

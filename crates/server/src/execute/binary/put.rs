@@ -5,29 +5,14 @@ use ebbtide_protocol::StoreMode;
 use ebbtide_protocol::binary::reply::{self, Status};
 use ebbtide_protocol::binary::{PacketHead, Put};
 
-use super::PacketNext;
+use super::next::PacketNext;
+use super::put_body::PutBody;
 use crate::execute::Executor;
 use crate::execute::flash_reads::{KeyPresence, NO_MEMORY_FOR_PRESENT};
+use crate::execute::modes::put_mode;
 use crate::execute::value_reader::{NewItem, ValueReader};
 use crate::observe::CommandKind;
 use crate::output::Output;
-
-/// A value that is being received.
-pub struct PutBody {
-    value_reader: ValueReader,
-    key: Box<[u8]>,
-    /// Its value is none.
-    put: Put<'static>,
-    head: PacketHead,
-}
-
-impl PutBody {
-    /// Takes what belongs to the value off the front of `input`: how many bytes that was, and whether it is complete.
-    pub fn feed(&mut self, input: &[u8]) -> (usize, bool) {
-        let count = self.value_reader.take(input);
-        (count, self.value_reader.is_complete())
-    }
-}
 
 impl Executor {
     pub(super) fn put(&self, head: PacketHead, put: &Put<'_>, output: &mut Output) -> PacketNext {
@@ -64,7 +49,7 @@ impl Executor {
 
     /// Whether a complete body has to wait until flash was read.
     pub fn put_waits_for_flash(&self, body: &mut PutBody) -> bool {
-        if mode(&body.put) == Mode::Set {
+        if put_mode(&body.put) == Mode::Set {
             return false;
         }
         let presence = self.presence(&body.key);
@@ -93,9 +78,9 @@ impl Executor {
     fn answer_put(&self, head: PacketHead, put: &Put<'_>, written: Result<Written, Error>, output: &mut Output) {
         let counters = self.counters();
         counters.set_commands.add(1);
-        let is_cas = matches!(mode(put), Mode::Cas(_));
+        let is_cas = matches!(put_mode(put), Mode::Cas(_));
         let stored = written.as_ref().map(|written| written.stored);
-        self.note_store(put.key, mode(put), || self.ttl(put.exptime), put.length as usize, stored);
+        self.note_store(put.key, put_mode(put), || self.ttl(put.exptime), put.length as usize, stored);
         match &written {
             Ok(Written { stored: Stored::Stored, token }) => {
                 counters.cas_hits.add(u64::from(is_cas));
@@ -112,21 +97,7 @@ impl Executor {
     }
 
     fn entry<'a>(&self, put: &Put<'a>) -> NewItem<'a> {
-        NewItem { key: put.key, flags: put.flags, ttl: self.ttl(put.exptime), mode: mode(put) }
-    }
-}
-
-/// The engine's name for a command and its token.
-pub fn mode(put: &Put<'_>) -> Mode {
-    match (put.mode, put.cas) {
-        (StoreMode::Append, 0) => Mode::Append,
-        (StoreMode::Append, token) => Mode::AppendIf(token),
-        (StoreMode::Prepend, 0) => Mode::Prepend,
-        (StoreMode::Prepend, token) => Mode::PrependIf(token),
-        (StoreMode::Set, 0) => Mode::Set,
-        (StoreMode::Add, 0) => Mode::Add,
-        (StoreMode::Replace, 0) => Mode::Replace,
-        (StoreMode::Set | StoreMode::Add | StoreMode::Replace, token) | (StoreMode::Cas(token), _) => Mode::Cas(token),
+        NewItem { key: put.key, flags: put.flags, ttl: self.ttl(put.exptime), mode: put_mode(put) }
     }
 }
 

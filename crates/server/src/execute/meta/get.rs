@@ -8,7 +8,7 @@ use ebbtide_protocol::{Keys, Meta, reply};
 
 use super::{Remaining, answer_code, reflect};
 use crate::execute::Executor;
-use crate::execute::get::{Payload, payload, send};
+use crate::execute::payload::{Payload, payload, send};
 use crate::output::Output;
 
 /// What there was of uses before a look, which the next look no longer tells.

@@ -9,7 +9,7 @@ mod get;
 mod set;
 
 pub use get::{Uses, answer_hit, answer_miss, can_win_recache};
-pub use set::{MetaAnswer, SetOutcome, creates, mode as set_mode};
+pub use set::SetOutcome;
 
 use std::time::Duration;
 

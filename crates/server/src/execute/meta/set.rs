@@ -4,30 +4,13 @@ use ebbtide::{Error, Mode, Stored, Ttl, Written};
 use ebbtide_protocol::{MAX_KEY, Meta, MetaSet, reply};
 
 use super::reflect;
-use crate::execute::body::{Body, StoreTarget};
+use crate::execute::body::{Body, MetaAnswer, StoreTarget};
+use crate::execute::modes::{creates, meta_mode};
 use crate::execute::{Executor, Next};
 use crate::output::Output;
 
 /// Times that an append looks for a key which others remove and create meanwhile.
 const CREATE_TRIES: u32 = 8;
-
-/// What of a line is still needed when the value has come.
-pub struct MetaAnswer {
-    flags: Box<[u8]>,
-    is_base64: bool,
-    quiet: bool,
-}
-
-impl MetaAnswer {
-    pub fn of(meta: &Meta<'_>) -> Self {
-        Self { flags: meta.flag_bytes().into(), is_base64: meta.has(b'b'), quiet: meta.has(b'q') }
-    }
-
-    /// Whether the length of the value is asked for.
-    pub fn asks_length(&self) -> bool {
-        Meta::flags_in(&self.flags).any(|flag| flag[0] == b's')
-    }
-}
 
 /// What an answer tells of a write.
 pub struct SetOutcome {
@@ -35,29 +18,6 @@ pub struct SetOutcome {
     pub written: Result<Written, Error>,
     /// Bytes of the whole value if it was stored, else of the one that was sent.
     pub length: usize,
-}
-
-/// The exptime with which an append or a prepend creates an absent key: that of N.
-pub fn creates(meta: &Meta<'_>) -> Option<i32> {
-    meta.exptime(b'N').filter(|_| matches!(meta.mode(), Some(b'A' | b'P')))
-}
-
-/// The engine's name for what an ms asks for.
-pub fn mode(meta: &Meta<'_>) -> Mode {
-    let expected = meta.number(b'C');
-    // To an append or a prepend a token of 0 is none; an add does without.
-    match (meta.mode(), expected.filter(|token| *token != 0)) {
-        (Some(b'E'), _) => Mode::Add,
-        (Some(b'A'), None) => Mode::Append,
-        (Some(b'A'), Some(token)) => Mode::AppendIf(token),
-        (Some(b'P'), None) => Mode::Prepend,
-        (Some(b'P'), Some(token)) => Mode::PrependIf(token),
-        (_, Some(token)) if meta.has(b'I') => Mode::CasOrStale(token),
-        (_, Some(token)) => Mode::Cas(token),
-        (_, None) if expected.is_some() => Mode::Cas(0),
-        (Some(b'R'), None) => Mode::Replace,
-        (_, None) => Mode::Set,
-    }
 }
 
 impl Executor {
@@ -71,14 +31,14 @@ impl Executor {
             self.cache.delete(key);
             self.counters().store_too_large.add(1);
             let error = Error::ValueTooLarge { length, limit: self.cache.max_value().as_bytes() };
-            self.note_store(key, mode(meta), || Ttl::Never, 0, Err(&error));
+            self.note_store(key, meta_mode(meta), || Ttl::Never, 0, Err(&error));
             output.bytes().extend_from_slice(reply::TOO_LARGE);
             return match set.value {
                 Some(_) => Next::Continue,
                 None => Next::Receive(Body::discard(length)),
             };
         }
-        let mode = mode(meta);
+        let mode = meta_mode(meta);
         if let Some(value) = set.value.filter(|value| value.len() <= self.cache.contiguous_limit()) {
             let before = self.length_before(mode, meta.has(b's'), key);
             let (written, life) =
@@ -196,36 +156,5 @@ impl Executor {
             reply::number(out, number);
         }
         out.extend_from_slice(reply::LINE_END);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use ebbtide_protocol::{Parser, Request, Step};
-
-    #[test]
-    fn modes_and_tokens_make_the_engines_modes() {
-        for (flags, expected) in [
-            ("", Mode::Set),
-            ("MS", Mode::Set),
-            ("ME", Mode::Add),
-            ("ME C7", Mode::Add),
-            ("MR", Mode::Replace),
-            ("MR C7", Mode::Cas(7)),
-            ("C0 I", Mode::Cas(0)),
-            ("C7 I", Mode::CasOrStale(7)),
-            ("MA", Mode::Append),
-            ("MA C0", Mode::Append),
-            ("MA C7 I", Mode::AppendIf(7)),
-            ("MP C7", Mode::PrependIf(7)),
-            ("I", Mode::Set),
-        ] {
-            let line = format!("ms k 1 {flags}\r\nv\r\n");
-            let (Step::Request(Request::MetaSet(set)), _) = Parser::new(100).next(line.as_bytes()) else {
-                panic!("{line} is an ms");
-            };
-            assert_eq!(mode(&set.meta), expected, "{flags}");
-        }
     }
 }
