@@ -245,11 +245,11 @@ impl Settings {
         auth::check(self)?;
         let (memory, max_value) = (self.memory_bytes, self.max_value_bytes);
         let advice = if max_value < MIN_VALUE_LIMIT {
-            "Item max size cannot be less than 1024 bytes. Raise -I to 1k or more."
+            "Item max size cannot be less than 1024 bytes. Increase -I to 1k or more."
         } else if max_value > MAX_VALUE_LIMIT {
             "Cannot set item size limit higher than a gigabyte. Lower -I to 1024m or less."
         } else if max_value > memory / 2 {
-            "Cannot set item size limit higher than 1/2 of memory max. Raise -m or lower -I."
+            "Cannot set item size limit higher than 1/2 of memory max. Increase -m or lower -I."
         } else {
             return self.check_port();
         };

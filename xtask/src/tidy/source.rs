@@ -55,7 +55,8 @@ impl<'a> Source<'a> {
         for line in self.code.split_inclusive('\n') {
             if line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test") {
                 let rest = self.code[offset + line.len()..].trim_start();
-                if rest.starts_with("mod ") {
+                // A declaration of a file of tests (`mod a;`) is not their beginning.
+                if rest.starts_with("mod ") && rest.find(['{', ';']).is_some_and(|at| rest[at..].starts_with('{')) {
                     return offset;
                 }
             }
@@ -202,6 +203,8 @@ mod tests {
     fn the_tests_at_the_end_are_found() {
         let source = Source::new("fn a() {}\n#[cfg(test)]\nfn b() {}\n\n#[cfg(test)]\nmod tests {}\n");
         assert_eq!(source.line(source.tests_start()), 5);
+        let declared = Source::new("#[cfg(test)]\nmod a;\nfn a() {}\n");
+        assert_eq!(declared.tests_start(), declared.code.len());
         assert_eq!(Source::new("fn a() {}\n").tests_start(), 10);
     }
 }
