@@ -23,6 +23,7 @@ mod arena;
 mod budget;
 mod chains;
 mod condition;
+mod demotion;
 mod epoch;
 mod error;
 mod evict;
@@ -48,6 +49,7 @@ mod stats;
 mod store;
 mod sync;
 mod time;
+mod token_table;
 mod ttl;
 mod verify;
 

@@ -4,12 +4,12 @@
 //! lock both buckets -> condition -> slot for a new key -> invalidate the copy in the lower tier -> store the slot -> account -> unlock
 //! ```
 
-use crate::condition::{Condition, Outcome};
+use crate::condition::{Condition, Outcome, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::evict::Cause;
-use crate::index::{LockedPair, Placement, Slot, Tag};
-use crate::item::Kind;
+use crate::index::{LockedPair, Placement, Slot, SlotPlace, Tag};
+use crate::item::{ItemAt, Kind};
 use crate::segment::{Location, SegmentId, State};
 use crate::stats::Counter;
 use crate::store::Store;
@@ -136,7 +136,7 @@ impl Store {
                 Placement::Free
             }
             (None, Some(new)) => {
-                let first = self.maintenance.history.first_frequency(hash);
+                let first = self.policy_state.history.first_frequency(hash);
                 // What comes up from below has to be used in memory to stay there: it was used before in any case.
                 let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
                 let slot = Slot::new(Tag::of(hash), frequency, new.at);
@@ -232,6 +232,59 @@ impl Store {
     pub(crate) fn retire_body(&self, unlinked: &Unlinked) {
         if let Some(first) = unlinked.body {
             self.segments.retire(first);
+        }
+    }
+
+    /// The outcome of a change whose condition does not hold. `place` is that of the key, `live` too if its item is alive.
+    #[inline(always)]
+    pub(crate) fn check_condition(
+        &self,
+        pair: &LockedPair<'_>,
+        (key, hash): (&[u8], u64),
+        condition: Condition,
+        (place, live): (Option<SlotPlace>, Option<SlotPlace>),
+    ) -> Option<Outcome> {
+        let is_current = |copy| self.lower_tier.get().is_some_and(|tier| tier.is_current(key, copy));
+        match (condition, &live) {
+            (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
+            (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,
+            // A dead item in memory means that the key is absent, whatever lies below.
+            (Condition::Found(Some(copy)), None) => (place.is_none() && !is_current(copy)).then_some(Outcome::Present),
+            (Condition::Absent | Condition::Copy(_), Some(_)) => Some(Outcome::Present),
+            (Condition::Copy(copy), None) => (place.is_some() || !is_current(copy)).then_some(Outcome::Present),
+            (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
+            (Condition::Token(token), Some(place)) => {
+                let fits = self.token_fits(&self.item(place.slot), hash, pair.sequence(place), token);
+                (!fits).then_some(Outcome::Present)
+            }
+            (Condition::Unchanged(seen), Some(place)) => {
+                let is_same = place.slot.location() == seen.at && self.has_number(pair, place, seen.number);
+                (!is_same).then_some(Outcome::Present)
+            }
+        }
+    }
+
+    /// Whether the number of an item, if it is numeric, is as it was read.
+    fn has_number(&self, pair: &LockedPair<'_>, place: &SlotPlace, seen: SeenNumber) -> bool {
+        let item = self.item(place.slot);
+        if item.header.kind != Kind::Numeric {
+            return true;
+        }
+        match seen {
+            SeenNumber::Any => true,
+            // SAFETY: the item's bucket is locked.
+            SeenNumber::Equal(number) => unsafe { item.number(&self.segments.arena) }.0 == number,
+            SeenNumber::Uncounted { sequence } => pair.sequence(place) == sequence,
+        }
+    }
+
+    /// Gives a copy the number of its original as it is now. The caller holds the bucket of the original, where no increment
+    /// can come between.
+    pub(crate) fn transfer_number(&self, original: Slot, copy: Location) {
+        let (original, arena) = (self.item(original), &self.segments.arena);
+        if original.header.kind == Kind::Numeric {
+            // SAFETY: the original's bucket is locked, and the copy, of the same kind, is written and not published.
+            unsafe { ItemAt::read(arena, copy).set_number(arena, original.number(arena).0) };
         }
     }
 }

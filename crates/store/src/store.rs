@@ -4,10 +4,9 @@ use crate::budget::{Budget, MemoryLayout};
 use crate::chains::{Chains, Reservation, ReserveRequest};
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
-use crate::evict::{History, Maintenance, RemovalListeners};
+use crate::evict::{History, MaintenanceState, PolicyState, RemovalListeners};
 use crate::hash::KeyHash;
 use crate::index::{BUCKET_SLOTS, Index, Items, Slot};
-use crate::issued_tokens::IssuedTokens;
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
 use crate::lower_tier::LowerTier;
 use crate::options::Options;
@@ -16,6 +15,7 @@ use crate::segment::{Location, Segments};
 use crate::stats::Counters;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
+use crate::token_table::TokenTable;
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
 
@@ -38,14 +38,15 @@ pub struct Store {
     pub(crate) counters: Counters,
     pub(crate) domain: Arc<Domain>,
     pub(crate) budget: Budget,
-    pub(crate) maintenance: Maintenance,
+    pub(crate) maintenance: MaintenanceState,
+    pub(crate) policy_state: PolicyState,
     pub(crate) upload_bytes: AtomicU64,
     /// Uploads that gave theirs back.
     pub(crate) uploads_ended: AtomicU64,
     pub(crate) removal_listeners: RemovalListeners,
     pub(crate) lower_tier: OnceLock<Box<dyn LowerTier>>,
     /// CAS tokens that outlive their bucket's sequence, where values leave memory and come back.
-    pub(crate) issued_tokens: OnceLock<IssuedTokens>,
+    pub(crate) issued_tokens: OnceLock<TokenTable>,
 }
 
 /// The share of the memory that takes what is remembered of evicted keys, in policies that do.
@@ -89,7 +90,8 @@ impl Store {
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
             counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
             domain,
-            maintenance: Maintenance::new(history),
+            maintenance: MaintenanceState::default(),
+            policy_state: PolicyState::new(history),
             upload_bytes: AtomicU64::new(0),
             uploads_ended: AtomicU64::new(0),
             removal_listeners: RemovalListeners::default(),

@@ -6,9 +6,9 @@
 //! that is seen sealed stays sealed, its generation, stamp and latest expiry stand still, its live items and bytes only
 //! fall. `docs/concurrency.md` has the whole protocol.
 
-use super::choose::PlannerState;
-use super::job::Job;
-use super::policy::{Aging, EvictionChoice, Retention};
+use super::candidates::{PlannedEviction, PlannerState};
+use super::jobs::{Eviction, Job, Relocation};
+use super::policy::EvictionChoice;
 use crate::epoch::Participant;
 use crate::segment::{Header, STAMP_SHIFT, SegmentId, State};
 use crate::store::Store;
@@ -44,13 +44,6 @@ pub(super) enum Claim {
     Relocate(SegmentId),
 }
 
-/// A choice of the policy, and the stamp that its first segment had.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlannedEviction {
-    pub choice: EvictionChoice,
-    pub stamp: u64,
-}
-
 impl Claim {
     fn first(self) -> SegmentId {
         match self {
@@ -82,18 +75,20 @@ impl Store {
             return None;
         }
         let job = match claim {
-            Claim::Dead(_) => Job::new(self, vec![first], Retention::Nothing, Aging::None),
+            Claim::Dead(_) => Job::Relocation(Relocation::of_dead(self, first)),
             Claim::Planned(PlannedEviction { choice, .. }) => {
                 let run = self.planned_run(&choice);
                 (!run.is_empty()).then_some(())?;
                 let stamp_ms = header.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT;
                 self.clock.set_eviction_age(moment.ms.saturating_sub(stamp_ms));
-                Job::new(self, run, choice.retention, choice.aging)
+                Job::Eviction(Eviction::new(self, run, choice.retention, choice.aging))
             }
             Claim::Sparse(_) | Claim::PartlyExpired(_) | Claim::Relocate(_) => {
-                Job::lossless(self, vec![first], moment)?
+                Job::Relocation(Relocation::of_live(self, vec![first], moment)?)
             }
-            Claim::Neighbours(_) => Job::lossless(self, self.fitting_neighbours(first)?, moment)?,
+            Claim::Neighbours(_) => {
+                Job::Relocation(Relocation::of_live(self, self.fitting_neighbours(first)?, moment)?)
+            }
         };
         for source in job.sources() {
             self.segments.header(*source).pass_to(State::Draining);
@@ -181,6 +176,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::chains::Seal;
+    use crate::evict::policy::{Aging, Retention};
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::ttl::Ttl;

@@ -86,7 +86,6 @@ impl Store {
         }
         let is_counted = is_sealed
             || self
-                .maintenance
                 .open_destinations()
                 .any(|list| list.with_destination(segment, || self.count_items(segment, moment)));
         if is_counted { header.write_offset() } else { 0 }

@@ -119,8 +119,6 @@ pub struct SegmentView {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
     Nothing,
-    /// Everything alive: it fits one segment.
-    All,
     /// The items that score best, as many as fit the run's share.
     TopScored,
     /// Items counted at least once, as many as fit.

@@ -113,7 +113,7 @@ impl Store {
         self.note_unlinked(participant, item, is_live, notice, moment);
         if is_live {
             let rounds = self.segments.header(item.at.segment()).rounds.load(Ordering::Relaxed);
-            self.maintenance.history.note_evicted(hash, rounds == 0);
+            self.policy_state.history.note_evicted(hash, rounds == 0);
         }
         Some(is_live)
     }

@@ -2,8 +2,8 @@
 //! values do not move: when a body is in the way of a smaller memory, or of an index for which no other segment is free, the value
 //! goes.
 
-use super::Progress;
 use super::claim::Claim;
+use super::maintenance::Progress;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::item::Kind;
@@ -40,7 +40,7 @@ impl Store {
     fn relocate_top(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
         let job = self.claim(&lock(&self.maintenance.planner), Claim::Relocate(segment), moment);
         let Some(job) = job else { return false };
-        lock(&self.maintenance.jobs).push(job);
+        self.pause_job(job);
         self.run_or_choose_job(participant, moment, false) == Progress::Working
     }
 

@@ -13,17 +13,19 @@ mod locked;
 mod slot;
 mod split;
 mod walk;
+mod walk_cursors;
 
 pub use locked::{LockedPair, Placement, SlotPlace};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::{Split, SplitOutcome};
-pub use walk::{IndexWalk, WALKS_MAX, WalkedBucket};
+pub use walk::{IndexWalk, WalkedBucket};
+pub use walk_cursors::WALKS_MAX;
 
 use crate::error::Error;
 use crate::mapping::Table;
 use crate::segment::Location;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
-use walk::WalkCursors;
+use walk_cursors::WalkCursors;
 
 /// The two buckets in which a key may live; they can be the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,24 +11,9 @@
 //! Notes are bounded. When there is no room for one, the key stays where it is: another neighbour leaves, or the index
 //! grows. A key that moves forward from a visited bucket, or leaves a note, may be met twice.
 
+use super::walk_cursors::{Cursor, NOWHERE};
 use super::{BUCKET_SLOTS, Control, Index, Slot};
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
-
-/// Walks at a time.
-pub const WALKS_MAX: usize = if cfg!(loom) { 1 } else { 8 };
-/// Notes that a walk keeps: 128 KiB of them.
-const NOTES_MAX: usize = if cfg!(loom) { 1 } else { 16 << 10 };
-/// The announcement of a walk that is not under way.
-const NOWHERE: u64 = u64::MAX;
-
-/// The announcements of all walks.
-pub struct WalkCursors([Cursor; WALKS_MAX]);
-
-struct Cursor {
-    at: AtomicU64,
-    /// Hashes of keys that were moved behind the walk. Whoever holds this waits for nobody.
-    notes: Mutex<Vec<u64>>,
-}
+use crate::sync::{Ordering, lock};
 
 /// A walk under way; to be given back with `end_walk`.
 #[derive(Debug)]
@@ -42,31 +27,6 @@ pub struct WalkedBucket {
     pub bucket: usize,
     pub control: Control,
     pub slots: [Slot; BUCKET_SLOTS],
-}
-
-impl WalkCursors {
-    pub fn new() -> Self {
-        Self(std::array::from_fn(|_| Cursor { at: AtomicU64::new(NOWHERE), notes: Mutex::default() }))
-    }
-
-    /// Whether a key may move between two buckets, both of which the caller has locked.
-    pub fn may_move(&self, from: usize, to: usize) -> bool {
-        self.crossed(from, to).all(|cursor| lock(&cursor.notes).len() < NOTES_MAX)
-    }
-
-    /// Notes that the key with this hash moves between two buckets, both of which the caller has locked, for the walks that
-    /// it passes.
-    pub fn note_move(&self, hash: u64, from: usize, to: usize) {
-        self.crossed(from, to).for_each(|cursor| lock(&cursor.notes).push(hash));
-    }
-
-    fn crossed(&self, from: usize, to: usize) -> impl Iterator<Item = &Cursor> {
-        self.0.iter().filter(move |cursor| {
-            // Relaxed: if `to` was visited, its lock has made the announcement visible.
-            let at = cursor.at.load(Ordering::Relaxed);
-            to as u64 <= at && at <= from as u64
-        })
-    }
 }
 
 impl Index {

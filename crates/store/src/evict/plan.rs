@@ -1,8 +1,9 @@
 //! Which run of segments goes next: first what costs nothing, then what the policy says. What is found here is proposed as a
 //! claim, which looks again (see `claim`).
 
-use super::claim::{Claim, PlannedEviction};
-use super::job::Job;
+use super::candidates::{PlannedEviction, PlannerState, SparseSegment};
+use super::claim::Claim;
+use super::jobs::Job;
 use super::policy::{SegmentView, choose};
 use crate::chains::Seal;
 use crate::epoch::Participant;
@@ -23,28 +24,9 @@ const PLANNED_SHARE: usize = 128;
 /// Of the segments that are worth it, one look around finds so many, the emptiest.
 const SPARSE_MAX: usize = 16;
 
-/// What a choice needs besides the store, kept between choices.
-#[derive(Default)]
-pub(super) struct PlannerState {
-    views: Vec<SegmentView>,
-    /// Where the next sample begins.
-    cursor: u32,
-    /// Segments that were worth a compaction of their own when they were looked at, the emptiest last.
-    sparse: Vec<SparseSegment>,
-    /// What the policy has chosen to evict, the next one last.
-    planned: Vec<PlannedEviction>,
-}
-
-/// A segment worth a compaction of its own.
-struct SparseSegment {
-    segment: SegmentId,
-    /// Bytes to copy for each that is had.
-    copied: f64,
-}
-
 impl Store {
     /// Claims the next run.
-    pub(super) fn choose(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
+    pub(super) fn plan_job(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
         let mut planner = lock(&self.maintenance.planner);
         pause_point(PausePoint::Claim);
         let planner = &mut *planner;
@@ -91,11 +73,11 @@ impl Store {
     /// passed over.
     fn evict_sampled(&self, planner: &mut PlannerState, participant: &Participant, moment: Moment) -> Option<Job> {
         if !planner.views.is_empty() {
-            self.maintenance.history.fit(self.counters.items());
+            self.policy_state.history.fit(self.counters.items());
         }
         // It ends: each plan takes a view away.
         while !planner.views.is_empty() {
-            self.plan(planner, participant);
+            self.choose_evictions(planner, participant);
             if let Some(job) = self.evict_planned(planner, moment) {
                 return Some(job);
             }
@@ -153,7 +135,7 @@ impl Store {
     }
 
     /// Has the policy choose among the views, which are not empty: one run, or some segments that go by themselves.
-    fn plan(&self, planner: &mut PlannerState, participant: &Participant) {
+    fn choose_evictions(&self, planner: &mut PlannerState, participant: &Participant) {
         let PlannerState { views, planned, .. } = planner;
         let max = (views.len() / PLANNED_SHARE).max(1);
         while planned.len() < max && !views.is_empty() {
@@ -207,7 +189,7 @@ fn view(segment: SegmentId, header: &Header) -> SegmentView {
 mod tests {
     use super::*;
     use crate::evict::Progress;
-    use crate::evict::tests::{just_full, set};
+    use crate::evict::maintenance::tests::{just_full, set};
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::segment::{Purpose, STAMP_SHIFT};
@@ -257,12 +239,12 @@ mod tests {
             header(segment).state() != State::Sealed || stamp >= all[0].1
         }));
         header(all[0].0).stamp.fetch_add(1 << STAMP_SHIFT, Ordering::Relaxed);
-        let mut job = store.choose(&participant, moment, true).unwrap();
+        let mut job = store.plan_job(&participant, moment, true).unwrap();
         assert_eq!([all[0], all[1]].map(|(segment, _)| header(segment).state()), [State::Sealed, State::Draining]);
         assert_eq!(planned(), all[2..]);
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);
-        assert!(store.choose(&participant, moment, false).is_none(), "what is alive stays");
+        assert!(store.plan_job(&participant, moment, false).is_none(), "what is alive stays");
         assert!(planned().is_empty(), "it has looked around");
         store.verify(&participant, 1000);
     }
@@ -334,7 +316,7 @@ mod tests {
         let (store, participant, keys) = large();
         let moment = store.moment(1000);
         keys[..8].iter().for_each(|number| delete(&store, &participant, *number));
-        while let Some(job) = store.choose(&participant, moment, false) {
+        while let Some(job) = store.plan_job(&participant, moment, false) {
             store.run_job_slice(&participant, moment, job);
         }
         store.segments.reclaim();
@@ -347,7 +329,7 @@ mod tests {
         let key = u32::MAX.to_le_bytes();
         let little = store.get(&participant, &key, store.hash(&key), 1000).unwrap().item_at().at.segment();
         lock(&store.maintenance.planner).cursor = little.number() % store.segments.limit();
-        let job = store.choose(&participant, moment, false).expect("two neighbours fit one segment");
+        let job = store.plan_job(&participant, moment, false).expect("two neighbours fit one segment");
         assert!(job.sources().contains(&little));
         store.run_job_slice(&participant, moment, job);
         store.verify(&participant, 1000);
@@ -428,9 +410,9 @@ mod tests {
         header(b"one").stamp.store(oldest + 1_000_000, Ordering::Relaxed);
         header(b"one").rounds.store(1, Ordering::Relaxed);
         let moment = store.moment(1000);
-        assert!(store.choose(&participant, moment, false).is_none(), "one is old, the other young");
+        assert!(store.plan_job(&participant, moment, false).is_none(), "one is old, the other young");
         header(b"one").rounds.store(0, Ordering::Relaxed);
-        let mut job = store.choose(&participant, moment, false).expect("they are neighbours");
+        let mut job = store.plan_job(&participant, moment, false).expect("they are neighbours");
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);
         assert_eq!(segment_of(b"one"), segment_of(b"two"));

@@ -1,0 +1,44 @@
+//! What walks over the index announce, and what displacements note for them (see `walk`).
+
+use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+
+/// Walks at a time.
+pub const WALKS_MAX: usize = if cfg!(loom) { 1 } else { 8 };
+/// Notes that a walk keeps: 128 KiB of them.
+const NOTES_MAX: usize = if cfg!(loom) { 1 } else { 16 << 10 };
+/// The announcement of a walk that is not under way.
+pub(super) const NOWHERE: u64 = u64::MAX;
+
+/// The announcements of all walks.
+pub struct WalkCursors(pub(super) [Cursor; WALKS_MAX]);
+
+pub(super) struct Cursor {
+    pub at: AtomicU64,
+    /// Hashes of keys that were moved behind the walk. Whoever holds this waits for nobody.
+    pub notes: Mutex<Vec<u64>>,
+}
+
+impl WalkCursors {
+    pub fn new() -> Self {
+        Self(std::array::from_fn(|_| Cursor { at: AtomicU64::new(NOWHERE), notes: Mutex::default() }))
+    }
+
+    /// Whether a key may move between two buckets, both of which the caller has locked.
+    pub fn may_move(&self, from: usize, to: usize) -> bool {
+        self.crossed(from, to).all(|cursor| lock(&cursor.notes).len() < NOTES_MAX)
+    }
+
+    /// Notes that the key with this hash moves between two buckets, both of which the caller has locked, for the walks that
+    /// it passes.
+    pub fn note_move(&self, hash: u64, from: usize, to: usize) {
+        self.crossed(from, to).for_each(|cursor| lock(&cursor.notes).push(hash));
+    }
+
+    fn crossed(&self, from: usize, to: usize) -> impl Iterator<Item = &Cursor> {
+        self.0.iter().filter(move |cursor| {
+            // Relaxed: if `to` was visited, its lock has made the announcement visible.
+            let at = cursor.at.load(Ordering::Relaxed);
+            to as u64 <= at && at <= from as u64
+        })
+    }
+}
