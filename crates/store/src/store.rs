@@ -19,18 +19,22 @@ use crate::token_table::TokenTable;
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
 
-/// A cache of TTL-indexed segments in memory. All operations may be called from any thread, with that thread's own
-/// `Participant`, the hash of the key by this store's `hash`, and the time in milliseconds since an origin that the caller
-/// keeps to.
+/// A cache of TTL-indexed segments in memory.
+///
+/// All operations may be called from any thread. The caller passes the `Participant` of its thread, the key's hash by
+/// [`Store::hash`], and the time in milliseconds since an origin that does not change.
+///
+/// The fields come in three groups: state that all operations share; the state of the eviction policy, which is the only
+/// one that differs between policies; and hooks that the owner of the store may set once.
 pub struct Store {
     pub(crate) options: Options,
     pub(crate) hash: KeyHash,
     pub(crate) clock: Clock,
-    /// Counts flushes; objects of an older generation were flushed. With 64 bits it does not wrap: a generation never comes back.
+    /// Counts flushes; items of an older generation were flushed. 64 bits do not wrap: no generation returns.
     pub(crate) generation: AtomicU64,
     flushing: Mutex<()>,
-    /// Added to a bucket's sequence to make a token: a number that a client made up is no token. Below 2^31, because
-    /// memcached's tokens begin small, and there are clients that lose what does not fit 32 bits. Not 0, which asks for nothing.
+    /// A CAS token is this plus the sequence of a bucket, so that a number made up by a client is no token. Less than 2^31:
+    /// memcached's tokens start small, and some clients lose numbers over 32 bits. Not 0, which means no token.
     token_base: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
@@ -38,24 +42,28 @@ pub struct Store {
     pub(crate) counters: Counters,
     pub(crate) domain: Arc<Domain>,
     pub(crate) budget: Budget,
-    pub(crate) maintenance: MaintenanceState,
-    pub(crate) policy_state: PolicyState,
+    /// Memory that uploads hold, and the number of uploads that have returned theirs.
     pub(crate) upload_bytes: AtomicU64,
-    /// Uploads that gave theirs back.
     pub(crate) uploads_ended: AtomicU64,
+    /// Jobs, plans and searches, the same for every policy.
+    pub(crate) maintenance: MaintenanceState,
+
+    /// State of the eviction policy: survivors, and what it remembers of evicted keys.
+    pub(crate) policy_state: PolicyState,
+
     pub(crate) removal_listeners: RemovalListeners,
     pub(crate) lower_tier: OnceLock<Box<dyn LowerTier>>,
-    /// CAS tokens that outlive their bucket's sequence, where values leave memory and come back.
+    /// CAS tokens that outlive the sequence of their bucket, for a store above a lower tier.
     pub(crate) issued_tokens: OnceLock<TokenTable>,
 }
 
-/// The share of the memory that takes what is remembered of evicted keys, in policies that do.
+/// The share of the memory for what a policy remembers of evicted keys.
 const HISTORY_SHARE: u64 = 256;
 
-/// Where the key of most items has ended.
+/// Most keys end within this many bytes of their item's start.
 const SHORT_KEY_END: u32 = 32;
 
-/// The TTL bucket of a life, and when it ends.
+/// The TTL bucket of an item and the second at which it expires, `None` for never.
 pub(crate) type Lifetime = (TtlBucket, Option<u64>);
 
 impl Store {
