@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::flash::busy_poll::{Contention, READ_MOST, Rests};
+use ebbtide::flash::busy_poll::{Contention, MAX_READ_POLL, PollBackoff};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
@@ -43,7 +43,7 @@ impl Awaited {
     /// For how long to ask.
     pub fn most(self) -> Duration {
         match self {
-            Self::Flash => READ_MOST,
+            Self::Flash => MAX_READ_POLL,
             Self::Request => REQUEST_MOST,
         }
     }
@@ -53,8 +53,8 @@ impl Awaited {
 #[derive(Debug)]
 pub struct Waits {
     policy: BusyPoll,
-    flash: Rests,
-    request: Rests,
+    flash: PollBackoff,
+    request: PollBackoff,
     /// Waits since a read of flash ended.
     since_read: u32,
     contention: Contention,
@@ -64,8 +64,8 @@ impl Waits {
     pub fn new(policy: BusyPoll) -> Self {
         Self {
             policy,
-            flash: Rests::default(),
-            request: Rests::default(),
+            flash: PollBackoff::default(),
+            request: PollBackoff::default(),
             since_read: AFTER_READ,
             contention: Contention::default(),
         }
@@ -79,9 +79,9 @@ impl Waits {
             BusyPoll::Auto => self.since_read <= AFTER_READ,
             BusyPoll::Always => true,
         };
-        let asks = wants && !self.contention.forbids(now, lost) && self.rests(awaited).let_ask();
+        let asks = wants && !self.contention.forbids(now, lost) && self.backoff(awaited).may_poll();
         if asks {
-            self.contention.note_asking();
+            self.contention.record_polling();
         }
         asks
     }
@@ -92,11 +92,11 @@ impl Waits {
     }
 
     /// It has asked, and something came in time, or not.
-    pub fn asked(&mut self, awaited: Awaited, came: bool) {
-        self.rests(awaited).asked(came);
+    pub fn record_poll(&mut self, awaited: Awaited, was_answered: bool) {
+        self.backoff(awaited).record_poll(was_answered);
     }
 
-    fn rests(&mut self, awaited: Awaited) -> &mut Rests {
+    fn backoff(&mut self, awaited: Awaited) -> &mut PollBackoff {
         match awaited {
             Awaited::Flash => &mut self.flash,
             Awaited::Request => &mut self.request,
@@ -108,7 +108,7 @@ impl Waits {
 mod tests {
     use super::Awaited::{Flash, Request};
     use super::*;
-    use ebbtide::flash::busy_poll::LOOK;
+    use ebbtide::flash::busy_poll::SAMPLE_INTERVAL;
 
     /// A worker that is alone, in a time that does not pass.
     struct World {
@@ -120,19 +120,19 @@ mod tests {
         fn new(policy: BusyPoll) -> Self {
             let mut waits = Waits::new(policy);
             let begun = Instant::now();
-            let now = begun + LOOK;
+            let now = begun + SAMPLE_INTERVAL;
             let forbids = [begun, now].map(|now| waits.contention.forbids(now, || Some(Duration::ZERO)));
             assert_eq!(forbids, [true, false]);
             Self { waits, now }
         }
 
         /// How often it asks in so many waits, in all or none of which something comes in time.
-        fn asks(&mut self, awaited: Awaited, count: u32, came: bool) -> u32 {
+        fn asks(&mut self, awaited: Awaited, count: u32, was_answered: bool) -> u32 {
             let mut asked = 0;
             for _ in 0..count {
                 if self.waits.asks(awaited, self.now, || Some(Duration::ZERO)) {
                     asked += 1;
-                    self.waits.asked(awaited, came);
+                    self.waits.record_poll(awaited, was_answered);
                 }
             }
             asked
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn always_sleeps_where_others_want_the_processor() {
         let mut world = World::new(BusyPoll::Always);
-        world.now += LOOK;
-        assert!(!world.waits.asks(Request, world.now, || Some(LOOK)));
+        world.now += SAMPLE_INTERVAL;
+        assert!(!world.waits.asks(Request, world.now, || Some(SAMPLE_INTERVAL)));
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Full {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let flash =
-            FlashOptions { small_share: Some(0.9), log_percent: 2, move_threshold: 1, ..FlashOptions::default() };
+            FlashOptions { small_share: Some(0.9), log_percent: 2, rewrite_threshold: 1, ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(8)).policy(Policy::Fifo).flash_options(flash);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
         let cache = builder.flash_promotion(FlashPromotion::Never).build().expect("a cache");
