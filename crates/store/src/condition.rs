@@ -2,52 +2,52 @@
 
 use crate::segment::Location;
 
-/// What a write must find under the locks of its key.
+/// What must hold, under the bucket locks of the key, for a change to happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Always,
     Absent,
     Present,
     Token(u64),
-    /// The index has no slot for the key, and this copy below is current.
+    /// The index has no slot for the key, and this copy in the lower tier is current.
     Copy(u64),
-    /// Of a removal: the key is live, or the copy below that was found is current, or none was found.
+    /// For a removal: the key is live, or the copy found in the lower tier is current, or none was found.
     Found(Option<u64>),
-    /// The very item that was read under a pin that the caller still holds.
+    /// The item that was read under a pin that the caller still holds.
     Unchanged(SeenItem),
 }
 
-/// An item that was read under a pin. The pin keeps its segment from another life, and published bytes do not change: as
-/// long as the key's slot names this place, the item is what was read. Only the word of a numeric item changes where it is.
+/// An item that was read under a pin. The pin keeps its segment from reuse, and published bytes do not change: as long
+/// as the slot of the key names this location, the item is unchanged. Only the word of a numeric item changes in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SeenItem {
     pub at: Location,
     pub number: SeenNumber,
 }
 
-/// What must hold of the number of a numeric item that was read.
+/// What must hold of the number of a numeric item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeenNumber {
-    /// Nothing: the write does not depend on it.
+    /// The write does not depend on the number.
     Any,
-    /// It is this: the write was made from it.
+    /// The write was made from this number.
     Equal(u64),
-    /// Nobody has counted since its bucket had this sequence: the write is bound to the token of that.
+    /// The number has not changed since its bucket had this sequence: the write depends on a token of that sequence.
     Uncounted { sequence: u64 },
 }
 
-/// How a condition was met or not.
+/// The result of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done {
-        /// What a `gets` would answer from here on.
+        /// The CAS token of the key from now on.
         token: u64,
     },
-    /// Nothing alive is there.
+    /// No live item of the key exists.
     Absent,
-    /// Something alive is there, or another version than the condition names.
+    /// A live item exists, or another version than the condition names.
     Present,
-    /// A flush since the reservation has made the new item worthless: reserve and write it again.
+    /// A flush since the reservation has invalidated the new item: reserve and write it again.
     Flushed,
 }
 

@@ -14,29 +14,29 @@ use crate::sync::Ordering;
 use crate::time::Moment;
 
 impl Store {
-    /// Puts something below the store, for as long as it lives.
+    /// Sets the lower tier, for as long as the store exists.
     ///
     /// # Panics
-    /// If something is there already.
+    /// If a lower tier is set already.
     pub fn set_lower_tier(&self, tier: Box<dyn LowerTier>) {
         assert!(self.lower_tier.set(tier).is_ok(), "a store has one lower tier");
     }
 
-    /// Whether a copy of the key that was found below is the key's value at this moment, so that it can be an answer. False also
-    /// where the store has an item of the key: that is the answer.
+    /// Whether a copy found in the lower tier is the value of its key now, so that it can be an answer. False if the
+    /// store has an item of the key, which is the answer then.
     pub fn is_current_copy(&self, key: &[u8], hash: u64, copy: u64, now_ms: u64) -> bool {
-        // A delayed flush whose time has come is done before.
+        // Executes a delayed flush whose time has come.
         self.moment(now_ms);
         let pair = self.index.lock_pair(hash);
         let is_absent = pair.find(|slot| self.is_key(slot, key)).is_none();
         is_absent && self.lower_tier.get().is_some_and(|tier| tier.is_current(key, copy))
     }
 
-    /// An item that maintenance takes out of the index goes below. Its bucket, whose control word is `control`, is locked, and
-    /// the slot still there.
+    /// Demotes an item that maintenance removes. Its bucket, with this control word, is locked, and its slot still in
+    /// place.
     #[inline]
     pub(crate) fn demote(&self, participant: &Participant, slot: Slot, control: Control, moment: Moment) {
-        // The models lend no bytes, and have nothing below.
+        // Loom models have no lower tier.
         #[cfg(loom)]
         let _ = (participant, slot, control, moment);
         #[cfg(not(loom))]
@@ -51,24 +51,24 @@ impl Store {
             let generation = self.generation.load(Ordering::Acquire);
             tier.demote(&item, moment.ms);
             if self.generation.load(Ordering::Acquire) != generation || !self.is_live(&item.item_at(), moment) {
-                // The flush may have forgotten all copies before this one was made.
+                // The flush may have invalidated all copies before this one was made.
                 tier.remove(item.key());
             }
         }
     }
 
-    /// A locked key changes on a condition that is met: its copy below is its value no more. True if there may have been one.
+    /// A locked key changes: invalidates its copy. True if there may have been one.
     #[inline]
     pub(crate) fn invalidate_copy(&self, (key, hash): (&[u8], u64), condition: Condition, has_slot: bool) -> bool {
         let Some(tier) = self.lower_tier.get() else { return false };
-        // The copy becomes the item, with the token that was handed out for the value.
+        // The copy becomes the item, with the token that was issued for the value.
         if matches!(condition, Condition::Copy(_)) {
             return false;
         }
         self.forget_issued_token(hash);
         let had_copy = tier.remove(key);
         match condition {
-            // The caller has looked, and knows better than a filter that takes the key for another one.
+            // The caller has searched; `remove` may have taken the key for another one.
             Condition::Found(copy) => had_copy && copy.is_some() && !has_slot,
             _ => had_copy,
         }

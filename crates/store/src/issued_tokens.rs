@@ -11,27 +11,28 @@ use crate::store::Store;
 use crate::token_table::TokenTable;
 
 impl Store {
-    /// Keeps tokens that are handed out ([`Item::issue_token`]) beyond the sequences of their buckets, as many as fit these bytes: where
-    /// values go below the store and come back.
+    /// Retains issued tokens ([`Item::issue_token`]) beyond the sequences of their buckets, in a table of at most
+    /// `bytes` bytes. For stores above a lower tier, from which values return.
     ///
     /// # Panics
-    /// If it does so already.
+    /// If tokens are retained already.
     pub fn retain_tokens(&self, bytes: u64) {
         assert!(self.issued_tokens.set(TokenTable::new(bytes)).is_ok(), "tokens are kept once");
     }
 
-    /// Memory of the tokens that are kept; none of it is in the budget of the store.
+    /// Memory of the retained tokens, which is not in the budget of the store.
     pub fn token_bytes(&self) -> u64 {
         self.issued_tokens.get().map_or(0, TokenTable::memory_bytes)
     }
 
-    /// Writes that a token has hindered though the value came from below and has not changed since: the token was of an older value, or
-    /// was not kept.
+    /// Writes refused by a token although the value was promoted and has not changed since: the token was for an older
+    /// value, or was not retained.
     pub fn unknown_tokens(&self) -> u64 {
         self.issued_tokens.get().map_or(0, TokenTable::unknown)
     }
 
-    /// Keeps the token of a value that was just written, if its bucket is as it was then. Answers the token to hand out.
+    /// Retains the token of a value that was just written, if its bucket has not changed since. Answers the token to
+    /// issue.
     pub fn retain_token(&self, key: &[u8], hash: u64, token: u64) -> u64 {
         let Some(tokens) = self.issued_tokens.get() else { return token };
         let pair = self.index.lock_pair(hash);
@@ -40,12 +41,12 @@ impl Store {
         if place.is_some_and(|place| is_its(&place)) { tokens.insert(hash, token) } else { token }
     }
 
-    /// Whether this token was handed out for the value of a key, which has not changed since.
+    /// Whether this token was issued for the present value of a key.
     pub(crate) fn is_issued(&self, hash: u64, token: u64) -> bool {
         self.issued_tokens.get().is_some_and(|tokens| tokens.token_of(hash) == Some(token))
     }
 
-    /// The value of a key changes, whose buckets are locked.
+    /// The value of a key, whose buckets are locked, changes.
     #[inline]
     pub(crate) fn forget_issued_token(&self, hash: u64) {
         if let Some(tokens) = self.issued_tokens.get() {
@@ -56,21 +57,21 @@ impl Store {
 
 #[cfg(not(loom))]
 impl Item<'_> {
-    /// Whether a CAS token stands for this value, if that has not changed meanwhile.
+    /// Whether a CAS token is valid for this value, if the value has not changed meanwhile.
     pub fn has_token(&self, token: u64) -> bool {
         self.store().token_fits(&self.item_at(), self.store().hash(self.key()), self.sequence(), token)
     }
 
-    /// The CAS token to give to a client. Where tokens are kept it stands for the value until that changes, whatever becomes of its
-    /// neighbours, and of itself below the store; unless more tokens are handed out than are kept.
+    /// The CAS token to return to a client. With retained tokens it is valid until the value changes, also across
+    /// demotion and promotion and changes of neighbours, unless the table is full.
     pub fn issue_token(&self) -> u64 {
         let store = self.store();
         let Some(tokens) = store.issued_tokens.get() else { return self.token() };
         let (key, item) = (self.key(), self.item_at());
         let hash = store.hash(key);
         let is_it = |slot: Slot| store.is_key(slot, key) && slot.location() == item.at;
-        // In this order: if the item is in its place after the look at the token, then it was so before, since it is pinned. The word of a
-        // number changes in place.
+        // The order matters: the item is pinned, so if its slot is in place after the table was read, it was so before.
+        // The word of a numeric item changes in place.
         if item.header.kind != Kind::Numeric
             && let Some(token) = tokens.token_of(hash)
             && store.index.find(hash, is_it).is_some()

@@ -13,19 +13,19 @@
 
 use crate::ops::Item;
 
-/// All but `flush` are called with the lock of a key's buckets held: they must be quick, and must not use the store.
+/// Methods other than `flush` are called under the lock of the key's buckets: they must be quick, and must not use the
+/// store.
 pub trait LowerTier: Send + Sync {
-    /// Copies an item that is evicted, or not. An older copy of the key is found no more in any case.
+    /// Copies an evicted item, or declines to. In both cases an older copy of the key is not found any more.
     fn demote(&self, item: &Item<'_>, now_ms: u64);
 
-    /// Whether no flush was under way at the time of the call, and afterwards the copy of the key that `copy` names was what would
-    /// be found.
+    /// Whether `copy` is the copy that a search for the key would find now, and no flush is in progress.
     fn is_current(&self, key: &[u8], copy: u64) -> bool;
 
-    /// From now on no copy of the key is found. True if there may have been one.
+    /// Invalidates the copy of the key. True if there may have been one.
     fn remove(&self, key: &[u8]) -> bool;
 
-    /// Calls `advance` once: everything stored before is worthless then. Afterwards no copy that was there is found. From
-    /// before the call of `advance` until then no copy is current.
+    /// Calls `advance` once, which invalidates everything stored before. From before that call no copy is current, and
+    /// after this returns none of the old copies is found.
     fn flush(&self, advance: &mut dyn FnMut());
 }

@@ -1,18 +1,18 @@
-//! CAS tokens that were handed out and outlive the sequence of their bucket.
+//! CAS tokens that were issued and outlive the sequence of their bucket.
 //!
-//! A token is the sequence of a bucket, which every change of a neighbour moves. Over flash a value leaves memory and comes back, by which
-//! time its bucket has changed many times. So a token that a client was given is kept here until the value changes:
+//! A token is the sequence of a bucket, which every change of a neighbour changes. A value that goes to flash and back
+//! meets a bucket that has changed many times. So an issued token is kept here until the value changes:
 //!
 //! ```text
 //! set 0   | entries in use | mutex: (hash of the key, token) x 8, the oldest is replaced |
 //! set 1   | ...
 //! ```
-//! Invariant: while the hash of a key is here, the key has not been changed since the token was handed out for its value. An entry is made
-//! and forgotten with the buckets of the key locked; evictions, moves and promotions leave it, for they change no value. An entry whose
-//! key is gone fits nothing: whatever stores the key again forgets it. What finds no place replaces the oldest entry of its
-//! set: that token may be refused then, as without this table.
+//! Invariant: while the hash of a key is listed, its value has not changed since the token was issued. Entries are
+//! added and removed under the bucket locks of the key. Evictions, relocations and promotions keep them, because they
+//! change no value. An entry whose key is absent matches nothing: the write that stores the key again removes it. In a
+//! full set the oldest entry is replaced; its token may then be refused, as without this table.
 //!
-//! Writes of keys of which no token was handed out look at one word.
+//! A write of a key without an issued token reads one word.
 
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
@@ -22,22 +22,22 @@ const SET_ENTRIES: usize = 8;
 /// No token is 0.
 const FREE: Entry = Entry { hash: 0, token: 0 };
 
-/// The tokens that are kept.
+/// A table of issued tokens.
 pub(crate) struct TokenTable {
     sets: Box<[Set]>,
-    /// Tokens that did not fit a value which came from below and has not changed since: it may be theirs.
+    /// Tokens refused for a value that was promoted and has not changed since: they may have been valid.
     unknown: AtomicU64,
 }
 
 struct Set {
-    /// Entries that are not free. Relaxed: entries of a key are made and looked for with its buckets locked.
+    /// Entries in use. Relaxed: entries of a key are added and read under the locks of its buckets.
     used: AtomicU32,
     entries: Mutex<Entries>,
 }
 
 struct Entries {
     all: [Entry; SET_ENTRIES],
-    /// The oldest one, if none is free.
+    /// The oldest entry, if none is free.
     next: usize,
 }
 
@@ -48,7 +48,7 @@ struct Entry {
 }
 
 impl TokenTable {
-    /// As many as fit these bytes, at least one set.
+    /// A table of at most `bytes` bytes, at least one set.
     pub fn new(bytes: u64) -> Self {
         let sets = (bytes as usize / size_of::<Set>()).max(1);
         let set =
@@ -72,7 +72,7 @@ impl TokenTable {
         &self.sets[((u128::from(hash) * self.sets.len() as u128) >> u64::BITS) as usize]
     }
 
-    /// The token that was handed out for the value of this key.
+    /// The token that was issued for the value of this key.
     pub fn token_of(&self, hash: u64) -> Option<u64> {
         let set = self.set(hash);
         if set.used.load(Ordering::Relaxed) == 0 {
@@ -81,8 +81,8 @@ impl TokenTable {
         lock(&set.entries).all.iter().find(|entry| entry.hash == hash && **entry != FREE).map(|entry| entry.token)
     }
 
-    /// Keeps a token for the present value of a key, whose buckets are locked. Answers the one that is kept, which is the one from
-    /// before if there is one.
+    /// Keeps a token for the value of a key, whose buckets are locked. Answers the token that is kept: an earlier one
+    /// stays.
     pub fn insert(&self, hash: u64, token: u64) -> u64 {
         let set = self.set(hash);
         let entries = &mut *lock(&set.entries);
@@ -98,7 +98,7 @@ impl TokenTable {
         token
     }
 
-    /// The value of a key changes, whose buckets are locked.
+    /// The value of a key, whose buckets are locked, changes.
     #[inline]
     pub fn forget(&self, hash: u64) {
         let set = self.set(hash);
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!((tokens.token_of(7), tokens.token_of(8)), (Some(100), None));
         tokens.forget(7);
         assert_eq!((tokens.token_of(7), tokens.insert(7, 300)), (None, 300));
-        // A hash of 0 is one like others.
+        // A hash of 0 is not special.
         assert_eq!((tokens.token_of(0), tokens.insert(0, 5), tokens.token_of(0)), (None, 5, Some(5)));
     }
 

@@ -1,28 +1,28 @@
-//! What the planner remembers between its choices: the segments that it has seen, and what it will claim next.
+//! What the planner keeps between choices: the sampled segments, and the claims that it will make next.
 
 use super::policy::{EvictionChoice, SegmentView};
 use crate::segment::SegmentId;
 
-/// What a choice needs besides the store, kept between choices.
+/// The sampled segments and the plans. Guarded by the planner lock, which every claim needs.
 #[derive(Default)]
 pub(super) struct PlannerState {
     pub views: Vec<SegmentView>,
     /// Where the next sample begins.
     pub cursor: u32,
-    /// Segments that were worth a compaction of their own when they were looked at, the emptiest last.
+    /// Segments that deserved a compaction when they were sampled, the emptiest last.
     pub sparse: Vec<SparseSegment>,
-    /// What the policy has chosen to evict, the next one last.
+    /// Evictions chosen by the policy, the next one last.
     pub planned: Vec<PlannedEviction>,
 }
 
-/// A segment worth a compaction of its own.
+/// A segment that deserves a compaction on its own.
 pub(super) struct SparseSegment {
     pub segment: SegmentId,
-    /// Bytes to copy for each that is had.
+    /// Bytes to copy for each freed byte.
     pub copied: f64,
 }
 
-/// A choice of the policy, and the stamp that its first segment had.
+/// A choice of the policy, and the stamp of its first segment at that time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PlannedEviction {
     pub choice: EvictionChoice,

@@ -1,4 +1,4 @@
-//! Segments of flushed generations are found and dropped, a segment per call (see `flushed_search`).
+//! Segments of flushed generations are found and dropped, one per call (see `flushed_search`).
 
 use super::flushed_search::{CURSOR_MASK, TO_BEGIN};
 use crate::chains::Seal;
@@ -9,7 +9,7 @@ use crate::sync::Ordering;
 use crate::time::Moment;
 
 impl Store {
-    /// A slice of the removal of what was flushed, of one segment. False if there is none.
+    /// Drops one flushed segment. False if there is none.
     pub(super) fn drop_flushed(&self, participant: &Participant, moment: Moment) -> bool {
         let search = &self.maintenance.flushed;
         let mut word = search.load();
@@ -31,7 +31,8 @@ impl Store {
                 && header.state() == State::Sealed
                 && self.drop_segment(participant, segment, moment)
         });
-        // It fails if a note came meanwhile, or another thread has gone on: then there is no harm in looking twice.
+        // Fails after a note, or when another thread has advanced: then some segments are read twice, which is
+        // harmless.
         let _ = search.advance(word, dropped.map_or(0, |number| u64::from(number) + 1));
         dropped.is_some()
     }

@@ -21,22 +21,22 @@ const FREE_TARGET_SHARE: u32 = 200;
 /// What a call to `evict` or `maintain` came to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// A segment is free for writers.
+    /// Enough segments are free.
     Ready,
-    /// Something was done; more is needed.
+    /// Progress was made; more is needed.
     Working,
-    /// Nothing can be done before another thread goes on, which may not be running now. Memory comes back soon after.
+    /// Nothing can be done until another thread proceeds, which may not be running now. Memory is freed soon after.
     Waiting(Blocker),
-    /// Nothing can be evicted now: what is not free is being written, or held by handles or uploads.
+    /// Nothing can be evicted now: all memory is being written, or held by handles or uploads.
     Stuck,
 }
 
-/// Whom a writer waits for, in [`Progress::Waiting`].
+/// The thread that a writer waits for, in [`Progress::Waiting`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocker {
     /// A thread that is emptying segments.
     Job,
-    /// A reader that was pinned when segments were retired: they are free once it has unpinned.
+    /// A reader that was pinned when segments were retired: they are free when it unpins.
     Reader,
 }
 
@@ -91,12 +91,12 @@ impl Store {
             || self.needs_shrink() && self.shrink_top(participant, moment)
     }
 
-    /// Whether writers will soon run out of free segments: maintenance should look.
+    /// Whether writers will soon run out of free segments, so that maintenance should run.
     pub fn is_low(&self) -> bool {
         self.options.evicts && self.segments.free_for_writers() < self.free_target() / 2 + 1
     }
 
-    /// Whether writers have to evict for themselves.
+    /// Whether writers must evict before they can write.
     pub fn has_no_free_segment(&self) -> bool {
         self.segments.free_for_writers() == 0
     }
@@ -139,7 +139,7 @@ impl Store {
         }
     }
 
-    /// Free segments that maintenance aims at.
+    /// The number of free segments that maintenance keeps ready.
     fn free_target(&self) -> u32 {
         (self.segments.limit() / FREE_TARGET_SHARE).max(2)
     }
@@ -206,7 +206,7 @@ pub(super) mod tests {
         }
     }
 
-    /// A store of many small segments that has just begun to evict, and how many keys were set, from 0 on.
+    /// A store of many small segments that has just evicted for the first time, and the number of keys set, from 0 on.
     pub fn just_full(writers: usize) -> (Store, Participant, u32) {
         let options = Options {
             memory_bytes: 16 << 20,
@@ -342,7 +342,7 @@ pub(super) mod tests {
     fn what_never_fits_beside_the_index_is_refused_and_costs_nothing() {
         let (store, participant, _) = just_full(1);
         let limit = store.segments.limit();
-        // The topmost segment is held as by an upload, so that none is exchanged for it.
+        // The topmost segment is held as by an upload, so that it is not exchanged.
         let mut held: Vec<_> = std::iter::from_fn(|| store.segments.take(crate::segment::Purpose::Merge)).collect();
         while !held.contains(&crate::segment::SegmentId::new(limit)) {
             assert_ne!(store.evict(&participant, 1000), Progress::Stuck);

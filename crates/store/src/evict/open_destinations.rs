@@ -1,23 +1,23 @@
-//! Segments that jobs have begun to fill: evictions with what they keep, compactions with what they move.
+//! Open segments that jobs fill: survivors of evictions, and items that relocations copy.
 //!
-//! The survivors of one eviction rarely fill a segment, nor does what a compaction of one segment moves. The next job of the kind in
-//! the same TTL bucket goes on where it ends; meanwhile the segment is kept here: open, in its chain, and owned by this list. It
-//! leaves the list for a job, which owns it then, or it is sealed: when it is full or has been open long enough, when everything
-//! in it has expired, when its turn to be evicted has come, and whenever all open segments are sealed.
+//! One job rarely fills a segment. The next job of the same kind in the same TTL bucket continues where it ended. In
+//! between the segment is in this list: open, in its chain, and owned by the list. It leaves the list when a job takes
+//! it, or when it is sealed: because it is full or has been open long enough, because everything in it has expired,
+//! because it is evicted in its turn, or because all open segments are sealed.
 
 use crate::chains::Seal;
 use crate::segment::{Header, SegmentId, Segments};
 use crate::sync::{Mutex, Ordering, lock};
 use crate::time::Moment;
 
-/// The share of all segments that may be kept open here, and the most. Sealed early they would waste as much: the share is
-/// only so small that there is always something sealed to evict.
+/// The share of all segments that may be in a list, and the largest number. Sealing them early would waste as much
+/// memory: the share is only limited so that there are always sealed segments to evict.
 const OPEN_SHARE: u32 = 16;
 const OPEN_MAX: usize = 64;
-/// A segment with less room than this share is full.
+/// A segment with less free space than this share is full.
 const FULL_SHARE: u32 = 64;
 
-/// An open segment that a job fills, or will.
+/// An open segment that a job fills, or may fill later.
 #[derive(Debug)]
 pub(super) struct Destination {
     pub segment: SegmentId,
@@ -27,12 +27,12 @@ pub(super) struct Destination {
     pub is_chained: bool,
 }
 
-/// Open segments that no job works at, the one begun first in front.
+/// Open segments without a job, in the order in which they were opened.
 #[derive(Default)]
 pub(crate) struct OpenDestinations(Mutex<Vec<Destination>>);
 
 impl OpenDestinations {
-    /// A segment to go on with, of the TTL bucket and generation of `source`, and as `wanted`.
+    /// Takes a segment to continue in, of the TTL bucket and generation of `source`, for which `wanted` holds.
     pub(super) fn take(
         &self,
         segments: &Segments,
@@ -51,7 +51,7 @@ impl OpenDestinations {
         Some(open.remove(at))
     }
 
-    /// Keeps a segment for the next job, or seals it if it is full. With too many, the fullest is sealed.
+    /// Returns a segment for the next job, or seals it if it is full. If there are too many, the fullest is sealed.
     pub(super) fn put_back(&self, segments: &Segments, destination: Destination) {
         debug_assert!(destination.offset > 0);
         let destination = Destination { is_chained: true, ..destination };
@@ -89,7 +89,7 @@ impl OpenDestinations {
         (before - open.len()) as u32
     }
 
-    /// Seals this one if `wanted` holds. No job adds to it after that.
+    /// Seals a segment of the list if `wanted` holds. No job adds to it after that.
     pub fn seal_if(&self, segments: &Segments, segment: SegmentId, wanted: impl Fn(&Header) -> bool) {
         let mut open = lock(&self.0);
         let at = open.iter().position(|destination| destination.segment == segment);
@@ -99,7 +99,7 @@ impl OpenDestinations {
         }
     }
 
-    /// Does something with a segment if it is here, before a job can add to it. Whether it was.
+    /// Calls `action` if a segment is in the list, while no job can add to it. Answers whether it is.
     pub(super) fn with_destination(&self, segment: SegmentId, action: impl FnOnce()) -> bool {
         let open = lock(&self.0);
         let is_here = open.iter().any(|destination| destination.segment == segment);

@@ -1,5 +1,5 @@
-//! Which run of segments goes next: first what costs nothing, then what the policy says. What is found here is proposed as a
-//! claim, which looks again (see `claim`).
+//! Planning: which segments are emptied next. Lossless choices come first, then the choice of the policy. A plan only
+//! proposes; the claim checks again (see `claim`).
 
 use super::candidates::{PlannedEviction, PlannerState, SparseSegment};
 use super::claim::Claim;
@@ -13,24 +13,24 @@ use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
 
-/// Segments that one choice looks at; larger stores are looked at piece by piece.
+/// Segments that one choice samples; a larger store is sampled piece by piece.
 const SAMPLE_SEGMENTS: usize = 4096;
-/// Neighbours are worth a compaction when the first is at most this full.
+/// Neighbours are compacted when the first is at most this full.
 const COMPACT_FILL_MAX: f64 = 0.6;
-/// After so many that took as many segments as they freed something is evicted.
+/// After this many compactions in a row that took as many segments as they freed, the policy evicts.
 const COMPACTIONS_WITHOUT_GAIN_MAX: u32 = 16;
-/// One look around chooses this part of what it saw: so much of it may change until the next one.
+/// The policy chooses this part of a sample at once, so at most this part changes before the next sample.
 const PLANNED_SHARE: usize = 128;
-/// Of the segments that are worth it, one look around finds so many, the emptiest.
+/// Sparse segments that one sample keeps, the emptiest.
 const SPARSE_MAX: usize = 16;
 
 impl Store {
-    /// Claims the next run.
+    /// Plans and claims the next job.
     pub(super) fn plan_job(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
         let mut planner = lock(&self.maintenance.planner);
         pause_point(PausePoint::Claim);
         let planner = &mut *planner;
-        // It ends: an entry is taken once, and listed again only after another life.
+        // Ends: an entry is taken once, and listed again only after the segment was reused.
         while let Some(segment) = self.segments.take_dead() {
             if let Some(job) = self.claim(planner, Claim::Dead(segment), moment) {
                 return Some(job);
@@ -51,7 +51,7 @@ impl Store {
             if let Some(job) = job.or_else(|| self.compact_sparse(planner, moment, may_evict)) {
                 return Some(job);
             }
-            // Where nothing may be evicted a write is refused next: not before all segments were looked at.
+            // A store that does not evict refuses the write next, so all segments are sampled before.
             if !may_evict && looked >= self.segments.limit() as usize {
                 return None;
             }
@@ -61,7 +61,7 @@ impl Store {
             if let Some(job) = self.evict_sampled(planner, participant, moment) {
                 return Some(job);
             }
-            // Only segments that writers hold are left to take from: once, as handles may hold all of those as well.
+            // Only the open segments of writers are left. They are sealed once, as handles may hold all of those, too.
             if has_sealed || self.seal_open(Seal::All) == 0 {
                 return None;
             }
@@ -69,13 +69,13 @@ impl Store {
         }
     }
 
-    /// Has the policy choose among the views, and claims what it says. What handles hold by now, or a job has gone on in, is
-    /// passed over.
+    /// Lets the policy choose among the sample, and claims its choices. Segments that a handle or a job holds by now
+    /// are skipped.
     fn evict_sampled(&self, planner: &mut PlannerState, participant: &Participant, moment: Moment) -> Option<Job> {
         if !planner.views.is_empty() {
             self.policy_state.history.fit(self.counters.items());
         }
-        // It ends: each plan takes a view away.
+        // Ends: each choice removes a view.
         while !planner.views.is_empty() {
             self.choose_evictions(planner, participant);
             if let Some(job) = self.evict_planned(planner, moment) {
@@ -85,8 +85,8 @@ impl Store {
         None
     }
 
-    /// Fills the views, and stops at a segment that can be had without loss. What jobs have begun to fill is seen, too: it goes
-    /// when its time has come, full or not.
+    /// Samples segments, and stops at one that is free of loss. Open destinations are sampled, too: they are evicted in
+    /// their turn, full or not.
     fn sample_segments(&self, planner: &mut PlannerState, moment: Moment) -> Option<Claim> {
         planner.views.clear();
         planner.sparse.clear();
@@ -134,7 +134,7 @@ impl Store {
         compact
     }
 
-    /// Has the policy choose among the views, which are not empty: one run, or some segments that go by themselves.
+    /// Lets the policy choose among the views, which are not empty: one run, or several single segments.
     fn choose_evictions(&self, planner: &mut PlannerState, participant: &Participant) {
         let PlannerState { views, planned, .. } = planner;
         let max = (views.len() / PLANNED_SHARE).max(1);
@@ -149,7 +149,7 @@ impl Store {
         planned.reverse();
     }
 
-    /// Claims the next run that is planned.
+    /// Claims the next planned eviction.
     fn evict_planned(&self, planner: &mut PlannerState, moment: Moment) -> Option<Job> {
         while let Some(planned) = planner.planned.pop() {
             if let Some(job) = self.claim(planner, Claim::Planned(planned), moment) {
@@ -160,7 +160,7 @@ impl Store {
         None
     }
 
-    /// Claims the emptiest segment that was and is worth a compaction of its own.
+    /// Claims the emptiest sampled segment that still deserves a compaction on its own.
     fn compact_sparse(&self, planner: &mut PlannerState, moment: Moment, may_evict: bool) -> Option<Job> {
         let without_gain = &self.maintenance.compactions_without_gain;
         while !may_evict || without_gain.load(Ordering::Relaxed) < COMPACTIONS_WITHOUT_GAIN_MAX {
@@ -253,7 +253,7 @@ mod tests {
     fn what_is_dead_goes_before_what_was_planned() {
         let (store, participant, number) = just_full(1);
         let evictions = store.stats().evictions;
-        // The younger half dies: hundreds of segments in which nothing is alive.
+        // The younger half dies: hundreds of segments without a live item.
         for number in number / 2..number {
             let key = number.to_le_bytes();
             store.delete(&participant, &key, store.hash(&key), 1000);
@@ -263,7 +263,7 @@ mod tests {
         store.verify(&participant, 1000);
     }
 
-    /// A full store of more segments than one look sees, each with the key of one long item.
+    /// A full store with more segments than one sample, each with the key of one long item.
     fn large() -> (Store, Participant, Vec<u32>) {
         let options = Options {
             memory_bytes: 40 << 20,
@@ -320,7 +320,7 @@ mod tests {
             store.run_job_slice(&participant, moment, job);
         }
         store.segments.reclaim();
-        // The newest two segments hold little: they fit one.
+        // The two newest segments are nearly empty: they fit one.
         (0..2).for_each(|number| {
             store.seal_open(Seal::All);
             set_long(&store, &participant, u32::MAX - number, 100);
@@ -405,7 +405,7 @@ mod tests {
             store.seal_open(Seal::All);
         }
         let header = |key| store.segments.header(segment_of(key));
-        // As survivors that took the place of their source in the chain, and have a stamp of their own.
+        // Like survivors that took the place of their source in the chain, with a stamp of their own.
         let oldest = header(b"two").stamp.load(Ordering::Relaxed);
         header(b"one").stamp.store(oldest + 1_000_000, Ordering::Relaxed);
         header(b"one").rounds.store(1, Ordering::Relaxed);
@@ -432,7 +432,8 @@ mod plan_models {
     use loom::thread;
     use std::sync::Arc;
 
-    /// A store with a plan for a segment that is free: everything in it has died, and it was emptied as an expiry or a flush has it done.
+    /// A store with a plan for a segment that is free by now: all its items died, and it was emptied as by an expiry or
+    /// a flush.
     fn planned_and_emptied() -> Arc<Store> {
         let store = store(4, 0);
         let client = Client::new(&store);
@@ -452,7 +453,7 @@ mod plan_models {
         store
     }
 
-    /// A plan that lies there may name a segment that was emptied since and is a body of a value by now.
+    /// A plan may name a segment that was emptied since and is a body of a value now.
     #[test]
     fn a_plan_claims_no_body() {
         model(2, || {
@@ -484,7 +485,7 @@ mod plan_models {
         });
     }
 
-    /// The same, and it holds younger items by now.
+    /// A plan may name a segment that holds younger items now.
     #[test]
     fn a_plan_claims_no_new_life() {
         model(2, || {

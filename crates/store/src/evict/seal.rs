@@ -11,7 +11,7 @@ impl Store {
         [&self.policy_state.survivors, &self.maintenance.compacted].into_iter()
     }
 
-    /// Seals open segments, of writers and of jobs. Answers how many.
+    /// Seals open segments of writers and of jobs. Answers the number.
     pub(crate) fn seal_open(&self, which: Seal) -> u32 {
         self.chains.seal_open(&self.segments, which) + self.seal_destinations(which)
     }
@@ -20,17 +20,17 @@ impl Store {
         self.open_destinations().map(|list| list.seal(&self.segments, which)).sum()
     }
 
-    /// Seals a segment if it is among the begun ones and `wanted` holds.
+    /// Seals an open destination if `wanted` holds.
     pub(super) fn seal_destination_if(&self, segment: SegmentId, wanted: impl Fn(&Header) -> bool) {
         self.open_destinations().for_each(|list| list.seal_if(&self.segments, segment, &wanted));
     }
 
-    /// What jobs have begun to fill and no job works at, each with the end of its items.
+    /// Calls `visit` with each open destination and the end of its items.
     pub(crate) fn each_open_destination(&self, mut visit: impl FnMut(SegmentId, u32)) {
         self.open_destinations().for_each(|list| list.each(&mut visit));
     }
 
-    /// How many those are.
+    /// The number of open destinations.
     pub(crate) fn open_destination_count(&self) -> u32 {
         self.open_destinations().map(OpenDestinations::count).sum()
     }

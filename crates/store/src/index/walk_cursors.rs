@@ -1,12 +1,12 @@
-//! What walks over the index announce, and what displacements note for them (see `walk`).
+//! The announcements of walks over the index, and the notes that displacements leave for them (see `walk`).
 
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
-/// Walks at a time.
+/// Concurrent walks, at most.
 pub const WALKS_MAX: usize = if cfg!(loom) { 1 } else { 8 };
-/// Notes that a walk keeps: 128 KiB of them.
+/// Notes of a walk, at most: 128 KiB of them.
 const NOTES_MAX: usize = if cfg!(loom) { 1 } else { 16 << 10 };
-/// The announcement of a walk that is not under way.
+/// The announcement without a walk.
 pub(super) const NOWHERE: u64 = u64::MAX;
 
 /// The announcements of all walks.
@@ -14,7 +14,7 @@ pub struct WalkCursors(pub(super) [Cursor; WALKS_MAX]);
 
 pub(super) struct Cursor {
     pub at: AtomicU64,
-    /// Hashes of keys that were moved behind the walk. Whoever holds this waits for nobody.
+    /// Hashes of keys that were moved behind the walk. The holder of this lock waits for nothing.
     pub notes: Mutex<Vec<u64>>,
 }
 
@@ -23,13 +23,13 @@ impl WalkCursors {
         Self(std::array::from_fn(|_| Cursor { at: AtomicU64::new(NOWHERE), notes: Mutex::default() }))
     }
 
-    /// Whether a key may move between two buckets, both of which the caller has locked.
+    /// Whether a key may be moved between two buckets, both locked by the caller.
     pub fn may_move(&self, from: usize, to: usize) -> bool {
         self.crossed(from, to).all(|cursor| lock(&cursor.notes).len() < NOTES_MAX)
     }
 
-    /// Notes that the key with this hash moves between two buckets, both of which the caller has locked, for the walks that
-    /// it passes.
+    /// Leaves a note for each walk that is crossed when the key with this hash moves between two buckets, both locked
+    /// by the caller.
     pub fn note_move(&self, hash: u64, from: usize, to: usize) {
         self.crossed(from, to).for_each(|cursor| lock(&cursor.notes).push(hash));
     }
