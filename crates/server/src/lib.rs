@@ -14,21 +14,26 @@
 //! | module | holds |
 //! |---|---|
 //! | `bound_server` | files read and addresses bound, before a process gives up its rights |
-//! | `server` | starting, stopping, joining |
-//! | `listen`, `acceptor` | sockets, the connection limit, dealing connections out to workers |
-//! | `worker`, `busy_poll` | the event loop of one thread, and when it asks instead of sleeping |
+//! | `server`, `stop` | starting and joining; stopping |
+//! | `listen`, `acceptor` | sockets, the connection limit, distribution of connections to workers |
+//! | `worker`, `busy_poll` | the event loop of one thread, and when it polls instead of sleeping |
 //! | `udp` | the text protocol in datagrams |
-//! | `tls` | certificates, and streams that they protect |
+//! | `tls` | certificates, and streams under TLS |
 //! | `connection` | reading, writing and backpressure of one connection |
-//! | `session` | its protocol state, a file per dialect: commands in, answers out |
-//! | `auth` | who may speak to the server |
+//! | `connection_info`, `connection_wait` | a connection as other threads see it; reads and memory that it waits for |
+//! | `inbox` | how other threads talk to a worker |
+//! | `session` | the protocol state of a connection, a file per dialect: commands in, answers out |
+//! | `auth` | users and passwords |
 //! | `execute` | the commands, by family |
-//! | `output` | answers on their way out, large values among them |
-//! | `stats_prefix` | statistics by key prefix |
-//! | `watch` | what watchers are told |
-//! | `counters`, `shared` | what is counted, and what threads share |
-//! | `observe` | samples, events, history |
-//! | `admin` | HTTP for those who look on |
+//! | `dump_thread` | slices of dumps that read flash |
+//! | `output` | answers that are not sent yet, large values among them |
+//! | `counters`, `statistics` | what is counted; tables of all that `stats`, `/metrics` and `/api` tell |
+//! | `stats_prefix`, `flash_gets` | counts by key prefix; gets from flash as memcached counts them |
+//! | `watch` | events for watchers |
+//! | `shared` | state that all threads share |
+//! | `observe`, `health_log` | samples, events, history; the health of flash on stderr |
+//! | `admin` | metrics, JSON and dashboard over HTTP |
+//! | `sync`, `unix_time` | locks without poison; the system's clock |
 #![forbid(unsafe_code)]
 
 mod acceptor;
@@ -53,6 +58,7 @@ mod output;
 mod server;
 mod session;
 mod shared;
+mod statistics;
 mod stats_prefix;
 mod stop;
 mod sync;

@@ -1,7 +1,7 @@
 //! Flash in the JSON and in the metrics; nothing where there is none.
 
 use ebbtide::FlashStats;
-use ebbtide::flash::{Health, LaneStats, LatencyHistogram};
+use ebbtide::flash::{LaneStats, LatencyHistogram};
 use prometheus::proto::{Bucket, Histogram as Buckets, Metric, MetricType};
 use serde_json::{Map, Value, json};
 
@@ -9,6 +9,7 @@ use super::metrics_page::{MetricsPage, labels};
 use super::state::AdminState;
 use crate::flash_gets::health;
 use crate::observe::WearRate;
+use crate::statistics::{self, FLASH};
 use crate::sync::lock;
 
 /// Buckets of the metrics end at these powers of two of a microsecond: 8 us to 4 s.
@@ -21,38 +22,9 @@ pub fn overview(state: &AdminState, get_hits: u64) -> Value {
     let Some(flash) = state.shared.cache.flash_stats() else { return Value::Null };
     let (tier, wear_rate) = (&flash.tier, wear_rate(state, &flash));
     let device = &tier.device;
-    json!({
+    let mut answer = json!({
         "health": health(device.health),
-        "capacity_bytes": tier.capacity_bytes,
-        "used_bytes": tier.large_used_bytes() + tier.small_used_bytes(),
-        "memory_bytes": tier.memory_bytes,
-        "objects": tier.objects,
-        "hits": {
-            "memory": get_hits.saturating_sub(tier.hits_large + tier.hits_small),
-            "large": tier.hits_large,
-            "small": tier.hits_small,
-        },
-        "lookups_total": lookups(&flash),
-        "promoted_total": flash.promoted,
-        "served_total": flash.served,
-        "unchanged_total": flash.unchanged,
-        "inserted_total": tier.inserts,
-        "inserted_bytes_total": tier.inserted_bytes,
-        "written_bytes_total": tier.written.total(),
-        "written_bytes": object(&written(&flash)),
-        "read_bytes_total": device.reads.bytes,
-        "write_amplification": tier.write_amplification(),
-        "ended": object(&flash.tier.evictions.by_cause()),
-        "drops": object(&flash.tier.drops.by_reason()),
-        "refusals": object(&refusals(&flash)),
-        "corrupt_total": corrupt(&flash),
-        "transfers": {
-            "under_way": device.under_way,
-            "most_under_way": device.max_under_way,
-            "refused_total": device.refusals,
-            "read_errors_total": device.reads.errors,
-            "write_errors_total": device.writes.errors,
-        },
+        "hits": { "memory": get_hits.saturating_sub(tier.hits_large + tier.hits_small) },
         "latency_us": { "read": latency(&device.reads), "write": latency(&device.writes) },
         "wear": {
             "bytes_per_day": wear_rate.bytes_per_day,
@@ -64,142 +36,21 @@ pub fn overview(state: &AdminState, get_hits: u64) -> Value {
             // Endless is null.
             "life_days": wear_rate.life_seconds / DAY_SECONDS,
         },
-    })
+    });
+    statistics::insert_into(FLASH, &flash, &mut answer);
+    answer
 }
 
 /// The families of flash.
 pub fn metrics(page: &mut MetricsPage, state: &AdminState) {
     let Some(flash) = state.shared.cache.flash_stats() else { return };
-    space(page, &flash);
-    reads(page, &flash);
-    writes(page, &flash);
-    device(page, &flash);
+    page.add_rows(FLASH, &flash);
+    transfer_durations(page, &flash);
     wear(page, &wear_rate(state, &flash));
 }
 
-fn space(page: &mut MetricsPage, flash: &FlashStats) {
-    let tier = &flash.tier;
-    page.plain_gauge("ebbtide_flash_capacity_bytes", "What objects may take on flash.", tier.capacity_bytes as f64);
-    page.gauge(
-        "ebbtide_flash_used_bytes",
-        "Bytes of the objects on flash, estimated from the mean of those inserted.",
-        &[
-            (&[("store", "large")], tier.large_used_bytes() as f64),
-            (&[("store", "small")], tier.small_used_bytes() as f64),
-        ],
-    );
-    page.gauge(
-        "ebbtide_flash_objects",
-        "Objects on flash, expired ones too.",
-        &[(&[("store", "large")], tier.large.objects as f64), (&[("store", "small")], tier.small.objects() as f64)],
-    );
-    page.plain_gauge(
-        "ebbtide_flash_memory_bytes",
-        "Memory of the indexes and buffers of flash, of values that were read, and of dumps.",
-        tier.memory_bytes as f64,
-    );
-    page.plain_gauge(
-        "ebbtide_flash_regions_retired",
-        "Regions of large objects that are not used any more, because a transfer failed.",
-        tier.large.regions_retired as f64,
-    );
-}
-
-fn reads(page: &mut MetricsPage, flash: &FlashStats) {
-    let tier = &flash.tier;
-    page.plain_counter("ebbtide_flash_lookups_total", "Keys looked for on flash.", lookups(flash));
-    page.by(
-        "ebbtide_flash_hits_total",
-        "Keys found on flash.",
-        "store",
-        &[("large", tier.hits_large), ("small", tier.hits_small)],
-    );
-    page.plain_counter("ebbtide_flash_promoted_total", "Objects that came back to memory.", flash.promoted);
-    page.plain_counter(
-        "ebbtide_flash_served_total",
-        "Objects that were answered from flash and did not come back.",
-        flash.served,
-    );
-    page.plain_counter(
-        "ebbtide_flash_promotions_refused_total",
-        "Objects that were found and could not come back, for want of memory.",
-        flash.promotions_refused,
-    );
-    page.plain_counter("ebbtide_flash_corrupt_total", "Reads that brought wrong bytes: misses.", corrupt(flash));
-}
-
-fn writes(page: &mut MetricsPage, flash: &FlashStats) {
-    let (tier, small) = (&flash.tier, &flash.tier.small.counts);
-    page.by(
-        "ebbtide_flash_inserted_total",
-        "Objects that were taken.",
-        "store",
-        &[("large", tier.large.inserts), ("small", small.inserted)],
-    );
-    page.by(
-        "ebbtide_flash_inserted_bytes_total",
-        "Bytes of these.",
-        "store",
-        &[("large", tier.large.inserted_bytes), ("small", small.inserted_bytes)],
-    );
-    page.by("ebbtide_flash_written_bytes_total", "Bytes written, by cause.", "cause", &written(flash));
-    page.plain_gauge(
-        "ebbtide_flash_write_amplification_ratio",
-        "Bytes written for each byte inserted, since the start.",
-        tier.write_amplification(),
-    );
-    page.plain_counter(
-        "ebbtide_flash_unchanged_total",
-        "Evicted objects that flash held already, so that nothing was written.",
-        flash.unchanged,
-    );
-    page.by(
-        "ebbtide_flash_refusals_total",
-        "Evicted objects that admission refused, by reason.",
-        "reason",
-        &refusals(flash),
-    );
-    page.by(
-        "ebbtide_flash_drops_total",
-        "Evicted objects that were admitted and not taken, by reason.",
-        "reason",
-        &flash.tier.drops.by_reason(),
-    );
-    page.by(
-        "ebbtide_flash_ended_total",
-        "Objects that flash had and gave up, by cause.",
-        "cause",
-        &flash.tier.evictions.by_cause(),
-    );
-}
-
-fn device(page: &mut MetricsPage, flash: &FlashStats) {
+fn transfer_durations(page: &mut MetricsPage, flash: &FlashStats) {
     let device = &flash.tier.device;
-    let states = [Health::Healthy, Health::Degraded, Health::Failed].map(|state| (state, [("state", health(state))]));
-    let samples = states.each_ref().map(|(state, pair)| (&pair[..], f64::from(u8::from(device.health == *state))));
-    page.gauge("ebbtide_flash_health", "1 for the state in which the device is.", &samples);
-    page.plain_gauge(
-        "ebbtide_flash_transfers_under_way",
-        "Reads and writes that wait for the device.",
-        device.under_way as f64,
-    );
-    page.plain_counter(
-        "ebbtide_flash_queue_refusals_total",
-        "Reads and writes that found the queue of the device full.",
-        device.refusals,
-    );
-    page.by(
-        "ebbtide_flash_transferred_bytes_total",
-        "Bytes that went to the device and came from it.",
-        "direction",
-        &[("read", device.reads.bytes), ("write", device.writes.bytes)],
-    );
-    page.by(
-        "ebbtide_flash_transfer_errors_total",
-        "Reads and writes that failed.",
-        "direction",
-        &[("read", device.reads.errors), ("write", device.writes.errors)],
-    );
     let metrics = [("read", &device.reads), ("write", &device.writes)].map(|(direction, lane)| {
         let mut metric = Metric::from_label(labels(&[("direction", direction)]));
         metric.set_histogram(durations(&lane.latencies));
@@ -239,44 +90,6 @@ fn wear(page: &mut MetricsPage, wear_rate: &WearRate) {
 fn wear_rate(state: &AdminState, flash: &FlashStats) -> WearRate {
     let rating = state.shared.options.flash_rating;
     lock(&state.observer).wear_rate(flash.tier.capacity_bytes, rating)
-}
-
-fn lookups(flash: &FlashStats) -> u64 {
-    // What is not among the large ones is looked for among the small ones.
-    flash.tier.hits_large + flash.tier.small.counts.lookups
-}
-
-fn corrupt(flash: &FlashStats) -> u64 {
-    let (large, small) = (&flash.tier.large, &flash.tier.small.counts);
-    large.misses_corrupt + large.scans_corrupt + small.corrupt_pages
-}
-
-fn written(flash: &FlashStats) -> [(&'static str, u64); 7] {
-    let written = &flash.tier.written;
-    [
-        ("large_objects", written.large_objects),
-        ("large_again", written.large_again),
-        ("large_frames", written.large_frames),
-        ("small_log", written.small_log),
-        ("small_pages", written.small_pages),
-        ("small_zeros", written.small_zeros),
-        ("superblock", written.superblock),
-    ]
-}
-
-fn refusals(flash: &FlashStats) -> [(&'static str, u64); 5] {
-    let admission = &flash.tier.admission;
-    [
-        ("expires_soon", admission.refused_expires_soon),
-        ("too_small", admission.refused_too_small),
-        ("policy", admission.refused_by_policy),
-        ("budget", admission.refused_by_budget),
-        ("displaced", flash.tier.displaced),
-    ]
-}
-
-fn object(pairs: &[(&str, u64)]) -> Map<String, Value> {
-    pairs.iter().map(|(name, number)| ((*name).to_string(), Value::from(*number))).collect()
 }
 
 fn latency(lane: &LaneStats) -> Map<String, Value> {

@@ -1,6 +1,8 @@
 //! A page of metrics: families in their order.
 
-use prometheus::proto::{Counter, Gauge, LabelPair, Metric, MetricFamily, MetricType};
+use prometheus::proto::{self, Counter, Gauge, LabelPair, MetricFamily, MetricType};
+
+use crate::statistics::{Metric, Row};
 
 /// Labels and a value.
 pub type MetricSample<'a> = (&'a [(&'a str, &'a str)], f64);
@@ -22,7 +24,53 @@ pub struct MetricsPage {
 }
 
 impl MetricsPage {
-    pub fn add(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) {
+    /// Adds the metrics of a table.
+    pub fn add_rows<S>(&mut self, rows: &[Row<S>], source: &S) {
+        for row in rows {
+            match row {
+                Row::One { metric: Metric::None, .. } => {}
+                Row::One { metric: Metric::Counter(name, help), read, .. } => {
+                    self.counter(name, help, &[(&[], read(source).as_f64())]);
+                }
+                Row::One { metric: Metric::Gauge(name, help), read, .. } => {
+                    self.gauge(name, help, &[(&[], read(source).as_f64())]);
+                }
+                Row::One { metric: Metric::CounterBy(name, help, labels), read, .. } => {
+                    self.counter(name, help, &[(&pairs(labels), read(source).as_f64())]);
+                }
+                Row::One { metric: Metric::GaugeBy(name, help, labels), read, .. } => {
+                    self.gauge(name, help, &[(&pairs(labels), read(source).as_f64())]);
+                }
+                Row::One { metric: Metric::And(labels), read, .. } => {
+                    self.add_to_last(&pairs(labels), read(source).as_f64());
+                }
+                Row::Each { metric, read, .. } => self.add_each(metric, &read(source)),
+            }
+        }
+    }
+
+    fn add_each(&mut self, metric: &Metric, values: &[(&str, u64)]) {
+        let (Metric::CounterBy(name, help, label) | Metric::GaugeBy(name, help, label)) = metric else { return };
+        let pairs: Vec<_> = values.iter().map(|(value, _)| [(*label, *value)]).collect();
+        let samples: Vec<MetricSample<'_>> =
+            pairs.iter().zip(values).map(|(pair, (_, count))| (pair.as_slice(), *count as f64)).collect();
+        match metric {
+            Metric::GaugeBy(..) => self.gauge(name, help, &samples),
+            _ => self.counter(name, help, &samples),
+        }
+    }
+
+    /// Adds one more sample to the family that was added last.
+    fn add_to_last(&mut self, pairs: &[(&str, &str)], value: f64) {
+        let family = self.families.last_mut().expect("a row begins the family");
+        let metric = match family.get_field_type() {
+            MetricType::GAUGE => gauge(pairs, value),
+            _ => counter(pairs, value),
+        };
+        family.mut_metric().push(metric);
+    }
+
+    pub fn add(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<proto::Metric>) {
         let mut family = MetricFamily::default();
         family.set_name(name.to_string());
         family.set_help(help.to_string());
@@ -32,13 +80,7 @@ impl MetricsPage {
     }
 
     pub fn gauge(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
-        let metrics = samples.iter().map(|(pairs, value)| {
-            let mut gauge = Gauge::default();
-            gauge.set_value(*value);
-            let mut metric = Metric::from_label(labels(pairs));
-            metric.set_gauge(gauge);
-            metric
-        });
+        let metrics = samples.iter().map(|(pairs, value)| gauge(pairs, *value));
         self.add(name, help, MetricType::GAUGE, metrics.collect());
     }
 
@@ -46,26 +88,29 @@ impl MetricsPage {
         self.gauge(name, help, &[(&[], value)]);
     }
 
-    pub fn counter(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
-        let metrics = samples.iter().map(|(pairs, value)| {
-            let mut counter = Counter::default();
-            counter.set_value(*value);
-            let mut metric = Metric::from_label(labels(pairs));
-            metric.set_counter(counter);
-            metric
-        });
+    fn counter(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
+        let metrics = samples.iter().map(|(pairs, value)| counter(pairs, *value));
         self.add(name, help, MetricType::COUNTER, metrics.collect());
     }
+}
 
-    pub fn plain_counter(&mut self, name: &str, help: &str, value: u64) {
-        self.counter(name, help, &[(&[], value as f64)]);
-    }
+fn gauge(pairs: &[(&str, &str)], value: f64) -> proto::Metric {
+    let mut gauge = Gauge::default();
+    gauge.set_value(value);
+    let mut metric = proto::Metric::from_label(labels(pairs));
+    metric.set_gauge(gauge);
+    metric
+}
 
-    /// A counter with one label.
-    pub fn by(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
-        let pairs: Vec<_> = values.iter().map(|(value, _)| [(label, *value)]).collect();
-        let samples: Vec<MetricSample<'_>> =
-            pairs.iter().zip(values).map(|(pair, (_, count))| (pair.as_slice(), *count as f64)).collect();
-        self.counter(name, help, &samples);
-    }
+fn counter(pairs: &[(&str, &str)], value: f64) -> proto::Metric {
+    let mut counter = Counter::default();
+    counter.set_value(value);
+    let mut metric = proto::Metric::from_label(labels(pairs));
+    metric.set_counter(counter);
+    metric
+}
+
+/// The labels of a row: `name=value,name=value`.
+fn pairs(labels: &'static str) -> Vec<(&'static str, &'static str)> {
+    labels.split(',').filter_map(|pair| pair.split_once('=')).collect()
 }

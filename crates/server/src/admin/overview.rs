@@ -2,16 +2,15 @@
 //! `stats reset` does.
 
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
 
-use ebbtide::{SegmentSnapshot, Stats};
+use ebbtide::SegmentSnapshot;
 use serde_json::{Map, Value, json};
 
 use super::flash;
 use super::state::AdminState;
-use crate::counters::CommandTotals;
 use crate::observe::{HotKeys, LatencyHistogram, Observer, hottest, printable};
 use crate::shared::Shared;
+use crate::statistics::{self, CACHE, Readings, SERVER};
 use crate::sync::lock;
 use crate::unix_time::unix_now;
 
@@ -26,12 +25,10 @@ pub fn history(state: &AdminState) -> Value {
 /// `/api/overview`.
 pub fn overview(state: &AdminState) -> Value {
     let shared = &*state.shared;
-    let cache = shared.cache.stats();
-    let census = shared.cache.segment_snapshot();
-    let totals = shared.totals();
-    let flash = flash::overview(state, totals.get_hits);
+    let readings = Readings::of(shared);
+    let flash = flash::overview(state, readings.totals.get_hits);
     let observer = lock(&state.observer);
-    json!({
+    let mut answer = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "protocol_version": crate::VERSION,
         "pid": std::process::id(),
@@ -39,95 +36,27 @@ pub fn overview(state: &AdminState) -> Value {
         "uptime_seconds": shared.uptime().as_secs(),
         "started_unix_ms": state.started_unix.as_millis() as u64,
         "threads": shared.options.threads,
-        "connections": {
-            "open": lock(&shared.connections).len(),
-            "limit": shared.options.max_connections,
-            "accepted_total": shared.accepted.load(Ordering::Relaxed),
-            "rejected_total": shared.rejected.load(Ordering::Relaxed),
-        },
-        "commands": commands(&totals, &cache),
-        "network": { "bytes_read_total": totals.bytes_read, "bytes_written_total": totals.bytes_written },
-        "items": cache.items,
-        "memory": memory(&cache, &census),
+        "memory": { "resident_bytes": resident_bytes() },
         "flash": flash,
-        "pools": pools(&totals, &cache, &census),
-        "ttl_buckets": ttl_buckets(&census),
-        "evictions": {
-            "total": cache.evictions,
-            "by_reason": {
-                "memory": cache.evictions.saturating_sub(cache.index_replaced),
-                "index_full": cache.index_replaced,
-            },
-        },
-        "expirations": {
-            "total": cache.expired,
-            "by_reason": {
-                "segment": cache.expired.saturating_sub(cache.flushed),
-                "flushed": cache.flushed,
-            },
-        },
-        "segments": {
-            "total": cache.segments_total,
-            "bytes_each": cache.segment_bytes,
-            "free": census.segments_free,
-            "open": census.segments_open,
-            "sealed": census.segments_sealed,
-            "retired": census.segments_retired,
-            "expired_total": cache.segments_expired,
-            "evicted_total": cache.segments_evicted,
-            "compacted_total": cache.segments_compacted,
-        },
+        "pools": pools(&readings),
+        "ttl_buckets": ttl_buckets(&readings.segments),
         "latency_us": latencies(&observer),
         "hot_keys_hidden": hidden(shared),
         "hot_keys": hot_keys(shared, observer.key_rate()),
         "events": observer.events().collect::<Vec<_>>(),
-    })
+    });
+    statistics::insert_into(SERVER, &readings, &mut answer);
+    statistics::insert_into(CACHE, &readings, &mut answer);
+    answer
 }
 
-fn commands(totals: &CommandTotals, cache: &Stats) -> Value {
-    let pair = |hits: u64, misses: u64| json!({ "hits": hits, "misses": misses });
-    json!({
-        "get": {
-            "hits": totals.get_hits,
-            "misses": totals.get_misses,
-            "expired": cache.expired_found,
-            "flushed": cache.flushed_found,
-        },
-        "set": {
-            "stored": cache.stored_total,
-            "not_stored": totals.not_stored,
-            "too_large": totals.store_too_large,
-            "out_of_memory": totals.store_no_memory,
-        },
-        "touch": pair(totals.touch_hits, totals.touch_misses),
-        "delete": pair(totals.delete_hits, totals.delete_misses),
-        "incr": pair(totals.incr_hits, totals.incr_misses),
-        "decr": pair(totals.decr_hits, totals.decr_misses),
-        "cas": { "hits": totals.cas_hits, "misses": totals.cas_misses, "mismatches": totals.cas_badval },
-        "flush": totals.flush_commands,
-    })
-}
-
-fn memory(cache: &Stats, census: &SegmentSnapshot) -> Value {
-    json!({
-        "limit_bytes": cache.memory_limit_bytes,
-        "used_bytes": cache.memory_used_bytes,
-        "live_bytes": census.live_bytes,
-        "expired_bytes": census.expired_bytes,
-        "dead_bytes": census.dead_bytes,
-        "index_bytes": census.index_bytes,
-        "metadata_bytes": census.metadata_bytes,
-        "free_bytes": census.free_bytes,
-        "resident_bytes": resident_bytes(),
-    })
-}
-
-fn pools(totals: &CommandTotals, cache: &Stats, census: &SegmentSnapshot) -> Value {
+fn pools(readings: &Readings) -> Value {
+    let Readings { totals, cache, segments, .. } = readings;
     json!([{
         "name": "default",
         "limit_bytes": cache.memory_limit_bytes,
         "used_bytes": cache.memory_used_bytes,
-        "live_bytes": census.live_bytes,
+        "live_bytes": segments.live_bytes,
         "items": cache.items,
         "hits": totals.get_hits,
         "misses": totals.get_misses,

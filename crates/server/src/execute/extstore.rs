@@ -3,7 +3,7 @@
 
 use super::Executor;
 use super::executor::OptionalReply;
-use crate::flash_gets::{FlashGets, health};
+use crate::flash_gets::FlashGets;
 use ebbtide::{FlashLimits, FlashPromotion, FlashStats};
 use ebbtide_protocol::ExternalStorage;
 use ebbtide_protocol::reply::{self, stat};
@@ -82,27 +82,4 @@ pub fn settings(flash: &FlashStats, limits: &FlashLimits, out: &mut Vec<u8>) {
     stat(out, "ext_recache_rate", recache_rate);
     stat(out, "ext_wbuf_size", flash.tier.large.region_bytes);
     stat(out, "ext_drop_unread", if flash.tier.large.reinserts_unread { "no" } else { "yes" });
-}
-
-/// What only this server tells.
-pub fn ebbtide_stats(flash: &FlashStats, out: &mut Vec<u8>) {
-    let tier = &flash.tier;
-    stat(out, "flash_health", health(tier.device.health));
-    stat(out, "flash_capacity_bytes", tier.capacity_bytes);
-    stat(out, "flash_memory_bytes", tier.memory_bytes);
-    stat(out, "flash_hits_large", tier.hits_large);
-    stat(out, "flash_hits_small", tier.hits_small);
-    stat(out, "flash_served", flash.served);
-    stat(out, "flash_idle", flash.idle);
-    stat(out, "flash_unchanged", flash.unchanged);
-    stat(out, "flash_unknown_tokens", flash.unknown_tokens);
-    stat(out, "flash_admitted", tier.admission.admitted);
-    stat(out, "flash_refused_by_policy", tier.admission.refused_by_policy);
-    stat(out, "flash_refused_by_budget", tier.admission.refused_by_budget);
-    stat(out, "flash_refused_expires_soon", tier.admission.refused_expires_soon);
-    stat(out, "flash_refused_too_small", tier.admission.refused_too_small);
-    stat(out, "flash_displaced", tier.displaced);
-    stat(out, "flash_dropped", tier.drops.total());
-    stat(out, "flash_inserted_bytes", tier.inserted_bytes);
-    stat(out, "flash_written_bytes", tier.written.total());
 }

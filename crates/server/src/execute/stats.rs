@@ -14,7 +14,8 @@ use nix::sys::time::TimeVal;
 use super::{Executor, extstore};
 use crate::VERSION;
 use crate::counters::CommandTotals;
-use crate::flash_gets::FlashGets;
+use crate::flash_gets::{FlashGets, health};
+use crate::statistics::{self, CACHE, FLASH, Readings, SERVER};
 use crate::sync::lock;
 use crate::watch;
 
@@ -221,35 +222,14 @@ impl Executor {
     }
 
     fn ebbtide(&self, out: &mut Vec<u8>) {
-        let cache = self.cache.stats();
         stat(out, "version", env!("CARGO_PKG_VERSION"));
-        stat(out, "memory_limit_bytes", cache.memory_limit_bytes);
-        stat(out, "memory_used_bytes", cache.memory_used_bytes);
-        let census = self.cache.segment_snapshot();
-        stat(out, "live_bytes", census.live_bytes);
-        stat(out, "expired_bytes", census.expired_bytes);
-        stat(out, "dead_bytes", census.dead_bytes);
-        stat(out, "metadata_bytes", census.metadata_bytes);
-        stat(out, "free_bytes", census.free_bytes);
-        stat(out, "index_bytes", cache.index_bytes);
-        stat(out, "segment_bytes", cache.segment_bytes);
-        stat(out, "segments_total", cache.segments_total);
-        stat(out, "segments_free", census.segments_free);
-        stat(out, "segments_open", census.segments_open);
-        stat(out, "segments_sealed", census.segments_sealed);
-        stat(out, "segments_retired", census.segments_retired);
-        stat(out, "items", cache.items);
-        stat(out, "stored_total", cache.stored_total);
-        stat(out, "evictions", cache.evictions);
-        stat(out, "index_replaced", cache.index_replaced);
-        stat(out, "expired", cache.expired);
-        stat(out, "flushed", cache.flushed);
-        stat(out, "segments_expired", cache.segments_expired);
-        stat(out, "segments_evicted", cache.segments_evicted);
-        stat(out, "segments_compacted", cache.segments_compacted);
+        let readings = Readings::of(&self.shared);
+        statistics::write_stats(CACHE, &readings, out);
+        statistics::write_stats(SERVER, &readings, out);
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
         if let Some(flash) = self.cache.flash_stats() {
-            extstore::ebbtide_stats(&flash, out);
+            stat(out, "flash_health", health(flash.tier.device.health));
+            statistics::write_stats(FLASH, &flash, out);
         }
     }
 }
