@@ -68,7 +68,7 @@ def with_flash(path, *flags):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    with with_flash(tmp_path_factory.mktemp("flash") / "file", "--flash-small-share", 50) as server:
+    with with_flash(tmp_path_factory.mktemp("flash") / "file", "--flash-small-threshold", "2,share:50") as server:
         fill(server)
         yield server
 
@@ -225,7 +225,7 @@ def test_the_life_is_that_of_the_drive_that_was_named(tmp_path):
 
 def test_the_room_to_spare_counts(tmp_path):
     for spare, is_as_expected in ((7, lambda factor: factor > 1), (100, lambda factor: factor == 1)):
-        with with_flash(tmp_path / "file", "--flash-spare", spare, "--flash-small-share", 20) as server:
+        with with_flash(tmp_path / "file", "--flash-endurance", f"1dwpd,spare:{spare}", "--flash-small-threshold", "2,share:20") as server:
             fill(server, large=0)
             pages = lambda: flash_of(server)["written_bytes"]["small_pages"]  # noqa: E731
             wait_for(pages, "pages of small objects")
@@ -240,7 +240,7 @@ def test_the_room_to_spare_counts(tmp_path):
         (["--flash-admission", "probability:0"], "policy"),
         (["--flash-admission", "reject-first:1:1m"], "policy"),
         (["--flash-admission", "history:100k:100000"], "policy"),
-        (["--flash-least-ttl", "100000"], "expires_soon"),
+        (["--flash-admission", "all,min-ttl:100000"], "expires_soon"),
         (["-o", "ext_low_ttl=100000"], "expires_soon"),
         (["-o", f"ext_item_size={LARGE + 1}"], "too_small"),
     ],
@@ -262,7 +262,7 @@ def test_admission_refuses_what_it_is_to(tmp_path, flags, reason):
 def test_the_share_of_small_objects_moves_the_boundary(tmp_path):
     regions = []
     for percent in (10, 90):
-        with with_flash(tmp_path / "file", "--flash-small-share", percent) as server:
+        with with_flash(tmp_path / "file", "--flash-small-threshold", f"2,share:{percent}") as server:
             found = stats(server)
             size = int(stats(server, "settings")["ext_wbuf_size"])
             regions.append((int(found["extstore_pages_free"]) + int(found["extstore_pages_used"])) * size)
@@ -349,7 +349,7 @@ def test_a_bad_path_is_refused_and_nothing_is_changed(tmp_path, kind):
         (["--flash-admission", "some"], 64, "reject-first"),
         (["--flash", "flash:64m", "--flash-admission", "probability:2"], 64, "can be 0 to 1"),
         (["--flash-endurance", "long"], 64, "600tbw"),
-        (["--flash-small-share", "100"], 64, "from 1 to 99"),
+        (["--flash-small-threshold", "2,share:100"], 64, "from 1 to 99"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -375,9 +375,9 @@ def test_what_is_in_use_is_refused_and_a_check_says_so(tmp_path):
     with Server(EBBTIDE, *flags, "--flash", f"{held}:64m"):
         message = refused_alike(tmp_path, *flags, "--flash", f"{held}:64m")
         assert "is in use" in message and str(held) in message
-        message = refused_alike(tmp_path, *flags, "--flash", other, "--flash-removals", f"{held}.removals")
+        message = refused_alike(tmp_path, *flags, "--flash", other, "--flash-deletion-log", f"{held}.removals")
         assert "is in use" in message and f"{held}.removals" in message
-    for twice in (["--flash", other, "-o", f"ext_path={other}"], ["--flash", other, "--flash-removals", tmp_path / "other"]):
+    for twice in (["--flash", other, "-o", f"ext_path={other}"], ["--flash", other, "--flash-deletion-log", tmp_path / "other"]):
         assert "is named twice" in refused_alike(tmp_path, *flags, *twice)
 
 
@@ -429,6 +429,7 @@ def test_a_check_touches_nothing_and_tells_what_flash_takes(tmp_path):
 
 def test_flags_of_flash_without_any_are_warned_of():
     with Server(EBBTIDE, "--flash-least-ttl", "5") as server:
+        assert "--flash-least-ttl is an old spelling: write --flash-admission POLICY,min-ttl:SECONDS" in server.messages()
         assert "--flash-least-ttl changes nothing without flash" in server.messages()
 
 

@@ -241,7 +241,7 @@ def test_after_a_kill_the_log_that_was_the_default_can_be_named(tmp_path):
         with server.connect() as connection:
             put(connection, b"key", 0, 20000, 1)
         server.kill()
-    named = ["-m", "12", "--flash", f"{path}:64m", "--flash-removals", f"{path}.removals"]
+    named = ["-m", "12", "--flash", f"{path}:64m", "--flash-deletion-log", f"{path}.removals"]
     with Server(EBBTIDE, *named) as server:
         assert "flash is warm after a crash" in server.messages()
 

@@ -153,6 +153,10 @@ impl Settings {
             }
             Meaning::Given => {}
             Meaning::Used => self.set(flag, name, value)?,
+            Meaning::Old(new) => {
+                self.warn(format!("{name} is an old spelling: write {new}"));
+                self.set(flag, name, value)?;
+            }
         }
         Ok(())
     }
@@ -342,6 +346,30 @@ mod tests {
             settings.apply(flag, value).unwrap();
             assert_ne!(settings, Settings::default(), "{}", flag.long);
         }
+    }
+
+    #[test]
+    fn old_spellings_work_and_warn_once() {
+        for flag in FLAGS {
+            let Meaning::Old(new) = flag.meaning else { continue };
+            let value = if flag.value.is_some() { "20" } else { "" };
+            let mut settings = Settings::default();
+            for _ in 0..2 {
+                settings.apply(flag, value).unwrap();
+            }
+            let warning = format!("--{} is an old spelling: write {new}", flag.long);
+            assert_eq!(settings.warnings, [warning], "{}", flag.long);
+            assert_ne!(settings.flash, FlashFlags::default(), "{}", flag.long);
+        }
+        let flags = |line: &[&str]| read(line).map(|settings| settings.flash.options());
+        let old = flags(&["--flash-least-ttl=60", "--flash-small-share=20", "--flash-removals=/r", "--flash-discard"]);
+        let new = flags(&[
+            "--flash-admission=all,min-ttl:60",
+            "--flash-small-threshold=2,share:20",
+            "--flash-deletion-log=/r",
+            "--flash-reclaim=lru,discard",
+        ]);
+        assert_eq!(format!("{:?}", old.unwrap()), format!("{:?}", new.unwrap()));
     }
 
     #[test]

@@ -89,7 +89,7 @@ pub fn parse(list: &str, settings: &mut Settings) -> Result<(), Error> {
                 let seconds = values::number("-o idle_timeout", value, 0..=u32::MAX.into())?;
                 settings.idle_timeout = (seconds > 0).then(|| Duration::from_secs(seconds));
             }
-            Meaning::Given => {}
+            Meaning::Given | Meaning::Old(_) => {}
         }
     }
     Ok(())

@@ -36,7 +36,7 @@ pub struct FlashFlags {
     small_share: Option<f64>,
     small_log_percent: Option<u8>,
     small_threshold: Option<u8>,
-    removals: Option<PathBuf>,
+    deletion_log: Option<PathBuf>,
     rating: FlashRating,
     /// The first flag that is about flash and names no path.
     detail: Option<String>,
@@ -50,27 +50,65 @@ impl FlashFlags {
             return Ok(());
         }
         match long {
-            "flash-admission" => self.admission = Some(words(name, value)?),
+            "flash-admission" => {
+                let (admission, min_ttl) = without_part(value, "min-ttl");
+                if let Some(seconds) = min_ttl {
+                    self.set_min_ttl(name, seconds)?;
+                }
+                self.admission = Some(words(name, &admission)?);
+            }
             "flash-reinsertion" => self.reinsertion = Some(words(name, value)?),
-            "flash-reclaim" => self.reclaim = Some(words(name, value)?),
+            "flash-reclaim" => {
+                let order = value.strip_suffix(",discard");
+                self.discard |= order.is_some();
+                self.reclaim = Some(words(name, order.unwrap_or(value))?);
+            }
             "flash-discard" => self.discard = true,
             "flash-promotion" => self.promotion = Some(words(name, value)?),
-            "flash-least-ttl" => {
-                self.min_ttl_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
-            }
+            "flash-least-ttl" => self.set_min_ttl(name, value)?,
             "flash-demotion-wait" => {
                 let ms = values::number(name, value, 0..=DEMOTION_WAIT_MAX_MS)?;
                 self.demotion_wait = Some(Duration::from_millis(ms));
             }
-            "flash-small-share" => self.small_share = Some(values::number(name, value, 1..=99)? as f64 / 100.0),
-            "flash-small-log" => self.small_log_percent = Some(values::number(name, value, 0..=50)? as u8),
-            "flash-small-threshold" => self.small_threshold = Some(values::number(name, value, 1..=255)? as u8),
-            "flash-removals" => self.removals = Some(value.into()),
-            "flash-endurance" => self.rating.endurance = endurance(name, value)?,
-            "flash-spare" => self.rating.spare_percent = values::number(name, value, 1..=900)? as f64,
+            "flash-small-threshold" => {
+                let (rest, share) = without_part(value, "share");
+                let (threshold, log) = without_part(&rest, "log");
+                share.map_or(Ok(()), |share| self.set_small_share(name, share))?;
+                log.map_or(Ok(()), |log| self.set_small_log(name, log))?;
+                self.small_threshold = Some(values::number(name, &threshold, 1..=255)? as u8);
+            }
+            "flash-small-share" => self.set_small_share(name, value)?,
+            "flash-small-log" => self.set_small_log(name, value)?,
+            "flash-deletion-log" | "flash-removals" => self.deletion_log = Some(value.into()),
+            "flash-endurance" => {
+                let (rating, spare) = without_part(value, "spare");
+                spare.map_or(Ok(()), |spare| self.set_spare(name, spare))?;
+                self.rating.endurance = endurance(name, &rating)?;
+            }
+            "flash-spare" => self.set_spare(name, value)?,
             other => unreachable!("{other} is in the table as a flag of flash"),
         }
         self.detail.get_or_insert_with(|| name.to_owned());
+        Ok(())
+    }
+
+    fn set_min_ttl(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        self.min_ttl_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
+        Ok(())
+    }
+
+    fn set_small_share(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        self.small_share = Some(values::number(name, value, 1..=99)? as f64 / 100.0);
+        Ok(())
+    }
+
+    fn set_small_log(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        self.small_log_percent = Some(values::number(name, value, 0..=50)? as u8);
+        Ok(())
+    }
+
+    fn set_spare(&mut self, name: &str, value: &str) -> Result<(), Error> {
+        self.rating.spare_percent = values::number(name, value, 1..=900)? as f64;
         Ok(())
     }
 
@@ -149,10 +187,18 @@ impl FlashFlags {
             reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
             reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
             discard: self.discard,
-            removals: self.removals.clone(),
+            removals: self.deletion_log.clone(),
             ..defaults
         }
     }
+}
+
+/// A list with commas without its part `name:value`, and that value.
+fn without_part<'a>(list: &'a str, name: &str) -> (String, Option<&'a str>) {
+    let value_of = |part: &'a str| part.trim().strip_prefix(name)?.strip_prefix(':');
+    let value = list.split(',').skip(1).find_map(value_of);
+    let rest: Vec<_> = list.split(',').enumerate().filter(|(at, part)| *at == 0 || value_of(part).is_none()).collect();
+    (rest.into_iter().map(|(_, part)| part).collect::<Vec<_>>().join(","), value)
 }
 
 /// A value that the cache's own library reads.
@@ -276,6 +322,14 @@ mod tests {
         assert!(options("flash-discard", "").discard);
         assert_eq!(options("flash-removals", "/r").removals, Some("/r".into()));
         assert_eq!(extended("ext_threads", "3").unwrap().options().disk.pool_threads, 3);
+        let admission = options("flash-admission", "history:1m,min-ttl:60,budget:20m").admission;
+        assert_eq!(admission.budget, Some(WriteBudget::BytesPerSecond(20 << 20)));
+        assert!(matches!(admission.policy, AdmissionPolicy::History { .. }));
+        assert_eq!(admission.min_ttl_seconds, 60);
+        let reclaim = options("flash-reclaim", "fifo,discard");
+        assert_eq!((reclaim.reclaim, reclaim.discard), (Reclaim::Fifo, true));
+        let small = options("flash-small-threshold", "4,share:20,log:30");
+        assert_eq!((small.rewrite_threshold, small.small_share, small.log_percent), (4, Some(0.2), 30));
         let (unset, defaults) = (FlashFlags::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
         assert_eq!((unset.reinsertion, unset.reclaim), (defaults.reinsertion, defaults.reclaim));
@@ -293,6 +347,15 @@ mod tests {
             ("flash-endurance", "600"),
             ("flash-endurance", "0tbw"),
             ("flash-spare", "0"),
+            ("flash-admission", "all,min-ttl:x"),
+            ("flash-admission", "all,min-ttl:1,min-ttl:2,x"),
+            ("flash-reclaim", "discard"),
+            ("flash-reclaim", "lru,trim"),
+            ("flash-small-threshold", "2,share:100"),
+            ("flash-small-threshold", "2,log:51"),
+            ("flash-small-threshold", "share:20"),
+            ("flash-endurance", "1dwpd,spare:0"),
+            ("flash-endurance", "spare:7"),
         ] {
             assert!(set(long, bad).is_err(), "{long} {bad}");
         }

@@ -11,6 +11,8 @@ pub enum Meaning {
     Ignored(&'static str),
     /// Starting without what it asks for would be unsafe or useless.
     Refused(&'static str),
+    /// As `Used`, and one line on stderr names the spelling that takes its place.
+    Old(&'static str),
 }
 
 #[derive(Debug)]
@@ -24,7 +26,7 @@ pub struct Flag {
     pub help: &'static str,
 }
 
-use Meaning::{Given, Ignored, Used};
+use Meaning::{Given, Ignored, Old, Used};
 
 const SLABS: &str = "segments take the place of slab classes";
 const RESTART: &str = "the cache starts empty";
@@ -78,19 +80,20 @@ pub const FLAGS: &[Flag] = &[
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
     own("flash", "path:size", "what memory has no room for goes to this file, which is created, or\nblock device; several times for several"),
-    own("flash-admission", "policy", "what is worth a write: all, probability:0.5, reject-first:TIMES:KEYS or\nhistory:KEYS_PER_HOUR[:READS_PER_HOUR]; behind it, if wanted,\n,budget:10m (bytes a second) or ,budget:3dwpd (default: all)"),
+    own("flash-admission", "policy", "which evicted objects are written: all, probability:0.5, reject-first:TIMES:KEYS or\nhistory:KEYS_PER_HOUR[:READS_PER_HOUR], then, if wanted, ,budget:10m (bytes a\nsecond) or ,budget:3dwpd, and ,min-ttl:SECONDS (default: all,min-ttl:10)"),
     own("flash-reinsertion", "which", "what of a reclaimed region is written again: auto (what was read, while\nthat pays), none, hits:1 to hits:3 (read so often) or percent:0 to\npercent:100 (default: auto)"),
-    own("flash-reclaim", "order", "which region is reclaimed first: lru, not read for longest, or fifo\n(default: lru)"),
+    own("flash-reclaim", "order", "region that is reclaimed first: lru (oldest last hit) or fifo (oldest); with ,discard\na block device is told of it (default: lru)"),
     own("flash-promotion", "which", "which hits on flash come back to memory: auto (of a key that was hit\nthere before memory turned over), always, second-hit (within a minute),\nnever, or one-in:N of those (default: auto)"),
-    Flag { short: None, long: "flash-discard", value: None, meaning: Used, help: "tell a block device of regions that were reclaimed" },
-    own("flash-least-ttl", "num", "seconds that an object must have left (default: 10)"),
     own("flash-demotion-wait", "num", "milliseconds that a write waits until flash takes what it evicts,\nbefore that is lost; others are served meanwhile (default: 50)"),
-    own("flash-small-share", "num", "percent of flash for objects under 2 KiB (default: by what comes)"),
-    own("flash-small-log", "num", "percent of their space for their log, 0 to 50 (default: 10)"),
-    own("flash-small-threshold", "num", "objects for which a page of them is rewritten at least (default: 2)"),
-    own("flash-removals", "file", "what was removed from flash, so that it stays so after a crash\n(default: the first path with .removals; of a block device none)"),
-    own("flash-endurance", "num", "what the drive is rated for: terabytes, as 600tbw, or drive writes a\nday for five years, as 1dwpd (default: 1dwpd)"),
-    own("flash-spare", "num", "percent that the drive has beside what flash uses (default: 7)"),
+    own("flash-small-threshold", "num", "min objects for which a page of small objects is rewritten; with ,share:PERCENT of\nflash for objects under 2 KiB (default: automatic) and ,log:PERCENT of that for\ntheir log, 0 to 50 (default: 2,log:10)"),
+    own("flash-deletion-log", "file", "log of deletions, which keeps deleted objects deleted after a crash\n(default: the first path with .removals; of a block device none)"),
+    own("flash-endurance", "rating", "rated writes of the drive: terabytes, as 600tbw, or drive writes a day over five\nyears, as 1dwpd; with ,spare:PERCENT of the capacity in use that the drive has\nbeside it (default: 1dwpd,spare:7)"),
+    old("flash-discard", None, "--flash-reclaim ORDER,discard"),
+    old("flash-least-ttl", Some("num"), "--flash-admission POLICY,min-ttl:SECONDS"),
+    old("flash-small-share", Some("num"), "--flash-small-threshold OBJECTS,share:PERCENT"),
+    old("flash-small-log", Some("num"), "--flash-small-threshold OBJECTS,log:PERCENT"),
+    old("flash-removals", Some("file"), "--flash-deletion-log FILE"),
+    old("flash-spare", Some("num"), "--flash-endurance RATING,spare:PERCENT"),
 ];
 
 const fn flag(
@@ -105,6 +108,10 @@ const fn flag(
 
 const fn own(long: &'static str, value: &'static str, help: &'static str) -> Flag {
     Flag { short: None, long, value: Some(value), meaning: Used, help }
+}
+
+const fn old(long: &'static str, value: Option<&'static str>, new: &'static str) -> Flag {
+    Flag { short: None, long, value, meaning: Old(new), help: "" }
 }
 
 impl Flag {
@@ -129,13 +136,18 @@ impl Flag {
     }
 
     /// Whether it is for tests of programs that use the server: spelled out on the command line, and nowhere else.
-    pub fn is_hidden(&self) -> bool {
+    fn is_for_tests(&self) -> bool {
         self.long == "test-clock"
+    }
+
+    /// Whether the help does not name it.
+    pub fn is_hidden(&self) -> bool {
+        self.is_for_tests() || matches!(self.meaning, Old(_))
     }
 
     /// Whether it may stand in a file of settings.
     pub fn is_for_files(&self) -> bool {
-        !self.is_question() && !self.is_hidden() && !matches!(self.long, "config" | "flags-file" | "check")
+        !self.is_question() && !self.is_for_tests() && !matches!(self.long, "config" | "flags-file" | "check")
     }
 
     pub fn is_about_flash(&self) -> bool {
@@ -162,6 +174,8 @@ mod tests {
         assert!(Flag::by_long("disable").is_none());
         assert!(Flag::by_long("frob").is_none());
         assert_eq!(Flag::by_long("t").unwrap().short, Some('t'));
+        assert_eq!(Flag::by_long("flash-small").unwrap().long, "flash-small-threshold", "old spellings are none");
+        assert_eq!(Flag::by_long("flash-spare").unwrap().long, "flash-spare");
         assert!(Flag::by_long("test").is_none() && Flag::by_long("test-clock").unwrap().is_hidden());
     }
 

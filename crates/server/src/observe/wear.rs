@@ -30,8 +30,8 @@ pub struct FlashRating {
     /// (`--flash-endurance`) Default: one drive write per day, what drives for data centres are sold for at least as a
     /// rule.
     pub endurance: Endurance,
-    /// (`--flash-spare`) Percent of what flash uses that the drive has beside it and nobody writes to, its own reserve
-    /// included. Default: 7, the reserve of a drive that is used up to its end.
+    /// (`spare` of `--flash-endurance`) Percent of what flash uses that the drive has beside it and nobody writes to,
+    /// its own reserve included. Default: 7, the reserve of a drive that is used up to its end.
     pub spare_percent: f64,
 }
 
