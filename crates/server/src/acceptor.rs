@@ -1,7 +1,7 @@
-//! Accepts connections and deals them out to the workers in turn.
+//! Accepts connections and distributes them to the workers in turn.
 //!
-//! Above the connection limit a connection is told so and closed at once. When the process has no file left for
-//! another connection, accepting is suspended for a moment, and those who come wait in the backlog.
+//! A connection over the limit is answered with an error and closed. When the process has no file descriptor left,
+//! accepting is suspended for a moment, and new connections wait in the backlog.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::watch::WatchKind;
 
 /// The token of the waker. Listeners have their index.
 pub const WAKER: Token = Token(usize::MAX);
-/// How long accepting is suspended when there are no files left.
+/// Time of a suspension of accepting when no file descriptor is left.
 const SUSPENSION: Duration = Duration::from_millis(10);
 
 pub struct Acceptor {
@@ -33,10 +33,10 @@ pub struct Acceptor {
 }
 
 impl Acceptor {
-    /// Accepts until the server stops; then the listeners are closed, and the workers told.
+    /// Accepts until the server stops; then closes the listeners and wakes the workers.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(64);
-        // Listeners that may have connections waiting: all that could not be emptied before a suspension.
+        // Listeners whose backlog may hold connections.
         let mut waiting: Vec<usize> = Vec::new();
         let mut suspended: Option<Instant> = None;
         while !self.shared.is_stopping() {
@@ -70,7 +70,7 @@ impl Acceptor {
         }
     }
 
-    /// Accepts all who wait at a listener. False if that had to be broken off.
+    /// Accepts all connections of a listener's backlog. False when accepting must be suspended.
     fn accept_all(&mut self, listener: usize) -> bool {
         loop {
             match self.listeners[listener].accept() {
@@ -96,7 +96,7 @@ impl Acceptor {
         if connections.len() >= shared.options.max_connections {
             drop(connections);
             shared.rejected.fetch_add(1, Ordering::Relaxed);
-            // A fresh socket has room for a line; if the peer is gone there is nobody to tell.
+            // The send buffer of a new socket holds a line; an error means that the peer has closed it.
             let _ = stream.write(reply::TOO_MANY_CONNECTIONS);
             return;
         }
@@ -130,7 +130,7 @@ impl Acceptor {
         inbox.waker.wake().expect("an event counter takes one more event");
     }
 
-    /// Begins TLS where the listener asks for it.
+    /// Starts TLS on connections of TLS listeners.
     fn protect(&self, stream: Stream, listener: usize) -> Result<Stream, rustls::Error> {
         match (stream, &self.listeners[listener], &self.shared.certificates) {
             (Stream::Tcp(socket), Listener::Tls(..), Some(certificates)) => {

@@ -1,6 +1,5 @@
-//! What a server needs of the operating system before the process may give up its rights: certificates and keys are
-//! read, addresses are bound. Nobody can connect before [`BoundServer::serve`] listens, when the cache is there as
-//! well.
+//! Steps that need root: reads certificates and keys, and binds addresses. No client can connect before
+//! [`BoundServer::serve`] listens, when the cache exists.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -27,7 +26,7 @@ use crate::watch::{WatchKind, Watching};
 use crate::worker;
 use crate::{Error, Listen, ServerOptions};
 
-/// Files that a server has open besides its connections, generously.
+/// Upper bound of open files of a server besides its connections.
 const OTHER_FILES: u64 = 64;
 
 /// A server whose files are read and whose addresses are bound.
@@ -59,13 +58,13 @@ impl BoundServer {
             bound.extend(bound_server.bind_group(group)?);
         }
         options.listeners = bound;
-        // After the listeners, whose ports are not to be taken by it.
+        // After the listeners, so that it takes none of their ports.
         bound_server.admin = options.admin.as_ref().map(admin::AdminListener::open).transpose()?.flatten();
         bound_server.options = options;
         Ok(bound_server)
     }
 
-    /// Binds all of a group that can be bound. An error if that is none.
+    /// Binds the addresses of a group that can be bound; an error if none can.
     fn bind_group(&mut self, group: &[Listen]) -> Result<Vec<Listen>, Error> {
         let mut bound = Vec::new();
         let mut failures = Vec::new();
@@ -100,12 +99,12 @@ impl BoundServer {
         Ok(())
     }
 
-    /// What went less well than it was asked for, without keeping the server from serving.
+    /// Warnings: requested addresses that are not served, and risks of served ones.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// Listens, in front of this cache.
+    /// Listens and returns the server of this cache.
     pub fn serve(mut self, cache: Cache) -> Result<Server, Error> {
         let options = self.options;
         let poll = Poll::new().map_err(Error::Poll)?;
@@ -130,7 +129,7 @@ impl BoundServer {
             inboxes.push(Arc::new(Inbox::new(waker)));
             polls.push(poll);
         }
-        // The thread that serves UDP counts as workers do.
+        // The UDP thread has counters like a worker.
         let counting = options.threads + usize::from(!self.datagrams.is_empty());
         let listeners = self.listeners;
         let shared = Arc::new(Shared {
@@ -188,7 +187,7 @@ fn watch_evictions(cache: &Cache) -> Result<Arc<Watching>, Error> {
 
 /// Increases the process's limit of open files to `needed`, as far as that is allowed.
 fn allow_files(needed: u64) -> Result<(), Error> {
-    // Where the limit cannot be read, the first accept that fails tells.
+    // Without the limit, the first failing accept reports it.
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
         return Ok(());
     };

@@ -1,5 +1,4 @@
-//! Whether a worker that has nothing to do asks its poll again and again before it sleeps; see
-//! `ebbtide::flash::busy_poll` for what decides.
+//! Whether an idle worker polls before it sleeps. `ebbtide::flash::busy_poll` holds the policy.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,14 +9,14 @@ use nix::unistd::Pid;
 
 use crate::options::BusyPoll;
 
-/// How many waits after the end of a read of flash a worker still counts as one that reads from flash. A read that
-/// never ends does not count.
+/// Number of waits after the end of a flash read during which a worker still counts as reading from flash. A read that
+/// hangs does not count.
 const AFTER_READ: u32 = 8;
-/// For how long to ask for a request: an answer brings the client's next one after a wake of the client's.
+/// Max time of polling for a request: after an answer the client needs a wake-up before it sends the next request.
 const MAX_REQUEST_POLL: Duration = Duration::from_micros(50);
 
 impl BusyPoll {
-    /// Never, if not each of so many workers can have a processor.
+    /// `Never`, unless each of the workers can have a processor.
     pub fn with_processors_for(self, workers: usize) -> Self {
         let granted = thread::available_parallelism().map_or(1, usize::from);
         let is_bound_to =
@@ -27,8 +26,8 @@ impl BusyPoll {
     }
 }
 
-/// Of the processors that the process is bound to, `granted` are what the quota of its control group allows. Our other
-/// threads are in that quota as well, and who is over it stands still for tens of milliseconds.
+/// `bound`: processors that the process is bound to; `granted`: those that the quota of its control group allows. The
+/// quota includes the other threads of the process, and a process over its quota stops for tens of milliseconds.
 fn has_processors(workers: usize, granted: usize, bound: usize) -> bool {
     if granted < bound { workers < granted } else { workers <= granted }
 }
@@ -36,13 +35,13 @@ fn has_processors(workers: usize, granted: usize, bound: usize) -> bool {
 /// What a worker waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AwaitedEvent {
-    /// A read of flash that is under way, or a request.
+    /// A pending read of flash, or a request.
     Flash,
     Request,
 }
 
 impl AwaitedEvent {
-    /// For how long to ask.
+    /// Max time of polling.
     pub fn max_poll(self) -> Duration {
         match self {
             Self::Flash => MAX_READ_POLL,
@@ -51,13 +50,13 @@ impl AwaitedEvent {
     }
 }
 
-/// What a worker remembers of its waits.
+/// The state of a worker that decides about polling.
 #[derive(Debug)]
 pub struct BusyPollState {
     policy: BusyPoll,
     flash: PollBackoff,
     request: PollBackoff,
-    /// Waits since a read of flash ended.
+    /// Waits since the end of the last read of flash.
     since_read: u32,
     contention: Contention,
 }
@@ -73,7 +72,7 @@ impl BusyPollState {
         }
     }
 
-    /// A wait begins: whether to ask before sleeping. `lost` is `run_delay`.
+    /// Starts a wait. True when the worker polls before it sleeps. `lost` is `run_delay`.
     pub fn asks(&mut self, awaited: AwaitedEvent, now: Instant, lost: impl FnOnce() -> Option<Duration>) -> bool {
         self.since_read = self.since_read.saturating_add(1);
         let wants = match self.policy {
@@ -93,7 +92,7 @@ impl BusyPollState {
         self.since_read = 0;
     }
 
-    /// It has asked, and something came in time, or not.
+    /// Records the result of polling: whether something arrived in time.
     pub fn record_poll(&mut self, awaited: AwaitedEvent, was_answered: bool) {
         self.backoff(awaited).record_poll(was_answered);
     }

@@ -1,13 +1,12 @@
-//! One connection on its worker: reads, has the session answer, writes.
+//! One connection on its worker: it reads, has the session answer, and writes.
 //!
 //! ```text
-//! drive:  send what is pending -> (read -> process -> send)* until the socket is empty, or takes no more, or it is the
-//!         turn of others
+//! drive:  send pending output -> (read -> process -> send)* until the socket is empty or accepts no more, or until
+//!         other connections have their turn
 //! ```
-//! The read buffer and the output buffer are the worker's and serve one connection at a time. A connection owns
-//! memory only for what is unfinished: the bytes of an incomplete command, a value that is being received, and output
-//! that its client does not take. While there is such output, or something is read from flash for it, or it waits for
-//! memory, nothing is read or executed for it.
+//! The read buffer and the output buffer belong to the worker and serve one connection at a time. A connection owns
+//! memory only for unfinished work: the bytes of an incomplete command, a value that is being received, and output that
+//! its client does not take. Nothing is read or executed for it while it has such output or waits for flash or memory.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -43,39 +42,39 @@ pub struct Connection {
     pub info: Arc<ConnectionInfo>,
     session: Session,
     connection_key: ConnectionKey,
-    /// What it waits for, and reads of flash that have completed.
+    /// Its pending and completed reads of flash, and its wait for memory.
     wait: ConnectionWait,
-    /// What has arrived and was not consumed.
+    /// Bytes that have arrived and are not consumed.
     pending: Vec<u8>,
-    /// `pending` may hold complete commands.
+    /// True when `pending` may hold complete commands.
     unprocessed: bool,
     output: Option<Box<Output>>,
-    /// The socket may have bytes for us; false from when it has said no until the next event.
+    /// False from a read that would block until the next event.
     readable: bool,
-    /// A short read does not mean that the next event will tell more: the peer has sent its last byte, or urgent data,
-    /// before which a read stops.
+    /// Set when no event may follow a short read: the peer has closed its side, or sent urgent data, at which a read
+    /// stops.
     keep_reading: bool,
     closing: bool,
-    /// It is closed for what it has sent.
+    /// It is closed because its bytes are not of the protocol.
     pub refused: bool,
-    /// It has ended a command, sent a part of a value, or taken a part of an answer: what an idle one does not.
+    /// Set when it has ended a command, sent a part of a value, or received a part of an answer; for the idle timeout.
     pub active: bool,
     /// It is in the worker's list of connections to drive.
     pub queued: bool,
 }
 
-/// What is to become of a connection after it was driven.
+/// What the worker does with a connection after `drive`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Driven {
     /// Nothing to do until the next event.
     Wait,
-    /// There is more to do, after others had their turn.
+    /// It has more to do, after other connections had their turn.
     Yield,
     Close,
 }
 
 impl Connection {
-    /// `index`: where its worker has it.
+    /// `index`: its slab index in the worker.
     pub fn new(arrival: NewConnection, index: usize) -> Self {
         Self {
             connection_key: ConnectionKey { index, id: arrival.id },
@@ -96,38 +95,38 @@ impl Connection {
         }
     }
 
-    /// What it watches, if it does.
+    /// The events that it watches, if it is a watcher.
     pub fn watch(&self) -> Option<&Watch> {
         self.session.watch()
     }
 
-    /// Whether it waits for flash or for memory.
+    /// True while it waits for flash or memory.
     pub fn is_parked(&self) -> bool {
         self.wait.is_parked()
     }
 
-    /// Whether it waits for memory, so that it is to be driven again after [`Connection::retry`].
+    /// True while it waits for memory: the worker calls [`Connection::retry`] and drives it again.
     pub fn waits_for_memory(&self) -> bool {
         self.wait.waits_for_memory()
     }
 
-    /// What waits for memory is tried again.
+    /// Ends the wait for memory: the command is executed again.
     pub fn retry(&mut self) {
         self.wait.retry();
     }
 
-    /// Ends the wait of a delete for flash. True if there was one.
+    /// Ends the wait of a delete for flash. True if a delete waited.
     pub fn abandon_delete_wait(&mut self) -> bool {
         self.wait.abandon_delete_wait()
     }
 
-    /// `keep_reading`: even a short read is not to be taken for the last one.
+    /// `keep_reading`: a short read does not mean that the socket is empty.
     pub fn set_readable(&mut self, keep_reading: bool) {
         self.readable = true;
         self.keep_reading |= keep_reading;
     }
 
-    /// Sends what is pending, executes what was read, and reads no more. True if all is sent.
+    /// Sends pending output and executes the bytes that were read, without reading more. True when all is sent.
     pub fn drain(&mut self, executor: &Executor, buffers: &mut Buffers) -> io::Result<bool> {
         while self.send_pending(executor)? {
             if !self.wait.take_completed() {
@@ -141,7 +140,7 @@ impl Connection {
             executor.swap_wait(&mut self.wait);
             self.pending.drain(..progress.consumed);
             self.closing = matches!(progress.stop, StopReason::Close | StopReason::NotTheProtocol);
-            // A dump may go on for long: it is broken off.
+            // A dump may be long: it is aborted.
             self.unprocessed = matches!(progress.stop, StopReason::OutputFull | StopReason::Parked);
             self.send(executor, &mut buffers.output)?;
         }
@@ -149,7 +148,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Does what can be done now. An error closes the connection, as `Close` does.
+    /// Sends, reads and executes until the connection must wait. An error closes the connection, like `Close`.
     pub fn drive(
         &mut self,
         executor: &Executor,
@@ -169,7 +168,7 @@ impl Connection {
         let mut have = self.pending.len();
         buffers.input[..have].copy_from_slice(&self.pending);
         self.pending = Vec::new();
-        // There may be something to tell, though nothing has arrived.
+        // A watcher may have events to send, although no byte has arrived.
         self.unprocessed |= self.session.watch().is_some();
         let mut requests = 0;
         loop {
@@ -195,7 +194,7 @@ impl Connection {
                 self.wait.end_memory_wait();
             }
             if progress.stop == StopReason::NeedInput {
-                // A client that always has something to say must not keep what it needs no more.
+                // A client that always sends must not keep completed reads that it no longer needs.
                 self.wait.release_completed();
             }
             self.closing = matches!(progress.stop, StopReason::Close | StopReason::NotTheProtocol);
@@ -210,7 +209,7 @@ impl Connection {
             if self.is_parked() {
                 break self.park(buffers, have, Driven::Wait);
             }
-            // A read without a complete request, as of a large value, counts as well.
+            // A read without a complete request, such as a part of a large value, counts as one.
             requests += progress.requests.max(1);
             let turns = progress.stop == StopReason::Yield || requests >= requests_per_event;
             if turns && (self.unprocessed || self.readable) {
@@ -220,7 +219,7 @@ impl Connection {
         }
     }
 
-    /// Reads once: `None` if there is nothing to read now, or others have their turn first; 0 at the end of the stream.
+    /// Reads once: `None` when nothing can be read now or others have their turn first; 0 at the end of the stream.
     fn read(&mut self, executor: &Executor, space: &mut [u8]) -> io::Result<Option<usize>> {
         let result = self.stream.read(space);
         if self.stream.is_handshaking() && matches!(&result, Ok(0)) | matches!(&result, Err(e) if is_final(e)) {
@@ -228,7 +227,7 @@ impl Connection {
         }
         match result {
             Ok(count) => {
-                // Less than was asked for means that a socket is empty: the next bytes bring an event.
+                // A short read means that the socket is empty: the next bytes cause an event.
                 if count < space.len() && !self.keep_reading && self.stream.empties_in_one_read() {
                     self.readable = false;
                 }
@@ -244,7 +243,7 @@ impl Connection {
         }
     }
 
-    /// Sends `output`; what the socket does not take becomes the connection's own. True if all is sent.
+    /// Sends `output`, and keeps the rest that the socket does not take. True when all is sent.
     fn send(&mut self, executor: &Executor, output: &mut Output) -> io::Result<bool> {
         if output.is_empty() {
             return Ok(true);
@@ -277,7 +276,7 @@ impl Connection {
         self.stream.is_flushed()
     }
 
-    /// Keeps what was not consumed, and says what the connection waits for.
+    /// Keeps the unconsumed bytes and publishes what the connection waits for.
     fn park(&mut self, buffers: &Buffers, have: usize, driven: Driven) -> io::Result<Driven> {
         if have > 0 {
             self.pending = buffers.input[..have].to_vec();
@@ -297,7 +296,7 @@ impl Connection {
     }
 }
 
-/// Whether a failed read is the end of the connection.
+/// True when a failed read ends the connection.
 fn is_final(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

@@ -2,18 +2,18 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-/// What others may know of a connection.
+/// State of a connection that other threads read.
 pub struct ConnectionInfo {
     pub peer: String,
-    /// Which of `Shared::listeners` it came through; `None` for a socket of UDP.
+    /// Index in `Shared::listeners`; `None` for a UDP socket.
     pub listener: Option<usize>,
-    /// When it last ended a command, sent a part of a value, or took a part of an answer, in milliseconds since the
-    /// server started.
+    /// Time of its last activity (end of a command, part of a value received, part of an answer sent), in milliseconds
+    /// since the start of the server.
     pub active_ms: AtomicU64,
     pub state: AtomicU8,
 }
 
-/// What a connection waits for, as memcached names it.
+/// What a connection waits for, by memcached's states.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ConnectionState {

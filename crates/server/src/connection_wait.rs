@@ -9,18 +9,18 @@ use ebbtide::{Cache, Fetch, Fetched, Patience, WaitReason, WhenBusy};
 use crate::inbox::{ConnectionKey, Inbox};
 use crate::sync::lock;
 
-/// What a connection waits for, and what has completed for it.
+/// The reads and the memory that a connection waits for, and its completed reads.
 #[derive(Default)]
 pub struct ConnectionWait {
     pub(crate) group: Option<Arc<ReadGroup>>,
-    /// Whether that is for a delete, which can do without what it waits for.
+    /// True when the reads are for a delete, which can proceed without them.
     pub(crate) is_delete: bool,
     pub(crate) completed: Vec<CompletedRead>,
-    /// Reads in a row that came to nothing.
+    /// Consecutive reads whose result was not current.
     pub(crate) attempts: u32,
-    /// How long the command has waited for memory.
+    /// The wait of the command for memory, if it has one.
     pub(crate) memory: Option<MemoryWait>,
-    /// It is to be executed again later.
+    /// The command waits for memory and is executed again later.
     pub(crate) waits_for_memory: bool,
 }
 
@@ -29,9 +29,9 @@ pub(crate) struct CompletedRead {
     pub(crate) fetched: Fetched,
 }
 
-/// Reads that a connection waits for together.
+/// Reads of flash that a connection waits for together.
 pub(crate) struct ReadGroup {
-    /// How many have not completed; one more while reads are added.
+    /// Reads that have not completed, plus one while reads are added.
     unfinished: AtomicUsize,
     completed: Mutex<Vec<CompletedRead>>,
     inbox: Arc<Inbox>,
@@ -39,12 +39,12 @@ pub(crate) struct ReadGroup {
 }
 
 impl ConnectionWait {
-    /// Whether a connection is parked.
+    /// True while the connection is parked.
     pub fn is_parked(&self) -> bool {
         self.group.is_some() || self.waits_for_memory
     }
 
-    /// Ends the wait of a delete, whose read may never end: it is executed again. True if there was one.
+    /// Ends the wait of a delete, whose read may hang; the delete is executed again. True if a delete waited.
     pub fn abandon_delete_wait(&mut self) -> bool {
         let gives_up = self.is_delete && self.group.is_some();
         if gives_up {
@@ -53,7 +53,7 @@ impl ConnectionWait {
         gives_up
     }
 
-    /// Takes what has completed. False while something is under way or waited for.
+    /// Collects completed reads. False while a read is pending or the command waits for memory.
     pub fn take_completed(&mut self) -> bool {
         let Some(group) = &self.group else { return !self.waits_for_memory };
         // Acquire pairs with the AcqRel in `ReadGroup::end`.
@@ -65,8 +65,8 @@ impl ConnectionWait {
         true
     }
 
-    /// Drops what has completed, unless something is under way: the connection waits for its client, and others' reads
-    /// must not wait with it. What it still needs is read again.
+    /// Drops completed reads, unless a read is pending. A connection that waits for its client must not hold memory
+    /// that reads of other connections need; a dropped value is read again.
     pub fn release_completed(&mut self) {
         if self.take_completed() {
             self.completed.clear();
@@ -92,7 +92,7 @@ impl ReadGroup {
         Self { unfinished: AtomicUsize::new(1), completed: Mutex::default(), inbox, connection_key }
     }
 
-    /// Adds a read to it.
+    /// Starts a read and adds it to the group.
     pub(crate) fn add(self: &Arc<Self>, cache: &Cache, key: &[u8], when_busy: WhenBusy) -> Fetch {
         self.unfinished.fetch_add(1, Ordering::Relaxed);
         let (group, owned_key) = (Arc::clone(self), Box::<[u8]>::from(key));
@@ -109,13 +109,13 @@ impl ReadGroup {
         fetch
     }
 
-    /// One has completed, or no more are added. Whether that was the last.
+    /// Counts one read as completed, or ends the adding of reads. True for the last one.
     pub(crate) fn end(&self) -> bool {
         self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
     }
 }
 
-/// Something else than reads of keys, for which a connection is parked until this is dropped.
+/// Parks a connection until it is dropped, for work other than reads of keys.
 pub struct WakeOnDrop(pub(crate) Arc<ReadGroup>);
 
 impl Drop for WakeOnDrop {
@@ -126,15 +126,15 @@ impl Drop for WakeOnDrop {
     }
 }
 
-/// However often what a command waits for changes, it is refused after this.
+/// Longest wait of a command, even when the reason of its wait changes: then it is refused.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The wait of a command.
+/// The wait of a command for memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryWait {
     started: Instant,
     reason: WaitReason,
-    /// When its patience changes.
+    /// The time at which its patience changes.
     deadline: Instant,
     patience: Patience,
 }
@@ -144,7 +144,7 @@ impl MemoryWait {
         Self { started: now, reason, deadline: now + limit, patience: Patience::Whole }
     }
 
-    /// The same wait after another try, at the time of `now`.
+    /// The wait after a retry at `now`.
     fn retry_at(self, reason: WaitReason, limit: Duration, now: Instant) -> Self {
         let patience = self.patience_at(now);
         let is_same = (reason, patience) == (self.reason, self.patience);
@@ -162,8 +162,8 @@ impl MemoryWait {
 }
 
 impl ConnectionWait {
-    /// Parks the connection until [`ConnectionWait::retry`]. It holds nothing that has landed: others' reads must not
-    /// wait with it.
+    /// Parks the connection until [`ConnectionWait::retry`], and drops its completed reads: reads of other connections
+    /// need the memory.
     pub(crate) fn wait_for_memory(&mut self, reason: WaitReason, limit: Duration) {
         self.completed.clear();
         let now = Instant::now();
@@ -174,17 +174,17 @@ impl ConnectionWait {
         self.waits_for_memory = true;
     }
 
-    /// Whether the connection is parked for want of memory.
+    /// True while the connection is parked for memory.
     pub fn waits_for_memory(&self) -> bool {
         self.waits_for_memory
     }
 
-    /// The command is executed again.
+    /// Unparks the connection: its command is executed again.
     pub fn retry(&mut self) {
         self.waits_for_memory = false;
     }
 
-    /// The command that has waited is over.
+    /// Ends the wait: the command has been executed or refused.
     pub fn end_memory_wait(&mut self) {
         self.memory = None;
         self.waits_for_memory = false;

@@ -1,6 +1,6 @@
-//! What the workers count. Each worker has its own counters on cache lines of its own, and is the only one to write
-//! them: counting is a plain load and store. They are summed when somebody asks. `stats reset` does not touch them:
-//! it remembers the sums of that moment, and later answers are relative to these.
+//! Counters of the workers. Each worker has its own counters on its own cache lines and is their only writer, so
+//! counting is a plain load and store. Readers sum them. `stats reset` does not change them: it stores the sums as a
+//! baseline, and later answers are relative to it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -42,7 +42,7 @@ counters! {
     /// Storage commands whose condition did not hold.
     not_stored,
     flush_commands,
-    /// me commands: memcached counts the others by what they do.
+    /// me commands; the other meta commands count as what they do.
     meta_commands,
     touch_hits,
     touch_misses,
@@ -58,20 +58,20 @@ counters! {
     cas_badval,
     store_too_large,
     store_no_memory,
-    /// Attempts to say who one is, and those of them that failed.
+    /// Authentications, and failed ones.
     auth_commands,
     auth_errors,
     bytes_read,
     bytes_written,
     /// Connections closed because they were idle.
     idle_kicks,
-    /// Handshakes that failed, of clients that broke them off as well.
+    /// Failed handshakes, including those that the client aborted.
     tls_handshake_errors,
-    /// Times that a command was put off because it would have waited for memory.
+    /// Commands that were deferred because they would have waited for memory.
     memory_waits,
-    /// Times that a connection with more to do gave way to others.
+    /// Times that a connection with more to do yielded to others.
     yields,
-    /// Time in which a worker asked for news instead of sleeping.
+    /// Time of polling instead of sleeping.
     busy_poll_ns,
 }
 
@@ -80,7 +80,7 @@ counters! {
 pub struct WorkerCounter(AtomicU64);
 
 impl WorkerCounter {
-    /// Only for the thread that owns the counters.
+    /// Must be called on the thread that owns the counters.
     #[inline]
     pub fn add(&self, count: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) + count, Ordering::Relaxed);

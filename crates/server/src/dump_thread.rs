@@ -12,13 +12,13 @@ use crate::connection_wait::WakeOnDrop;
 use crate::sync::lock;
 use crate::unix_time::unix_now;
 
-/// Bytes of a slice, and the most steps of the scan that one may take where the cache is nearly empty.
+/// Max bytes of a slice, and max steps of its scan, which bounds a slice of a nearly empty cache.
 const SLICE_BYTES: usize = 64 << 10;
 pub const SLICE_STEPS: usize = 256;
-/// On flash a step is a read of 256 KiB, and other dumps wait.
+/// Max steps of a slice on flash: a step is a read of 256 KiB, and other dumps wait for the thread.
 const SLICE_READS: usize = 16;
 
-/// A dump under way.
+/// A dump that is being answered.
 pub struct DumpProgress {
     pub format: DumpFormat,
     pub scan: ScanOwner,
@@ -26,7 +26,7 @@ pub struct DumpProgress {
 
 pub enum ScanOwner {
     Connection(Box<Scan>),
-    /// With the thread of dumps, which leaves it there.
+    /// The dump thread, which leaves the slice here.
     Thread(Arc<Mutex<Option<DumpSlice>>>),
 }
 
@@ -36,24 +36,24 @@ pub struct DumpSlice {
     pub has_more: bool,
 }
 
-/// A slice that is to be made.
+/// A request for a slice.
 pub struct SliceJob {
     pub scan: Box<Scan>,
     pub format: DumpFormat,
     pub skipped: Duration,
     pub slice: Arc<Mutex<Option<DumpSlice>>>,
-    /// Ends last: then the slice is there.
+    /// Dropped last: it wakes the connection when the slice is there.
     pub _wake: WakeOnDrop,
 }
 
-/// The thread of dumps that have come to flash. It begins with the first one and ends with the server.
+/// The thread for dumps that read flash. It starts with the first request and ends with the server.
 #[derive(Default)]
 pub struct DumpThread {
     jobs: Mutex<Option<Sender<SliceJob>>>,
 }
 
 impl DumpThread {
-    /// Has a slice made. The job is dropped if that is not possible, which wakes the connection.
+    /// Requests a slice. If the thread cannot start, the job is dropped, which wakes the connection.
     pub fn send(&self, job: SliceJob) {
         let mut jobs = lock(&self.jobs);
         if jobs.is_none() {
@@ -77,8 +77,8 @@ impl SliceJob {
     }
 }
 
-/// Goes on with a scan until there is enough for a slice, it has taken so many steps, or it comes to flash. False if it
-/// has ended.
+/// Continues a scan until the slice is full, the steps are used up, or the scan reaches flash. False at the end of the
+/// scan.
 pub fn fill(out: &mut Vec<u8>, scan: &mut Scan, format: DumpFormat, unix_now: Duration, steps: usize) -> bool {
     let now_ms = unix_now.as_millis() as u64;
     let waits = scan.waits();
@@ -97,7 +97,7 @@ pub fn fill(out: &mut Vec<u8>, scan: &mut Scan, format: DumpFormat, unix_now: Du
     true
 }
 
-/// The line ends with a blank and without a carriage return, as memcached's do. What flash does not know is 0.
+/// The line ends with a blank and without a carriage return, as in memcached. Fields that flash does not store are 0.
 fn metadump_line(out: &mut Vec<u8>, entry: &Entry<'_>, now_ms: u64) {
     out.extend_from_slice(b"key=");
     encoding::uri_encode(out, entry.key());

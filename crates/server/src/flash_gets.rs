@@ -3,17 +3,17 @@
 use ebbtide::FlashStats;
 use ebbtide::flash::Health;
 
-/// What gets came to on flash.
+/// Results of gets on flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlashGets {
     /// Found.
     pub found: u64,
-    /// Given up because the device had no room for a read.
+    /// Aborted because the device queue was full.
     pub aborted: u64,
-    /// Found, and memory had no room.
+    /// Found, and not promoted for lack of memory.
     pub no_memory: u64,
     pub promoted: u64,
-    /// Read, and nothing came of it; of these, for wrong bytes.
+    /// Read without a hit, and those of them with wrong bytes.
     pub missed: u64,
     pub corrupt: u64,
 }

@@ -1,5 +1,5 @@
-//! Says on stderr when the device of flash got worse or better, and when it was so far behind that objects were lost:
-//! whether or not anybody looks at the admin HTTP.
+//! Reports on stderr when the flash device becomes worse or better, and when it was so far behind that objects were
+//! lost.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use ebbtide::flash::{DeviceStats, Health};
 use crate::Error;
 use crate::shared::Shared;
 
-/// As often as the device is judged.
+/// Interval of checks, which is that of the device's own health check.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// How often what was lost is told of.
+/// Min interval between messages about lost objects.
 const LOSSES_INTERVAL: Duration = Duration::from_secs(60);
 
-/// The thread that looks; it ends when this is dropped.
+/// The thread that checks; it ends when this is dropped.
 pub struct HealthLog {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl HealthLog {
-    /// Starts the thread; none without flash.
+    /// Starts the thread; `None` without flash.
     pub fn start(shared: Arc<Shared>) -> Result<Option<Self>, Error> {
         if !shared.cache.has_flash() {
             return Ok(None);
@@ -51,7 +51,7 @@ impl HealthLog {
 impl Drop for HealthLog {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // If it has panicked it has said so, and the server did without.
+        // A panic of the thread has been printed already.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
@@ -60,15 +60,15 @@ fn errors(device: &DeviceStats) -> u64 {
     device.reads.errors + device.writes.errors + device.sync_errors
 }
 
-/// What was said last.
+/// The state that was reported last.
 struct HealthReport {
     paths: String,
     health: Health,
-    /// When it was healthy.
+    /// Errors at the time of the last healthy report.
     errors: u64,
-    /// Objects that were lost because the device was behind, of which something was said.
+    /// Reported number of objects lost because the device was behind.
     lost: u64,
-    /// When that was.
+    /// Time of that report.
     losses_reported_at: Option<Duration>,
 }
 
@@ -78,8 +78,7 @@ impl HealthReport {
         Self { paths: paths.join(", "), health: Health::Healthy, errors: 0, lost: 0, losses_reported_at: None }
     }
 
-    /// The line for objects that were lost: `lost` in all up to now, at such a time since the start. One a minute at
-    /// most.
+    /// The message about lost objects; `lost` is their total, `uptime` the time since the start. Max one a minute.
     fn losses_line(&mut self, lost: u64, uptime: Duration) -> Option<String> {
         let more = lost - self.lost;
         let is_said = self.losses_reported_at.is_some_and(|said| uptime.saturating_sub(said) < LOSSES_INTERVAL);
@@ -94,7 +93,7 @@ impl HealthReport {
         ))
     }
 
-    /// The line for another health, with as many errors as there were up to now.
+    /// The message about a change of health; `errors` is the total.
     fn health_line(&mut self, health: Health, errors: u64) -> String {
         let cause = match errors - self.errors {
             0 => "nothing came back for seconds".to_owned(),

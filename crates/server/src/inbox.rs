@@ -8,25 +8,24 @@ use crate::connection_info::ConnectionInfo;
 use crate::listen::Stream;
 use crate::sync::lock;
 
-/// A connection on its way from the acceptor to its worker.
+/// An accepted connection, for its worker.
 pub struct NewConnection {
     pub stream: Stream,
     pub id: usize,
     pub info: Arc<ConnectionInfo>,
 }
 
-/// Where a worker has a connection, and the connection's number: another may be there by the time that it is looked
-/// for.
+/// A connection of a worker: its slab index, and its id, because the index may be reused before it is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionKey {
     pub index: usize,
     pub id: usize,
 }
 
-/// How others talk to a worker: the acceptor, and threads that have read flash for it.
+/// Messages to a worker from the acceptor and from threads that read flash for it.
 pub struct Inbox {
     pub new_connections: Mutex<VecDeque<NewConnection>>,
-    /// Connections for which all reads of flash have completed.
+    /// Connections whose pending reads have all completed.
     pub reads_done: Mutex<Vec<ConnectionKey>>,
     pub waker: mio::Waker,
     /// The worker's thread.
@@ -38,16 +37,16 @@ impl Inbox {
         Self { new_connections: Mutex::default(), reads_done: Mutex::default(), waker, owner: OnceLock::new() }
     }
 
-    /// The calling thread looks at `reads_done` by itself before it sleeps: it is woken only for what others have read.
+    /// Makes the calling thread the owner. It checks `reads_done` before it sleeps, so only other threads wake it.
     pub fn claim_for_this_thread(&self) {
         self.owner.set(thread::current().id()).expect("one worker takes what arrives");
     }
 
-    /// All reads for a connection have completed.
+    /// Reports that all pending reads of a connection have completed.
     pub fn notify_reads_done(&self, connection_key: ConnectionKey) {
         let mut reads_done = lock(&self.reads_done);
         reads_done.push(connection_key);
-        // The thread that added the first one has woken the worker, which takes all, or is the worker.
+        // Only the first entry wakes the worker: it takes all entries at once.
         if reads_done.len() == 1 && self.owner.get() != Some(&thread::current().id()) {
             self.waker.wake().expect("an event counter takes one more event");
         }

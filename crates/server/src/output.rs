@@ -1,21 +1,21 @@
-//! What a connection has still to send: bytes, and between them large values that stay in the cache until the socket
-//! takes them.
+//! Unsent answers of a connection: bytes, and between them large values that stay in the cache until the socket takes
+//! them.
 //!
 //! ```text
 //! bytes   VALUE a 0 90000\r\n | \r\nVALUE b 0 3\r\nxyz\r\nEND\r\n
 //! values                      ^ at 17: handle of a
 //! ```
 //!
-//! The caller stops when [`Output::is_full`], sends, and goes on when all is sent; so a client that does not read
-//! holds [`FULL_BYTES`] and what the last item added, and nothing more is executed for it.
+//! The session stops when [`Output::is_full`] and continues when all is sent. So a client that does not read holds
+//! [`FULL_BYTES`] and the last item, and nothing more is executed for it.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Write};
 
 use ebbtide::Handle;
 
-/// Bytes, values included, from which on nothing more is added before something is sent: enough for the answers to a
-/// whole read of small gets to go out at once.
+/// Bytes, values included, at which an output is full: enough to send the answers to a whole read of small gets at
+/// once.
 pub const FULL_BYTES: usize = 256 << 10;
 /// Slices per system call.
 const SLICES: usize = 16;
@@ -25,22 +25,22 @@ const KEPT_CAPACITY: usize = 2 * FULL_BYTES;
 #[derive(Default)]
 pub struct Output {
     bytes: Vec<u8>,
-    /// How many of `bytes` are sent.
+    /// The number of sent `bytes`.
     sent: usize,
     values: VecDeque<QueuedValue>,
-    /// Bytes of all `values`, sent or not.
+    /// Bytes of all `values`, including sent ones.
     value_bytes: usize,
 }
 
 struct QueuedValue {
-    /// The value goes before this byte of `bytes`.
+    /// The value precedes this byte of `bytes`.
     at: usize,
     handle: Handle,
     sent: usize,
 }
 
 impl Output {
-    /// Where answers are appended.
+    /// The buffer to which answers are appended.
     pub fn bytes(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -59,7 +59,8 @@ impl Output {
         self.bytes.len() + self.value_bytes >= FULL_BYTES
     }
 
-    /// Sends as much as the socket takes. Returns the bytes sent, and leaves the output empty if that was all.
+    /// Sends as much as the socket accepts. Returns the number of bytes sent; the output is empty afterwards if that
+    /// was all.
     pub fn send(&mut self, stream: &mut impl Write) -> io::Result<u64> {
         let mut total = 0;
         while !self.is_empty() {
@@ -85,8 +86,8 @@ impl Output {
         Ok(total)
     }
 
-    /// What is still to be sent, as an output of its own that owns no more memory than that needs, unless most of
-    /// the buffer is needed anyway. `self` is left empty.
+    /// Moves the unsent part into a new output with a buffer of its size; the buffer itself moves when a quarter or
+    /// more of it is in use. `self` is empty afterwards.
     pub fn take_rest(&mut self) -> Output {
         let rest = self.bytes.len() - self.sent;
         if self.values.is_empty() && rest < self.bytes.capacity() / 4 {

@@ -1,4 +1,4 @@
-//! What all threads of a server share. Nothing here is written per command.
+//! State that all threads of a server share. Nothing here is written per command.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -25,34 +25,34 @@ pub struct Shared {
     pub watching: Arc<Watching>,
     pub dump_thread: DumpThread,
     pub prefix_stats: PrefixStats,
-    /// There if any listener speaks TLS.
+    /// Present when a listener uses TLS.
     pub certificates: Option<Certificates>,
-    /// By worker, as the counters.
+    /// One per worker, like the counters.
     pub samples: Vec<Samples>,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,
-    /// Wakes the acceptor, which stops the workers.
+    /// Wakes the acceptor, which then stops the workers.
     pub acceptor: mio::Waker,
     /// Names of the listeners.
     pub listeners: Vec<String>,
     pub accepted: AtomicU64,
     pub rejected: AtomicU64,
-    /// Times that accepting was suspended because there were no files left.
+    /// Number of times that accepting was suspended for lack of file descriptors.
     pub listen_disabled: AtomicU64,
-    /// How long that lasted in all, in microseconds.
+    /// Total time of these suspensions in microseconds.
     pub listen_disabled_us: AtomicU64,
     pub accepting: AtomicBool,
     pub baseline: Mutex<StatsBaseline>,
     pub connections: Mutex<Slab<Arc<ConnectionInfo>>>,
 }
 
-/// What `stats reset` remembers.
+/// Values at the last `stats reset`.
 #[derive(Default)]
 pub struct StatsBaseline {
     pub totals: CommandTotals,
     pub cache: ebbtide::Stats,
-    /// Of flash.
+    /// Gets from flash.
     pub gets: FlashGets,
     pub accepted: u64,
     pub rejected: u64,
@@ -66,7 +66,7 @@ impl Shared {
         self.acceptor.wake().expect("an event counter takes one more event");
     }
 
-    /// Pairs with the release in `stop`, though nothing but the flag itself hangs on it.
+    /// Pairs with the release in `stop`; no other data depends on the flag.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Acquire)
     }

@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::shared::Shared;
 
-/// A server with one worker less would leave its connections hanging: better that it ends.
+/// Stops the server when its thread panics: the connections of a lost worker would hang.
 pub struct StopOnPanic(pub StopHandle);
 
 impl Drop for StopOnPanic {
@@ -16,14 +16,14 @@ impl Drop for StopOnPanic {
     }
 }
 
-/// Stops a server: no new connections, no further commands, answers that are pending are sent.
+/// Stops a server: no new connections and no further commands; pending answers are sent.
 #[derive(Clone)]
 pub struct StopHandle {
     pub(crate) shared: Arc<Shared>,
 }
 
 impl StopHandle {
-    /// Returns at once; the server's `run`, or `join`, returns when it has stopped. Any number of calls does.
+    /// Returns at once; the server's `run` or `join` returns when it has stopped. May be called several times.
     pub fn stop(&self) {
         self.shared.stop();
     }

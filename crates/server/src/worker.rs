@@ -1,7 +1,7 @@
-//! A worker: an event loop on one thread with the connections that were given to it.
+//! A worker: an event loop on one thread with its connections.
 //!
-//! Events are edge-triggered. Each round takes the events that are there, marks their connections, and drives every
-//! marked connection once; one that has more to do is marked again for the next round, which then does not wait.
+//! Events are edge-triggered. Each round collects the events, queues their connections, and drives each queued
+//! connection once. A connection with more to do is queued for the next round, which then does not wait.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,13 +32,12 @@ pub const WAKER: Token = Token(usize::MAX);
 /// The token of the worker's ring for reads of flash.
 const RING: Token = Token(usize::MAX - 1);
 const EVENTS: usize = 1024;
-/// How often idle connections are looked for, unless the timeout is shorter than a few of these.
+/// Interval of the scan for idle connections; shorter for a short timeout.
 const IDLE_SCAN: Duration = Duration::from_secs(1);
-/// How often connections that wait for memory are tried again, and how many of them: each try may look through the
-/// store.
+/// Interval of retries of connections that wait for memory, and their number at once: each retry may scan the store.
 const RETRY: Duration = Duration::from_millis(1);
 const RETRIES_AT_ONCE: usize = 16;
-/// How often the health of flash is looked at, where connections may wait for it.
+/// Interval of checks of the health of flash, while connections may wait for flash.
 const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
 pub struct Worker {
@@ -51,20 +50,20 @@ pub struct Worker {
     connections: Slab<Connection>,
     /// Connections to drive.
     queue: Vec<usize>,
-    /// Connections that wait for memory, the one that has waited longest since its last try in front.
+    /// Connections that wait for memory, ordered by the time of their last retry, oldest first.
     waiting: VecDeque<ConnectionKey>,
     next_retry: Instant,
     buffers: Buffers,
-    /// Connections that watch.
+    /// Connections that are watchers.
     watching: Vec<usize>,
     next_idle_scan: Instant,
-    /// When this round began, in milliseconds since the server started.
+    /// Start of this round, in milliseconds since the start of the server.
     round_ms: u64,
 }
 
 impl Worker {
-    /// To be made on the thread that runs it. `poll` has the inbox's waker registered as [`WAKER`]. `samples`: whether
-    /// commands are sampled.
+    /// Must be called on the thread that runs the worker. `poll` has the inbox's waker registered as [`WAKER`].
+    /// `samples`: whether commands are sampled.
     pub fn new(poll: Poll, shared: Arc<Shared>, inbox: Arc<Inbox>, index: usize, samples: bool) -> Self {
         inbox.claim_for_this_thread();
         Self {
@@ -85,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// Serves until the server stops, then sends what is pending.
+    /// Serves until the server stops, then sends pending output.
     pub fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
         let mut queue = Vec::new();
@@ -105,8 +104,8 @@ impl Worker {
         self.drain(&mut events);
     }
 
-    /// Submits what was started in this round, and queues the connections that go on. Whether there are any in the
-    /// queue.
+    /// Submits the reads that were started in this round, and queues connections whose reads have completed. True when
+    /// the queue is not empty.
     fn advance_ring(&mut self) -> bool {
         if let Some(ring) = &self.ring
             && ring.has_completions()
@@ -118,7 +117,7 @@ impl Worker {
         !self.queue.is_empty()
     }
 
-    /// Waits for events and queues the connections they are about.
+    /// Waits for events and queues their connections.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
         let timeout = if self.waiting.is_empty() { timeout } else { Some(timeout.unwrap_or(RETRY).min(RETRY)) };
         let timeout = if self.advance_ring() { Some(Duration::ZERO) } else { timeout };
@@ -149,7 +148,7 @@ impl Worker {
         }
     }
 
-    /// Waits for events. There may be none where reads of flash have landed.
+    /// Waits for events. There may be none when reads of flash have completed.
     fn poll(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         if timeout != Some(Duration::ZERO) && self.busy_poll(events)? {
             return Ok(());
@@ -157,7 +156,7 @@ impl Worker {
         self.poll.poll(events, timeout)
     }
 
-    /// Asks for news before sleeping, if that is worth it. Whether there were any.
+    /// Polls instead of sleeping, when that is likely to pay. True when something arrived.
     fn busy_poll(&mut self, events: &mut Events) -> io::Result<bool> {
         let is_reading = self.ring.as_ref().is_some_and(ThreadRing::is_reading);
         let awaited = if is_reading { AwaitedEvent::Flash } else { AwaitedEvent::Request };
@@ -181,7 +180,7 @@ impl Worker {
             if now - started > awaited.max_poll() {
                 break (false, now);
             }
-            // A thread that waits for the processor gets it at once.
+            // A thread that waits for this processor gets it at once.
             thread::yield_now();
         };
         self.waits.record_poll(awaited, came);
@@ -191,7 +190,7 @@ impl Worker {
 
     /// Queues a connection for an event.
     fn mark(&mut self, index: usize, event: &Event) {
-        // A connection closed in this round may still have events in it.
+        // The event may be of a connection that this round has closed.
         let Some(connection) = self.connections.get_mut(index) else { return };
         if event.is_readable() || event.is_error() {
             connection.set_readable(event.is_read_closed() || event.is_error() || event.is_priority());
@@ -202,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// Connections that have waited for flash go on.
+    /// Queues the connections whose reads of flash have completed.
     fn queue_reads_done(&mut self) {
         if !self.executor.has_flash() {
             return;
@@ -218,7 +217,7 @@ impl Worker {
         }
     }
 
-    /// Some of the connections that wait for memory try again.
+    /// Queues some of the connections that wait for memory, for a retry.
     fn queue_retries(&mut self, now: Instant) {
         if self.waiting.is_empty() || now < self.next_retry {
             return;
@@ -237,7 +236,7 @@ impl Worker {
         }
     }
 
-    /// Sees to it that a connection that waits for memory tries again, once.
+    /// Registers a connection that waits for memory for one retry.
     fn note_waiting(&mut self, index: usize) {
         let Some(connection) = self.connections.get(index).filter(|connection| connection.waits_for_memory()) else {
             return;
@@ -248,7 +247,7 @@ impl Worker {
         }
     }
 
-    /// Somebody may have written for them.
+    /// Queues watchers: events may have been written for them.
     fn queue_watchers(&mut self) {
         for &index in &self.watching {
             let connection = &mut self.connections[index];
@@ -266,7 +265,7 @@ impl Worker {
 
     fn take_new_connections(&mut self) {
         loop {
-            // The lock is not held while the connection is set up.
+            // The lock is released before the connection is set up.
             let Some(mut arrival) = lock(&self.inbox.new_connections).pop_front() else {
                 return;
             };
@@ -277,7 +276,7 @@ impl Worker {
                 Interest::READABLE | Interest::WRITABLE | Interest::PRIORITY,
             );
             match registered {
-                // What has arrived already brings an event, too.
+                // Bytes that have already arrived cause an event, too.
                 Ok(()) => {
                     let index = entry.key();
                     entry.insert(Connection::new(arrival, index));
@@ -312,12 +311,12 @@ impl Worker {
                 self.queue.push(index);
             }
             Ok(Driven::Close) if !connection.refused => self.close(index, CloseReason::Normal),
-            // The peer is gone: there is nobody to tell.
+            // The peer has closed the connection.
             Ok(Driven::Close) | Err(_) => self.close(index, CloseReason::Error),
         }
     }
 
-    /// Sees to it that a connection that watches is told.
+    /// Registers a watcher with the worker, so that events wake it.
     fn register_watch(&mut self, index: usize) {
         let Some(watch) = self.connections[index].watch() else {
             return;
@@ -327,7 +326,7 @@ impl Worker {
         }
         watch.attach(&self.inbox);
         self.watching.push(index);
-        // What was written before that was not announced.
+        // Events that were written before the registration have woken nobody.
         self.connections[index].queued = true;
         self.queue.push(index);
     }
@@ -339,7 +338,7 @@ impl Worker {
             self.shared.watching.close(&connection.info, connection.id, reason);
         }
         connection.stream.close();
-        // Closing the socket would do this as well; it fails only if it was never registered.
+        // Fails only for a socket that was never registered.
         let _ = self.poll.registry().deregister(connection.stream.source());
         if self.shared.logs(2) {
             eprintln!("<{} connection closed", connection.info.peer);
@@ -362,7 +361,7 @@ impl Worker {
         [idle, health].into_iter().flatten().min()
     }
 
-    /// Deletes that wait for a device which does nothing go on without it.
+    /// Ends the waits of deletes for a device that is not healthy.
     fn abandon_delete_waits(&mut self) {
         if !self.executor.has_flash() || self.shared.cache.flash_health() == Some(Health::Healthy) {
             return;
@@ -389,7 +388,7 @@ impl Worker {
         let idle: Vec<usize> = self
             .connections
             .iter()
-            // Who watches has nothing to say, for as long as it likes; who is parked waits for us.
+            // A watcher need not send anything, and a parked connection waits for the server.
             .filter(|(_, connection)| connection.watch().is_none() && !connection.is_parked())
             .filter(|(_, connection)| {
                 let active_ms = connection.info.active_ms.load(Ordering::Relaxed);
@@ -403,7 +402,7 @@ impl Worker {
         }
     }
 
-    /// Closes the connections, those with pending output when it is sent or the time for it is over.
+    /// Closes the connections. Those with pending output are closed when it is sent, or at the deadline.
     fn drain(&mut self, events: &mut Events) {
         let deadline = Instant::now() + self.shared.options.stop_timeout;
         let all: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
@@ -434,7 +433,7 @@ impl Worker {
     }
 }
 
-/// A ring for the reads of flash that a worker begins, if it can have one: otherwise others move them.
+/// A ring for the worker's reads of flash. Without one, I/O threads transfer them.
 fn open_ring(poll: &Poll, cache: &Cache) -> Option<ThreadRing> {
     let ring = cache.thread_ring()?;
     let registered = poll.registry().register(&mut SourceFd(&ring.as_raw_fd()), RING, Interest::READABLE);

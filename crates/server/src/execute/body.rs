@@ -1,8 +1,8 @@
-//! A value that arrives in pieces, as the data block of a storage command that was not all in one read.
+//! A value that arrives in pieces: the data block of a storage command that was not received in one read.
 //!
-//! Up to the engine's contiguous limit it is gathered in a buffer of the connection, which takes no more memory than
-//! has arrived; a larger one is written piece by piece into segments that are published at its end. A value that
-//! cannot be stored is taken off the stream and dropped. Dropping a body undoes what it began.
+//! A value up to the engine's contiguous limit is collected in a buffer of the connection, which grows with the bytes
+//! received. A larger value is written piece by piece into segments that are published at its end. A value that cannot
+//! be stored is skipped. Dropping a body undoes its upload.
 
 use ebbtide::{Error, Mode, Upload};
 use ebbtide_protocol::{Meta, MetaSet, StoreMode, StoreRequest, reply};
@@ -11,12 +11,12 @@ use super::modes::{creates, store_mode};
 
 pub struct Body {
     pub(super) state: BodyState,
-    /// Bytes of the value that have not come yet.
+    /// Bytes of the value that have not arrived.
     pub(super) value_left: u64,
-    /// How many of the two bytes after the value have come, and whether they were the line end so far.
+    /// Number of bytes received after the value, 0 to 2, and whether they match the line end.
     pub(super) end_seen: usize,
     pub(super) end_matches: bool,
-    /// An upload has bytes that wait for memory.
+    /// True while bytes of an upload wait for memory.
     pub(super) waits_for_memory: bool,
 }
 
@@ -29,16 +29,16 @@ pub(super) enum BodyState {
         target: StoreTarget,
         upload: Box<Upload>,
     },
-    /// An upload that the cache has broken off for want of memory.
+    /// An upload that the cache has aborted for lack of memory.
     Failed {
         noreply: bool,
     },
-    /// What it depends on is on flash, and memory has no room for that.
+    /// The current value is on flash and cannot be promoted for lack of memory.
     Refused(StoreTarget),
     Discard,
 }
 
-/// What is to be done with a value when it has come, and how it is answered.
+/// How a received value is stored and answered.
 pub struct StoreTarget {
     pub(super) key: Box<[u8]>,
     pub(super) flags: u32,
@@ -46,7 +46,7 @@ pub struct StoreTarget {
     pub(super) length: u32,
     pub(super) mode: Mode,
     pub(super) token: Option<u64>,
-    /// The exptime with which an absent key is created, where it would not be.
+    /// The exptime with which an append or prepend creates an absent key.
     pub(super) create: Option<i32>,
     pub(super) answer: StoreAnswer,
 }
@@ -56,7 +56,7 @@ pub(super) enum StoreAnswer {
     Meta(MetaAnswer),
 }
 
-/// What of a line is still needed when the value has come.
+/// The part of an ms line that its answer needs.
 pub struct MetaAnswer {
     pub(super) flags: Box<[u8]>,
     pub(super) is_base64: bool,
@@ -68,7 +68,7 @@ impl MetaAnswer {
         Self { flags: meta.flag_bytes().into(), is_base64: meta.has(b'b'), quiet: meta.has(b'q') }
     }
 
-    /// Whether the length of the value is asked for.
+    /// True when the answer tells the length of the value.
     pub fn asks_length(&self) -> bool {
         Meta::flags_in(&self.flags).any(|flag| flag[0] == b's')
     }
@@ -88,7 +88,7 @@ impl StoreTarget {
         }
     }
 
-    /// Of an ms with this key, once decoded.
+    /// The target of an ms with this decoded key.
     pub fn meta(key: &[u8], set: &MetaSet<'_>, mode: Mode) -> Self {
         let meta = &set.meta;
         Self {
@@ -103,12 +103,12 @@ impl StoreTarget {
         }
     }
 
-    /// Whether the answer tells the length of the value.
+    /// True when the answer tells the length of the value.
     pub(super) fn asks_length(&self) -> bool {
         matches!(&self.answer, StoreAnswer::Meta(meta_answer) if meta_answer.asks_length())
     }
 
-    /// Whether errors are not answered.
+    /// True when errors are not answered.
     pub(super) fn is_silent(&self) -> bool {
         matches!(self.answer, StoreAnswer::Line { noreply: true, .. })
     }
@@ -119,12 +119,12 @@ impl Body {
         Self { state, value_left: length, end_seen: 0, end_matches: true, waits_for_memory: false }
     }
 
-    /// A body that is only taken off the stream; its answer is out already.
+    /// A body that is skipped; its command is answered already.
     pub fn discard(length: u64) -> Self {
         Self::new(BodyState::Discard, length)
     }
 
-    /// Takes what belongs to the body off the front of `input`: how many bytes that was, and whether it is complete.
+    /// Consumes the bytes of `input` that belong to the body. Returns their number, and whether the body is complete.
     pub fn feed(&mut self, input: &[u8]) -> (usize, bool) {
         let count = input.len().min(usize::try_from(self.value_left).unwrap_or(usize::MAX));
         let (piece, rest) = input.split_at(count);

@@ -20,16 +20,16 @@ use crate::dump_thread::{DumpProgress, DumpSlice, SLICE_STEPS, ScanOwner, SliceJ
 use crate::output::Output;
 use crate::sync::lock;
 
-/// Bytes of the answer to stats cachedump, as in memcached, and steps of its scan: it is answered at once.
+/// Max bytes of the answer to stats cachedump, as in memcached, and max steps of its scan: it is answered at once.
 const CACHE_DUMP_BYTES: usize = 2 << 20;
 const CACHE_DUMP_STEPS: usize = 4096;
 /// The only slab class with items.
 const CLASS: u32 = 1;
 /// What a dump does after a slice.
 pub enum SliceEnd {
-    /// There is more, after others had their turn.
+    /// More slices follow, after other connections had their turn.
     More,
-    /// The connection is parked until flash was read.
+    /// The connection is parked until flash has been read.
     Parked,
     Finished,
 }
@@ -58,7 +58,7 @@ impl Executor {
         Next::Continue
     }
 
-    /// stats cachedump: items of memory, in no order. Keys that cannot stand in a line are left out.
+    /// stats cachedump: items of memory, unordered. Keys with control bytes are left out.
     pub(super) fn cache_dump(&self, dump: Result<CacheDump, Rejection>, out: &mut Vec<u8>) {
         if !self.shared.options.allow_dump {
             return out.extend_from_slice(reply::CACHEDUMP_NOT_ALLOWED);
@@ -85,14 +85,14 @@ impl Executor {
                     item_line(out, &entry, now_ms);
                 }
             });
-            // What follows is on flash, and would be waited for.
+            // The rest of the scan reads flash and would wait.
             if !has_more || left == 0 || scan.waits() || out.len() + ITEM_LINE_MAX > end {
                 break;
             }
         }
     }
 
-    /// Appends the next slice of a dump, or begins to have it made.
+    /// Appends the next slice of a dump, or requests it from the dump thread.
     pub fn dump_slice(&self, dumping: DumpProgress, output: &mut Output) -> (SliceEnd, Option<DumpProgress>) {
         let DumpProgress { format, scan } = dumping;
         let out = output.bytes();

@@ -1,4 +1,4 @@
-//! What executes the commands of one worker, and what its connections do next.
+//! The executor of the commands of one worker, and what a connection does after a command.
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -24,9 +24,9 @@ pub struct Executor {
     pub(super) probe: Probe,
     pub(super) inbox: Arc<Inbox>,
     pub(super) has_flash: bool,
-    /// Whether answers may go on for long: dumps, watching.
+    /// Whether long answers (dumps, watching) are allowed.
     pub(super) has_streams: bool,
-    /// The connection that is served, and what it has fetched from flash.
+    /// The current connection, and its wait.
     pub(super) connection_key: Cell<ConnectionKey>,
     pub(super) wait: RefCell<ConnectionWait>,
 }
@@ -34,15 +34,15 @@ pub struct Executor {
 /// What a connection does after a command.
 pub enum Next {
     Continue,
-    /// Nothing was done: flash has to be read first, or the connection waits for memory.
+    /// The command was not executed: the connection waits for flash or memory.
     Parked,
-    /// Take this value off the stream before the next command.
+    /// Receive this value before the next command.
     Receive(Body),
-    /// Answer with the slices of this before the next command.
+    /// Answer with the slices of this dump before the next command.
     Dump(DumpProgress),
-    /// Send what this is told from now on, and take no more commands.
+    /// Send the events of this watcher from now on, and read no more commands.
     Watch(Watch),
-    /// Close once pending output is sent.
+    /// Close the connection once its output is sent.
     Close,
 }
 
@@ -61,13 +61,12 @@ impl Executor {
         }
     }
 
-    /// One whose answers are short: dumps and watching are refused.
+    /// An executor with short answers only: dumps and watching are refused.
     pub fn without_streams(self) -> Self {
         Self { has_streams: false, ..self }
     }
 
-    /// What is executed from now on is for this connection, which lends what it has fetched; `swap_wait` gives that
-    /// back.
+    /// Makes this the current connection and takes its wait; `swap_wait` gives the wait back.
     pub fn serve(&self, connection_key: ConnectionKey, fetched: &mut ConnectionWait) {
         self.connection_key.set(connection_key);
         self.swap_wait(fetched);
@@ -86,7 +85,7 @@ impl Executor {
         &self.shared.options
     }
 
-    /// Whether a client of the text protocol is who it says.
+    /// Checks user and password of a client of the text protocol.
     pub fn authenticate(&self, user: &[u8], password: &[u8]) -> bool {
         let known = self.options().auth.as_ref().is_some_and(|auth| auth.users().knows(user, password));
         self.counters().auth_commands.add(1);
@@ -103,7 +102,7 @@ impl Executor {
     }
 }
 
-/// Where the answer of one command goes: nowhere with `noreply`.
+/// The destination of an answer: the output, or nothing with `noreply`.
 pub struct OptionalReply<'a>(Option<&'a mut Output>);
 
 pub fn reply_to(output: &mut Output, noreply: bool) -> OptionalReply<'_> {

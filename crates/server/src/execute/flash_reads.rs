@@ -1,23 +1,23 @@
-//! What is on flash only, for workers that never wait for a device.
+//! Keys that are on flash only, for workers that never wait for a device.
 //!
 //! ```text
-//! command -> key not in memory, maybe on flash -> reads begin, the connection is parked
-//!    ^                                                    | the last has completed: the worker is woken
+//! command -> key not in memory, maybe on flash -> reads start, the connection is parked
+//!    ^                                                    | the last read completes: the worker is woken
 //!    +---------- executed again: promote, look again <----+
-//!                                or, of a plain get: answer with what has completed
+//!                                or, of a plain get: answer with the completed read
 //! ```
-//! A command that needs such a key is not executed: the session gives it again when what it needs has completed. So
-//! answers keep their order, as nothing behind a command is executed before it. A run of gets has all its keys read at
+//! A command that needs such a key is not executed: the session gives it again when its reads have completed. No later
+//! command of the connection is executed before it, so answers keep their order. A run of gets reads all its keys at
 //! once.
 //!
-//! Every command whose answer says whether a key is there needs the key. A delete needs to know of the value only that
-//! it is there: it is not promoted. One that answers nothing (`noreply`) reads nothing, and none reads from a device
-//! that is not healthy: then a key that flash may have counts as found, and a delete that waits already goes on. What
-//! memory has no room for is not absent: the command is refused for want of memory.
+//! A command needs the key when its answer says whether the key exists. A delete needs to know only that: its key is
+//! not promoted. A command with `noreply` reads nothing. When the device is not healthy nothing is read: a key that
+//! flash may have counts as found, and a delete that waits proceeds. A value that cannot be promoted for lack of memory
+//! is not a miss: the command is refused as out of memory.
 //!
-//! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value
-//! that has completed; nor does one that waits for its client, or has executed all that has arrived. So connections
-//! never wait for each other (`ebbtide::WhenBusy`).
+//! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no
+//! completed read. A connection that waits for its client or has executed all its input holds none either. So
+//! connections never wait for each other (`ebbtide::WhenBusy`).
 
 use std::sync::Arc;
 
@@ -31,37 +31,37 @@ use super::modes::{meta_mode, put_mode};
 use crate::connection_wait::{CompletedRead, ConnectionWait, ReadGroup, WakeOnDrop};
 use crate::session::StopReason;
 
-/// So many reads of a key come to nothing because flash has moved it, or the key has changed, before it is a miss.
+/// Reads of a key whose result was not current (flash moved the object, or the key changed) before the get is a miss.
 const MAX_READ_ATTEMPTS: u32 = 4;
-/// Why a command is refused whose present value memory has no room for.
+/// Error of a command whose current value is on flash and cannot be promoted for lack of memory.
 pub(super) const NO_MEMORY_FOR_PRESENT: Error =
     Error::OutOfMemory { reason: "the present value is on flash, and memory has no room for it" };
 
-/// What a command does about a key that memory does not have.
+/// Result of looking for a key on flash that memory does not have.
 pub enum FlashOutcome<'a> {
-    /// It waits: the connection is parked.
+    /// Reads are pending: the connection is parked.
     Parked,
-    /// It looks in memory again, which then decides.
+    /// The command looks in memory again and takes that result.
     MemoryDecides,
-    /// It answers with this, now.
+    /// The value, read from flash.
     Served(Item<'a>),
-    /// Flash has the value, and memory no room for it.
+    /// Flash has the value, and it cannot be promoted for lack of memory.
     NoMemory,
 }
 
-/// What is known of a key before a command that needs it.
+/// Where the current value of a key is, before a command that needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyPresence {
-    /// Memory tells whether it is there.
+    /// A lookup in memory decides whether the key exists.
     Known,
-    /// The connection is parked until flash was read.
+    /// Flash may have it: the connection is parked until it has been read.
     NeedsFlash,
-    /// It is there, on flash, and memory has no room for it.
+    /// It is on flash and cannot be promoted for lack of memory.
     NoMemory,
 }
 
 impl Executor {
-    /// Parks the connection.
+    /// Parks the connection until the result is dropped.
     pub(super) fn park_until_dropped(&self) -> WakeOnDrop {
         let group = Arc::new(self.new_group());
         let wait = &mut *self.wait.borrow_mut();
@@ -71,30 +71,30 @@ impl Executor {
         WakeOnDrop(group)
     }
 
-    /// For the connection that is served.
+    /// A group of reads for the current connection.
     fn new_group(&self) -> ReadGroup {
         ReadGroup::new(Arc::clone(&self.inbox), self.connection_key.get())
     }
 
-    /// Lends what a connection has fetched, or takes it back.
+    /// Exchanges the wait of the current connection: lends it to the executor, or takes it back.
     pub fn swap_wait(&self, wait: &mut ConnectionWait) {
         std::mem::swap(&mut *self.wait.borrow_mut(), wait);
     }
 
-    /// Why a session stops at something that is not answered.
+    /// The reason why a session stops at a command that is not answered.
     pub fn stop_reason(&self) -> StopReason {
         if self.wait.borrow().is_parked() { StopReason::Parked } else { StopReason::OutputFull }
     }
 
-    /// Whether a key that memory does not have is to be looked for on flash.
+    /// True when a key that memory does not have must be looked for on flash.
     #[inline]
     pub(super) fn may_be_on_flash(&self, key: &[u8]) -> bool {
-        // What has completed was asked for before: admission to flash counts each request once.
+        // A completed read was requested before: admission counts each request once.
         self.has_flash && (self.wait.borrow().has(key) || self.cache.may_be_on_flash(key))
     }
 
-    /// Sees to keys of which memory does not have the first. Only what is wanted as `is_plain`, its value, key and
-    /// flags, is answered from flash: whatever needs more finds it in memory.
+    /// Reads keys from flash; memory does not have the first one. With `is_plain` (value, key and client flags are
+    /// enough) the value is answered from flash; otherwise it is promoted first.
     pub(super) fn read_from_flash(&self, keys: &[&[u8]], is_plain: bool) -> FlashOutcome<'_> {
         let wait = &mut *self.wait.borrow_mut();
         wait.is_delete = false;
@@ -114,8 +114,8 @@ impl Executor {
         }
     }
 
-    /// Answers with what has completed, or promotes it. None if flash had the key and that was not its value any more,
-    /// so that it is worth to read it again.
+    /// Answers with a completed read, or promotes it. `None` when the value read is not current, so that another read
+    /// is worthwhile.
     fn resolve_read(
         &self,
         completed: CompletedRead,
@@ -156,8 +156,8 @@ impl Executor {
         Some(FlashOutcome::MemoryDecides)
     }
 
-    /// Begins to read the first of these keys, and of those behind what memory does not have and there is room for.
-    /// None if flash has not the first.
+    /// Starts reads of the first key and of those later keys that memory does not have, as many as the device queue
+    /// accepts. `None` when flash does not have the first key.
     fn start_reads(&self, keys: &[&[u8]], wait: &mut ConnectionWait) -> Option<Arc<ReadGroup>> {
         let group = Arc::new(self.new_group());
         match group.add(&self.cache, keys[0], WhenBusy::Queue) {
@@ -174,7 +174,7 @@ impl Executor {
         Some(group)
     }
 
-    /// What is known of the key of a command that needs it.
+    /// Where the current value of a key is; starts reads when flash may have it.
     pub(super) fn presence(&self, key: &[u8]) -> KeyPresence {
         if !self.has_flash || self.cache.peek(key).is_hit() || !self.may_be_on_flash(key) {
             return KeyPresence::Known;
@@ -186,7 +186,7 @@ impl Executor {
         }
     }
 
-    /// As [`Executor::presence`], for the key that a command other than a get needs, if it needs one.
+    /// As [`Executor::presence`], for the key of a command other than a get, if the command needs its value.
     pub(super) fn request_presence(&self, request: &Request<'_>) -> KeyPresence {
         if !self.has_flash {
             return KeyPresence::Known;
@@ -195,7 +195,7 @@ impl Executor {
         needed_key(request, &mut buffer).map_or(KeyPresence::Known, |key| self.presence(key))
     }
 
-    /// As `request_presence`, of the binary protocol.
+    /// As `request_presence`, for the binary protocol.
     pub(super) fn command_presence(&self, command: &binary::BinaryCommand<'_>) -> KeyPresence {
         if !self.has_flash {
             return KeyPresence::Known;
@@ -203,8 +203,8 @@ impl Executor {
         needed_by_binary(command).map_or(KeyPresence::Known, |key| self.presence(key))
     }
 
-    /// Deletes a key. Whether it was there; `None`, with nothing done, if flash has to be read for that: the connection
-    /// is parked.
+    /// Deletes a key. Returns whether it existed, or `None` when flash must be read first: nothing is done and the
+    /// connection is parked.
     pub(super) fn delete_known_key(&self, key: &[u8]) -> Option<bool> {
         if !self.has_flash {
             return Some(self.cache.delete(key));
@@ -237,12 +237,12 @@ impl Executor {
     }
 }
 
-/// The key whose present value matters to a command. A value that is still to come is waited for first.
+/// The key whose current value a command needs. A value that is still arriving is received first.
 fn needed_key<'a>(request: &'a Request<'_>, buffer: &'a mut [u8; MAX_KEY]) -> Option<&'a [u8]> {
     match request {
         Request::Store(store) => (store.value.is_some() && store.mode != StoreMode::Set).then_some(store.key),
         Request::MetaSet(set) if set.value.is_some() && meta_mode(&set.meta) != Mode::Set => Some(set.meta.key(buffer)),
-        // It looks itself.
+        // A plain md looks for the key itself.
         Request::Meta { command: MetaCommand::Delete, meta } if !b"ICx".iter().any(|flag| meta.has(*flag)) => None,
         Request::Meta { meta, .. } => Some(meta.key(buffer)),
         Request::Touch { key, .. } | Request::Arithmetic { key, .. } => Some(key),

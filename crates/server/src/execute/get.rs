@@ -1,12 +1,12 @@
-//! get, gets, gat and gats, and the mg among them.
+//! get, gets, gat and gats, and plain mg.
 //!
-//! Consecutive gets and plain mgs of one read, however many keys each has, form runs of up to [`RUN_KEYS`] keys, and
-//! each run is one batch for the cache. A gat is a write and is executed key by key. An mg that finds a stale item is
-//! one, too: it ends the batch, and another one goes on behind it. So does a key that only flash may have
-//! (`execute/flash_reads.rs`); where nothing but key, value and flags is asked for, it may be answered from there.
+//! Consecutive gets and plain mgs of one read form runs of up to [`RUN_KEYS`] keys, and each run is one batch for the
+//! cache. A gat is a write and is executed key by key. An mg that finds a stale item is a write, too: it ends the
+//! batch, and another batch continues behind it. So does a key that only flash may have (`execute/flash_reads.rs`); a
+//! get that needs only value, key and client flags may be answered from flash.
 //!
-//! When the output is full in the middle of a run the remaining keys are not answered: the caller is told where in the
-//! input the first of them stands, sends what there is, and parses on from there.
+//! When the output is full in the middle of a run, the remaining keys are not answered: the caller learns the position
+//! of the first of them in the input, sends the output, and continues parsing there.
 
 use std::ops::ControlFlow;
 
@@ -20,15 +20,15 @@ use super::payload::{Payload, payload, send};
 use crate::observe::CommandKind;
 use crate::output::Output;
 
-/// Keys per batch: enough to overlap all the memory accesses a core can have in flight several times over.
+/// Keys per batch: several times the number of memory accesses that a core can have in flight.
 pub const RUN_KEYS: usize = 64;
 /// The word that an mg begins with.
 const META_GET: &[u8] = b"mg";
-/// Flags of an mg that ask for a token, and for uses before.
+/// Flags of an mg that need the item in memory: its token and its earlier uses.
 const NEEDS_MEMORY: [u8; 3] = [b'c', b'h', b'l'];
 /// Gets that wait to be executed together.
 pub struct GetRun<'a> {
-    /// What the keys stand in.
+    /// The input that holds the keys.
     input: &'a [u8],
     keys: [&'a [u8]; RUN_KEYS],
     run_keys: [RunKey; RUN_KEYS],
@@ -37,12 +37,12 @@ pub struct GetRun<'a> {
 
 #[derive(Clone, Copy, Default)]
 struct RunKey {
-    /// Where in the input to go on from if the key is not answered: at the key, or, of an mg, at its line.
+    /// Position in the input to continue from if the key is not answered: the key, or the line of an mg.
     position: u32,
-    /// Of an mg: the bytes of its flags, which stand behind the key.
+    /// Of an mg: the length of its flags, which follow the key.
     flag_bytes: u16,
     form: AnswerForm,
-    /// The command ends with this key.
+    /// True for the last key of a command.
     last: bool,
 }
 
@@ -55,41 +55,41 @@ enum AnswerForm {
     Meta {
         value: bool,
         quiet: bool,
-        /// It asks for nothing that only an item in memory has.
+        /// It asks for nothing that needs the item in memory.
         is_plain: bool,
     },
 }
 
 impl AnswerForm {
-    /// Whether it can be answered from flash.
+    /// True when the key can be answered from flash.
     fn is_plain(self) -> bool {
         matches!(self, Self::Get | Self::Meta { is_plain: true, .. })
     }
 }
 
-/// Where to go on parsing when not all keys were answered.
+/// Where parsing continues when not all keys were answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     pub position: usize,
     pub rest: Rest,
 }
 
-/// What stands there.
+/// What the parser finds there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rest {
     Line,
     Keys { with_cas: bool, touch: Option<i32> },
 }
 
-/// Why a batch of a run ended before the run did: at the key of this number.
+/// Why a batch ended before its run, with the number of the key.
 enum RunStop {
     Full(usize),
     Visit(usize, Uses),
     OnFlash(usize),
 }
 
-/// Where the line of an mg with this key begins, spaces left aside. What stands before it need not end a line: a
-/// refused value is taken off by its length.
+/// Start of the line of an mg with this key, without leading spaces. The bytes before it need not end a line: a refused
+/// value is skipped by its length.
 pub fn line_of(input: &[u8], key: &[u8]) -> usize {
     input[..position_in(input, key)].trim_ascii_end().len() - META_GET.len()
 }
@@ -125,12 +125,12 @@ impl<'a> GetRun<'a> {
         self.length += 1;
     }
 
-    /// The key pushed last is the last of its command.
+    /// Marks the key pushed last as the last one of its command.
     pub fn end_command(&mut self) {
         self.run_keys[self.length - 1].last = true;
     }
 
-    /// The keys from here on are not answered.
+    /// Empties the run at a key that is not answered.
     fn stop_at(&mut self, index: usize) -> Unanswered {
         self.length = 0;
         self.unanswered(index)
@@ -156,11 +156,10 @@ impl<'a> GetRun<'a> {
 }
 
 impl Executor {
-    /// Answers a run and empties it. `failed` is true while the rest of a command is not answered any more, because
-    /// an error has taken its place.
+    /// Answers a run and empties it. `failed` is true while an error has replaced the rest of a command's answer.
     pub fn get_run(&self, run: &mut GetRun<'_>, failed: &mut bool, output: &mut Output) -> Result<(), Unanswered> {
         let mut from = 0;
-        // The first key was looked for on flash: memory decides.
+        // The first key has been looked for on flash: memory decides.
         let mut memory_decides = false;
         while from < run.length {
             match self.batch(run, from, std::mem::take(&mut memory_decides), failed, output) {
@@ -174,7 +173,7 @@ impl Executor {
                 }
                 Some(RunStop::OnFlash(index)) => {
                     match self.read_from_flash(&run.keys[index..run.length], run.run_keys[index].form.is_plain()) {
-                        // Without room in memory a get that needs a token misses.
+                        // A get that needs a token misses when its value cannot be promoted.
                         FlashOutcome::MemoryDecides | FlashOutcome::NoMemory => {
                             self.end_memory_wait();
                             (memory_decides, from) = (true, index);
@@ -197,7 +196,7 @@ impl Executor {
         Ok(())
     }
 
-    /// Answers the keys of a run from `from` on, as one batch.
+    /// Answers the keys of a run from `from` as one batch.
     fn batch(
         &self,
         run: &GetRun<'_>,
@@ -245,7 +244,7 @@ impl Executor {
         stop
     }
 
-    /// Answers the key of a run that flash has answered.
+    /// Answers a key of a run with a value read from flash.
     fn answer_served(&self, run: &GetRun<'_>, index: usize, item: Item<'_>, failed: &mut bool, output: &mut Output) {
         if self.notes_gets() {
             self.note_get(run.keys[index], Some(item.len()));
@@ -255,7 +254,7 @@ impl Executor {
         }
     }
 
-    /// Answers the one mg of a run that has found a stale item; that look has counted as its use.
+    /// Answers an mg of a run that found a stale item; the lookup has counted as its use.
     fn answer_stale_key(&self, run: &GetRun<'_>, index: usize, uses: Uses, output: &mut Output) {
         let line = &run.input[run.unanswered(index).position..];
         match Parser::new(0).next(line) {
@@ -317,7 +316,7 @@ impl Executor {
     }
 }
 
-/// Answers a key of a run. Whether that was a hit; None if nothing is said because of an error before.
+/// Answers a key of a run. Returns whether it was a hit; `None` after an error that replaced the answer.
 #[inline(always)]
 fn answer_key(
     run: &GetRun<'_>,
@@ -351,7 +350,7 @@ fn answer_key(
     outcome
 }
 
-/// Ends the answer of a command, unless an error has ended it.
+/// Ends the answer of a command, unless an error has replaced it.
 pub fn end_get(failed: &mut bool, output: &mut Output) {
     if !std::mem::take(failed) {
         output.bytes().extend_from_slice(reply::END);
@@ -363,7 +362,7 @@ pub fn position_in(input: &[u8], key: &[u8]) -> usize {
     key.as_ptr() as usize - input.as_ptr() as usize
 }
 
-/// False if the value can neither be pinned nor copied: then an error has been answered.
+/// False when the value can neither be pinned nor copied: an error is answered.
 fn write_item(key: &[u8], item: &Item<'_>, with_cas: bool, output: &mut Output) -> bool {
     let payload = payload(item);
     if let Payload::Refused = payload {

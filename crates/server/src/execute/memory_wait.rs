@@ -1,10 +1,10 @@
-//! Writes that would have to wait for memory: the connection is parked, and the command is given again a little later.
+//! Writes that would wait for memory: the connection is parked, and the command is executed again later.
 //!
 //! ```text
 //! command -> the cache answers WouldWait -> nothing was done, the connection is parked
-//!    ^                                          | the worker serves others, for a millisecond at least
+//!    ^                                          | the worker serves others, for a millisecond or longer
 //!    +------------- executed again <------------+
-//!                   after the limit of what it waits for: with what memory there is, or it is refused
+//!                   after the time limit of its reason: without the wait, or it is refused
 //! ```
 
 use ebbtide::{Error, Patience};
@@ -12,7 +12,8 @@ use ebbtide::{Error, Patience};
 use super::Executor;
 
 impl Executor {
-    /// What came of an operation; none if it would have to wait: then nothing was done, and the connection is parked.
+    /// Passes the result of an operation on, or parks the connection and returns `None` when the operation would wait
+    /// for memory and has done nothing.
     #[inline]
     pub(super) fn park_if_waiting<T>(&self, outcome: Result<T, Error>) -> Option<Result<T, Error>> {
         if let Err(Error::WouldWait { reason }) = outcome {
@@ -24,7 +25,7 @@ impl Executor {
         Some(outcome)
     }
 
-    /// The command no longer waits for memory: the next one has a whole wait of its own.
+    /// Ends the command's wait for memory, so that the next command starts with full patience.
     pub(super) fn end_memory_wait(&self) {
         let wait = &mut *self.wait.borrow_mut();
         if wait.memory.is_some() {
@@ -33,8 +34,8 @@ impl Executor {
         }
     }
 
-    /// The second write of a command whose first is done, so that the command cannot be executed again: where it would
-    /// wait it is refused.
+    /// Runs the second write of a command. The first one is done, so the command cannot be executed again: a write that
+    /// would wait is refused.
     pub(super) fn without_memory_wait<T>(&self, write: impl FnOnce() -> T) -> T {
         self.cache.set_patience(Patience::Spent);
         let written = write();
@@ -42,12 +43,12 @@ impl Executor {
         written
     }
 
-    /// Whether the command has parked the connection, so that it is to be given again.
+    /// True when the command has parked the connection for memory, so that the session gives it again.
     pub(super) fn is_waiting(&self) -> bool {
         self.wait.borrow().waits_for_memory
     }
 
-    /// Of the connection that is served.
+    /// The patience of the current connection.
     pub(super) fn patience(&self) -> Patience {
         self.wait.borrow().patience()
     }

@@ -1,4 +1,4 @@
-//! Commands against the cache. Each file is a family of them; this one holds what they share.
+//! Commands against the cache: a file for each family, and this one, which dispatches to them.
 
 mod admin;
 pub mod binary;
@@ -36,15 +36,15 @@ pub use executor::{Executor, Next};
 pub use get::{GetRun, Rest, Unanswered, end_get, line_of, position_in};
 
 impl Executor {
-    /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives
-    /// the one who asks.
+    /// Executes a command other than a get, and records it if it is sampled. `connection` is the number of the client's
+    /// connection in `stats conns`.
     pub fn execute(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
         if !self.probe.is_sampling() {
             return self.carry_out(request, connection, output);
         }
         let (command, key) = CommandKind::of(&request);
         let next = self.carry_out(request, connection, output);
-        // A value that is still to come is noted when it is stored.
+        // A command whose value is still arriving is recorded when the value is stored.
         if !matches!(next, Next::Receive(_) | Next::Parked) {
             self.probe.note(self.samples(), command, key);
         }
@@ -101,7 +101,7 @@ impl Executor {
         if self.is_waiting() { Next::Parked } else { Next::Continue }
     }
 
-    /// Answers a command whose present value is on flash, and memory has no room for it.
+    /// Answers a command whose current value is on flash and cannot be promoted for lack of memory.
     fn refuse_for_memory(&self, request: &Request<'_>, output: &mut Output) {
         match request {
             Request::Store(store) => {

@@ -1,20 +1,20 @@
-//! How a value gets into an answer: copied, or sent from where it lies in the cache.
+//! How a value is put into an answer: copied, or sent from the cache.
 
 use ebbtide::{Handle, Item};
 
 use crate::output::Output;
 
-/// Values from here on are not copied but sent from where they lie in the cache.
+/// Min length of a value that is sent from the cache without a copy.
 const STREAM_BYTES: usize = 64 << 10;
-/// The largest value that is copied after all, when the cache does not let more memory be pinned.
+/// Max length of a value that is copied when no more memory can be pinned.
 const COPY_BYTES: usize = 1 << 20;
 
 /// How a value is sent.
 pub enum Payload {
     Copy,
-    /// From where it lies.
+    /// Sent from the cache.
     Stream(Handle),
-    /// It can neither be pinned nor copied.
+    /// The value can neither be pinned nor copied.
     Refused,
 }
 

@@ -1,4 +1,4 @@
-//! Values that arrive in pieces: stored when they are complete, and answered.
+//! Receives values that arrive in pieces, stores them when they are complete, and answers.
 
 use ebbtide::{Error, Mode, Patience, Written};
 use ebbtide_protocol::reply;
@@ -11,14 +11,14 @@ use crate::observe::CommandKind;
 use crate::output::Output;
 
 impl Executor {
-    /// Begins to receive a value, which is not larger than the cache takes.
+    /// Starts to receive a value within the cache's limit.
     pub(super) fn receive(&self, mut target: StoreTarget, output: &mut Output) -> Body {
         let length = u64::from(target.length);
         if length <= self.cache.contiguous_limit() as u64 {
             let value = Vec::with_capacity(length as usize);
             return Body::new(BodyState::Buffer { target, value }, length);
         }
-        // A long value is sent where it belongs when it begins: what is absent then is created.
+        // The destination of a long value is decided at its start: a key that is absent then is created.
         if let Some(exptime) = target.create
             && !self.cache.contains(&target.key)
             && !self.may_be_on_flash(&target.key)
@@ -38,7 +38,7 @@ impl Executor {
         }
     }
 
-    /// Answers a write, and tells this length if it is asked for.
+    /// Answers a write, with the length of the value if the command asks for it.
     fn answer_stored(
         &self,
         target: &StoreTarget,
@@ -57,7 +57,7 @@ impl Executor {
         }
     }
 
-    /// Whether a complete body has to wait until flash was read.
+    /// True when a complete body must wait for a read of flash.
     pub fn body_waits_for_flash(&self, body: &mut Body) -> bool {
         let presence = match &body.state {
             BodyState::Buffer { target, .. } | BodyState::Upload { target, .. } if target.mode != Mode::Set => {
@@ -74,7 +74,7 @@ impl Executor {
         presence == KeyPresence::NeedsFlash
     }
 
-    /// Whether a body has bytes that memory has to be waited for: the connection is parked then.
+    /// True when bytes of a body wait for memory: the connection is parked.
     pub fn body_waits_for_memory(&self, body: &mut Body) -> bool {
         let (true, BodyState::Upload { target, upload }) = (body.waits_for_memory, &mut body.state) else {
             return false;
@@ -89,7 +89,7 @@ impl Executor {
         body.waits_for_memory
     }
 
-    /// Takes and stores a value that has come as a whole with its command.
+    /// Stores a value that has arrived as a whole with its command.
     pub(super) fn finish_whole(&self, mut body: Body, value: &[u8], output: &mut Output) -> Next {
         let (_, finished) = body.feed(value);
         debug_assert!(!finished, "the line end is missing");
@@ -98,7 +98,7 @@ impl Executor {
         if is_done { Next::Continue } else { Next::Receive(body) }
     }
 
-    /// Stores a complete body and answers. False if memory has to be waited for: then it is to be given again.
+    /// Stores a complete body and answers. False when it waits for memory: the session gives it again.
     pub fn finish(&self, body: &mut Body, output: &mut Output) -> bool {
         let matches = body.end_matches;
         let before = |target: &StoreTarget| self.length_before(target.mode, target.asks_length(), &target.key);

@@ -37,7 +37,7 @@ struct StatsView {
     rejected: u64,
     listen_disabled: u64,
     listen_disabled_us: u64,
-    /// Since the start, and its gets at the reset.
+    /// Statistics of flash since the start, and its gets at the reset.
     flash: Option<(FlashStats, FlashGets)>,
 }
 
@@ -49,7 +49,7 @@ impl Executor {
             Some(b"items") => self.items(out),
             Some(b"slabs") => self.slabs(out),
             Some(b"conns") => self.connections(connection, out),
-            // Pages are no pages here: there is nothing to say of each.
+            // There are no pages: nothing is listed.
             Some(b"extstore") => {}
             Some(b"sizes") => stat(out, "sizes_status", "disabled"),
             Some(b"ebbtide") => self.ebbtide(out),
@@ -83,8 +83,8 @@ impl Executor {
     fn counts(&self) -> StatsView {
         let shared = &self.shared;
         let baseline = lock(&shared.baseline);
-        // Behind the lock, as all that is subtracted from: a look from before a reset would be less than what it
-        // remembers.
+        // Read under the lock, like all values that a baseline is subtracted from: a value read before a reset may be
+        // less than the baseline.
         let cache = self.cache.stats();
         StatsView {
             totals: shared.totals().since(&baseline.totals),
@@ -171,7 +171,7 @@ impl Executor {
     fn slabs(&self, out: &mut Vec<u8>) {
         let counts = self.counts();
         let (cache, totals) = (&counts.cache, &counts.totals);
-        // The two are not of the same moment.
+        // The two values are not read at the same moment.
         let used = cache.segments_total.saturating_sub(cache.segments_free);
         let mut class = |name: &str, value: u64| stat(out, &format!("{CLASS}:{name}"), value);
         class("chunk_size", cache.segment_bytes);
@@ -234,7 +234,7 @@ impl Executor {
     }
 }
 
-/// What has come of watching. A worker's buffer is the watcher's, so a worker drops nothing of its own.
+/// Counts of watching. Workers write into the buffers of watchers, so a worker drops no line itself.
 fn log(counts: &watch::WatchCounts, out: &mut Vec<u8>) {
     stat(out, "log_worker_dropped", 0);
     stat(out, "log_worker_written", counts.lines);
@@ -243,7 +243,7 @@ fn log(counts: &watch::WatchCounts, out: &mut Vec<u8>) {
     stat(out, "log_watchers", counts.watchers);
 }
 
-/// The counts of commands and what came of them.
+/// Commands by result.
 fn commands(counts: &StatsView, out: &mut Vec<u8>) {
     let totals = &counts.totals;
     stat(out, "cmd_get", totals.get_hits + totals.get_misses);

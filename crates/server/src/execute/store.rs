@@ -13,7 +13,7 @@ impl Executor {
         let length = u64::from(store.length);
         if length > self.cache.max_value().as_bytes() {
             if store.mode == StoreMode::Set {
-                // A client that could not write the new value must not go on reading the old one.
+                // After a failed set the old value must not be read.
                 self.cache.delete(store.key);
             }
             self.counters().store_too_large.add(1);
@@ -48,13 +48,13 @@ impl Executor {
         }
     }
 
-    /// What is answered to a storage command; counts it.
+    /// The answer to a storage command, which is counted.
     pub(super) fn stored_line(&self, mode: StoreMode, stored: Result<Stored, Error>) -> &'static [u8] {
         self.count_stored(matches!(mode, StoreMode::Cas(_)), stored.as_ref().copied());
         line_of(mode, &stored)
     }
 
-    /// Counts a write and what came of it.
+    /// Counts a write by its result.
     pub(super) fn count_stored(&self, is_cas: bool, stored: Result<Stored, &Error>) {
         let counters = self.counters();
         counters.set_commands.add(1);
@@ -75,7 +75,7 @@ fn line_of(mode: StoreMode, stored: &Result<Stored, Error>) -> &'static [u8] {
         Ok(Stored::NotStored) => reply::NOT_STORED,
         Ok(Stored::Exists) => reply::EXISTS,
         Ok(Stored::NotFound) => reply::NOT_FOUND,
-        // The value itself is not too large, so it is the one it was to be joined with.
+        // The value alone is within the limit: joined with the old value it is not.
         Err(Error::ValueTooLarge { .. }) if matches!(mode, StoreMode::Append | StoreMode::Prepend) => reply::NOT_STORED,
         Err(Error::ValueTooLarge { .. }) => reply::TOO_LARGE,
         Err(_) => reply::OUT_OF_MEMORY_STORING,

@@ -1,12 +1,11 @@
-//! The bytes of a value on their way into the cache, when they were not all in one read.
+//! Collects the bytes of a value that was not received in one read.
 //!
-//! Up to the engine's contiguous limit they are gathered in a buffer of the connection, which takes no more memory than
-//! has arrived; a larger value is written piece by piece into segments that are published at its end. Dropping a reader
-//! undoes what it began.
+//! A value up to the engine's contiguous limit is collected in a buffer, which grows with the bytes received. A larger
+//! value is written piece by piece into segments that are published at its end. Dropping a reader undoes its upload.
 
 use ebbtide::{Cache, Error, Mode, Patience, Ttl, Upload, Written};
 
-/// What is to be stored under which key.
+/// A key with the attributes of its new value.
 pub struct NewItem<'a> {
     pub key: &'a [u8],
     pub flags: u32,
@@ -16,21 +15,21 @@ pub struct NewItem<'a> {
 
 pub struct ValueReader {
     buffer: ValueBuffer,
-    /// Bytes that have not come yet.
+    /// Bytes that have not arrived.
     left: u64,
-    /// An upload has bytes that wait for memory.
+    /// True while bytes of an upload wait for memory.
     waits_for_memory: bool,
 }
 
 enum ValueBuffer {
     Whole(Vec<u8>),
     Upload(Box<Upload>),
-    /// An upload that the cache has broken off; what still comes is dropped.
+    /// An upload that the cache has aborted; the remaining bytes are dropped.
     Failed(Error),
 }
 
 impl ValueReader {
-    /// Begins a value of `length` bytes, which is not larger than the cache takes.
+    /// Starts a value of `length` bytes within the cache's limit.
     pub fn begin(cache: &Cache, entry: &NewItem<'_>, length: u64) -> Self {
         let buffer = if length <= cache.contiguous_limit() as u64 {
             ValueBuffer::Whole(Vec::with_capacity(length as usize))
@@ -43,7 +42,7 @@ impl ValueReader {
         Self { buffer, left: length, waits_for_memory: false }
     }
 
-    /// Takes what belongs to the value off the front of `input`: how many bytes that was.
+    /// Consumes the bytes of `input` that belong to the value, and returns their number.
     pub fn take(&mut self, input: &[u8]) -> usize {
         let count = input.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
         self.left -= count as u64;
@@ -60,7 +59,7 @@ impl ValueReader {
         count
     }
 
-    /// Drops what has come: the value cannot be stored.
+    /// Drops the received bytes: the value cannot be stored.
     pub fn fail(&mut self, error: Error) {
         self.buffer = ValueBuffer::Failed(error);
     }
@@ -69,7 +68,7 @@ impl ValueReader {
         self.left == 0
     }
 
-    /// Whether bytes have come that wait for memory.
+    /// True while received bytes wait for memory.
     pub fn waits_for_memory(&self) -> bool {
         self.waits_for_memory
     }

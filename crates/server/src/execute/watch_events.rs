@@ -1,5 +1,4 @@
-//! What watchers are told of commands, and what is counted by key prefix. Where neither is wanted, a command costs a
-//! look at a word for each.
+//! Reports commands to watchers and counts them by key prefix. Without either, a command costs one load for each.
 
 use ebbtide::{Changed, Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Watched, reply};
@@ -24,13 +23,13 @@ impl Executor {
         Next::Continue
     }
 
-    /// Whether gets are to be noted.
+    /// True when gets are reported or counted by prefix.
     #[inline]
     pub(super) fn notes_gets(&self) -> bool {
         self.watches_fetches() || self.shared.prefix_stats.is_counting()
     }
 
-    /// Notes a get, to be called only if `notes_gets`: the bytes of the value, or a miss.
+    /// Reports and counts a get, with the length of its value or a miss. Call it only if `notes_gets`.
     #[cold]
     pub(super) fn note_get(&self, key: &[u8], hit: Option<usize>) {
         if self.watches_fetches() {
@@ -51,7 +50,7 @@ impl Executor {
         self.shared.watching.fetch(key, self.connection_key.get().id, hit.map_or(FetchResult::Miss, FetchResult::Hit));
     }
 
-    /// Tells that a command other than a get found its key or not, if that is wanted. The length is looked up for it.
+    /// Reports whether a command other than a get found its key, if fetches are watched. Looks the length up.
     #[inline]
     pub(super) fn note_keyed(&self, key: &[u8], found: bool) {
         if self.watches_fetches() {
@@ -60,7 +59,7 @@ impl Executor {
         }
     }
 
-    /// Notes a storage command, if that is wanted.
+    /// Reports and counts a storage command, if that is enabled.
     #[inline]
     pub(super) fn note_store(
         &self,
@@ -106,7 +105,8 @@ impl Executor {
         );
     }
 
-    /// Notes an md that was to leave a tombstone. One that only marks it as stale is told as a look-up.
+    /// Reports and counts an md that leaves a tombstone. An md that only marks the item as stale is reported as a
+    /// fetch.
     pub(super) fn note_tombstone(&self, key: &[u8], done: Changed<()>, is_stale: bool) {
         self.note_keyed(key, done != Changed::Absent);
         if is_stale {
@@ -122,8 +122,8 @@ impl Executor {
         }
     }
 
-    /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted. `None`, with nothing
-    /// done, if flash has to be read first.
+    /// Deletes a key, if it has the expected CAS token, and reports that. `None` when flash must be read first: nothing
+    /// is done.
     pub(super) fn delete_noted(
         &self,
         key: &[u8],
@@ -136,7 +136,7 @@ impl Executor {
         })
     }
 
-    /// Carries a delete out and notes it, if that is wanted, unless nothing is done yet.
+    /// Executes a delete and reports it, unless the delete must wait.
     pub(super) fn note_delete(
         &self,
         key: &[u8],

@@ -10,7 +10,7 @@ use crate::session::progress::{INLINE_VALUE_BYTES, SessionProgress, StopReason};
 pub struct BinarySession {
     /// The value that is being received.
     body: Option<PutBody>,
-    /// Bytes that are to be taken off the stream and dropped.
+    /// Bytes of the stream that are still to be dropped.
     skip: u32,
     sasl: Sasl,
     /// The connection's number in `stats conns`.
@@ -76,8 +76,8 @@ impl BinarySession {
         SessionProgress { consumed, requests, stop }
     }
 
-    /// Takes off the front of `input` what belongs to a packet before: how many bytes that was, and why nothing behind
-    /// it can be done yet.
+    /// Consumes the bytes of `input` that belong to an earlier packet. Returns their number, and the reason when
+    /// nothing after them can be executed yet.
     fn receive(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> (usize, Result<(), StopReason>) {
         if let Some(mut body) = self.body.take() {
             if executor.put_waits_for_memory(&mut body) {
@@ -101,11 +101,11 @@ impl BinarySession {
         (count, if self.skip == 0 { Ok(()) } else { Err(StopReason::NeedInput) })
     }
 
-    /// The step, or its refusal as long as the client may not take it.
+    /// The step, or its rejection before authentication.
     fn admitted<'a>(&self, step: PacketStep<'a>) -> PacketStep<'a> {
         let head = match step {
             PacketStep::Request(head, _) => head,
-            // Whose lengths contradict each other has no command that could be refused.
+            // A packet with contradictory lengths has no command to reject.
             PacketStep::Reject { status: reply::Status::UnknownCommand, after: After::Close, .. } => return step,
             PacketStep::Reject { head, .. } => head,
             PacketStep::NeedMore | PacketStep::Close => return step,
@@ -116,7 +116,7 @@ impl BinarySession {
         }
     }
 
-    /// Executes anything but a get.
+    /// Executes a command other than a get.
     fn step(&mut self, executor: &Executor, step: PacketStep<'_>, output: &mut Output) -> Option<StopReason> {
         match step {
             PacketStep::Request(head, command) => {

@@ -1,5 +1,5 @@
-//! The text protocol before a client is known, when the server asks who is there (`-Y`). Nothing is executed here, so
-//! every command that there is, or will be, is refused.
+//! The text protocol before authentication (`-Y`). No command is executed here, so every command, also a future one, is
+//! refused.
 
 use ebbtide_protocol::login::{self, Login};
 use ebbtide_protocol::reply;
@@ -8,11 +8,11 @@ use crate::execute::Executor;
 use crate::output::Output;
 use crate::session::{SessionProgress, StopReason};
 
-/// Bytes of answers from which on nothing more is answered before they are sent: who is not known holds little memory.
+/// Max bytes of unsent answers: a client that is not authenticated holds little memory.
 const FULL_BYTES: usize = 4 << 10;
 
-/// Takes lines off the front of `input` until one of them says who is there. True once that is known; what was not
-/// consumed is for the session that follows.
+/// Consumes lines of `input` until one authenticates the client. True once it is authenticated; the rest of `input` is
+/// for the text session.
 pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (SessionProgress, bool) {
     let mut consumed = 0;
     let mut requests = 0;

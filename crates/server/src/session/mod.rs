@@ -1,5 +1,5 @@
-//! The protocol state of one connection: a session for each dialect that turns what has arrived into answers. None
-//! knows a socket.
+//! The protocol state of one connection: a session for each dialect turns input bytes into answers. No session knows a
+//! socket.
 
 mod binary;
 mod login;
@@ -26,13 +26,13 @@ pub struct Session {
 }
 
 enum SessionState {
-    /// Nothing has arrived.
+    /// No byte has arrived.
     Undecided,
-    /// Text, of somebody who is not known yet.
+    /// The text protocol before authentication.
     Login,
     Text(TextSession),
     Binary(Box<BinarySession>),
-    /// Takes no commands any more.
+    /// A watcher: reads no commands.
     Watching(Watch),
 }
 
@@ -51,7 +51,7 @@ impl Session {
         }
     }
 
-    /// What the connection watches, if it does.
+    /// The events that the connection watches, if it is a watcher.
     pub fn watch(&self) -> Option<&Watch> {
         match &self.state {
             SessionState::Watching(watch) => Some(watch),
@@ -59,8 +59,8 @@ impl Session {
         }
     }
 
-    /// Executes what is in `input`, until it has no complete command any more or the output is full. What was not
-    /// consumed must be given again, followed by what has arrived since.
+    /// Executes the commands in `input` until none is complete or the output is full. The caller gives unconsumed bytes
+    /// again, followed by newly arrived ones.
     pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> SessionProgress {
         match &mut self.state {
             SessionState::Text(session) => {

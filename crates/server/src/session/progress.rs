@@ -1,27 +1,27 @@
-//! What a session did with the bytes that it was given.
+//! The result of a session's look at its input.
 
-/// A value up to this size is waited for in the read buffer; a larger one that is not all there gets a buffer, or
-/// segments, of its own.
+/// A value of up to this size is completed in the read buffer. A larger one that has not arrived as a whole gets its
+/// own buffer or segments.
 pub const INLINE_VALUE_BYTES: usize = 8 << 10;
 
 /// Why processing stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// All is done that can be done before more bytes arrive.
+    /// More bytes are needed.
     NeedInput,
-    /// The output has to be sent first.
+    /// The output must be sent first.
     OutputFull,
-    /// Flash has to be read first, or memory is waited for; what was not executed is given again then.
+    /// The connection waits for flash or memory. The command was not executed and is given again.
     Parked,
-    /// As `OutputFull`, and others have their turn before it goes on.
+    /// As `OutputFull`, and other connections have their turn first.
     Yield,
-    /// The connection is to be closed once the output is sent.
+    /// The connection is closed once its output is sent.
     Close,
-    /// As `Close`, because what has arrived is not the protocol.
+    /// As `Close`, because the bytes are not of the protocol.
     NotTheProtocol,
 }
 
-/// What one call of `process` did.
+/// The result of one call of `process`.
 pub struct SessionProgress {
     pub consumed: usize,
     pub requests: usize,

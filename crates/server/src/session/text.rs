@@ -14,9 +14,9 @@ pub struct TextSession {
     body: Option<Box<Body>>,
     /// The dump that is being answered.
     dump: Option<DumpProgress>,
-    /// The connection watches from now on.
+    /// Set when the connection has become a watcher.
     watch: Option<Watch>,
-    /// An error has taken the place of the rest of a get's answer.
+    /// An error has replaced the rest of a get's answer.
     get_failed: bool,
     /// The connection's number in `stats conns`.
     id: usize,
@@ -32,13 +32,12 @@ impl TextSession {
         self.body.is_some()
     }
 
-    /// What the connection watches from now on, if it has just started.
+    /// The watcher that the connection has just become, if it has.
     pub fn take_watch(&mut self) -> Option<Watch> {
         self.watch.take()
     }
 
-    /// Executes what is in `input`, until it has no complete command any more or the output is full. What was not
-    /// consumed must be given again, followed by what has arrived since.
+    /// As `Session::process`.
     pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> SessionProgress {
         let mut run = GetRun::new(input);
         let mut consumed = 0;
@@ -110,7 +109,7 @@ impl TextSession {
         SessionProgress { consumed, requests, stop }
     }
 
-    /// Why to stop for a dump that has not ended.
+    /// Continues a dump. Returns the reason to stop while the dump has not ended.
     fn continue_dump(&mut self, executor: &Executor, output: &mut Output) -> Option<StopReason> {
         let (sliced, rest) = executor.dump_slice(self.dump.take()?, output);
         self.dump = rest;
@@ -151,7 +150,7 @@ impl TextSession {
     ) -> Result<(), Unanswered> {
         for key in get.keys.clone() {
             if run.is_full() {
-                // A key that is pushed later is not answered either, so none is skipped: the first one tells.
+                // No key is skipped: keys that are pushed later are not answered either.
                 executor.get_run(run, &mut self.get_failed, output)?;
                 if output.is_full() {
                     let rest = Rest::Keys { with_cas: get.with_cas, touch: None };
@@ -163,7 +162,7 @@ impl TextSession {
         if !get.last {
             return Ok(());
         }
-        // The last part of a long get may have no key of its own: what is in the run is of other commands then.
+        // The last part of a long get may have no key; the keys in the run are of other commands then.
         if get.keys.is_empty() {
             executor.get_run(run, &mut self.get_failed, output)?;
             end_get(&mut self.get_failed, output);
@@ -173,7 +172,7 @@ impl TextSession {
         Ok(())
     }
 
-    /// Executes anything but a get or gets. It begins at a position of the input.
+    /// Executes a command other than get and gets, which starts at `position` of the input.
     fn step(
         &mut self,
         executor: &Executor,

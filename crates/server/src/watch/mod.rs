@@ -1,8 +1,8 @@
-//! What watchers are told: an event is formatted by the thread that causes it, into the buffer of each watcher that
-//! asked for its kind, and sent by the worker whose connection the watcher is.
+//! Watchers: the thread that causes an event formats it into the buffer of each watcher of its kind, and the worker of
+//! the watcher's connection sends it.
 //!
-//! While nobody watches, an event costs one load of a word that hardly ever changes. A watcher whose buffer is full
-//! loses lines, and is told how many as soon as there is room: nobody waits for a watcher.
+//! Without watchers an event costs one load of a word that rarely changes. A watcher with a full buffer loses lines,
+//! and is told their number as soon as there is space: no thread waits for a watcher.
 
 mod line;
 
@@ -18,9 +18,9 @@ use crate::sync::lock;
 
 pub use line::{CloseReason, DeleteCommand, FetchResult, StoreEvent, StoreStatus, StoreVerb};
 
-/// Watchers at a time, as memcached has it.
+/// Max watchers, as in memcached.
 const MAX_WATCHERS: usize = 20;
-/// Bytes of lines that wait for a watcher: memcached's `watcher_logbuf_size`.
+/// Max bytes of pending lines of a watcher: memcached's `watcher_logbuf_size`.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A kind of events, as a bit.
@@ -45,20 +45,20 @@ pub struct Watching {
     skipped: AtomicU64,
 }
 
-/// What has come of watching.
+/// Counts of watching.
 pub struct WatchCounts {
     pub watchers: usize,
-    /// Lines written, sent to watchers, and lost by those who were slow.
+    /// Lines written, lines sent to watchers, and lines that slow watchers lost.
     pub lines: u64,
     pub sent: u64,
     pub skipped: u64,
 }
 
-/// One watcher, shared by those who write for it and the connection that sends.
+/// A watcher, shared by the threads that write events and the connection that sends them.
 pub struct Watcher {
     kinds: u8,
     pending: Mutex<PendingLines>,
-    /// The worker knows that there is something to send.
+    /// Set once the worker has been woken for pending lines.
     announced: AtomicBool,
     worker: OnceLock<Arc<Inbox>>,
 }
@@ -69,7 +69,7 @@ struct PendingLines {
     skipped: u64,
 }
 
-/// A connection that watches; it stops when this is dropped.
+/// The subscription of a connection, which ends when it is dropped.
 pub struct Watch {
     watching: Arc<Watching>,
     watcher: Arc<Watcher>,
@@ -90,7 +90,7 @@ impl Watching {
         }
     }
 
-    /// Begins to watch; `None` if there are as many watchers as there can be.
+    /// Adds a watcher; `None` at the maximum.
     pub fn subscribe(self: &Arc<Self>, watched: Watched) -> Option<Watch> {
         let kinds = [
             (watched.fetchers, WatchKind::Fetch),
@@ -120,7 +120,7 @@ impl Watching {
         self.wanted.store(wanted, Ordering::Relaxed);
     }
 
-    /// Appends a line to the buffers of those who want its kind.
+    /// Appends a line to the buffers of the watchers of its kind.
     #[cold]
     fn append_line(&self, kind: WatchKind, write: impl FnOnce(&mut Vec<u8>)) {
         let mut line = Vec::with_capacity(256);
@@ -160,7 +160,7 @@ impl Watching {
 }
 
 impl Watcher {
-    /// False if there is no room.
+    /// False when the buffer is full.
     fn append(&self, line: &[u8]) -> bool {
         let mut pending = lock(&self.pending);
         let has_room = pending.bytes.len() + line.len() <= BUFFER_BYTES;
@@ -184,14 +184,14 @@ impl Watcher {
 }
 
 impl Watch {
-    /// Has the worker woken when there is something to send.
+    /// Has events wake the worker of the watcher's connection.
     pub fn attach(&self, worker: &Arc<Inbox>) {
         self.watcher.worker.get_or_init(|| Arc::clone(worker));
     }
 
-    /// Moves what waits to `out`.
+    /// Moves pending lines to `out`.
     pub fn take(&self, out: &mut Vec<u8>) {
-        // Before the look, so that what comes after it is announced again.
+        // Before the buffer is taken, so that a later event wakes the worker again.
         self.watcher.announced.store(false, Ordering::Release);
         let mut pending = lock(&self.watcher.pending);
         let lines = pending.bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
