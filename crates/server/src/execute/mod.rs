@@ -36,7 +36,7 @@ pub use body::Body;
 pub use dump::{DumpProgress, DumpThread, SliceEnd};
 pub use expiry::unix_now;
 pub use extstore::{FlashGets, health};
-pub use flash_reads::ConnectionWait;
+pub use flash_reads::{ConnectionWait, HEALTH_INTERVAL};
 pub use get::{GetRun, Rest, Unanswered, end_get, line_of, position_in};
 
 /// Executes commands for one worker.
