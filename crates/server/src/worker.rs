@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ebbtide::Cache;
+use ebbtide::flash::ThreadRing;
 use ebbtide::flash::busy_poll::run_delay;
-use ebbtide::flash::{Health, ThreadRing};
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -21,7 +21,7 @@ use slab::Slab;
 
 use crate::busy_poll::{AwaitedEvent, BusyPollState};
 use crate::connection::{Buffers, Connection, Driven};
-use crate::execute::Executor;
+use crate::execute::{Executor, HEALTH_INTERVAL};
 use crate::inbox::{ConnectionKey, Inbox};
 use crate::shared::Shared;
 use crate::sync::lock;
@@ -37,8 +37,6 @@ const IDLE_SCAN: Duration = Duration::from_secs(1);
 /// Interval of retries of connections that wait for memory, and their number at once: each retry may scan the store.
 const RETRY: Duration = Duration::from_millis(1);
 const RETRIES_AT_ONCE: usize = 16;
-/// Interval of checks of the health of flash, while connections may wait for flash.
-const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
 pub struct Worker {
     poll: Poll,
@@ -363,7 +361,7 @@ impl Worker {
 
     /// Ends the waits of deletes for a device that is not healthy.
     fn abandon_delete_waits(&mut self) {
-        if !self.executor.has_flash() || self.shared.cache.flash_health() == Some(Health::Healthy) {
+        if !self.executor.abandons_delete_waits() {
             return;
         }
         for (index, connection) in &mut self.connections {

@@ -20,6 +20,7 @@
 //! connections never wait for each other (`ebbtide::WhenBusy`).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ebbtide::flash::Health;
 use ebbtide::{Error, Fetch, Fetched, Item, Mode, Patience, Resolved, WhenBusy};
@@ -33,6 +34,8 @@ use crate::session::StopReason;
 
 /// Reads of a key whose result was not current (flash moved the object, or the key changed) before the get is a miss.
 const MAX_READ_ATTEMPTS: u32 = 4;
+/// Interval of checks of the health of flash, while connections or requests may wait for flash.
+pub const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 /// Error of a command whose current value is on flash and cannot be promoted for lack of memory.
 pub(super) const NO_MEMORY_FOR_PRESENT: Error =
     Error::OutOfMemory { reason: "the present value is on flash, and memory has no room for it" };
@@ -61,6 +64,11 @@ pub enum KeyPresence {
 }
 
 impl Executor {
+    /// True when deletes that wait for flash proceed without it: its device is not healthy.
+    pub fn abandons_delete_waits(&self) -> bool {
+        self.has_flash && self.cache.flash_health() != Some(Health::Healthy)
+    }
+
     /// Parks the connection until the result is dropped.
     pub(super) fn park_until_dropped(&self) -> WakeOnDrop {
         let group = Arc::new(self.new_group());

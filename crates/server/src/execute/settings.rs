@@ -65,6 +65,7 @@ impl Executor {
             extstore::settings(&flash, &limits, out);
         }
         tls_settings(options.tls.as_ref(), out);
+        stat(out, "client_flags_size", size_of::<u32>());
     }
 }
 
