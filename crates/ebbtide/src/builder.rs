@@ -181,8 +181,8 @@ impl CacheBuilder {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
-                store.put_below(Box::new(Flash(Arc::clone(&flash))));
-                store.keep_tokens(flash_memory_bytes / TOKENS_SHARE);
+                store.set_lower_tier(Box::new(Flash(Arc::clone(&flash))));
+                store.retain_tokens(flash_memory_bytes / TOKENS_SHARE);
                 flash.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
                 let threads = FlashThreads::start(&flash, io).map_err(not_started)?;
                 Some((flash, threads))
