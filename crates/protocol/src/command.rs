@@ -16,10 +16,10 @@
 //! moves it the other way, and leaves two blanks in a row.
 
 use crate::MAX_KEY;
+use crate::admin_commands;
 use crate::meta;
 use crate::number::{exptime32, signed32, unsigned32, unsigned64};
 use crate::request::{Get, Keys, Rejection, Request, Store, StoreMode};
-use crate::upkeep;
 
 /// What a complete line says.
 pub enum Line<'a> {
@@ -219,14 +219,14 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
             None => reject(Rejection::Error, false),
         },
         (b"refresh_certs", _) => Line::Request(Request::RefreshCerts),
-        (b"lru_crawler", _) => upkeep::lru_crawler(&tokens),
-        (b"lru", _) => upkeep::lru(&tokens),
-        (b"extstore", _) => upkeep::extstore(&tokens),
-        (b"slabs", _) => upkeep::slabs(&tokens),
-        (b"watch", _) => upkeep::watch(line, &tokens),
+        (b"lru_crawler", _) => admin_commands::lru_crawler(&tokens),
+        (b"lru", _) => admin_commands::lru(&tokens),
+        (b"extstore", _) => admin_commands::extstore(&tokens),
+        (b"slabs", _) => admin_commands::slabs(&tokens),
+        (b"watch", _) => admin_commands::watch(line, &tokens),
         (b"quit", _) => Line::Request(Request::Quit),
         (b"stats", 2..) if tokens.kept[1] == b"cachedump" => {
-            Line::Request(Request::CacheDump(upkeep::cache_dump(&tokens)))
+            Line::Request(Request::CacheDump(admin_commands::cache_dump(&tokens)))
         }
         (b"stats", count) => Line::Request(Request::Stats {
             topic: (count > 1).then_some(tokens.kept[1]),

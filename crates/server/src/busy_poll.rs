@@ -12,7 +12,7 @@ use crate::options::BusyPoll;
 /// How many waits after the end of a read of flash a worker still counts as one that reads from flash. A read that never ends does not count.
 const AFTER_READ: u32 = 8;
 /// For how long to ask for a request: an answer brings the client's next one after a wake of the client's.
-const REQUEST_MOST: Duration = Duration::from_micros(50);
+const MAX_REQUEST_POLL: Duration = Duration::from_micros(50);
 
 impl BusyPoll {
     /// Never, if not each of so many workers can have a processor.
@@ -33,25 +33,25 @@ fn has_processors(workers: usize, granted: usize, bound: usize) -> bool {
 
 /// What a worker waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum AwaitedEvent {
     /// A read of flash that is under way, or a request.
     Flash,
     Request,
 }
 
-impl Awaited {
+impl AwaitedEvent {
     /// For how long to ask.
-    pub fn most(self) -> Duration {
+    pub fn max_poll(self) -> Duration {
         match self {
             Self::Flash => READ_MOST,
-            Self::Request => REQUEST_MOST,
+            Self::Request => MAX_REQUEST_POLL,
         }
     }
 }
 
 /// What a worker remembers of its waits.
 #[derive(Debug)]
-pub struct Waits {
+pub struct BusyPollState {
     policy: BusyPoll,
     flash: Rests,
     request: Rests,
@@ -60,7 +60,7 @@ pub struct Waits {
     contention: Contention,
 }
 
-impl Waits {
+impl BusyPollState {
     pub fn new(policy: BusyPoll) -> Self {
         Self {
             policy,
@@ -72,7 +72,7 @@ impl Waits {
     }
 
     /// A wait begins: whether to ask before sleeping. `lost` is `run_delay`.
-    pub fn asks(&mut self, awaited: Awaited, now: Instant, lost: impl FnOnce() -> Option<Duration>) -> bool {
+    pub fn asks(&mut self, awaited: AwaitedEvent, now: Instant, lost: impl FnOnce() -> Option<Duration>) -> bool {
         self.since_read = self.since_read.saturating_add(1);
         let wants = match self.policy {
             BusyPoll::Never => false,
@@ -92,33 +92,33 @@ impl Waits {
     }
 
     /// It has asked, and something came in time, or not.
-    pub fn asked(&mut self, awaited: Awaited, came: bool) {
+    pub fn asked(&mut self, awaited: AwaitedEvent, came: bool) {
         self.rests(awaited).asked(came);
     }
 
-    fn rests(&mut self, awaited: Awaited) -> &mut Rests {
+    fn rests(&mut self, awaited: AwaitedEvent) -> &mut Rests {
         match awaited {
-            Awaited::Flash => &mut self.flash,
-            Awaited::Request => &mut self.request,
+            AwaitedEvent::Flash => &mut self.flash,
+            AwaitedEvent::Request => &mut self.request,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Awaited::{Flash, Request};
+    use super::AwaitedEvent::{Flash, Request};
     use super::*;
     use ebbtide::flash::busy_poll::LOOK;
 
     /// A worker that is alone, in a time that does not pass.
     struct World {
-        waits: Waits,
+        waits: BusyPollState,
         now: Instant,
     }
 
     impl World {
         fn new(policy: BusyPoll) -> Self {
-            let mut waits = Waits::new(policy);
+            let mut waits = BusyPollState::new(policy);
             let begun = Instant::now();
             let now = begun + LOOK;
             let forbids = [begun, now].map(|now| waits.contention.forbids(now, || Some(Duration::ZERO)));
@@ -127,7 +127,7 @@ mod tests {
         }
 
         /// How often it asks in so many waits, in all or none of which something comes in time.
-        fn asks(&mut self, awaited: Awaited, count: u32, came: bool) -> u32 {
+        fn asks(&mut self, awaited: AwaitedEvent, count: u32, came: bool) -> u32 {
             let mut asked = 0;
             for _ in 0..count {
                 if self.waits.asks(awaited, self.now, || Some(Duration::ZERO)) {

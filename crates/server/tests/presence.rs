@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::below::is_below;
+use common::flash_server::is_below;
 use common::packet::{self, ADD, APPEND, DECREMENT, DELETE, INCREMENT, OK, Packet, SET};
 use common::{PATIENCE, TestServer, assert_bytes, options};
 use ebbtide::{ByteSize, Cache, Changed, Error, FlashOptions, FlashPromotion, Mode, Policy, Stored, Ttl};

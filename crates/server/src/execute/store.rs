@@ -3,7 +3,7 @@
 use ebbtide::{Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Store, StoreMode, reply};
 
-use super::body::{Body, Target};
+use super::body::{Body, StoreTarget};
 use super::{Executor, Next, reply_to};
 use crate::output::Output;
 
@@ -45,17 +45,17 @@ impl Executor {
                     .ttl(self.ttl(store.exptime))
                     .mode(mode(store.mode))
                     .apply();
-                let Some(stored) = self.settled(stored) else { return Next::Below };
+                let Some(stored) = self.park_if_waiting(stored) else { return Next::Parked };
                 let life = || self.ttl(store.exptime);
                 self.note_store(store.key, mode(store.mode), life, value.len(), stored.as_ref().copied());
                 reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
                 Next::Continue
             }
             Some(value) => {
-                let body = self.receive(Target::classic(store), output);
+                let body = self.receive(StoreTarget::classic(store), output);
                 self.finish_whole(body, value, output)
             }
-            None => Next::Receive(self.receive(Target::classic(store), output)),
+            None => Next::Receive(self.receive(StoreTarget::classic(store), output)),
         }
     }
 

@@ -20,11 +20,11 @@ pub struct HotKeys {
     /// Parallel to each other, so that looking for a hash or for the least weight goes through little memory.
     hashes: Vec<u64>,
     weights: Vec<f32>,
-    entries: Vec<Entry>,
+    entries: Vec<HotKey>,
     total: f64,
 }
 
-struct Entry {
+struct HotKey {
     key: Vec<u8>,
     /// The most that the weight may be too high.
     error: f32,
@@ -43,7 +43,7 @@ impl HotKeys {
         if self.entries.len() < CAPACITY {
             self.hashes.push(hash);
             self.weights.push(weight);
-            self.entries.push(Entry { key: key.to_vec(), error: 0.0 });
+            self.entries.push(HotKey { key: key.to_vec(), error: 0.0 });
             return;
         }
         let least = self.weights.iter().copied().fold(f32::INFINITY, f32::min);

@@ -20,18 +20,18 @@ mod observer;
 mod probe;
 mod wear;
 
-pub use histogram::Histogram;
+pub use histogram::LatencyHistogram;
 pub use hot_keys::{HotKeys, hottest, printable};
-pub use observer::{FlashLook, Observer, Snapshot};
+pub use observer::{FlashSnapshot, Observer, Snapshot};
 pub use probe::{Probe, Samples};
-pub use wear::{Endurance, FlashRating, Given, Pace};
+pub use wear::{DriveWrites, Endurance, FlashRating, WearRate};
 
 use ebbtide_protocol::{MetaCommand, Request, binary};
 
 /// What is told apart in latencies: what a command does, in whichever dialect it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Command {
+pub enum CommandKind {
     Get,
     GetAndTouch,
     /// All that store a value.
@@ -43,7 +43,7 @@ pub enum Command {
     Other,
 }
 
-impl Command {
+impl CommandKind {
     pub const ALL: [Self; 8] =
         [Self::Get, Self::GetAndTouch, Self::Set, Self::Delete, Self::Incr, Self::Decr, Self::Touch, Self::Other];
 
@@ -103,11 +103,11 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use super::Command;
+    use super::CommandKind;
 
     #[test]
     fn commands_are_numbered_as_they_are_listed() {
-        for (at, command) in Command::ALL.into_iter().enumerate() {
+        for (at, command) in CommandKind::ALL.into_iter().enumerate() {
             assert_eq!(command as usize, at);
         }
     }
