@@ -1,14 +1,15 @@
 //! How a cache is set up.
 
 use crate::byte_size::ByteSize;
-use crate::cache::{Cache, Shared};
-use crate::clock::{Clock, Time};
+use crate::cache::Cache;
+use crate::clock::{Clock, EngineClock};
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::flash::idle_demotion::FlashLimits;
 use crate::flash::memory_split::{self, MemorySplit};
+use crate::flash::options::FlashLimits;
 use crate::flash::promotion::{FlashPromotion, Promotions};
-use crate::flash::threads::FlashThreads;
-use crate::flash::tier::{Flash, FlashTier};
+use crate::flash::threads::{FlashThreads, start_tier};
+use crate::flash::tier::FlashLowerTier;
 use crate::maintenance;
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
@@ -167,13 +168,12 @@ impl CacheBuilder {
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
-        let time = Time::new(clock);
+        let time = EngineClock::new(clock);
         let flash = match flash {
             Some(opening) => {
                 let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
-                let started =
-                    FlashTier::start(opening, memory_split, promotions, (clock, &time), self.flash_demotion_wait.0);
+                let started = start_tier(opening, memory_split, promotions, (clock, &time), self.flash_demotion_wait.0);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 // Before objects end because the index that was found is more than flash begins with.
                 let participant = store.participate();
@@ -181,7 +181,7 @@ impl CacheBuilder {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
-                store.set_lower_tier(Box::new(Flash(Arc::clone(&flash))));
+                store.set_lower_tier(Box::new(FlashLowerTier(Arc::clone(&flash))));
                 store.retain_tokens(flash_memory_bytes / TOKENS_SHARE);
                 flash.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
                 let threads = FlashThreads::start(&flash, io).map_err(not_started)?;
@@ -189,11 +189,11 @@ impl CacheBuilder {
             }
             None => None,
         };
-        let shared = Shared::new(store, time, clock, flash);
+        let engine = Engine::new(store, time, flash);
         if clock == Clock::System {
-            maintenance::start(&shared).map_err(not_started)?;
+            maintenance::start(&engine).map_err(not_started)?;
         }
-        let cache = Cache::new(shared);
+        let cache = Cache::new(engine);
         if let Some(limits) = cache.flash_limits() {
             cache.set_flash_limits(FlashLimits { max_idle_seconds: self.flash_max_idle, ..limits });
         }

@@ -18,17 +18,21 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
+mod access;
 mod builder;
 mod byte_size;
 mod cache;
 mod clock;
 mod debug;
 mod delete;
+mod engine;
 mod error;
 pub mod flash;
+mod insert;
 mod lookup;
 mod maintenance;
 mod meta_flags;
+mod pool;
 mod removal;
 mod retry;
 mod scan;
@@ -37,7 +41,7 @@ mod wakeup;
 
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
-pub use cache::{Cache, Insert};
+pub use cache::Cache;
 pub use clock::Clock;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
@@ -45,14 +49,15 @@ pub use ebbtide_store::{
     SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };
 pub use error::Error;
-pub use flash::idle_demotion::FlashLimits;
-pub use flash::options::{FlashAdmission, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission};
+pub use flash::options::{FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission};
 pub use flash::promotion::{FlashPromotion, NotAPromotion};
-pub use flash::read::{Fetch, Fetched, OnRead, WhenBusy};
-pub use flash::resolve::Resolved;
+pub use flash::read::{FlashProbe, FlashReads, ReadWake};
+pub use flash::resolve::{ReadOutcome, ReadPurpose};
 pub use flash::tier::FlashStats;
+pub use insert::Insert;
 pub use lookup::{Handle, Item, Lookup};
-pub use meta_flags::Visited;
+pub use meta_flags::MetaFlagsOutcome;
+pub use pool::Pool;
 pub use removal::{Cause, Removal};
 pub use retry::{Patience, WaitReason};
 pub use scan::{Entry, Scan};

@@ -1,6 +1,7 @@
 //! Walking through all entries of a cache.
 
-use crate::cache::{Cache, Owner, Shared};
+use crate::access::Access;
+use crate::engine::{Owner, PoolState};
 use crate::error::Error;
 use crate::flash::promoted_keys::{MAX_SCANS, PromotedSince};
 use crate::flash::tier::FlashTier;
@@ -29,7 +30,7 @@ use std::time::Duration;
 /// # Ok::<(), ebbtide::Error>(())
 /// ```
 pub struct Scan {
-    shared: Arc<Shared>,
+    pool: Arc<PoolState>,
     _owner: Arc<Owner>,
     wanted: Wanted,
     stage: Stage,
@@ -53,20 +54,17 @@ enum EntrySource<'a> {
     Flash { met: Met<'a>, ttl: Option<Duration> },
 }
 
-impl Cache {
-    /// Begins a scan of all entries.
-    ///
-    /// # Errors
-    /// `ScanLimit`: eight scans of a cache can be under way at a time.
+impl Access {
     pub fn scan(&self) -> Result<Scan, Error> {
-        let shared = Arc::clone(&self.shared);
-        let promoted = match &shared.flash {
+        let pool = Arc::clone(&self.pool);
+        let promoted = match &pool.flash {
             Some(flash) => Some(flash.promoted_keys.keep().ok_or(Error::ScanLimit { limit: MAX_SCANS })?),
             None => None,
         };
-        let mut scan =
-            Scan { shared, _owner: Arc::clone(&self._owner), wanted: Wanted::Values, stage: Stage::End, promoted };
-        scan.stage = Stage::Memory(self.shared.store.scan().map_err(Error::from_store)?);
+        let _owner = Arc::clone(&self.owner);
+        // If the store refuses, dropping the scan gives its place among the promoted keys back.
+        let mut scan = Scan { pool, _owner, wanted: Wanted::Values, stage: Stage::End, promoted };
+        scan.stage = Stage::Memory(self.pool.store.scan().map_err(Error::from_store)?);
         Ok(scan)
     }
 }
@@ -90,18 +88,18 @@ impl Scan {
     pub fn advance(&mut self, visit: impl FnMut(Entry<'_>)) -> bool {
         match &mut self.stage {
             Stage::Memory(scan) => {
-                if !advance_in_memory(&self.shared, scan, visit) {
-                    self.stage = match &self.shared.flash {
+                if !advance_in_memory(&self.pool, scan, visit) {
+                    self.stage = match &self.pool.flash {
                         Some(flash) => Stage::Flash(flash.tier.scan(self.wanted)),
                         None => Stage::End,
                     };
                 }
             }
             Stage::Flash(scan) => {
-                let (Some(flash), Some(promoted)) = (&self.shared.flash, &self.promoted) else {
+                let (Some(flash), Some(promoted)) = (&self.pool.flash, &self.promoted) else {
                     unreachable!("flash is walked if there is some")
                 };
-                if !advance_on_flash(&self.shared, flash, promoted, scan, visit) {
+                if !advance_on_flash(&self.pool, flash, promoted, scan, visit) {
                     self.stage = Stage::End;
                 }
             }
@@ -112,8 +110,8 @@ impl Scan {
 
     /// How far the scan has come, from 0 to 1. It may go back a little when the cache grows.
     pub fn progress(&self) -> f64 {
-        let memory = self.shared.store.options().memory_bytes as f64;
-        let flash = self.shared.flash.as_ref().map_or(0.0, |flash| flash.tier.capacity_bytes() as f64);
+        let memory = self.pool.store.options().memory_bytes as f64;
+        let flash = self.pool.flash.as_ref().map_or(0.0, |flash| flash.tier.capacity_bytes() as f64);
         match &self.stage {
             Stage::Memory(scan) => scan.progress() * memory / (memory + flash),
             Stage::Flash(scan) => (memory + scan.progress() * flash) / (memory + flash),
@@ -123,13 +121,13 @@ impl Scan {
 }
 
 fn advance_in_memory(
-    shared: &Shared,
+    pool: &PoolState,
     scan: &mut ebbtide_store::Scan<Arc<ebbtide_store::Store>>,
     mut visit: impl FnMut(Entry<'_>),
 ) -> bool {
-    let now_ms = shared.time.now_ms();
-    let store = &shared.store;
-    scan.advance(&shared.participant(), now_ms, |scanned| {
+    let now_ms = pool.clock.now_ms();
+    let store = &pool.store;
+    scan.advance(&pool.participant(), now_ms, |scanned| {
         let idle = Duration::from_millis(now_ms.saturating_sub(scanned.active_ms));
         let item = Item::in_memory(scanned.item, store);
         visit(Entry {
@@ -139,15 +137,15 @@ fn advance_in_memory(
 }
 
 fn advance_on_flash(
-    shared: &Shared,
+    pool: &PoolState,
     flash: &FlashTier,
     promoted: &PromotedSince,
     scan: &mut TierScan,
     mut visit: impl FnMut(Entry<'_>),
 ) -> bool {
-    let now_ms = shared.time.now_ms();
-    let store = &shared.store;
-    let participant = shared.participant();
+    let now_ms = pool.clock.now_ms();
+    let store = &pool.store;
+    let participant = pool.participant();
     scan.advance(flash.seconds(now_ms), |met| {
         let hash = store.hash(met.key.bytes);
         let place = match store.peek(&participant, met.key.bytes, hash, now_ms) {
@@ -166,7 +164,7 @@ fn advance_on_flash(
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        if let (Some(flash), Some(promoted)) = (&self.shared.flash, &self.promoted) {
+        if let (Some(flash), Some(promoted)) = (&self.pool.flash, &self.promoted) {
             flash.promoted_keys.forget(promoted);
         }
     }

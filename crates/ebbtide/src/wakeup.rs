@@ -6,6 +6,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// How often the coarse time is refreshed and maintenance looks for work.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// Wakes one thread, which sleeps with a timeout: a lost wake-up costs one timeout.
 #[derive(Default)]

@@ -5,6 +5,18 @@ use ebbtide_flash::admission::{AdmissionOptions, Policy, WriteBudget};
 use ebbtide_flash::large::{Reclaim, Reinsertion};
 use std::str::FromStr;
 
+/// Which values are written to flash, and when. They can be changed at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashLimits {
+    /// Shorter values are never written to flash: an eviction loses them. 0 at first, or what [`crate::FlashOptions`] say.
+    pub min_value_bytes: u32,
+    /// Values that expire sooner are never written to flash. 10 at first, or what [`crate::FlashOptions`] say.
+    pub min_ttl_seconds: u32,
+    /// Values that nobody has read for this long are demoted before their memory is needed. With `None`, as at first, only
+    /// evictions demote.
+    pub max_idle_seconds: Option<u32>,
+}
+
 /// What is written to flash, as it can be read from a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FlashAdmission(pub AdmissionOptions);

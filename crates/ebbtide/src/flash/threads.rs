@@ -1,9 +1,11 @@
 //! The threads of flash, and the end of a cache's flash with them.
 
-use crate::clock::Clock;
-use crate::flash::tier::FlashTier;
-use ebbtide_flash::Error;
+use crate::clock::{Clock, EngineClock};
+use crate::flash::memory_split::MemorySplit;
+use crate::flash::promotion::Promotions;
+use crate::flash::tier::{FlashTier, seconds_of_flash};
 use ebbtide_flash::device::Device;
+use ebbtide_flash::{Error, Opening};
 use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -53,6 +55,19 @@ impl Drop for IoThreads {
         let deadline = Instant::now() + MAX_THREAD_WAIT;
         self.threads.drain(..).for_each(|thread| end(thread, deadline));
     }
+}
+
+/// Starts the I/O threads and the tier, with what flash holds; waits for the device.
+pub(crate) fn start_tier(
+    opening: Opening,
+    memory_split: MemorySplit,
+    promotions: Promotions,
+    (clock, time): (Clock, &EngineClock),
+    demotion_wait: Duration,
+) -> Result<(Arc<FlashTier>, IoThreads), Error> {
+    let io = IoThreads::start(opening.device())?;
+    let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
+    Ok((FlashTier::new(started, memory_split, promotions, (clock, time), demotion_wait), io))
 }
 
 /// Those, and with the system's clock the thread of the upkeep. Dropping it leaves on flash what the next start must know, and ends them, so
@@ -148,7 +163,7 @@ impl FlashShutdown {
             }
             None => {}
         }
-        ending.flash.cancel_reads();
+        ending.flash.reads.cancel();
     }
 }
 
