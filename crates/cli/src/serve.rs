@@ -99,7 +99,7 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     memory_for_flash(settings, &builder)?;
     if settings.flash.paths.is_empty() {
         // A start with flash does so by itself.
-        ebbtide::flash::remove_left_fronts();
+        ebbtide::flash::remove_stale_wal_buffers();
     }
     builder.build().map_err(not_made)
 }

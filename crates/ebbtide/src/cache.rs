@@ -188,7 +188,7 @@ impl Cache {
     /// Asks the drives below flash for their wear and their writes; `None` where they do not tell: without flash, on anything
     /// but NVMe drives, and without the right to ask (`CAP_SYS_ADMIN`). Waits for them, for seconds at most.
     pub fn ask_flash_drives(&self) -> Option<DriveLog> {
-        self.engine().flash()?.tier.ask_drives()
+        self.engine().flash()?.tier.read_drive_logs()
     }
 
     /// Which values are written to flash, and when; `None` without flash.

@@ -79,7 +79,7 @@ impl Engine {
         }
         let store = &self.default_pool.store;
         for _ in 0..if is_manual { u32::MAX } else { IDLE_SCAN_STEPS } {
-            let may_continue = flash.tier.has_room() && !store.is_low() || is_manual;
+            let may_continue = flash.tier.has_space() && !store.is_low() || is_manual;
             let demote = |item: &Item<'_>| flash.demote_idle(item, now_ms);
             // While too many scans are running this one is tried again later.
             if !may_continue || idle_scan.scan.advance(store, participant, (now_ms, idle_ms), demote) != Ok(true) {
@@ -134,8 +134,8 @@ mod tests {
         let insert = |number: u32| drop(cache.insert(&number.to_le_bytes(), &[7; 3000]).apply());
         (0..30_000).for_each(insert);
         let _without_upkeep = flash.maintaining.lock().unwrap();
-        (30_000..60_000).take_while(|_| flash.tier.has_room()).for_each(insert);
-        assert!(!flash.tier.has_room());
+        (30_000..60_000).take_while(|_| flash.tier.has_space()).for_each(insert);
+        assert!(!flash.tier.has_space());
         cache.resize(ByteSize::mib(32)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !cache.engine().default_pool.store.resize_done() {

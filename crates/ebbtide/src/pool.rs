@@ -203,7 +203,7 @@ impl Pool {
         let pool = &*self.0.pool;
         pool.store.flush(pool.clock.now_ms(), delay.as_millis() as u64);
         if let (Some(flash), true) = (&pool.flash, delay.as_millis() > 0) {
-            flash.tier.await_flush();
+            flash.tier.announce_flush();
         }
         pool.waker.wake();
     }
@@ -317,6 +317,6 @@ impl Pool {
     /// thread, not two. `None` without flash, without io_uring, and if the thread has a ring. The thread must use handles
     /// that do not wait: it would wait for itself, and a handle that waits for flash panics.
     pub fn thread_ring(&self) -> Option<ThreadRing> {
-        self.0.pool.flash.as_ref()?.tier.own_ring()
+        self.0.pool.flash.as_ref()?.tier.thread_ring()
     }
 }

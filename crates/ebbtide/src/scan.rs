@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::flash::promoted_keys::{MAX_SCANS, PromotedSince};
 use crate::flash::tier::FlashTier;
 use crate::lookup::Item;
-use ebbtide_flash::{Met, TierScan, Wanted};
+use ebbtide_flash::{ScanContent, ScannedObject, TierScan};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ use std::time::Duration;
 pub struct Scan {
     pool: Arc<PoolState>,
     _owner: Arc<Owner>,
-    wanted: Wanted,
+    wanted: ScanContent,
     stage: Stage,
     /// With flash.
     promoted: Option<Arc<PromotedSince>>,
@@ -51,7 +51,7 @@ pub struct Entry<'a> {
 
 enum EntrySource<'a> {
     Memory { item: Item<'a>, frequency: u8, idle: Duration, bytes: u64 },
-    Flash { met: Met<'a>, ttl: Option<Duration> },
+    Flash { met: ScannedObject<'a>, ttl: Option<Duration> },
 }
 
 impl Access {
@@ -63,7 +63,7 @@ impl Access {
         };
         let _owner = Arc::clone(&self.owner);
         // If the store refuses, dropping the scan gives its place among the promoted keys back.
-        let mut scan = Scan { pool, _owner, wanted: Wanted::Values, stage: Stage::End, promoted };
+        let mut scan = Scan { pool, _owner, wanted: ScanContent::Values, stage: Stage::End, promoted };
         scan.stage = Stage::Memory(self.pool.store.scan().map_err(Error::from_store)?);
         Ok(scan)
     }
@@ -73,7 +73,7 @@ impl Scan {
     /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about, and
     /// those that lie in several places.
     pub fn without_long_values(mut self) -> Self {
-        self.wanted = Wanted::Keys;
+        self.wanted = ScanContent::Keys;
         self
     }
 

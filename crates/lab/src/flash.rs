@@ -62,14 +62,14 @@ impl FlashArgs {
     fn options(&self) -> FlashOptions {
         let defaults = FlashOptions::default();
         let mut admission = self.admission.unwrap_or_default().0;
-        admission.least_remaining_seconds = self.least_ttl.unwrap_or(admission.least_remaining_seconds);
+        admission.min_ttl_seconds = self.least_ttl.unwrap_or(admission.min_ttl_seconds);
         FlashOptions {
             admission,
             reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
             reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
             small_share: self.small_share.map(|percent| f64::from(percent) / 100.0).or(defaults.small_share),
             log_percent: self.small_log.unwrap_or(defaults.log_percent),
-            move_threshold: self.small_threshold.unwrap_or(defaults.move_threshold),
+            rewrite_threshold: self.small_threshold.unwrap_or(defaults.rewrite_threshold),
             warm_restart: false,
             ..defaults
         }
@@ -151,13 +151,13 @@ mod tests {
 
     #[test]
     fn what_is_written_and_where_it_lies_is_chosen_as_for_the_server() {
-        assert_eq!(read("--flash-least-ttl", "77").unwrap().admission.least_remaining_seconds, 77);
+        assert_eq!(read("--flash-least-ttl", "77").unwrap().admission.min_ttl_seconds, 77);
         assert_eq!(read("--flash-small-share", "20").unwrap().small_share, Some(0.2));
         assert_eq!(read("--flash-small-log", "0").unwrap().log_percent, 0);
-        assert_eq!(read("--flash-small-threshold", "255").unwrap().move_threshold, 255);
+        assert_eq!(read("--flash-small-threshold", "255").unwrap().rewrite_threshold, 255);
         let (unset, defaults) = (FlashArgs::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
-        assert_eq!((unset.log_percent, unset.move_threshold), (defaults.log_percent, defaults.move_threshold));
+        assert_eq!((unset.log_percent, unset.rewrite_threshold), (defaults.log_percent, defaults.rewrite_threshold));
         for (flag, bad) in [
             ("--flash-small-share", "100"),
             ("--flash-small-log", "51"),

@@ -105,7 +105,7 @@ impl Worker {
     /// Submits what was begun in this round, and queues the connections that go on. Whether there are any in the queue.
     fn advance_ring(&mut self) -> bool {
         if let Some(ring) = &self.ring
-            && ring.has_news()
+            && ring.has_completions()
             && ring.turn()
         {
             self.waits.read_ended();
@@ -180,7 +180,7 @@ impl Worker {
             // Whoever waits for the processor has it at once.
             thread::yield_now();
         };
-        self.waits.asked(awaited, came);
+        self.waits.record_poll(awaited, came);
         self.executor.counters().busy_poll_ns.add((now - begun).as_nanos() as u64);
         Ok(came)
     }

@@ -341,7 +341,7 @@ fn drive(server: &TestServer, seed: u64, client: u64, is_over: impl Fn(u32) -> b
 #[test]
 fn random_commands_are_answered_as_a_model_does() {
     let folder = tempfile::tempdir().expect("a folder");
-    let flash_options = FlashOptions { move_threshold: 1, small_share: Some(0.3), ..FlashOptions::default() };
+    let flash_options = FlashOptions { rewrite_threshold: 1, small_share: Some(0.3), ..FlashOptions::default() };
     let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
     let seed = RandomState::new().hash_one("seed");
     let promotion = ["auto", "always", "second-hit", "never", "one-in:2"][seed as usize % 5];

@@ -6,7 +6,7 @@ mod common;
 use common::flash_server::is_on_flash_only;
 use common::packet::{self, ADD, APPEND, DECREMENT, DELETE, INCREMENT, OK, Packet, SET};
 use common::{PATIENCE, TestServer, assert_bytes, options};
-use ebbtide::{ByteSize, Cache, Changed, Error, FlashOptions, FlashPromotion, Mode, Policy, Stored, Ttl};
+use ebbtide::{ByteSize, Cache, Changed, Error, FlashOptions, FlashPromotion, FlashReads, Mode, Policy, Stored, Ttl};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ impl Full {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let flash =
-            FlashOptions { small_share: Some(0.9), log_percent: 2, move_threshold: 1, ..FlashOptions::default() };
+            FlashOptions { small_share: Some(0.9), log_percent: 2, rewrite_threshold: 1, ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(8)).policy(Policy::Fifo).flash_options(flash);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
         let cache = builder.flash_promotion(FlashPromotion::Never).build().expect("a cache");
@@ -65,7 +65,10 @@ impl Full {
     /// Keys that are nowhere, and of which flash says "perhaps".
     fn absent(&self, name: &str) -> Vec<String> {
         let keys = (0..1_000_000).map(|number| format!("{name}{number}"));
-        let keys: Vec<_> = keys.filter(|key| self.server.cache.probe_flash(&FlashReads::default(), key.as_bytes()).is_some()).take(ABSENT).collect();
+        let keys: Vec<_> = keys
+            .filter(|key| self.server.cache.probe_flash(&FlashReads::default(), key.as_bytes()).is_some())
+            .take(ABSENT)
+            .collect();
         assert_eq!(keys.len(), ABSENT, "keys of which flash says perhaps");
         keys
     }

@@ -29,7 +29,7 @@ pub struct Flash {
     reclaim: Option<FlashReclaim>,
     discard: bool,
     promotion: Option<FlashPromotion>,
-    least_remaining_seconds: Option<u32>,
+    min_ttl_seconds: Option<u32>,
     demotion_wait: Option<Duration>,
     min_value_bytes: u32,
     max_idle_seconds: Option<u32>,
@@ -56,7 +56,7 @@ impl Flash {
             "flash-discard" => self.discard = true,
             "flash-promotion" => self.promotion = Some(words(name, value)?),
             "flash-least-ttl" => {
-                self.least_remaining_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
+                self.min_ttl_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
             }
             "flash-demotion-wait" => {
                 let ms = values::number(name, value, 0..=DEMOTION_WAIT_MAX_MS)?;
@@ -94,7 +94,7 @@ impl Flash {
                 self.detail.get_or_insert(name);
             }
             "ext_low_ttl" => {
-                self.least_remaining_seconds = Some(values::number(&name, value, 0..=u32::MAX.into())? as u32);
+                self.min_ttl_seconds = Some(values::number(&name, value, 0..=u32::MAX.into())? as u32);
                 self.detail.get_or_insert(name);
             }
             "ext_recache_rate" => {
@@ -134,8 +134,8 @@ impl Flash {
         let defaults = FlashOptions::default();
         let mut admission = self.admission.unwrap_or_default().0;
         admission.min_value_bytes = self.min_value_bytes;
-        if let Some(seconds) = self.least_remaining_seconds {
-            admission.least_remaining_seconds = seconds;
+        if let Some(seconds) = self.min_ttl_seconds {
+            admission.min_ttl_seconds = seconds;
         }
         let pool_threads = self.threads.unwrap_or(defaults.disk.pool_threads);
         let disk = DiskOptions { pool_threads, ..defaults.disk };
@@ -145,7 +145,7 @@ impl Flash {
             disk,
             small_share,
             log_percent: self.small_log_percent.unwrap_or(defaults.log_percent),
-            move_threshold: self.small_threshold.unwrap_or(defaults.move_threshold),
+            rewrite_threshold: self.small_threshold.unwrap_or(defaults.rewrite_threshold),
             reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
             reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
             discard: self.discard,
@@ -217,7 +217,7 @@ fn decimal(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide_server::ebbtide::flash::{Policy, Reclaim, Reinsertion, WriteBudget};
+    use ebbtide_server::ebbtide::flash::{AdmissionPolicy, Reclaim, Reinsertion, WriteBudget};
 
     const GIB: u64 = 1 << 30;
 
@@ -265,12 +265,12 @@ mod tests {
     fn every_option_of_the_tier_is_set_by_its_flag() {
         let options = |long: &str, value: &str| set(long, value).unwrap().options();
         let admission = options("flash-admission", "probability:0.25,budget:20m").admission;
-        assert_eq!(admission.policy, Policy::Probability(0.25));
+        assert_eq!(admission.policy, AdmissionPolicy::Probability(0.25));
         assert_eq!(admission.budget, Some(WriteBudget::BytesPerSecond(20 << 20)));
-        assert_eq!(options("flash-least-ttl", "77").admission.least_remaining_seconds, 77);
+        assert_eq!(options("flash-least-ttl", "77").admission.min_ttl_seconds, 77);
         assert_eq!(options("flash-small-share", "20").small_share, Some(0.2));
         assert_eq!(options("flash-small-log", "30").log_percent, 30);
-        assert_eq!(options("flash-small-threshold", "3").move_threshold, 3);
+        assert_eq!(options("flash-small-threshold", "3").rewrite_threshold, 3);
         assert_eq!(options("flash-reinsertion", "hits:2").reinsertion, Reinsertion::Hits(2));
         assert_eq!(options("flash-reclaim", "fifo").reclaim, Reclaim::Fifo);
         assert!(options("flash-discard", "").discard);
@@ -279,7 +279,7 @@ mod tests {
         let (unset, defaults) = (Flash::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
         assert_eq!((unset.reinsertion, unset.reclaim), (defaults.reinsertion, defaults.reclaim));
-        assert_eq!((unset.log_percent, unset.move_threshold), (defaults.log_percent, defaults.move_threshold));
+        assert_eq!((unset.log_percent, unset.rewrite_threshold), (defaults.log_percent, defaults.rewrite_threshold));
         assert!(!unset.discard);
         for (long, bad) in [
             ("flash-admission", "some"),
@@ -298,7 +298,7 @@ mod tests {
         }
         assert!(extended("ext_threads", "0").is_err());
         assert_eq!(extended("ext_item_size", "512").unwrap().options().admission.min_value_bytes, 512);
-        assert_eq!(extended("ext_low_ttl", "60").unwrap().options().admission.least_remaining_seconds, 60);
+        assert_eq!(extended("ext_low_ttl", "60").unwrap().options().admission.min_ttl_seconds, 60);
         assert_eq!(extended("ext_item_age", "300").unwrap().max_idle_seconds(), Some(300));
         assert_eq!(extended("ext_item_age", "4294967295").unwrap().max_idle_seconds(), None);
     }

@@ -54,7 +54,7 @@ impl MemorySplit {
         let Ok(mut pending_bytes) = self.pending_bytes.try_lock() else { return false };
         if *pending_bytes > 0 {
             if store.resize_done() {
-                tier.raise_memory(*pending_bytes);
+                tier.grow_memory(*pending_bytes);
                 *pending_bytes = 0;
             }
             return true;

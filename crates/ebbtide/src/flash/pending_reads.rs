@@ -13,7 +13,7 @@
 //!
 //! One mutex guards everything. It is a leaf of the lock order. Callbacks run without it.
 
-use ebbtide_flash::{Found, Key, KeyHash, Lookup, Tier};
+use ebbtide_flash::{FlashHash, FlashHit, FlashLookup, Key, Tier};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -59,8 +59,8 @@ pub(crate) struct FlashRead(Option<Arc<HeldValue>>);
 /// A value that was found, with its key.
 pub(crate) struct Value {
     pub key: Box<[u8]>,
-    pub hash: KeyHash,
-    pub found: Found,
+    pub hash: FlashHash,
+    pub found: FlashHit,
 }
 
 /// A value and its permit.
@@ -99,7 +99,7 @@ struct State {
 /// A read without a permit.
 struct Queued {
     key: Box<[u8]>,
-    hash: KeyHash,
+    hash: FlashHash,
     /// When it was asked for, in seconds.
     now: u32,
 }
@@ -201,7 +201,7 @@ impl PendingReads {
     }
 
     /// Starts a read that has a permit.
-    fn read(self: &Arc<Self>, key: Box<[u8]>, hash: KeyHash, now: u32, bytes: u64) {
+    fn read(self: &Arc<Self>, key: Box<[u8]>, hash: FlashHash, now: u32, bytes: u64) {
         let permit = Permit { bytes, is_held: false, reads: Arc::downgrade(self) };
         let (reads, their_key) = (Arc::clone(self), key.clone());
         let shared_permit = Arc::new(Mutex::new(Some(permit)));
@@ -211,13 +211,13 @@ impl PendingReads {
         };
         let done = move |found| reads.finish(&their_key, hash, found, take(&their_permit));
         match self.tier.lookup(Key { bytes: &key, hash }, now, Box::new(done)) {
-            Lookup::Absent => self.finish(&key, hash, None, take(&shared_permit)),
-            Lookup::Found(found) => self.finish(&key, hash, Some(found), take(&shared_permit)),
-            Lookup::Reading => {}
+            FlashLookup::Absent => self.finish(&key, hash, None, take(&shared_permit)),
+            FlashLookup::FlashHit(found) => self.finish(&key, hash, Some(found), take(&shared_permit)),
+            FlashLookup::Reading => {}
         }
     }
 
-    fn finish(&self, key: &[u8], hash: KeyHash, found: Option<Found>, mut permit: Permit) {
+    fn finish(&self, key: &[u8], hash: FlashHash, found: Option<FlashHit>, mut permit: Permit) {
         let waiters = {
             let mut state = self.state();
             if let Some(found) = &found {

@@ -12,8 +12,8 @@
 //! value: so callers never wait for each other.
 
 use super::pending_reads::{FlashRead, PendingReads, Start, WhenBusy};
-use ebbtide_flash::device::WaitingRing;
-use ebbtide_flash::{Key, KeyHash};
+use ebbtide_flash::device::BlockingRing;
+use ebbtide_flash::{FlashHash, Key};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
@@ -30,7 +30,7 @@ pub type ReadWake = Box<dyn Fn() + Send + Sync>;
 /// A key that flash may have: its hash on flash and the bytes of a read, from one look at the index of flash.
 #[derive(Clone, Copy, Debug)]
 pub struct FlashProbe {
-    pub(crate) hash: KeyHash,
+    pub(crate) hash: FlashHash,
     /// `None`: a read of the key has ended already.
     pub(crate) bytes: Option<u64>,
 }
@@ -47,7 +47,7 @@ pub struct FlashReads {
 /// A read that has ended.
 pub(crate) struct EndedRead {
     key: Box<[u8]>,
-    hash: KeyHash,
+    hash: FlashHash,
     pub read: FlashRead,
     /// Set when the promotion policy was asked.
     pub promotion: Promotion,
@@ -97,7 +97,7 @@ pub(crate) struct Blocking<'a> {
     pending: &'a PendingReads,
     now: u32,
     /// The ring of this thread's transfers, and the signal of the last read.
-    waits: Option<(Option<WaitingRing>, Receiver<()>)>,
+    waits: Option<(Option<BlockingRing>, Receiver<()>)>,
 }
 
 impl<'a> Blocking<'a> {
@@ -105,7 +105,7 @@ impl<'a> Blocking<'a> {
     /// If the thread completes the transfers of its own ring: it would wait for itself.
     pub fn new(pending: &'a PendingReads, now: u32) -> Self {
         assert!(
-            !pending.tier.is_moved_here(),
+            !pending.tier.has_thread_ring(),
             "a thread with a ring would wait for itself: use Cache::without_waiting"
         );
         Self { pending, now, waits: None }
@@ -115,7 +115,7 @@ impl<'a> Blocking<'a> {
 impl ReadWaiter for Blocking<'_> {
     fn prepare(&mut self) -> ReadWake {
         let (sender, receiver) = mpsc::channel();
-        self.waits = Some((self.pending.tier.waiting_ring(), receiver));
+        self.waits = Some((self.pending.tier.blocking_ring(), receiver));
         // The receiver is gone if this thread has panicked.
         Box::new(move || _ = sender.send(()))
     }
@@ -197,7 +197,7 @@ impl FlashReads {
     }
 
     /// The flash hash of a key whose read has ended.
-    pub(crate) fn ended_hash(&self, key: &[u8]) -> Option<KeyHash> {
+    pub(crate) fn ended_hash(&self, key: &[u8]) -> Option<FlashHash> {
         self.ended.iter().find(|ended| *ended.key == *key).map(|ended| ended.hash)
     }
 

@@ -95,7 +95,7 @@ impl PoolState {
     /// Whether an optional promotion may take memory: not while writers run out of free segments, nor while flash cannot take
     /// the evicted items, which may be nowhere else. With a manual clock evictions wait for flash.
     fn has_spare_memory(&self, flash: &FlashTier) -> bool {
-        let has = self.clock.is_manual() || !self.store.is_low() && flash.tier.has_room();
+        let has = self.clock.is_manual() || !self.store.is_low() && flash.tier.has_space();
         if !has {
             self.waker.wake();
         }
@@ -455,8 +455,8 @@ mod tests {
         assert!(cache.peek(b"first").is_hit());
 
         let without_maintenance = flash.maintaining.lock().unwrap();
-        (0..10_000_u32).take_while(|_| flash.tier.has_room()).for_each(|number| _ = insert(&number.to_le_bytes()));
-        assert!(!flash.tier.has_room() && flash.tier.stats().drops.total() == 0);
+        (0..10_000_u32).take_while(|_| flash.tier.has_space()).for_each(|number| _ = insert(&number.to_le_bytes()));
+        assert!(!flash.tier.has_space() && flash.tier.stats().drops.total() == 0);
         assert!(matches!(resolve(&cache, &mut found[1], b"other"), ReadOutcome::Hit(_)));
         let mut answers = Vec::new();
         cache.get_batch(&[b"other"], |_, lookup| answers.push(lookup.is_hit()));

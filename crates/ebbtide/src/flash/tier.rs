@@ -167,7 +167,7 @@ impl FlashTier {
     /// Whether flash can take evicted items now; else the maintenance is woken. With a manual clock demotions wait for the device
     /// themselves.
     pub fn can_demote(&self) -> bool {
-        let can = self.clock == Clock::Manual || self.tier.has_room();
+        let can = self.clock == Clock::Manual || self.tier.has_space();
         if !can {
             self.waker.wake();
         }
@@ -188,7 +188,7 @@ impl FlashTier {
     pub fn wait_until_can_demote(&self, max: impl Fn() -> Duration, tick: impl Fn() -> u64) {
         thread::yield_now();
         let started = Instant::now();
-        while !self.tier.has_room() && started.elapsed() < max() {
+        while !self.tier.has_space() && started.elapsed() < max() {
             self.waker.wake();
             thread::sleep(WAIT_STEP);
             tick();
@@ -223,7 +223,7 @@ impl FlashTier {
         let (value_bytes, now) = (item.len(), self.seconds(now_ms));
         let offer = Offer { key: key.hash, bytes: item.key().len() + value_bytes, value_bytes, expiry };
         // An item that the limits refuse is not offered in each scan again.
-        if self.tier.limits().refuse(&offer, now).is_some() || !self.tier.has_room() {
+        if self.tier.limits().refuse(&offer, now).is_some() || !self.tier.has_space() {
             return false;
         }
         let value: Vec<&[u8]> = item.slices().collect();

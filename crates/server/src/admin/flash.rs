@@ -1,7 +1,7 @@
 //! Flash in the JSON and in the metrics; nothing where there is none.
 
 use ebbtide::FlashStats;
-use ebbtide::flash::{Health, LaneStats, Latencies};
+use ebbtide::flash::{Health, LaneStats, LatencyHistogram};
 use prometheus::proto::{Bucket, Histogram as Buckets, Metric, MetricType};
 use serde_json::{Map, Value, json};
 
@@ -42,13 +42,13 @@ pub fn overview(state: &AdminState, get_hits: u64) -> Value {
         "written_bytes": object(&written(&flash)),
         "read_bytes_total": device.reads.bytes,
         "write_amplification": tier.write_amplification(),
-        "ended": object(&flash.tier.ended.by_cause()),
+        "ended": object(&flash.tier.evictions.by_cause()),
         "drops": object(&flash.tier.drops.by_reason()),
         "refusals": object(&refusals(&flash)),
         "corrupt_total": corrupt(&flash),
         "transfers": {
             "under_way": device.under_way,
-            "most_under_way": device.most_under_way,
+            "most_under_way": device.max_under_way,
             "refused_total": device.refusals,
             "read_errors_total": device.reads.errors,
             "write_errors_total": device.writes.errors,
@@ -169,7 +169,7 @@ fn writes(page: &mut MetricsPage, flash: &FlashStats) {
         "ebbtide_flash_ended_total",
         "Objects that flash had and gave up, by cause.",
         "cause",
-        &flash.tier.ended.by_cause(),
+        &flash.tier.evictions.by_cause(),
     );
 }
 
@@ -286,7 +286,7 @@ fn latency(lane: &LaneStats) -> Map<String, Value> {
 }
 
 /// The sum is of the ends of buckets, an eighth too high at most.
-fn durations(latencies: &Latencies) -> Buckets {
+fn durations(latencies: &LatencyHistogram) -> Buckets {
     let buckets = OCTAVES.map(|octave| {
         let end_us = 1u128 << octave;
         let mut bucket = Bucket::default();

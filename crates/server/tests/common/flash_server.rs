@@ -32,7 +32,7 @@ impl FlashServer {
     pub fn with(objects: &[(String, Vec<u8>)], promotion: FlashPromotion, options: ServerOptions) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         // No object is dropped for being alone in its page.
-        let flash_options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+        let flash_options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
         // What was stored first is evicted first.
         let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(128)).flash_options(flash_options);

@@ -11,7 +11,8 @@ use crate::flash::read::{Blocking, EndedRead, FlashProbe, FlashReads, ReadKeys};
 use crate::flash::threads::IoThreads;
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
-    Account, BLOCK, Buffer, Delivery, Device, Direction, Disk, DiskOptions, Faults, Faulty, Health, Request, read,
+    BLOCK, Buffer, Delivery, Device, DeviceMonitor, Direction, Disk, DiskOptions, Faults, FaultyDevice, Health,
+    TransferRequest, read,
 };
 use ebbtide_flash::{Object, TierOptions};
 use std::sync::mpsc::{Receiver, channel};
@@ -21,8 +22,8 @@ const NOW: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Reads with this bound on bytes, of a tier that has these keys on a device that does one step when it is told to.
-fn with_keys_on_flash(keys: &[&[u8]], max_bytes: u64) -> (Arc<PendingReads>, Arc<Faulty>) {
-    let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
+fn with_keys_on_flash(keys: &[&[u8]], max_bytes: u64) -> (Arc<PendingReads>, Arc<FaultyDevice>) {
+    let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
     (with_keys_on(device.clone(), keys, max_bytes, || device.drain()), device)
 }
 
@@ -152,8 +153,8 @@ fn cancelled_reads_are_misses() {
 
 /// Takes reads and never ends them, from when it holds them.
 struct Stalled {
-    device: Arc<Faulty>,
-    held: Mutex<Option<Vec<Request>>>,
+    device: Arc<FaultyDevice>,
+    held: Mutex<Option<Vec<TransferRequest>>>,
 }
 
 impl Stalled {
@@ -167,7 +168,7 @@ impl Device for Stalled {
         self.device.capacity()
     }
 
-    fn submit(&self, request: Request) -> Result<(), Request> {
+    fn submit(&self, request: TransferRequest) -> Result<(), TransferRequest> {
         match (&mut *self.held.lock().unwrap(), request.direction) {
             (Some(held), Direction::Read) => held.push(request),
             _ => return self.device.submit(request),
@@ -175,7 +176,7 @@ impl Device for Stalled {
         Ok(())
     }
 
-    fn wait_for_room(&self) {}
+    fn wait_for_slot(&self) {}
 
     fn sync(&self) -> Result<(), Error> {
         self.device.sync()
@@ -185,7 +186,7 @@ impl Device for Stalled {
         Ok(())
     }
 
-    fn account(&self) -> &Account {
+    fn account(&self) -> &DeviceMonitor {
         self.device.account()
     }
 }
@@ -193,7 +194,7 @@ impl Device for Stalled {
 impl Stalled {
     /// With a device that does what it is told at once.
     fn new() -> Arc<Self> {
-        let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::AtOnce));
+        let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::AtOnce));
         Arc::new(Self { device, held: Mutex::new(None) })
     }
 
