@@ -49,7 +49,7 @@ pub struct FlashArgs {
 impl FlashArgs {
     /// Puts flash below a cache, if it was asked for; of several caches it is the one with this number. It begins with
     /// nothing, so that a run can be repeated.
-    pub(crate) fn lay_below(&self, builder: CacheBuilder, number: Option<usize>) -> CacheBuilder {
+    pub(crate) fn add_flash_tier(&self, builder: CacheBuilder, number: Option<usize>) -> CacheBuilder {
         let (Some(path), Some(size)) = (&self.path, self.size) else { return builder };
         let mut path = path.clone().into_os_string();
         if let Some(number) = number {
@@ -139,13 +139,13 @@ mod tests {
     use ebbtide::Cache;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestArgs {
         #[command(flatten)]
         flash: FlashArgs,
     }
 
     fn read(flag: &str, value: &str) -> Result<FlashOptions, clap::Error> {
-        let line = Line::try_parse_from(["", "--flash", "file", "--flash-size", "1g", flag, value]);
+        let line = TestArgs::try_parse_from(["", "--flash", "file", "--flash-size", "1g", flag, value]);
         line.map(|line| line.flash.options())
     }
 
@@ -173,7 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let flash =
             FlashArgs { path: Some(folder.path().join("flash")), size: Some(ByteSize::mib(4)), ..FlashArgs::default() };
-        let cache = flash.lay_below(Cache::builder(), None).build().unwrap();
+        let cache = flash.add_flash_tier(Cache::builder(), None).build().unwrap();
         let report = FlashReport::new(&cache.flash_stats().unwrap());
         assert!(report.written_bytes > 0, "{report:?}");
         assert_eq!((report.inserted_bytes, report.write_amplification), (0, 0.0));

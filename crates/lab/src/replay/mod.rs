@@ -25,7 +25,7 @@ mod run;
 
 pub(crate) use grid::each_in_order;
 pub use grid::{Cell, run};
-pub use report::{AuditReport, Report};
+pub use report::{AuditReport, ReplayReport};
 pub use run::replay;
 pub(crate) use run::replay_requests;
 

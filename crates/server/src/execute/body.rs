@@ -5,7 +5,7 @@
 //! cannot be stored is taken off the stream and dropped. Dropping a body undoes what it began.
 
 use ebbtide::{Error, Mode, Patience, Upload, Written};
-use ebbtide_protocol::{MetaSet, Store, StoreMode, reply};
+use ebbtide_protocol::{MetaSet, StoreMode, StoreRequest, reply};
 
 use super::flash_reads::{KeyPresence, NO_MEMORY_FOR_PRESENT};
 use super::meta::{MetaAnswer, SetOutcome, creates};
@@ -62,7 +62,7 @@ enum StoreAnswer {
 }
 
 impl StoreTarget {
-    pub fn classic(store: &Store<'_>) -> Self {
+    pub fn classic(store: &StoreRequest<'_>) -> Self {
         Self {
             key: store.key.into(),
             flags: store.flags,

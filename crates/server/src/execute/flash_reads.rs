@@ -200,7 +200,7 @@ impl Executor {
     }
 
     /// As `request_presence`, of the binary protocol.
-    pub(super) fn command_presence(&self, command: &binary::Command<'_>) -> KeyPresence {
+    pub(super) fn command_presence(&self, command: &binary::BinaryCommand<'_>) -> KeyPresence {
         if !self.has_flash {
             return KeyPresence::Known;
         }
@@ -231,12 +231,12 @@ fn needed_key<'a>(request: &'a Request<'_>, buffer: &'a mut [u8; MAX_KEY]) -> Op
     }
 }
 
-fn needed_by_binary<'a>(command: &binary::Command<'a>) -> Option<&'a [u8]> {
-    use binary::Command;
+fn needed_by_binary<'a>(command: &binary::BinaryCommand<'a>) -> Option<&'a [u8]> {
+    use binary::BinaryCommand;
     match command {
-        Command::Put(put) => (put.value.is_some() && put_mode(put) != Mode::Set).then_some(put.key),
-        Command::Delete { key, cas } => (*cas != 0).then_some(*key),
-        Command::Touch { key, .. } | Command::Arithmetic { key, .. } => Some(key),
+        BinaryCommand::Put(put) => (put.value.is_some() && put_mode(put) != Mode::Set).then_some(put.key),
+        BinaryCommand::Delete { key, cas } => (*cas != 0).then_some(*key),
+        BinaryCommand::Touch { key, .. } | BinaryCommand::Arithmetic { key, .. } => Some(key),
         _ => None,
     }
 }

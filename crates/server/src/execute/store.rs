@@ -1,7 +1,7 @@
 //! set, add, replace, append, prepend and cas.
 
 use ebbtide::{Error, Mode, Stored, Ttl};
-use ebbtide_protocol::{Store, StoreMode, reply};
+use ebbtide_protocol::{StoreMode, StoreRequest, reply};
 
 use super::body::{Body, StoreTarget};
 use super::{Executor, Next, reply_to};
@@ -20,7 +20,7 @@ pub fn mode(mode: StoreMode) -> Mode {
 }
 
 impl Executor {
-    pub(super) fn store(&self, store: &Store<'_>, output: &mut Output) -> Next {
+    pub(super) fn store(&self, store: &StoreRequest<'_>, output: &mut Output) -> Next {
         let length = u64::from(store.length);
         if length > self.cache.max_value().as_bytes() {
             if store.mode == StoreMode::Set {

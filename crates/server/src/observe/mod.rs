@@ -87,15 +87,15 @@ impl CommandKind {
     }
 
     /// The same of a packet of the binary protocol.
-    pub fn of_binary<'a>(command: &binary::Command<'a>) -> (Self, Option<&'a [u8]>) {
+    pub fn of_binary<'a>(command: &binary::BinaryCommand<'a>) -> (Self, Option<&'a [u8]>) {
         match command {
-            binary::Command::Get { key, .. } => (Self::Get, Some(key)),
-            binary::Command::Touch { key, answer: binary::Touched::Flags, .. } => (Self::Touch, Some(key)),
-            binary::Command::Touch { key, .. } => (Self::GetAndTouch, Some(key)),
-            binary::Command::Put(put) => (Self::Set, Some(put.key)),
-            binary::Command::Delete { key, .. } => (Self::Delete, Some(key)),
-            binary::Command::Arithmetic { key, increment: true, .. } => (Self::Incr, Some(key)),
-            binary::Command::Arithmetic { key, .. } => (Self::Decr, Some(key)),
+            binary::BinaryCommand::Get { key, .. } => (Self::Get, Some(key)),
+            binary::BinaryCommand::Touch { key, answer: binary::Touched::Flags, .. } => (Self::Touch, Some(key)),
+            binary::BinaryCommand::Touch { key, .. } => (Self::GetAndTouch, Some(key)),
+            binary::BinaryCommand::Put(put) => (Self::Set, Some(put.key)),
+            binary::BinaryCommand::Delete { key, .. } => (Self::Delete, Some(key)),
+            binary::BinaryCommand::Arithmetic { key, increment: true, .. } => (Self::Incr, Some(key)),
+            binary::BinaryCommand::Arithmetic { key, .. } => (Self::Decr, Some(key)),
             _ => (Self::Other, None),
         }
     }

@@ -18,10 +18,10 @@ const PERIOD: Duration = Duration::from_millis(4);
 /// After so long without a sample the next read is one.
 const QUIET: Duration = Duration::from_millis(100);
 /// The most reads that one sample stands for.
-const GAP_MOST: u32 = 1 << 14;
+const MAX_GAP: u32 = 1 << 14;
 /// Keys that are noted of a sampled read, on average and at most.
 const KEYS_PER_READ: u32 = 4;
-const KEYS_MOST: u32 = 16;
+const MAX_KEYS: u32 = 16;
 
 /// What a worker leaves for others to read.
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl KeyChoice {
         }
         self.wait.set(self.step.get() - 1);
         self.noted.set(self.noted.get() + 1);
-        self.noted.get() <= KEYS_MOST
+        self.noted.get() <= MAX_KEYS
     }
 }
 
@@ -127,7 +127,7 @@ impl Probe {
     fn sample(&self, now: Instant) {
         let since = now.saturating_duration_since(self.last_sample.replace(now));
         let gap = match self.gap.get() {
-            gap if since < PERIOD / 2 => (gap * 2).min(GAP_MOST),
+            gap if since < PERIOD / 2 => (gap * 2).min(MAX_GAP),
             gap if since > PERIOD * 2 => (gap / 2).max(1),
             gap => gap,
         };
@@ -242,7 +242,7 @@ mod tests {
             probe.weight.set(1);
             probe.note_gets(&samples, &[b"a".as_slice(), b"b", b"b", b"b"].repeat(16), 10);
             assert!(probe.keys.noted.get() > 0);
-            noted += probe.keys.noted.get().min(KEYS_MOST);
+            noted += probe.keys.noted.get().min(MAX_KEYS);
         }
         assert!((1800..2600).contains(&noted), "{noted} of 500 reads");
         let found = hottest([&*samples.hot_keys.lock().unwrap()].into_iter(), 5);

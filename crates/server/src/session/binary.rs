@@ -1,6 +1,6 @@
 //! The binary protocol: consecutive gets form runs, everything else is executed packet by packet.
 
-use ebbtide_protocol::binary::{self, After, Command, Step, reply};
+use ebbtide_protocol::binary::{self, After, BinaryCommand, PacketStep, reply};
 
 use crate::execute::Executor;
 use crate::execute::binary::{BinaryRun, PacketNext, PutBody, Sasl};
@@ -45,7 +45,7 @@ impl BinarySession {
             let (step, used) = binary::next(&input[consumed..], INLINE_VALUE_BYTES);
             let step = self.admitted(step);
             consumed += used;
-            if let Step::Request(head, Command::Get { key, with_key }) = step {
+            if let PacketStep::Request(head, BinaryCommand::Get { key, with_key }) = step {
                 requests += 1;
                 if run.is_full() {
                     if let Err(unanswered) = executor.binary_run(&mut run, output) {
@@ -102,24 +102,24 @@ impl BinarySession {
     }
 
     /// The step, or its refusal as long as the client may not take it.
-    fn admitted<'a>(&self, step: Step<'a>) -> Step<'a> {
+    fn admitted<'a>(&self, step: PacketStep<'a>) -> PacketStep<'a> {
         let head = match step {
-            Step::Request(head, _) => head,
+            PacketStep::Request(head, _) => head,
             // Whose lengths contradict each other has no command that could be refused.
-            Step::Reject { status: reply::Status::UnknownCommand, after: After::Close, .. } => return step,
-            Step::Reject { head, .. } => head,
-            Step::NeedMore | Step::Close => return step,
+            PacketStep::Reject { status: reply::Status::UnknownCommand, after: After::Close, .. } => return step,
+            PacketStep::Reject { head, .. } => head,
+            PacketStep::NeedMore | PacketStep::Close => return step,
         };
         match self.sasl.admits(head.opcode) {
             true => step,
-            false => Step::Reject { head, status: reply::Status::AuthError, after: After::Close },
+            false => PacketStep::Reject { head, status: reply::Status::AuthError, after: After::Close },
         }
     }
 
     /// Executes anything but a get.
-    fn step(&mut self, executor: &Executor, step: Step<'_>, output: &mut Output) -> Option<StopReason> {
+    fn step(&mut self, executor: &Executor, step: PacketStep<'_>, output: &mut Output) -> Option<StopReason> {
         match step {
-            Step::Request(head, command) => {
+            PacketStep::Request(head, command) => {
                 match executor.execute_binary(head, command, self.id, &mut self.sasl, output) {
                     PacketNext::Continue => {}
                     PacketNext::Parked => return Some(StopReason::Parked),
@@ -128,15 +128,15 @@ impl BinarySession {
                     PacketNext::Close => return Some(StopReason::Close),
                 }
             }
-            Step::Reject { head, status, after } => {
+            PacketStep::Reject { head, status, after } => {
                 reply::error(output.bytes(), head, status);
                 match after {
                     After::Skip(length) => self.skip = length,
                     After::Close => return Some(StopReason::Close),
                 }
             }
-            Step::NeedMore => return Some(StopReason::NeedInput),
-            Step::Close => return Some(StopReason::Close),
+            PacketStep::NeedMore => return Some(StopReason::NeedInput),
+            PacketStep::Close => return Some(StopReason::Close),
         }
         None
     }

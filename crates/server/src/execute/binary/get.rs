@@ -7,7 +7,7 @@
 use std::ops::ControlFlow;
 
 use ebbtide::{FlashProbe, Item, Lookup};
-use ebbtide_protocol::binary::Head;
+use ebbtide_protocol::binary::PacketHead;
 use ebbtide_protocol::binary::reply::{self, Status};
 
 use crate::execute::Executor;
@@ -26,7 +26,7 @@ pub struct BinaryRun<'a> {
 struct PacketInfo {
     /// Where in the input the packet begins.
     position: u32,
-    head: Head,
+    head: PacketHead,
     with_key: bool,
 }
 
@@ -38,7 +38,7 @@ enum PacketStop {
 
 impl<'a> BinaryRun<'a> {
     pub fn new() -> Self {
-        let head = Head { opcode: 0, quiet: false, opaque: [0; 4] };
+        let head = PacketHead { opcode: 0, quiet: false, opaque: [0; 4] };
         let packet = PacketInfo { position: 0, head, with_key: false };
         Self { keys: [&[]; RUN_KEYS], packets: [packet; RUN_KEYS], length: 0 }
     }
@@ -47,7 +47,7 @@ impl<'a> BinaryRun<'a> {
         self.length == RUN_KEYS
     }
 
-    pub fn push(&mut self, head: Head, key: &'a [u8], with_key: bool, position: usize) {
+    pub fn push(&mut self, head: PacketHead, key: &'a [u8], with_key: bool, position: usize) {
         self.keys[self.length] = key;
         self.packets[self.length] = PacketInfo { position: position as u32, head, with_key };
         self.length += 1;
@@ -151,7 +151,7 @@ impl Executor {
 }
 
 /// `name` is the key, if the answer names it. The token of a value that flash has answered is none's.
-pub fn write_hit(head: Head, name: &[u8], item: &Item<'_>, output: &mut Output) {
+pub fn write_hit(head: PacketHead, name: &[u8], item: &Item<'_>, output: &mut Output) {
     let payload = payload(item);
     if let Payload::Refused = payload {
         return reply::error(output.bytes(), head, Status::OutOfMemory);
@@ -164,7 +164,7 @@ pub fn write_hit(head: Head, name: &[u8], item: &Item<'_>, output: &mut Output) 
 }
 
 /// `name` as in [`write_hit`].
-pub fn write_miss(head: Head, name: &[u8], output: &mut Output) {
+pub fn write_miss(head: PacketHead, name: &[u8], output: &mut Output) {
     match name {
         _ if head.quiet => {}
         [] => reply::error(output.bytes(), head, Status::NotFound),

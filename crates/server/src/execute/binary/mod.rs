@@ -7,7 +7,7 @@ mod stat;
 
 use ebbtide::{Change, Changed, Error, Lookup, Mode, Stored};
 use ebbtide_protocol::binary::reply::{self, Status};
-use ebbtide_protocol::binary::{Command, Head, Initial, Touched};
+use ebbtide_protocol::binary::{BinaryCommand, Initial, PacketHead, Touched};
 
 use super::Executor;
 use super::flash_reads::KeyPresence;
@@ -39,8 +39,8 @@ impl Executor {
     /// one who asks.
     pub fn execute_binary(
         &self,
-        head: Head,
-        command: Command<'_>,
+        head: PacketHead,
+        command: BinaryCommand<'_>,
         connection: usize,
         sasl: &mut Sasl,
         output: &mut Output,
@@ -59,8 +59,8 @@ impl Executor {
 
     fn carry_out_binary(
         &self,
-        head: Head,
-        command: Command<'_>,
+        head: PacketHead,
+        command: BinaryCommand<'_>,
         connection: usize,
         sasl: &mut Sasl,
         output: &mut Output,
@@ -74,41 +74,41 @@ impl Executor {
             }
         }
         match command {
-            Command::Get { .. } => unreachable!("gets are executed in runs"),
-            Command::Put(put) => return self.put(head, &put, output),
-            Command::Touch { key, exptime, answer } => self.touch_binary(head, key, exptime, answer, output),
-            Command::Delete { key, cas } => return self.delete_binary(head, key, cas, output),
-            Command::Arithmetic { key, delta, increment, initial, cas } => {
+            BinaryCommand::Get { .. } => unreachable!("gets are executed in runs"),
+            BinaryCommand::Put(put) => return self.put(head, &put, output),
+            BinaryCommand::Touch { key, exptime, answer } => self.touch_binary(head, key, exptime, answer, output),
+            BinaryCommand::Delete { key, cas } => return self.delete_binary(head, key, cas, output),
+            BinaryCommand::Arithmetic { key, delta, increment, initial, cas } => {
                 self.arithmetic_binary(head, key, (delta, increment), initial, cas, output);
             }
-            Command::Flush { exptime } => self.flush_binary(head, exptime, output),
-            Command::Noop => self.done(head, 0, output),
-            Command::Version => reply::text(output.bytes(), head, crate::VERSION.as_bytes()),
-            Command::Stat { topic } => self.stat_binary(head, topic, connection, output),
-            Command::Quit => {
+            BinaryCommand::Flush { exptime } => self.flush_binary(head, exptime, output),
+            BinaryCommand::Noop => self.done(head, 0, output),
+            BinaryCommand::Version => reply::text(output.bytes(), head, crate::VERSION.as_bytes()),
+            BinaryCommand::Stat { topic } => self.stat_binary(head, topic, connection, output),
+            BinaryCommand::Quit => {
                 self.done(head, 0, output);
                 return PacketNext::Close;
             }
-            Command::SaslMechanisms | Command::Sasl { .. } if !sasl.is_spoken() => {
+            BinaryCommand::SaslMechanisms | BinaryCommand::Sasl { .. } if !sasl.is_spoken() => {
                 reply::error(output.bytes(), head, Status::UnknownCommand);
             }
-            Command::SaslMechanisms => {
+            BinaryCommand::SaslMechanisms => {
                 sasl.begin_again();
                 reply::text(output.bytes(), head, sasl::MECHANISM);
             }
-            Command::Sasl { step, mechanism, data } => self.sasl(head, sasl, step, (mechanism, data), output),
+            BinaryCommand::Sasl { step, mechanism, data } => self.sasl(head, sasl, step, (mechanism, data), output),
         }
         if self.is_waiting() { PacketNext::Parked } else { PacketNext::Continue }
     }
 
     /// Answers that all went as expected, unless the command is quiet.
-    fn done(&self, head: Head, cas: u64, output: &mut Output) {
+    fn done(&self, head: PacketHead, cas: u64, output: &mut Output) {
         if !head.quiet {
             reply::done(output.bytes(), head, cas);
         }
     }
 
-    fn touch_binary(&self, head: Head, key: &[u8], exptime: u32, answer: Touched, output: &mut Output) {
+    fn touch_binary(&self, head: PacketHead, key: &[u8], exptime: u32, answer: Touched, output: &mut Output) {
         let name: &[u8] = if answer == Touched::KeyAndValue { key } else { &[] };
         let Some(touched) = self.park_if_waiting(self.cache.get_and_touch(key, self.ttl(exptime))) else { return };
         match touched {
@@ -127,7 +127,7 @@ impl Executor {
         }
     }
 
-    fn flush_binary(&self, head: Head, exptime: u32, output: &mut Output) {
+    fn flush_binary(&self, head: PacketHead, exptime: u32, output: &mut Output) {
         if !self.options().allow_flush {
             return reply::error(output.bytes(), head, Status::AuthError);
         }
@@ -136,7 +136,7 @@ impl Executor {
         self.done(head, 0, output);
     }
 
-    fn delete_binary(&self, head: Head, key: &[u8], cas: u64, output: &mut Output) -> PacketNext {
+    fn delete_binary(&self, head: PacketHead, key: &[u8], cas: u64, output: &mut Output) -> PacketNext {
         let Some(deleted) = self.delete_noted(key, (cas != 0).then_some(cas), DeleteCommand::Delete) else {
             return PacketNext::Parked;
         };
@@ -156,7 +156,7 @@ impl Executor {
 
     fn arithmetic_binary(
         &self,
-        head: Head,
+        head: PacketHead,
         key: &[u8],
         (delta, increment): (u64, bool),
         initial: Option<Initial>,

@@ -3,7 +3,7 @@
 use ebbtide::{Error, Mode, Stored, Written};
 use ebbtide_protocol::StoreMode;
 use ebbtide_protocol::binary::reply::{self, Status};
-use ebbtide_protocol::binary::{Head, Put};
+use ebbtide_protocol::binary::{PacketHead, Put};
 
 use super::PacketNext;
 use crate::execute::Executor;
@@ -18,7 +18,7 @@ pub struct PutBody {
     key: Box<[u8]>,
     /// Its value is none.
     put: Put<'static>,
-    head: Head,
+    head: PacketHead,
 }
 
 impl PutBody {
@@ -30,7 +30,7 @@ impl PutBody {
 }
 
 impl Executor {
-    pub(super) fn put(&self, head: Head, put: &Put<'_>, output: &mut Output) -> PacketNext {
+    pub(super) fn put(&self, head: PacketHead, put: &Put<'_>, output: &mut Output) -> PacketNext {
         let length = u64::from(put.length);
         if length > self.cache.max_value().as_bytes() {
             if put.mode == StoreMode::Set {
@@ -90,7 +90,7 @@ impl Executor {
         true
     }
 
-    fn answer_put(&self, head: Head, put: &Put<'_>, written: Result<Written, Error>, output: &mut Output) {
+    fn answer_put(&self, head: PacketHead, put: &Put<'_>, written: Result<Written, Error>, output: &mut Output) {
         let counters = self.counters();
         counters.set_commands.add(1);
         let is_cas = matches!(mode(put), Mode::Cas(_));
