@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::flash::busy_poll::{Contention, READ_MOST, Rests};
+use ebbtide::flash::busy_poll::{Contention, MAX_READ_POLL, PollBackoff};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
@@ -43,7 +43,7 @@ impl AwaitedEvent {
     /// For how long to ask.
     pub fn max_poll(self) -> Duration {
         match self {
-            Self::Flash => READ_MOST,
+            Self::Flash => MAX_READ_POLL,
             Self::Request => MAX_REQUEST_POLL,
         }
     }
@@ -53,8 +53,8 @@ impl AwaitedEvent {
 #[derive(Debug)]
 pub struct BusyPollState {
     policy: BusyPoll,
-    flash: Rests,
-    request: Rests,
+    flash: PollBackoff,
+    request: PollBackoff,
     /// Waits since a read of flash ended.
     since_read: u32,
     contention: Contention,
@@ -64,8 +64,8 @@ impl BusyPollState {
     pub fn new(policy: BusyPoll) -> Self {
         Self {
             policy,
-            flash: Rests::default(),
-            request: Rests::default(),
+            flash: PollBackoff::default(),
+            request: PollBackoff::default(),
             since_read: AFTER_READ,
             contention: Contention::default(),
         }
@@ -79,9 +79,9 @@ impl BusyPollState {
             BusyPoll::Auto => self.since_read <= AFTER_READ,
             BusyPoll::Always => true,
         };
-        let asks = wants && !self.contention.forbids(now, lost) && self.rests(awaited).let_ask();
+        let asks = wants && !self.contention.forbids(now, lost) && self.backoff(awaited).may_poll();
         if asks {
-            self.contention.note_asking();
+            self.contention.record_polling();
         }
         asks
     }
@@ -92,11 +92,11 @@ impl BusyPollState {
     }
 
     /// It has asked, and something came in time, or not.
-    pub fn asked(&mut self, awaited: AwaitedEvent, came: bool) {
-        self.rests(awaited).asked(came);
+    pub fn record_poll(&mut self, awaited: AwaitedEvent, came: bool) {
+        self.backoff(awaited).record_poll(came);
     }
 
-    fn rests(&mut self, awaited: AwaitedEvent) -> &mut Rests {
+    fn backoff(&mut self, awaited: AwaitedEvent) -> &mut PollBackoff {
         match awaited {
             AwaitedEvent::Flash => &mut self.flash,
             AwaitedEvent::Request => &mut self.request,
@@ -108,7 +108,7 @@ impl BusyPollState {
 mod tests {
     use super::AwaitedEvent::{Flash, Request};
     use super::*;
-    use ebbtide::flash::busy_poll::LOOK;
+    use ebbtide::flash::busy_poll::SAMPLE_INTERVAL;
 
     /// A worker that is alone, in a time that does not pass.
     struct World {
@@ -120,7 +120,7 @@ mod tests {
         fn new(policy: BusyPoll) -> Self {
             let mut waits = BusyPollState::new(policy);
             let begun = Instant::now();
-            let now = begun + LOOK;
+            let now = begun + SAMPLE_INTERVAL;
             let forbids = [begun, now].map(|now| waits.contention.forbids(now, || Some(Duration::ZERO)));
             assert_eq!(forbids, [true, false]);
             Self { waits, now }
@@ -132,7 +132,7 @@ mod tests {
             for _ in 0..count {
                 if self.waits.asks(awaited, self.now, || Some(Duration::ZERO)) {
                     asked += 1;
-                    self.waits.asked(awaited, came);
+                    self.waits.record_poll(awaited, came);
                 }
             }
             asked
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn always_sleeps_where_others_want_the_processor() {
         let mut world = World::new(BusyPoll::Always);
-        world.now += LOOK;
-        assert!(!world.waits.asks(Request, world.now, || Some(LOOK)));
+        world.now += SAMPLE_INTERVAL;
+        assert!(!world.waits.asks(Request, world.now, || Some(SAMPLE_INTERVAL)));
     }
 
     #[test]
