@@ -236,7 +236,7 @@ mod tests {
             "get 100/s 200 90.0 %",
             "set 20/s 20 -",
             "incr - - -",
-            "MemoryUse 512 KiB of 1 MiB, 50.0 %",
+            "Memory 512 KiB of 1 MiB, 50.0 %",
             "Items 4096 128 B each",
             "Evicted 3/s 3 in all",
             "Connections - of -, - new, - refused",
@@ -251,7 +251,7 @@ mod tests {
         let view = view("version 0.1.0\nmemory_used_bytes 786432\nsegments_total 10\nsegments_free 4");
         let screen = screen(&view, 120, 24);
         assert!(starts(&screen, "ebbtide 0.1.0"));
-        assert!(starts(&screen, "MemoryUse 768 KiB of 1 MiB, 75.0 %"), "{}", screen.join("\n"));
+        assert!(starts(&screen, "Memory 768 KiB of 1 MiB, 75.0 %"), "{}", screen.join("\n"));
         assert!(screen.iter().any(|row| row.ends_with("4 of 10 segments free")));
     }
 
@@ -271,7 +271,7 @@ mod tests {
         view.update(TopReport::new("host:1", Some(&before), &now));
         let screen = screen(&view, 100, 26);
         for row in [
-            "FlashRates 1 MiB of 4 MiB, 25.0 %",
+            "Flash 1 MiB of 4 MiB, 25.0 %",
             "healthy, 45/s hits, 50.0 % of all, 2 KiB/s written, 5 in the queue",
             "CPU - cores",
         ] {

@@ -104,8 +104,8 @@ impl Executor {
         }
     }
 
-    /// The second write of a command whose first is done, so that the command cannot be executed again: where it would wait
-    /// it is refused.
+    /// The second write of a command whose first is done, so that the command cannot be executed again: where it would
+    /// wait it is refused.
     pub(super) fn without_memory_wait<T>(&self, write: impl FnOnce() -> T) -> T {
         self.cache.set_patience(Patience::Spent);
         let written = write();
