@@ -17,7 +17,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A cheap clone; all clones are the same cache. It is a handle of its pool `default`: [`Pool`] has the operations on keys.
+/// A cheap clone; all clones are the same cache. It is a handle of its pool `default`: [`Pool`] has the operations on
+/// keys.
 #[derive(Clone)]
 pub struct Cache {
     pool: Pool,
@@ -29,6 +30,16 @@ impl Deref for Cache {
     #[inline(always)]
     fn deref(&self) -> &Pool {
         &self.pool
+    }
+}
+
+impl CacheBuilder {
+    /// Builds the cache, with what flash holds, and with the system's clock starts its maintenance thread.
+    ///
+    /// # Errors
+    /// `Configuration` names the option that cannot work, and why.
+    pub fn build(self) -> Result<Cache, Error> {
+        self.build_engine().map(Cache::new)
     }
 }
 
@@ -64,8 +75,8 @@ impl Cache {
         stats
     }
 
-    /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the system: in the
-    /// background with the system's clock, before the answer with a manual one.
+    /// Changes the memory limit; the memory of flash stays as it is. Shrinking evicts, and returns memory to the
+    /// system: in the background with the system's clock, before the answer with a manual one.
     ///
     /// # Errors
     /// `Configuration` if the new limit cannot hold what the cache is configured for.
@@ -91,8 +102,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Walks all data structures and asserts every invariant. For tests: slow, and no thread but those of the cache may use it
-    /// meanwhile.
+    /// Walks all data structures and asserts every invariant. For tests: slow, and no thread but those of the cache may
+    /// use it meanwhile.
     pub fn verify(&self) {
         let engine = self.engine();
         let pool = &engine.default_pool;
@@ -117,9 +128,9 @@ impl Cache {
         engine.run_all_maintenance(engine.clock.set(since_start));
     }
 
-    /// For tests of programs that go by the system's clock: moves this cache's time on, as if this time had passed. An entry that
-    /// has expired by then is absent when this returns; its memory is freed in the background. Time moves a thousand years at
-    /// most, all skips together.
+    /// For tests of programs that go by the system's clock: moves this cache's time on, as if this time had passed. An
+    /// entry that has expired by then is absent when this returns; its memory is freed in the background. Time moves a
+    /// thousand years at most, all skips together.
     ///
     /// # Errors
     /// `Configuration` with a manual clock, which [`Cache::maintain`] moves.
@@ -141,9 +152,9 @@ impl Cache {
         Duration::from_millis(self.engine().clock.skipped_ms())
     }
 
-    /// The TTL that ends when the wall clock reaches this many seconds since 1970. A manual clock's 1970 is a second before
-    /// the start. An entry with it is never served later, and not lost a second earlier, unless the wall clock is set meanwhile
-    /// or the TTL is longer than 128 s (then up to 1/64 of it).
+    /// The TTL that ends when the wall clock reaches this many seconds since 1970. A manual clock's 1970 is a second
+    /// before the start. An entry with it is never served later, and not lost a second earlier, unless the wall clock
+    /// is set meanwhile or the TTL is longer than 128 s (then up to 1/64 of it).
     pub fn ttl_until(&self, unix_seconds: u64) -> Ttl {
         self.engine().clock.until(unix_seconds)
     }
@@ -153,7 +164,8 @@ impl Cache {
         self.engine().clock.ttl_duration(ttl)
     }
 
-    /// The TTL that a number had left when it was counted, before the count gave it another one; `None` if it never expires.
+    /// The TTL that a number had left when it was counted, before the count gave it another one; `None` if it never
+    /// expires.
     pub fn remaining_ttl(&self, number: &Number) -> Option<Duration> {
         let now_ms = self.engine().clock.now_ms();
         number.expiry_seconds.map(|seconds| Duration::from_millis((seconds * 1000).saturating_sub(now_ms)))
@@ -166,10 +178,10 @@ impl Cache {
         self.engine().flash().is_some()
     }
 
-    /// Leaves on flash what the next start must know, and releases its files: from then on keys that only flash has are absent,
-    /// and evicted items are lost. The last clone of a cache does this, too; this method is for programs whose clones live until
-    /// the process ends and change nothing more: only the deletion log, if there is one, knows of later changes. Waits for the
-    /// device, half a minute at most.
+    /// Leaves on flash what the next start must know, and releases its files: from then on keys that only flash has are
+    /// absent, and evicted items are lost. The last clone of a cache does this, too; this method is for programs whose
+    /// clones live until the process ends and change nothing more: only the deletion log, if there is one, knows of
+    /// later changes. Waits for the device, half a minute at most.
     pub fn close_flash(&self) {
         self.engine().flash_shutdown.close(false);
     }
@@ -185,8 +197,8 @@ impl Cache {
         self.engine().flash().map(|flash| flash.tier.health())
     }
 
-    /// Asks the drives below flash for their wear and their writes; `None` where they do not tell: without flash, on anything
-    /// but NVMe drives, and without the right to ask (`CAP_SYS_ADMIN`). Waits for them, for seconds at most.
+    /// Asks the drives below flash for their wear and their writes; `None` where they do not tell: without flash, on
+    /// anything but NVMe drives, and without the right to ask (`CAP_SYS_ADMIN`). Waits for them, for seconds at most.
     pub fn ask_flash_drives(&self) -> Option<DriveLog> {
         self.engine().flash()?.tier.read_drive_logs()
     }

@@ -1,13 +1,13 @@
 //! Where a cache's time comes from.
 //!
-//! Time counts in milliseconds from a second before the cache was built, so that nothing happens at zero. With the system's
-//! clock, writes read it; gets use a coarse copy that the background thread refreshes every few milliseconds, and read
-//! the clock itself only when the item they found may expire before the copy is fresh.
+//! Time counts in milliseconds from a second before the cache was built, so that nothing happens at zero. With the
+//! system's clock, writes read it; gets use a coarse copy that the background thread refreshes every few milliseconds,
+//! and read the clock itself only when the item they found may expire before the copy is fresh.
 //!
-//! The seconds of the system's clock begin with those of the wall clock, because expiries are kept in whole seconds: then
-//! a wall-clock time is one exact second of this clock, and an expiry on flash is the same moment for the next process.
-//! This clock is never behind the wall clock of its start, so no entry outlives its time. Later the two run at one rate,
-//! unless the wall clock is set.
+//! The seconds of the system's clock begin with those of the wall clock, because expiries are kept in whole seconds:
+//! then a wall-clock time is one exact second of this clock, and an expiry on flash is the same moment for the next
+//! process. This clock is never behind the wall clock of its start, so no entry outlives its time. Later the two run at
+//! one rate, unless the wall clock is set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -144,8 +144,8 @@ impl EngineClock {
     }
 }
 
-/// How far the wall clock was set ahead since the start; negative if it was set back. It showed `wall_ms` while this clock
-/// showed a time from `earliest_ms` to `latest_ms`.
+/// How far the wall clock was set ahead since the start; negative if it was set back. It showed `wall_ms` while this
+/// clock showed a time from `earliest_ms` to `latest_ms`.
 fn wall_ahead_ms(earliest_ms: i128, wall_ms: i128, latest_ms: i128) -> i128 {
     match wall_ms {
         _ if wall_ms > latest_ms + STEP_MS => wall_ms - latest_ms,

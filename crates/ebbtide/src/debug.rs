@@ -1,4 +1,5 @@
-//! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value, which may be long or a secret.
+//! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value,
+//! which may be long or a secret.
 
 use crate::cache::Cache;
 use crate::flash::read::FlashReads;

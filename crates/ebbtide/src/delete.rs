@@ -8,9 +8,9 @@
 //!                         +--+
 //!                            +--> not found --> absent
 //! ```
-//! The index of flash is approximate, so a key that flash may have is read. The copy that was read is compared under the lock of
-//! the key's buckets with the one that is removed: of two deletes of one value only one finds it. A key that was not found is
-//! removed from flash all the same, since the device may have failed to read it.
+//! The index of flash is approximate, so a key that flash may have is read. The copy that was read is compared under
+//! the lock of the key's buckets with the one that is removed: of two deletes of one value only one finds it. A key
+//! that was not found is removed from flash all the same, since the device may have failed to read it.
 
 use crate::access::Access;
 use crate::flash::read::{Blocking, FlashProbe, FlashReads, ReadWaiter, ReadWake, Woken};
@@ -75,7 +75,8 @@ impl Access {
         is_key(key) && store.delete_present(&self.pool.participant(), key, store.hash(key), self.pool.clock.now_ms())
     }
 
-    /// Removes a key of which this copy, or none, was found. `None`, with nothing changed, if the key has another value.
+    /// Removes a key of which this copy, or none, was found. `None`, with nothing changed, if the key has another
+    /// value.
     fn delete_found(&self, key: &[u8], copy: Option<u64>) -> Option<bool> {
         let (store, now_ms) = (&self.pool.store, self.pool.clock.now_ms());
         match store.delete_found(&self.pool.participant(), (key, store.hash(key)), copy, now_ms) {

@@ -38,8 +38,8 @@ pub(crate) struct PoolState {
     this: Weak<PoolState>,
 }
 
-/// What the handles of a cache share with its uploads and scans, and what no thread of the cache has. Dropping the last one
-/// shuts the cache down.
+/// What the handles of a cache share with its uploads and scans, and what no thread of the cache has. Dropping the last
+/// one shuts the cache down.
 pub(crate) struct Owner(pub Arc<Engine>);
 
 impl Drop for Owner {

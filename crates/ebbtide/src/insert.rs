@@ -51,8 +51,8 @@ impl<'a> Insert<'a> {
     /// Carries the write out.
     ///
     /// # Errors
-    /// `KeyLength`, `ValueTooLarge`, `OutOfMemory`, `WouldWait`. After a set that failed no old value stays behind, except
-    /// after `WouldWait`; other modes leave it as it was.
+    /// `KeyLength`, `ValueTooLarge`, `OutOfMemory`, `WouldWait`. After a set that failed no old value stays behind,
+    /// except after `WouldWait`; other modes leave it as it was.
     pub fn apply(self) -> Result<Stored, Error> {
         self.apply_with_token().map(|written| written.stored)
     }

@@ -13,8 +13,8 @@
 //! # Ok::<(), ebbtide::Error>(())
 //! ```
 //!
-//! A [`Cache`] is a cheap clone and may be used from any thread. A hit borrows the value where it lies; keep it short, or
-//! make a [`Handle`] of it. The one memory number of the builder holds everything: items, index, headers and spares.
+//! A [`Cache`] is a cheap clone and may be used from any thread. A hit borrows the value where it lies; keep it short,
+//! or make a [`Handle`] of it. The one memory number of the builder holds everything: items, index, headers and spares.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
@@ -48,7 +48,7 @@ pub use ebbtide_store::{
     Change, Changed, Count, CounterSnapshot, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy,
     SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };
-pub use error::Error;
+pub use error::{Error, WaitReason};
 pub use flash::options::{FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission};
 pub use flash::promotion::{FlashPromotion, NotAPromotion};
 pub use flash::read::{FlashProbe, FlashReads, ReadWake};
@@ -59,6 +59,6 @@ pub use lookup::{Handle, Item, Lookup};
 pub use meta_flags::MetaFlagsOutcome;
 pub use pool::Pool;
 pub use removal::{Cause, Removal};
-pub use retry::{Patience, WaitReason};
+pub use retry::Patience;
 pub use scan::{Entry, Scan};
 pub use upload::Upload;

@@ -92,8 +92,8 @@ impl PoolState {
     }
 }
 
-/// A borrowed hit. Holding it delays the reuse of evicted memory: keep it short, or make a [`Handle`]. One that flash has answered
-/// holds a copy of its own.
+/// A borrowed hit. Holding it delays the reuse of evicted memory: keep it short, or make a [`Handle`]. One that flash
+/// has answered holds a copy of its own.
 pub struct Item<'a>(Source<'a>);
 
 enum Source<'a> {
@@ -140,10 +140,10 @@ impl Item<'_> {
         }
     }
 
-    /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from here on until the
-    /// value changes, also while that is on flash only, unless more tokens are handed out than are kept. That of a hit which flash has
-    /// answered is none's: a write with it is refused, and finds the value in memory the next time. [`crate::Cache::get_with_token`] gives
-    /// hits with tokens only.
+    /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from
+    /// here on until the value changes, also while that is on flash only, unless more tokens are handed out than are
+    /// kept. That of a hit which flash has answered is none's: a write with it is refused, and finds the value in
+    /// memory the next time. [`crate::Cache::get_with_token`] gives hits with tokens only.
     pub fn cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.issue_token(),
@@ -180,8 +180,9 @@ impl Item<'_> {
         matches!(&self.0, Source::Memory { item, .. } if item.was_used())
     }
 
-    /// About how long the entry had not been read before this look. Entries that share a bucket of the index share the time
-    /// of their last read; one that was never read counts from the time at which its segment was opened. Zero if flash has answered.
+    /// About how long the entry had not been read before this look. Entries that share a bucket of the index share the
+    /// time of their last read; one that was never read counts from the time at which its segment was opened. Zero if
+    /// flash has answered.
     pub fn idle(&self) -> Duration {
         match &self.0 {
             Source::Memory { item, .. } => Duration::from_millis(item.idle_ms()),
@@ -228,11 +229,12 @@ impl Item<'_> {
         copy
     }
 
-    /// A handle that outlives the borrow. Values under 4 KiB are copied, others stay where they are until it is dropped.
+    /// A handle that outlives the borrow. Values under 4 KiB are copied, others stay where they are until it is
+    /// dropped.
     ///
     /// # Errors
-    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes; of hits that flash has answered,
-    /// a quarter of the memory that flash has, or one value.
+    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes; of hits
+    /// that flash has answered, a quarter of the memory that flash has, or one value.
     pub fn to_handle(&self) -> Result<Handle, Error> {
         match &self.0 {
             Source::Memory { item, store } => {

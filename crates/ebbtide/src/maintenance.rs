@@ -1,8 +1,10 @@
-//! The maintenance thread of a cache. It refreshes the coarse time, expires and evicts ahead of need, and demotes idle values.
+//! The maintenance thread of a cache. It refreshes the coarse time, expires and evicts ahead of need, and demotes idle
+//! values.
 //!
-//! It wakes every few milliseconds, and at once when a writer finds that free segments run low. Between two slices of work it
-//! yields its core, so that no request waits for an eviction; and it waits until flash has taken evicted items, unless writers
-//! wait or the memory shrinks. It holds the engine weakly, and ends with it. Threads of flash are in `flash/threads.rs`.
+//! It wakes every few milliseconds, and at once when a writer finds that free segments run low. Between two slices of
+//! work it yields its core, so that no request waits for an eviction; and it waits until flash has taken evicted items,
+//! unless writers wait or the memory shrinks. It holds the engine weakly, and ends with it. Threads of flash are in
+//! `flash/threads.rs`.
 
 use crate::engine::{Engine, PoolState};
 use crate::wakeup::TICK;

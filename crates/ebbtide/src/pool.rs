@@ -2,14 +2,14 @@
 
 use crate::access::Access;
 use crate::byte_size::ByteSize;
-use crate::error::Error;
+use crate::error::{Error, WaitReason};
 use crate::flash::read::{FlashProbe, FlashReads, ReadWake};
 use crate::flash::resolve::{ReadOutcome, ReadPurpose};
 use crate::insert::Insert;
 use crate::lookup::{Item, Lookup};
 use crate::meta_flags::MetaFlagsOutcome;
 use crate::removal::Removal;
-use crate::retry::{Patience, WaitReason};
+use crate::retry::Patience;
 use crate::scan::Scan;
 use crate::upload::Upload;
 use ebbtide_flash::device::ThreadRing;
@@ -19,16 +19,16 @@ use ebbtide_store::{
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// A handle of one pool: a key space with its own index, segments and policy. A [`crate::Cache`] is a handle of its pool
-/// `default`, and has all of these methods. Clones are handles of the same pool.
+/// A handle of one pool: a key space with its own index, segments and policy. A [`crate::Cache`] is a handle of its
+/// pool `default`, and has all of these methods. Clones are handles of the same pool.
 #[derive(Clone)]
 pub struct Pool(pub(crate) Access);
 
 /// Reads.
 impl Pool {
-    /// Looks a key up. If only flash may have it the calling thread waits for the device: usually for less than a millisecond,
-    /// and for half a minute at most if the device hangs. The promotion policy decides whether the value comes back to memory.
-    /// [`Pool::without_waiting`] is for threads that must not wait.
+    /// Looks a key up. If only flash may have it the calling thread waits for the device: usually for less than a
+    /// millisecond, and for half a minute at most if the device hangs. The promotion policy decides whether the value
+    /// comes back to memory. [`Pool::without_waiting`] is for threads that must not wait.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
         match (self.0.get_in_memory(key), &self.0.pool.flash) {
@@ -37,7 +37,8 @@ impl Pool {
         }
     }
 
-    /// Looks a run of keys up as one batch, which overlaps their cache misses, and calls `answer` once per key, in order.
+    /// Looks a run of keys up as one batch, which overlaps their cache misses, and calls `answer` once per key, in
+    /// order.
     pub fn get_batch<'a>(&'a self, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>)) {
         self.get_batch_while(keys, |i, lookup| {
             answer(i, lookup);
@@ -54,8 +55,8 @@ impl Pool {
         }
     }
 
-    /// As `get`, with a hit that is in memory and so has a valid CAS token. A value that only flash has is promoted whatever the
-    /// policy says; without a place in memory it is a miss.
+    /// As `get`, with a hit that is in memory and so has a valid CAS token. A value that only flash has is promoted
+    /// whatever the policy says; without a place in memory it is a miss.
     pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
         self.0.get_with_token(key)
     }
@@ -94,9 +95,9 @@ impl Pool {
         self.0.upload(false, key, length, flags, ttl, mode)
     }
 
-    /// Removes a key. False if it was absent. If only flash may have the key the calling thread waits for the device, as a get
-    /// does. A handle that does not wait answers by the approximate index of flash, which is true also for some absent keys;
-    /// [`Pool::try_delete`] knows.
+    /// Removes a key. False if it was absent. If only flash may have the key the calling thread waits for the device,
+    /// as a get does. A handle that does not wait answers by the approximate index of flash, which is true also for
+    /// some absent keys; [`Pool::try_delete`] knows.
     pub fn delete(&self, key: &[u8]) -> bool {
         self.0.delete(key)
     }
@@ -129,7 +130,8 @@ impl Pool {
         }
     }
 
-    /// As `increment` or `decrement`; with a CAS token, only while the entry still has it. Answers the entry's new token, too.
+    /// As `increment` or `decrement`; with a CAS token, only while the entry still has it. Answers the entry's new
+    /// token, too.
     ///
     /// # Errors
     /// As `increment`.
@@ -177,8 +179,9 @@ impl Pool {
         Ok(self.0.lookup(item))
     }
 
-    /// Looks an entry up, asks `change` for a change of its meta flags, and applies it, as one operation: of several callers that
-    /// find an entry stale, one wins. `change` may be asked more than once; `None` leaves the entry as it is.
+    /// Looks an entry up, asks `change` for a change of its meta flags, and applies it, as one operation: of several
+    /// callers that find an entry stale, one wins. `change` may be asked more than once; `None` leaves the entry as it
+    /// is.
     ///
     /// # Errors
     /// `OutOfMemory`, `WouldWait`; `KeyLength`.
@@ -191,8 +194,8 @@ impl Pool {
         self.0.update_meta_flags(key, lookup, change)
     }
 
-    /// Keeps the CAS token that a write answered, as [`Item::cas`] does; answers the token to hand out. The value must have been
-    /// the key's since, and its bucket unchanged: otherwise the token is as good as without this.
+    /// Keeps the CAS token that a write answered, as [`Item::cas`] does; answers the token to hand out. The value must
+    /// have been the key's since, and its bucket unchanged: otherwise the token is as good as without this.
     pub fn keep_cas(&self, key: &[u8], token: u64) -> u64 {
         let store = &self.0.pool.store;
         store.retain_token(key, store.hash(key), token)
@@ -236,13 +239,13 @@ impl Pool {
         self.0.pool.store.segment_snapshot(self.0.pool.clock.now_ms())
     }
 
-    /// Calls `listener` for every entry that is evicted, has expired or was flushed; not for entries that a caller deletes or
-    /// overwrites.
+    /// Calls `listener` for every entry that is evicted, has expired or was flushed; not for entries that a caller
+    /// deletes or overwrites.
     ///
-    /// The thread that removes the entry calls it, a writing thread or the maintenance thread, in the middle of its work: the
-    /// listener must be quick, and must not use the cache. It is told of an expired or flushed entry when its memory is taken
-    /// back, which may be long after the entry was last served; an entry that is overwritten before that is not reported. A panic
-    /// ends the call of the listener and nothing else.
+    /// The thread that removes the entry calls it, a writing thread or the maintenance thread, in the middle of its
+    /// work: the listener must be quick, and must not use the cache. It is told of an expired or flushed entry when its
+    /// memory is taken back, which may be long after the entry was last served; an entry that is overwritten before
+    /// that is not reported. A panic ends the call of the listener and nothing else.
     ///
     /// ```
     /// # use ebbtide::{Cache, Cause, ByteSize};
@@ -266,32 +269,35 @@ impl Pool {
 
 /// Callers that do not wait.
 impl Pool {
-    /// A handle that never waits, for threads that must not: it misses keys that only flash has, so that its caller reads
-    /// them by [`Pool::read_from_flash`]; a write that would wait for memory answers [`Error::WouldWait`], to be tried again; a
-    /// long value that needs more memory than other uploads leave is refused.
+    /// A handle that never waits, for threads that must not: it misses keys that only flash has, so that its caller
+    /// reads them by [`Pool::read_from_flash`]; a write that would wait for memory answers [`Error::WouldWait`], to be
+    /// tried again; a long value that needs more memory than other uploads leave is refused.
     pub fn without_waiting(&self) -> Self {
         Self(Access { waits: false, ..self.0.clone() })
     }
 
-    /// How long an operation may wait for this. After that its caller tries once more with [`Patience::after`] the reason.
+    /// How long an operation may wait for this. After that its caller tries once more with [`Patience::after`] the
+    /// reason.
     pub fn wait_limit(&self, reason: WaitReason) -> Duration {
         self.0.pool.wait_limit(reason)
     }
 
-    /// For a handle that does not wait: whether its next operations answer `WouldWait`, or use the memory that there is.
+    /// For a handle that does not wait: whether its next operations answer `WouldWait`, or use the memory that there
+    /// is.
     pub fn set_patience(&self, patience: Patience) {
         self.0.patience.set(patience);
     }
 
-    /// Asks flash for a key that memory does not have. No I/O. `None` if flash does not have it; wrong for a few absent keys.
+    /// Asks flash for a key that memory does not have. No I/O. `None` if flash does not have it; wrong for a few absent
+    /// keys.
     #[inline]
     pub fn probe_flash(&self, reads: &FlashReads, key: &[u8]) -> Option<FlashProbe> {
         self.0.probe_flash(reads, key)
     }
 
-    /// Continues the read of the first of these keys, with its probe, and reads the keys behind ahead, those that memory does
-    /// not have. To be called again after [`ReadOutcome::Pending`], when the wake-up that `wake` made was called: then the key was
-    /// read, and its value is promoted or served.
+    /// Continues the read of the first of these keys, with its probe, and reads the keys behind ahead, those that
+    /// memory does not have. To be called again after [`ReadOutcome::Pending`], when the wake-up that `wake` made was
+    /// called: then the key was read, and its value is promoted or served.
     pub fn read_from_flash(
         &self,
         reads: &mut FlashReads,
@@ -314,8 +320,8 @@ impl Pool {
     }
 
     /// Lets the calling thread complete its reads of flash by itself while it keeps this ring: a read then wakes one
-    /// thread, not two. `None` without flash, without io_uring, and if the thread has a ring. The thread must use handles
-    /// that do not wait: it would wait for itself, and a handle that waits for flash panics.
+    /// thread, not two. `None` without flash, without io_uring, and if the thread has a ring. The thread must use
+    /// handles that do not wait: it would wait for itself, and a handle that waits for flash panics.
     pub fn thread_ring(&self) -> Option<ThreadRing> {
         self.0.pool.flash.as_ref()?.tier.thread_ring()
     }

@@ -6,11 +6,11 @@
 //!                             +---would wait---> the blocking API sleeps, and tries again until a bound in time
 //!                                                a handle that does not wait answers `WouldWait`: its caller waits
 //! ```
-//! Every wait is bounded in time, not in tries: a thread that is waited for may not be running. The table of bounds is in
-//! `docs/concurrency.md`, "What a write waits for".
+//! Every wait is bounded in time, not in tries: a thread that is waited for may not be running. The table of bounds is
+//! in `docs/concurrency.md`, "What a write waits for".
 
 use crate::engine::PoolState;
-use crate::error::Error;
+use crate::error::{Error, WaitReason};
 use ebbtide_store::{Blocker, Error as StoreError, Participant, Progress, Write, Written};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -34,36 +34,6 @@ const MAX_SLEEP: Duration = Duration::from_micros(500);
 /// How long a long value waits behind others of which none ends, and in all.
 const MAX_UPLOAD_STALL: Duration = Duration::from_secs(2);
 const MAX_UPLOAD_WAIT: Duration = Duration::from_secs(10);
-
-/// What a write would have to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitReason {
-    /// Another thread is emptying segments.
-    Eviction,
-    /// A reader holds up memory that was evicted or deleted.
-    Reader,
-    /// Handles or uploads hold the memory.
-    Held,
-    /// Flash has not yet taken what was evicted before.
-    Demotion,
-}
-
-impl WaitReason {
-    fn explain(self) -> &'static str {
-        match self {
-            Self::Eviction => "another thread is evicting, and has not ended",
-            Self::Reader => "borrowed items hold up what was evicted",
-            Self::Held => "borrowed items, handles or uploads hold the memory",
-            Self::Demotion => "flash has no room for what would be evicted",
-        }
-    }
-}
-
-impl std::fmt::Display for WaitReason {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.explain())
-    }
-}
 
 /// What an operation of a handle that does not wait does where it would have to; see [`Cache::set_patience`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -305,8 +275,8 @@ impl PoolState {
         }
     }
 
-    /// Wakes maintenance when free segments run low or the index waits for memory. With a manual clock a slice runs here, so
-    /// that many small objects do not outrun the index.
+    /// Wakes maintenance when free segments run low or the index waits for memory. With a manual clock a slice runs
+    /// here, so that many small objects do not outrun the index.
     fn after_write(&self, participant: &Participant, now_ms: u64) {
         if self.clock.is_manual() {
             self.rebalance_memory();
@@ -422,7 +392,8 @@ mod tests {
         assert_eq!(error, Error::WouldWait { reason: WaitReason::Demotion });
         (number..number + 3000).for_each(|number| _ = insert(&cache, number).unwrap());
         let drops = flash.tier.stats().drops;
-        // Two threads may see room for what one of them evicts; on a busy machine that happens to some dozens of these 3000.
+        // Two threads may see room for what one of them evicts; on a busy machine that happens to some dozens of these
+        // 3000.
         assert!(drops.total() < 300, "it waits before anything is lost: {drops:?}");
         let without_maintenance = flash.maintaining.lock().unwrap();
         handle.set_patience(Patience::Whole.after(WaitReason::Demotion));

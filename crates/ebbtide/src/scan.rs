@@ -10,15 +10,16 @@ use ebbtide_flash::{ScanContent, ScannedObject, TierScan};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A walk through all entries, those in memory first and then those on flash, which goes on whenever [`Scan::advance`] is called:
-/// at any pace, from any thread, beside everything else. In between it holds no entry and no memory of the cache, but 128 KiB if
-/// the cache has flash.
+/// A walk through all entries, those in memory first and then those on flash, which goes on whenever [`Scan::advance`]
+/// is called: at any pace, from any thread, beside everything else. In between it holds no entry and no memory of the
+/// cache, but 128 KiB if the cache has flash.
 ///
-/// An entry that is there from the scan's beginning to its end is met at least once. In memory it is met exactly once unless it was
-/// moved in the index meanwhile, which happens while the number of entries grows. What lies both in memory and on flash is met
-/// in memory. An entry is met again if it moves between memory and flash meanwhile, and so are some large ones that flash moves. An entry that is
-/// written, removed or evicted during the scan may be met or not; nor is one promised that came from flash and that flash forgets before
-/// it is walked there, or whose bytes cannot be read.
+/// An entry that is there from the scan's beginning to its end is met at least once. In memory it is met exactly once
+/// unless it was moved in the index meanwhile, which happens while the number of entries grows. What lies both in
+/// memory and on flash is met in memory. An entry is met again if it moves between memory and flash meanwhile, and so
+/// are some large ones that flash moves. An entry that is written, removed or evicted during the scan may be met or
+/// not; nor is one promised that came from flash and that flash forgets before it is walked there, or whose bytes
+/// cannot be read.
 ///
 /// ```
 /// # let cache = ebbtide::Cache::builder().memory(ebbtide::ByteSize::mib(64)).build()?;
@@ -70,8 +71,8 @@ impl Access {
 }
 
 impl Scan {
-    /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about, and
-    /// those that lie in several places.
+    /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about,
+    /// and those that lie in several places.
     pub fn without_long_values(mut self) -> Self {
         self.wanted = ScanContent::Keys;
         self
@@ -82,9 +83,9 @@ impl Scan {
         matches!(self.stage, Stage::Flash(_))
     }
 
-    /// Calls `visit` with the next few entries and sometimes none: at most 112 in memory; on flash those of a piece of 256 KiB, which is
-    /// read first: see [`Scan::waits`]. False at the end of the scan. `visit` borrows what it is given and so should be brief; it cannot
-    /// write to the same cache if that needs memory.
+    /// Calls `visit` with the next few entries and sometimes none: at most 112 in memory; on flash those of a piece of
+    /// 256 KiB, which is read first: see [`Scan::waits`]. False at the end of the scan. `visit` borrows what it is
+    /// given and so should be brief; it cannot write to the same cache if that needs memory.
     pub fn advance(&mut self, visit: impl FnMut(Entry<'_>)) -> bool {
         match &mut self.stage {
             Stage::Memory(scan) => {
@@ -222,7 +223,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// How often it was read lately: at most one count per second, exact below 16, halved when an eviction keeps it. On flash 0.
+    /// How often it was read lately: at most one count per second, exact below 16, halved when an eviction keeps it. On
+    /// flash 0.
     pub fn frequency(&self) -> u8 {
         match self.place {
             EntrySource::Memory { frequency, .. } => frequency,
@@ -230,8 +232,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// What it takes: in memory metadata, key, value and, for a value longer than a segment, its whole segments; on flash key and
-    /// value.
+    /// What it takes: in memory metadata, key, value and, for a value longer than a segment, its whole segments; on
+    /// flash key and value.
     pub fn stored_bytes(&self) -> u64 {
         match &self.place {
             EntrySource::Memory { bytes, .. } => *bytes,
@@ -239,8 +241,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// How long ago it was last read or written, about: neighbours in the index and in memory share the notes from which
-    /// this is told, and compaction keeps the age of the oldest. `None` on flash, which does not know.
+    /// How long ago it was last read or written, about: neighbours in the index and in memory share the notes from
+    /// which this is told, and compaction keeps the age of the oldest. `None` on flash, which does not know.
     pub fn idle(&self) -> Option<Duration> {
         match self.place {
             EntrySource::Memory { idle, .. } => Some(idle),

@@ -6,7 +6,8 @@ use crate::retry::Patience;
 use ebbtide_store::{Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
 
-/// A value that arrives in pieces, written into segments that no reader sees before [`Upload::finish`]. Dropping it frees them.
+/// A value that arrives in pieces, written into segments that no reader sees before [`Upload::finish`]. Dropping it
+/// frees them.
 pub struct Upload {
     access: Access,
     key: Box<[u8]>,
@@ -29,8 +30,8 @@ enum Pieces {
 }
 
 impl Access {
-    /// Starts a value of `length` bytes. With `waits_for_others` a long value waits for the memory of other uploads: only for
-    /// callers that have the whole value.
+    /// Starts a value of `length` bytes. With `waits_for_others` a long value waits for the memory of other uploads:
+    /// only for callers that have the whole value.
     pub fn upload(
         &self,
         waits_for_others: bool,
@@ -83,8 +84,8 @@ impl Upload {
     /// Appends the next bytes.
     ///
     /// # Errors
-    /// As `Insert::apply`. After `WouldWait` the upload has all of the bytes, and [`Upload::resume`] is to be called before
-    /// more come. After another one it is dead, and if it was a set no old value stays behind.
+    /// As `Insert::apply`. After `WouldWait` the upload has all of the bytes, and [`Upload::resume`] is to be called
+    /// before more come. After another one it is dead, and if it was a set no old value stays behind.
     ///
     /// # Panics
     /// If more bytes come than were announced.

@@ -1,7 +1,7 @@
 //! Wake-ups of a background thread.
 //!
-//! Many writers may ask for the same thread at once. `is_woken` makes all but the first of them return after one relaxed
-//! load, so that a full cache does not contend on one cache line.
+//! Many writers may ask for the same thread at once. `is_woken` makes all but the first of them return after one
+//! relaxed load, so that a full cache does not contend on one cache line.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! CAS tokens that are kept over flash never let two writers change one version: threads change values by token while these are evicted,
-//! promoted, overwritten and deleted.
+//! CAS tokens that are kept over flash never let two writers change one version: threads change values by token while
+//! these are evicted, promoted, overwritten and deleted.
 
 use ebbtide::{ByteSize, Cache, Clock, FlashOptions, FlashPromotion, Mode, Policy, Stored};
 use std::collections::HashSet;

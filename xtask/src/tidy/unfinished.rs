@@ -7,13 +7,11 @@ use super::problem::Problem;
 const UNFINISHED: &[(&str, &str)] = &[
     ("width", "ARCHITECTURE.md"),
     ("width", "crates/control/src/"),
-    ("width", "crates/ebbtide/"),
     ("width", "crates/flash/"),
     ("width", "crates/lab/src/mrc/"),
     ("width", "crates/lab/src/reference/"),
     ("width", "crates/store/"),
     ("width", "docs/concurrency.md"),
-    ("word", "crates/ebbtide/"),
     ("word", "crates/flash/"),
     ("word", "crates/store/"),
 ];

@@ -1,8 +1,8 @@
 //! The division of memory between items and flash.
 //!
-//! Flash starts with an eighth of the memory, or with what the size of flash needs. While an index of flash is near its bound,
-//! memory moves from the items to flash, one step at a time: a byte of index finds ten bytes of small objects on flash and a
-//! hundred bytes of large ones. Memory never moves back: the objects that it finds would be lost.
+//! Flash starts with an eighth of the memory, or with what the size of flash needs. While an index of flash is near its
+//! bound, memory moves from the items to flash, one step at a time: a byte of index finds ten bytes of small objects on
+//! flash and a hundred bytes of large ones. Memory never moves back: the objects that it finds would be lost.
 //!
 //! ```text
 //! items shrink by a step ---the store has freed it---> the index's bound grows by the step
@@ -48,8 +48,8 @@ impl MemorySplit {
         change(self.bytes())
     }
 
-    /// Continues a step, or starts one if an index needs it. True if there is more to do. Does not wait: the maintenance of the
-    /// store frees the bytes between two calls.
+    /// Continues a step, or starts one if an index needs it. True if there is more to do. Does not wait: the
+    /// maintenance of the store frees the bytes between two calls.
     pub fn rebalance(&self, tier: &Tier, store: &Store) -> bool {
         let Ok(mut pending_bytes) = self.pending_bytes.try_lock() else { return false };
         if *pending_bytes > 0 {

@@ -6,10 +6,10 @@
 //!       -> may it queue?             -> queue ----^
 //!       -> refused
 //! ```
-//! A permit covers a read and then the value that it found, until the last holder drops the value. The number of permits and
-//! their bytes are bounded: the device's queue keeps places for maintenance, and the memory of values is bounded. A returned
-//! permit starts the next queued read. The queue always moves as long as no caller that holds a value waits for a queued read;
-//! [`WhenBusy`] lets callers avoid that.
+//! A permit covers a read and then the value that it found, until the last holder drops the value. The number of
+//! permits and their bytes are bounded: the device's queue keeps places for maintenance, and the memory of values is
+//! bounded. A returned permit starts the next queued read. The queue always moves as long as no caller that holds a
+//! value waits for a queued read; [`WhenBusy`] lets callers avoid that.
 //!
 //! One mutex guards everything. It is a leaf of the lock order. Callbacks run without it.
 
@@ -28,8 +28,8 @@ const MAX_BYTES_SHARE: u64 = 4;
 const MAX_QUIET_WAIT: Duration = Duration::from_secs(30);
 const QUIET_STEP: Duration = Duration::from_millis(1);
 
-/// Called once with the result of a read, on the thread that completes it, maybe before `start` returns. It must not block. A
-/// panic ends the callback and nothing else.
+/// Called once with the result of a read, on the thread that completes it, maybe before `start` returns. It must not
+/// block. A panic ends the callback and nothing else.
 pub(crate) type OnRead = Box<dyn FnOnce(FlashRead) + Send>;
 
 /// What to do when no permit is free.
@@ -251,8 +251,8 @@ impl PendingReads {
         }
     }
 
-    /// Starts queued reads while permits are free. One thread at a time does it: a read that ends at once returns its permit
-    /// to that thread's loop.
+    /// Starts queued reads while permits are free. One thread at a time does it: a read that ends at once returns its
+    /// permit to that thread's loop.
     #[cold]
     fn start_queued(self: &Arc<Self>) {
         let mut state = self.state();

@@ -8,8 +8,8 @@
 //!                                                             +-> a caller that does not wait is woken and calls again
 //! ```
 //! [`FlashReads`] is the state between two calls. Reads that have ended keep their values, and with them the permits of
-//! `pending_reads.rs`, until the caller comes to their keys or drops them. A read that queues is waited for without any held
-//! value: so callers never wait for each other.
+//! `pending_reads.rs`, until the caller comes to their keys or drops them. A read that queues is waited for without any
+//! held value: so callers never wait for each other.
 
 use super::pending_reads::{FlashRead, PendingReads, Start, WhenBusy};
 use ebbtide_flash::device::BlockingRing;
@@ -19,7 +19,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Reads of one key by one operation. Flash moves objects, and others change them: after this many changed values memory decides.
+/// Reads of one key by one operation. Flash moves objects, and others change them: after this many changed values
+/// memory decides.
 const MAX_READS_PER_KEY: u32 = 4;
 /// A thread that waits for the device asks this often whether the device has failed.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -206,10 +207,12 @@ impl FlashReads {
         Some(self.ended.swap_remove(position))
     }
 
-    /// Reads the first key until `decide` has an answer. `None`: the waiter goes away, and calls again when it is woken.
+    /// Reads the first key until `decide` has an answer. `None`: the waiter goes away, and calls again when it is
+    /// woken.
     ///
     /// `decide` gets the read of the first key, or none if flash does not have the key; and whether that was the last
-    /// attempt, which must be answered. The loop ends, because each round is a started read and their number is bounded.
+    /// attempt, which must be answered. The loop ends, because each round is a started read and their number is
+    /// bounded.
     pub(crate) fn run<T>(
         &mut self,
         pending: &Arc<PendingReads>,

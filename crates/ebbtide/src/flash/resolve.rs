@@ -1,12 +1,12 @@
 //! Resolving a flash hit: its value is promoted into memory, or served as it was found.
 //!
 //! ```text
-//! hit ---> policy ---> promote: into the store, if the store has no item of the key and the copy is current ---> look there
+//! hit ---> policy ---> promote, if the store has no item of the key and the copy is current ---> look in the store
 //!               |         | memory is short
-//!               +---------+-> serve: an answer, if the store has no item of the key and the copy is current
+//!               +---------+-> serve, if the store has no item of the key and the copy is current
 //! ```
-//! The store checks both conditions under the lock of the key's buckets: `docs/concurrency.md`, "Flash: answers". The lookup
-//! after a promotion does not count as a use: a promoted item must be used in memory to stay there.
+//! The store checks both conditions under the lock of the key's buckets: `docs/concurrency.md`, "Flash: answers". The
+//! lookup after a promotion does not count as a use: a promoted item must be used in memory to stay there.
 
 use crate::access::Access;
 use crate::engine::PoolState;
@@ -92,8 +92,8 @@ impl PoolState {
         written.map(|written| written.stored)
     }
 
-    /// Whether an optional promotion may take memory: not while writers run out of free segments, nor while flash cannot take
-    /// the evicted items, which may be nowhere else. With a manual clock evictions wait for flash.
+    /// Whether an optional promotion may take memory: not while writers run out of free segments, nor while flash
+    /// cannot take the evicted items, which may be nowhere else. With a manual clock evictions wait for flash.
     fn has_spare_memory(&self, flash: &FlashTier) -> bool {
         let has = self.clock.is_manual() || !self.store.is_low() && flash.tier.has_space();
         if !has {
@@ -114,8 +114,8 @@ impl PoolState {
         })
     }
 
-    /// Asks the promotion policy about all values that it was not asked about, and promotes those that it chooses. Nothing is
-    /// answered yet: a thread that holds an item promotes nothing.
+    /// Asks the promotion policy about all values that it was not asked about, and promotes those that it chooses.
+    /// Nothing is answered yet: a thread that holds an item promotes nothing.
     fn promote_chosen(&self, flash: &FlashTier, ended: &mut [EndedRead]) {
         for ended in ended.iter_mut().filter(|ended| ended.promotion == Promotion::Undecided) {
             let Some(value) = ended.read.value() else { continue };
@@ -252,11 +252,12 @@ impl Access {
         }
     }
 
-    /// Before an operation that depends on a present value: promotes the value if only flash may have it. A handle that does not
-    /// wait does nothing.
+    /// Before an operation that depends on a present value: promotes the value if only flash may have it. A handle that
+    /// does not wait does nothing.
     ///
     /// # Errors
-    /// `OutOfMemory` if flash has the value and memory has no place for it: the operation must not treat the key as absent.
+    /// `OutOfMemory` if flash has the value and memory has no place for it: the operation must not treat the key as
+    /// absent.
     #[inline]
     pub fn promote_if_on_flash(&self, key: &[u8]) -> Result<(), Error> {
         match &self.pool.flash {

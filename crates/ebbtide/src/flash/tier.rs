@@ -6,8 +6,8 @@
 //! set     store; under the lock of the key's buckets the copy on flash is removed
 //! evict   store --- under the lock of the key's buckets ---> tier, unless flash holds the item unchanged
 //! ```
-//! `docs/concurrency.md`, "What lies below the store", has the protocol between the two. This file has the state that both
-//! directions share; `read.rs` and `resolve.rs` read from flash.
+//! `docs/concurrency.md`, "What lies below the store", has the protocol between the two. This file has the state that
+//! both directions share; `read.rs` and `resolve.rs` read from flash.
 
 use crate::clock::{Clock, EngineClock};
 use crate::flash::idle_demotion::IdleLimit;
@@ -41,15 +41,15 @@ pub struct FlashStats {
     pub promoted: u64,
     /// Objects that were served from flash and stayed there.
     pub served: u64,
-    /// Promotions that were refused, for want of memory or of a place on flash for what they would evict. A get is then served
-    /// from flash, and counts as served; an operation that needs the value in memory misses.
+    /// Promotions that were refused, for want of memory or of a place on flash for what they would evict. A get is then
+    /// served from flash, and counts as served; an operation that needs the value in memory misses.
     pub promotions_refused: u64,
     /// Values that were demoted because they were idle ([`crate::FlashLimits::max_idle_seconds`]).
     pub idle: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
-    /// Writes and deletes that were refused for their CAS token though the value came from flash and has not changed since: the
-    /// token was that of an older value, or it was not kept.
+    /// Writes and deletes that were refused for their CAS token though the value came from flash and has not changed
+    /// since: the token was that of an older value, or it was not kept.
     pub unknown_tokens: u64,
     /// The promotion policy.
     pub promotion: FlashPromotion,
@@ -149,8 +149,8 @@ impl FlashTier {
         drop(self.tier.close(self.seconds(self.now_ms.load(Ordering::Relaxed))));
     }
 
-    /// Tells the maintenance the time. If the device has failed, pending reads are answered as misses. Does not wait for the
-    /// device, as the maintenance may.
+    /// Tells the maintenance the time. If the device has failed, pending reads are answered as misses. Does not wait
+    /// for the device, as the maintenance may.
     pub fn note_time(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
         if self.tier.has_failed(self.seconds(now_ms)) {
@@ -164,8 +164,8 @@ impl FlashTier {
         self.tier.maintain(self.seconds(now_ms));
     }
 
-    /// Whether flash can take evicted items now; else the maintenance is woken. With a manual clock demotions wait for the device
-    /// themselves.
+    /// Whether flash can take evicted items now; else the maintenance is woken. With a manual clock demotions wait for
+    /// the device themselves.
     pub fn can_demote(&self) -> bool {
         let can = self.clock == Clock::Manual || self.tier.has_space();
         if !can {
@@ -174,8 +174,8 @@ impl FlashTier {
         can
     }
 
-    /// How long evictions ahead of need wait for a place on flash now: as long as a write does if writes or the index wait for
-    /// them, and not at all while the memory shrinks. After that, items for which flash has no place are lost.
+    /// How long evictions ahead of need wait for a place on flash now: as long as a write does if writes or the index
+    /// wait for them, and not at all while the memory shrinks. After that, items for which flash has no place are lost.
     pub fn max_demotion_wait(&self, store: &Store) -> Duration {
         match () {
             () if !store.resize_done() => Duration::ZERO,
@@ -195,8 +195,8 @@ impl FlashTier {
         }
     }
 
-    /// An object was demoted: the maintenance is woken in time. With a manual clock this waits for the device, so that no object
-    /// is lost because the device is slower than the clock.
+    /// An object was demoted: the maintenance is woken in time. With a manual clock this waits for the device, so that
+    /// no object is lost because the device is slower than the clock.
     fn note_demotion(&self, bytes: u64, now_ms: u64) {
         let max = self.memory_split.bytes() / MAINTENANCE_SHARE;
         let weight = max / MAINTENANCE_DEMOTIONS + bytes;
@@ -213,7 +213,8 @@ impl FlashTier {
         }
     }
 
-    /// Demotes an idle item, if its key is not on flash already and admission takes it. The lock of the key's buckets is held.
+    /// Demotes an idle item, if its key is not on flash already and admission takes it. The lock of the key's buckets
+    /// is held.
     pub fn demote_idle(&self, item: &Item<'_>, now_ms: u64) -> bool {
         let Some(expiry) = self.expiry_on_flash(item) else { return false };
         let key = Key::new(item.key());
@@ -298,8 +299,8 @@ impl FlashTier {
         (expiry != 0).then(|| Duration::from_millis(expiry_ms.saturating_sub(store_ms)))
     }
 
-    /// The expiry of an item in the format of flash: 0 for never. `None` for items that flash cannot hold: with meta flags, with
-    /// a client's CAS token, or with an expiry beyond 32 bits of seconds.
+    /// The expiry of an item in the format of flash: 0 for never. `None` for items that flash cannot hold: with meta
+    /// flags, with a client's CAS token, or with an expiry beyond 32 bits of seconds.
     fn expiry_on_flash(&self, item: &Item<'_>) -> Option<u32> {
         let extension = item.extension();
         let has_flags = extension.stale || extension.won || extension.token.is_some();
@@ -348,9 +349,9 @@ impl LowerTier for FlashLowerTier {
         self.0.tier.remove(Key::new(key).hash)
     }
 
-    fn flush(&self, raise_generation: &mut dyn FnMut()) {
+    fn flush(&self, advance: &mut dyn FnMut()) {
         self.0.is_flushing.store(true, Ordering::SeqCst);
-        raise_generation();
+        advance();
         self.0.tier.flush();
         self.0.is_flushing.store(false, Ordering::SeqCst);
     }

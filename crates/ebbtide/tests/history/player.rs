@@ -24,7 +24,8 @@ pub struct Table {
     pub over: AtomicBool,
 }
 
-/// The cache's time in milliseconds is not before and not after these, and what it says of the lives of items is so old at most.
+/// The cache's time in milliseconds is not before and not after these, and what it says of the lives of items is so old
+/// at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub earliest: u64,

@@ -6,17 +6,18 @@
 //!    +---------- executed again: promote, look again <----+
 //!                                or, of a plain get: answer with the value that was read
 //! ```
-//! `ebbtide::FlashReads` holds the reads and decides about them; this file parks connections and wakes them. A command that
-//! needs such a key is not executed: the session gives it again when the key was read. So answers keep their order, as no
-//! command behind it is executed before it. A run of gets has all its keys read at once.
+//! `ebbtide::FlashReads` holds the reads and decides about them; this file parks connections and wakes them. A command
+//! that needs such a key is not executed: the session gives it again when the key was read. So answers keep their
+//! order, as no command behind it is executed before it. A run of gets has all its keys read at once.
 //!
-//! Every command whose answer says whether a key is there needs the key. A delete needs to know of the value only that it is there:
-//! it is not promoted. A command without an answer (`noreply`) reads nothing, and no command reads from a device that is not
-//! healthy: then a key that flash may have counts as found, and a delete that waits already goes on. A value for which memory has
-//! no place is not absent: the command is refused for want of memory.
+//! Every command whose answer says whether a key is there needs the key. A delete needs to know of the value only that
+//! it is there: it is not promoted. A command without an answer (`noreply`) reads nothing, and no command reads from a
+//! device that is not healthy: then a key that flash may have counts as found, and a delete that waits already goes on.
+//! A value for which memory has no place is not absent: the command is refused for want of memory.
 //!
-//! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value; nor does
-//! one that waits for its client, or has executed all that has arrived. So connections never wait for each other.
+//! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value;
+//! nor does one that waits for its client, or has executed all that has arrived. So connections never wait for each
+//! other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,8 +114,8 @@ impl ConnectionWait {
         self.reads.collect() && self.task.is_none() && !self.waits_for_memory
     }
 
-    /// Drops the values that were read, unless the connection waits for a read: it waits for its client, and others' reads must not
-    /// wait with it. A value that it still needs is read again.
+    /// Drops the values that were read, unless the connection waits for a read: it waits for its client, and others'
+    /// reads must not wait with it. A value that it still needs is read again.
     pub fn release_completed(&mut self) {
         self.reads.release();
     }
@@ -207,7 +208,8 @@ impl Executor {
         needed_by_binary(command).map_or(KeyPresence::Known, |key| self.presence(key))
     }
 
-    /// Deletes a key. Whether it was there; `None`, with nothing done, if flash has to be read for that: the connection is parked.
+    /// Deletes a key. Whether it was there; `None`, with nothing done, if flash has to be read for that: the connection
+    /// is parked.
     pub(super) fn delete_known_key(&self, key: &[u8]) -> Option<bool> {
         if !self.has_flash || self.cache.flash_health() != Some(Health::Healthy) {
             return Some(self.cache.delete(key));

@@ -1,4 +1,5 @@
-//! Caches that end while somebody closes their flash, or lands what was read; and what is asked for while others hold the memory.
+//! Caches that end while somebody closes their flash, or lands what was read; and what is asked for while others hold
+//! the memory.
 
 use super::*;
 use ebbtide_store::{Mode, Stored, Ttl};
