@@ -11,7 +11,6 @@ const UNFINISHED: &[(&str, &str)] = &[
     ("width", "crates/lab/src/mrc/"),
     ("width", "crates/lab/src/reference/"),
     ("width", "crates/store/"),
-    ("width", "docs/concurrency.md"),
     ("word", "crates/flash/"),
     ("word", "crates/store/"),
 ];
