@@ -101,7 +101,8 @@ impl PoolState {
     /// everything but evictions goes on.
     fn run_due_maintenance(&self, participant: &Participant, tick: impl Fn() -> u64) -> bool {
         let store = &*self.store;
-        let mut evicts = self.flash.as_ref().is_none_or(|flash| flash.can_demote()) || !store.resize_done();
+        let mut evicts =
+            self.flash.as_ref().is_none_or(|flash| flash.full_for(tick()).is_none()) || !store.resize_done();
         loop {
             let progress = match evicts {
                 true => store.maintain(participant, tick()),
@@ -112,7 +113,7 @@ impl PoolState {
             }
             match &self.flash {
                 Some(flash) if evicts || progress != Progress::Working => {
-                    flash.wait_until_can_demote(|| flash.max_demotion_wait(store), &tick);
+                    flash.wait_until_can_demote(|waited, full| flash.waits_ahead_of_need(store, waited, full), &tick);
                     evicts = true;
                 }
                 _ => thread::yield_now(),

@@ -21,6 +21,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use ebbtide::flash::Health;
 use ebbtide::{Error, FlashProbe, FlashReads, Item, Mode, Patience, ReadOutcome, ReadPurpose, ReadWake};
@@ -33,6 +34,8 @@ use super::meta::{can_win_recache, set_mode};
 use crate::session::StopReason;
 use crate::shared::{ConnectionKey, Inbox};
 
+/// How often the health of flash is looked at, where connections or requests may wait for it.
+pub const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 /// Why a command is refused whose present value memory has no place for.
 pub(super) const NO_MEMORY_FOR_PRESENT: Error =
     Error::OutOfMemory { reason: "the present value is on flash, and memory has no room for it" };
@@ -122,6 +125,11 @@ impl ConnectionWait {
 }
 
 impl Executor {
+    /// Whether deletes that wait for flash go on without it: its device does nothing, or fails.
+    pub fn abandons_delete_waits(&self) -> bool {
+        self.has_flash && self.cache.flash_health() != Some(Health::Healthy)
+    }
+
     /// Parks the connection.
     pub(super) fn park_until_dropped(&self) -> WakeOnDrop {
         let (inbox, connection_key) = (Arc::clone(&self.inbox), self.connection_key.get());
