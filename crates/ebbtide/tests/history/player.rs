@@ -2,7 +2,7 @@
 
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
-use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Patience, Raised, Stored, Ttl, WhenBusy};
+use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Patience, Resolved, Stored, Ttl, WhenBusy};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -87,7 +87,7 @@ impl<'a> Player<'a> {
             Ttl::Seconds(seconds) => ((self.table.now)().latest / 1000 + u64::from(seconds)) * 1000,
             Ttl::Never => NEVER,
             Ttl::Until(second) => second * 1000,
-            Ttl::Past => 0,
+            Ttl::Expired => 0,
         }
     }
 
@@ -189,9 +189,9 @@ impl<'a> Player<'a> {
         }
         let operation = self.begin();
         let cache = self.cache.clone();
-        match cache.raise(fetched) {
-            Raised::Served(item) => _ = self.look(key, operation, &item)?,
-            Raised::LookAgain | Raised::Missed => {}
+        match cache.resolve(fetched) {
+            Resolved::Hit(item) => _ = self.look(key, operation, &item)?,
+            Resolved::Changed | Resolved::Miss => {}
         }
         self.get(key)?;
         (self.cache, self.waits) = (waiting, true);
@@ -288,10 +288,10 @@ impl<'a> Player<'a> {
     }
 
     fn touch(&mut self, key: u64) -> Result<(), String> {
-        let ttl = if self.random.chance(5) { Ttl::Past } else { self.ttl() };
+        let ttl = if self.random.chance(5) { Ttl::Expired } else { self.ttl() };
         let operation = self.begin();
         let record = &self.table.record;
-        record.change(key, operation, if ttl == Ttl::Past { What::Gone } else { What::Touch });
+        record.change(key, operation, if ttl == Ttl::Expired { What::Gone } else { What::Touch });
         match self.cache.touch(&value::name(key), ttl) {
             Ok(true) => {
                 record.found(key, operation)?;

@@ -1,0 +1,211 @@
+//! Where a cache's time comes from.
+//!
+//! Time counts in milliseconds from a second before the cache was built, so that nothing happens at zero. With the system's
+//! clock, writes read it; gets use a coarse copy that the background thread refreshes every few milliseconds, and read
+//! the clock itself only when the item they found may expire before the copy is fresh.
+//!
+//! The seconds of the system's clock begin with those of the wall clock, because expiries are kept in whole seconds: then
+//! a wall-clock time is one exact second of this clock, and an expiry on flash is the same moment for the next process.
+//! This clock is never behind the wall clock of its start, so no entry outlives its time. Later the two run at one rate,
+//! unless the wall clock is set.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use ebbtide_store::Ttl;
+
+/// The source of time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The system's monotonic clock; the cache starts a thread for its maintenance.
+    #[default]
+    System,
+    /// Time moves only with `Cache::maintain`, which also does all maintenance: no thread is started.
+    Manual,
+}
+
+/// Time begins here, or up to a second later.
+const ORIGIN: Duration = Duration::from_secs(1);
+/// A wall clock that is further ahead than this was set. Less is not worth ending a life a whole second early.
+const STEP_MS: i128 = 50;
+/// How far time may be moved in all: a thousand years, and sums of times are far from overflowing.
+const SKIP_LIMIT_MS: u64 = 1000 * 366 * 86_400 * 1000;
+/// How stale the coarse time may be, at the very most, without an item being served late.
+const STALE_MS: u64 = 60_000;
+
+pub(crate) struct Time {
+    start: Option<Instant>,
+    origin: Duration,
+    epoch_seconds: u64,
+    /// How far the system's clock is behind this one; only tests move it.
+    skipped_ms: AtomicU64,
+    coarse_ms: AtomicU64,
+}
+
+impl Time {
+    pub fn new(clock: Clock) -> Self {
+        // In this order: this clock is then ahead of the wall clock by the time between the two looks, and not behind.
+        let start = (clock == Clock::System).then(Instant::now);
+        let unix = start.map_or(Duration::ZERO, |_| UNIX_EPOCH.elapsed().unwrap_or_default());
+        let origin = ORIGIN + Duration::from_nanos(unix.subsec_nanos().into());
+        Self {
+            start,
+            origin,
+            epoch_seconds: unix.as_secs().saturating_sub(ORIGIN.as_secs()),
+            skipped_ms: AtomicU64::new(0),
+            coarse_ms: AtomicU64::new(origin.as_millis() as u64),
+        }
+    }
+
+    /// The seconds since 1970 at which this time was zero. A manual clock knows of no other time: 0.
+    pub fn epoch_seconds(&self) -> u64 {
+        self.epoch_seconds
+    }
+
+    /// The time for a write.
+    pub fn now_ms(&self) -> u64 {
+        match self.start {
+            Some(start) => (self.origin + start.elapsed()).as_millis() as u64 + self.skipped_ms(),
+            None => self.coarse_ms(),
+        }
+    }
+
+    /// The life that ends when the wall clock reaches `unix_seconds`.
+    pub fn until(&self, unix_seconds: u64) -> Ttl {
+        if self.start.is_none() {
+            return Ttl::Until(unix_seconds);
+        }
+        let shown_ms = || i128::from(self.epoch_seconds * 1000 + self.now_ms());
+        let earliest_ms = shown_ms();
+        let wall_ms = UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as i128 + i128::from(self.skipped_ms());
+        let ahead_ms = wall_ahead_ms(earliest_ms, wall_ms, shown_ms());
+        Ttl::Until(second_of(unix_seconds, ahead_ms).saturating_sub(self.epoch_seconds))
+    }
+
+    /// How long a life is that begins now; `None` if it never ends.
+    pub fn ttl_duration(&self, ttl: Ttl) -> Option<Duration> {
+        match ttl {
+            Ttl::Never => None,
+            Ttl::Expired => Some(Duration::ZERO),
+            Ttl::Seconds(seconds) => Some(Duration::from_secs(seconds.into())),
+            Ttl::Until(seconds) => {
+                Some(Duration::from_secs(seconds).saturating_sub(Duration::from_millis(self.now_ms())))
+            }
+        }
+    }
+
+    /// The time for a get: a little old.
+    #[inline(always)]
+    pub fn coarse_ms(&self) -> u64 {
+        self.coarse_ms.load(Ordering::Relaxed)
+    }
+
+    /// Refreshes the coarse time, which never goes back: of a tick and a skip at once, the later time stays.
+    pub fn tick(&self) -> u64 {
+        let now_ms = self.now_ms();
+        self.coarse_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
+    }
+
+    /// Moves a system's clock on by up to `time`. False with a manual clock.
+    pub fn skip(&self, time: Duration) -> bool {
+        if self.start.is_none() {
+            return false;
+        }
+        let step_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let moved = |skipped_ms: u64| Some(skipped_ms.saturating_add(step_ms).min(SKIP_LIMIT_MS));
+        let _ = self.skipped_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, moved);
+        self.tick();
+        true
+    }
+
+    /// How far `skip` has moved the clock in all.
+    pub fn skipped_ms(&self) -> u64 {
+        self.skipped_ms.load(Ordering::Relaxed)
+    }
+
+    /// Sets a manual clock; it never goes back.
+    pub fn set(&self, since_start: Duration) -> u64 {
+        let now_ms = (ORIGIN + since_start).as_millis() as u64;
+        self.coarse_ms.fetch_max(now_ms, Ordering::Relaxed).max(now_ms)
+    }
+
+    /// Whether something that was alive at the coarse time has expired by now.
+    #[inline(always)]
+    pub fn has_expired(&self, expiry_seconds: Option<u64>) -> bool {
+        expiry_seconds.is_some_and(|seconds| {
+            let expiry_ms = seconds * 1000;
+            self.start.is_some() && expiry_ms < self.coarse_ms() + STALE_MS && expiry_ms <= self.now_ms()
+        })
+    }
+}
+
+/// How far the wall clock was set ahead since the start; negative if it was set back. It showed `wall_ms` while this clock
+/// showed a time from `earliest_ms` to `latest_ms`.
+fn wall_ahead_ms(earliest_ms: i128, wall_ms: i128, latest_ms: i128) -> i128 {
+    match wall_ms {
+        _ if wall_ms > latest_ms + STEP_MS => wall_ms - latest_ms,
+        _ if wall_ms < earliest_ms => wall_ms - earliest_ms,
+        _ => 0,
+    }
+}
+
+/// The second of this clock, counted from 1970, in which a wall clock that is ahead by so much reaches `unix_seconds`.
+/// Rounded down, so that nothing outlives its time.
+fn second_of(unix_seconds: u64, ahead_ms: i128) -> u64 {
+    let ms = i128::from(unix_seconds) * 1000 - ahead_ms;
+    u64::try_from(ms.div_euclid(1000)).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unix_ms() -> u128 {
+        UNIX_EPOCH.elapsed().unwrap().as_millis()
+    }
+
+    #[test]
+    fn seconds_begin_with_those_since_1970() {
+        let ahead = (0..5).map(|_| {
+            std::thread::sleep(Duration::from_millis(137));
+            let before = unix_ms();
+            let time = Time::new(Clock::System);
+            assert!((1000..2000).contains(&time.coarse_ms()));
+            let now = u128::from(time.epoch_seconds()) * 1000 + u128::from(time.now_ms());
+            assert!(now >= before, "late: {now} after {before}");
+            now - unix_ms().min(now)
+        });
+        assert!(ahead.min().unwrap() < 100);
+        let manual = Time::new(Clock::Manual);
+        assert_eq!((manual.epoch_seconds(), manual.now_ms()), (0, 1000));
+    }
+
+    #[test]
+    fn a_wall_clock_time_is_a_second_of_this_clock() {
+        let time = Time::new(Clock::System);
+        let next = UNIX_EPOCH.elapsed().unwrap().as_secs() + 1000;
+        assert_eq!(time.until(next), Ttl::Until(next - time.epoch_seconds()));
+        let left = time.ttl_duration(time.until(next)).unwrap();
+        assert!(left > Duration::from_secs(990) && left <= Duration::from_secs(1000), "{left:?}");
+        time.skip(Duration::from_millis(7300));
+        assert_eq!(time.until(next), Ttl::Until(next - time.epoch_seconds()));
+        assert_eq!(time.until(1), Ttl::Until(0));
+        assert_eq!(Time::new(Clock::Manual).until(7), Ttl::Until(7));
+    }
+
+    #[test]
+    fn a_wall_clock_that_was_set_moves_the_second_never_late() {
+        // Read between two looks at this clock: nothing was set, however long the looks are apart.
+        assert_eq!(wall_ahead_ms(5000, 5000, 5000), 0);
+        assert_eq!(wall_ahead_ms(5000, 7000, 9000), 0);
+        assert_eq!(wall_ahead_ms(5000, 5050, 5000), 0);
+        assert_eq!(wall_ahead_ms(5000, 5051, 5000), 51);
+        assert_eq!(wall_ahead_ms(5000, 4999, 5000), -1);
+        assert_eq!(second_of(100, 0), 100);
+        // Set ahead: the time comes earlier on this clock, and a part of a second is given up.
+        assert_eq!((second_of(100, 51), second_of(100, 1000), second_of(100, 1001)), (99, 99, 98));
+        // Set back: it comes later.
+        assert_eq!((second_of(100, -999), second_of(100, -1000), second_of(100, -3_600_500)), (100, 101, 3700));
+        assert_eq!(second_of(1, 5000), 0);
+    }
+}

@@ -1,0 +1,242 @@
+//! Whether what a get has found on flash comes back to memory, or is answered from where it was read.
+//!
+//! What does not come back costs a read of the device whenever it is asked for, and leaves the memory to what is asked for more
+//! often: what comes back takes the place of something that flash then needs room for, and lies on flash a second time. It is worth that if
+//! it is asked for again before memory evicts it, which who came back within such a time will probably be. So by default the window for a
+//! second hit is measured in what memory evicts, and is as long as memory keeps things.
+//! Operations that need more than a value, its key and flags bring it back in any case.
+
+use ebbtide_flash::{KeyHash, Recent};
+use std::num::NonZeroU32;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A turn of the memory is when as many bytes were evicted as it has. What an item adds is counted in parts of a turn, of which there are 2 to the power of this.
+const TURN_BITS: u32 = 36;
+/// A longer item counts as one of so many bytes, so that its part fits 64 bits.
+const MAX_ITEM_BYTES: u64 = 1 << 27;
+/// The window is told in larger parts, 2 to the power of this to a turn: a hit on flash counts as the first of two for half a turn to a whole one. Twice as long costs hits, half as long reads.
+const STEP_BITS: u32 = 6;
+const WINDOW_STEPS: u32 = 1 << STEP_BITS;
+/// How long it does as in memcached.
+const WINDOW_SECONDS: u32 = 60;
+/// The filter of recent hits takes so large a part of what flash has beside it.
+const FILTER_SHARE: u64 = 64;
+
+/// Which hits on flash come back to memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlashPromotion {
+    /// Those of a key that was hit on flash since memory has evicted as much as it has, or half of that; and all while memory has evicted nothing.
+    /// Less long, where more keys are hit than a 64th of the memory of flash has room for. The default: fewer misses and fewer bytes
+    /// written than with `Always`, for some more reads.
+    #[default]
+    Auto,
+    /// All: the next get of the key costs no read.
+    Always,
+    /// Those of a key that was hit on flash in the minute before: half a minute is remembered at least, or less where more keys
+    /// are hit than a 64th of the memory of flash has room for.
+    SecondHit,
+    /// None.
+    Never,
+    /// Of those that `SecondHit` brings back the first, and then each that is so many after the one before, whatever their keys: as memcached's
+    /// `ext_recache_rate`.
+    OneIn(NonZeroU32),
+}
+
+/// Why a text does not say what comes back from flash.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{part:?} is no promotion from flash: write auto, always, second-hit, never, or one-in:N with N from 1 to 4294967295"
+)]
+pub struct NotAPromotion {
+    part: String,
+}
+
+impl FromStr for FlashPromotion {
+    type Err = NotAPromotion;
+
+    /// `auto`, `always`, `second-hit`, `never`, `one-in:2000`.
+    fn from_str(text: &str) -> Result<Self, NotAPromotion> {
+        let refuse = || NotAPromotion { part: text.to_owned() };
+        match text {
+            "auto" => Ok(Self::Auto),
+            "always" => Ok(Self::Always),
+            "second-hit" => Ok(Self::SecondHit),
+            "never" => Ok(Self::Never),
+            _ => text.strip_prefix("one-in:").and_then(|n| n.parse().ok()).map(Self::OneIn).ok_or_else(refuse),
+        }
+    }
+}
+
+/// What becomes of a hit on flash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    Promote,
+    Serve,
+}
+
+/// A policy at work.
+pub(crate) struct Promotions {
+    policy: FlashPromotion,
+    recent: Option<Recent>,
+    memory_bytes: AtomicU64,
+    /// Turns of the memory since the start, in parts of one.
+    turns: AtomicU64,
+    /// Hits that came back, or would have but for their number.
+    second_hits: AtomicU64,
+}
+
+impl FlashPromotion {
+    fn remembers(self) -> bool {
+        !matches!(self, Self::Always | Self::Never)
+    }
+
+    /// What of so much memory of flash its state may take.
+    pub(crate) fn memory_bytes(self, flash_memory_bytes: u64) -> u64 {
+        if self.remembers() { flash_memory_bytes / (FILTER_SHARE + 1) } else { 0 }
+    }
+
+    /// What its state takes beside so much memory of flash.
+    pub(crate) fn memory_beside(self, others_bytes: u64) -> u64 {
+        if self.remembers() { others_bytes / FILTER_SHARE } else { 0 }
+    }
+}
+
+impl Promotions {
+    /// Over a memory of so many bytes, and flash with so many of its own.
+    pub fn new(policy: FlashPromotion, memory_bytes: u64, flash_memory_bytes: u64) -> Self {
+        let bytes = policy.memory_bytes(flash_memory_bytes);
+        let window = if policy == FlashPromotion::Auto { WINDOW_STEPS } else { WINDOW_SECONDS };
+        let recent = (bytes > 0).then(|| Recent::new(bytes as usize, window));
+        Self {
+            policy,
+            recent,
+            memory_bytes: AtomicU64::new(memory_bytes),
+            turns: AtomicU64::new(0),
+            second_hits: AtomicU64::new(0),
+        }
+    }
+
+    pub fn policy(&self) -> FlashPromotion {
+        self.policy
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.recent.as_ref().map_or(0, |recent| recent.memory_bytes() as u64)
+    }
+
+    /// Memory has so many bytes now.
+    pub fn note_memory(&self, bytes: u64) {
+        self.memory_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Memory has evicted something.
+    pub fn note_evicted(&self, bytes: u64) {
+        let memory_bytes = self.memory_bytes.load(Ordering::Relaxed).max(1);
+        self.turns.fetch_add((bytes.min(MAX_ITEM_BYTES) << TURN_BITS).div_ceil(memory_bytes), Ordering::Relaxed);
+    }
+
+    /// What becomes of a hit, which counts as one. `now` is in seconds.
+    pub fn choose(&self, key: KeyHash, now: u32) -> Choice {
+        let is_second_at = |now| self.recent.as_ref().is_some_and(|recent| recent.seen(key, now));
+        let is_second = || is_second_at(now);
+        let promotes = match self.policy {
+            FlashPromotion::Auto => match self.turns.load(Ordering::Relaxed) {
+                0 => true,
+                turns => is_second_at((turns >> (TURN_BITS - STEP_BITS)) as u32),
+            },
+            FlashPromotion::Always => true,
+            FlashPromotion::Never => false,
+            FlashPromotion::SecondHit => is_second(),
+            FlashPromotion::OneIn(n) => {
+                is_second() && self.second_hits.fetch_add(1, Ordering::Relaxed).is_multiple_of(n.get().into())
+            }
+        };
+        if promotes { Choice::Promote } else { Choice::Serve }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn promotions(text: &str) -> Promotions {
+        Promotions::new(text.parse().unwrap(), 64 << 20, 1 << 20)
+    }
+
+    /// Which of these hits, each a key and its time, come back.
+    fn promoted(text: &str, hits: &[(u64, u32)]) -> Vec<usize> {
+        let promotions = promotions(text);
+        let comes = |(key, now): (u64, u32)| promotions.choose(KeyHash(key << 32 | key), now) == Choice::Promote;
+        (0..hits.len()).filter(|&hit| comes(hits[hit])).collect()
+    }
+
+    #[test]
+    fn each_policy_brings_its_hits_back() {
+        let hits = [(1, 100), (2, 100), (1, 101), (1, 102), (2, 129), (3, 130), (3, 131), (2, 400), (2, 401)];
+        assert_eq!(promoted("always", &hits), (0..9).collect::<Vec<_>>());
+        assert_eq!(promoted("never", &hits), []);
+        assert_eq!(promoted("second-hit", &hits), [2, 3, 4, 6, 8]);
+        assert_eq!(promoted("one-in:1", &hits), [2, 3, 4, 6, 8]);
+        assert_eq!(promoted("one-in:2", &hits), [2, 4, 8]);
+        assert_eq!(promoted("one-in:4000000000", &hits), [2]);
+    }
+
+    #[test]
+    fn by_default_a_key_comes_back_that_is_hit_again_before_memory_has_turned_over() {
+        for (evicted_mib, comes_back) in [(0, true), (31, true), (32, true), (63, true), (64, false), (1000, false)] {
+            let promotions = promotions("auto");
+            let promotes = |key: u64| promotions.choose(KeyHash(key << 32 | key), 7) == Choice::Promote;
+            assert!(promotes(1), "memory has evicted nothing");
+            promotions.note_evicted(64 << 20);
+            assert!(!promotes(1));
+            promotions.note_evicted(evicted_mib << 20);
+            assert_eq!(promotes(1), comes_back, "{evicted_mib} of 64");
+            assert!(promotes(1), "that was one more");
+        }
+        let grows = promotions("auto");
+        grows.note_evicted(64 << 20);
+        assert_eq!(grows.choose(KeyHash(1), 0), Choice::Serve);
+        grows.note_memory(640 << 20);
+        grows.note_evicted(100 << 20);
+        assert_eq!(grows.choose(KeyHash(1), 0), Choice::Promote, "a sixth of what it has now");
+    }
+
+    #[test]
+    fn a_turn_is_as_long_after_any_number_of_them() {
+        for turns in [1 << 26, 1 << 28] {
+            let promotions = promotions("auto");
+            let promotes = |key: u64| promotions.choose(KeyHash(key << 32 | key), 7) == Choice::Promote;
+            promotions.turns.store((turns - 3_u64) << TURN_BITS, Ordering::Relaxed);
+            assert!(!promotes(1));
+            (0..6).for_each(|_| promotions.note_evicted(64 << 20));
+            assert!(!promotes(1) && promotes(1), "{turns}");
+            (0..1000).for_each(|_| promotions.note_evicted(64 << 20));
+            assert!(!promotes(1), "{turns}");
+        }
+    }
+
+    #[test]
+    fn state_takes_what_was_said() {
+        for text in ["auto", "second-hit", "one-in:7"] {
+            let most = text.parse::<FlashPromotion>().unwrap().memory_bytes(1 << 20);
+            assert!((most / 2..=most).contains(&promotions(text).memory_bytes()), "{text}");
+        }
+        assert_eq!((promotions("always").memory_bytes(), promotions("never").memory_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn each_policy_has_its_words() {
+        assert_eq!("auto".parse(), Ok(FlashPromotion::default()));
+        assert_eq!("one-in:2000".parse(), Ok(FlashPromotion::OneIn(NonZeroU32::new(2000).unwrap())));
+        for text in
+            ["", "Always", "second", "never:1", "one-in", "one-in:", "one-in:0", "one-in:x", "one-in:4294967296"]
+        {
+            let refusal = text.parse::<FlashPromotion>().unwrap_err().to_string();
+            assert!(
+                refusal.contains(&format!("{text:?} is no promotion")) && refusal.contains("one-in:N"),
+                "{refusal}"
+            );
+        }
+    }
+}

@@ -1,0 +1,453 @@
+//! PendingReads from devices that do one step when they are told to, or none.
+
+mod shutdown;
+
+use super::*;
+use crate::byte_size::ByteSize;
+use crate::clock::{Clock, Time};
+use crate::flash::memory_split::MemorySplit;
+use crate::flash::promotion::{FlashPromotion, Promotions};
+use crate::flash::threads::IoThreads;
+use ebbtide_flash::Error;
+use ebbtide_flash::device::{
+    Account, BLOCK, Buffer, Delivery, Device, Direction, Disk, DiskOptions, Faults, Faulty, Health, Request, read,
+};
+use ebbtide_flash::{Object, Tier, TierOptions};
+use std::sync::mpsc::{Receiver, channel};
+
+const NOW: u32 = 5;
+/// Longer than anything here takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What has so much room for values has all these keys on a device that does one step when it is told to.
+fn with_keys_on_flash(keys: &[&[u8]], permit_bytes: u64) -> (Arc<FlashTier>, Arc<Faulty>) {
+    let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
+    (with_keys_on(device.clone(), keys, permit_bytes, || device.drain()), device)
+}
+
+/// As `with_keys_on_flash`, of a device on which `drain` ends what is under way.
+fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], permit_bytes: u64, drain: impl Fn()) -> Arc<FlashTier> {
+    let options = TierOptions { memory_bytes: 8 << 20, ..TierOptions::default() };
+    let tier = Tier::on(device, &options).unwrap();
+    let insert = |key: &[u8]| {
+        let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
+        tier.insert(&object, NOW).unwrap();
+    };
+    keys.iter().for_each(|key| insert(key));
+    for filler in 0..1000_u32 {
+        insert(&filler.to_le_bytes());
+        tier.maintain(NOW);
+        drain();
+    }
+    FlashTier::new(
+        (tier, Vec::new()),
+        MemorySplit::new(permit_bytes * MAX_BYTES_SHARE, u64::MAX),
+        Promotions::new(FlashPromotion::Always, 0, 0),
+        (Clock::Manual, &Time::new(Clock::Manual)),
+        Duration::ZERO,
+    )
+}
+
+fn fetch(flash: &Arc<FlashTier>, key: &[u8], when_busy: WhenBusy) -> (Fetch, Receiver<Fetched>) {
+    let (sender, receiver) = channel();
+    let fetch = flash.fetch(key, NOW, when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
+    (fetch, receiver)
+}
+
+fn bytes(fetched: &Fetched) -> Option<usize> {
+    fetched.0.as_ref().map(|held| held.value.found.value().len())
+}
+
+fn permits(flash: &FlashTier) -> (usize, u64) {
+    let state = flash.reads.state();
+    (state.permits, state.permit_bytes)
+}
+
+#[test]
+fn one_read_serves_all_waiters() {
+    let (flash, device) = with_keys_on_flash(&[b"a"], 1 << 20);
+    let reads: Vec<_> = (0..5).map(|_| fetch(&flash, b"a", WhenBusy::Refuse)).collect();
+    assert_eq!(device.pending(), 1);
+    assert!(reads.iter().all(|(fetch, result)| *fetch == Fetch::UnderWay && result.try_recv().is_err()));
+    device.drain();
+    let results: Vec<_> = reads.iter().map(|(_, result)| result.try_recv().unwrap()).collect();
+    assert!(results.iter().all(|fetched| bytes(fetched) == Some(9000)));
+    assert_eq!(permits(&flash).0, 1);
+    drop(results);
+    assert_eq!(permits(&flash), (0, 0));
+    assert_eq!(fetch(&flash, b"never there", WhenBusy::Refuse).0, Fetch::Absent);
+}
+
+#[test]
+fn a_held_value_keeps_its_permit() {
+    let (flash, device) = with_keys_on_flash(&[b"a", b"b", b"c"], 20_000);
+    let (first, result) = fetch(&flash, b"a", WhenBusy::Refuse);
+    assert_eq!(first, Fetch::UnderWay);
+    device.drain();
+    let held = result.try_recv().unwrap();
+    assert_eq!(fetch(&flash, b"b", WhenBusy::Refuse).0, Fetch::Refused);
+    let (second, second_result) = fetch(&flash, b"b", WhenBusy::Queue);
+    let (third, third_result) = fetch(&flash, b"c", WhenBusy::Queue);
+    assert_eq!((second, third), (Fetch::Queued, Fetch::Queued));
+    assert_eq!(fetch(&flash, b"b", WhenBusy::Refuse).0, Fetch::Refused, "nobody holds a value and waits");
+    device.drain();
+    assert!(second_result.try_recv().is_err() && device.pending() == 0);
+    drop(held);
+    device.drain();
+    let held = second_result.try_recv().unwrap();
+    assert_eq!(bytes(&held), Some(9000));
+    assert!(third_result.try_recv().is_err());
+    drop(held);
+    device.drain();
+    assert_eq!(bytes(&third_result.try_recv().unwrap()), Some(9000));
+    drop(third_result);
+    assert_eq!(permits(&flash), (0, 0));
+}
+
+#[test]
+fn a_miss_returns_its_permit() {
+    let (flash, device) = with_keys_on_flash(&[b"a", b"b", b"c"], 1);
+    let (_, first) = fetch(&flash, b"a", WhenBusy::Queue);
+    let (_, second) = fetch(&flash, b"b", WhenBusy::Queue);
+    let (_, third) = fetch(&flash, b"c", WhenBusy::Queue);
+    for key in [b"a", b"b", b"c"] {
+        flash.tier.remove(Key::new(key).hash);
+    }
+    device.drain();
+    assert!([first, second, third].iter().all(|result| !result.try_recv().unwrap().is_hit()));
+    assert_eq!(permits(&flash), (0, 0));
+}
+
+#[test]
+fn cancelled_reads_are_misses() {
+    let (flash, device) = with_keys_on_flash(&[b"a", b"b"], 1);
+    let (_, under_way) = fetch(&flash, b"a", WhenBusy::Queue);
+    let (queued, waiting) = fetch(&flash, b"b", WhenBusy::Queue);
+    assert_eq!(queued, Fetch::Queued);
+    flash.cancel_reads();
+    assert!([under_way, waiting].iter().all(|result| !result.try_recv().unwrap().is_hit()));
+    let (again, results) = fetch(&flash, b"b", WhenBusy::Queue);
+    assert_eq!(again, Fetch::Queued, "the read that was given up goes on");
+    device.drain();
+    assert_eq!(bytes(&results.try_recv().unwrap()), Some(9000));
+    drop(results);
+    assert_eq!(permits(&flash), (0, 0));
+}
+
+/// Takes reads and never ends them, from when it holds them.
+struct Stalled {
+    device: Arc<Faulty>,
+    held: Mutex<Option<Vec<Request>>>,
+}
+
+impl Stalled {
+    fn held(&self) -> usize {
+        self.held.lock().unwrap().as_ref().map_or(0, Vec::len)
+    }
+}
+
+impl Device for Stalled {
+    fn capacity(&self) -> u64 {
+        self.device.capacity()
+    }
+
+    fn submit(&self, request: Request) -> Result<(), Request> {
+        match (&mut *self.held.lock().unwrap(), request.direction) {
+            (Some(held), Direction::Read) => held.push(request),
+            _ => return self.device.submit(request),
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&self) {}
+
+    fn sync(&self) -> Result<(), Error> {
+        self.device.sync()
+    }
+
+    fn discard(&self, _offset: u64, _bytes: u64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn account(&self) -> &Account {
+        self.device.account()
+    }
+}
+
+impl Stalled {
+    /// With a device that does what it is told at once.
+    fn new() -> Arc<Self> {
+        let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::AtOnce));
+        Arc::new(Self { device, held: Mutex::new(None) })
+    }
+
+    fn hold(&self) {
+        *self.held.lock().unwrap() = Some(Vec::new());
+    }
+
+    fn wait_until_one_is_held(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.held() == 0 {
+            assert!(Instant::now() < deadline, "nothing is read");
+            thread::yield_now();
+        }
+    }
+
+    fn release(&self) {
+        let held = self.held.lock().unwrap().take().unwrap();
+        held.into_iter().for_each(|request| self.device.submit(request).unwrap());
+    }
+
+    /// Has it judged to have failed, while reads are held.
+    fn fail(&self) {
+        self.device.set(Faults { read_errors: 1, ..Faults::default() });
+        let deadline = Instant::now() + PATIENCE;
+        while self.account().observe(Instant::now(), Duration::ZERO) != Health::Failed {
+            assert!(read(&*self.device, 0, Buffer::zeroed(BLOCK)).is_err() && Instant::now() < deadline);
+        }
+    }
+}
+
+fn assert_ends(thread: thread::JoinHandle<()>) {
+    let deadline = Instant::now() + PATIENCE;
+    while !thread.is_finished() && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(thread.is_finished(), "it waits for ever");
+    thread.join().unwrap();
+}
+
+#[test]
+fn a_wait_for_a_failed_device_ends() {
+    let device = Stalled::new();
+    let flash = with_keys_on(device.clone(), &[b"a"], 1 << 20, || ());
+    device.hold();
+    let waiting = thread::spawn({
+        let flash = flash.clone();
+        move || flash.read_and_wait(&[b"a"], NOW, |_, _| panic!("nothing is read"))
+    });
+    device.wait_until_one_is_held();
+    device.fail();
+    assert_ends(waiting);
+}
+
+/// A cache over this device, which has a large object with this key.
+fn cache_on(device: &Arc<Stalled>, key: &[u8]) -> Cache {
+    let options = TierOptions { seal_seconds: 1, ..TierOptions::default() };
+    let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_options(options);
+    let builder = builder.flash_promotion(FlashPromotion::Never).flash_device(device.clone());
+    let cache = builder.build().unwrap();
+    put_on_flash(&cache, key);
+    cache.maintain(Duration::from_secs(100));
+    cache
+}
+
+fn put_on_flash(cache: &Cache, key: &[u8]) {
+    let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
+    cache.shared.flash.as_ref().unwrap().tier.insert(&object, NOW).unwrap();
+}
+
+#[test]
+fn a_scan_of_a_device_that_failed_ends() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"a");
+    device.hold();
+    let scanning = thread::spawn(move || {
+        let mut scan = cache.scan().unwrap();
+        while scan.advance(|_| panic!("nothing is read")) {}
+    });
+    device.wait_until_one_is_held();
+    device.fail();
+    assert_ends(scanning);
+}
+
+#[test]
+fn a_batch_retries_a_value_that_flash_moved() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"far");
+    // It is found in a buffer, and waits for the other.
+    put_on_flash(&cache, b"near");
+    device.hold();
+    let found = thread::scope(|scope| {
+        let batch = scope.spawn(|| {
+            let mut found = Vec::new();
+            cache.get_batch(&[b"near", b"far"], |_, lookup| found.push(lookup.is_hit()));
+            found
+        });
+        device.wait_until_one_is_held();
+        put_on_flash(&cache, b"near");
+        device.release();
+        batch.join().unwrap()
+    });
+    assert_eq!(found, [true, true]);
+}
+
+#[test]
+fn a_multi_part_value_takes_permits_for_all_parts() {
+    let (flash, device) = with_keys_on_flash(&[b"a"], 1 << 19);
+    let value = vec![7; 1 << 20];
+    let object = Object { key: Key::new(b"long"), value: &[&value], client_flags: 0, attributes: 0, expiry: 0 };
+    flash.tier.insert(&object, NOW).unwrap();
+    assert!(flash.tier.bytes_to_read(object.key.hash) <= 1 << 19, "it has one part");
+    let (_, results) = fetch(&flash, b"long", WhenBusy::Queue);
+    device.drain();
+    let held = results.try_recv().unwrap();
+    assert_eq!(bytes(&held), Some(value.len()));
+    assert!(permits(&flash).1 >= value.len() as u64, "{:?}", permits(&flash));
+    assert_eq!(flash.memory().1 - flash.tier.memory_bytes(), permits(&flash).1, "it counts as memory");
+    assert_eq!(fetch(&flash, b"a", WhenBusy::Refuse).0, Fetch::Refused);
+    drop(held);
+    assert_eq!((permits(&flash), flash.reads.held_bytes()), ((0, 0), 0));
+}
+
+#[test]
+fn found_values_are_delivered_after_all_transfers() {
+    let folder = tempfile::tempdir().unwrap();
+    let opened = Disk::open(&[(folder.path().join("flash"), 64 << 20)], &DiskOptions::default()).unwrap();
+    let disk = Arc::new(opened.disk);
+    let _io = IoThreads::start(disk.clone()).unwrap();
+    let keys: Vec<[u8; 1]> = (0..24).map(|number| [number]).collect();
+    let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
+    let drain = || while disk.account().under_way() > 0 {};
+    let flash = with_keys_on(disk.clone(), &keys, 1 << 20, drain);
+    for _ in 0..500 {
+        let mut found = 0;
+        flash.read_and_wait(&keys, NOW, |_, _| {
+            found += 1;
+            // As an eviction does that makes room for the value, with a manual clock.
+            let began = Instant::now();
+            flash.tier.settle(NOW);
+            assert!(began.elapsed() < Duration::from_secs(10), "it waited for a read that it moves by itself");
+        });
+        assert_eq!(found, keys.len());
+    }
+}
+
+#[test]
+fn a_panicking_callback_affects_no_other() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"a");
+    device.hold();
+    let (sender, results) = channel();
+    let panicking = cache.fetch(b"a", WhenBusy::Queue, Box::new(|_| panic!("of the caller's making")));
+    let other = cache.fetch(b"a", WhenBusy::Queue, Box::new(move |fetched| sender.send(fetched).unwrap()));
+    assert_eq!((panicking, other), (Fetch::UnderWay, Fetch::UnderWay));
+    device.release();
+    assert_eq!(bytes(&results.recv_timeout(PATIENCE).unwrap()), Some(9000));
+    assert!(cache.get(b"a").is_hit());
+}
+
+/// A cache with a file; `put_on_flash` comes before.
+fn cache_in(folder: &tempfile::TempDir) -> Result<Cache, crate::Error> {
+    let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
+    builder.flash_promotion(FlashPromotion::Never).flash(folder.path().join("flash"), ByteSize::mib(64)).build()
+}
+
+fn is_warm(cache: &Cache) -> bool {
+    cache.flash_stats().unwrap().notices.iter().any(|notice| notice.contains("flash is warm after a stop"))
+}
+
+#[test]
+fn shutdown_does_not_wait_for_maintenance() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache_in(&folder).unwrap();
+    let maintaining = Arc::clone(&cache.shared);
+    drop(cache);
+    assert!(is_warm(&cache_in(&folder).unwrap()));
+    drop(maintaining);
+}
+
+/// A cache whose last clone ends in a landing, in this way, while one of its own threads is at something.
+fn ends_in_a_callback(end: impl FnOnce(Cache) + Send + 'static) {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache_in(&folder).unwrap();
+    put_on_flash(&cache, b"a");
+    drop(cache);
+    let cache = cache_in(&folder).unwrap();
+    let maintaining = Arc::clone(&cache.shared);
+    let (go, going) = channel();
+    let clone = cache.clone();
+    let on_read = move |fetched: Fetched| {
+        going.recv().unwrap();
+        assert_eq!(bytes(&fetched), Some(9000));
+        end(clone);
+    };
+    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
+    drop(cache);
+    go.send(()).unwrap();
+    let began = Instant::now();
+    let again = loop {
+        match cache_in(&folder) {
+            Ok(cache) => break cache,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+    };
+    assert!(is_warm(&again));
+    assert!(again.get(b"a").is_hit());
+    drop(maintaining);
+}
+
+#[test]
+fn shutdown_in_a_callback_is_clean() {
+    ends_in_a_callback(drop);
+}
+
+#[test]
+fn shutdown_during_close_flash_is_clean() {
+    for delay in [0, 200, 2000] {
+        ends_in_a_callback(move |cache| {
+            cache.close_flash();
+            thread::sleep(Duration::from_micros(delay));
+        });
+    }
+}
+
+#[test]
+fn waiting_on_the_own_thread_ring_panics() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = cache_in(&folder).unwrap();
+    put_on_flash(&cache, b"a");
+    let waits = |cache: &Cache| std::panic::catch_unwind(AssertUnwindSafe(|| cache.get(b"a").is_hit()));
+    // Where the system has such rings.
+    let Some(ring) = cache.thread_ring() else { return };
+    assert!(waits(&cache).is_err());
+    assert!(!waits(&cache.without_waiting()).unwrap());
+    drop(ring);
+    assert!(waits(&cache).unwrap());
+}
+
+#[test]
+fn a_pending_read_is_answered_at_shutdown() {
+    let device = Stalled::new();
+    let cache = cache_on(&device, b"a");
+    device.hold();
+    let (sender, results) = channel();
+    // The last clone ends where the landing runs.
+    let clone = cache.clone();
+    let on_read = move |fetched| {
+        drop(clone);
+        sender.send(fetched).unwrap();
+    };
+    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
+    drop(cache);
+    device.release();
+    results.recv_timeout(PATIENCE).unwrap();
+}
+
+#[test]
+fn a_queued_read_is_answered_at_shutdown() {
+    let cache = cache_on(&Stalled::new(), b"a");
+    let fetch = |when_busy| {
+        let (sender, results) = channel();
+        let fetch = cache.fetch(b"a", when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
+        (fetch, results)
+    };
+    let mut held = Vec::new();
+    while let (Fetch::UnderWay, results) = fetch(WhenBusy::Refuse) {
+        held.push(results.recv_timeout(PATIENCE).unwrap());
+    }
+    let (_, results) = fetch(WhenBusy::Queue);
+    drop(cache);
+    assert_eq!(bytes(&results.recv_timeout(PATIENCE).unwrap()), None);
+    drop(held);
+}

@@ -1,0 +1,277 @@
+//! Hits.
+
+use crate::cache::Shared;
+use crate::error::Error;
+use crate::flash::read::Value;
+use crate::flash::tier::FlashTier;
+use ebbtide_store::Store;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The answer to a get.
+#[derive(Debug)]
+pub enum Lookup<'a> {
+    Hit(Item<'a>),
+    Miss,
+}
+
+impl<'a> Lookup<'a> {
+    /// The hit, if it is one.
+    pub fn hit(self) -> Option<Item<'a>> {
+        match self {
+            Self::Hit(item) => Some(item),
+            Self::Miss => None,
+        }
+    }
+
+    /// The hit, borrowed.
+    pub fn item(&self) -> Option<&Item<'a>> {
+        match self {
+            Self::Hit(item) => Some(item),
+            Self::Miss => None,
+        }
+    }
+
+    pub fn is_hit(&self) -> bool {
+        matches!(self, Self::Hit(_))
+    }
+}
+
+/// A borrowed hit. Holding it delays the reuse of evicted memory: keep it short, or make a [`Handle`]. One that flash has answered
+/// holds a copy of its own.
+pub struct Item<'a>(Source<'a>);
+
+enum Source<'a> {
+    Memory { item: ebbtide_store::Item<'a>, store: &'a Arc<Store> },
+    Flash { value: Arc<Value>, shared: &'a Shared },
+}
+
+impl<'a> Item<'a> {
+    #[inline(always)]
+    pub(crate) fn in_memory(item: ebbtide_store::Item<'a>, store: &'a Arc<Store>) -> Self {
+        Self(Source::Memory { item, store })
+    }
+
+    pub(crate) fn on_flash(value: Arc<Value>, shared: &'a Shared) -> Self {
+        Self(Source::Flash { value, shared })
+    }
+}
+
+impl Item<'_> {
+    /// Bytes of the value.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            Source::Memory { item, .. } => item.len(),
+            Source::Flash { value, .. } => value.found.value().len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub fn key(&self) -> &[u8] {
+        match &self.0 {
+            Source::Memory { item, .. } => item.key(),
+            Source::Flash { value, .. } => &value.key,
+        }
+    }
+
+    /// Client flags.
+    pub fn flags(&self) -> u32 {
+        match &self.0 {
+            Source::Memory { item, .. } => item.flags(),
+            Source::Flash { value, .. } => value.found.client_flags,
+        }
+    }
+
+    /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from here on until the
+    /// value changes, also while that is on flash only, unless more tokens are handed out than are kept. That of a hit which flash has
+    /// answered is none's: a write with it is refused, and finds the value in memory the next time. [`crate::Cache::get_with_token`] gives
+    /// hits with tokens only.
+    pub fn cas(&self) -> u64 {
+        match &self.0 {
+            Source::Memory { item, .. } => item.issue_token(),
+            Source::Flash { shared, .. } => shared.store.invalid_token(),
+        }
+    }
+
+    /// The CAS token to look at: as `cas`, and not kept.
+    pub fn passing_cas(&self) -> u64 {
+        match &self.0 {
+            Source::Memory { item, .. } => item.token(),
+            Source::Flash { shared, .. } => shared.store.invalid_token(),
+        }
+    }
+
+    /// Whether a CAS token that was handed out stands for this value.
+    pub fn has_cas(&self, token: u64) -> bool {
+        matches!(&self.0, Source::Memory { item, .. } if item.has_token(token))
+    }
+
+    /// Whether the value was marked as out of date and nobody has stored a new one since.
+    pub fn is_stale(&self) -> bool {
+        matches!(&self.0, Source::Memory { item, .. } if item.extension().stale)
+    }
+
+    /// Whether somebody was told to store the value anew, and has not done so yet.
+    pub fn is_won(&self) -> bool {
+        matches!(&self.0, Source::Memory { item, .. } if item.extension().won)
+    }
+
+    /// Whether a use of the key was counted before this one. Uses of the value before the present one count, too; an
+    /// eviction that the entry survives may forget them, and flash counts none.
+    pub fn was_used(&self) -> bool {
+        matches!(&self.0, Source::Memory { item, .. } if item.was_used())
+    }
+
+    /// About how long the entry had not been read before this look. Entries that share a bucket of the index share the time
+    /// of their last read; one that was never read counts from the time at which its segment was opened. Zero if flash has answered.
+    pub fn idle(&self) -> Duration {
+        match &self.0 {
+            Source::Memory { item, .. } => Duration::from_millis(item.idle_ms()),
+            Source::Flash { .. } => Duration::ZERO,
+        }
+    }
+
+    /// Bytes that the entry takes in the cache's segments.
+    pub fn stored_bytes(&self) -> u64 {
+        match &self.0 {
+            Source::Memory { item, .. } => item.stored_bytes(),
+            Source::Flash { .. } => 0,
+        }
+    }
+
+    /// Remaining life; `None` if it never expires.
+    pub fn ttl(&self) -> Option<Duration> {
+        match &self.0 {
+            Source::Memory { item, .. } => item.remaining_ms().map(Duration::from_millis),
+            Source::Flash { value, shared } => shared.remaining(value),
+        }
+    }
+
+    /// The value in pieces: one for all but values longer than a segment.
+    pub fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        match &self.0 {
+            Source::Memory { item, .. } => Slices::Memory(item.slices()),
+            Source::Flash { value, .. } => Slices::Flash(Some(value.found.value())),
+        }
+    }
+
+    /// Appends the value to `out`.
+    pub fn copy_to(&self, out: &mut Vec<u8>) {
+        match &self.0 {
+            Source::Memory { item, .. } => item.copy_to(out),
+            Source::Flash { value, .. } => out.extend_from_slice(value.found.value()),
+        }
+    }
+
+    /// A copy of the value.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut copy = Vec::with_capacity(self.len());
+        self.copy_to(&mut copy);
+        copy
+    }
+
+    /// A handle that outlives the borrow. Values under 4 KiB are copied, others stay where they are until it is dropped.
+    ///
+    /// # Errors
+    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes; of hits that flash has answered,
+    /// a quarter of the memory that flash has, or one value.
+    pub fn to_handle(&self) -> Result<Handle, Error> {
+        match &self.0 {
+            Source::Memory { item, store } => {
+                item.to_handle(store).map(|handle| Handle(HandleSource::Memory(handle))).map_err(Error::from_store)
+            }
+            Source::Flash { value, shared } => {
+                let flash = shared.flash.as_ref().expect("a cache whose flash has answered has flash");
+                PinnedValue::new(value, flash).map(|lent| Handle(HandleSource::Flash(lent)))
+            }
+        }
+    }
+}
+
+/// The pieces of a value.
+enum Slices<'a, Pieces> {
+    Memory(Pieces),
+    Flash(Option<&'a [u8]>),
+}
+
+impl<'a, Pieces: Iterator<Item = &'a [u8]>> Iterator for Slices<'a, Pieces> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            Self::Memory(pieces) => pieces.next(),
+            Self::Flash(piece) => piece.take(),
+        }
+    }
+}
+
+/// A hit that may be kept and sent to other threads.
+pub struct Handle(HandleSource);
+
+enum HandleSource {
+    Memory(ebbtide_store::Handle),
+    Flash(PinnedValue),
+}
+
+/// A value that flash has answered, counted with what such handles hold. Dropping it gives that back.
+struct PinnedValue {
+    value: Arc<Value>,
+    pinned_bytes: Arc<AtomicU64>,
+}
+
+impl PinnedValue {
+    fn new(value: &Arc<Value>, flash: &FlashTier) -> Result<Self, Error> {
+        let lent = Self { value: Arc::clone(value), pinned_bytes: Arc::clone(&flash.pinned_bytes) };
+        let (bytes, limit) = (lent.bytes(), flash.reads.max_bytes());
+        let pinned_bytes = lent.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if pinned_bytes > 0 && pinned_bytes + bytes > limit {
+            return Err(Error::PinnedLimit { pinned_bytes, limit });
+        }
+        Ok(lent)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.value.found.value().len() as u64
+    }
+}
+
+impl Drop for PinnedValue {
+    fn drop(&mut self) {
+        self.pinned_bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
+    }
+}
+
+impl Handle {
+    /// Bytes of the value.
+    pub fn len(&self) -> usize {
+        match &self.0 {
+            HandleSource::Memory(handle) => handle.len(),
+            HandleSource::Flash(lent) => lent.value.found.value().len(),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Client flags.
+    pub fn flags(&self) -> u32 {
+        match &self.0 {
+            HandleSource::Memory(handle) => handle.flags(),
+            HandleSource::Flash(lent) => lent.value.found.client_flags,
+        }
+    }
+
+    /// The bytes from `offset` to the end of the piece that holds it; empty only at the end of the value.
+    pub fn slice_at(&self, offset: usize) -> &[u8] {
+        match &self.0 {
+            HandleSource::Memory(handle) => handle.slice_at(offset),
+            HandleSource::Flash(lent) => &lent.value.found.value()[offset..],
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! Moving one item of a draining segment to another, and taking one out of the index.
+
+use super::policy::Aging;
+use super::removal::{Cause, RemovalNotice};
+use crate::epoch::Participant;
+use crate::index::FREQUENCY_EXACT;
+use crate::item::{ItemAt, Kind};
+use crate::publish::NewItem;
+use crate::segment::Location;
+use crate::stats::Counter;
+use crate::store::Store;
+use crate::sync::Ordering;
+use crate::time::Moment;
+
+fn age_frequency(frequency: u8, aging: Aging) -> u8 {
+    match aging {
+        Aging::Reset => 0,
+        Aging::Halve => frequency / 2,
+        // What was used often once may not live on that for long.
+        Aging::Decrement => frequency.min(FREQUENCY_EXACT).saturating_sub(1),
+        Aging::None => frequency,
+    }
+}
+
+impl Store {
+    /// Turns the slot of an item to a copy at `to`, which the caller owns. False if the item is not in the index any more,
+    /// or was flushed before the segment of `to` was opened: there it would be present again.
+    pub(super) fn relocate_item(&self, item: &ItemAt, hash: u64, to: Location, expiry_byte: u8, aging: Aging) -> bool {
+        let generation = |at: Location| self.segments.header(at.segment()).generation.load(Ordering::Relaxed);
+        if generation(item.at) != generation(to) {
+            return false;
+        }
+        let arena = &self.segments.arena;
+        let size = item.header.size() as usize;
+        let copy = || {
+            let header = crate::item::ItemHeader { expiry: expiry_byte, ..item.header };
+            // SAFETY: the source drains and keeps its bytes; the destination is unpublished and the caller's.
+            unsafe {
+                arena.copy(item.at, to, size);
+                arena.write(to, &header.encode());
+            }
+        };
+        let is_numeric = item.header.kind == Kind::Numeric;
+        if !is_numeric {
+            copy();
+        }
+        let mut pair = self.index.lock_pair(hash);
+        let Some(place) = pair.find(|slot| slot.location() == item.at) else {
+            return false;
+        };
+        if is_numeric {
+            // Its word changes under the bucket lock only, and its place in the copy depends on the address.
+            self.copy_number(item, to, expiry_byte);
+        }
+        let unlinked = self.footprint(place.slot);
+        let frequency = age_frequency(pair.reread(&place).frequency(), aging);
+        pair.replace(&place, place.slot.moved(to, frequency));
+        drop(pair);
+        self.segments.header(item.at.segment()).remove_live(unlinked.size, unlinked.body_bytes);
+        let new = NewItem { at: to, size: unlinked.size, body_bytes: unlinked.body_bytes, token: None, is_copy: true };
+        self.segments.header(to.segment()).add_live(new.size, new.body_bytes);
+        true
+    }
+
+    fn copy_number(&self, item: &ItemAt, to: Location, expiry_byte: u8) {
+        let arena = &self.segments.arena;
+        let header = crate::item::ItemHeader { expiry: expiry_byte, ..item.header };
+        let head = header.value_offset();
+        // SAFETY: as in `relocate_item`; the bucket lock keeps the number still.
+        unsafe {
+            arena.copy(item.at, to, head as usize);
+            arena.write(to, &header.encode());
+            let (number, width) = item.number(arena);
+            self.write_number(to.plus(head), number, width);
+        }
+    }
+
+    /// Counts an item that maintenance took out of the index, and tells who wants to know of it.
+    pub(super) fn note_unlinked(
+        &self,
+        participant: &Participant,
+        item: &ItemAt,
+        was_live: bool,
+        notice: Option<RemovalNotice>,
+        moment: Moment,
+    ) {
+        let thread = participant.number();
+        let (cause, counter) = match was_live {
+            true => (Cause::Memory, Counter::Evicted),
+            false if self.was_flushed(item) => (Cause::Flushed, Counter::Flushed),
+            false => (Cause::Expired, Counter::Expired),
+        };
+        self.counters.unlink(thread);
+        self.counters.add(thread, counter, 1);
+        if let Some(notice) = notice {
+            self.notify_removed(notice, cause, moment);
+        }
+    }
+
+    /// Takes an item of a draining segment out of the index, if it is still there, and answers whether it was alive.
+    pub(super) fn unlink(&self, participant: &Participant, item: &ItemAt, hash: u64, moment: Moment) -> Option<bool> {
+        let mut pair = self.index.lock_pair(hash);
+        let place = pair.find(|slot| slot.location() == item.at)?;
+        let is_live = self.is_live(item, moment);
+        let unlinked = self.footprint(place.slot);
+        let control = pair.control(Some(&place));
+        self.demote(participant, place.slot, control, moment);
+        let notice = self.prepare_removal_notice(participant, place.slot, control);
+        pair.remove(&place);
+        drop(pair);
+        self.account_unlinked(&unlinked);
+        self.retire_body(&unlinked);
+        self.note_unlinked(participant, item, is_live, notice, moment);
+        if is_live {
+            let rounds = self.segments.header(item.at.segment()).rounds.load(Ordering::Relaxed);
+            self.maintenance.history.note_evicted(hash, rounds == 0);
+        }
+        Some(is_live)
+    }
+}

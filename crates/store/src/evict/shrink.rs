@@ -1,0 +1,201 @@
+//! Giving up the topmost segment, for a smaller memory or a larger index: its items move down to a free segment. Long
+//! values do not move: when a body is in the way of a smaller memory, or of an index for which no other segment is free, the value
+//! goes.
+
+use super::Progress;
+use super::claim::Claim;
+use crate::chains::Seal;
+use crate::epoch::Participant;
+use crate::item::Kind;
+use crate::segment::{SegmentId, State};
+use crate::store::Store;
+use crate::sync::{Ordering, lock};
+use crate::time::Moment;
+
+impl Store {
+    /// One step towards a smaller store. False if the topmost segment cannot be emptied now.
+    pub(super) fn shrink_top(&self, participant: &Participant, moment: Moment) -> bool {
+        if self.release_free_top() {
+            return true;
+        }
+        let limit = self.segments.limit();
+        if limit == 0 {
+            return false;
+        }
+        let top = SegmentId::new(limit);
+        let header = self.segments.header(top);
+        match header.state() {
+            State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume_job(participant, moment),
+            State::Body if self.wants_memory() => {
+                self.drop_value_of_body(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
+            }
+            State::Sealed => self.relocate_top(participant, top, moment),
+            State::Draining => self.run_or_choose_job(participant, moment, false) == Progress::Working,
+            State::Absent | State::Free | State::Retired | State::Body => false,
+        }
+    }
+
+    /// Moves what lives in a segment to a free one. False if there is none, as an eviction must come first, or if the segment
+    /// is not there to be claimed any more.
+    fn relocate_top(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
+        let job = self.claim(&lock(&self.maintenance.planner), Claim::Relocate(segment), moment);
+        let Some(job) = job else { return false };
+        lock(&self.maintenance.jobs).push(job);
+        self.run_or_choose_job(participant, moment, false) == Progress::Working
+    }
+
+    /// Drops the value to which a body belongs. False if it is not there, or alive in a store that does not evict.
+    ///
+    /// `body` and `hash` come from a header that nobody keeps still: the segment may have another life by now, as a body of another
+    /// value or none. So under the lock of the key's buckets the value is dropped only if the segment is among its bodies.
+    fn drop_value_of_body(&self, participant: &Participant, body: SegmentId, hash: u64, moment: Moment) -> bool {
+        let owns = |slot| {
+            let item = self.item(slot);
+            if item.header.kind != Kind::Chained {
+                return false;
+            }
+            // SAFETY: the slot's bucket is locked by the caller of this.
+            let chained = unsafe { item.chained(&self.segments.arena) };
+            let mut owns = false;
+            self.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| owns |= segment == body);
+            owns
+        };
+        let mut pair = self.index.lock_pair(hash);
+        let Some(place) = pair.find(owns) else {
+            return false;
+        };
+        let unlinked = self.footprint(place.slot);
+        let item = self.item(place.slot);
+        let is_live = self.is_live(&item, moment);
+        if is_live && !self.options.evicts {
+            return false;
+        }
+        let control = pair.control(Some(&place));
+        self.demote(participant, place.slot, control, moment);
+        let notice = self.prepare_removal_notice(participant, place.slot, control);
+        pair.remove(&place);
+        self.account_unlinked(&unlinked);
+        drop(pair);
+        self.retire_body(&unlinked);
+        self.note_unlinked(participant, &item, is_live, notice, moment);
+        true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::ops::{Mode, Write};
+    use crate::options::Options;
+    use crate::segment::Purpose;
+    use crate::ttl::Ttl;
+    use std::sync::Arc;
+
+    /// A store with few free segments, the topmost first, and the segments that are held.
+    fn store_with_its_top_first(evicts: bool) -> (Arc<Store>, Participant, Vec<SegmentId>) {
+        let segment_bytes = Some(4 << 10);
+        let options =
+            Options { memory_bytes: 1 << 20, segment_bytes, value_bytes_max: 1 << 18, evicts, ..Options::default() };
+        let store = Arc::new(Store::new(options).unwrap());
+        let participant = store.participate();
+        let mut taken: Vec<_> = std::iter::from_fn(|| store.segments.take(Purpose::Merge)).collect();
+        taken.split_off(taken.len() - 8).into_iter().for_each(|segment| store.segments.retire(segment));
+        store.segments.reclaim();
+        (store, participant, taken)
+    }
+
+    #[test]
+    fn a_long_value_in_the_way_goes_only_where_values_may_be_evicted() {
+        for evicts in [true, false] {
+            let (store, participant, _held) = store_with_its_top_first(evicts);
+            let hash = store.hash(b"long");
+            let mut upload = store.upload(b"long", hash, 0, 10_000).unwrap();
+            upload.write(&mut &[1; 10_000][..]).unwrap();
+            upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
+            drop(upload);
+            store.resize((1 << 20) - 10_000).unwrap();
+            while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+            let is_there = store.get(&participant, b"long", hash, 1000).is_some();
+            assert_eq!((is_there, store.resize_done()), (!evicts, evicts));
+        }
+    }
+
+    #[test]
+    fn no_long_value_goes_for_the_index_while_others_are_free() {
+        let (store, participant, held) = store_with_its_top_first(true);
+        let hash = store.hash(b"long");
+        let mut upload = store.upload(b"long", hash, 0, 10_000).unwrap();
+        upload.write(&mut &[1; 10_000][..]).unwrap();
+        upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
+        drop(upload);
+        held.iter().for_each(|segment| store.segments.retire(*segment));
+        store.segments.reclaim();
+        let (limit, paid) = (store.segments.limit(), store.index.paid_buckets());
+        assert_eq!(store.segments.header(SegmentId::new(limit)).state(), State::Body);
+        for pays in [Store::prepay_for_index, Store::pay_for_index] {
+            pays(&store);
+            (0..3).for_each(|_| _ = store.grow_index());
+            while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+        }
+        assert!(
+            store.index.paid_buckets() > paid && !store.needs_shrink(),
+            "maintenance is not asked for what it cannot do"
+        );
+        assert!(store.get(&participant, b"long", hash, 1000).is_some(), "{:?}", store.stats());
+        store.verify(&participant, 1000);
+        // Where memory is short it goes, and the index has what it waits for.
+        while store.segments.withhold_free() {}
+        while !store.prepay_for_index() && store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+        assert!(store.get(&participant, b"long", hash, 1000).is_none());
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_body_of_another_life_drops_nothing() {
+        let (store, participant, held) = store_with_its_top_first(true);
+        held.iter().for_each(|segment| store.segments.retire(*segment));
+        store.segments.reclaim();
+        let hashes = [b"one", b"two"].map(|key| store.hash(key));
+        let bodies = [b"one", b"two"].map(|key| {
+            let mut upload = store.upload(key, store.hash(key), 0, 10_000).unwrap();
+            upload.write(&mut &[1; 10_000][..]).unwrap();
+            let is_body = |segment: &SegmentId| {
+                let header = store.segments.header(*segment);
+                header.state() == State::Open && header.is_body.load(Ordering::Relaxed) == 1
+            };
+            let body = store.segments.ids().find(is_body).expect("it has come");
+            upload.finish(&participant, Ttl::Never, Mode::Set, None, 1000).unwrap();
+            body
+        });
+        let moment = store.moment(1000);
+        // As if the hash was read from the header before the segment became a body of the other value, or after it.
+        for (body, hash) in [(bodies[0], hashes[1]), (bodies[1], hashes[0]), (bodies[0], 0)] {
+            assert!(!store.drop_value_of_body(&participant, body, hash, moment));
+        }
+        assert_eq!(store.stats().items, 2);
+        assert!(store.drop_value_of_body(&participant, bodies[0], hashes[0], moment));
+        assert!(store.get(&participant, b"two", hashes[1], 1000).is_some());
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn an_upload_in_the_way_seals_nothing() {
+        let (store, participant, held) = store_with_its_top_first(true);
+        let mut upload = store.upload(b"long", store.hash(b"long"), 0, 10_000).unwrap();
+        upload.write(&mut &[1; 100][..]).unwrap();
+        let key = b"short";
+        let write =
+            Write { key, hash: store.hash(key), value: b"", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        store.write(&participant, &write, 1000).unwrap();
+        assert_eq!(store.segments.header(SegmentId::new(store.segments.limit())).is_body.load(Ordering::Relaxed), 1);
+        store.resize((1 << 20) - 10_000).unwrap();
+        while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+        assert!(!store.resize_done());
+        assert_eq!(store.stats().segments_open, 1, "the segment of the short one");
+        drop(upload);
+        held.iter().for_each(|segment| store.segments.retire(*segment));
+        while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
+        assert!(store.resize_done());
+        store.verify(&participant, 1000);
+    }
+}

@@ -1,0 +1,234 @@
+//! What lies below a store never answers with a value that was overwritten, deleted, expired or flushed.
+
+use ebbtide_store::{Item, LowerTier, Mode, Options, Participant, Progress, Store, Ttl, Write};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A copy's name and its value.
+type Copy = (u64, Vec<u8>);
+
+/// Everything below, in a map.
+#[derive(Default)]
+struct Copies {
+    map: Mutex<HashMap<Vec<u8>, Copy>>,
+    next: AtomicU64,
+    demoted: AtomicU64,
+    is_flushing: AtomicBool,
+}
+
+struct Shared(Arc<Copies>);
+
+impl LowerTier for Shared {
+    fn demote(&self, item: &Item<'_>, _now_ms: u64) {
+        let mut value = Vec::new();
+        item.copy_to(&mut value);
+        let name = self.0.next.fetch_add(1, Ordering::Relaxed);
+        self.0.demoted.fetch_add(1, Ordering::Relaxed);
+        self.0.map.lock().unwrap().insert(item.key().to_vec(), (name, value));
+    }
+
+    fn is_current(&self, key: &[u8], copy: u64) -> bool {
+        let is_flushing = self.0.is_flushing.load(Ordering::SeqCst);
+        !is_flushing && self.0.map.lock().unwrap().get(key).is_some_and(|(name, _)| *name == copy)
+    }
+
+    fn remove(&self, key: &[u8]) -> bool {
+        self.0.map.lock().unwrap().remove(key).is_some()
+    }
+
+    fn flush(&self, advance: &mut dyn FnMut()) {
+        self.0.is_flushing.store(true, Ordering::SeqCst);
+        advance();
+        self.0.map.lock().unwrap().clear();
+        self.0.is_flushing.store(false, Ordering::SeqCst);
+    }
+}
+
+struct Tiers {
+    store: Store,
+    copies: Arc<Copies>,
+}
+
+impl Tiers {
+    fn new() -> Self {
+        let options = Options {
+            memory_bytes: 1 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 1 << 18,
+            ..Options::default()
+        };
+        let store = Store::new(options).unwrap();
+        let copies = Arc::new(Copies::default());
+        store.set_lower_tier(Box::new(Shared(Arc::clone(&copies))));
+        Self { store, copies }
+    }
+
+    fn write(&self, participant: &Participant, key: &[u8], value: &[u8], ttl: Ttl, mode: Mode, now_ms: u64) {
+        let write = Write { key, hash: self.store.hash(key), value, flags: 0, ttl, mode, token: None };
+        while self.store.write(participant, &write, now_ms).is_err() {
+            // What others read or write just now may be in the way for a moment.
+            if matches!(self.store.evict(participant, now_ms), Progress::Waiting(_) | Progress::Stuck) {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// The value, from above or from below; what is found below is promoted, or for odd keys answered from there.
+    fn get(&self, participant: &Participant, key: &[u8], now_ms: u64) -> Option<Vec<u8>> {
+        let found = self.store.get(participant, key, self.store.hash(key), now_ms).map(|item| {
+            let mut value = Vec::new();
+            item.copy_to(&mut value);
+            value
+        });
+        found.or_else(|| {
+            let (name, value) = self.copies.map.lock().unwrap().get(key).cloned()?;
+            if !key[0].is_multiple_of(2) {
+                return self.store.is_current_copy(key, self.store.hash(key), name, now_ms).then_some(value);
+            }
+            self.write(participant, key, &value, Ttl::Never, Mode::Promote { copy: name, until: None }, now_ms);
+            Some(value)
+        })
+    }
+}
+
+#[test]
+fn what_is_evicted_is_found_below_and_comes_back() {
+    let tiers = Tiers::new();
+    let participant = tiers.store.participate();
+    for number in 0..20_000u32 {
+        tiers.write(&participant, &number.to_le_bytes(), &[7; 200], Ttl::Never, Mode::Set, 1000);
+    }
+    assert!(tiers.copies.demoted.load(Ordering::Relaxed) > 10_000);
+    for number in 0..20_000u32 {
+        assert_eq!(tiers.get(&participant, &number.to_le_bytes(), 1000), Some(vec![7; 200]), "{number}");
+    }
+    let first = 0u32.to_le_bytes();
+    assert!(
+        tiers
+            .store
+            .get(&participant, &19_998u32.to_le_bytes(), tiers.store.hash(&19_998u32.to_le_bytes()), 1000)
+            .is_some()
+    );
+    tiers.store.flush(1000, 0);
+    assert_eq!(tiers.get(&participant, &first, 1000), None);
+    tiers.store.verify(&participant, 1000);
+}
+
+#[test]
+fn a_change_leaves_no_copy_behind() {
+    let tiers = Tiers::new();
+    let participant = tiers.store.participate();
+    let hash = |key: &[u8]| tiers.store.hash(key);
+    let mut number = 0u32;
+    let mut demote = |key: &[u8], value: &[u8]| {
+        tiers.write(&participant, key, value, Ttl::Never, Mode::Set, 1000);
+        while tiers.store.peek(&participant, key, hash(key), 1000).is_some() {
+            let other = number.to_le_bytes();
+            tiers.write(&participant, &other, value, Ttl::Never, Mode::Set, 1000);
+            if number.is_multiple_of(8) {
+                // Survivors fill segments, one of which may hold the key: time, which would seal it, stands still.
+                drop(tiers.store.get(&participant, &other, hash(&other), 1000));
+            }
+            number += 1;
+            assert!(number < 1_000_000, "{key:?} stays");
+        }
+        assert!(tiers.copies.map.lock().unwrap().contains_key(key));
+    };
+    let has_copy = |key: &[u8]| tiers.copies.map.lock().unwrap().contains_key(key);
+    demote(b"deleted", b"1");
+    assert!(tiers.store.delete(&participant, b"deleted", hash(b"deleted"), 1000), "there was a copy");
+    assert!(!has_copy(b"deleted") && !tiers.store.delete(&participant, b"deleted", hash(b"deleted"), 1000));
+    demote(b"set", b"1");
+    tiers.write(&participant, b"set", b"2", Ttl::Never, Mode::Set, 1000);
+    assert!(!has_copy(b"set"));
+    demote(b"number", b"41");
+    assert_eq!(tiers.get(&participant, b"number", 1000), Some(b"41".to_vec()));
+    assert!(has_copy(b"number"), "a promoted value keeps its copy");
+    for expected in [42, 43] {
+        let count = ebbtide_store::Count::plain(ebbtide_store::Change::Add(1));
+        let changed = tiers.store.change_number(&participant, (b"number", hash(b"number")), &count, 1000).unwrap();
+        assert!(matches!(changed, ebbtide_store::Changed::Done(number) if number.value == expected));
+        assert!(!has_copy(b"number"));
+    }
+    demote(b"late", b"1");
+    let name = tiers.copies.map.lock().unwrap()[&b"late"[..]].0;
+    tiers.store.delete(&participant, b"late", hash(b"late"), 1000);
+    tiers.write(&participant, b"late", b"1", Ttl::Never, Mode::Promote { copy: name, until: None }, 1000);
+    assert_eq!(
+        tiers.get(&participant, b"late", 1000),
+        None,
+        "what was read before a deletion is not promoted after it"
+    );
+    assert!(!tiers.store.is_current_copy(b"late", hash(b"late"), name, 1000), "nor believed");
+    demote(b"kept", b"1");
+    let is_current_copy = |at_ms| {
+        let name = tiers.copies.map.lock().unwrap().get(&b"kept"[..]).map_or(0, |copy| copy.0);
+        tiers.store.is_current_copy(b"kept", hash(b"kept"), name, at_ms)
+    };
+    assert!(is_current_copy(1000));
+    tiers.write(&participant, b"kept", b"2", Ttl::Never, Mode::Set, 1000);
+    assert!(!is_current_copy(1000), "the store has another value");
+    demote(b"kept", b"3");
+    tiers.store.flush(1000, 500);
+    assert!(is_current_copy(1400) && !is_current_copy(1500), "a delayed flush is done before");
+    tiers.store.verify(&participant, 1000);
+}
+
+#[test]
+fn an_old_value_is_never_found_while_threads_set_delete_flush_and_promote() {
+    const KEYS: u32 = 12_000;
+    let tiers = Tiers::new();
+    // The version of each key that its owner has written at last; 0 is none. An odd entry is being changed.
+    let versions: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    std::thread::scope(|scope| {
+        for owner in 0..2u32 {
+            let (tiers, versions) = (&tiers, &versions);
+            scope.spawn(move || {
+                let participant = tiers.store.participate();
+                let mut random = u64::from(owner) + 1;
+                for step in 1..60_000u64 {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let number = (random >> 33) as u32 % (KEYS / 2) * 2 + owner;
+                    let key = number.to_le_bytes();
+                    match random >> 60 {
+                        0..8 => {
+                            let mut value = vec![number as u8; 200];
+                            value[..8].copy_from_slice(&step.to_le_bytes());
+                            tiers.write(&participant, &key, &value, Ttl::Never, Mode::Set, 1000);
+                            versions[number as usize].store(step, Ordering::SeqCst);
+                        }
+                        8 => {
+                            tiers.store.delete(&participant, &key, tiers.store.hash(&key), 1000);
+                            versions[number as usize].store(step, Ordering::SeqCst);
+                        }
+                        9 if step % 500 == 0 => tiers.store.flush(1000, 0),
+                        _ => {
+                            let known = versions[number as usize].load(Ordering::SeqCst);
+                            if let Some(value) = tiers.get(&participant, &key, 1000) {
+                                let version = u64::from_le_bytes(value[..8].try_into().unwrap());
+                                assert_eq!(version, known, "key {number} of {owner}");
+                            }
+                        }
+                    }
+                }
+            });
+        }
+        let (tiers, versions) = (&tiers, &versions);
+        scope.spawn(move || {
+            let participant = tiers.store.participate();
+            for round in 0..40_000u32 {
+                let number = round.wrapping_mul(2_654_435_761) % KEYS;
+                let known = versions[number as usize].load(Ordering::SeqCst);
+                if let Some(value) = tiers.get(&participant, &number.to_le_bytes(), 1000) {
+                    let version = u64::from_le_bytes(value[..8].try_into().unwrap());
+                    assert!(version >= known, "key {number}: {version} after {known}");
+                }
+            }
+        });
+    });
+    assert!(tiers.copies.demoted.load(Ordering::Relaxed) > 1000);
+    let participant = tiers.store.participate();
+    tiers.store.verify(&participant, 1000);
+}
