@@ -112,7 +112,8 @@ fn plain(args: &PlainArgs, popularity: Popularity, extent: Extent) -> Plain {
 }
 
 fn check(args: &WorkloadArgs) -> Result<(), Error> {
-    let PlainArgs { keys, span, alpha, flat_head, dispersion, churn, key_size, value_size, ttl, set_ratio } = &args.plain;
+    let PlainArgs { keys, span, alpha, flat_head, dispersion, churn, key_size, value_size, ttl, set_ratio } =
+        &args.plain;
     let zipf = args.preset == Some(Preset::Zipf);
     let plain = zipf || matches!(args.preset, Some(Preset::Uniform | Preset::Scan));
     let open = plain || args.cachebench.is_some();

@@ -168,9 +168,10 @@ fn curves(args: &MrcArgs, parts: &[Part<'_>], sizes: &[u64]) -> Result<Vec<Label
         },
     )?;
     progress.finish_and_clear();
-    let joined = lines.iter().zip(points).map(|((part, policy), found)| {
-        simulate::joined(*policy, part.group.cloned(), part.workload.gets(), found)
-    });
+    let joined = lines
+        .iter()
+        .zip(points)
+        .map(|((part, policy), found)| simulate::joined(*policy, part.group.cloned(), part.workload.gets(), found));
     let curves: Vec<_> = joined.collect();
     if curves.iter().all(|labelled| labelled.curve.points().is_empty()) {
         return Err(Error::Configuration {

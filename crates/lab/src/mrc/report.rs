@@ -15,7 +15,6 @@ use crate::trace::loaded::LoadedTrace;
 /// Curves beside each other in the table.
 const COLUMNS: usize = 4;
 
-
 /// A curve and whose it is.
 pub(super) struct Labelled {
     pub(super) policy: String,

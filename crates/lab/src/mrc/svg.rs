@@ -62,7 +62,7 @@ fn draw_into(report: &Report, text: &mut String) -> Result<(), DrawingAreaErrorK
         // From the second use of a colour on, dashes tell the curves apart.
         let (dash, gap) = DASHES[number / COLOURS.len() % DASHES.len()];
         let legend = move |(x, y): (i32, i32)| {
-            DashedPathElement::new([(x, y), (x + LEGEND_WIDTH, y)].into_iter(), dash, gap, style)
+            DashedPathElement::new([(x, y), (x + LEGEND_WIDTH, y)], dash, gap, style)
         };
         let series = if gap == 0 {
             chart.draw_series(LineSeries::new(line, style))?

@@ -46,7 +46,8 @@ pub(super) fn churn(requests: impl Iterator<Item = (u32, u32)> + Clone) -> Churn
 
 /// Sorted by key, then by interval.
 fn cells(requests: impl Iterator<Item = (u32, u32)>, seconds: u32) -> Vec<Cell> {
-    let mut words: Vec<u64> = requests.map(|(key, second)| u64::from(key) << 32 | u64::from(second / seconds)).collect();
+    let mut words: Vec<u64> =
+        requests.map(|(key, second)| u64::from(key) << 32 | u64::from(second / seconds)).collect();
     words.sort_unstable();
     let mut cells: Vec<Cell> = Vec::new();
     for word in words {

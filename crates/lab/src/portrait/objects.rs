@@ -116,9 +116,11 @@ impl Object {
         self.gets += u32::from(get);
         self.hits += u32::from(get && self.there_until > step.time);
         self.is_real |= (!get && step.op != Op::Delete) || step.value_size > 0;
-        self.key_size = step.key_size;
-        // A get that missed, or a delete, may have no size.
-        self.value_size = if step.value_size > 0 { step.value_size } else { self.value_size };
+        if step.op != Op::Delete {
+            self.key_size = step.key_size;
+            // A get that missed may have no size.
+            self.value_size = if step.value_size > 0 { step.value_size } else { self.value_size };
+        }
         let expiry = if step.ttl_seconds == 0 { u32::MAX } else { step.time.saturating_add(step.ttl_seconds) };
         self.there_until = match step.op {
             Op::Delete => 0,

@@ -104,10 +104,8 @@ fn best(points: &[Count]) -> Option<ZipfFit> {
     let logs = points.iter().map(|point| point.n.ln());
     let mean = logs.clone().sum::<f64>() / points.len() as f64;
     let total: f64 = logs.map(|log| (log - mean).powi(2)).sum();
-    let rest: f64 = points
-        .iter()
-        .map(|point| ((slope * ratio(point.x, s) - head).max(0.1).ln() - point.n.ln()).powi(2))
-        .sum();
+    let rest: f64 =
+        points.iter().map(|point| ((slope * ratio(point.x, s) - head).max(0.1).ln() - point.n.ln()).powi(2)).sum();
     (slope > 0.0 && total > 0.0).then(|| ZipfFit {
         alpha: 1.0 / s,
         flat_head: head,

@@ -147,7 +147,8 @@ impl Report {
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         let bytes = |count: u64| ByteSize::bytes(count).to_string();
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
-        let known = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
+        let known =
+            |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |value| format!("{value:.digits$}"));
         writeln!(out, "{}: {}, {} malformed lines", self.trace, self.format, self.malformed_lines)?;
         let Self { requests, gets, writes, deletes, span_seconds, objects, .. } = self;
         writeln!(out, "requests     {requests}: {gets} gets, {writes} writes, {deletes} deletes, in {span_seconds} s")?;
@@ -170,12 +171,22 @@ impl Report {
         )?;
         let replaced = self.churn.replaced_per_hour.map_or("-".to_owned(), percent);
         let still = self.churn.still_popular_after_hours.get(1).map_or("-".to_owned(), |&share| percent(share));
-        writeln!(out, "churn        {replaced} of the popular objects are replaced an hour; {still} stay in the top tenth")?;
+        writeln!(
+            out,
+            "churn        {replaced} of the popular objects are replaced an hour; {still} stay in the top tenth"
+        )?;
         let Sizes { key_mean, value_mean, value_p50, value_p99, value_max, .. } = self.sizes;
         let [p50, p99, max] = [value_p50, value_p99, value_max].map(bytes);
-        writeln!(out, "sizes        key {key_mean:.1} B, value {value_mean:.1} B in the mean; p50 {p50}, p99 {p99}, max {max}")?;
+        writeln!(
+            out,
+            "sizes        key {key_mean:.1} B, value {value_mean:.1} B in the mean; p50 {p50}, p99 {p99}, max {max}"
+        )?;
         let Ttl { endless_share, p50_seconds, max_seconds, .. } = self.ttl;
-        writeln!(out, "TTL          {} without; the others p50 {p50_seconds} s, max {max_seconds} s", percent(endless_share))?;
+        writeln!(
+            out,
+            "TTL          {} without; the others p50 {p50_seconds} s, max {max_seconds} s",
+            percent(endless_share)
+        )?;
         writeln!(
             out,
             "arrivals     dispersion {} in {} s, {} in two minutes (1: by chance; more: bursts)",
@@ -260,7 +271,8 @@ fn sizes(portrait: &Portrait) -> Sizes {
 fn ttl(portrait: &Portrait) -> Ttl {
     let ttls = &portrait.ttls;
     let [p10_seconds, p50_seconds, p90_seconds, max_seconds] = ttls.quantiles;
-    let most_frequent = ttls.listed.iter().map(|&(seconds, share)| TtlShare { seconds, share: rounded(share) }).collect();
+    let most_frequent =
+        ttls.listed.iter().map(|&(seconds, share)| TtlShare { seconds, share: rounded(share) }).collect();
     Ttl {
         requests: ttls.requests,
         endless_share: rounded(ttls.endless_share),

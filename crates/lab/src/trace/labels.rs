@@ -32,7 +32,9 @@ impl Labels {
     /// The error says what the trace lacks.
     pub(super) fn new(by: LabelBy, format: Format, has_pool: bool) -> Result<Self, String> {
         match by {
-            LabelBy::Pool if !has_pool => Err("the trace has no column `pool`; only csv traces may have one".to_owned()),
+            LabelBy::Pool if !has_pool => {
+                Err("the trace has no column `pool`; only csv traces may have one".to_owned())
+            }
             LabelBy::Prefix(_) if !matches!(format, Format::Twitter | Format::Kvcache) => {
                 Err(format!("keys of the format {} are numbers and have no prefix", format.name()))
             }

@@ -137,8 +137,14 @@ mod tests {
 
     #[test]
     fn headers_are_known_in_any_case() {
-        assert_eq!(csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s "), Some(CsvHeader { has_pool: false }));
-        assert_eq!(csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s,pool"), Some(CsvHeader { has_pool: true }));
+        assert_eq!(
+            csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s "),
+            Some(CsvHeader { has_pool: false })
+        );
+        assert_eq!(
+            csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s,pool"),
+            Some(CsvHeader { has_pool: true })
+        );
         assert_eq!(csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s,other"), None);
         assert!(is_twitter_header(b"timestamp,anonymized key,key size,value size,client id,operation,TTL"));
         assert!(is_twitter_header(b"Time, Key, KeySize, ValueSize, Client, Op, TTL"));
