@@ -15,7 +15,7 @@ use crate::admin;
 use crate::counters::Counters;
 use crate::execute::Dumps;
 use crate::listen::Listener;
-use crate::observe::Samples;
+use crate::observe::{Samples, Sizing};
 use crate::prefixes::Prefixes;
 use crate::server::Server;
 use crate::shared::{Inbox, Shared};
@@ -139,6 +139,7 @@ impl Opened {
             counters: (0..counting).map(|_| Counters::default()).collect(),
             certificates: self.certificates,
             samples: (0..counting).map(|_| Samples::default()).collect(),
+            sizing: Sizing::default(),
             started: Instant::now(),
             verbosity: AtomicU32::new(options.verbosity),
             stopping: AtomicBool::new(false),

@@ -13,7 +13,7 @@ use crate::ServerOptions;
 use crate::counters::{Counters, Totals};
 use crate::execute::{Dumps, Gets};
 use crate::listen::Stream;
-use crate::observe::Samples;
+use crate::observe::{Samples, Sizing};
 use crate::prefixes::Prefixes;
 use crate::tls::Certificates;
 use crate::watch::Watching;
@@ -29,6 +29,8 @@ pub struct Shared {
     pub certificates: Option<Certificates>,
     /// By worker, as the counters.
     pub samples: Vec<Samples>,
+    /// Profiles the accesses where there is an admin interface.
+    pub sizing: Sizing,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,

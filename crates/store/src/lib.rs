@@ -12,6 +12,7 @@
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
 //! | `lower_tier` | what takes evicted items, and answers for them |
+//! | `access_samples` | sampled accesses, for miss-ratio curves |
 //! | `epoch` | how readers are protected without locks |
 //! | `memory` | the budget |
 //! | `verify` | every invariant, asserted |
@@ -19,6 +20,7 @@
 // Loom builds leave out what lends bytes of the arena, and so the only users of some functions.
 #![cfg_attr(loom, allow(dead_code))]
 
+mod access_samples;
 mod arena;
 mod budget;
 mod chains;
@@ -51,6 +53,7 @@ mod time;
 mod ttl;
 mod verify;
 
+pub use access_samples::{AccessSample, SampledAccess};
 pub use epoch::{Participant, Pin};
 pub use error::Error;
 #[cfg(not(loom))]

@@ -61,9 +61,8 @@ fn draw_into(report: &Report, text: &mut String) -> Result<(), DrawingAreaErrorK
         let style = colour.stroke_width(2);
         // From the second use of a colour on, dashes tell the curves apart.
         let (dash, gap) = DASHES[number / COLOURS.len() % DASHES.len()];
-        let legend = move |(x, y): (i32, i32)| {
-            DashedPathElement::new([(x, y), (x + LEGEND_WIDTH, y)], dash, gap, style)
-        };
+        let legend =
+            move |(x, y): (i32, i32)| DashedPathElement::new([(x, y), (x + LEGEND_WIDTH, y)], dash, gap, style);
         let series = if gap == 0 {
             chart.draw_series(LineSeries::new(line, style))?
         } else {

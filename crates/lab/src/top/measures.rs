@@ -22,6 +22,8 @@ pub struct Report {
     pub operations: Operations,
     pub items: Option<u64>,
     pub memory: Memory,
+    /// What to think of the size of the cache.
+    pub verdict: Option<String>,
     /// `None` if the server has none.
     pub flash: Option<Flash>,
     pub evictions: Counter,
@@ -230,6 +232,7 @@ impl Report {
             operations_per_second: counted.filter_map(|operation| operation.per_second).reduce(|sum, one| sum + one),
             operations,
             items: now.number("curr_items"),
+            verdict: now.own_text("size_verdict"),
             memory: Memory {
                 limit_bytes: now.number("limit_maxbytes"),
                 used_bytes: now.own_number("memory_used_bytes"),

@@ -3,6 +3,7 @@
 //! A get is two or three dependent cache misses: the bucket, the item, and the segment's header. A batch overlaps them: it
 //! hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags point at, then answers.
 
+use crate::access_samples::SampledAccess;
 use crate::condition::SeenNumber;
 use crate::epoch::{Participant, Pin};
 use crate::index::{Candidates, Control, Found, Slot};
@@ -64,8 +65,22 @@ impl Store {
         moment: Moment,
         access: Access,
     ) -> Option<Item<'_>> {
-        let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
-        self.answer(participant, pin, &found, moment, access)
+        let found = self.index.find(hash, |slot| self.is_key(slot, key));
+        let item = found.and_then(|found| self.answer(participant, pin, &found, moment, access));
+        if access == Access::Counted && self.access_samples.takes(hash) {
+            self.sample_lookup(participant, hash, item.as_ref());
+        }
+        item
+    }
+
+    /// Notes a lookup of a sampled key.
+    #[cold]
+    pub(super) fn sample_lookup(&self, participant: &Participant, hash: u64, item: Option<&Item<'_>>) {
+        let access = item.map_or(SampledAccess::Miss, |hit| {
+            let (bytes, expiry_seconds) = self.sampled_size(&hit.item);
+            SampledAccess::Hit { bytes, expiry_seconds }
+        });
+        self.access_samples.note(participant.number(), hash, access);
     }
 
     /// The same, of an item whose token is no older than its value: for a look whose caller compares it.
