@@ -3,7 +3,7 @@
 //! With a churn of c each of the n places of the popularity distribution gets a new key c times a day, each at its own
 //! time of day, so the popularities stay and the keys pass. Without, nothing ever changes.
 
-use super::Extent;
+use super::TraceExtent;
 use crate::trace::{Op, Request};
 use crate::workload::{Popularity, Random, Ranks, SizeDistribution, mix, unit};
 
@@ -25,18 +25,18 @@ pub(super) struct Plain {
     pub(super) ttl_seconds: u32,
     pub(super) set_ratio: f64,
     pub(super) span_seconds: u64,
-    pub(super) extent: Extent,
+    pub(super) extent: TraceExtent,
 }
 
 impl Plain {
     pub(super) fn requests(&self) -> impl Iterator<Item = Request> + '_ {
-        let Extent { requests, seed, clock } = self.extent;
+        let TraceExtent { requests, seed, clock } = self.extent;
         let mut random = Random::new(seed, 0);
         let mut ranks = match self.popularity {
             Popularity::Zipf => Ranks::with_head(self.keys, self.exponent, self.flat_head),
             _ => Ranks::new(self.popularity, self.keys, self.exponent, 0),
         };
-        let mut arrivals = Arrivals::new(self.dispersion, self.span_seconds as f64 / requests as f64, seed);
+        let mut arrivals = ArrivalTimes::new(self.dispersion, self.span_seconds as f64 / requests as f64, seed);
         (0..requests).map(move |index| {
             let seconds = arrivals.next(index);
             let key = self.key_at(ranks.next(&mut random), seconds);
@@ -62,7 +62,7 @@ impl Plain {
 
 /// When requests arrive. Those of a burst arrive at one instant, bursts by chance. With sizes that are geometric of mean m
 /// the requests of any interval have a variance of 2 m - 1 for each of their mean (a compound Poisson process).
-struct Arrivals {
+struct ArrivalTimes {
     /// Mean seconds from one request to the next.
     step: f64,
     /// Probability that a request is the last of its burst; `None` spaces requests evenly.
@@ -71,7 +71,7 @@ struct Arrivals {
     random: Random,
 }
 
-impl Arrivals {
+impl ArrivalTimes {
     fn new(dispersion: Option<f64>, step: f64, seed: u64) -> Self {
         let last = dispersion.map(|dispersion| 2.0 / (dispersion + 1.0));
         Self { step, last, seconds: 0.0, random: Random::new(seed, 1) }
@@ -95,7 +95,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::generate::clock::Clock;
+    use crate::generate::clock::DailyClock;
 
     fn plain(churn: f64, set_ratio: f64) -> Plain {
         Plain {
@@ -110,7 +110,7 @@ mod tests {
             ttl_seconds: 60,
             set_ratio,
             span_seconds: 3 * 86_400,
-            extent: Extent { requests: 100_000, seed: 1, clock: Clock::Even },
+            extent: TraceExtent { requests: 100_000, seed: 1, clock: DailyClock::Even },
         }
     }
 

@@ -33,13 +33,13 @@ impl By {
 
 /// One group.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
+pub(super) struct RequestGroup {
     pub(super) by: By,
     pub(super) name: String,
 }
 
 /// The groups that have gets: classes by their size, the others by their gets.
-pub(super) fn split(workload: &LoadedTrace, by: By) -> Vec<(Group, LoadedTrace)> {
+pub(super) fn split(workload: &LoadedTrace, by: By) -> Vec<(RequestGroup, LoadedTrace)> {
     let class_of = |step: &Step| step.bytes().max(1).ilog2();
     let named: Vec<(String, LoadedTrace)> = match by {
         By::Class => {
@@ -60,7 +60,7 @@ pub(super) fn split(workload: &LoadedTrace, by: By) -> Vec<(Group, LoadedTrace)>
         }
     };
     let with_gets = named.into_iter().filter(|(_, part)| part.gets() > 0);
-    with_gets.map(|(name, part)| (Group { by, name }, part)).collect()
+    with_gets.map(|(name, part)| (RequestGroup { by, name }, part)).collect()
 }
 
 /// The labels, the one with the most gets first.

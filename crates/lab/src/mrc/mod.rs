@@ -28,7 +28,7 @@ use crate::Error;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
 use crate::trace::{Format, LabelBy, loaded::LoadedTrace};
-use group::{By, Group};
+use group::{By, RequestGroup};
 use policy::CurvePolicy;
 use report::{Labelled, Report};
 use sizes::Size;
@@ -96,9 +96,9 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
     let workload = LoadedTrace::read(&args.trace, args.format, args.strict, labels)?.with_gets()?;
     let sizes = sizes::resolve(&args.sizes, workload.footprint_bytes)?;
     let groups = args.by.map(|by| group::split(&workload, by));
-    let parts: Vec<Part<'_>> = match &groups {
-        None => vec![Part { group: None, workload: &workload }],
-        Some(groups) => groups.iter().map(|(group, part)| Part { group: Some(group), workload: part }).collect(),
+    let parts: Vec<CurveInput<'_>> = match &groups {
+        None => vec![CurveInput { group: None, workload: &workload }],
+        Some(groups) => groups.iter().map(|(group, part)| CurveInput { group: Some(group), workload: part }).collect(),
     };
     let report = Report::new(&workload, args.exact, curves(args, &parts, &sizes)?);
     if let Some(path) = &args.csv {
@@ -118,8 +118,8 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
 }
 
 /// The requests that curves are of: all, or those of a group.
-struct Part<'a> {
-    group: Option<&'a Group>,
+struct CurveInput<'a> {
+    group: Option<&'a RequestGroup>,
     workload: &'a LoadedTrace,
 }
 
@@ -141,7 +141,7 @@ fn policies(args: &MrcArgs) -> Vec<CurvePolicy> {
 }
 
 /// One curve for each part and policy, in their order.
-fn curves(args: &MrcArgs, parts: &[Part<'_>], sizes: &[u64]) -> Result<Vec<Labelled>, Error> {
+fn curves(args: &MrcArgs, parts: &[CurveInput<'_>], sizes: &[u64]) -> Result<Vec<Labelled>, Error> {
     let policies = policies(args);
     let lines: Vec<_> = parts.iter().flat_map(|part| policies.iter().map(move |&policy| (part, policy))).collect();
     let cells: Vec<_> = lines

@@ -8,7 +8,7 @@ use ebbtide_control::{Curve, miss_entropy};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use super::group::Group;
+use super::group::RequestGroup;
 use crate::report::rounded;
 use crate::trace::loaded::LoadedTrace;
 
@@ -19,7 +19,7 @@ const COLUMNS: usize = 4;
 pub(super) struct Labelled {
     pub(super) policy: String,
     /// The group of requests that it is of, where each has a curve.
-    pub(super) group: Option<Group>,
+    pub(super) group: Option<RequestGroup>,
     pub(super) curve: Curve,
     /// Gets that it is of.
     pub(super) gets: f64,

@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 use ebbtide::ByteSize;
 use ebbtide_control::{Curve, Options, Point, Profiler};
 
-use super::group::Group;
+use super::group::RequestGroup;
 use super::policy::CurvePolicy;
 use super::report::Labelled;
 use crate::Error;
@@ -64,7 +64,7 @@ impl CurveCell {
 }
 
 /// The curve of a policy from what its cells came to.
-pub(super) fn joined(policy: CurvePolicy, group: Option<Group>, gets: u64, found: Vec<Found>) -> Labelled {
+pub(super) fn joined(policy: CurvePolicy, group: Option<RequestGroup>, gets: u64, found: Vec<Found>) -> Labelled {
     let (mut points, mut too_small) = (Vec::new(), Vec::new());
     for found in found {
         match found {

@@ -27,7 +27,7 @@ pub(super) struct Churn {
 
 /// An object in an interval, and its requests there.
 #[derive(Clone, Copy, Debug)]
-struct Cell {
+struct KeyInterval {
     key: u32,
     interval: u32,
     requests: u32,
@@ -45,16 +45,16 @@ pub(super) fn churn(requests: impl Iterator<Item = (u32, u32)> + Clone) -> Churn
 }
 
 /// Sorted by key, then by interval.
-fn cells(requests: impl Iterator<Item = (u32, u32)>, seconds: u32) -> Vec<Cell> {
+fn cells(requests: impl Iterator<Item = (u32, u32)>, seconds: u32) -> Vec<KeyInterval> {
     let mut words: Vec<u64> =
         requests.map(|(key, second)| u64::from(key) << 32 | u64::from(second / seconds)).collect();
     words.sort_unstable();
-    let mut cells: Vec<Cell> = Vec::new();
+    let mut cells: Vec<KeyInterval> = Vec::new();
     for word in words {
         let (key, interval) = ((word >> 32) as u32, word as u32);
         match cells.last_mut() {
             Some(last) if last.key == key && last.interval == interval => last.requests += 1,
-            _ => cells.push(Cell { key, interval, requests: 1 }),
+            _ => cells.push(KeyInterval { key, interval, requests: 1 }),
         }
     }
     cells
@@ -62,7 +62,7 @@ fn cells(requests: impl Iterator<Item = (u32, u32)>, seconds: u32) -> Vec<Cell> 
 
 /// Requests that an object needs in each interval to be in its top tenth. Where several objects have that many the tenth
 /// is a little more.
-fn thresholds(cells: &[Cell]) -> Vec<u32> {
+fn thresholds(cells: &[KeyInterval]) -> Vec<u32> {
     let intervals = cells.iter().map(|cell| cell.interval as usize + 1).max().unwrap_or(0);
     let mut requests: Vec<Vec<u32>> = vec![Vec::new(); intervals];
     cells.iter().for_each(|cell| requests[cell.interval as usize].push(cell.requests));
@@ -79,11 +79,11 @@ fn thresholds(cells: &[Cell]) -> Vec<u32> {
 /// Of the cells for which `popular` holds and that have an interval `lag` later, those for which `there` holds of the cell
 /// of the same key there, and how many there are.
 fn later(
-    cells: &[Cell],
+    cells: &[KeyInterval],
     lag: u32,
     last: u32,
-    popular: impl Fn(&Cell) -> bool,
-    there: impl Fn(&Cell) -> bool,
+    popular: impl Fn(&KeyInterval) -> bool,
+    there: impl Fn(&KeyInterval) -> bool,
 ) -> (f64, f64) {
     let (mut found, mut all) = (0.0, 0.0);
     let mut ahead = 0;
@@ -100,12 +100,12 @@ fn later(
     (found, all)
 }
 
-fn replaced_per_hour(cells: &[Cell]) -> Option<f64> {
+fn replaced_per_hour(cells: &[KeyInterval]) -> Option<f64> {
     let thresholds = thresholds(cells);
     // The last interval is a part of a minute.
     let last = (thresholds.len() as u32).checked_sub(1).filter(|&last| last >= 2 * HOUR_MINUTES)?;
     let share = |lag: u32| {
-        let is_popular = |cell: &Cell| cell.requests >= thresholds[cell.interval as usize];
+        let is_popular = |cell: &KeyInterval| cell.requests >= thresholds[cell.interval as usize];
         let (found, all) = later(cells, lag, last, is_popular, |_| true);
         (found / f64::max(all, 1.0), found)
     };
@@ -119,10 +119,10 @@ fn replaced_per_hour(cells: &[Cell]) -> Option<f64> {
     (found >= MIN_POPULAR && at_once > 0.0).then(|| (1.0 - share(HOUR_MINUTES).0 / at_once).clamp(0.0, 1.0))
 }
 
-fn still_popular(cells: &[Cell]) -> Vec<f64> {
+fn still_popular(cells: &[KeyInterval]) -> Vec<f64> {
     let thresholds = thresholds(cells);
     let hours = thresholds.len() as u32;
-    let is_popular = |cell: &Cell| cell.requests >= thresholds[cell.interval as usize];
+    let is_popular = |cell: &KeyInterval| cell.requests >= thresholds[cell.interval as usize];
     let still = (0..hours.min(MAX_HOURS + 1)).map(|lag| later(cells, lag, hours, is_popular, is_popular));
     still.take_while(|&(_, all)| all > 0.0).map(|(found, all)| found / all).collect()
 }

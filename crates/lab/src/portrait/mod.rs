@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use crate::Error;
 use crate::trace::Format;
 use crate::trace::loaded::{LoadedTrace, is_get};
-use report::Report;
+use report::PortraitReport;
 
 /// The arguments of `ebbtide trace`.
 #[derive(Clone, Debug, clap::Args)]
@@ -70,7 +70,7 @@ pub fn run(args: &TraceArgs) -> Result<(), Error> {
     let TraceCommand::Info(args) = &args.command;
     let trace = LoadedTrace::read(&args.trace, args.format, args.strict, None)?;
     let portrait = Portrait::of(&trace);
-    let report = Report::new(&trace, &portrait);
+    let report = PortraitReport::new(&trace, &portrait);
     if let Some(directory) = &args.svg {
         let failed = |path: &PathBuf, source| Error::Write { trace: path.display().to_string(), source };
         std::fs::create_dir_all(directory).map_err(|source| failed(directory, source))?;

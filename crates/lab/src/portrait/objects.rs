@@ -38,7 +38,7 @@ pub(super) struct Objects {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Object {
+struct ObjectUse {
     key_size: u16,
     value_size: u32,
     requests: u32,
@@ -52,7 +52,7 @@ struct Object {
 
 /// Goes through the trace once.
 pub(super) fn objects(trace: &LoadedTrace) -> Objects {
-    let mut all = vec![Object::default(); trace.objects()];
+    let mut all = vec![ObjectUse::default(); trace.objects()];
     let counts_gets = trace.gets() > 0;
     for step in &trace.steps {
         all[step.key as usize].see(step, counts_gets);
@@ -85,7 +85,7 @@ pub(super) fn objects(trace: &LoadedTrace) -> Objects {
 }
 
 impl Objects {
-    fn sizes(&mut self, all: &[Object]) {
+    fn sizes(&mut self, all: &[ObjectUse]) {
         let count = all.len().max(1) as f64;
         self.key_mean = all.iter().map(|object| f64::from(object.key_size)).sum::<f64>() / count;
         let mut values: Vec<u64> = all.iter().map(|object| u64::from(object.value_size)).collect();
@@ -109,7 +109,7 @@ impl Objects {
     }
 }
 
-impl Object {
+impl ObjectUse {
     fn see(&mut self, step: &Step, counts_gets: bool) {
         let get = is_get(step.op);
         self.requests += u32::from(if counts_gets { get } else { step.op != Op::Delete });

@@ -38,12 +38,12 @@ const MODEL_ERROR: f64 = 0.02;
 
 /// N objects have at least x requests.
 #[derive(Clone, Copy, Debug)]
-struct Count {
+struct RankPoint {
     x: f64,
     n: f64,
 }
 
-impl Count {
+impl RankPoint {
     fn weight(&self) -> f64 {
         1.0 / (self.n + (MODEL_ERROR * self.n).powi(2))
     }
@@ -56,7 +56,7 @@ impl ZipfFit {
         let mut fit = best(&points)?;
         // Where the first objects differ by less than the noise of their counts, N is no law's: fit again without them.
         for _ in 0..2 {
-            let clear: Vec<Count> = points
+            let clear: Vec<RankPoint> = points
                 .iter()
                 .copied()
                 .filter(|point| point.n > 3.0 * (point.n + fit.flat_head.max(0.0)) / fit.alpha / point.x.sqrt())
@@ -73,23 +73,23 @@ impl ZipfFit {
 }
 
 /// N at counts whose N are about evenly spaced on a logarithmic axis.
-fn points(descending: &[u64]) -> Vec<Count> {
+fn points(descending: &[u64]) -> Vec<RankPoint> {
     let with_enough = descending.partition_point(|&count| count >= MIN_COUNT);
     let max_rank = with_enough.min((descending.len() / 10).max(20));
-    let mut points: Vec<Count> = Vec::new();
+    let mut points: Vec<RankPoint> = Vec::new();
     for step in 0..POINTS {
         let rank = (max_rank as f64).powf(step as f64 / (POINTS - 1) as f64).round() as usize;
         let Some(&x) = rank.checked_sub(1).and_then(|index| descending.get(index)) else { continue };
         let n = descending.partition_point(|&count| count >= x) as f64;
         if x >= MIN_COUNT && points.last().is_none_or(|last| n > last.n) {
-            points.push(Count { x: x as f64, n });
+            points.push(RankPoint { x: x as f64, n });
         }
     }
     points
 }
 
 /// The best of all s, by golden-section search; the cost has one minimum.
-fn best(points: &[Count]) -> Option<ZipfFit> {
+fn best(points: &[RankPoint]) -> Option<ZipfFit> {
     if points.len() < MIN_POINTS {
         return None;
     }
@@ -115,14 +115,14 @@ fn best(points: &[Count]) -> Option<ZipfFit> {
     })
 }
 
-fn cost(points: &[Count], s: f64) -> f64 {
+fn cost(points: &[RankPoint], s: f64) -> f64 {
     let (slope, head) = linear(points, s);
     points.iter().map(|point| point.weight() * (slope * ratio(point.x, s) - head - point.n).powi(2)).sum()
 }
 
 /// The weighted least squares of N = slope * ratio - head. A head below -1/2, which would be steeper than Zipf's law at its
 /// first object, is none.
-fn linear(points: &[Count], s: f64) -> (f64, f64) {
+fn linear(points: &[RankPoint], s: f64) -> (f64, f64) {
     let (mut w, mut wg, mut wn, mut wgg, mut wgn) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for point in points {
         let (weight, g) = (point.weight(), ratio(point.x, s));

@@ -13,7 +13,7 @@ use crate::trace::loaded::{LoadedTrace, is_get};
 
 /// The names of the fields are the names in the JSON object.
 #[derive(Serialize)]
-pub(super) struct Report {
+pub(super) struct PortraitReport {
     trace: String,
     format: &'static str,
     malformed_lines: u64,
@@ -32,15 +32,15 @@ pub(super) struct Report {
     /// Absent keys are asked for and never have a value.
     absent_share: f64,
     gets_of_absent_share: f64,
-    popularity: Popularity,
-    churn: Churn,
-    sizes: Sizes,
-    ttl: Ttl,
-    arrivals: Arrivals,
+    popularity: PopularityRow,
+    churn: ChurnRow,
+    sizes: SizesRow,
+    ttl: TtlRow,
+    arrivals: ArrivalsRow,
 }
 
 #[derive(Serialize)]
-struct Popularity {
+struct PopularityRow {
     alpha: Option<f64>,
     /// In objects that are there at one time: those that follow each other in a place of the popularity count once.
     flat_head: Option<f64>,
@@ -53,25 +53,25 @@ struct Popularity {
 }
 
 #[derive(Serialize)]
-struct Churn {
+struct ChurnRow {
     replaced_per_hour: Option<f64>,
     /// Chance alone moves objects of few requests out of the top tenth, so the second value is below 1 without churn.
     still_popular_after_hours: Vec<f64>,
 }
 
 #[derive(Serialize)]
-struct Sizes {
+struct SizesRow {
     key_mean: f64,
     value_mean: f64,
     value_p50: u64,
     value_p90: u64,
     value_p99: u64,
     value_max: u64,
-    classes: Vec<Class>,
+    classes: Vec<SizeClassRow>,
 }
 
 #[derive(Serialize)]
-struct Class {
+struct SizeClassRow {
     from_bytes: u64,
     objects_share: f64,
     bytes_share: f64,
@@ -80,7 +80,7 @@ struct Class {
 }
 
 #[derive(Serialize)]
-struct Ttl {
+struct TtlRow {
     requests: u64,
     endless_share: f64,
     p10_seconds: u32,
@@ -97,7 +97,7 @@ struct TtlShare {
 }
 
 #[derive(Serialize)]
-struct Arrivals {
+struct ArrivalsRow {
     interval_seconds: u32,
     dispersion: Option<f64>,
     dispersion_of_two_minutes: Option<f64>,
@@ -105,7 +105,7 @@ struct Arrivals {
     hours_of_day: Option<[f64; 24]>,
 }
 
-impl Report {
+impl PortraitReport {
     pub(super) fn new(trace: &LoadedTrace, portrait: &Portrait) -> Self {
         let count = |wanted: fn(Op) -> bool| trace.steps.iter().filter(|step| wanted(step.op)).count() as u64;
         let span_seconds = trace.steps.last().map_or(0, |step| u64::from(step.time));
@@ -128,13 +128,13 @@ impl Report {
             absent_share: part(objects.absent, objects.asked_for),
             gets_of_absent_share: part(objects.gets_of_absent, trace.gets()),
             popularity: popularity(portrait, span_seconds),
-            churn: Churn {
+            churn: ChurnRow {
                 replaced_per_hour: portrait.churn.replaced_per_hour.map(rounded),
                 still_popular_after_hours: portrait.churn.still_popular.iter().copied().map(rounded).collect(),
             },
             sizes: sizes(portrait),
             ttl: ttl(portrait),
-            arrivals: Arrivals {
+            arrivals: ArrivalsRow {
                 interval_seconds: portrait.arrivals.interval_seconds,
                 dispersion: portrait.arrivals.dispersion.map(rounded),
                 dispersion_of_two_minutes: portrait.arrivals.dispersion_of_two_minutes.map(rounded),
@@ -160,7 +160,7 @@ impl Report {
             percent(self.absent_share),
             percent(self.gets_of_absent_share)
         )?;
-        let Popularity { alpha, flat_head, r_squared, top_tenth_share, .. } = self.popularity;
+        let PopularityRow { alpha, flat_head, r_squared, top_tenth_share, .. } = self.popularity;
         writeln!(
             out,
             "popularity   alpha {}, flat head {} objects (r2 {}); the top tenth has {} of the requests",
@@ -175,13 +175,13 @@ impl Report {
             out,
             "churn        {replaced} of the popular objects are replaced an hour; {still} stay in the top tenth"
         )?;
-        let Sizes { key_mean, value_mean, value_p50, value_p99, value_max, .. } = self.sizes;
+        let SizesRow { key_mean, value_mean, value_p50, value_p99, value_max, .. } = self.sizes;
         let [p50, p99, max] = [value_p50, value_p99, value_max].map(bytes);
         writeln!(
             out,
             "sizes        key {key_mean:.1} B, value {value_mean:.1} B in the mean; p50 {p50}, p99 {p99}, max {max}"
         )?;
-        let Ttl { endless_share, p50_seconds, max_seconds, .. } = self.ttl;
+        let TtlRow { endless_share, p50_seconds, max_seconds, .. } = self.ttl;
         writeln!(
             out,
             "TTL          {} without; the others p50 {p50_seconds} s, max {max_seconds} s",
@@ -201,7 +201,7 @@ impl Report {
     fn print_classes(&self, out: &mut impl Write) -> io::Result<()> {
         writeln!(out, "\n{:<16}{:>10}{:>10}{:>10}{:>10}", "size from", "objects", "bytes", "gets", "hits")?;
         for class in &self.sizes.classes {
-            let Class { from_bytes, objects_share, bytes_share, gets_share, hits_share } = *class;
+            let SizeClassRow { from_bytes, objects_share, bytes_share, gets_share, hits_share } = *class;
             write!(out, "{:<16}", ByteSize::bytes(from_bytes).to_string())?;
             for share in [objects_share, bytes_share, gets_share, hits_share] {
                 write!(out, "{:>8.1} %", share * 100.0)?;
@@ -230,12 +230,12 @@ fn caveats(trace: &LoadedTrace, portrait: &Portrait, span_seconds: u64) -> Vec<S
     caveats
 }
 
-fn popularity(portrait: &Portrait, span_seconds: u64) -> Popularity {
+fn popularity(portrait: &Portrait, span_seconds: u64) -> PopularityRow {
     // With churn each place of the popularity has had several objects, all of them among the ranks.
     let replaced = portrait.churn.replaced_per_hour.unwrap_or(0.0);
     let in_place = 1.0 + replaced * span_seconds as f64 / 3600.0;
     let law = portrait.law;
-    Popularity {
+    PopularityRow {
         alpha: law.map(|law| rounded(law.alpha)),
         flat_head: law.map(|law| rounded(law.flat_head.max(0.0) / in_place)),
         r_squared: law.map(|law| rounded(law.r_squared)),
@@ -245,11 +245,11 @@ fn popularity(portrait: &Portrait, span_seconds: u64) -> Popularity {
     }
 }
 
-fn sizes(portrait: &Portrait) -> Sizes {
+fn sizes(portrait: &Portrait) -> SizesRow {
     let objects = &portrait.objects;
     let sum = |of: fn(&SizeClass) -> u64| objects.classes.iter().map(of).sum::<u64>().max(1) as f64;
     let (all, bytes, gets, hits) = (sum(|c| c.objects), sum(|c| c.bytes), sum(|c| c.gets), sum(|c| c.hits));
-    let class = |class: &SizeClass| Class {
+    let class = |class: &SizeClass| SizeClassRow {
         from_bytes: class.from_bytes,
         objects_share: rounded(class.objects as f64 / all),
         bytes_share: rounded(class.bytes as f64 / bytes),
@@ -257,7 +257,7 @@ fn sizes(portrait: &Portrait) -> Sizes {
         hits_share: rounded(class.hits as f64 / hits),
     };
     let [value_p50, value_p90, value_p99, value_max] = objects.value_quantiles;
-    Sizes {
+    SizesRow {
         key_mean: rounded(objects.key_mean),
         value_mean: rounded(objects.value_mean),
         value_p50,
@@ -268,12 +268,12 @@ fn sizes(portrait: &Portrait) -> Sizes {
     }
 }
 
-fn ttl(portrait: &Portrait) -> Ttl {
+fn ttl(portrait: &Portrait) -> TtlRow {
     let ttls = &portrait.ttls;
     let [p10_seconds, p50_seconds, p90_seconds, max_seconds] = ttls.quantiles;
     let most_frequent =
         ttls.listed.iter().map(|&(seconds, share)| TtlShare { seconds, share: rounded(share) }).collect();
-    Ttl {
+    TtlRow {
         requests: ttls.requests,
         endless_share: rounded(ttls.endless_share),
         p10_seconds,

@@ -14,11 +14,11 @@ const MIN_GETS: u64 = 1000;
 #[derive(Debug, Default)]
 pub struct Sizing {
     profile: Mutex<Option<CacheProfile>>,
-    latest: Mutex<Latest>,
+    latest: Mutex<LatestVerdict>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Latest {
+struct LatestVerdict {
     verdict: Option<Verdict>,
     miss_ratio: Option<f64>,
 }
@@ -35,7 +35,7 @@ impl Sizing {
         let Some(profile) = profile.as_mut() else { return };
         profile.update();
         let miss_ratio = (gets >= MIN_GETS).then(|| 1.0 - hits.min(gets) as f64 / gets as f64);
-        *lock(&self.latest) = Latest { verdict: profile.verdict(miss_ratio), miss_ratio };
+        *lock(&self.latest) = LatestVerdict { verdict: profile.verdict(miss_ratio), miss_ratio };
     }
 
     /// The verdict in a line; `None` before enough was seen, and without an admin interface.
@@ -45,7 +45,7 @@ impl Sizing {
 
     /// The curve as JSON, and the point at `memory_bytes`, if one is asked for.
     pub fn curve(&self, memory_bytes: Option<u64>) -> Value {
-        let Latest { verdict, miss_ratio } = *lock(&self.latest);
+        let LatestVerdict { verdict, miss_ratio } = *lock(&self.latest);
         let profile = lock(&self.profile);
         let found = profile.as_ref().and_then(|profile| {
             let what_if = memory_bytes.and_then(|bytes| profile.what_if(ByteSize::bytes(bytes), miss_ratio));
