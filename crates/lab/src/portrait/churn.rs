@@ -1,8 +1,8 @@
 //! How soon popular objects stop being popular.
 //!
-//! Two measures, for they answer two questions. **Still popular** is CacheLib's (OSDI 2020, Fig. 4): the share of the tenth
-//! of an hour's objects with the most requests that is in the top tenth x hours later, too. Where objects have few requests
-//! an hour, chance alone moves them out of it. **Replaced per hour** leaves chance out: S(k) is the share of popular
+//! Two measures, for they answer two questions. **Still popular** is CacheLib's (OSDI 2020, Fig. 4): the share of the
+//! tenth of an hour's objects with the most requests that is in the top tenth x hours later, too. Where objects have few
+//! requests an hour, chance alone moves them out of it. **Replaced per hour** leaves chance out: S(k) is the share of popular
 //! objects of a minute that are asked for in the minute k minutes later. Chance lowers S at each k alike, and only
 //! replacement makes it fall with k, so S(60) is compared with S(0), which the first minutes lead back to.
 
@@ -60,8 +60,8 @@ fn cells(requests: impl Iterator<Item = (u32, u32)>, seconds: u32) -> Vec<KeyInt
     cells
 }
 
-/// Requests that an object needs in each interval to be in its top tenth. Where several objects have that many the tenth
-/// is a little more.
+/// Requests that an object needs in each interval to be in its top tenth. Where several objects have that many, the
+/// tenth is a little more.
 fn thresholds(cells: &[KeyInterval]) -> Vec<u32> {
     let intervals = cells.iter().map(|cell| cell.interval as usize + 1).max().unwrap_or(0);
     let mut requests: Vec<Vec<u32>> = vec![Vec::new(); intervals];
@@ -76,8 +76,8 @@ fn thresholds(cells: &[KeyInterval]) -> Vec<u32> {
     requests.into_iter().map(threshold).collect()
 }
 
-/// Of the cells for which `popular` holds and that have an interval `lag` later, those for which `there` holds of the cell
-/// of the same key there, and how many there are.
+/// Of the cells for which `popular` holds and that have an interval `lag` later: those for which `there` holds of the
+/// cell of the same key there, and how many there are.
 fn later(
     cells: &[KeyInterval],
     lag: u32,

@@ -7,10 +7,11 @@
 //! | `objects.rs` | objects, bytes, gets and hits by size; one-hit objects, absent keys, TTLs | 5 |
 //! | `arrivals.rs` | bursts, hours of the day | 6 |
 //!
-//! Everything is exact for the whole trace, which is held in memory; only the law is a fit.
+//! `measure.rs` joins them. Everything is exact for the whole trace, which is held in memory; only the law is a fit.
 
 mod arrivals;
 mod churn;
+mod measure;
 mod objects;
 mod popularity;
 mod report;
@@ -21,7 +22,8 @@ use std::path::PathBuf;
 
 use crate::Error;
 use crate::trace::Format;
-use crate::trace::loaded::{LoadedTrace, is_get};
+use crate::trace::loaded::LoadedTrace;
+use measure::Portrait;
 use report::PortraitReport;
 
 /// The arguments of `ebbtide trace`.
@@ -56,15 +58,6 @@ pub struct InfoArgs {
     strict: bool,
 }
 
-/// What the parts found.
-struct Portrait {
-    objects: objects::Objects,
-    law: Option<popularity::ZipfFit>,
-    churn: churn::Churn,
-    ttls: objects::Ttls,
-    arrivals: arrivals::Arrivals,
-}
-
 /// `ebbtide trace`.
 pub fn run(args: &TraceArgs) -> Result<(), Error> {
     let TraceCommand::Info(args) = &args.command;
@@ -86,21 +79,4 @@ pub fn run(args: &TraceArgs) -> Result<(), Error> {
         report.print(&mut out)?;
     }
     Ok(())
-}
-
-impl Portrait {
-    fn of(trace: &LoadedTrace) -> Self {
-        // A trace of writes alone has a portrait, too.
-        let any = trace.gets() == 0;
-        let requests = trace.steps.iter().filter(|step| any || is_get(step.op)).map(|step| (step.key, step.time));
-        let seconds: Vec<u32> = trace.steps.iter().map(|step| step.time).collect();
-        let objects = objects::objects(trace);
-        Self {
-            law: popularity::ZipfFit::of(&objects.requests),
-            churn: churn::churn(requests),
-            ttls: objects::ttls(trace),
-            arrivals: arrivals::arrivals(&seconds, trace.origin_seconds),
-            objects,
-        }
-    }
 }

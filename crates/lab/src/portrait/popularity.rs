@@ -1,15 +1,15 @@
 //! Zipf's law with a flat head, fitted to the requests of objects.
 //!
-//! The law is `rate(r) = C (r + q)^-alpha` for the object of rank r; q is 0 for Zipf's law itself (Mandelbrot's form). The
-//! ranks of a trace are found from noisy counts, so a line through counts by rank is biased where counts are small.
+//! The law is `rate(r) = C (r + q)^-alpha` for the object of rank r (Mandelbrot's form; q is 0 for Zipf's law itself).
+//! The ranks of a trace are found from noisy counts, so a line through counts by rank is biased where counts are small.
 //! What is fitted in place of it is N(x), the number of objects with at least x requests. With Poisson counts
 //!
 //! ```text
 //! P(count >= x) = P(G <= rate)  with G gamma-distributed of shape x, so, with s = 1 / alpha,
 //! E N(x) = E (C / G)^s - q      = C^s Gamma(x - s) / Gamma(x) - q
 //! ```
-//! which is exact for each x over s. For one s it is linear in C^s and q; the best s is searched for. Objects of the tail,
-//! whose number is finite, are left out: only the tenth with the most requests counts.
+//! which is exact for each x over s. For one s it is linear in C^s and q; the best s is searched for. Objects of the
+//! tail, whose number is finite, are left out: only the tenth with the most requests counts.
 
 /// The law that fits best.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -120,8 +120,8 @@ fn cost(points: &[RankPoint], s: f64) -> f64 {
     points.iter().map(|point| point.weight() * (slope * ratio(point.x, s) - head - point.n).powi(2)).sum()
 }
 
-/// The weighted least squares of N = slope * ratio - head. A head below -1/2, which would be steeper than Zipf's law at its
-/// first object, is none.
+/// The weighted least squares of N = slope * ratio - head. A head under -1/2, which would be steeper than Zipf's law at
+/// its first object, is none.
 fn linear(points: &[RankPoint], s: f64) -> (f64, f64) {
     let (mut w, mut wg, mut wn, mut wgg, mut wgn) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for point in points {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use ebbtide::ByteSize;
 use serde::Serialize;
 
-use super::Portrait;
+use super::measure::Portrait;
 use super::objects::SizeClass;
 use crate::report::rounded;
 use crate::trace::Op;
@@ -217,7 +217,7 @@ fn caveats(trace: &LoadedTrace, portrait: &Portrait, span_seconds: u64) -> Vec<S
     if portrait.law.is_none() {
         caveats.push("too few objects have 6 requests or more for a law of popularity".to_owned());
     }
-    if let Some(law) = portrait.law.filter(|law| law.r_squared < 0.98) {
+    if let Some(law) = portrait.law.filter(|law| law.r_squared < 0.95) {
         caveats.push(format!("Zipf's law explains the popularity badly (r2 {:.2})", law.r_squared));
     }
     if portrait.churn.replaced_per_hour.is_none() {

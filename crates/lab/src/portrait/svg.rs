@@ -3,8 +3,8 @@
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-use super::Portrait;
 use super::arrivals::Arrivals;
+use super::measure::Portrait;
 use crate::Error;
 use crate::mrc::{COLOURS, rounded_size};
 use crate::trace::loaded::LoadedTrace;

@@ -1,11 +1,9 @@
 //! Whether the cache has the right size: the profile of its accesses, taken in once a second by the admin thread.
 
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ebbtide::{ByteSize, Cache, CacheProfile, CurvePoint, Verdict};
 use serde_json::{Value, json};
-
-use crate::shared::lock;
 
 /// Gets that tell the miss ratio that the level of a curve is set by.
 const MIN_GETS: u64 = 1000;
@@ -69,6 +67,11 @@ impl Sizing {
             "dropped_samples": curve.dropped_samples,
         })
     }
+}
+
+/// What a thread that panicked left behind is whole: each update of it is one assignment.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn point(point: &CurvePoint) -> Value {
