@@ -137,7 +137,7 @@ def test_the_panel_has_the_numbers_of_the_json(dashboard, width):
 
 
 def test_flash_has_a_slider_where_there_is_some(browser, tmp_path):  # noqa: F811
-    with loaded("--flash", tmp_path / "flash", "--flash-size", "256m") as (server, api, _, origin):
+    with loaded("--flash", f"{tmp_path / 'flash'}:256m") as (server, api, _, origin):
         dashboard = Dashboard(browser, server, origin)
         dashboard.open()
         dashboard.until(lambda: dashboard.find("#curve-flash-row").is_displayed(), "the slider of flash")

@@ -12,7 +12,6 @@ const UNFINISHED: &[(&str, &str)] = &[
     ("width", "crates/lab/src/mrc/"),
     ("width", "crates/lab/src/reference/"),
     ("width", "crates/store/"),
-    ("width", "docs/concurrency.md"),
     ("word", "crates/ebbtide/"),
     ("word", "crates/flash/"),
     ("word", "crates/store/"),

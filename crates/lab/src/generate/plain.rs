@@ -60,8 +60,8 @@ impl Plain {
     }
 }
 
-/// When requests arrive. Those of a burst arrive at one instant, bursts by chance. With sizes that are geometric of mean
-/// m the requests of any interval have a variance of 2 m - 1 for each of their mean (a compound Poisson process).
+/// When requests arrive. Those of a burst arrive at one instant, bursts by chance. With sizes that are geometric, of
+/// mean m, the requests of any interval have a variance of 2 m - 1 for each of their mean (a compound Poisson process).
 struct ArrivalTimes {
     /// Mean seconds from one request to the next.
     step: f64,

@@ -1,10 +1,11 @@
 //! How soon popular objects stop being popular.
 //!
-//! Two measures, for they answer two questions. **Still popular** is CacheLib's (OSDI 2020, Fig. 4): the share of the
-//! tenth of an hour's objects with the most requests that is in the top tenth x hours later, too. Where objects have few
-//! requests an hour, chance alone moves them out of it. **Replaced per hour** leaves chance out: S(k) is the share of popular
-//! objects of a minute that are asked for in the minute k minutes later. Chance lowers S at each k alike, and only
-//! replacement makes it fall with k, so S(60) is compared with S(0), which the first minutes lead back to.
+//! Two measures answer two questions. **Still popular** is CacheLib's (OSDI 2020, Fig. 4): the share of the
+//! tenth of an hour's objects with the most requests that is in the top tenth x hours later, too. Where objects
+//! have few requests an hour, chance alone moves them out of it. **Replaced per hour** leaves chance out: S(k)
+//! is the share of popular objects of a minute that are asked for in the minute k minutes later. Chance lowers
+//! S at each k alike, and only replacement makes it fall with k, so S(60) is compared with S(0), which the
+//! first minutes lead back to.
 
 /// A lag of minutes, of which S(0) is extrapolated.
 const NEAR_MINUTES: std::ops::RangeInclusive<u32> = 2..=12;
