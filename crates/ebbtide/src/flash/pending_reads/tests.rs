@@ -131,7 +131,7 @@ fn a_miss_returns_its_permit() {
         reads.tier.remove(Key::new(key).hash);
     }
     device.drain();
-    assert!([first, second, third].iter().all(|result| !result.try_recv().unwrap().value().is_some()));
+    assert!([first, second, third].iter().all(|result| result.try_recv().unwrap().value().is_none()));
     assert_eq!(permits(&reads), (0, 0));
 }
 
@@ -142,7 +142,7 @@ fn cancelled_reads_are_misses() {
     let (queued, waiting) = start(&reads, b"b", WhenBusy::Queue);
     assert_eq!(queued, Start::Queued);
     reads.cancel();
-    assert!([under_way, waiting].iter().all(|result| !result.try_recv().unwrap().value().is_some()));
+    assert!([under_way, waiting].iter().all(|result| result.try_recv().unwrap().value().is_none()));
     let (again, results) = start(&reads, b"b", WhenBusy::Queue);
     assert_eq!(again, Start::Queued, "the read that was given up goes on");
     device.drain();

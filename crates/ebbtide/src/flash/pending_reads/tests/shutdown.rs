@@ -49,7 +49,7 @@ fn two_caches_end_in_each_others_callbacks() {
             barrier.wait();
             drop(other);
         };
-        assert_eq!(read_cache(&cache, b"a", WhenBusy::Queue, Box::new(on_read)), Start::Reading);
+        assert_eq!(read_cache(cache, b"a", WhenBusy::Queue, Box::new(on_read)), Start::Reading);
     }
     drop(caches);
     let began = Instant::now();
