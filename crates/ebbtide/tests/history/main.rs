@@ -10,8 +10,8 @@
 //!   began; nor, once somebody has read a newer value, an older one.
 //! - **Nothing expired**: an entry lives no longer than its last write or touch gave it, and says so.
 //! - **Changes are changes of what was current**: an increment, an append, a cas or a delete with a token found a value
-//! that was not stale; no two increments answer the same number; add is refused, replace and touch succeed only if
-//! something may have been there.
+//!   that was not stale; no two increments answer the same number; add is refused, replace and touch succeed only if
+//!   something may have been there.
 //!
 //! All of that holds from one life of the cache to the next, whether it was stopped or killed.
 //!
