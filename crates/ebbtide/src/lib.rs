@@ -41,8 +41,8 @@ pub use cache::{Cache, Insert};
 pub use clock::Clock;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy,
-    SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
+    Change, Changed, Count, CounterSnapshot, Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number,
+    Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };
 pub use error::Error;
 pub use flash::idle_demotion::FlashLimits;

@@ -27,7 +27,8 @@ impl Shared {
     /// is evicted, all but evictions goes on.
     fn run_due_maintenance(&self, participant: &Participant, tick: impl Fn() -> u64) -> bool {
         let store = &*self.store;
-        let mut evicts = self.flash.as_ref().is_none_or(|flash| flash.can_demote()) || !store.resize_done();
+        let mut evicts =
+            self.flash.as_ref().is_none_or(|flash| flash.full_for(tick()).is_none()) || !store.resize_done();
         loop {
             let progress = match evicts {
                 true => store.maintain(participant, tick()),
@@ -38,7 +39,7 @@ impl Shared {
             }
             match &self.flash {
                 Some(flash) if evicts || progress != Progress::Working => {
-                    flash.wait_until_can_demote(|| flash.max_demotion_wait(store), &tick);
+                    flash.wait_until_can_demote(|waited, full| flash.waits_ahead_of_need(store, waited, full), &tick);
                     evicts = true;
                 }
                 _ => thread::yield_now(),

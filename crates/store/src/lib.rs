@@ -63,8 +63,8 @@ pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{
-    BATCH, Change, Changed, Count, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Number,
-    Scan, Scanned, Stored, Upload, Write, Written,
+    BATCH, Change, Changed, Count, Creation, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode,
+    Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
 pub use stats::{CounterSnapshot, SegmentSnapshot, Stats, TtlBucketSnapshot};

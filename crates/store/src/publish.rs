@@ -27,6 +27,9 @@ pub(crate) struct NewItem {
     pub token: Option<u64>,
     /// Whether it is a copy of the item that it replaces: it takes over the bodies, or the present number.
     pub is_copy: bool,
+    /// Whether an issued token of the item that it replaces stands for it, too: the value is the same, and not marked
+    /// as stale.
+    pub keeps_token: bool,
 }
 
 /// An item that has left the index, with what must be accounted and retired.
@@ -53,7 +56,8 @@ impl Store {
     /// index has no memory for that and items may be evicted, `new` replaces its least used neighbour.
     ///
     /// # Errors
-    /// `NeedSegment`: the index needs memory, and nothing may be evicted here. Nothing was changed.
+    /// `NeedSegment`: the index needs memory, and nothing may be evicted here. `IndexFull`: memory would not help it.
+    /// Nothing was changed.
     pub(crate) fn publish(
         &self,
         participant: &Participant,
@@ -70,7 +74,7 @@ impl Store {
             // Ends: each round the index has one bucket more, until there is no memory for it.
             if !self.grow_index() {
                 if !self.options.evicts {
-                    return Err(Error::NeedSegment);
+                    return Err(self.index_refusal());
                 }
                 full = WhenFull::Replace;
             }
@@ -121,7 +125,8 @@ impl Store {
             _ => None,
         };
         let new = new.map(|(new, _)| new);
-        let had_copy = self.invalidate_copy((key, hash), condition, place.is_some());
+        let keeps_token = new.is_some_and(|new| new.keeps_token);
+        let had_copy = self.invalidate_copy((key, hash), condition, place.is_some(), keeps_token);
         let mut old = place.map(|place| self.footprint(place.slot));
         let placed = match (&place, new) {
             (Some(place), Some(new)) => {

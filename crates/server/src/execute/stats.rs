@@ -207,6 +207,7 @@ impl Executor {
             extstore::settings(&flash, &limits, out);
         }
         tls::settings(options.tls.as_ref(), out);
+        stat(out, "client_flags_size", size_of::<u32>());
     }
 
     fn items(&self, out: &mut Vec<u8>) {

@@ -117,7 +117,8 @@ fn a_copy_gets_the_present_number() {
     let hit = bucket.look();
     let item = hit.item_at();
     let life = (bucket.store.chains.scale.bucket(100), Some(101));
-    let successor = Successor { of: &item, number: SeenNumber::Any, life, extension: Extension::default() };
+    let successor =
+        Successor { of: &item, number: SeenNumber::Any, life, extension: Extension::default(), keeps_token: true };
     bucket.count(&bucket.neighbour);
     bucket.count(KEY);
     assert!(
