@@ -1,5 +1,6 @@
 //! The store: the state that all operations share, and the questions that they ask of it.
 
+use crate::access_samples::{AccessSample, AccessSamples};
 use crate::budget::{Budget, MemoryLayout};
 use crate::chains::{Chains, Reservation, ReserveRequest};
 use crate::epoch::{Domain, Participant};
@@ -40,6 +41,7 @@ pub struct Store {
     pub(crate) segments: Segments,
     pub(crate) chains: Chains,
     pub(crate) counters: Counters,
+    pub(crate) access_samples: AccessSamples,
     pub(crate) domain: Arc<Domain>,
     pub(crate) budget: Budget,
     /// Memory that uploads hold, and the number of uploads that have returned theirs.
@@ -97,6 +99,7 @@ impl Store {
             segments,
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
             counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
+            access_samples: AccessSamples::new(options.writers),
             domain,
             maintenance: MaintenanceState::default(),
             policy_state: PolicyState::new(history),
@@ -119,6 +122,22 @@ impl Store {
     #[inline(always)]
     pub fn hash(&self, key: &[u8]) -> u64 {
         self.hash.hash(key)
+    }
+
+    /// Samples accesses to this share of all keys from now on, 0 to 1; at first to none.
+    pub fn sample_accesses(&self, share: f64) {
+        self.access_samples.set_share(share);
+    }
+
+    /// Takes the sampled accesses since the last call, those of each thread in their order. Answers how many were dropped
+    /// because a buffer was full.
+    pub fn take_access_samples(&self, each: impl FnMut(AccessSample)) -> u64 {
+        self.access_samples.take(each)
+    }
+
+    /// How many flushes have taken effect.
+    pub fn flushes(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     pub fn options(&self) -> &Options {
