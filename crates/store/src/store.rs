@@ -129,8 +129,8 @@ impl Store {
         self.access_samples.set_share(share);
     }
 
-    /// Takes the sampled accesses since the last call, those of each thread in their order. Answers how many were dropped
-    /// because a buffer was full.
+    /// Takes the sampled accesses since the last call, those of each thread in their order. Answers how many were
+    /// dropped because a buffer was full.
     pub fn take_access_samples(&self, each: impl FnMut(AccessSample)) -> u64 {
         self.access_samples.take(each)
     }
