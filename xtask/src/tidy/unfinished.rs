@@ -9,9 +9,7 @@ const UNFINISHED: &[(&str, &str)] = &[
     ("width", "crates/flash/"),
     ("width", "crates/lab/src/mrc/"),
     ("width", "crates/lab/src/reference/"),
-    ("width", "crates/store/"),
     ("word", "crates/flash/"),
-    ("word", "crates/store/"),
 ];
 
 pub fn filter(problems: Vec<Problem>) -> Vec<Problem> {
