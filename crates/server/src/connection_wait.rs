@@ -1,128 +1,80 @@
 //! What a connection waits for: reads of flash, and memory.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ebbtide::{Cache, Fetch, Fetched, Patience, WaitReason, WhenBusy};
+use ebbtide::{FlashReads, Patience, WaitReason};
 
 use crate::inbox::{ConnectionKey, Inbox};
-use crate::sync::lock;
 
-/// The reads and the memory that a connection waits for, and its completed reads.
+/// The reads and the memory that a connection waits for, and the values read for it.
 #[derive(Default)]
 pub struct ConnectionWait {
-    pub(crate) group: Option<Arc<ReadGroup>>,
+    pub(crate) reads: FlashReads,
     /// True when the reads are for a delete, which can proceed without them.
     pub(crate) is_delete: bool,
-    pub(crate) completed: Vec<CompletedRead>,
-    /// Consecutive reads whose result was not current.
-    pub(crate) attempts: u32,
+    /// Work of another thread.
+    task: Option<Arc<Task>>,
     /// The wait of the command for memory, if it has one.
     pub(crate) memory: Option<MemoryWait>,
     /// The command waits for memory and is executed again later.
     pub(crate) waits_for_memory: bool,
 }
 
-pub(crate) struct CompletedRead {
-    pub(crate) key: Box<[u8]>,
-    pub(crate) fetched: Fetched,
-}
-
-/// Reads of flash that a connection waits for together.
-pub(crate) struct ReadGroup {
-    /// Reads that have not completed, plus one while reads are added.
-    unfinished: AtomicUsize,
-    completed: Mutex<Vec<CompletedRead>>,
+/// Work of another thread for a parked connection.
+struct Task {
+    is_done: AtomicBool,
     inbox: Arc<Inbox>,
     connection_key: ConnectionKey,
 }
 
+/// Parks a connection until it is dropped.
+pub struct WakeOnDrop(Arc<Task>);
+
+impl Drop for WakeOnDrop {
+    fn drop(&mut self) {
+        // Release pairs with the Acquire in `ConnectionWait::take_completed`.
+        self.0.is_done.store(true, Ordering::Release);
+        self.0.inbox.notify_reads_done(self.0.connection_key);
+    }
+}
+
 impl ConnectionWait {
+    /// Parks the connection until the result is dropped, for work other than reads of keys.
+    pub fn park_for_task(&mut self, inbox: Arc<Inbox>, connection_key: ConnectionKey) -> WakeOnDrop {
+        let task = Arc::new(Task { is_done: AtomicBool::new(false), inbox, connection_key });
+        self.reads.release();
+        self.is_delete = false;
+        self.task = Some(Arc::clone(&task));
+        WakeOnDrop(task)
+    }
+
     /// True while the connection is parked.
     pub fn is_parked(&self) -> bool {
-        self.group.is_some() || self.waits_for_memory
+        self.reads.is_waiting() || self.task.is_some() || self.waits_for_memory
     }
 
     /// Ends the wait of a delete, whose read may hang; the delete is executed again. True if a delete waited.
     pub fn abandon_delete_wait(&mut self) -> bool {
-        let gives_up = self.is_delete && self.group.is_some();
-        if gives_up {
-            self.group = None;
+        let abandons = self.is_delete && self.reads.is_waiting();
+        if abandons {
+            self.reads.abandon();
         }
-        gives_up
+        abandons
     }
 
-    /// Collects completed reads. False while a read is pending or the command waits for memory.
+    /// Collects completed reads. False while a read or a task is pending or the command waits for memory.
     pub fn take_completed(&mut self) -> bool {
-        let Some(group) = &self.group else { return !self.waits_for_memory };
-        // Acquire pairs with the AcqRel in `ReadGroup::end`.
-        if group.unfinished.load(Ordering::Acquire) > 0 {
-            return false;
-        }
-        self.completed.append(&mut lock(&group.completed));
-        self.group = None;
-        true
+        // Acquire pairs with the Release in `WakeOnDrop::drop`.
+        self.task = self.task.take().filter(|task| !task.is_done.load(Ordering::Acquire));
+        self.reads.collect() && self.task.is_none() && !self.waits_for_memory
     }
 
     /// Drops completed reads, unless a read is pending. A connection that waits for its client must not hold memory
     /// that reads of other connections need; a dropped value is read again.
     pub fn release_completed(&mut self) {
-        if self.take_completed() {
-            self.completed.clear();
-        }
-    }
-
-    fn position(&self, key: &[u8]) -> Option<usize> {
-        self.completed.iter().position(|completed| *completed.key == *key)
-    }
-
-    pub(crate) fn has(&self, key: &[u8]) -> bool {
-        self.position(key).is_some()
-    }
-
-    pub(crate) fn take(&mut self, key: &[u8]) -> Option<CompletedRead> {
-        self.position(key).map(|position| self.completed.swap_remove(position))
-    }
-}
-
-impl ReadGroup {
-    /// An empty group of the connection, which counts as unfinished until [`ReadGroup::end`].
-    pub(crate) fn new(inbox: Arc<Inbox>, connection_key: ConnectionKey) -> Self {
-        Self { unfinished: AtomicUsize::new(1), completed: Mutex::default(), inbox, connection_key }
-    }
-
-    /// Starts a read and adds it to the group.
-    pub(crate) fn add(self: &Arc<Self>, cache: &Cache, key: &[u8], when_busy: WhenBusy) -> Fetch {
-        self.unfinished.fetch_add(1, Ordering::Relaxed);
-        let (group, owned_key) = (Arc::clone(self), Box::<[u8]>::from(key));
-        let on_read = Box::new(move |fetched| {
-            lock(&group.completed).push(CompletedRead { key: owned_key, fetched });
-            if group.end() {
-                group.inbox.notify_reads_done(group.connection_key);
-            }
-        });
-        let fetch = cache.fetch(key, when_busy, on_read);
-        if matches!(fetch, Fetch::Absent | Fetch::Refused) {
-            self.unfinished.fetch_sub(1, Ordering::Relaxed);
-        }
-        fetch
-    }
-
-    /// Counts one read as completed, or ends the adding of reads. True for the last one.
-    pub(crate) fn end(&self) -> bool {
-        self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
-    }
-}
-
-/// Parks a connection until it is dropped, for work other than reads of keys.
-pub struct WakeOnDrop(pub(crate) Arc<ReadGroup>);
-
-impl Drop for WakeOnDrop {
-    fn drop(&mut self) {
-        if self.0.end() {
-            self.0.inbox.notify_reads_done(self.0.connection_key);
-        }
+        self.reads.release();
     }
 }
 
@@ -165,7 +117,7 @@ impl ConnectionWait {
     /// Parks the connection until [`ConnectionWait::retry`], and drops its completed reads: reads of other connections
     /// need the memory.
     pub(crate) fn wait_for_memory(&mut self, reason: WaitReason, limit: Duration) {
-        self.completed.clear();
+        self.reads.release();
         let now = Instant::now();
         self.memory = Some(match self.memory {
             Some(wait) => wait.retry_at(reason, limit, now),

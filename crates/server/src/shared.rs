@@ -11,7 +11,7 @@ use crate::connection_info::ConnectionInfo;
 use crate::counters::{CommandCounters, CommandTotals};
 use crate::dump_thread::DumpThread;
 use crate::flash_gets::FlashGets;
-use crate::observe::Samples;
+use crate::observe::{Samples, Sizing};
 use crate::options::ServerOptions;
 use crate::stats_prefix::PrefixStats;
 use crate::sync::lock;
@@ -29,6 +29,8 @@ pub struct Shared {
     pub certificates: Option<Certificates>,
     /// One per worker, like the counters.
     pub samples: Vec<Samples>,
+    /// Profiles the accesses where there is an admin interface.
+    pub sizing: Sizing,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,

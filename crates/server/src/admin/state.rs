@@ -23,6 +23,7 @@ pub struct AdminState {
 
 impl AdminState {
     pub fn new(shared: Arc<Shared>, address: SocketAddr) -> Self {
+        shared.sizing.start(&shared.cache);
         Self {
             started_unix: unix_now().saturating_sub(shared.uptime()),
             shared,
@@ -43,6 +44,9 @@ impl AdminState {
             lock(&samples.hot_keys).decay(HOT_KEYS_DECAY);
         }
         observer.observe(snapshot);
+        let (gets, hits) = observer.gets_and_hits();
+        drop(observer);
+        self.shared.sizing.update(gets, hits);
     }
 }
 

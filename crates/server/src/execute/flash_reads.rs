@@ -6,7 +6,8 @@
 //!    +---------- executed again: promote, look again <----+
 //!                                or, of a plain get: answer with the completed read
 //! ```
-//! A command that needs such a key is not executed: the session gives it again when its reads have completed. No later
+//! `ebbtide::FlashReads` holds the reads and decides about them; this file parks connections and wakes them. A command
+//! that needs such a key is not executed: the session gives it again when its reads have completed. No later
 //! command of the connection is executed before it, so answers keep their order. A run of gets reads all its keys at
 //! once.
 //!
@@ -23,17 +24,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ebbtide::flash::Health;
-use ebbtide::{Error, Fetch, Fetched, Item, Mode, Patience, Resolved, WhenBusy};
+use ebbtide::{Error, FlashProbe, Item, Mode, Patience, ReadOutcome, ReadPurpose, ReadWake};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;
 use super::meta::can_win_recache;
 use super::modes::{meta_mode, put_mode};
-use crate::connection_wait::{CompletedRead, ConnectionWait, ReadGroup, WakeOnDrop};
+use crate::connection_wait::{ConnectionWait, WakeOnDrop};
 use crate::session::StopReason;
 
-/// Reads of a key whose result was not current (flash moved the object, or the key changed) before the get is a miss.
-const MAX_READ_ATTEMPTS: u32 = 4;
 /// Interval of checks of the health of flash, while connections or requests may wait for flash.
 pub const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 /// Error of a command whose current value is on flash and cannot be promoted for lack of memory.
@@ -71,17 +70,14 @@ impl Executor {
 
     /// Parks the connection until the result is dropped.
     pub(super) fn park_until_dropped(&self) -> WakeOnDrop {
-        let group = Arc::new(self.new_group());
-        let wait = &mut *self.wait.borrow_mut();
-        wait.completed.clear();
-        wait.is_delete = false;
-        wait.group = Some(Arc::clone(&group));
-        WakeOnDrop(group)
+        let (inbox, connection_key) = (Arc::clone(&self.inbox), self.connection_key.get());
+        self.wait.borrow_mut().park_for_task(inbox, connection_key)
     }
 
-    /// A group of reads for the current connection.
-    fn new_group(&self) -> ReadGroup {
-        ReadGroup::new(Arc::clone(&self.inbox), self.connection_key.get())
+    /// A waker of the current connection.
+    fn wake(&self) -> ReadWake {
+        let (inbox, connection_key) = (Arc::clone(&self.inbox), self.connection_key.get());
+        Box::new(move || inbox.notify_reads_done(connection_key))
     }
 
     /// Exchanges the wait of the current connection: lends it to the executor, or takes it back.
@@ -94,100 +90,42 @@ impl Executor {
         if self.wait.borrow().is_parked() { StopReason::Parked } else { StopReason::OutputFull }
     }
 
-    /// True when a key that memory does not have must be looked for on flash.
+    /// A probe of flash for a key that memory does not have; `None` when flash does not have it either.
     #[inline]
-    pub(super) fn may_be_on_flash(&self, key: &[u8]) -> bool {
-        // A completed read was requested before: admission counts each request once.
-        self.has_flash && (self.wait.borrow().has(key) || self.cache.may_be_on_flash(key))
+    pub(super) fn probe_flash(&self, key: &[u8]) -> Option<FlashProbe> {
+        if self.has_flash { self.cache.probe_flash(&self.wait.borrow().reads, key) } else { None }
     }
 
     /// Reads keys from flash; memory does not have the first one. With `is_plain` (value, key and client flags are
     /// enough) the value is answered from flash; otherwise it is promoted first.
-    pub(super) fn read_from_flash(&self, keys: &[&[u8]], is_plain: bool) -> FlashOutcome<'_> {
+    pub(super) fn read_from_flash(&self, probe: FlashProbe, keys: &[&[u8]], is_plain: bool) -> FlashOutcome<'_> {
         let wait = &mut *self.wait.borrow_mut();
         wait.is_delete = false;
-        loop {
-            if let Some(completed) = wait.take(keys[0])
-                && let Some(decided) = self.resolve_read(completed, is_plain, wait)
-            {
-                return decided;
+        let purpose = if is_plain { ReadPurpose::Answer } else { ReadPurpose::Memory };
+        match self.cache.read_from_flash(&mut wait.reads, probe, keys, purpose, || self.wake()) {
+            ReadOutcome::Pending => FlashOutcome::Parked,
+            ReadOutcome::Hit(item) if !can_win_recache(&item) => FlashOutcome::Served(item),
+            ReadOutcome::Hit(_) | ReadOutcome::MemoryDecides => FlashOutcome::MemoryDecides,
+            ReadOutcome::Refused(Error::WouldWait { reason }) => {
+                wait.wait_for_memory(reason, self.cache.wait_limit(reason));
+                self.counters().memory_waits.add(1);
+                FlashOutcome::Parked
             }
-            match self.start_reads(keys, wait) {
-                Some(group) => wait.group = Some(group),
-                None => return FlashOutcome::MemoryDecides,
-            }
-            if !wait.take_completed() {
-                return FlashOutcome::Parked;
-            }
-        }
-    }
-
-    /// Answers with a completed read, or promotes it. `None` when the value read is not current, so that another read
-    /// is worthwhile.
-    fn resolve_read(
-        &self,
-        completed: CompletedRead,
-        is_plain: bool,
-        wait: &mut ConnectionWait,
-    ) -> Option<FlashOutcome<'_>> {
-        wait.attempts += 1;
-        let must_retry = match is_plain {
-            false => match self.cache.promote(&completed.fetched) {
-                Ok(must_retry) => must_retry,
-                Err(Error::WouldWait { reason }) => {
-                    wait.attempts -= 1;
-                    wait.wait_for_memory(reason, self.cache.wait_limit(reason));
-                    self.counters().memory_waits.add(1);
-                    return Some(FlashOutcome::Parked);
-                }
-                Err(_) => {
-                    wait.attempts = 0;
-                    wait.end_memory_wait();
-                    self.cache.set_patience(Patience::Whole);
-                    return Some(FlashOutcome::NoMemory);
-                }
-            },
-            true => match self.cache.resolve(completed.fetched) {
-                Resolved::Hit(item) if !can_win_recache(&item) => {
-                    wait.attempts = 0;
-                    return Some(FlashOutcome::Served(item));
-                }
-                Resolved::Hit(_) | Resolved::Changed => true,
-                Resolved::Miss => false,
-            },
-        };
-        let is_overtaken = must_retry && !self.cache.peek(&completed.key).is_hit();
-        if is_overtaken && wait.attempts < MAX_READ_ATTEMPTS {
-            return None;
-        }
-        wait.attempts = 0;
-        Some(FlashOutcome::MemoryDecides)
-    }
-
-    /// Starts reads of the first key and of those later keys that memory does not have, as many as the device queue
-    /// accepts. `None` when flash does not have the first key.
-    fn start_reads(&self, keys: &[&[u8]], wait: &mut ConnectionWait) -> Option<Arc<ReadGroup>> {
-        let group = Arc::new(self.new_group());
-        match group.add(&self.cache, keys[0], WhenBusy::Queue) {
-            Fetch::Absent => return None,
-            Fetch::Refused => unreachable!("a fetch that may queue is not refused"),
-            Fetch::Queued => wait.completed.clear(),
-            Fetch::UnderWay => {
-                let missing = keys[1..].iter().filter(|key| !wait.has(key) && !self.cache.peek(key).is_hit());
-                let mut added = missing.map(|key| group.add(&self.cache, key, WhenBusy::Refuse));
-                added.find(|fetch| *fetch == Fetch::Refused);
+            ReadOutcome::Refused(_) => {
+                wait.end_memory_wait();
+                self.cache.set_patience(Patience::Whole);
+                FlashOutcome::NoMemory
             }
         }
-        group.end();
-        Some(group)
     }
 
     /// Where the current value of a key is; starts reads when flash may have it.
     pub(super) fn presence(&self, key: &[u8]) -> KeyPresence {
-        if !self.has_flash || self.cache.peek(key).is_hit() || !self.may_be_on_flash(key) {
+        if !self.has_flash || self.cache.peek(key).is_hit() {
             return KeyPresence::Known;
         }
-        match self.read_from_flash(&[key], false) {
+        let Some(probe) = self.probe_flash(key) else { return KeyPresence::Known };
+        match self.read_from_flash(probe, &[key], false) {
             FlashOutcome::Parked => KeyPresence::NeedsFlash,
             FlashOutcome::NoMemory => KeyPresence::NoMemory,
             FlashOutcome::MemoryDecides | FlashOutcome::Served(_) => KeyPresence::Known,
@@ -214,34 +152,12 @@ impl Executor {
     /// Deletes a key. Returns whether it existed, or `None` when flash must be read first: nothing is done and the
     /// connection is parked.
     pub(super) fn delete_known_key(&self, key: &[u8]) -> Option<bool> {
-        if !self.has_flash {
-            return Some(self.cache.delete(key));
-        }
-        if self.cache.delete_in_memory(key) {
-            return Some(true);
-        }
-        if self.cache.flash_health() != Some(Health::Healthy) {
+        if !self.has_flash || self.cache.flash_health() != Some(Health::Healthy) {
             return Some(self.cache.delete(key));
         }
         let wait = &mut *self.wait.borrow_mut();
         wait.is_delete = true;
-        loop {
-            if let Some(completed) = wait.take(key) {
-                wait.attempts += 1;
-                let deleted = self.cache.delete_fetched(key, &completed.fetched);
-                if deleted.is_some() || wait.attempts == MAX_READ_ATTEMPTS {
-                    wait.attempts = 0;
-                    return Some(deleted.unwrap_or_else(|| self.cache.delete(key)));
-                }
-            }
-            match self.start_reads(&[key], wait) {
-                Some(group) => wait.group = Some(group),
-                None => return self.cache.delete_fetched(key, &Fetched::default()),
-            }
-            if !wait.take_completed() {
-                return None;
-            }
-        }
+        self.cache.try_delete(&mut wait.reads, key, || self.wake())
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use ebbtide::{Item, Lookup};
+use ebbtide::{FlashProbe, Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
@@ -85,7 +85,7 @@ pub enum Rest {
 enum RunStop {
     Full(usize),
     Visit(usize, Uses),
-    OnFlash(usize),
+    OnFlash(usize, FlashProbe),
 }
 
 /// Start of the line of an mg with this key, without leading spaces. The bytes before it need not end a line: a refused
@@ -171,8 +171,9 @@ impl Executor {
                     }
                     from = index + 1;
                 }
-                Some(RunStop::OnFlash(index)) => {
-                    match self.read_from_flash(&run.keys[index..run.length], run.run_keys[index].form.is_plain()) {
+                Some(RunStop::OnFlash(index, probe)) => {
+                    match self.read_from_flash(probe, &run.keys[index..run.length], run.run_keys[index].form.is_plain())
+                    {
                         // A get that needs a token misses when its value cannot be promoted.
                         FlashOutcome::MemoryDecides | FlashOutcome::NoMemory => {
                             self.end_memory_wait();
@@ -225,8 +226,12 @@ impl Executor {
             }
             let is_wanted = || !*failed || matches!(run_key.form, AnswerForm::Meta { .. });
             let is_open = index > from || !memory_decides;
-            if !lookup.is_hit() && is_open && is_wanted() && self.may_be_on_flash(key) {
-                stop = Some(RunStop::OnFlash(index));
+            if !lookup.is_hit()
+                && is_open
+                && is_wanted()
+                && let Some(probe) = self.probe_flash(key)
+            {
+                stop = Some(RunStop::OnFlash(index, probe));
                 return ControlFlow::Break(());
             }
             if noted {

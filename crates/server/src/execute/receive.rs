@@ -21,7 +21,7 @@ impl Executor {
         // The destination of a long value is decided at its start: a key that is absent then is created.
         if let Some(exptime) = target.create
             && !self.cache.contains(&target.key)
-            && !self.may_be_on_flash(&target.key)
+            && self.probe_flash(&target.key).is_none()
         {
             (target.mode, target.exptime) = (Mode::Add, exptime);
         }

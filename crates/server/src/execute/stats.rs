@@ -227,6 +227,9 @@ impl Executor {
         statistics::write_stats(CACHE, &readings, out);
         statistics::write_stats(SERVER, &readings, out);
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
+        if let Some(verdict) = self.shared.sizing.verdict() {
+            stat(out, "size_verdict", verdict);
+        }
         if let Some(flash) = self.cache.flash_stats() {
             stat(out, "flash_health", health(flash.tier.device.health));
             statistics::write_stats(FLASH, &flash, out);
