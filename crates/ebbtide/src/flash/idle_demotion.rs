@@ -80,7 +80,7 @@ impl FlashTier {
             return false;
         }
         let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
+        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
         let is_taken = self.tier.insert(&object, now).is_some();
         if is_taken {
             self.idle.moved.fetch_add(1, Ordering::Relaxed);

@@ -274,7 +274,7 @@ impl FlashTier {
         let finish_read = move |found| flash.finish_read(&theirs, found, take(&permit));
         match self.tier.lookup(Key::new(&key), now, Box::new(finish_read)) {
             FlashLookup::Absent => self.finish_read(&key, None, take(&reading)),
-            FlashLookup::FlashHit(found) => self.finish_read(&key, Some(found), take(&reading)),
+            FlashLookup::Found(found) => self.finish_read(&key, Some(found), take(&reading)),
             FlashLookup::Reading => {}
         }
     }

@@ -313,7 +313,7 @@ impl LowerTier for Flash {
             return;
         }
         let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
+        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
         flash.tier.insert(&object, flash.seconds(now_ms));
         flash.note_demotion(object.value_bytes() as u64, now_ms);
     }

@@ -146,7 +146,7 @@ pub enum Decision {
 pub enum Reason {
     ExpiresSoon,
     TooSmall,
-    AdmissionPolicy,
+    Policy,
     Budget,
 }
 
@@ -251,7 +251,7 @@ impl Admission {
             }
             Decision::Refuse(Reason::ExpiresSoon) => stats.refused_expires_soon += 1,
             Decision::Refuse(Reason::TooSmall) => stats.refused_too_small += 1,
-            Decision::Refuse(Reason::AdmissionPolicy) => stats.refused_by_policy += 1,
+            Decision::Refuse(Reason::Policy) => stats.refused_by_policy += 1,
             Decision::Refuse(Reason::Budget) => stats.refused_by_budget += 1,
         }
         decision
@@ -298,7 +298,7 @@ impl Admission {
             _ => true,
         };
         match (passes, self.draw(share)) {
-            (false, _) => Decision::Refuse(Reason::AdmissionPolicy),
+            (false, _) => Decision::Refuse(Reason::Policy),
             (true, false) => Decision::Refuse(Reason::Budget),
             (true, true) => Decision::Admit,
         }

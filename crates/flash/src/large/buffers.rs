@@ -199,21 +199,6 @@ impl LargeLog {
         Ok(self.copy_in(open, draft, at, value_bytes))
     }
 
-    /// Whether a draft that is not cut leaves hardly anything of a region to others.
-    pub(super) fn fills_a_region(&self, draft: &ObjectDraft<'_>) -> bool {
-        let left = self.geometry.object_bytes_limit().checked_sub(draft.header.object_bytes());
-        !draft.may_cut && left.is_some_and(|left| left < self.geometry.region_bytes / SHARE_OF_PART)
-    }
-
-    /// Adds a draft to a region of its own, and leaves alone the one that is open.
-    pub(super) fn add_alone(self: &Arc<Self>, draft: &ObjectDraft<'_>, now: u32) -> Result<Appended, AppendError> {
-        let mut open = self.open(draft, &mut Vec::new(), now)?;
-        let (at, value_bytes) = open.space(draft, self.geometry.region_bytes).expect("it fits an empty region");
-        let appended = self.copy_in(&mut open, draft, at, value_bytes);
-        self.seal(open, now);
-        Ok(appended)
-    }
-
     /// How many free buffers copies leave to inserts.
     pub(super) fn buffers_reserved_for_inserts(&self) -> usize {
         (self.options.buffers / SHARE_LEFT).min(self.options.buffers - self.options.expiry_groups - 1)

@@ -278,12 +278,6 @@ impl LargeLog {
         self.next_order.load(Relaxed)
     }
 
-    /// Lookups that found an object.
-    pub fn hits(&self) -> u64 {
-        let Stats { hits_memory, hits_device, .. } = self.counters.read();
-        hits_memory + hits_device
-    }
-
     pub fn stats(&self) -> Stats {
         let count = |wanted: &[RegionState]| {
             self.log_regions().iter().filter(|region| wanted.contains(&region.state())).count() as u64
@@ -294,7 +288,6 @@ impl LargeLog {
             regions_retired: count(&[RegionState::Failed, RegionState::Lost, RegionState::Retired]),
             regions: self.log_regions().len() as u64,
             region_bytes: self.geometry.region_bytes as u64,
-            reinserts_unread: matches!(self.options.reinsertion, Reinsertion::Percent(1..)),
             ..self.counters.read()
         }
     }

@@ -81,7 +81,7 @@ pub(super) fn begin(shared: &Arc<SmallShared>, key: Key<'_>, now: u32, done: OnL
     let (shared, key, hash) = (Arc::clone(shared), key.bytes.into(), key.hash);
     let mut lookup = SmallLookup { shared, key, hash, now, version, foreign: Vec::new(), tries: 0, read: false };
     match lookup.advance(None) {
-        LookupStep::Answer(Some(found)) => FlashLookup::FlashHit(found),
+        LookupStep::Answer(Some(found)) => FlashLookup::Found(found),
         LookupStep::Answer(None) => FlashLookup::Absent,
         LookupStep::Read(source) => {
             let shared = Arc::clone(&lookup.shared);
@@ -235,8 +235,8 @@ impl SmallLookup {
     }
 
     fn found(&self, buffer: Buffer, record: PageRecord, token: Token) -> Option<FlashHit> {
-        let PageRecord { value, client_flags, attributes, expiry, .. } = record;
-        (!has_expired(expiry, self.now)).then_some(FlashHit { buffer, value, client_flags, attributes, expiry, token })
+        let PageRecord { value, client_flags, expiry, .. } = record;
+        (!has_expired(expiry, self.now)).then_some(FlashHit { buffer, value, client_flags, expiry, token })
     }
 }
 

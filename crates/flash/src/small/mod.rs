@@ -45,14 +45,6 @@ pub use page::{MAX_RECORD_BYTES, PAGE, record_bytes};
 pub use recover::Recovered;
 pub use stats::{Counts, Stats};
 
-/// What a store that has ended leaves to the next one of the same device: what named its objects names none of the next one's.
-#[derive(Clone, Default)]
-pub struct StorePredecessor {
-    counters: Arc<Counters>,
-    log_clock: u64,
-    version: u32,
-}
-
 use crate::Error;
 use crate::device::Device;
 use crate::memory_bound::MemoryBound;
@@ -65,20 +57,11 @@ use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
-use std::time::{Duration, Instant};
 
 /// Tokens of objects in sets' pages; others name a place in the log.
 const IN_PAGE: u64 = 1 << 63;
 /// Bits of a token for the repeats of a group: the moment has the 44 above, which are petabytes.
 const REPEATS_BITS: u32 = 18;
-
-/// A version so much later is that of no page that anyone has read.
-const VERSIONS_SKIPPED: u32 = 1 << 16;
-/// How often the end of a store looks whether writes are over.
-const END_STEP: Duration = Duration::from_micros(100);
-/// How long it waits for them.
-const MAX_END: Duration = Duration::from_secs(5);
 
 /// Why an object was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +89,7 @@ struct SmallShared {
     area_layout: AreaLayout,
     groups: Box<[Mutex<SetGroup>]>,
     log: PageLog,
-    counters: Arc<Counters>,
+    counters: Counters,
     page_objects: AtomicU64,
     log_objects: AtomicU64,
     tombstones: AtomicU64,
@@ -116,12 +99,6 @@ struct SmallShared {
     queue: Mutex<VecDeque<u32>>,
     /// Held by the thread that does the upkeep.
     maintenance: Mutex<reclaim::MaintenanceState>,
-}
-
-impl StorePredecessor {
-    pub fn counts(&self) -> Counts {
-        self.counters.read()
-    }
 }
 
 impl SmallStore {
@@ -135,25 +112,10 @@ impl SmallStore {
     ///
     /// Panics when the area reaches beyond the device.
     pub fn new(device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Self, Error> {
-        Self::after(&StorePredecessor::default(), device, area, options)
-    }
-
-    /// The same, after another one has ended, which counted from the same counters.
-    ///
-    /// # Errors
-    ///
-    /// As [`SmallStore::new`].
-    pub fn after(
-        predecessor: &StorePredecessor,
-        device: Arc<dyn Device>,
-        area: Range<u64>,
-        options: Options,
-    ) -> Result<Self, Error> {
         assert!(area.end <= device.capacity(), "an area up to {} on a device of {} bytes", area.end, device.capacity());
         let area_layout = options.divide(&area)?;
-        let groups =
-            (0..area_layout.set_layout.groups()).map(|_| Mutex::new(SetGroup::new(predecessor.version))).collect();
-        let log = PageLog::new(area_layout.log, predecessor.log_clock);
+        let groups = (0..area_layout.set_layout.groups()).map(|_| Mutex::new(SetGroup::new())).collect();
+        let log = PageLog::new(area_layout.log);
         let memory_bound = MemoryBound::new(options.index_bytes);
         let shared = SmallShared {
             device,
@@ -162,7 +124,7 @@ impl SmallStore {
             area_layout,
             groups,
             log,
-            counters: Arc::clone(&predecessor.counters),
+            counters: Counters::default(),
             page_objects: AtomicU64::new(0),
             log_objects: AtomicU64::new(0),
             tombstones: AtomicU64::new(0),
@@ -246,36 +208,6 @@ impl SmallStore {
     pub fn seal(&self, now: u32) {
         self.shared.log.seal_open();
         self.maintain(now);
-    }
-
-    /// Ends the store: lookups find nothing from now on, also those under way, and when this returns nothing of it is being written
-    /// or will be, and nothing is taken. Waits for the device; none if that does nothing for long, and the store goes on.
-    pub fn end(&self) -> Option<StorePredecessor> {
-        let shared = &self.shared;
-        let mut maintenance = shared.maintenance.lock().expect("no thread panics with the upkeep");
-        let deadline = Instant::now() + MAX_END;
-        while shared.log.is_writing() {
-            if Instant::now() > deadline {
-                return None;
-            }
-            thread::sleep(END_STEP);
-        }
-        maintenance.has_ended = true;
-        shared.log.close();
-        // Groups that have not seen the last flush count what it took.
-        (0..shared.groups.len()).for_each(|group| drop(shared.locked((group * SETS) as u32)));
-        Counters::add(&shared.counters.ended_with_the_store, self.stats().objects() as usize);
-        self.flush();
-        Some(self.predecessor())
-    }
-
-    /// What it would leave if it ended now.
-    pub fn predecessor(&self) -> StorePredecessor {
-        let shared = &self.shared;
-        let versions = shared.groups.iter().map(|group| group.lock().expect("no thread panics with a group").version);
-        let version = versions.max().unwrap_or(0).wrapping_add(VERSIONS_SKIPPED);
-        let log_clock = shared.log.log_clock();
-        StorePredecessor { counters: Arc::clone(&shared.counters), log_clock, version }
     }
 
     pub fn stats(&self) -> Stats {

@@ -197,15 +197,6 @@ impl TierLayout {
         0..self.capacity
     }
 
-    /// The same undivided, though the memory may be too little for that.
-    pub fn joined(&self, options: &TierOptions) -> Result<Self, Error> {
-        let large_options = large::Options { first_region: 1, ..self.large_options };
-        let boundary = self.large_options.region_bytes as u64;
-        let mut joined = Self { boundary, small_options: None, large_options, ..self.clone() };
-        joined.split_memory(options)?;
-        Ok(joined)
-    }
-
     /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough, or will be. None if there is none.
     pub fn split_at_most(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let region_bytes = self.large_options.region_bytes as u64;

@@ -99,8 +99,6 @@ pub struct Tier {
     capacity_split: CapacitySplit,
     /// What the index of large objects has beyond the division of the memory.
     extra_large_bytes: AtomicUsize,
-    /// The same of small ones.
-    extra_small_bytes: AtomicUsize,
 }
 
 impl Tier {
@@ -186,17 +184,7 @@ impl Tier {
         self.device.read_drive_logs()
     }
 
-    /// How many threads are to call [`Tier::serve_io`].
-    pub fn io_threads(&self) -> usize {
-        self.device.threads()
-    }
-
-    /// Moves transfers on and runs completions, until [`Tier::stop`].
-    pub fn serve_io(&self) {
-        self.device.serve();
-    }
-
-    /// Ends [`Tier::serve_io`] after what is under way. What would need the device later is a miss.
+    /// Ends [`Device::serve`] after the transfers that are under way. A later lookup that needs the device is a miss.
     pub fn stop(&self) {
         self.device.stop();
     }
@@ -316,9 +304,8 @@ impl Tier {
         self.record_pending_flush(false);
     }
 
-    /// A key was requested, and DRAM had it not: for admission by history, and for the boundary. Takes no lock.
+    /// A key was requested and is not in DRAM: for admission by history. Takes no lock.
     pub fn missed(&self, hash: FlashHash) {
-        self.capacity_split.missed();
         self.admission.missed(hash);
     }
 
@@ -337,7 +324,6 @@ impl Tier {
         let bytes = bytes as usize;
         if self.small.wants_memory() {
             self.small.grow_index(bytes);
-            self.extra_small_bytes.fetch_add(bytes, Relaxed);
         } else {
             // In this order: if the capacity is divided between the two, this is lost, and not given twice.
             self.large.grow_index(bytes);

@@ -175,7 +175,6 @@ impl Opening {
             is_unlogged: AtomicBool::new(false),
             superblock_bytes: AtomicU64::new(0),
             extra_large_bytes: AtomicUsize::new(0),
-            extra_small_bytes: AtomicUsize::new(0),
             capacity_split: CapacitySplit::new(self.layout, &self.options),
         }
     }
@@ -505,7 +504,7 @@ fn unreadable(error: Error) -> String {
     format!("it cannot be read: {error}")
 }
 
-pub(super) fn random_id() -> u64 {
+fn random_id() -> u64 {
     RandomState::new().hash_one("life")
 }
 

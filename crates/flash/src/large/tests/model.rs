@@ -156,7 +156,7 @@ fn without_need_nothing_is_lost() {
 #[test]
 fn what_is_found_is_right_while_regions_turn_around() {
     for seed in 10..14 {
-        for reinsertion in [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(60)] {
+        for reinsertion in [Reinsertion::Never, Reinsertion::Forced(1), Reinsertion::Forced(0)] {
             let reclaim = if seed % 2 == 0 { Reclaim::Fifo } else { Reclaim::Lru };
             let options = Options { reinsertion, reclaim, discard: true, ..small() };
             let (hits, misses) = run(seed, 10_000, 24, options, Delivery::AtOnce);
@@ -168,7 +168,7 @@ fn what_is_found_is_right_while_regions_turn_around() {
 #[test]
 fn what_is_found_is_right_on_a_slow_device() {
     for seed in 20..24 {
-        let options = Options { reinsertion: Reinsertion::Hits(1), ..small() };
+        let options = Options { reinsertion: Reinsertion::Forced(1), ..small() };
         let (hits, _) = run(seed, 4000, 24, options, Delivery::Later { queue_depth: 8 });
         assert!(hits > 200, "{hits} hits");
     }
@@ -186,10 +186,9 @@ fn what_is_found_is_right_whatever_the_log_is_like() {
             expiry_groups,
             buffers,
             long_buffers: one_of(20),
-            fills_up: one_of(2) == 0,
             max_buffer_wait: Duration::from_millis([0, 100][one_of(2)]),
             reclaim: [Reclaim::Fifo, Reclaim::Lru][one_of(2)],
-            reinsertion: [Reinsertion::Auto, Reinsertion::Hits(1), Reinsertion::Percent(100)][one_of(3)],
+            reinsertion: [Reinsertion::Auto, Reinsertion::Forced(1), Reinsertion::Forced(0)][one_of(3)],
             ..small()
         };
         let delivery = [Delivery::AtOnce, Delivery::Later { queue_depth: 4 }][one_of(2)];

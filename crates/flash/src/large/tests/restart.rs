@@ -243,7 +243,7 @@ struct RegionSummary {
 impl RegionSummary {
     fn new(seed: u64, notes_all: bool, delivery: Delivery) -> Self {
         let device = Arc::new(FaultyDevice::new(DEVICE_BYTES, seed, delivery));
-        let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40)][seed as usize % 3];
+        let reinsertion = [Reinsertion::Never, Reinsertion::Forced(1), Reinsertion::Forced(0)][seed as usize % 3];
         let reclaim = [Reclaim::Fifo, Reclaim::Lru][seed as usize / 3 % 2];
         let options = Options { reclaim, reinsertion, discard: seed.is_multiple_of(2), ..small() };
         let log = LargeLog::new(device.clone(), AREA, options).unwrap();

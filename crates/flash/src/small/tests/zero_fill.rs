@@ -324,15 +324,3 @@ fn a_device_that_does_not_know_or_has_all_is_asked_no_more() {
     (0..100).for_each(|_| whole.maintain(1));
     assert_eq!(device.asked.load(Relaxed), asked);
 }
-
-#[test]
-fn a_store_that_has_ended_writes_none() {
-    let device = Knowing::new(16 * MIB, Knowledge::Right);
-    let store = store(&device, true);
-    store.maintain(1);
-    assert!(store.end().is_some());
-    let written = device.zero_bytes.load(Relaxed);
-    thread::sleep(Duration::from_millis(100));
-    store.maintain(1);
-    assert_eq!(device.zero_bytes.load(Relaxed), written);
-}
