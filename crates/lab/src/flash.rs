@@ -17,12 +17,13 @@ pub struct FlashArgs {
     /// How much of it is used (for example 1g)
     #[arg(long = "flash-size", id = "flash_size", value_name = "SIZE", requires = "path")]
     pub size: Option<ByteSize>,
-    /// What is written to flash: all, probability:0.5, reject-first:TIMES:KEYS or history:KEYS_PER_HOUR[:READS_PER_HOUR];
-    /// behind it, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd (drive writes a day) [default: all]
+    /// What is written to flash: all, probability:0.5, reject-first:TIMES:KEYS or
+    /// history:KEYS_PER_HOUR[:READS_PER_HOUR]; behind it, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd
+    /// (drive writes a day) [default: all]
     #[arg(long = "flash-admission", value_name = "ADMISSION", requires = "path")]
     pub admission: Option<FlashAdmission>,
-    /// Objects of a reclaimed region that are written again: auto (objects that were read, while copies are read more than
-    /// new objects) or none [default: auto]
+    /// Objects of a reclaimed region that are written again: auto (objects that were read, while copies are read more
+    /// than new objects) or none [default: auto]
     #[arg(long = "flash-reinsertion", value_name = "WHICH", requires = "path")]
     pub reinsertion: Option<FlashReinsertion>,
     /// Which region is reclaimed first: lru, whose last hit is longest ago, or fifo, the oldest [default: lru]
@@ -49,7 +50,7 @@ pub struct FlashArgs {
 impl FlashArgs {
     /// Puts flash below a cache, if it was asked for; of several caches it is the one with this number. It begins with
     /// nothing, so that a run can be repeated.
-    pub(crate) fn lay_below(&self, builder: CacheBuilder, number: Option<usize>) -> CacheBuilder {
+    pub(crate) fn add_flash_tier(&self, builder: CacheBuilder, number: Option<usize>) -> CacheBuilder {
         let (Some(path), Some(size)) = (&self.path, self.size) else { return builder };
         let mut path = path.clone().into_os_string();
         if let Some(number) = number {
@@ -139,13 +140,13 @@ mod tests {
     use ebbtide::Cache;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestArgs {
         #[command(flatten)]
         flash: FlashArgs,
     }
 
     fn read(flag: &str, value: &str) -> Result<FlashOptions, clap::Error> {
-        let line = Line::try_parse_from(["", "--flash", "file", "--flash-size", "1g", flag, value]);
+        let line = TestArgs::try_parse_from(["", "--flash", "file", "--flash-size", "1g", flag, value]);
         line.map(|line| line.flash.options())
     }
 
@@ -173,7 +174,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let flash =
             FlashArgs { path: Some(folder.path().join("flash")), size: Some(ByteSize::mib(4)), ..FlashArgs::default() };
-        let cache = flash.lay_below(Cache::builder(), None).build().unwrap();
+        let cache = flash.add_flash_tier(Cache::builder(), None).build().unwrap();
         let report = FlashReport::new(&cache.flash_stats().unwrap());
         assert!(report.written_bytes > 0, "{report:?}");
         assert_eq!((report.inserted_bytes, report.write_amplification), (0, 0.0));

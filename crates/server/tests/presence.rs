@@ -1,9 +1,9 @@
-//! Commands whose answer says whether a key is there, over flash. What memory knows of flash is approximate: of keys for which it says
-//! "perhaps" none may be answered wrongly, be they there or not.
+//! Commands whose answer says whether a key is there, over flash. What memory knows of flash is approximate: of keys
+//! for which it says "perhaps" none may be answered wrongly, be they there or not.
 
 mod common;
 
-use common::below::is_below;
+use common::flash_server::is_below;
 use common::packet::{self, ADD, APPEND, DECREMENT, DELETE, INCREMENT, OK, Packet, SET};
 use common::{PATIENCE, TestServer, assert_bytes, options};
 use ebbtide::{ByteSize, Cache, Changed, Error, FlashOptions, FlashPromotion, Mode, Policy, Stored, Ttl};

@@ -14,13 +14,13 @@ use super::values;
 use crate::error::Error;
 
 /// As many as a pool can have.
-const THREADS_MOST: u64 = 256;
+const MAX_POOL_THREADS: u64 = 256;
 /// A client that waits for longer has given up.
 const DEMOTION_WAIT_MAX_MS: u64 = 10_000;
 
 /// What the flags say of flash; `None` for what they leave to its defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Flash {
+pub struct FlashFlags {
     /// Each with its bytes.
     pub paths: Vec<(PathBuf, u64)>,
     threads: Option<usize>,
@@ -42,7 +42,7 @@ pub struct Flash {
     detail: Option<String>,
 }
 
-impl Flash {
+impl FlashFlags {
     /// Takes a flag of ours. `long` is its name in the table, `name` the same for messages.
     pub fn set(&mut self, long: &str, name: &str, value: &str) -> Result<(), Error> {
         if long == "flash" {
@@ -80,7 +80,7 @@ impl Flash {
         match option {
             "ext_path" => self.paths.push(path_with_bucket(&name, value)?),
             "ext_threads" => {
-                self.threads = Some(values::number(&name, value, 1..=THREADS_MOST)? as usize);
+                self.threads = Some(values::number(&name, value, 1..=MAX_POOL_THREADS)? as usize);
                 self.detail.get_or_insert(name);
             }
             "ext_item_size" => {
@@ -221,13 +221,13 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn set(long: &str, value: &str) -> Result<Flash, Error> {
-        let mut flash = Flash::default();
+    fn set(long: &str, value: &str) -> Result<FlashFlags, Error> {
+        let mut flash = FlashFlags::default();
         flash.set(long, &format!("--{long}"), value).map(|()| flash)
     }
 
-    fn extended(option: &str, value: &str) -> Result<Flash, Error> {
-        let mut flash = Flash::default();
+    fn extended(option: &str, value: &str) -> Result<FlashFlags, Error> {
+        let mut flash = FlashFlags::default();
         flash.set_extended(option, value).map(|()| flash)
     }
 
@@ -276,7 +276,7 @@ mod tests {
         assert!(options("flash-discard", "").discard);
         assert_eq!(options("flash-removals", "/r").removals, Some("/r".into()));
         assert_eq!(extended("ext_threads", "3").unwrap().options().disk.pool_threads, 3);
-        let (unset, defaults) = (Flash::default().options(), FlashOptions::default());
+        let (unset, defaults) = (FlashFlags::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
         assert_eq!((unset.reinsertion, unset.reclaim), (defaults.reinsertion, defaults.reclaim));
         assert_eq!((unset.log_percent, unset.rewrite_threshold), (defaults.log_percent, defaults.rewrite_threshold));
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(set("flash-promotion", "one-in:1000").unwrap().promotion(), thousand);
         assert_eq!(extended("ext_recache_rate", "1000").unwrap().promotion(), thousand);
         assert_eq!(extended("ext_recache_rate", "0").unwrap().promotion(), FlashPromotion::Never);
-        assert_eq!(Flash::default().promotion(), FlashPromotion::Auto);
+        assert_eq!(FlashFlags::default().promotion(), FlashPromotion::Auto);
         assert!(set("flash-promotion", "sometimes").is_err() && extended("ext_recache_rate", "-1").is_err());
     }
 
@@ -319,7 +319,7 @@ mod tests {
         let wait = |value: &str| set("flash-demotion-wait", value).map(|flash| flash.demotion_wait());
         assert_eq!(wait("0").unwrap(), Some(Duration::ZERO));
         assert_eq!(wait("250").unwrap(), Some(Duration::from_millis(250)));
-        assert_eq!(Flash::default().demotion_wait(), None);
+        assert_eq!(FlashFlags::default().demotion_wait(), None);
         assert!(wait("10001").is_err() && wait("soon").is_err());
     }
 

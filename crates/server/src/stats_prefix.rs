@@ -1,7 +1,7 @@
 //! Statistics by key prefix: what `stats detail` counts while it is on.
 //!
-//! A prefix is what stands before the first delimiter in a key; keys without one are not counted. The number of prefixes is
-//! bounded: keys of further ones are not counted either, until `stats reset` makes room.
+//! A prefix is what stands before the first delimiter in a key; keys without one are not counted. The number of
+//! prefixes is bounded: keys of further ones are not counted either, until `stats reset` makes room.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,23 +13,23 @@ use ebbtide_protocol::encoding::{is_binary, uri_encode};
 use crate::shared::lock;
 
 /// Prefixes at a time: a few megabytes at most.
-const PREFIXES: usize = 10_000;
+const MAX_PREFIXES: usize = 10_000;
 
-pub struct Prefixes {
+pub struct PrefixStats {
     pub delimiter: u8,
     counting: AtomicBool,
-    counts: Mutex<BTreeMap<Box<[u8]>, Counts>>,
+    counts: Mutex<BTreeMap<Box<[u8]>, PrefixCounts>>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
+struct PrefixCounts {
     gets: u64,
     hits: u64,
     sets: u64,
     deletes: u64,
 }
 
-impl Prefixes {
+impl PrefixStats {
     pub fn new(delimiter: u8, counting: bool) -> Self {
         Self { delimiter, counting: AtomicBool::new(counting), counts: Mutex::default() }
     }
@@ -62,12 +62,12 @@ impl Prefixes {
         self.count(key, |counts| counts.deletes += 1);
     }
 
-    fn count(&self, key: &[u8], count: impl FnOnce(&mut Counts)) {
+    fn count(&self, key: &[u8], count: impl FnOnce(&mut PrefixCounts)) {
         let Some(end) = key.iter().position(|byte| *byte == self.delimiter) else {
             return;
         };
         let mut all = lock(&self.counts);
-        let has_room = all.len() < PREFIXES;
+        let has_room = all.len() < MAX_PREFIXES;
         match all.get_mut(&key[..end]) {
             Some(counts) => count(counts),
             None if has_room => count(all.entry(key[..end].into()).or_default()),
@@ -83,7 +83,7 @@ impl Prefixes {
                 true => uri_encode(out, prefix),
                 false => out.extend_from_slice(prefix),
             }
-            let Counts { gets, hits, sets, deletes } = counts;
+            let PrefixCounts { gets, hits, sets, deletes } = counts;
             write!(out, " get {gets} hit {hits} set {sets} del {deletes}\r\n")
                 .expect("a Vec takes all that is written to it");
         }
@@ -94,34 +94,34 @@ impl Prefixes {
 mod tests {
     use super::*;
 
-    fn dump(prefixes: &Prefixes) -> String {
+    fn dump(stats_prefix: &PrefixStats) -> String {
         let mut out = Vec::new();
-        prefixes.dump(&mut out);
+        stats_prefix.dump(&mut out);
         String::from_utf8(out).expect("text")
     }
 
     #[test]
     fn keys_count_for_what_stands_before_the_first_delimiter() {
-        let prefixes = Prefixes::new(b'/', true);
-        prefixes.count_get(b"a/b/c", true);
-        prefixes.count_get(b"a/d", false);
-        prefixes.count_set(b"/x");
-        prefixes.count_delete(b"a/");
-        prefixes.count_set(b"plain:key");
-        assert_eq!(dump(&prefixes), "PREFIX  get 0 hit 0 set 1 del 0\r\nPREFIX a get 2 hit 1 set 0 del 1\r\n");
-        prefixes.reset();
-        assert_eq!(dump(&prefixes), "");
+        let stats_prefix = PrefixStats::new(b'/', true);
+        stats_prefix.count_get(b"a/b/c", true);
+        stats_prefix.count_get(b"a/d", false);
+        stats_prefix.count_set(b"/x");
+        stats_prefix.count_delete(b"a/");
+        stats_prefix.count_set(b"plain:key");
+        assert_eq!(dump(&stats_prefix), "PREFIX  get 0 hit 0 set 1 del 0\r\nPREFIX a get 2 hit 1 set 0 del 1\r\n");
+        stats_prefix.reset();
+        assert_eq!(dump(&stats_prefix), "");
     }
 
     #[test]
     fn the_number_of_prefixes_is_bounded() {
-        let prefixes = Prefixes::new(b':', true);
-        for n in 0..PREFIXES + 5 {
-            prefixes.count_set(format!("{n}:k").as_bytes());
+        let stats_prefix = PrefixStats::new(b':', true);
+        for n in 0..MAX_PREFIXES + 5 {
+            stats_prefix.count_set(format!("{n}:k").as_bytes());
         }
-        prefixes.count_set(b"0:k");
-        let text = dump(&prefixes);
-        assert_eq!(text.lines().count(), PREFIXES);
+        stats_prefix.count_set(b"0:k");
+        let text = dump(&stats_prefix);
+        assert_eq!(text.lines().count(), MAX_PREFIXES);
         assert!(text.contains("PREFIX 0 get 0 hit 0 set 2 del 0\r\n"));
     }
 }

@@ -12,13 +12,13 @@ const FILLERS: u32 = 4000;
 /// Between a few writes: what no device falls behind of.
 const PACE: Duration = Duration::from_millis(5);
 
-pub struct Below {
+pub struct FlashServer {
     pub server: TestServer,
     /// Gone after the server.
     pub folder: tempfile::TempDir,
 }
 
-impl Below {
+impl FlashServer {
     /// A server that has these on flash only. It also listens on `socket` in the folder.
     pub fn new(objects: &[(String, Vec<u8>)]) -> Self {
         Self::with_promotion(objects, FlashPromotion::Always)

@@ -1,5 +1,6 @@
-//! What a server needs of the operating system before the process may give up its rights: certificates and keys are read,
-//! addresses are bound. Nobody can connect before [`Opened::serve`] listens, when the cache is there as well.
+//! What a server needs of the operating system before the process may give up its rights: certificates and keys are
+//! read, addresses are bound. Nobody can connect before [`BoundServer::serve`] listens, when the cache is there as
+//! well.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -12,16 +13,16 @@ use slab::Slab;
 
 use crate::acceptor::{self, Acceptor};
 use crate::admin;
-use crate::counters::Counters;
-use crate::execute::Dumps;
+use crate::counters::CommandCounters;
+use crate::execute::DumpThread;
 use crate::listen::Listener;
 use crate::observe::Samples;
-use crate::prefixes::Prefixes;
 use crate::server::Server;
 use crate::shared::{Inbox, Shared};
+use crate::stats_prefix::PrefixStats;
 use crate::tls::Certificates;
 use crate::udp::{Udp, UdpSocket};
-use crate::watch::{Kind, Watching};
+use crate::watch::{WatchKind, Watching};
 use crate::worker;
 use crate::{Error, Listen, ServerOptions};
 
@@ -29,22 +30,22 @@ use crate::{Error, Listen, ServerOptions};
 const OTHER_FILES: u64 = 64;
 
 /// A server whose files are read and whose addresses are bound.
-pub struct Opened {
+pub struct BoundServer {
     options: ServerOptions,
     certificates: Option<Certificates>,
     listeners: Vec<Listener>,
     datagrams: Vec<UdpSocket>,
-    admin: Option<admin::Bound>,
+    admin: Option<admin::AdminListener>,
     warnings: Vec<String>,
 }
 
-impl Opened {
+impl BoundServer {
     /// Reads the files and binds the addresses.
     pub fn new(mut options: ServerOptions) -> Result<Self, Error> {
         options.validate()?;
         let certificates = options.tls.as_ref().map(Certificates::load).transpose()?;
         allow_files(options.max_connections as u64 + OTHER_FILES)?;
-        let mut opened = Self {
+        let mut bound_server = Self {
             certificates,
             listeners: Vec::new(),
             datagrams: Vec::new(),
@@ -54,13 +55,13 @@ impl Opened {
         };
         let mut bound = Vec::new();
         for group in options.listener_groups() {
-            bound.extend(opened.bind_group(group)?);
+            bound.extend(bound_server.bind_group(group)?);
         }
         options.listeners = bound;
         // After the listeners, whose ports are not to be taken by it.
-        opened.admin = options.admin.as_ref().map(admin::Bound::open).transpose()?.flatten();
-        opened.options = options;
-        Ok(opened)
+        bound_server.admin = options.admin.as_ref().map(admin::AdminListener::open).transpose()?.flatten();
+        bound_server.options = options;
+        Ok(bound_server)
     }
 
     /// Binds all of a group that can be bound. An error if that is none.
@@ -133,10 +134,10 @@ impl Opened {
         let listeners = self.listeners;
         let shared = Arc::new(Shared {
             watching: watch_evictions(&cache)?,
-            dumps: Dumps::default(),
-            prefixes: Prefixes::new(options.prefix_delimiter, options.count_prefixes),
+            dump_thread: DumpThread::default(),
+            prefix_stats: PrefixStats::new(options.prefix_delimiter, options.count_prefixes),
             cache,
-            counters: (0..counting).map(|_| Counters::default()).collect(),
+            counters: (0..counting).map(|_| CommandCounters::default()).collect(),
             certificates: self.certificates,
             samples: (0..counting).map(|_| Samples::default()).collect(),
             started: Instant::now(),
@@ -169,7 +170,7 @@ fn watch_evictions(cache: &Cache) -> Result<Arc<Watching>, Error> {
     let watching = Arc::new(Watching::default());
     let told = Arc::clone(&watching);
     let listener = move |removal: Removal<'_>| {
-        if told.wants(Kind::Eviction) && matches!(removal.cause(), Cause::Memory | Cause::IndexFull) {
+        if told.wants(WatchKind::Eviction) && matches!(removal.cause(), Cause::Memory | Cause::IndexFull) {
             told.evict(&removal);
         }
     };
@@ -177,7 +178,7 @@ fn watch_evictions(cache: &Cache) -> Result<Arc<Watching>, Error> {
     Ok(watching)
 }
 
-/// Raises the process's limit of open files to `needed`, as far as that is allowed.
+/// Increases the process's limit of open files to `needed`, as far as that is allowed.
 fn allow_files(needed: u64) -> Result<(), Error> {
     // Where the limit cannot be read, the first accept that fails tells.
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {

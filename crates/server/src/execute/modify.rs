@@ -3,14 +3,14 @@
 use ebbtide::{Changed, Error};
 use ebbtide_protocol::reply;
 
-use super::{Executor, Next, Reply};
+use super::{Executor, Next, OptionalReply};
 use crate::output::Output;
 use crate::watch::DeleteCommand;
 
 impl Executor {
     pub(super) fn delete(&self, key: &[u8], output: &mut Output) -> Next {
         let Some(deleted) = self.delete_noted(key, None, DeleteCommand::Delete) else {
-            return Next::Below;
+            return Next::Parked;
         };
         self.count_deleted(deleted);
         let line = if deleted == Changed::Done(()) { reply::DELETED } else { reply::NOT_FOUND };
@@ -18,7 +18,8 @@ impl Executor {
         Next::Continue
     }
 
-    /// A delete that nobody waits for: what only flash has is removed without a look, and counted by what memory knows of it.
+    /// A delete that nobody waits for: what only flash has is removed without a look, and counted by what memory knows
+    /// of it.
     pub(super) fn delete_unanswered(&self, key: &[u8]) {
         let delete = || Some(if self.cache.delete(key) { Changed::Done(()) } else { Changed::Absent });
         let deleted = self.note_delete(key, DeleteCommand::Delete, delete);
@@ -31,8 +32,8 @@ impl Executor {
         counter.add(1);
     }
 
-    pub(super) fn touch(&self, key: &[u8], exptime: i32, reply: Reply<'_>) {
-        let Some(touched) = self.settled(self.cache.touch(key, self.ttl(exptime))) else { return };
+    pub(super) fn touch(&self, key: &[u8], exptime: i32, reply: OptionalReply<'_>) {
+        let Some(touched) = self.park_if_waiting(self.cache.touch(key, self.ttl(exptime))) else { return };
         self.note_keyed(key, touched.as_ref().is_ok_and(|touched| *touched));
         match touched {
             Ok(true) => {
@@ -47,13 +48,13 @@ impl Executor {
         }
     }
 
-    pub(super) fn arithmetic(&self, key: &[u8], delta: u64, increment: bool, reply: Reply<'_>) {
+    pub(super) fn arithmetic(&self, key: &[u8], delta: u64, increment: bool, reply: OptionalReply<'_>) {
         let counters = self.counters();
         let (result, hits, misses) = match increment {
             true => (self.cache.increment(key, delta), &counters.incr_hits, &counters.incr_misses),
             false => (self.cache.decrement(key, delta), &counters.decr_hits, &counters.decr_misses),
         };
-        let Some(result) = self.settled(result) else { return };
+        let Some(result) = self.park_if_waiting(result) else { return };
         self.note_keyed(key, matches!(result, Ok(Some(_)) | Err(Error::NotNumeric)));
         match result {
             Ok(Some(value)) => {

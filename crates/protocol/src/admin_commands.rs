@@ -1,9 +1,9 @@
 //! The commands around memcached's lists, slabs and crawler, and those that look at what is going on.
 //!
-//! Segments take the place of lists and slab classes, so most of these change nothing here: they are checked as memcached
-//! checks them, and answered as it answers them. Dumps and watching are real.
+//! Segments take the place of lists and slab classes, so most of these change nothing here: they are checked as
+//! memcached checks them, and answered as it answers them. Dumps and watching are real.
 
-use crate::command::{Line, Tokens, reject};
+use crate::command::{CommandLine, LineTokens, reject};
 use crate::number::{signed32, unsigned32};
 use crate::request::{CacheDump, Dump, DumpFormat, ExternalStorage, Keys, Rejection, Request, Watched};
 
@@ -13,11 +13,11 @@ const SLEEP_LIMIT: u32 = 1_000_000;
 /// The most that `lru tune` may give to both lists, in percent.
 const SHARES_LIMIT: u32 = 80;
 
-fn unchanged<'a>(noreply: bool) -> Line<'a> {
-    Line::Request(Request::Unchanged { noreply })
+fn unchanged<'a>(noreply: bool) -> CommandLine<'a> {
+    CommandLine::Request(Request::Unchanged { noreply })
 }
 
-pub fn lru_crawler<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+pub fn lru_crawler<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let [_, command, argument, ..] = tokens.kept;
     match (command, tokens.count) {
         (b"enable" | b"disable", 2) => unchanged(false),
@@ -40,19 +40,19 @@ pub fn lru_crawler<'a>(tokens: &Tokens<'a>) -> Line<'a> {
     }
 }
 
-fn dump<'a>(argument: &[u8], format: DumpFormat) -> Line<'a> {
+fn dump<'a>(argument: &[u8], format: DumpFormat) -> CommandLine<'a> {
     let everything = match argument {
         b"all" | b"hash" => Some(true),
         // The whole cache is class 1.
         list => classes(list),
     };
     match everything {
-        Some(everything) => Line::Request(Request::Dump(Dump { format, everything })),
+        Some(everything) => CommandLine::Request(Request::Dump(Dump { format, everything })),
         None => reject(Rejection::BadClass, false),
     }
 }
 
-pub fn cache_dump(tokens: &Tokens<'_>) -> Result<CacheDump, Rejection> {
+pub fn cache_dump(tokens: &LineTokens<'_>) -> Result<CacheDump, Rejection> {
     let [_, _, class, limit, ..] = tokens.kept;
     if tokens.count < 4 {
         return Err(Rejection::BadLine);
@@ -77,7 +77,7 @@ fn classes(list: &[u8]) -> Option<bool> {
     Some(first)
 }
 
-pub fn lru<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+pub fn lru<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
     let [_, command, first, second, third, fourth, ..] = tokens.kept;
     match (command, tokens.count) {
@@ -102,7 +102,7 @@ pub fn lru<'a>(tokens: &Tokens<'a>) -> Line<'a> {
     }
 }
 
-pub fn extstore<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+pub fn extstore<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
     let [_, name, value, second, ..] = tokens.kept;
     let number = unsigned32(value).filter(|_| tokens.count >= 3);
@@ -117,10 +117,10 @@ pub fn extstore<'a>(tokens: &Tokens<'a>) -> Line<'a> {
         (b"free_memchunks", Some(_)) if tokens.count >= 4 && unsigned32(second).is_some() => return unchanged(noreply),
         _ => return reject(Rejection::BadFormat, noreply),
     };
-    Line::Request(Request::ExternalStorage { setting, noreply })
+    CommandLine::Request(Request::ExternalStorage { setting, noreply })
 }
 
-pub fn slabs<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+pub fn slabs<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
     let [_, command, first, second, ..] = tokens.kept;
     match (command, tokens.count) {
@@ -155,7 +155,7 @@ fn fraction(token: &[u8]) -> Option<f64> {
 }
 
 /// `watch` with the kinds of events; none means fetchers.
-pub fn watch<'a>(line: &'a [u8], tokens: &Tokens<'a>) -> Line<'a> {
+pub fn watch<'a>(line: &'a [u8], tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
     let mut watched = Watched::default();
     for word in Keys::new(line).skip(1) {
@@ -171,5 +171,5 @@ pub fn watch<'a>(line: &'a [u8], tokens: &Tokens<'a>) -> Line<'a> {
         }
     }
     watched.fetchers |= tokens.count == 1;
-    Line::Request(Request::Watch(watched))
+    CommandLine::Request(Request::Watch(watched))
 }
