@@ -20,21 +20,26 @@
 #![deny(unsafe_code)]
 
 pub mod admission;
+mod bloom;
 pub mod busy_poll;
+mod checkpoint_header;
 mod codec;
 mod deletion_log;
 pub mod device;
 mod error;
+mod hash;
 pub mod large;
 mod memory_bound;
 mod object;
 mod recent_keys;
+mod recovery;
 pub mod small;
 mod tier;
 
 pub use error::Error;
 pub use object::{FlashHash, FlashHit, FlashLookup, Key, Object, OnLookup, ScanContent, ScannedObject, Token};
 pub use recent_keys::RecentKeys;
+pub use recovery::{LoggedDeletion, RecoveryInput};
 pub use tier::{
     Drops, Evictions, Opening, Tier, TierOptions, TierScan, TierStats, WrittenBytes, remove_stale_wal_buffers,
 };

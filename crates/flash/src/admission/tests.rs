@@ -1,4 +1,7 @@
-use super::*;
+use super::gate::*;
+use super::rate_controller::WriteBudget;
+use crate::FlashHash;
+use crate::hash::mix;
 
 fn admission(options: AdmissionOptions) -> Admission {
     Admission::new(options, 1 << 30, 1).unwrap()

@@ -24,7 +24,8 @@ use crate::Error;
 use crate::admission::Admission;
 use crate::deletion_log::{self, DeletionLog, Incarnations, LogContents, StoreKind, Unreadable};
 use crate::device::{self, BLOCK, Buffer, Device, Disk, OpenError, OpenedDisk};
-use crate::large::{Known, LargeLog};
+use crate::large::LargeLog;
+use crate::recovery::RecoveryInput;
 use crate::small::SmallStore;
 use crate::{large, small};
 use std::fs;
@@ -405,8 +406,10 @@ impl Opening {
         now: u32,
     ) -> Result<OpenedStores, String> {
         let is_logged = contents.is_some();
-        let (mut small, mut large) = contents
-            .map_or_else(|| (Some(Known::default()), Known::default()), |contents| (contents.small, contents.large));
+        let (mut small, mut large) = contents.map_or_else(
+            || (Some(RecoveryInput::default()), RecoveryInput::default()),
+            |contents| (contents.small, contents.large),
+        );
         if let RunState::Clean { large_checkpoint, .. } = before.state {
             let area = &self.layout.checkpoint;
             small.iter_mut().for_each(|small| small.checkpoint = Some(area.start..large_checkpoint));
@@ -439,7 +442,7 @@ impl Opening {
     fn recover_small(
         &mut self,
         incarnations: Incarnations,
-        known: Option<&Known>,
+        known: Option<&RecoveryInput>,
         is_logged: bool,
         now: u32,
     ) -> Result<(Option<SmallStore>, Incarnations), String> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// After so many steps a slow device is waited for.
 const STEPS_AHEAD: usize = 10;
 
-struct Known {
+struct RecoveryInput {
     version: u64,
     expiry: u32,
     token: Token,
@@ -20,7 +20,7 @@ struct Known {
 
 struct Run {
     log: Arc<LargeLog>,
-    map: HashMap<u64, Known>,
+    map: HashMap<u64, RecoveryInput>,
     random: Random,
     now: u32,
     versions: u64,
@@ -67,7 +67,7 @@ impl Run {
         match result {
             Ok(Inserted { token, replaced, .. }) => {
                 assert!(replaced || !self.is_missed(number));
-                self.map.insert(number, Known { version: self.versions, expiry, token });
+                self.map.insert(number, RecoveryInput { version: self.versions, expiry, token });
             }
             Err(dropped) => assert!(dropped == LargeDrop::Expired || !self.is_exact, "{dropped:?}"),
         }
@@ -88,7 +88,7 @@ impl Run {
         self.is_exact && self.known(number).is_some()
     }
 
-    fn known(&self, number: u64) -> Option<&Known> {
+    fn known(&self, number: u64) -> Option<&RecoveryInput> {
         self.map.get(&number).filter(|known| known.expiry == 0 || known.expiry > self.now)
     }
 

@@ -1,13 +1,14 @@
 //! What is written again, what it costs, and what happens meanwhile.
 
 use super::super::options::Options;
-use super::super::{Known, Reclaim, Reinsertion};
+use super::super::{Reclaim, Reinsertion};
 use super::eventful::Eventful;
 use super::reclaim::survivors;
 use super::*;
 use crate::FlashHash;
 use crate::device::{Delivery, Direction, FaultyDevice};
 use crate::object::ScanContent;
+use crate::recovery::RecoveryInput;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -48,7 +49,7 @@ fn reclaim_one(log: &Arc<LargeLog>) {
 fn restarted(log: Arc<LargeLog>, device: Arc<dyn Device>, options: Options) -> Arc<LargeLog> {
     log.checkpoint(CHECKPOINT, 1).unwrap();
     drop(log);
-    let known = Known { checkpoint: Some(CHECKPOINT), ..Known::default() };
+    let known = RecoveryInput { checkpoint: Some(CHECKPOINT), ..RecoveryInput::default() };
     let (log, recovered) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(recovered.from_checkpoint);
     log
@@ -300,7 +301,7 @@ fn a_checkpoint_waits_for_a_reclaim_that_has_begun() {
     assert!(log.stats().reinserted > 0);
     let there = log.stats().objects;
     drop(log);
-    let known = Known { checkpoint: Some(CHECKPOINT), ..Known::default() };
+    let known = RecoveryInput { checkpoint: Some(CHECKPOINT), ..RecoveryInput::default() };
     let (_, recovered) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(recovered.from_checkpoint && recovered.objects == there, "of {there} objects: {recovered:?}");
 }

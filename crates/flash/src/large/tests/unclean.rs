@@ -2,11 +2,12 @@
 
 use super::super::format::part_hash;
 use super::super::regions::RegionState;
-use super::super::{Known, LoggedDeletion, Reclaim, Reinsertion};
+use super::super::{Reclaim, Reinsertion};
 use super::eventful::Eventful;
 use super::*;
 use crate::FlashHash;
 use crate::device::{BLOCK, Buffer, Delivery, Direction, FaultyDevice, read, write};
+use crate::recovery::{LoggedDeletion, RecoveryInput};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -43,7 +44,7 @@ fn region_of(log: &LargeLog, number: u64) -> Option<u32> {
 }
 
 fn recover(device: &Arc<FaultyDevice>, options: Options, removals: Vec<LoggedDeletion>) -> Arc<LargeLog> {
-    let known = Known { removals, ..Known::default() };
+    let known = RecoveryInput { removals, ..RecoveryInput::default() };
     let (log, _) = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap();
     log.verify();
     log
@@ -116,7 +117,7 @@ fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
         }
         if stops {
             log.checkpoint(CHECKPOINT, 1).unwrap();
-            let known = Known { checkpoint: Some(CHECKPOINT), ..Known::default() };
+            let known = RecoveryInput { checkpoint: Some(CHECKPOINT), ..RecoveryInput::default() };
             log = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap().0;
         }
         assert_eq!(found_again(&log, &device, &[1]), []);
@@ -200,7 +201,7 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     if log.remove(other.hash) {
         removals.push(LoggedDeletion { hash: other.hash, order: log.next_order() });
     }
-    let known = Known { removals, ..Known::default() };
+    let known = RecoveryInput { removals, ..RecoveryInput::default() };
     let (log, _) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
 }
