@@ -25,6 +25,8 @@
 //! A record is with the system when the call that makes it returns, in the file or in its front (see `wal_buffer` and `writer`): it outlives the process, but a
 //! power cut only when the log was stopped before, since nothing is found after one without a stop. What the rings forget they say: see `ring`. The order of records means nothing.
 
+mod contents;
+mod head;
 mod log;
 mod log_file;
 mod record_ring;
@@ -34,6 +36,5 @@ mod wal_buffer;
 mod writer;
 
 pub(crate) use self::wal_buffer::remove_stale;
-pub(crate) use log::{DeletionLog, Incarnations, LogContents, StoreKind, Unreadable};
-
-use log::named_wal_buffer;
+pub(crate) use contents::{Incarnations, LogContents, StoreKind, Unreadable};
+pub(crate) use log::DeletionLog;

@@ -17,7 +17,7 @@
 //! All blocks of the latest round must be there and, but for the last one, full. In the last one the first record that is not whole ends the
 //! log, if none follows: it is the one that was being written, of which nobody has been told.
 
-use super::{StoreKind, Unreadable};
+use super::contents::{StoreKind, Unreadable};
 use crate::FlashHash;
 use crate::device::BLOCK;
 use crate::object::DEFAULT_POOL;

@@ -3,6 +3,8 @@
 mod kills;
 mod wal_buffer;
 
+use super::contents::*;
+use super::head::*;
 use super::log::*;
 
 use super::record_ring::RECORDS;

@@ -11,8 +11,8 @@
 
 use super::LargeLog;
 use super::address::Address;
-use super::buffers::FreeLists;
 use super::index::{IndexKey, SHARDS};
+use super::open_region::FreeLists;
 use super::recover::Deletions;
 use super::regions::{RegionState, RegionSummary};
 use crate::Error;

@@ -2,9 +2,10 @@
 
 use super::LargeLog;
 use super::address::Address;
-use super::buffers::{AppendError, Appended, ObjectDraft, ReservedSlots};
+use super::buffers::ReservedSlots;
 use super::format::{ObjectHeader, object_bytes, part_hash};
 use super::index::IndexKey;
+use super::open_region::{AppendError, Appended, ObjectDraft};
 use super::options::expiry_group_of;
 use super::stats::LargeDrop;
 use crate::object::DEFAULT_POOL;

@@ -1,11 +1,11 @@
 //! The log: its parts, and what needs no file of its own.
 
 use super::address::Address;
-use super::buffers::{FreeLists, OpenRegion, StagedRegion};
 use super::index::{IndexKey, LargeIndex, SHARDS};
+use super::longest_object::LongestObject;
+use super::open_region::{FreeLists, OpenRegion, StagedRegion};
 use super::options::Options;
 use super::options::{Geometry, MAX_EXPIRY_GROUPS};
-use super::reclaim::LongestObject;
 use super::regions::{Region, RegionState};
 use super::reinsertion_value::ReinsertionValue;
 use super::stats::Counters;

@@ -15,9 +15,10 @@
 //! | `options` | what can be chosen; where regions lie |
 //! | `index`, `index_page`, `address` | where the objects are: 10 bytes each, and a little |
 //! | `regions` | what RAM knows of each region; its states |
-//! | `buffers` | open regions, and those that are being written |
+//! | `log` | the log: its parts, and what needs no file of its own |
+//! | `open_region`, `buffers` | open regions, and those that are being written |
 //! | `insert`, `read` | objects in and out |
-//! | `reclaim_choice`, `reclaim` | which regions go, and how |
+//! | `reclaim_choice`, `reclaim`, `longest_object` | which regions are reclaimed, how, and how many stay free |
 //! | `reinsertion_value`, `reinsert` | what of them is written again |
 //! | `scan` | a walk over all objects |
 //! | `recover`, `checkpoint` | after a restart |
@@ -33,6 +34,8 @@ mod index;
 mod index_page;
 mod insert;
 mod log;
+mod longest_object;
+mod open_region;
 mod options;
 mod read;
 mod reclaim;

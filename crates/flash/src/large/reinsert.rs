@@ -7,11 +7,11 @@
 
 use super::LargeLog;
 use super::address::{Address, UNIT};
-use super::buffers::{AppendError, Appended, ObjectDraft};
 use super::format::{
     FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, object_bytes,
 };
 use super::index::IndexKey;
+use super::open_region::{AppendError, Appended, ObjectDraft};
 use super::options::Reinsertion;
 use super::reclaim_choice::{ReclaimCause, is_reinserted};
 use crate::FlashHash;

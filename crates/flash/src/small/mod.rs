@@ -11,10 +11,11 @@
 //! |---|---|
 //! | `page` | the format of pages |
 //! | `set_group`, `filter` | what RAM knows of the sets: log index, tombstones, filters |
+//! | `store` | the store: its parts, inserts, removals, tokens |
 //! | `log` | segments, from the open one in RAM to the oldest on flash |
 //! | `lookup` | lookups, with their reads |
-//! | `rewrite_choice` | pure decisions: which objects move, get another life, end |
-//! | `reclaim` | the log's end, and sets to be mended |
+//! | `rewrite_choice` | pure decisions: which objects move to their page, return to the log, or are evicted |
+//! | `reclaim`, `maintenance_state` | maintenance: the oldest segment, sets to clean up |
 //! | `rewrite` | pages are composed and written |
 //! | `zero_fill` | pages are written with zeros before they get objects |
 //! | `scan` | a walk over all objects |
@@ -27,6 +28,7 @@ mod checkpoint;
 mod filter;
 mod log;
 mod lookup;
+mod maintenance_state;
 mod options;
 mod page;
 mod reclaim;

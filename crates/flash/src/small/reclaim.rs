@@ -1,11 +1,11 @@
 //! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a time.
 
 use super::log::{LogAppend, Tail, is_expected};
+use super::maintenance_state::MaintenanceState;
 use super::page::{self, PAGE, PageHeader, PageWriter};
 use super::rewrite_choice::{RewriteDecision, SetBatch, decision};
 use super::set_group::Entry;
 use super::stats::Counters;
-use super::zero_fill::ZeroFill;
 use super::{Newest, SmallShared};
 use crate::device::{Buffer, Direction, TransferOutcome, TransferRequest};
 use crate::object::{FlashHash, has_expired};
@@ -14,13 +14,6 @@ use std::sync::{Arc, MutexGuard};
 
 /// How many segments the upkeep empties at once when the index has too little memory.
 const SEGMENTS_FOR_MEMORY: usize = 4;
-/// What the upkeep remembers.
-#[derive(Default)]
-pub(super) struct MaintenanceState {
-    /// Which of the two marks is written next: never the newest, of which a torn write would leave nothing.
-    pub mark: u32,
-    pub zero_fill: ZeroFill,
-}
 
 /// An object at the log's end whose entry has not ended.
 struct TailObject {

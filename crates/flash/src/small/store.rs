@@ -10,7 +10,7 @@ use super::stats::Stats;
 use crate::Error;
 use crate::device::Device;
 use crate::memory_bound::MemoryBound;
-use crate::object::{FlashHash, FlashLookup, Key, Object, OnLookup, Token};
+use crate::object::{FlashHash, Object, Token};
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,7 +56,7 @@ pub(super) struct SmallShared {
     /// Groups that have sets to mend: many tombstones, or unclean.
     pub(super) queue: Mutex<VecDeque<u32>>,
     /// Held by the thread that does the upkeep.
-    pub(super) maintenance: Mutex<super::reclaim::MaintenanceState>,
+    pub(super) maintenance: Mutex<super::maintenance_state::MaintenanceState>,
 }
 
 impl SmallStore {
@@ -112,12 +112,6 @@ impl SmallStore {
             });
         }
         result
-    }
-
-    /// Looks a key up. If flash must be read, `done` is called when that is over, maybe before this returns; otherwise
-    /// never.
-    pub fn lookup(&self, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
-        super::lookup::begin(&self.shared, key, now, done)
     }
 
     /// Whether a lookup may find an object with this hash. No I/O.

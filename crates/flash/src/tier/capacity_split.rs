@@ -11,13 +11,12 @@
 //! crash therefore finds the boundary, or an area that was never used. A boundary whose write failed may be on the device
 //! all the same: its area stays unused until a superblock without it is durable.
 
+use super::TierOptions;
 use super::layout::TierLayout;
-use super::superblock::{Partition, Superblock};
-use super::{Tier, TierOptions};
-use crate::small::{self, MAX_RECORD_BYTES, PAGE, SmallStore, record_bytes};
-use crate::{Object, device};
+use crate::Object;
+use crate::small::{MAX_RECORD_BYTES, PAGE, record_bytes};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Mutex, TryLockError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,11 +35,11 @@ const RISING: f64 = 2.0;
 /// It is waited for that only while so many more such parts are left that nothing was written to: what is written to cannot be given to small objects.
 const PARTS_LEFT: u64 = 2;
 /// With such a share large objects hardly come, and small ones get an area for which the memory will be enough; with less, one for which it is enough now.
-const NEARLY_ALL: f64 = 0.99;
+pub(super) const NEARLY_ALL: f64 = 0.99;
 /// More leaves large objects so little that they come and go.
 const MAX_WORTH: f64 = 8.0;
 /// A smaller share of small objects is not worth an area, by their bytes and by their number.
-const MIN_SHARE_DIVISOR: u64 = 64;
+pub(super) const MIN_SHARE_DIVISOR: u64 = 64;
 /// How long a stop waits for whoever draws the boundary, and how often it looks.
 const MAX_WAIT: Duration = Duration::from_secs(5);
 const WAIT_STEP: Duration = Duration::from_micros(200);
@@ -58,10 +57,10 @@ const MAX_SMALL: usize = MAX_RECORD_BYTES / 2;
 pub(super) struct CapacitySplit {
     /// The longest record of small objects.
     max_small: usize,
-    options: TierOptions,
+    pub options: TierOptions,
     small: Arrivals,
     large: Arrivals,
-    split: Mutex<SplitState>,
+    pub split: Mutex<SplitState>,
 }
 
 /// Of one kind.
@@ -82,7 +81,7 @@ impl Arrivals {
     }
 }
 
-enum SplitState {
+pub(super) enum SplitState {
     /// The options name the share of small objects.
     Fixed,
     Unsplit(Unsplit),
@@ -90,13 +89,13 @@ enum SplitState {
     Split,
 }
 
-struct Unsplit {
-    layout: TierLayout,
+pub(super) struct Unsplit {
+    pub layout: TierLayout,
     /// The share of small objects of the part that came before.
-    share_before: f64,
+    pub share_before: f64,
     /// The device may say that there is a boundary, as a superblock with one was perhaps written: until it says for sure that there is none, what lies
     /// below belongs to nobody.
-    is_in_doubt: bool,
+    pub is_in_doubt: bool,
 }
 
 impl CapacitySplit {
@@ -162,7 +161,7 @@ impl CapacitySplit {
 
     /// The share of the capacity that is for small objects, if enough came to tell, which is forgotten then. Of the capacity so many bytes
     /// are left that nothing was written to: while they are enough, a share that rises is left to grow.
-    fn small_share(&self, capacity: u64, left: impl FnOnce() -> u64, share_before: &mut f64) -> Option<f64> {
+    pub fn small_share(&self, capacity: u64, left: impl FnOnce() -> u64, share_before: &mut f64) -> Option<f64> {
         let arrivals = self.arrived_bytes();
         if arrivals < (capacity / NEEDED).clamp(PAGE as u64, MAX_NEEDED) {
             return None;
@@ -181,80 +180,5 @@ impl CapacitySplit {
         // Many that take little are cheap to keep for long.
         let are_many = small * MIN_SHARE_DIVISOR as f64 >= small + large;
         Some(if are_many { share.max(1.0 / MIN_SHARE_DIVISOR as f64) } else { share })
-    }
-}
-
-impl Tier {
-    /// Splits the capacity when enough objects have arrived. Waits for the device.
-    pub(super) fn update_split(&self) {
-        let mut state = self.capacity_split.split.lock().unwrap();
-        // The first superblock must not be written after the superblock with the boundary.
-        if self.superblock_bytes.load(Relaxed) == 0 || self.is_closed.load(Relaxed) {
-            return;
-        }
-        if let SplitState::Unsplit(unsplit) = &mut *state
-            && self.try_split(unsplit).is_some()
-        {
-            *state = SplitState::Split;
-        }
-    }
-
-    fn try_split(&self, unsplit: &mut Unsplit) -> Option<()> {
-        self.resolve_doubt(unsplit)?;
-        let Unsplit { layout, share_before, is_in_doubt } = unsplit;
-        let capacity = layout.capacity;
-        let small_share = self.capacity_split.small_share(capacity, || self.large.unused_bytes(), share_before)?;
-        let boundary = (capacity as f64 * small_share) as u64;
-        if boundary < capacity / MIN_SHARE_DIVISOR {
-            return None;
-        }
-        let memory_growth_bytes =
-            if small_share >= NEARLY_ALL { self.capacity_split.options.memory_growth_bytes } else { 0 };
-        let options = TierOptions { memory_growth_bytes, ..self.capacity_split.options.clone() };
-        let wanted = layout.split_at_most(boundary, &options)?;
-        let boundary = self.large.shrink_front(wanted.boundary);
-        let is_split = self.split_at(layout, boundary, &options);
-        if is_split.is_none() {
-            *is_in_doubt = true;
-            self.resolve_doubt(unsplit)?;
-        }
-        is_split
-    }
-
-    /// Writes a superblock without a boundary if the device may hold one with it. None if the device refuses.
-    fn resolve_doubt(&self, unsplit: &mut Unsplit) -> Option<()> {
-        if unsplit.is_in_doubt {
-            self.write_partition(&unsplit.layout)?;
-            unsplit.is_in_doubt = false;
-            self.large.grow_front(unsplit.layout.large_options.first_region);
-        }
-        Some(())
-    }
-
-    /// Opens the store of small objects in front of a boundary, or in front of an earlier one if the memory is too small.
-    fn split_at(&self, layout: &TierLayout, boundary: u64, options: &TierOptions) -> Option<()> {
-        let mut split = layout.split_at_most(boundary, options)?;
-        split.leave_to_large(self.large.index_bytes() / 4 * 5);
-        let salt = self.superblock.lock().unwrap().incarnations.small;
-        let small_options = split.small_options.clone().map(|options| small::Options { salt, ..options })?;
-        let store = SmallStore::new(Arc::clone(&self.device), split.small_area(), small_options).ok()?;
-        store.erase_marks().ok()?;
-        self.write_partition(&split)?;
-        let extra = self.extra_large_bytes.load(Relaxed);
-        self.large.limit_index(split.large_options.index_bytes.saturating_add(extra));
-        self.small.set(store);
-        Some(())
-    }
-
-    /// Makes a partition durable. None if the device refuses.
-    fn write_partition(&self, layout: &TierLayout) -> Option<()> {
-        let mut superblock = self.superblock.lock().unwrap();
-        let next = Superblock { shape: Partition::of(superblock.shape.identity, layout), ..*superblock };
-        let block = next.encode();
-        let bytes = block.len() as u64;
-        device::write(&*self.device, 0, block).and_then(|_| self.device.sync()).ok()?;
-        *superblock = next;
-        self.superblock_bytes.fetch_add(bytes, Relaxed);
-        Some(())
     }
 }

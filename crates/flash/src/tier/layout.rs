@@ -356,6 +356,21 @@ impl TierLayout {
     }
 }
 
+impl Partition {
+    /// The partition that a layout makes of a device.
+    pub fn of(identity: u64, layout: &TierLayout) -> Self {
+        Self {
+            identity,
+            capacity: layout.checkpoint.end,
+            boundary: layout.boundary,
+            end: layout.capacity,
+            region_bytes: layout.large_options.region_bytes as u32,
+            segment_bytes: layout.small_options.as_ref().map_or(0, |small| small.segment_bytes as u32),
+            log_percent: layout.small_options.as_ref().map_or(0, |small| small.log_percent.into()),
+        }
+    }
+}
+
 /// Adds the size that would do, if there is one.
 fn size_error(size: &DeviceSize, error: &Error, fits: impl Fn(u64) -> bool) -> Error {
     let given = size.given;

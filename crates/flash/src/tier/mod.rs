@@ -7,9 +7,10 @@
 //! | where | what |
 //! |---|---|
 //! | `options`, `device_size`, `layout` | what can be chosen; bytes given and bytes there; how capacity and memory are divided |
-//! | `capacity_split`, `small_area` | when the boundary is drawn; small objects before and after |
+//! | `state` | the tier: its parts, and what needs no file of its own |
+//! | `capacity_split`, `split`, `small_area` | when the capacity is split; how; the store of small objects after it |
 //! | `superblock` | the format of the first block |
-//! | `open`, `close`, `created_files` | from and to what a restart finds; files of a start that is refused |
+//! | `open`, `close`, `created_files` | start and stop; files that a refused start removes again |
 //! | `insert`, `lookup` | objects in and out |
 //! | `scan` | a walk over all objects |
 //! | `stats` | what is counted |
@@ -30,6 +31,7 @@ mod open;
 mod options;
 mod scan;
 mod small_area;
+mod split;
 mod state;
 mod stats;
 mod superblock;

@@ -85,6 +85,53 @@ enum LogContinuation {
     Restart(u64, u64),
 }
 
+impl Tier {
+    /// Opens files and block devices, each with its bytes. What they hold is looked at by [`Opening::start`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Disk::open`] and [`Tier::on`].
+    pub fn open(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Opening, Error> {
+        Opening::of_paths(paths, options)
+    }
+
+    /// On a device of whoever composes, which tells it apart from others by an identity. What it holds is looked at by
+    /// [`Opening::start`]; after a crash that is found only with a file for the log of removals.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tier::on`].
+    pub fn open_on(device: Arc<dyn Device>, identity: u64, options: &TierOptions) -> Result<Opening, Error> {
+        Opening::of(device, identity, options.removals.clone(), options)
+    }
+
+    /// Whether [`Tier::open`] and [`Opening::start`] would succeed, as far as that can be said without changing anything. What is there
+    /// is locked for a moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tier::open`] and [`Opening::start`].
+    pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(), Error> {
+        let capacity = Disk::check(paths, &options.disk)?;
+        if let Some(removals) = deletion_log_path(paths, options).filter(|_| options.warm_restart) {
+            device::check_beside(&removals, paths)?;
+        }
+        TierLayout::new(DeviceSize::of_paths(paths, capacity), options).map(drop)
+    }
+
+    /// An empty tier on any device. No restart will find what it holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::Memory`] when the memory is.
+    pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
+        let options = TierOptions { warm_restart: false, ..options.clone() };
+        let tier = Arc::new(Opening::of(device, 0, None, &options)?.volatile()?);
+        tier.submit_superblock(&tier.superblock.lock().unwrap());
+        Ok(tier)
+    }
+}
+
 impl Opening {
     /// Of files and block devices, each with its bytes.
     pub(super) fn of_paths(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Self, Error> {

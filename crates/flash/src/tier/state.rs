@@ -1,23 +1,15 @@
 //! The tier: its parts, and what needs no file of its own.
 
 use super::capacity_split::CapacitySplit;
-use super::device_size::DeviceSize;
-use super::layout::TierLayout;
-use super::open::Opening;
-use super::open::deletion_log_path;
-use super::options::TierOptions;
 use super::small_area::SmallArea;
 use super::superblock::Superblock;
 use crate::admission::Admission;
 use crate::deletion_log::{DeletionLog, StoreKind};
-use crate::device::{
-    self, BlockingRing, Device, Direction, Disk, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest,
-};
+use crate::device::{BlockingRing, Device, Direction, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest};
 use crate::large::LargeLog;
 use crate::small::PAGE;
-use crate::{Error, FlashHash, Token};
+use crate::{FlashHash, Token};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -64,51 +56,6 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// Opens files and block devices, each with its bytes. What they hold is looked at by [`Opening::start`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Disk::open`] and [`Tier::on`].
-    pub fn open(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Opening, Error> {
-        Opening::of_paths(paths, options)
-    }
-
-    /// On a device of whoever composes, which tells it apart from others by an identity. What it holds is looked at by
-    /// [`Opening::start`]; after a crash that is found only with a file for the log of removals.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tier::on`].
-    pub fn open_on(device: Arc<dyn Device>, identity: u64, options: &TierOptions) -> Result<Opening, Error> {
-        Opening::of(device, identity, options.removals.clone(), options)
-    }
-
-    /// Whether [`Tier::open`] and [`Opening::start`] would succeed, as far as that can be said without changing anything. What is there
-    /// is locked for a moment.
-    ///
-    /// # Errors
-    ///
-    /// As [`Tier::open`] and [`Opening::start`].
-    pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(), Error> {
-        let capacity = Disk::check(paths, &options.disk)?;
-        if let Some(removals) = deletion_log_path(paths, options).filter(|_| options.warm_restart) {
-            device::check_beside(&removals, paths)?;
-        }
-        TierLayout::new(DeviceSize::of_paths(paths, capacity), options).map(drop)
-    }
-
-    /// An empty tier on any device. No restart will find what it holds.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::MemoryNeed`] when the memory is.
-    pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
-        let options = TierOptions { warm_restart: false, ..options.clone() };
-        let tier = Arc::new(Opening::of(device, 0, None, &options)?.volatile()?);
-        tier.submit_superblock(&tier.superblock.lock().unwrap());
-        Ok(tier)
-    }
-
     /// Has it written when the device is served. Says whether the device took it.
     pub(super) fn submit_superblock(self: &Arc<Self>, superblock: &Superblock) -> bool {
         // The request may wait for as long as the device lives, which lives as long as the tier.
