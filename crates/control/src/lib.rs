@@ -20,6 +20,7 @@ mod entropy;
 mod fenwick;
 mod histogram;
 mod layer;
+pub mod pressure;
 mod profiler;
 mod sampler;
 mod stack;
