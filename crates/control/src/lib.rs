@@ -11,6 +11,8 @@
 //! ```
 //! [`Profiler`] is all of it. The method is that of Dynacache (HotCloud'15, sections 3.1 and 3.2), with the sampling by
 //! hash of SHARDS (FAST'15) in place of a sample of applications.
+//!
+//! [`divide`] is apart from that: the bytes of each pool from its minimum, maximum and weight.
 
 #![forbid(unsafe_code)]
 
@@ -23,10 +25,12 @@ mod layer;
 pub mod pressure;
 mod profiler;
 mod sampler;
+mod shares;
 mod stack;
 
 pub use buckets::BucketedStack;
 pub use curve::{Cliff, Curve, Point};
 pub use entropy::miss_entropy;
 pub use profiler::{Options, Profiler};
+pub use shares::{NAME_CHARACTERS_MAX, POOLS_MAX, Share, SharesError, check_name, divide};
 pub use stack::Stack;
