@@ -18,6 +18,7 @@
 
 mod buckets;
 mod curve;
+pub mod division;
 mod entropy;
 mod fenwick;
 mod histogram;
