@@ -29,6 +29,8 @@ mod evict;
 mod gauges;
 mod growth;
 mod hash;
+#[cfg(not(loom))]
+mod image;
 mod index;
 mod item;
 #[cfg(all(test, loom))]
@@ -55,6 +57,8 @@ pub use error::Error;
 #[cfg(not(loom))]
 pub use evict::Aging;
 pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
+#[cfg(not(loom))]
+pub use image::{ImageError, Loaded, Saved};
 pub use item::{Extension, KEY_LIMIT};
 #[cfg(not(loom))]
 pub use ops::Handle;
