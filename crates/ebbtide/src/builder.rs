@@ -2,7 +2,7 @@
 
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
-use crate::clock::{Clock, Time};
+use crate::clock::Clock;
 use crate::error::Error;
 use crate::flash::idle_demotion::FlashLimits;
 use crate::flash::memory_split::{self, MemorySplit};
@@ -10,9 +10,11 @@ use crate::flash::promotion::{FlashPromotion, Promotions};
 use crate::flash::threads::FlashThreads;
 use crate::flash::tier::{Flash, FlashTier};
 use crate::maintenance;
+use crate::memory_file::Memory;
+use crate::memory_monitor::{self, MemoryMonitor, PressureOptions};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
-use ebbtide_store::{Options, Policy, Store};
+use ebbtide_store::{Options, Policy};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,6 +54,8 @@ pub struct CacheBuilder {
     flash_promotion: FlashPromotion,
     flash_demotion_wait: DemotionWait,
     flash_max_idle: Option<u32>,
+    memory_file: Option<PathBuf>,
+    memory_monitor: Option<PressureOptions>,
 }
 
 impl CacheBuilder {
@@ -64,6 +68,22 @@ impl CacheBuilder {
     /// How far `Cache::resize` may raise the memory. Default: four times the memory, or the machine's if that is more.
     pub fn memory_ceiling(mut self, memory: ByteSize) -> Self {
         self.options.memory_bytes_max = Some(memory.as_bytes());
+        self
+    }
+
+    /// A file that [`Cache::close`] writes all entries to, and the next cache with the same file begins with. It is made, locked while
+    /// the cache lives, and emptied at the start; so after a crash the next start is cold ([`Cache::memory_start`]).
+    /// Whatever the options, what the file holds was laid out by the run that wrote it: segment size and seed are the
+    /// file's, and the memory is resized.
+    pub fn memory_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.memory_file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Gives memory back while the host or the control group runs short of it, and takes it again. The memory of the builder and of
+    /// [`Cache::resize`] is the most that the cache has. Default: none.
+    pub fn memory_monitor(mut self, options: PressureOptions) -> Self {
+        self.memory_monitor = Some(options);
         self
     }
 
@@ -159,7 +179,14 @@ impl CacheBuilder {
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
-        let store = Store::new(options).map_err(Error::from_store)?;
+        let configured_bytes = options.memory_bytes + flash_memory_bytes;
+        let monitor = self.memory_monitor.map(|pressure| MemoryMonitor::new(pressure, configured_bytes));
+        let monitor = monitor.transpose().map_err(|error| Error::Configuration {
+            option: "memory_monitor",
+            value: format!("{:?}", self.memory_monitor),
+            reason: error.to_string(),
+        })?;
+        let mut memory = Memory::begin(self.memory_file.as_deref(), options, clock)?;
         // After all that may be refused: it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
@@ -167,17 +194,20 @@ impl CacheBuilder {
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
-        let time = Time::new(clock);
         let flash = match flash {
             Some(opening) => {
-                let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
+                let promotions =
+                    Promotions::new(self.flash_promotion, memory.store.memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
+                let clocks = (clock, &memory.time);
                 let started =
-                    FlashTier::start(opening, memory_split, promotions, (clock, &time), self.flash_demotion_wait.0);
+                    FlashTier::start(opening, memory_split, promotions, clocks, self.flash_demotion_wait.0);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
+                memory.check_flash(flash.tier.resumed_run_number())?;
+                let (store, time) = (&memory.store, &memory.time);
                 // Before objects end because the index that was found is more than flash begins with.
                 let participant = store.participate();
-                while flash.rebalance_memory(&store) {
+                while flash.rebalance_memory(store) {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
@@ -189,7 +219,11 @@ impl CacheBuilder {
             }
             None => None,
         };
-        let shared = Shared::new(store, time, clock, flash);
+        let (store, time, memory_file) = memory.finish()?;
+        let shared = Shared::new(store, time, clock, flash, (memory_file, monitor));
+        if shared.memory_monitor.is_some() && clock == Clock::System {
+            memory_monitor::start(&shared).map_err(not_started)?;
+        }
         if clock == Clock::System {
             maintenance::start(&shared).map_err(not_started)?;
         }

@@ -9,6 +9,8 @@ use crate::flash::read::WhenBusy;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
 use crate::lookup::{Item, Lookup};
+use crate::memory_file::MemoryFile;
+use crate::memory_monitor::MemoryMonitor;
 use crate::retry::PatienceCell;
 use crate::wakeup::Waker;
 use ebbtide_flash::device::Health;
@@ -18,6 +20,7 @@ use ebbtide_store::{
 };
 use std::cell::RefCell;
 use std::ops::ControlFlow;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -54,6 +57,10 @@ pub(crate) struct Shared {
     pub clock: Clock,
     pub flash: Option<Arc<FlashTier>>,
     pub flash_shutdown: FlashShutdown,
+    /// Whether [`Cache::close`] was called.
+    pub is_closed: AtomicBool,
+    pub memory_file: Option<MemoryFile>,
+    pub memory_monitor: Option<MemoryMonitor>,
     this: Weak<Shared>,
 }
 
@@ -63,7 +70,13 @@ thread_local! {
 }
 
 impl Shared {
-    pub fn new(store: Store, time: Time, clock: Clock, flash: Option<(Arc<FlashTier>, FlashThreads)>) -> Arc<Self> {
+    pub fn new(
+        store: Store,
+        time: Time,
+        clock: Clock,
+        flash: Option<(Arc<FlashTier>, FlashThreads)>,
+        (memory_file, memory_monitor): (Option<MemoryFile>, Option<MemoryMonitor>),
+    ) -> Arc<Self> {
         let (flash, threads) = flash.unzip();
         Arc::new_cyclic(|this| Self {
             store: Arc::new(store),
@@ -74,8 +87,28 @@ impl Shared {
             clock,
             flash,
             flash_shutdown: threads.map_or_else(FlashShutdown::default, FlashShutdown::of),
+            is_closed: AtomicBool::new(false),
+            memory_file,
+            memory_monitor,
             this: this.clone(),
         })
+    }
+
+    /// Changes the memory limit. With the system's clock maintenance does the rest.
+    pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        let resize = |for_flash| {
+            let resized = self.store.resize(memory_bytes.saturating_sub(for_flash));
+            resized.map_err(|error| match Error::from_store(error) {
+                Error::Configuration { option, reason, .. } => {
+                    let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
+                    Error::Configuration { option, value: memory_bytes.to_string(), reason: reason + &beside }
+                }
+                other => other,
+            })
+        };
+        self.flash.as_ref().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
+        self.waker.wake();
+        Ok(())
     }
 
     /// The calling thread's part.
@@ -313,20 +346,10 @@ impl Cache {
     /// `Configuration` if the new limit cannot hold what the cache is set up for.
     pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
         let shared = &*self.shared;
-        let resize = |for_flash| {
-            let resized = shared.store.resize(memory.as_bytes().saturating_sub(for_flash));
-            resized.map_err(|error| match Error::from_store(error) {
-                Error::Configuration { option, reason, .. } => {
-                    let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
-                    Error::Configuration { option, value: memory.as_bytes().to_string(), reason: reason + &beside }
-                }
-                other => other,
-            })
-        };
-        shared.flash.as_ref().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
-        match shared.clock {
-            Clock::System => shared.waker.wake(),
-            Clock::Manual => self.run_maintenance(shared.time.now_ms()),
+        shared.resize(memory.as_bytes())?;
+        shared.memory_monitor.iter().for_each(|monitor| monitor.configure(memory.as_bytes()));
+        if shared.clock == Clock::Manual {
+            self.run_maintenance(shared.time.now_ms());
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 
 use crate::cache::Shared;
 use ebbtide_store::{Participant, Progress};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -56,6 +57,9 @@ fn maintain(weak: &Weak<Shared>) {
         let is_waiting = {
             let Some(shared) = weak.upgrade() else { return };
             let _working = shared.maintaining.lock().expect("a verification has panicked");
+            if shared.is_closed.load(Ordering::Acquire) {
+                return;
+            }
             shared.waker.reset();
             // The work may not end for as long as there are writers: flash is told the time all along.
             let tick = || {

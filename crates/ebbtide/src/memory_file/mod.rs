@@ -79,16 +79,64 @@ pub(crate) struct MemoryFile {
 }
 
 /// A store from the file, and its time.
-pub(crate) struct Restored {
+struct Restored {
+    store: Store,
+    time: Time,
+    start: MemoryStart,
+    /// The number of flash's run at the stop; 0 without flash.
+    flash_run: u64,
+}
+
+/// What a cache begins with: a store from the file or an empty one.
+pub(crate) struct Memory {
     pub store: Store,
     pub time: Time,
-    pub start: MemoryStart,
-    /// The number of flash's run at the stop; 0 without flash.
-    pub flash_run: u64,
+    options: Options,
+    file: Option<(Opened, MemoryStart)>,
+    flash_run: u64,
+}
+
+impl Memory {
+    /// Opens and loads the memory file, where there is to be one, and makes the store.
+    ///
+    /// # Errors
+    /// Those of [`open`], and options that no store can have.
+    pub fn begin(path: Option<&Path>, options: Options, clock: Clock) -> Result<Self, Error> {
+        let file = path.map(open).transpose()?;
+        let restored = file.as_ref().map(|opened| opened.load(&options, clock));
+        let new = || Store::new(options.clone()).map_err(Error::from_store);
+        let (store, time, start, flash_run) = match restored {
+            Some(Ok(Restored { store, time, start, flash_run })) => (store, time, start, flash_run),
+            Some(Err(reason)) => (new()?, Time::new(clock), MemoryStart::Cold { reason }, 0),
+            None => (new()?, Time::new(clock), MemoryStart::Cold { reason: String::new() }, 0),
+        };
+        Ok(Self { store, time, options, file: file.map(|opened| (opened, start)), flash_run })
+    }
+
+    /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run that left
+    /// what flash began with.
+    pub fn check_flash(&mut self, resumed_run: Option<u64>) -> Result<(), Error> {
+        let Some((_, start @ MemoryStart::Warm { .. })) = &mut self.file else { return Ok(()) };
+        if self.flash_run != 0 && resumed_run.is_some_and(|run| run != self.flash_run) {
+            let reason = "flash has run without the memory file since it was written".to_owned();
+            *start = MemoryStart::Cold { reason };
+            self.store = Store::new(self.options.clone()).map_err(Error::from_store)?;
+        }
+        Ok(())
+    }
+
+    /// Empties the file: the cache begins to serve.
+    ///
+    /// # Errors
+    /// Those of [`Opened::begin`].
+    pub fn finish(self) -> Result<(Store, Time, Option<MemoryFile>), Error> {
+        let file = self.file.map(|(opened, start)| opened.begin(start)).transpose()?;
+        Ok((self.store, self.time, file))
+    }
 }
 
 /// A file that is locked, before the store is there.
-pub(crate) struct Opened {
+struct Opened {
     path: PathBuf,
     file: File,
 }
@@ -102,7 +150,7 @@ fn refused(path: &Path, reason: impl Into<String>) -> Error {
 /// # Errors
 /// A file that another user could have put there or could change is refused, and so is one that another process holds for
 /// longer than half a minute. A refused file is left as it is.
-pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
+fn open(path: &Path) -> Result<Opened, Error> {
     // NONBLOCK: a pipe would wait for its other end.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let mut options = OpenOptions::new();
@@ -150,13 +198,13 @@ pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
 
 impl Opened {
     /// Loads what the last run left; or says why there is nothing.
-    pub fn load(&mut self, options: &Options, clock: Clock) -> Result<Restored, String> {
+    fn load(&self, options: &Options, clock: Clock) -> Result<Restored, String> {
         let begun = Instant::now();
         let superblock = Superblock::read(&self.file)?;
         let elapsed = superblock.stopped.until_now(SET_BACK_MAX).ok_or_else(|| {
             format!("the wall clock was set back by more than {SET_BACK_MAX:?} since the stop: lives would be a guess")
         })?;
-        self.file.seek(SeekFrom::Start(BLOCK_BYTES)).map_err(|error| format!("it cannot be read: {error}"))?;
+        (&self.file).seek(SeekFrom::Start(BLOCK_BYTES)).map_err(|error| format!("it cannot be read: {error}"))?;
         let mut reader = BlockReader::new(&self.file, superblock.image_bytes);
         let loaded = Store::load(options, &mut reader).map_err(|error| match error {
             ImageError::Io(error) => format!("it is damaged: {error}"),
@@ -165,6 +213,10 @@ impl Opened {
             ImageError::Store(error) => format!("this machine has no room for it: {error}"),
         });
         let (store, loaded) = loaded?;
+        if store.memory_bytes() != options.memory_bytes {
+            let resized = store.resize(options.memory_bytes);
+            resized.map_err(|error| format!("what it holds cannot be brought to this memory: {error}"))?;
+        }
         // Of a manual clock only its owner knows how long the stop was.
         let stopped_for = if clock == Clock::System { elapsed } else { Duration::ZERO };
         let time = Time::resumed(clock, &superblock.time, stopped_for + begun.elapsed());
@@ -176,7 +228,7 @@ impl Opened {
     ///
     /// # Errors
     /// The file system's.
-    pub fn begin(self, start: MemoryStart) -> Result<MemoryFile, Error> {
+    fn begin(self, start: MemoryStart) -> Result<MemoryFile, Error> {
         let emptied = self.file.set_len(0).and_then(|()| self.file.sync_all());
         emptied.map_err(|error| refused(&self.path, format!("cannot be emptied: {error}")))?;
         Ok(MemoryFile { path: self.path, file: Mutex::new(Some(self.file)), start })
@@ -218,6 +270,3 @@ impl MemoryFile {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;
