@@ -79,7 +79,8 @@ pub fn divide(tenants: &[Tenant], total_bytes: u64, step_bytes: u64) -> Result<D
     // Each round caps one tenant at the foot of one cliff, and none twice at the same: it ends with the cliffs.
     let cliffs: usize = tenants.iter().map(|tenant| tenant.curve.cliffs().len()).sum();
     for _ in 0..cliffs {
-        let Some((tenant, foot)) = inside_cliff(tenants, &best.bytes).into_iter().find(|(tenant, foot)| *foot < caps[*tenant])
+        let Some((tenant, foot)) =
+            inside_cliff(tenants, &best.bytes).into_iter().find(|(tenant, foot)| *foot < caps[*tenant])
         else {
             break;
         };
@@ -160,7 +161,8 @@ fn greedy(tenants: &[Tenant], caps: &[u64], total_bytes: u64, step_bytes: u64) -
         let gain = tenants[tenant].gets * tenants[tenant].value * (ratio(has) - ratio(has + step));
         (step > 0 && gain > 0.0).then(|| Step { gain_per_byte: gain / step as f64, bytes: step, tenant })
     };
-    let mut heap: BinaryHeap<Step> = (0..tenants.len()).filter_map(|tenant| next(tenant, bytes[tenant], left)).collect();
+    let mut heap: BinaryHeap<Step> =
+        (0..tenants.len()).filter_map(|tenant| next(tenant, bytes[tenant], left)).collect();
     while let Some(step) = heap.pop() {
         // The last step may be cut short by what others took since it was put here.
         let taken = step.bytes.min(left);
@@ -200,7 +202,8 @@ fn spread(tenants: &[Tenant], bytes: &mut [u64], total_bytes: u64) {
         let mut given = 0;
         for (at, &tenant) in open.iter().enumerate() {
             let part = if gets > 0.0 { tenants[tenant].gets / gets } else { 1.0 / open.len() as f64 };
-            let share = if at + 1 == open.len() { left - given } else { ((left as f64 * part) as u64).min(left - given) };
+            let share =
+                if at + 1 == open.len() { left - given } else { ((left as f64 * part) as u64).min(left - given) };
             let fits = share.min(tenants[tenant].max_bytes - bytes[tenant]);
             bytes[tenant] += fits;
             given += share;

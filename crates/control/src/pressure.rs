@@ -193,9 +193,8 @@ pub fn decide(options: &PressureOptions, memory: Memory, reading: Reading) -> De
     };
     let step = ((configured_bytes as f64 * options.step_share) as u64).max(1);
     let stall = reading.stall_percent.filter(|percent| *percent > options.stall_percent && leaving == 0);
-    let stalls = stall.map(|stall_percent| {
-        (step, Reason::Stalls { stall_percent, limit_percent: options.stall_percent })
-    });
+    let stalls =
+        stall.map(|stall_percent| (step, Reason::Stalls { stall_percent, limit_percent: options.stall_percent }));
     if let Some((bytes, reason)) = shrink.or(stalls) {
         let floor = options.floor_bytes(configured_bytes);
         let to_bytes = limit_bytes.min(used_bytes).saturating_sub(bytes.min(step)).max(floor);
@@ -274,8 +273,12 @@ mod tests {
     fn resident_mode_keeps_the_process_between_its_limits() {
         let options = PressureOptions::new(Mode::Resident, 500 * MIB, 600 * MIB);
         let at = |resident: u64| Reading { resident_bytes: resident * MIB, ..Reading::default() };
-        assert!(matches!(decide(&options, full(590), at(620)), Decision::Shrink { to_bytes, .. } if to_bytes == 540 * MIB));
-        assert!(matches!(decide(&options, full(400), at(420)), Decision::Grow { to_bytes, .. } if to_bytes == 450 * MIB));
+        assert!(
+            matches!(decide(&options, full(590), at(620)), Decision::Shrink { to_bytes, .. } if to_bytes == 540 * MIB)
+        );
+        assert!(
+            matches!(decide(&options, full(400), at(420)), Decision::Grow { to_bytes, .. } if to_bytes == 450 * MIB)
+        );
         assert_eq!(decide(&options, full(520), at(550)), Decision::Keep);
     }
 
@@ -283,7 +286,9 @@ mod tests {
     fn stalls_shrink_a_cache_that_the_limits_would_keep() {
         let stalled = |percent| Reading { stall_percent: Some(percent), ..reading(150) };
         let decision = decide(&free(100, 200), full(500), stalled(30.0));
-        assert!(matches!(decision, Decision::Shrink { to_bytes, reason: Reason::Stalls { .. } } if to_bytes == 450 * MIB));
+        assert!(
+            matches!(decision, Decision::Shrink { to_bytes, reason: Reason::Stalls { .. } } if to_bytes == 450 * MIB)
+        );
         assert_eq!(decide(&free(100, 200), full(500), stalled(5.0)), Decision::Keep);
     }
 
@@ -293,7 +298,10 @@ mod tests {
         assert_eq!(refusal(free(200, 200)), InvalidPressure::Limits { lower_bytes: 200 * MIB, upper_bytes: 200 * MIB });
         assert_eq!(refusal(PressureOptions { step_share: 0.0, ..free(1, 2) }), InvalidPressure::Step(0.0));
         assert_eq!(refusal(PressureOptions { floor_share: 1.5, ..free(1, 2) }), InvalidPressure::Floor(1.5));
-        assert!(matches!(refusal(PressureOptions { stall_percent: f64::NAN, ..free(1, 2) }), InvalidPressure::Stall(_)));
+        assert!(matches!(
+            refusal(PressureOptions { stall_percent: f64::NAN, ..free(1, 2) }),
+            InvalidPressure::Stall(_)
+        ));
         let resident = PressureOptions::new(Mode::Resident, 100 * MIB, 200 * MIB);
         let expected = InvalidPressure::Unreachable { upper_bytes: 200 * MIB, floor_bytes: 250 * MIB };
         assert_eq!(refusal(resident), expected);
@@ -336,7 +344,8 @@ mod tests {
         assert_eq!(limits[49], 1000);
         assert!((600..=700).contains(&limits[149]), "{}", limits[149]);
         assert_eq!(limits[299], 1000);
-        let turns = limits.windows(3).filter(|three| (three[1] > three[0]) != (three[2] > three[1]) && three[1] != three[2]);
+        let turns =
+            limits.windows(3).filter(|three| (three[1] > three[0]) != (three[2] > three[1]) && three[1] != three[2]);
         assert!(turns.count() <= 4, "the limit goes down once and up once");
     }
 }

@@ -196,12 +196,10 @@ impl CacheBuilder {
         };
         let flash = match flash {
             Some(opening) => {
-                let promotions =
-                    Promotions::new(self.flash_promotion, memory.store.memory_bytes(), flash_memory_bytes);
+                let promotions = Promotions::new(self.flash_promotion, memory.store.memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
                 let clocks = (clock, &memory.time);
-                let started =
-                    FlashTier::start(opening, memory_split, promotions, clocks, self.flash_demotion_wait.0);
+                let started = FlashTier::start(opening, memory_split, promotions, clocks, self.flash_demotion_wait.0);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 memory.check_flash(flash.tier.resumed_run_number())?;
                 let (store, time) = (&memory.store, &memory.time);
@@ -211,8 +209,8 @@ impl CacheBuilder {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
-                store.put_below(Box::new(Flash(Arc::clone(&flash))));
-                store.keep_tokens(flash_memory_bytes / TOKENS_SHARE);
+                store.set_lower_tier(Box::new(Flash(Arc::clone(&flash))));
+                store.retain_tokens(flash_memory_bytes / TOKENS_SHARE);
                 flash.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
                 let threads = FlashThreads::start(&flash, io).map_err(not_started)?;
                 Some((flash, threads))

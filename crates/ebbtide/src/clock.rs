@@ -161,7 +161,7 @@ impl Time {
     pub fn ttl_duration(&self, ttl: Ttl) -> Option<Duration> {
         match ttl {
             Ttl::Never => None,
-            Ttl::Past => Some(Duration::ZERO),
+            Ttl::Expired => Some(Duration::ZERO),
             Ttl::Seconds(seconds) => Some(Duration::from_secs(seconds.into())),
             Ttl::Until(seconds) => {
                 Some(Duration::from_secs(seconds).saturating_sub(Duration::from_millis(self.now_ms())))
@@ -291,7 +291,8 @@ mod tests {
         assert!((4990..6100).contains(&ahead), "{ahead}");
         assert_eq!((second.epoch_seconds(), second.skipped_ms()), (first.epoch_seconds(), 100_000));
         assert!(second.coarse_ms() <= second.now_ms());
-        let manual = Time::resumed(Clock::Manual, &SavedTime { epoch_seconds: 0, now_ms: 77, skipped_ms: 0 }, Duration::ZERO);
+        let manual =
+            Time::resumed(Clock::Manual, &SavedTime { epoch_seconds: 0, now_ms: 77, skipped_ms: 0 }, Duration::ZERO);
         assert_eq!(manual.now_ms(), 77);
     }
 

@@ -64,7 +64,9 @@ fn everything_is_back_after_a_clean_stop() {
     assert_eq!(cache.insert(b"long", b"short").mode(Mode::Cas(token)).apply(), Ok(Stored::Stored));
     // Time goes on where it stopped.
     cache.maintain(Duration::from_secs(1200));
-    assert!(entries(&cache).keys().all(|key| key == b"long" || u32::from_le_bytes(key[..].try_into().unwrap()) % 3 == 0));
+    assert!(
+        entries(&cache).keys().all(|key| key == b"long" || u32::from_le_bytes(key[..].try_into().unwrap()) % 3 == 0)
+    );
     cache.verify();
 }
 

@@ -1,8 +1,8 @@
 //! A store that is loaded from its image is the store that was saved, and goes on like it.
 
 use ebbtide_store::{
-    Change, Changed, Count, Error, Extension, ImageError, Mark, Mode, Options, Participant, Policy, Progress, Revision,
-    Scan, Store, Ttl, Visit, Write,
+    Change, Changed, Count, Error, Extension, ImageError, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Options,
+    Participant, Policy, Progress, Scan, Store, Ttl, Write,
 };
 use ebbtide_testkit::Random;
 use std::collections::BTreeMap;
@@ -77,9 +77,9 @@ fn churn(store: &Store, participant: &Participant, random: &mut Random, mut now_
                 Ok(())
             }
             7 => {
-                let visit = Visit { create: None, counts: true };
-                let revision = Revision { ttl: None, mark: Mark::Stale { token: None } };
-                store.visit(participant, (&key, hash), visit, now_ms, |_| Some(revision)).map(drop)
+                let visit = MetaFlagsLookup { create: None, counts: true };
+                let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } };
+                store.update_meta_flags(participant, (&key, hash), visit, now_ms, |_| Some(revision)).map(drop)
             }
             _ => {
                 store.get(participant, &key, hash, now_ms);
@@ -151,7 +151,8 @@ fn what_expired_meanwhile_is_gone_and_its_memory_is_free() {
     let participant = store.participate();
     for number in 0..3000_u32 {
         let (key, ttl) = (number.to_le_bytes(), if number % 2 == 0 { Ttl::Seconds(60) } else { Ttl::Seconds(6000) });
-        let write = Write { key: &key, hash: store.hash(&key), value: &[7; 900], flags: 0, ttl, mode: Mode::Set, token: None };
+        let write =
+            Write { key: &key, hash: store.hash(&key), value: &[7; 900], flags: 0, ttl, mode: Mode::Set, token: None };
         store.write(&participant, &write, START_MS).unwrap();
     }
     let saved = image(&store, &participant, START_MS);

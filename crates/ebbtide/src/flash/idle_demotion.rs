@@ -9,7 +9,7 @@ use crate::clock::Clock;
 use crate::flash::tier::FlashTier;
 use ebbtide_flash::admission::{Limits, Offer};
 use ebbtide_flash::{Key, Object};
-use ebbtide_store::{Aging, Item, Participant};
+use ebbtide_store::{IdleDemotion, Item, Participant};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Few entries at a time, so many times for each wake-up of the background thread.
@@ -61,7 +61,7 @@ impl IdleLimit {
 /// The passes over the memory of a cache, one after the other.
 #[derive(Default)]
 pub(crate) struct IdleScan {
-    aging: Aging,
+    aging: IdleDemotion,
     next_ms: u64,
 }
 
@@ -99,7 +99,7 @@ impl Shared {
         let Some(max_seconds) = flash.idle.max_seconds() else { return idle_scan.aging.stop() };
         let is_manual = self.clock == Clock::Manual;
         let idle_ms = u64::from(max_seconds) * 1000;
-        if !idle_scan.aging.is_under_way() {
+        if !idle_scan.aging.is_running() {
             if now_ms < idle_scan.next_ms && !is_manual {
                 return;
             }

@@ -6,7 +6,7 @@
 //! set     store, and under the key's lock the copy on flash is forgotten
 //! evict   store --- under the key's lock ---> tier, unless flash holds it unchanged
 //! ```
-//! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
+//! The protocol between the two is in `docs/concurrency.md`, "The lower tier". A get that finds nothing in the store
 //! waits for the device, on the thread of its caller (`raise.rs`). Operations that depend on a present value bring it up first.
 
 use crate::cache::Cache;
@@ -21,7 +21,7 @@ use crate::maintenance::TICK;
 use crate::wakeup::Waker;
 use ebbtide_flash::device::DriveLog;
 use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
-use ebbtide_store::{Below, Item, Store};
+use ebbtide_store::{Item, LowerTier, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -194,7 +194,7 @@ impl FlashTier {
     pub fn max_demotion_wait(&self, store: &Store) -> Duration {
         match () {
             () if !store.resize_done() => Duration::ZERO,
-            () if store.sheds() || store.is_out_of_room() => self.demotion_wait,
+            () if store.needs_shrink() || store.has_no_free_segment() => self.demotion_wait,
             () => self.demotion_wait.max(MAX_BACKGROUND_WAIT),
         }
     }
@@ -299,7 +299,7 @@ fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
 /// What the store knows of flash.
 pub(crate) struct Flash(pub Arc<FlashTier>);
 
-impl Below for Flash {
+impl LowerTier for Flash {
     fn demote(&self, item: &Item<'_>, now_ms: u64) {
         let flash = &*self.0;
         flash.promotions.note_evicted(item.stored_bytes());

@@ -172,7 +172,10 @@ fn open(path: &Path) -> Result<Opened, Error> {
         () if !metadata.is_file() => "it is no regular file".to_owned(),
         () if metadata.nlink() != 1 => format!("it has {} names; a memory file has one", metadata.nlink()),
         () if metadata.uid() != user => {
-            format!("it belongs to user {}, this process is user {user}: remove it, or change its owner", metadata.uid())
+            format!(
+                "it belongs to user {}, this process is user {user}: remove it, or change its owner",
+                metadata.uid()
+            )
         }
         () if metadata.mode() & 0o022 != 0 => "others may write to it: chmod go-w".to_owned(),
         () => String::new(),
@@ -191,7 +194,10 @@ fn open(path: &Path) -> Result<Opened, Error> {
         std::thread::sleep(LOCK_STEP);
     }
     if !superblock::is_ours(&file) {
-        return Err(refused(path, "it holds something else, which would be lost: name another path, or remove the file"));
+        return Err(refused(
+            path,
+            "it holds something else, which would be lost: name another path, or remove the file",
+        ));
     }
     Ok(Opened { path: path.to_owned(), file })
 }

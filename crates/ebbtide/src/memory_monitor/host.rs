@@ -57,7 +57,8 @@ impl Host {
 
     /// Free bytes of each limited group of version 1.
     fn legacy_groups<'a>(&'a self, groups: &'a str) -> impl Iterator<Item = u64> + 'a {
-        let is_memory = |line: &&str| line.split(':').nth(1).is_some_and(|names| names.split(',').any(|n| n == "memory"));
+        let is_memory =
+            |line: &&str| line.split(':').nth(1).is_some_and(|names| names.split(',').any(|n| n == "memory"));
         let path = groups.lines().find(is_memory).and_then(|line| line.splitn(3, ':').nth(2));
         folders("sys/fs/cgroup/memory", path.unwrap_or_default()).filter_map(|folder| {
             let limit = self.number(folder.join("memory.limit_in_bytes")).filter(|limit| *limit < NO_LIMIT_BYTES)?;

@@ -7,9 +7,9 @@
 
 mod host;
 
+use crate::cache::Shared;
 use ebbtide_control::pressure::{self, Decision, Memory, Reading};
 use host::Host;
-use crate::cache::Shared;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
@@ -66,7 +66,7 @@ impl Shared {
     /// Has the monitor read the host, and moves the memory limit by a step if that is due.
     fn relieve_pressure(&self) {
         let Some(monitor) = &self.memory_monitor else { return };
-        let pulse = self.store.pulse();
+        let pulse = self.store.counter_snapshot();
         let for_flash = self.flash.as_ref().map_or(0, |flash| flash.memory_split.with_flash_bytes(|bytes| bytes));
         let (limit_bytes, used_bytes) = (pulse.memory_limit_bytes + for_flash, pulse.memory_used_bytes + for_flash);
         monitor.run(limit_bytes, used_bytes, |bytes| self.resize(bytes).is_ok());

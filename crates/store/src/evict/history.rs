@@ -1,110 +1,84 @@
-//! What is remembered of keys that are not in the cache: a count-min sketch (Cormode and Muthukrishnan 2005) with
-//! conservative increments and aging by halving, as TinyLFU keeps it (Einziger, Friedman, Manes 2017, section 3).
-//!
-//! ```text
-//! byte of row r for a hash h = counters[r * width + (bits of h for row r) mod width],  saturating at 15
-//! ```
-//! Races lose increments, which an estimate can bear.
+//! What a store remembers of keys that are not in it.
 
-use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use super::ghosts::Ghosts;
+use super::policy::{HistoryKind, Policy};
+use super::sketch::FrequencySketch;
 
-const ROWS: usize = 4;
-const LIMIT: u8 = 15;
-/// Increments per counter after which all are halved.
-const SAMPLE: u64 = 10;
-
-/// A sketch of how often hashes were added.
-pub struct History {
-    counters: Box<[AtomicU8]>,
-    width: usize,
-    additions: AtomicU64,
+/// The memory of a policy.
+pub enum History {
+    None,
+    Ghosts(Ghosts),
+    Sketch(FrequencySketch),
 }
 
 impl History {
-    /// A sketch of `bytes` bytes, rounded to a power of two of counters per row.
-    pub fn new(bytes: u64) -> Self {
-        let width = (bytes as usize / ROWS).max(64).next_power_of_two();
-        Self { counters: (0..width * ROWS).map(|_| AtomicU8::new(0)).collect(), width, additions: AtomicU64::new(0) }
+    /// What the policy wants to remember, in at most about `bytes` bytes.
+    pub fn new(policy: Policy, bytes: u64) -> Self {
+        match policy.history_kind() {
+            HistoryKind::None => Self::None,
+            HistoryKind::Ghosts => Self::Ghosts(Ghosts::new(bytes)),
+            HistoryKind::Sketch => Self::Sketch(FrequencySketch::new(bytes)),
+        }
     }
 
-    /// Bytes that `new` takes for the same argument.
-    pub fn bytes(bytes: u64) -> u64 {
-        ((bytes as usize / ROWS).max(64).next_power_of_two() * ROWS) as u64
+    /// Bytes that `new` takes for the same arguments.
+    pub fn bytes(policy: Policy, bytes: u64) -> u64 {
+        match policy.history_kind() {
+            HistoryKind::None => 0,
+            HistoryKind::Ghosts => Ghosts::bytes(bytes),
+            HistoryKind::Sketch => FrequencySketch::bytes(bytes),
+        }
     }
 
-    /// The additions since the last halving, then all counters, eight a word.
-    pub fn words(&self) -> Vec<u64> {
-        let word = |eight: &[AtomicU8]| {
-            let bytes = std::array::from_fn(|at| eight[at].load(Ordering::Relaxed));
-            u64::from_le_bytes(bytes)
-        };
-        let additions = self.additions.load(Ordering::Relaxed);
-        std::iter::once(additions).chain(self.counters.chunks_exact(8).map(word)).collect()
-    }
-
-    /// Goes on with the words of a sketch of the same size.
-    pub fn restore(&self, words: &[u64]) {
-        let Some((&additions, counters)) = words.split_first() else { return };
-        if counters.len() * 8 == self.counters.len() {
-            self.additions.store(additions, Ordering::Relaxed);
-            for (eight, word) in self.counters.chunks_exact(8).zip(counters) {
-                let bytes = word.to_le_bytes();
-                eight.iter().zip(bytes).for_each(|(counter, byte)| counter.store(byte.min(LIMIT), Ordering::Relaxed));
+    /// The frequency with which a new key begins.
+    pub fn first_frequency(&self, hash: u64) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Ghosts(ghosts) => ghosts.take(hash).into(),
+            Self::Sketch(sketch) => {
+                sketch.add(hash);
+                0
             }
         }
     }
 
-    fn row(&self, hash: u64, row: usize) -> &AtomicU8 {
-        let mixed = hash.wrapping_add(row as u64).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        &self.counters[row * self.width + (mixed >> 32) as usize % self.width]
-    }
-
-    /// How often the hash was added lately, at most 15; never less than that but by aging.
-    pub fn estimate(&self, hash: u64) -> u8 {
-        (0..ROWS).map(|row| self.row(hash, row).load(Ordering::Relaxed)).min().unwrap_or(0)
-    }
-
-    pub fn add(&self, hash: u64) {
-        let estimate = self.estimate(hash);
-        if estimate == LIMIT {
-            return;
-        }
-        for row in 0..ROWS {
-            let counter = self.row(hash, row);
-            if counter.load(Ordering::Relaxed) == estimate {
-                counter.store(estimate + 1, Ordering::Relaxed);
-            }
-        }
-        let additions = self.additions.fetch_add(1, Ordering::Relaxed) + 1;
-        if additions >= SAMPLE * self.width as u64 {
-            self.additions.store(additions / 2, Ordering::Relaxed);
-            for counter in &self.counters {
-                counter.store(counter.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
-            }
+    /// How often a key came, beside what its slot counts.
+    pub fn frequency(&self, hash: u64) -> u8 {
+        match self {
+            Self::Sketch(sketch) => sketch.estimate(hash),
+            Self::None | Self::Ghosts(_) => 0,
         }
     }
-}
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn hash(number: u64) -> u64 {
-        number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number >> 7
+    /// A key was evicted. `young`: it had not survived an eviction before.
+    pub fn note_evicted(&self, hash: u64, young: bool) {
+        if let (Self::Ghosts(ghosts), true) = (self, young) {
+            ghosts.add(hash);
+        }
     }
 
-    #[test]
-    fn it_counts_and_forgets() {
-        let history = History::new(4096);
-        for _ in 0..5 {
-            history.add(hash(1));
+    /// What it remembers, as an image keeps it: a number for the kind, and words.
+    pub fn words(&self) -> (u32, Vec<u64>) {
+        match self {
+            Self::None => (0, Vec::new()),
+            Self::Ghosts(ghosts) => (1, ghosts.words()),
+            Self::Sketch(sketch) => (2, sketch.words()),
         }
-        assert_eq!(history.estimate(hash(1)), 5);
-        assert_eq!(history.estimate(hash(2)), 0);
-        for number in 0..SAMPLE * 1024 {
-            history.add(hash(number + 10));
+    }
+
+    /// Goes on with what another one of the same kind and size remembered; with anything else it begins anew.
+    pub fn restore(&self, kind: u32, words: &[u64]) {
+        match (self, kind) {
+            (Self::Ghosts(ghosts), 1) => ghosts.restore(words),
+            (Self::Sketch(sketch), 2) => sketch.restore(words),
+            _ => {}
         }
-        assert!(history.estimate(hash(1)) <= LIMIT);
-        assert!(history.additions.load(Ordering::Relaxed) < SAMPLE * 1024, "it has aged");
+    }
+
+    /// There are about this many objects.
+    pub fn fit(&self, objects: u64) {
+        if let Self::Ghosts(ghosts) = self {
+            ghosts.fit(objects);
+        }
     }
 }

@@ -150,7 +150,7 @@ impl Store {
 
     /// Budget, time and generation.
     fn take_over(&self, head: &Head) -> Result<(), ImageError> {
-        let fits = head.limit <= self.segments.most() && head.split.buckets() as u64 <= head.paid_buckets;
+        let fits = head.limit <= self.segments.max_segments() && head.split.buckets() as u64 <= head.paid_buckets;
         check(fits && head.paid_buckets <= self.index.limit() as u64, "its index or memory has no such size")?;
         check(head.paid_buckets >= self.index.paid_buckets(), "its index is smaller than at the start")?;
         self.index.restore(head.split, head.paid_buckets);
@@ -159,7 +159,7 @@ impl Store {
         self.clock.restore(head.now_ms, head.quantum, head.flush_at_ms);
         self.generation.store(head.generation, Ordering::Relaxed);
         self.chains.restore_stamp(head.last_stamp);
-        self.maintenance.past.restore(head.history_kind, &head.history);
+        self.maintenance.history.restore(head.history_kind, &head.history);
         Ok(())
     }
 
@@ -210,7 +210,8 @@ impl Store {
 
     /// The bodies of each value are a list that ends.
     fn check_bodies(&self, bodies: &[SegmentId]) -> Result<(), ImageError> {
-        let next = |segment: &SegmentId| SegmentId::from_link(self.segments.header(*segment).next.load(Ordering::Relaxed));
+        let next =
+            |segment: &SegmentId| SegmentId::from_link(self.segments.header(*segment).next.load(Ordering::Relaxed));
         let is_body = |segment: &SegmentId| {
             segment.number() <= self.segments.limit() && self.segments.header(*segment).state() == State::Body
         };

@@ -40,4 +40,3 @@ fn state_of_word(word: u8) -> Option<State> {
         _ => None,
     }
 }
-

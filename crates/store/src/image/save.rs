@@ -49,7 +49,7 @@ impl Store {
 
     fn save_head(&self, now_ms: u64, out: &mut impl Write) -> io::Result<()> {
         let options = &self.options;
-        let memory_max = u64::from(self.segments.most()) * u64::from(self.segments.segment_bytes());
+        let memory_max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
         let mut put = Put::default();
         put.bytes(&MAGIC).u32(VERSION).u32(self.segments.segment_bytes());
         put.u64(options.seed).u64(self.hash(&MAGIC));
@@ -61,7 +61,7 @@ impl Store {
         put.u64(self.generation.load(Ordering::Relaxed)).u64(self.clock.flush_at_ms().load(Ordering::Relaxed));
         put.u64(self.chains.last_stamp());
         self.counters.sums().iter().for_each(|sum| _ = put.u64(*sum));
-        let (kind, words) = self.maintenance.past.words();
+        let (kind, words) = self.maintenance.history.words();
         put.u32(kind).u32(words.len() as u32);
         words.iter().for_each(|word| _ = put.u64(*word));
         put.write_to(out)
