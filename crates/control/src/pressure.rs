@@ -42,6 +42,19 @@ pub struct PressureOptions {
     pub stall_percent: f64,
 }
 
+impl fmt::Display for PressureOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let mode = match self.mode {
+            Mode::Free => "free memory",
+            Mode::Resident => "resident memory",
+        };
+        let (lower, upper) = (mib(self.lower_bytes), mib(self.upper_bytes));
+        let (step, floor) = (self.step_share * 100.0, self.floor_share * 100.0);
+        write!(f, "{mode} between {lower:.0} and {upper:.0} MiB, steps of {step:.0} %, not below {floor:.0} % of -m")
+    }
+}
+
 impl PressureOptions {
     /// Limits without a value of their own: the steps and the floor above.
     pub fn new(mode: Mode, lower_bytes: u64, upper_bytes: u64) -> Self {
