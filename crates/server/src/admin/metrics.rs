@@ -8,6 +8,7 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram as Buckets, LabelPair,
 
 use super::flash;
 use super::overview::resident_bytes;
+use super::restart;
 use super::routes::State;
 use crate::counters::Totals;
 use crate::observe::{Command, Histogram};
@@ -40,6 +41,7 @@ pub fn metrics(state: &State) -> String {
     memory(&mut page, state, &cache);
     removals(&mut page, &cache);
     durations(&mut page, state);
+    restart::metrics(&mut page, &shared.cache);
     flash::metrics(&mut page, state);
     // Names and labels are the literals above: the encoder finds nothing to refuse, as a test shows.
     TextEncoder::new().encode_to_string(&page.families).unwrap_or_default()

@@ -18,6 +18,7 @@ mod dashboard;
 mod flash;
 mod metrics;
 mod overview;
+mod restart;
 mod routes;
 mod serve;
 
