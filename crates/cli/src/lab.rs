@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebbtide_lab::{Error, bench, doctor, generate, mrc, replay, top};
+use ebbtide_lab::{Error, advise, bench, doctor, generate, mrc, replay, top};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
@@ -14,6 +14,8 @@ enum Command {
     Replay(replay::ReplayArgs),
     /// Show the miss ratio by the memory of the cache, under one policy or several
     Mrc(mrc::MrcArgs),
+    /// Say how much DRAM and flash a workload deserves, what that costs and what it saves
+    Advise(advise::AdviseArgs),
     /// Write a synthetic workload as a trace: Twitter-like, by CacheBench's configuration, or zipf, uniform, scan
     Generate(generate::GenerateArgs),
     /// Load the engine, or any memcached server, with a synthetic workload and report throughput and latency
@@ -25,7 +27,7 @@ enum Command {
 }
 
 /// The commands of the lab.
-pub const NAMES: [&str; 6] = ["replay", "mrc", "generate", "bench", "top", "doctor"];
+pub const NAMES: [&str; 7] = ["replay", "mrc", "advise", "generate", "bench", "top", "doctor"];
 
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
@@ -42,6 +44,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     let result = match command {
         Command::Replay(args) => replay::run(args),
         Command::Mrc(args) => mrc::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Generate(args) => generate::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Top(args) => top::run(args),

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`trace`] | streaming readers of the trace formats |
 //! | [`replay`] | `ebbtide replay`: a trace through the engine, in the trace's own time |
+//! | [`advise`] | `ebbtide advise`: how much DRAM and flash a workload deserves |
 //! | [`generate`] | `ebbtide generate`: synthetic workloads as traces |
 //! | [`workload`] | popularity and size distributions, by seed |
 //! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
@@ -14,6 +15,7 @@
 //! | [`keys`] | keys of a given length from numbers |
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod bench;
 pub mod doctor;
 mod error;

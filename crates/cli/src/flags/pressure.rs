@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn a_mode_and_its_limits_are_understood() {
-        let options = parse("--memory-monitor", "free, lower=512m,upper=1g,step=2%,floor=50%,stall=20%").unwrap().unwrap();
+        let options =
+            parse("--memory-monitor", "free, lower=512m,upper=1g,step=2%,floor=50%,stall=20%").unwrap().unwrap();
         let expected = PressureOptions {
             step_share: 0.02,
             floor_share: 0.5,
@@ -57,7 +58,14 @@ mod tests {
         };
         assert_eq!(options, expected);
         assert_eq!(parse("--memory-monitor", "off").unwrap(), None);
-        for wrong in ["", "free", "free,lower=1m", "full,lower=1m,upper=2m", "free,lower=1x,upper=2m", "free,lower=1,upper=2,step=0%"] {
+        for wrong in [
+            "",
+            "free",
+            "free,lower=1m",
+            "full,lower=1m,upper=2m",
+            "free,lower=1x,upper=2m",
+            "free,lower=1,upper=2,step=0%",
+        ] {
             assert!(parse("--memory-monitor", wrong).is_err(), "{wrong}");
         }
     }

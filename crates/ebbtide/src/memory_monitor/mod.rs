@@ -10,6 +10,7 @@ mod host;
 use crate::cache::Shared;
 use ebbtide_control::pressure::{self, Decision, Memory, Reading};
 use host::Host;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
@@ -66,6 +67,10 @@ impl Shared {
     /// Has the monitor read the host, and moves the memory limit by a step if that is due.
     fn relieve_pressure(&self) {
         let Some(monitor) = &self.memory_monitor else { return };
+        let _maintaining = self.maintaining.lock().expect("no holder of the lock panics");
+        if self.is_closed.load(Ordering::Acquire) {
+            return;
+        }
         let pulse = self.store.counter_snapshot();
         let for_flash = self.flash.as_ref().map_or(0, |flash| flash.memory_split.with_flash_bytes(|bytes| bytes));
         let (limit_bytes, used_bytes) = (pulse.memory_limit_bytes + for_flash, pulse.memory_used_bytes + for_flash);

@@ -10,10 +10,12 @@
 //! and the references see one key of several, in caches as much smaller, and say how far they may be off; `--exact` lets them
 //! see all. The engine always sees all.
 
+mod planning;
 mod policy;
 mod report;
 mod simulate;
 mod sizes;
+mod slabs;
 mod svg;
 mod terminal;
 mod workload;
@@ -27,6 +29,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use crate::Error;
 use crate::replay::each_in_order;
 use crate::trace::Format;
+pub(crate) use planning::TraceLoad;
 use policy::CurvePolicy;
 use report::{Labelled, Report};
 use sizes::Size;

@@ -108,6 +108,13 @@ impl Workload {
         self.steps.iter().filter(|step| is_get(step.op)).count() as u64
     }
 
+    /// Bytes of all objects of some kind, each as it was first.
+    pub(super) fn footprint_of(&self, wanted: impl Fn(&Step) -> bool, bytes_of: impl Fn(&Step) -> u64) -> u64 {
+        let mut seen = vec![false; self.objects()];
+        let first = |step: &&Step| !std::mem::replace(&mut seen[step.key as usize], true) && wanted(step);
+        self.steps.iter().filter(first).map(bytes_of).sum()
+    }
+
     /// The id of the key of this number.
     pub(super) fn id(&self, key: u32) -> u64 {
         self.ids[key as usize]

@@ -15,7 +15,11 @@ pub(super) fn metrics(page: &mut Page, cache: &Cache) {
     }
     if let Some(monitor) = cache.memory_monitor() {
         let gauges = [
-            ("ebbtide_memory_monitor_configured_bytes", "Memory that the monitor may not exceed.", monitor.configured_bytes),
+            (
+                "ebbtide_memory_monitor_configured_bytes",
+                "Memory that the monitor may not exceed.",
+                monitor.configured_bytes,
+            ),
             ("ebbtide_memory_monitor_free_bytes", "Free memory of the host or its tightest group.", monitor.free_bytes),
             ("ebbtide_memory_monitor_resident_bytes", "Resident memory of the process.", monitor.resident_bytes),
         ];

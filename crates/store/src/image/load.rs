@@ -120,7 +120,7 @@ impl Head {
 }
 
 impl Store {
-    /// The store of an image, with these options, but for what the image decides: segment size, seed, and for now its
+    /// The store of an image, with these options, but for what the image decides: segment size, seed, and its
     /// memory, which `resize` changes afterwards.
     ///
     /// # Errors
