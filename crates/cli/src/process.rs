@@ -12,11 +12,11 @@ use nix::unistd::{Pid, User, geteuid, setgid, setgroups, setuid};
 use crate::error::Error;
 
 /// Open files beside the connections: listeners, wakers, epoll and the standard streams.
-const FILES_BESIDE: u64 = 64;
+const OTHER_FILES: u64 = 64;
 
-/// Raises the limit on open files so that `-c` connections fit.
+/// Increases the limit on open files so that `-c` connections fit.
 pub fn allow_files(connections: usize, threads: usize) -> Result<(), Error> {
-    let wanted = connections as u64 + 4 * threads as u64 + FILES_BESIDE;
+    let wanted = connections as u64 + 4 * threads as u64 + OTHER_FILES;
     let failed = |error: Errno| {
         Error::System(format!(
             "-c {connections}: failed to set rlimit for open files to {wanted} ({error}). Try starting as root or \
@@ -30,7 +30,7 @@ pub fn allow_files(connections: usize, threads: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Raises the limit on core files as far as it goes.
+/// Increases the limit on core files to the hard limit.
 pub fn allow_core_dumps() -> Result<(), Error> {
     getrlimit(Resource::RLIMIT_CORE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_CORE, hard, hard))

@@ -1,11 +1,11 @@
-//! Starts the server: limits, then what only root may open (files of passwords and certificates, addresses), then the other
-//! user, then the cache; and stops it on a signal.
+//! Starts the server: limits, then what only root may open (files of passwords and certificates, addresses), then the
+//! other user, then the cache; and stops it on a signal.
 
 use std::path::PathBuf;
 use std::thread;
 
 use ebbtide_server::ebbtide::{self, ByteSize, Cache, CacheBuilder, Policy};
-use ebbtide_server::{Opened, Protocol, ReloadHandle, ServerOptions, StopHandle};
+use ebbtide_server::{BoundServer, Protocol, ReloadHandle, ServerOptions, StopHandle};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -29,7 +29,7 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     allow(&settings)?;
     let user = other_user(&settings)?;
     let options = ServerOptions { auth, ..options(&settings, user.as_ref())? };
-    let opened = Opened::new(options).map_err(|error| not_bound(&settings, error))?;
+    let opened = BoundServer::new(options).map_err(|error| not_bound(&settings, error))?;
     for warning in opened.warnings() {
         eprintln!("ebbtide: warning: {warning}");
     }
@@ -111,7 +111,7 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     };
     if settings.flash.paths.is_empty() {
         // A start with flash does so by itself.
-        ebbtide::flash::remove_left_fronts();
+        ebbtide::flash::remove_stale_wal_buffers();
     }
     builder.build().map_err(not_made)
 }
@@ -135,7 +135,7 @@ fn memory_for_flash(settings: &Settings, builder: &CacheBuilder) -> Result<ByteS
     let enough = (2 * u128::from(value) * u128::from(memory)).div_ceil(rest.into()).div_ceil(1 << 20);
     Err(Error::Limit(format!(
         "-m {} -I {value}: with --flash, {for_flash} of the memory are for the indexes and buffers of flash, and a value may take \
-         at most half of the rest: raise -m to {enough} or more, or lower -I to {}k or less",
+         at most half of the rest: increase -m to {enough} or more, or lower -I to {}k or less",
         memory >> 20,
         rest >> 11
     )))

@@ -199,7 +199,7 @@ fn memory_and_flash_belong_together() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("memory");
     let build = |with_file: bool| {
-        let options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+        let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(8)).flash_options(options);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
         if with_file { builder.memory_file(&path) } else { builder }.build().unwrap()

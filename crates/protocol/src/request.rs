@@ -14,7 +14,7 @@ pub enum Request<'a> {
     MetaSet(MetaSet<'a>),
     /// mn.
     MetaNoOp,
-    Store(Store<'a>),
+    Store(StoreRequest<'a>),
     Delete {
         key: &'a [u8],
         noreply: bool,
@@ -140,7 +140,7 @@ impl<'a> Iterator for Keys<'a> {
 
 /// set, add, replace, append, prepend and cas.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store<'a> {
+pub struct StoreRequest<'a> {
     pub mode: StoreMode,
     pub key: &'a [u8],
     pub flags: u32,
@@ -150,7 +150,7 @@ pub struct Store<'a> {
     pub length: u32,
     pub noreply: bool,
     /// The value, if it was all in the buffer. Otherwise `length` + 2 bytes follow, which are not the parser's to read:
-    /// whoever drives it takes them off the stream, and checks that they end in [`reply::LINE_END`].
+    /// the caller takes them off the stream, and checks that they end in [`reply::LINE_END`].
     pub value: Option<&'a [u8]>,
 }
 

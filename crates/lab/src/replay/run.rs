@@ -13,15 +13,15 @@ use super::ReplayArgs;
 use super::audit::Findings;
 use super::batches::{BATCH, Batches};
 use super::grid::Cell;
-use super::player::{Counts, Player};
-use super::report::{AuditReport, Report};
+use super::player::{Player, ReplayCounts};
+use super::report::{AuditReport, ReplayReport};
 use crate::Error;
 use crate::flash::FlashReport;
 use crate::trace::{Request, TraceReader};
 use crate::workload::mix;
 
 /// Replays the trace through one cache. What the audit finds is in the report.
-pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<Report, Error> {
+pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     let mut reader = TraceReader::open(&args.trace, args.format)?;
     let format = reader.format().name();
     let trace = reader.name().to_owned();
@@ -35,7 +35,7 @@ pub(crate) fn replay_requests(
     format: &'static str,
     args: &ReplayArgs,
     cell: Cell,
-) -> Result<Report, Error> {
+) -> Result<ReplayReport, Error> {
     let cache = build(args, cell)?;
     let mut batches = Batches::new(source, args.strict)?;
     if batches.is_empty() {
@@ -43,13 +43,13 @@ pub(crate) fn replay_requests(
     }
     let players: Vec<Player> = (0..args.threads).map(|_| Player::new(cache.clone(), args.audit)).collect();
     let played = match <[Player; 1]>::try_from(players) {
-        Ok([player]) => play_alone(&cache, &mut batches, player)?,
-        Err(players) => play_together(&cache, &mut batches, players)?,
+        Ok([player]) => play_on_this_thread(&cache, &mut batches, player)?,
+        Err(players) => play_on_threads(&cache, &mut batches, players)?,
     };
     let stats = cache.stats();
     let counts = played.counts;
     let gets = counts.hits + counts.misses;
-    Ok(Report {
+    Ok(ReplayReport {
         requests: counts.requests,
         hits: counts.hits,
         misses: counts.misses,
@@ -89,7 +89,7 @@ fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
     if let Some(limit) = args.max_value {
         builder = builder.max_value(limit);
     }
-    args.flash.lay_below(builder, cell.number).build()
+    args.flash.add_flash_tier(builder, cell.number).build()
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {
@@ -99,7 +99,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 /// The sum over the threads.
 #[derive(Default)]
 struct Played {
-    counts: Counts,
+    counts: ReplayCounts,
     findings: Option<Findings>,
     /// Time spent in the cache, not in reading the trace.
     busy: Duration,
@@ -116,7 +116,7 @@ impl Played {
     }
 }
 
-fn play_alone<S: FnMut() -> Result<Option<Request>, Error>>(
+fn play_on_this_thread<S: FnMut() -> Result<Option<Request>, Error>>(
     cache: &Cache,
     batches: &mut Batches<S>,
     mut player: Player,
@@ -137,29 +137,29 @@ fn play_alone<S: FnMut() -> Result<Option<Request>, Error>>(
 }
 
 /// One of several players, seen from the reading thread.
-struct Seat {
-    hand: Vec<Request>,
-    dealt: mpsc::SyncSender<(u64, Vec<Request>)>,
+struct PlayerQueue {
+    batch: Vec<Request>,
+    sent: mpsc::SyncSender<(u64, Vec<Request>)>,
     returned: mpsc::Receiver<Vec<Request>>,
     playing: bool,
 }
 
-fn play_together<S: FnMut() -> Result<Option<Request>, Error>>(
+fn play_on_threads<S: FnMut() -> Result<Option<Request>, Error>>(
     cache: &Cache,
     batches: &mut Batches<S>,
     players: Vec<Player>,
 ) -> Result<Played, Error> {
     thread::scope(|scope| {
-        let (mut seats, mut threads) = (Vec::new(), Vec::new());
+        let (mut queues, mut threads) = (Vec::new(), Vec::new());
         for player in players {
-            let (dealt, hands) = mpsc::sync_channel(1);
+            let (sent, batches_of_player) = mpsc::sync_channel(1);
             let (back, returned) = mpsc::sync_channel(1);
-            threads.push(scope.spawn(move || play_hands(player, &hands, &back)));
-            seats.push(Seat { hand: Vec::new(), dealt, returned, playing: false });
+            threads.push(scope.spawn(move || play_batches(player, &batches_of_player, &back)));
+            queues.push(PlayerQueue { batch: Vec::new(), sent, returned, playing: false });
         }
-        let dealt = deal(cache, batches, &mut seats);
-        drop(seats);
-        let mut played = dealt?;
+        let sent = distribute(cache, batches, &mut queues);
+        drop(queues);
+        let mut played = sent?;
         for thread in threads {
             match thread.join() {
                 Ok(player) => played.add(&player),
@@ -171,33 +171,33 @@ fn play_together<S: FnMut() -> Result<Option<Request>, Error>>(
 }
 
 /// Deals until the trace ends, or until a player has panicked (which `join` finds).
-fn deal<S: FnMut() -> Result<Option<Request>, Error>>(
+fn distribute<S: FnMut() -> Result<Option<Request>, Error>>(
     cache: &Cache,
     batches: &mut Batches<S>,
-    seats: &mut [Seat],
+    queues: &mut [PlayerQueue],
 ) -> Result<Played, Error> {
     let mut played = Played::default();
-    let count = seats.len() as u64;
+    let count = queues.len() as u64;
     while let Some(now) = batches.next_batch(|request| {
-        let seat = (mix(request.key) % count) as usize;
-        seats[seat].hand.push(request);
+        let queue = (mix(request.key) % count) as usize;
+        queues[queue].batch.push(request);
     })? {
         let start = Instant::now();
         cache.maintain(now);
         let milliseconds = now.as_millis() as u64;
-        for seat in seats.iter_mut().filter(|seat| !seat.hand.is_empty()) {
-            let hand = mem::take(&mut seat.hand);
-            if seat.dealt.send((milliseconds, hand)).is_err() {
+        for queue in queues.iter_mut().filter(|queue| !queue.batch.is_empty()) {
+            let batch = mem::take(&mut queue.batch);
+            if queue.sent.send((milliseconds, batch)).is_err() {
                 return Ok(played);
             }
-            seat.playing = true;
+            queue.playing = true;
         }
-        for seat in seats.iter_mut().filter(|seat| seat.playing) {
-            match seat.returned.recv() {
-                Ok(hand) => seat.hand = hand,
+        for queue in queues.iter_mut().filter(|queue| queue.playing) {
+            match queue.returned.recv() {
+                Ok(batch) => queue.batch = batch,
                 Err(_) => return Ok(played),
             }
-            seat.playing = false;
+            queue.playing = false;
         }
         played.busy += start.elapsed();
         played.end = now;
@@ -205,16 +205,16 @@ fn deal<S: FnMut() -> Result<Option<Request>, Error>>(
     Ok(played)
 }
 
-fn play_hands(
+fn play_batches(
     mut player: Player,
-    hands: &mpsc::Receiver<(u64, Vec<Request>)>,
+    batches_of_player: &mpsc::Receiver<(u64, Vec<Request>)>,
     back: &mpsc::SyncSender<Vec<Request>>,
 ) -> Player {
-    while let Ok((now, mut hand)) = hands.recv() {
-        for request in hand.drain(..) {
+    while let Ok((now, mut batch)) = batches_of_player.recv() {
+        for request in batch.drain(..) {
             player.play(&request, now);
         }
-        if back.send(hand).is_err() {
+        if back.send(batch).is_err() {
             break;
         }
     }

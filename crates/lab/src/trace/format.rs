@@ -1,14 +1,14 @@
 //! Tells the format of a trace from how it begins.
 //!
-//! A binary trace shows itself by bytes that no text has: of 24 bytes of an oracleGeneral record some are 0 or 255,
-//! for times, sizes and the distance to the next access rarely need all the bits that they have. Other binary files have
-//! such bytes, too: so known files are named first, and the records at the beginning must be plausible. Among the texts,
-//! two have a header, and the Twitter traces have a number first and an operation in the last but one column.
+//! A binary trace shows itself by bytes that no text has: of 24 bytes of an oracleGeneral record some are 0 or 255, for
+//! times, sizes and the distance to the next access rarely need all the bits that they have. Other binary files have
+//! such bytes, too: so known files are named first, and the records at the beginning must be plausible. Among the
+//! texts, two have a header, and the Twitter traces have a number first and an operation in the last but one column.
 
 use std::str::FromStr;
 
 use super::kvcache::Columns;
-use super::lines::{Line, Lines};
+use super::lines::{Lines, TraceLine};
 use super::oracle::{self, RECORD_SIZE};
 use super::text;
 
@@ -63,7 +63,7 @@ impl Format {
 /// The first line that says something; empty if there is none.
 pub(super) fn first_line(start: &[u8]) -> Vec<u8> {
     match Lines::new(start).next() {
-        Ok(Line::Text(line)) => line.to_vec(),
+        Ok(TraceLine::Text(line)) => line.to_vec(),
         _ => Vec::new(),
     }
 }

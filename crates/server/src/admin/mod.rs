@@ -10,8 +10,8 @@
 //! | `flash` | both, of flash |
 //! | `dashboard` | the page for people |
 //!
-//! There is no authentication, so it listens on the loopback interface unless it is told otherwise, and then answers only
-//! requests that name it by an address or as localhost: a page from elsewhere whose name was made to point here
+//! There is no authentication, so it listens on the loopback interface unless it is told otherwise, and then answers
+//! only requests that name it by an address or as localhost: a page from elsewhere whose name was made to point here
 //! (DNS rebinding) names it by that name.
 
 mod dashboard;
@@ -42,12 +42,12 @@ pub struct Admin {
 }
 
 /// A bound address.
-pub struct Bound {
+pub struct AdminListener {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl Bound {
+impl AdminListener {
     /// Binds, or warns and goes without where that is allowed.
     pub fn open(admin: &Admin) -> Result<Option<Self>, Error> {
         let bound = TcpListener::bind(admin.address).and_then(|listener| {
@@ -81,7 +81,7 @@ impl Bound {
     }
 
     /// Starts the thread.
-    pub fn start(self, shared: Arc<Shared>) -> Result<Running, Error> {
+    pub fn start(self, shared: Arc<Shared>) -> Result<AdminThread, Error> {
         let (stop, stopped) = oneshot::channel();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(Error::Thread)?;
@@ -91,7 +91,7 @@ impl Bound {
                 warn(format_args!("admin HTTP has ended: {error}"));
             }
         });
-        Ok(Running { stop: Some(stop), thread: Some(spawned.map_err(Error::Thread)?) })
+        Ok(AdminThread { stop: Some(stop), thread: Some(spawned.map_err(Error::Thread)?) })
     }
 }
 
@@ -100,12 +100,12 @@ fn warn(message: fmt::Arguments<'_>) {
 }
 
 /// The thread; it ends when this is dropped.
-pub struct Running {
+pub struct AdminThread {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Running {
+impl Drop for AdminThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

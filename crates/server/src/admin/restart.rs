@@ -2,9 +2,9 @@
 
 use ebbtide::{Cache, MemoryStart};
 
-use super::metrics::Page;
+use super::metrics::MetricsPage;
 
-pub(super) fn metrics(page: &mut Page, cache: &Cache) {
+pub(super) fn metrics(page: &mut MetricsPage, cache: &Cache) {
     if let Some(start) = cache.memory_start() {
         let objects = match start {
             MemoryStart::Warm { objects, .. } => *objects,

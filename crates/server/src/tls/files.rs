@@ -1,8 +1,8 @@
-//! The files that TLS needs, as they were when they were last read. Every error names the file, what is wrong with it and
-//! what to do.
+//! The files that TLS needs, as they were when they were last read. Every error names the file, what is wrong with it
+//! and what to do.
 //!
-//! A server that has given up root may not be allowed to read again what root has read: then a refresh keeps that file as
-//! it was, takes the others, and tells.
+//! A server that has given up root may not be allowed to read again what root has read: then a refresh keeps that file
+//! as it was, takes the others, and tells.
 
 use std::fs;
 use std::io;
@@ -20,14 +20,14 @@ pub const CHAIN: &str = "certificate chain";
 pub const KEY: &str = "key";
 pub const CA: &str = "CA certificate";
 
-pub struct Files {
+pub struct TlsFiles {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
     /// Who signs the certificates of clients; `None` without a file.
     pub authorities: Option<Vec<CertificateDer<'static>>>,
 }
 
-impl Files {
+impl TlsFiles {
     pub fn read(options: &TlsOptions) -> Result<Self, Error> {
         Ok(Self {
             chain: bytes_of(CHAIN, &options.chain_cert).and_then(|bytes| chain(options, &bytes))?,

@@ -6,8 +6,8 @@
 //!       | request  | sequence | total   | reserved | at most 1392 bytes of text        big endian
 //!       +----------+----------+---------+----------+----------------------------
 //! ```
-//! A request is one datagram: its total is 1. The datagrams of an answer have the request's number, count from 0 and all
-//! say how many there are.
+//! A request is one datagram: its total is 1. The datagrams of an answer have the request's number, count from 0 and
+//! all say how many there are.
 
 /// Bytes of the frame's header.
 pub const HEADER_BYTES: usize = 8;
@@ -28,14 +28,14 @@ pub fn parse(datagram: &[u8]) -> Option<(u16, &[u8])> {
 }
 
 /// An answer on its way out.
-pub struct Answer {
+pub struct DatagramWriter {
     request: u16,
     text: Vec<u8>,
     /// Datagrams that were sent.
     sent: usize,
 }
 
-impl Answer {
+impl DatagramWriter {
     /// # Panics
     /// If the text is longer than [`ANSWER_BYTES_MAX`].
     pub fn new(request: u16, text: Vec<u8>) -> Self {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn datagrams(request: u16, text: Vec<u8>) -> Vec<Vec<u8>> {
-        let mut answer = Answer::new(request, text);
+        let mut answer = DatagramWriter::new(request, text);
         let mut buffer = Vec::new();
         let mut all = Vec::new();
         while answer.write_next(&mut buffer) {

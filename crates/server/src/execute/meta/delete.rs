@@ -8,14 +8,15 @@ use crate::execute::{Executor, Next};
 use crate::output::Output;
 use crate::watch::DeleteCommand;
 
-/// Times that a tombstone is written under the token of an item which changes meanwhile, before it gets a token of its own.
+/// Times that a tombstone is written under the token of an item which changes meanwhile, before it gets a token of its
+/// own.
 const TOKEN_TRIES: u32 = 8;
 
 impl Executor {
     pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) -> Next {
         let counters = self.counters();
         let done = if meta.has(b'x') {
-            let Some(left) = self.settled(self.leave_tombstone(meta, key)) else { return Next::Below };
+            let Some(left) = self.park_if_waiting(self.leave_tombstone(meta, key)) else { return Next::Parked };
             let Ok(done) = left else {
                 output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
                 return Next::Continue;
@@ -23,7 +24,7 @@ impl Executor {
             self.note_tombstone(key, done, meta.has(b'I'));
             done
         } else if meta.has(b'I') {
-            let Some(marked) = self.settled(self.mark_stale(meta, key)) else { return Next::Below };
+            let Some(marked) = self.park_if_waiting(self.mark_stale(meta, key)) else { return Next::Parked };
             let Ok(done) = marked else {
                 output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
                 return Next::Continue;
@@ -32,7 +33,7 @@ impl Executor {
             done
         } else {
             let Some(done) = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete) else {
-                return Next::Below;
+                return Next::Parked;
             };
             counters.delete_hits.add(u64::from(done == Changed::Done(())));
             done
@@ -48,8 +49,8 @@ impl Executor {
         Next::Continue
     }
 
-    /// Empties an item. It gets the client flags of F or 0, the life of T or an endless one, and keeps its token or gets
-    /// that of E.
+    /// Empties an item. It gets the client flags of F or 0, the life of T or an endless one, and keeps its token or
+    /// gets that of E.
     fn leave_tombstone(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, Error> {
         let (expected, given) = (meta.number(b'C'), meta.number(b'E'));
         let life = self.life(meta, b'T').unwrap_or(Ttl::Never);
