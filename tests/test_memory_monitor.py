@@ -11,9 +11,9 @@ import pytest
 
 from harness import EBBTIDE, Server, wait_for
 
-LIMIT_MIB = 320
+LIMIT_MIB = 352
 CACHE_MIB = 224
-NEIGHBOUR_MIB = 160
+NEIGHBOUR_MIB = 190
 # Takes so many MiB, a few at a time as programs do, says so, and keeps them until its input ends.
 NEIGHBOUR = f"""
 import sys, time
@@ -74,7 +74,7 @@ def limit_mib(server):
 
 @pytest.mark.parametrize("monitored", [True, False])
 def test_a_neighbour_that_takes_memory_kills_only_a_cache_without_monitor(monitored):
-    monitor = ["--memory-monitor", "free,lower=32m,upper=80m,step=20%"] if monitored else []
+    monitor = ["--memory-monitor", "free,lower=32m,upper=80m,step=20%,stall=100%"] if monitored else []
     with Group() as group, Server(EBBTIDE, "-m", CACHE_MIB, *monitor) as server:
         group.add(server.process.pid)
         fill(server)
