@@ -105,7 +105,7 @@ pub enum InvalidPressure {
     Stall(f64),
     #[error(
         "the upper limit of {upper_bytes} resident bytes is below the floor of {floor_bytes}: the cache would stay at its \
-         floor for ever; raise the limit, or lower the floor"
+         floor for ever; give a larger limit, or a lower floor"
     )]
     Unreachable { upper_bytes: u64, floor_bytes: u64 },
 }

@@ -11,7 +11,7 @@ use crate::flash::threads::FlashThreads;
 use crate::flash::tier::{Flash, FlashTier};
 use crate::maintenance;
 use crate::memory_file::Memory;
-use crate::memory_monitor::{self, MemoryMonitor, PressureOptions};
+use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy};
@@ -220,7 +220,7 @@ impl CacheBuilder {
         let (store, time, memory_file) = memory.finish()?;
         let shared = Shared::new(store, time, clock, flash, (memory_file, monitor));
         if shared.memory_monitor.is_some() && clock == Clock::System {
-            memory_monitor::start(&shared).map_err(not_started)?;
+            maintenance::start_monitor(&shared).map_err(not_started)?;
         }
         if clock == Clock::System {
             maintenance::start(&shared).map_err(not_started)?;

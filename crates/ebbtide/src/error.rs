@@ -45,6 +45,7 @@ impl Error {
         use ebbtide_store::Error as Store;
         match error {
             Store::NeedSegment | Store::NeedSegments { .. } => Self::OutOfMemory { reason: "every segment is in use" },
+            Store::IndexFull { .. } => Self::OutOfMemory { reason: "the index is as large as it can be" },
             Store::TooLarge { bytes, limit } => Self::ValueTooLarge { length: bytes, limit },
             Store::KeyLength { length } => Self::KeyLength { length, limit: ebbtide_store::KEY_LIMIT },
             Store::NotNumeric => Self::NotNumeric,

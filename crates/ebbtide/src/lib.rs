@@ -32,6 +32,7 @@ mod maintenance;
 mod memory_file;
 mod memory_monitor;
 mod meta_flags;
+mod profile;
 mod removal;
 mod retry;
 mod scan;
@@ -44,8 +45,8 @@ pub use cache::{Cache, Insert};
 pub use clock::Clock;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy,
-    SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
+    Change, Changed, Count, CounterSnapshot, Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number,
+    Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };
 pub use error::Error;
 pub use flash::idle_demotion::FlashLimits;
@@ -58,6 +59,7 @@ pub use lookup::{Handle, Item, Lookup};
 pub use memory_file::{MemorySaved, MemoryStart};
 pub use memory_monitor::{InvalidPressure, MemoryMonitorStats, PressureMode, PressureOptions};
 pub use meta_flags::Visited;
+pub use profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
 pub use removal::{Cause, Removal};
 pub use retry::{Patience, WaitReason};
 pub use scan::{Entry, Scan};

@@ -5,6 +5,7 @@
 //! or the memory is to get smaller. It holds the cache weakly: it ends when the cache does.
 
 use crate::cache::Shared;
+use crate::memory_monitor;
 use ebbtide_store::{Participant, Progress};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -28,7 +29,8 @@ impl Shared {
     /// is evicted, all but evictions goes on.
     fn run_due_maintenance(&self, participant: &Participant, tick: impl Fn() -> u64) -> bool {
         let store = &*self.store;
-        let mut evicts = self.flash.as_ref().is_none_or(|flash| flash.can_demote()) || !store.resize_done();
+        let mut evicts =
+            self.flash.as_ref().is_none_or(|flash| flash.full_for(tick()).is_none()) || !store.resize_done();
         loop {
             let progress = match evicts {
                 true => store.maintain(participant, tick()),
@@ -39,7 +41,7 @@ impl Shared {
             }
             match &self.flash {
                 Some(flash) if evicts || progress != Progress::Working => {
-                    flash.wait_until_can_demote(|| flash.max_demotion_wait(store), &tick);
+                    flash.wait_until_can_demote(|waited, full| flash.waits_ahead_of_need(store, waited, full), &tick);
                     evicts = true;
                 }
                 _ => thread::yield_now(),
@@ -73,6 +75,35 @@ fn maintain(weak: &Weak<Shared>) {
             is_waiting
         };
         thread::park_timeout(if is_waiting { WAITING_TICK } else { TICK });
+    }
+}
+
+/// Starts the thread of a cache's monitor.
+pub(crate) fn start_monitor(shared: &Arc<Shared>) -> std::io::Result<()> {
+    let weak = Arc::downgrade(shared);
+    thread::Builder::new().name("ebbtide-monitor".into()).spawn(move || watch(&weak)).map(drop)
+}
+
+fn watch(weak: &Weak<Shared>) {
+    loop {
+        thread::park_timeout(memory_monitor::INTERVAL);
+        let Some(shared) = weak.upgrade() else { return };
+        shared.relieve_pressure();
+    }
+}
+
+impl Shared {
+    /// Has the monitor read the host, and moves the memory limit by a step if that is due.
+    fn relieve_pressure(&self) {
+        let Some(monitor) = &self.memory_monitor else { return };
+        let _maintaining = self.maintaining.lock().expect("no holder of the lock panics");
+        if self.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        let pulse = self.store.counter_snapshot();
+        let for_flash = self.flash.as_ref().map_or(0, |flash| flash.memory_split.with_flash_bytes(|bytes| bytes));
+        let (limit_bytes, used_bytes) = (pulse.memory_limit_bytes + for_flash, pulse.memory_used_bytes + for_flash);
+        monitor.run(limit_bytes, used_bytes, |bytes| self.resize(bytes).is_ok());
     }
 }
 

@@ -309,10 +309,9 @@ impl Shared {
         now_ms: u64,
         count: u32,
     ) -> Result<(), WaitReason> {
-        if patience == Patience::Whole
-            && let Some(flash) = &self.flash
-            && !flash.can_demote()
-        {
+        // Also without patience: flash counts from a look before the eviction that fills it.
+        let is_delayed = self.flash.as_ref().is_some_and(|flash| flash.delays_evictions(now_ms));
+        if is_delayed && patience == Patience::Whole {
             return Err(WaitReason::Demotion);
         }
         match self.store.evict_for(participant, now_ms, count) {
@@ -343,6 +342,8 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::byte_size::ByteSize;
+    use ebbtide_flash::device::{Delivery, FaultyDevice};
+    use std::sync::Arc;
 
     /// A cache that evicts nothing, full of what is deleted, and how many keys were set.
     fn full_of_deleted() -> (Cache, u32) {
@@ -449,5 +450,36 @@ mod tests {
         drop(without_maintenance);
         assert_eq!(stored, 20_000);
         assert!(flash.tier.stats().drops.total() > 0, "what waits no longer is lost");
+    }
+
+    #[test]
+    fn a_stalled_device_delays_evictions_once() {
+        const WAIT: Duration = Duration::from_secs(60);
+        let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
+        let builder = Cache::builder().memory(ByteSize::mib(16)).flash_demotion_wait(WAIT);
+        let cache = builder.flash_device(device.clone()).build().unwrap();
+        let tier = &cache.shared.flash.as_ref().unwrap().tier;
+        let handle = cache.without_waiting();
+        let mut numbers = 0_u64..;
+        let mut is_delayed = || {
+            let number = numbers.next().unwrap().to_le_bytes();
+            handle.insert(&number, &[7; 1000]).apply() == Err(Error::WouldWait { reason: WaitReason::Demotion })
+        };
+        let mut fills = || (0..200_000).any(|_| is_delayed());
+        device.stall();
+        assert!(fills(), "flash takes a bounded number from a device that stalls");
+        cache.skip_time(WAIT).unwrap();
+        assert!(!fills(), "the device has cost its bound");
+        assert!(tier.stats().drops.total() > 1000, "evictions go on: {:?}", tier.stats().drops);
+        device.resume();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !tier.has_space() {
+            assert!(Instant::now() < deadline, "the device goes on");
+            thread::sleep(Duration::from_millis(1));
+        }
+        device.stall();
+        assert!(fills(), "the next stall counts anew");
+        device.resume();
+        drop(cache);
     }
 }

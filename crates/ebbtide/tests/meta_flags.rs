@@ -80,7 +80,7 @@ fn a_number_keeps_its_marks_until_it_outgrows_its_width() {
 #[test]
 fn an_absent_entry_is_made_once() {
     let cache = cache();
-    let create = MetaFlagsLookup { create: Some(Ttl::seconds(30)), counts: true };
+    let create = MetaFlagsLookup { create: Some(Ttl::seconds(30).into()), counts: true };
     let Visited::Created { token } = cache.visit(b"k", create, |_| None).unwrap() else {
         panic!("it was absent");
     };
@@ -91,7 +91,7 @@ fn an_absent_entry_is_made_once() {
     drop(item);
     let stored = cache.insert(b"k", b"v").mode(Mode::Cas(token)).apply();
     assert_eq!((stored, marks(&cache, b"k")), (Ok(Stored::Stored), (false, false)));
-    let past = MetaFlagsLookup { create: Some(Ttl::Expired), counts: true };
+    let past = MetaFlagsLookup { create: Some(Ttl::Expired.into()), counts: true };
     assert!(matches!(cache.visit(b"p", past, |_| None), Ok(Visited::Created { .. })));
     assert!(!cache.contains(b"p"));
     cache.verify();

@@ -44,7 +44,8 @@ fn pipelined_gets_of_memory_flash_and_nothing_are_answered_in_order() {
         assert_bytes(&answer, &expected);
     });
     let flash = server.cache.flash_stats().expect("flash");
-    assert!(flash.promoted >= 300, "{flash:?}");
+    // While the device is behind, hits are answered and stay on flash.
+    assert!(flash.promoted + flash.promotions_refused >= 300, "{flash:?}");
 }
 
 #[test]

@@ -43,7 +43,9 @@ impl Full {
             FlashOptions { small_share: Some(0.9), log_percent: 2, rewrite_threshold: 1, ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(8)).policy(Policy::Fifo).flash_options(flash);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(64));
-        let cache = builder.flash_promotion(FlashPromotion::Never).build().expect("a cache");
+        // A slow device delays what is evicted, and loses none of it.
+        let builder = builder.flash_promotion(FlashPromotion::Never).flash_demotion_wait(PATIENCE);
+        let cache = builder.build().expect("a cache");
         let keys: Vec<String> =
             (0..STORED).map(|number| format!("stored {number} {:150}", "").replace(' ', "_")).collect();
         let deadline = Instant::now() + PATIENCE;
@@ -216,7 +218,7 @@ fn what_memory_has_no_room_for_is_not_taken_for_absent() {
         let flash = FlashOptions { small_share: Some(0.1), ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(8)).policy(Policy::Fifo).flash_options(flash).evict(evicts);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(128));
-        builder.flash_promotion(FlashPromotion::Never).build().expect("a cache")
+        builder.flash_promotion(FlashPromotion::Never).flash_demotion_wait(PATIENCE).build().expect("a cache")
     };
     let value = vec![b'7'; 9000];
     let keys: Vec<String> = (0..2000).map(|number| format!("key{number}")).collect();

@@ -6,23 +6,26 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `store` | the `Store`, and publication: the one way in which a key changes |
+//! | `store`, `publish` | the `Store`; publication: the one function that changes the item of a key |
 //! | `ops` | the operations: get, set, delete, touch, incr, append, uploads, handles |
 //! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
-//! | `lower_tier` | what takes evicted items, and answers for them |
-//! | `epoch` | how readers are protected without locks |
-//! | `memory` | the budget |
+//! | `access_samples` | sampled accesses, for miss-ratio curves |
+//! | `lower_tier` | the tier that takes evicted items |
+//! | `epoch` | protection of readers without locks |
+//! | `budget`, `memory` | the memory budget and its changes |
 //! | `verify` | every invariant, asserted |
 
-// Loom builds leave out what lends bytes of the arena, and so the only users of some functions.
+// Loom models do not lend bytes of the arena, so some functions have no users.
 #![cfg_attr(loom, allow(dead_code))]
 
+mod access_samples;
 mod arena;
 mod budget;
 mod chains;
 mod condition;
+mod demotion;
 mod epoch;
 mod error;
 mod evict;
@@ -50,9 +53,11 @@ mod stats;
 mod store;
 mod sync;
 mod time;
+mod token_table;
 mod ttl;
 mod verify;
 
+pub use access_samples::{AccessSample, SampledAccess};
 pub use epoch::{Participant, Pin};
 pub use error::Error;
 #[cfg(not(loom))]
@@ -65,8 +70,8 @@ pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{
-    BATCH, Change, Changed, Count, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Number,
-    Scan, Scanned, Stored, Upload, Write, Written,
+    BATCH, Change, Changed, Count, Creation, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode,
+    Number, Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
 pub use stats::{CounterSnapshot, SegmentSnapshot, Stats, TtlBucketSnapshot};

@@ -417,8 +417,7 @@ mod tests {
             ticks.set(ticks.get() + 1);
             ticks.get()
         };
-        let max = || Duration::from_secs(if ticks.get() == MAX_LOOKUPS { 0 } else { 60 });
-        flash.wait_until_can_demote(max, tick);
+        flash.wait_until_can_demote(|_, _| ticks.get() < MAX_LOOKUPS, tick);
         assert_eq!(ticks.get(), MAX_LOOKUPS);
         assert!(cache.get_with_token(b"other").is_hit() && cache.peek(b"other").is_hit(), "a token needs it in memory");
         drop(without_maintenance);

@@ -73,6 +73,9 @@ pub(crate) struct FlashTier {
     pub(crate) clock: Clock,
     /// How long a write waits until flash has room for what it evicts.
     pub(crate) demotion_wait: Duration,
+    /// The store's time at the first look that found flash full; 0 after a look that found it able to take more. It
+    /// only bounds waits, so it is Relaxed: a stale value makes one wait too long or too short.
+    full_since_ms: AtomicU64,
     /// The store's time, as the background thread of the cache saw it last.
     now_ms: AtomicU64,
     /// Wakes the thread of the upkeep.
@@ -126,6 +129,7 @@ impl FlashTier {
             epoch_seconds: time.epoch_seconds(),
             clock,
             demotion_wait,
+            full_since_ms: AtomicU64::new(0),
             now_ms: AtomicU64::new(time.now_ms()),
             waker: Waker::default(),
             is_stopping: AtomicBool::new(false),
@@ -179,34 +183,50 @@ impl FlashTier {
         self.tier.maintain(self.seconds(now_ms));
     }
 
-    /// Whether flash can take what is evicted now; if not, the upkeep is woken. With a manual clock demotions wait for the device
-    /// themselves.
-    pub fn can_demote(&self) -> bool {
-        let can = self.clock == Clock::Manual || self.tier.has_space();
-        if !can {
-            self.waker.wake();
+    /// For how long flash has not been able to take what is evicted; `None` if it can. If not, the maintenance of flash
+    /// is woken. Each eviction looks here before, so the time counts from when flash was filled. With a manual clock
+    /// demotions wait for the device themselves.
+    pub fn full_for(&self, now_ms: u64) -> Option<Duration> {
+        if self.clock == Clock::Manual || self.tier.has_space() {
+            if self.full_since_ms.load(Ordering::Relaxed) != 0 {
+                self.full_since_ms.store(0, Ordering::Relaxed);
+            }
+            return None;
         }
-        can
+        self.waker.wake();
+        let since_ms = match self.full_since_ms.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => now_ms,
+            Err(earlier_ms) => earlier_ms,
+        };
+        Some(Duration::from_millis(now_ms.saturating_sub(since_ms)))
     }
 
-    /// How long evictions ahead of need wait for room on flash now: as long as a write does if writes or the index wait for them,
-    /// and not at all if the memory is to get smaller. Then what flash has no room for is lost.
-    pub fn max_demotion_wait(&self, store: &Store) -> Duration {
+    /// Whether an eviction waits until flash can take what it evicts. A device that stalls costs this bound once, and
+    /// not once for each eviction: what is evicted later is lost at once.
+    pub fn delays_evictions(&self, now_ms: u64) -> bool {
+        self.full_for(now_ms).is_some_and(|full| full < self.demotion_wait)
+    }
+
+    /// Whether evictions ahead of need, which have waited for `waited`, wait on for flash that has been full for
+    /// `full`: as long as a write does if writes or the index wait for them, and not at all if the memory is to get
+    /// smaller. Then what flash cannot take is lost.
+    pub fn waits_ahead_of_need(&self, store: &Store, waited: Duration, full: Duration) -> bool {
         match () {
-            () if !store.resize_done() => Duration::ZERO,
-            () if store.needs_shrink() || store.has_no_free_segment() => self.demotion_wait,
-            () => self.demotion_wait.max(MAX_BACKGROUND_WAIT),
+            () if !store.resize_done() => false,
+            () if store.needs_shrink() || store.has_no_free_segment() => full < self.demotion_wait,
+            () => waited < self.demotion_wait.max(MAX_BACKGROUND_WAIT),
         }
     }
 
-    /// Waits until flash has room for more, for as long as `max` says. Meanwhile the time goes on.
-    pub fn wait_until_can_demote(&self, max: impl Fn() -> Duration, tick: impl Fn() -> u64) {
+    /// Waits until flash can take more, for as long as `waits_on` says of the time waited and of the time for which
+    /// flash has been full. Meanwhile the time goes on.
+    pub fn wait_until_can_demote(&self, waits_on: impl Fn(Duration, Duration) -> bool, tick: impl Fn() -> u64) {
         thread::yield_now();
-        let begun = Instant::now();
-        while !self.tier.has_space() && begun.elapsed() < max() {
-            self.waker.wake();
+        let started = Instant::now();
+        while let Some(full) = self.full_for(tick())
+            && waits_on(started.elapsed(), full)
+        {
             thread::sleep(WAIT_STEP);
-            tick();
         }
     }
 

@@ -7,12 +7,9 @@
 
 mod host;
 
-use crate::cache::Shared;
 use ebbtide_control::pressure::{self, Decision, Memory, Reading};
 use host::Host;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::thread;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 pub use ebbtide_control::pressure::{InvalidPressure, Mode as PressureMode, PressureOptions};
@@ -47,35 +44,6 @@ pub struct MemoryMonitorStats {
 pub(crate) struct MemoryMonitor {
     host: Host,
     stats: Mutex<MemoryMonitorStats>,
-}
-
-/// Starts the thread of a cache's monitor.
-pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
-    let weak = Arc::downgrade(shared);
-    thread::Builder::new().name("ebbtide-monitor".into()).spawn(move || watch(&weak)).map(drop)
-}
-
-fn watch(weak: &Weak<Shared>) {
-    loop {
-        thread::park_timeout(INTERVAL);
-        let Some(shared) = weak.upgrade() else { return };
-        shared.relieve_pressure();
-    }
-}
-
-impl Shared {
-    /// Has the monitor read the host, and moves the memory limit by a step if that is due.
-    fn relieve_pressure(&self) {
-        let Some(monitor) = &self.memory_monitor else { return };
-        let _maintaining = self.maintaining.lock().expect("no holder of the lock panics");
-        if self.is_closed.load(Ordering::Acquire) {
-            return;
-        }
-        let pulse = self.store.counter_snapshot();
-        let for_flash = self.flash.as_ref().map_or(0, |flash| flash.memory_split.with_flash_bytes(|bytes| bytes));
-        let (limit_bytes, used_bytes) = (pulse.memory_limit_bytes + for_flash, pulse.memory_used_bytes + for_flash);
-        monitor.run(limit_bytes, used_bytes, |bytes| self.resize(bytes).is_ok());
-    }
 }
 
 impl MemoryMonitor {

@@ -3,12 +3,14 @@
 //! | module | is |
 //! |---|---|
 //! | `plan` | one cache: hits, price, load on device, network and backend |
+//! | `planner` | plans for a trace on this hardware |
 //! | `search` | the cheapest cache for a hit ratio, the best for a budget |
 //! | `slabs` | the same memory in a memcached with slab classes |
 //! | `report`, `html` | text, JSON and a page |
 
 mod html;
 mod plan;
+mod planner;
 mod report;
 mod search;
 mod slabs;
@@ -17,12 +19,11 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ebbtide_control::Curve;
-
 use crate::Error;
 use crate::mrc::TraceLoad;
 use crate::trace::Format;
-use plan::{Demand, Hardware, Latencies, Overheads, Plan};
+use plan::{Demand, Hardware, Latencies, Overheads};
+use planner::Planner;
 use report::Advice;
 
 /// The arguments of `ebbtide advise`.
@@ -94,32 +95,6 @@ impl FromStr for Ratio {
         };
         let ratio = number.ok().filter(|ratio| *ratio > 0.0 && *ratio < 1.0);
         ratio.map(Self).ok_or_else(|| format!("{text}: give a ratio above 0 and below 1, or a percentage"))
-    }
-}
-
-/// What plans are made from.
-struct Planner<'a> {
-    demand: Demand,
-    overheads: Overheads,
-    hardware: Hardware,
-    latencies: Latencies,
-    load: &'a TraceLoad,
-}
-
-impl Planner<'_> {
-    fn plan(&self, dram_bytes: f64, flash_bytes: f64) -> Plan {
-        let at = |curve: &Curve, bytes: f64| match curve.points().first() {
-            // Below the first point on a line from no memory and no hits.
-            Some(first) if bytes < first.memory_bytes as f64 => {
-                1.0 - (1.0 - first.miss_ratio) * bytes / first.memory_bytes as f64
-            }
-            Some(_) => curve.miss_ratio_at(bytes as u64).expect("a curve with a point"),
-            None => 1.0,
-        };
-        let lru = |bytes: f64| at(&self.load.lru, bytes);
-        let engine = |bytes: f64| at(&self.load.engine, bytes);
-        let Self { demand, overheads, hardware, latencies, .. } = self;
-        plan::plan((dram_bytes, flash_bytes), demand, overheads, hardware, latencies, &lru, &engine)
     }
 }
 

@@ -3,11 +3,11 @@
 //! ```text
 //! objects' bytes in DRAM  d = (dram - index of flash) * mean / (mean + overhead)
 //! objects' bytes on flash f = flash * fill
-//! misses                    = curve(d + f)          an object is in DRAM or on flash
+//! misses                    = curve(d + f)
 //! hits of flash             = curve(d) - curve(d + f)
 //! written to flash          = (misses + sets) * mean * write amplification
 //! ```
-//! The curve is that of LRU in bytes of keys and values, as stack distances give it. The method and the limits to look at
+//! The curve is that of LRU in bytes of keys and values, as stack distances give it. The method and the limits
 //! (RAM for the index, IOPS, network, endurance) are those of extstore's planning (Dormando 2018).
 
 use serde::Serialize;
@@ -128,8 +128,8 @@ pub(super) struct Plan {
 const GIB: f64 = (1_u64 << 30) as f64;
 const DAY_SECONDS: f64 = 86_400.0;
 
-/// What a cache of this DRAM and flash does. `miss_ratio`: of LRU by bytes of keys and values; `dram_miss_ratio`: of the
-/// engine by all of its memory.
+/// What a cache of this DRAM and flash does. `miss_ratio`: of LRU by bytes of keys and values.
+/// `dram_miss_ratio`: of the engine by all of its memory.
 pub(super) fn plan(
     (dram_bytes, flash_bytes): (f64, f64),
     demand: &Demand,
@@ -220,7 +220,7 @@ mod tests {
         // At 400,000 reads a second 3 KiB fill 10 Gbit/s, 8 KiB 25 Gbit/s.
         let gbit = |bytes: f64| HARDWARE.flash_iops * bytes * 8.0 / 1e9;
         assert!((gbit(3072.0) - 9.8).abs() < 0.1 && (gbit(8192.0) - 26.2).abs() < 0.1);
-        // A drive of 1 TB that survives five years of 2 TB a day has a rating of 2: at 4 TB a day it lasts half as long.
+        // A drive of 1 TB that survives five years of 2 TB a day has a rating of 2. At 4 TB it lasts half as long.
         let at = |terabytes_a_day: f64| HARDWARE.flash_years * HARDWARE.flash_dwpd / terabytes_a_day;
         assert_eq!((at(2.0), at(4.0)), (5.0, 2.5));
         // RAM at five times the price of flash: nine tenths of the bytes on flash cost less than a third.

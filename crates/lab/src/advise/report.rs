@@ -5,8 +5,8 @@ use std::io::{self, Write};
 use ebbtide::ByteSize;
 use serde::Serialize;
 
-use super::Planner;
 use super::plan::{Demand, Hardware, Latencies, Overheads, Plan, ram_per_item};
+use super::planner::Planner;
 use super::search::{Budget, Wanted};
 use super::slabs::Slabs;
 use crate::mrc::TraceLoad;

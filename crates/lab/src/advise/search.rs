@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::Planner;
 use super::plan::Plan;
+use super::planner::Planner;
 
 /// Sizes of DRAM that are tried with flash, and shares of a budget.
 const STEPS: usize = 64;

@@ -9,10 +9,10 @@ use super::policy::CurvePolicy;
 use super::simulate::{self, Found};
 use super::sizes::{self, Size};
 use super::slabs;
-use super::workload::{Workload, is_get};
 use crate::Error;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
+use crate::trace::loaded::{LoadedTrace, is_get};
 use crate::trace::{Format, Op};
 
 /// A trace as a load on a cache.
@@ -32,7 +32,7 @@ pub(crate) struct TraceLoad {
     pub(crate) lru: Curve,
     /// The engine, by all of its memory.
     pub(crate) engine: Curve,
-    workload: Workload,
+    workload: LoadedTrace,
 }
 
 impl TraceLoad {
@@ -41,7 +41,7 @@ impl TraceLoad {
     /// # Errors
     /// Those of reading a trace and of a replay.
     pub(crate) fn read(path: &Path, format: Option<Format>, jobs: usize) -> Result<Self, Error> {
-        let workload = Workload::read(path, format, false)?;
+        let workload = LoadedTrace::read(path, format, false, None)?.with_gets()?;
         let sizes = sizes::resolve(&[Size::Auto], workload.footprint_bytes)?;
         // The engine needs more than the objects: the whole footprint fits 1.5 times it.
         let more = [workload.footprint_bytes + workload.footprint_bytes / 4, workload.footprint_bytes * 3 / 2];
@@ -79,7 +79,7 @@ impl TraceLoad {
     }
 }
 
-fn curve(policy: CurvePolicy, workload: &Workload, sizes: &[u64], jobs: usize) -> Result<Curve, Error> {
+fn curve(policy: CurvePolicy, workload: &LoadedTrace, sizes: &[u64], jobs: usize) -> Result<Curve, Error> {
     let cells = simulate::cells(policy, workload, sizes);
     let mut found: Vec<Found> = Vec::new();
     let compute = |index: usize| cells[index].compute(workload, false);
@@ -87,5 +87,5 @@ fn curve(policy: CurvePolicy, workload: &Workload, sizes: &[u64], jobs: usize) -
         found.push(one?);
         Ok(())
     })?;
-    Ok(simulate::joined(policy, workload.gets(), found).curve)
+    Ok(simulate::joined(policy, None, workload.gets(), found).curve)
 }

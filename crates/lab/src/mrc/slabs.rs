@@ -5,7 +5,7 @@ use ebbtide_control::division::Tenant;
 use ebbtide_control::{Options, Profiler};
 
 use super::simulate::profile;
-use super::workload::{Step, Workload, is_get};
+use crate::trace::loaded::{LoadedTrace, Step, is_get};
 
 /// Bytes of an item of memcached beside key and value: header, CAS token, suffix.
 const ITEM_BYTES: u64 = 56;
@@ -36,7 +36,7 @@ fn chunk_bytes(sizes: &[u64], step: &Step) -> u64 {
 }
 
 /// The classes that the trace uses, each with its chunk size and the curve of an LRU in bytes of chunks.
-pub(super) fn tenants(workload: &Workload, smallest: f64, factor: f64) -> Vec<(u64, Tenant)> {
+pub(super) fn tenants(workload: &LoadedTrace, smallest: f64, factor: f64) -> Vec<(u64, Tenant)> {
     let sizes = chunk_sizes(smallest, factor);
     let tenant = |class: usize| {
         let mut profiler = Profiler::new(Options::default());
@@ -63,7 +63,7 @@ fn with_nothing(curve: &ebbtide_control::Curve) -> ebbtide_control::Curve {
 
 /// The chunk size of each page in the order in which an empty memcached would take them: a class takes a page when its
 /// chunks are used up, first come first served.
-pub(super) fn page_requests(workload: &Workload, smallest: f64, factor: f64, page_bytes: u64) -> Vec<u64> {
+pub(super) fn page_requests(workload: &LoadedTrace, smallest: f64, factor: f64, page_bytes: u64) -> Vec<u64> {
     let sizes = chunk_sizes(smallest, factor);
     let mut free = vec![0_u64; sizes.len()];
     let mut seen = vec![false; workload.objects()];

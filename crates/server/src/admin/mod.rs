@@ -18,7 +18,6 @@ mod dashboard;
 mod flash;
 mod metrics;
 mod overview;
-mod restart;
 mod routes;
 mod serve;
 

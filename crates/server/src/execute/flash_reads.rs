@@ -21,6 +21,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ebbtide::flash::Health;
 use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Patience, Resolved, WhenBusy};
@@ -35,6 +36,8 @@ use crate::shared::{ConnectionKey, Inbox, lock};
 
 /// So many reads of a key come to nothing because flash has moved it, or the key has changed, before it is a miss.
 const MAX_READ_ATTEMPTS: u32 = 4;
+/// How often the health of flash is looked at, where connections or requests may wait for it.
+pub const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 /// Why a command is refused whose present value memory has no room for.
 pub(super) const NO_MEMORY_FOR_PRESENT: Error =
     Error::OutOfMemory { reason: "the present value is on flash, and memory has no room for it" };
@@ -175,6 +178,11 @@ impl Drop for WakeOnDrop {
 }
 
 impl Executor {
+    /// Whether deletes that wait for flash go on without it: its device does nothing, or fails.
+    pub fn abandons_delete_waits(&self) -> bool {
+        self.has_flash && self.cache.flash_health() != Some(Health::Healthy)
+    }
+
     /// Parks the connection.
     pub(super) fn park_until_dropped(&self) -> WakeOnDrop {
         let group = Arc::new(self.new_group());

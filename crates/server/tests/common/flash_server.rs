@@ -36,7 +36,8 @@ impl FlashServer {
         // What was stored first is evicted first.
         let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
         let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(128)).flash_options(flash_options);
-        let builder = builder.flash_promotion(promotion);
+        // A slow device delays what is evicted, and loses none of it.
+        let builder = builder.flash_promotion(promotion).flash_demotion_wait(PATIENCE);
         let cache = builder.build().expect("a cache");
         put_below(&cache, objects);
         let socket = Listen::Unix { path: folder.path().join("socket"), mode: 0o600 };

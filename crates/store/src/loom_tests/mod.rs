@@ -100,7 +100,7 @@ impl<'s> Client<'s> {
     /// A look that wins a stale item or makes an absent one: whether it did.
     pub fn win(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
-        let visit = MetaFlagsLookup { create: Some(Ttl::Never), counts: true };
+        let visit = MetaFlagsLookup { create: Some(Ttl::Never.into()), counts: true };
         let mut wins = false;
         let visited = self.store.update_meta_flags(&self.participant, target, visit, self.now_ms, |item| {
             let Extension { stale, won, .. } = item.extension();

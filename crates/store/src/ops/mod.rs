@@ -1,4 +1,4 @@
-//! The operations on entries, each linearizable per key at the moment in which its slot changes or is seen.
+//! The operations on entries. Each is linearizable per key, at the instant when its slot is changed or read.
 
 mod delete;
 mod extend;
@@ -15,7 +15,7 @@ mod write;
 
 #[cfg(not(loom))]
 pub use handle::Handle;
-pub use meta_flags::{MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
+pub use meta_flags::{Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
 pub use number::{Change, Count, Number};
 pub use read::{BATCH, Item};
 pub use scan::{Scan, Scanned};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebbtide::{Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Ttl, Visited};
+use ebbtide::{Creation, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Visited};
 use ebbtide_protocol::encoding::base64_encode;
 use ebbtide_protocol::{Keys, Meta, reply};
 
@@ -176,7 +176,7 @@ impl Executor {
     ) {
         let touch = self.life(meta, b'T');
         let recache = self.life(meta, b'R');
-        let create = self.created_life(meta);
+        let create = self.creation(meta);
         // R looks at the life that the item has when its turn comes.
         let touches_first =
             meta.flags().find(|flag| matches!(flag[0], b'T' | b'R')).is_some_and(|flag| flag[0] == b'T');
@@ -237,11 +237,12 @@ impl Executor {
         }
     }
 
-    /// The life of an item that N may make: of T and N, the later one tells it. `None` without N.
-    fn created_life(&self, meta: &Meta<'_>) -> Option<Ttl> {
+    /// What N may create: of T and N, the later one tells the life. `None` without N.
+    fn creation(&self, meta: &Meta<'_>) -> Option<Creation> {
         meta.has(b'N').then(|| {
             let last = meta.flags().filter(|flag| matches!(flag[0], b'T' | b'N')).last();
-            self.life(meta, last.map_or(b'N', |flag| flag[0])).expect("it is in the line")
+            let ttl = self.life(meta, last.map_or(b'N', |flag| flag[0])).expect("it is in the line");
+            Creation { ttl, token: meta.number(b'E') }
         })
     }
 
