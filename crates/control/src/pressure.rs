@@ -76,7 +76,7 @@ impl PressureOptions {
         if !is_share(self.floor_share) {
             return Err(InvalidPressure::Floor(self.floor_share));
         }
-        if !(self.stall_percent > 0.0) {
+        if self.stall_percent.is_nan() || self.stall_percent <= 0.0 {
             return Err(InvalidPressure::Stall(self.stall_percent));
         }
         let floor_bytes = self.floor_bytes(configured_bytes);

@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The share of the memory that the buffers and indexes of flash get, beside what admission remembers: an eighth, or more where that is
-/// too little.
+/// The share of the memory that the buffers and indexes of flash get, beside what admission remembers: an eighth, or
+/// more where that is too little.
 const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
 
 /// The part of the memory of flash that keeps CAS tokens which were handed out, at 18 bytes each.
@@ -71,17 +71,17 @@ impl CacheBuilder {
         self
     }
 
-    /// A file that [`Cache::close`] writes all entries to, and the next cache with the same file begins with. It is made, locked while
-    /// the cache lives, and emptied at the start; so after a crash the next start is cold ([`Cache::memory_start`]).
-    /// Whatever the options, what the file holds was laid out by the run that wrote it: segment size and seed are the
-    /// file's, and the memory is resized.
+    /// A file that [`Cache::close`] writes all entries to, and the next cache with the same file begins with. It is
+    /// made, locked while the cache lives, and emptied at the start; so after a crash the next start is cold
+    /// ([`Cache::memory_start`]). Whatever the options, what the file holds was laid out by the run that wrote it:
+    /// segment size and seed are the file's, and the memory is resized.
     pub fn memory_file(mut self, path: impl AsRef<Path>) -> Self {
         self.memory_file = Some(path.as_ref().to_owned());
         self
     }
 
-    /// Gives memory back while the host or the control group runs short of it, and takes it again. The memory of the builder and of
-    /// [`Cache::resize`] is the most that the cache has. Default: none.
+    /// Gives memory back while the host or the control group runs short of it, and takes it again. The memory of the
+    /// builder and of [`Cache::resize`] is the most that the cache has. Default: none.
     pub fn memory_monitor(mut self, options: PressureOptions) -> Self {
         self.memory_monitor = Some(options);
         self
@@ -105,7 +105,8 @@ impl CacheBuilder {
         self
     }
 
-    /// Default: memory / 1024, but at least memory / 64 or 64 KiB, whichever is less; a power of two from 4 KiB to 1 MiB.
+    /// Default: memory / 1024, but at least memory / 64 or 64 KiB, whichever is less; a power of two from 4 KiB to 1
+    /// MiB.
     pub fn segment_size(mut self, size: ByteSize) -> Self {
         self.options.segment_bytes = Some(u32::try_from(size.as_bytes()).unwrap_or(u32::MAX));
         self
@@ -122,22 +123,24 @@ impl CacheBuilder {
         self
     }
 
-    /// Seed of the key hash. Random by default, so that strangers cannot choose keys that collide; set it to repeat a run.
+    /// Seed of the key hash. Random by default, so that strangers cannot choose keys that collide; set it to repeat a
+    /// run.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used, in whole blocks of
-    /// 4 KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to
-    /// half where that is too little; what admission and promotion remember comes on top, within that half.
+    /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used, in whole
+    /// blocks of 4 KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to half
+    /// where that is too little; what admission and promotion remember comes on top, within that half.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
         self
     }
 
-    /// Puts a device of the caller's own below the memory, in place of paths: whatever moves blocks. It is served by threads of
-    /// the cache, and stopped with it. After a crash what it holds is found only if the options name a file for its log of removals.
+    /// Puts a device of the caller's own below the memory, in place of paths: whatever moves blocks. It is served by
+    /// threads of the cache, and stopped with it. After a crash what it holds is found only if the options name a
+    /// file for its log of removals.
     pub fn flash_device(mut self, device: Arc<dyn Device>) -> Self {
         self.flash_device = Some(device);
         self
@@ -155,15 +158,15 @@ impl CacheBuilder {
         self
     }
 
-    /// How long a write waits until flash has room for what it evicts, before that is lost. Default 50 ms: a device that is
-    /// behind for longer slows writes down only that much each.
+    /// How long a write waits until flash has room for what it evicts, before that is lost. Default 50 ms: a device
+    /// that is behind for longer slows writes down only that much each.
     pub fn flash_demotion_wait(mut self, wait: Duration) -> Self {
         self.flash_demotion_wait = DemotionWait(wait);
         self
     }
 
-    /// Has values that nobody has read for so many seconds go to flash before their memory is needed, in the background and within the
-    /// write budget. By default they go when it is needed.
+    /// Has values that nobody has read for so many seconds go to flash before their memory is needed, in the
+    /// background and within the write budget. By default they go when it is needed.
     pub fn flash_max_idle(mut self, seconds: Option<u32>) -> Self {
         self.flash_max_idle = seconds;
         self
@@ -232,8 +235,8 @@ impl CacheBuilder {
         Ok(cache)
     }
 
-    /// Whether the flash could be opened, as far as that can be said without changing anything; and what of the memory it would
-    /// have.
+    /// Whether the flash could be opened, as far as that can be said without changing anything; and what of the
+    /// memory it would have.
     ///
     /// # Errors
     /// As `build`.
@@ -284,8 +287,8 @@ impl CacheBuilder {
         FlashOptions { memory_bytes, memory_growth_bytes, max_value_bytes, ..self.flash_options.clone() }
     }
 
-    /// What flash takes if its buffers and indexes may have so much. What admission and promotion remember comes on top: an index that had to make
-    /// room for it would hold less than what is admitted.
+    /// What flash takes if its buffers and indexes may have so much. What admission and promotion remember comes on
+    /// top: an index that had to make room for it would hold less than what is admitted.
     fn flash_memory_within(&self, memory_bytes: u64) -> u64 {
         let most = self.options.memory_bytes / FLASH_MEMORY_SHARES[FLASH_MEMORY_SHARES.len() - 1];
         let admission = self.flash_options.admission.memory_bytes() as u64;

@@ -19,8 +19,10 @@ fn fill(cache: &Cache, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// Key, value, flags, life, token.
-fn entries(cache: &Cache) -> BTreeMap<Vec<u8>, (Vec<u8>, u32, Option<Duration>, u64)> {
+/// Value, flags, life, token.
+type Entry = (Vec<u8>, u32, Option<Duration>, u64);
+
+fn entries(cache: &Cache) -> BTreeMap<Vec<u8>, Entry> {
     let (mut found, mut scan) = (BTreeMap::new(), cache.scan().unwrap());
     while scan.advance(|entry| {
         let item = entry.item().expect("there is no flash");

@@ -368,8 +368,8 @@ impl Chains {
         self.last_stamp.store(last_stamp, Ordering::Relaxed);
     }
 
-    /// Puts a segment of an image behind those of its TTL bucket, and has the bucket looked at for what has expired. False if
-    /// there is no such bucket, or its unit is another.
+    /// Puts a segment of an image behind those of its TTL bucket, and has the bucket looked at for what has expired.
+    /// False if there is no such bucket, or its unit is another.
     pub fn restore(&self, segments: &Segments, segment: SegmentId) -> bool {
         let header = segments.header(segment);
         let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));

@@ -7,12 +7,12 @@
 //! start   open, lock -> superblock clean? -> load, checksum by checksum -> truncate, fsync -> serve
 //! stop    image blocks -> fsync -> superblock "clean" -> fsync -> unlock
 //! ```
-//! So the file holds what the last run left, or nothing. A stop that is cut short, a kill or a crash leaves an empty file or
-//! one without a superblock: the next start is cold and says so. A start trusts the owner of the file and not its content:
-//! see [`open`].
+//! So the file holds what the last run left, or nothing. A stop that is cut short, a kill or a crash leaves an empty
+//! file or one without a superblock: the next start is cold and says so. A start trusts the owner of the file and not
+//! its content: see [`open`].
 //!
-//! What no file can tell is whether the cache has run without it in the meantime. With flash it can: the superblock has the
-//! number of flash's last run, and memory that is older than flash is not used.
+//! What no file can tell is whether the cache has run without it in the meantime. With flash it can: the superblock
+//! has the number of flash's last run, and memory that is older than flash is not used.
 
 mod blocks;
 mod superblock;
@@ -113,8 +113,8 @@ impl Memory {
         Ok(Self { store, time, options, file: file.map(|opened| (opened, start)), flash_run })
     }
 
-    /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run that left
-    /// what flash began with.
+    /// Memory that flash has gone on without is older than what flash has: it is given up. `resumed_run`: the run
+    /// that left what flash began with.
     pub fn check_flash(&mut self, resumed_run: Option<u64>) -> Result<(), Error> {
         let Some((_, start @ MemoryStart::Warm { .. })) = &mut self.file else { return Ok(()) };
         if self.flash_run != 0 && resumed_run.is_some_and(|run| run != self.flash_run) {
@@ -148,8 +148,8 @@ fn refused(path: &Path, reason: impl Into<String>) -> Error {
 /// Opens and locks a memory file, or makes it.
 ///
 /// # Errors
-/// A file that another user could have put there or could change is refused, and so is one that another process holds for
-/// longer than half a minute. A refused file is left as it is.
+/// A file that another user could have put there or could change is refused, and so is one that another process holds
+/// for longer than half a minute. A refused file is left as it is.
 fn open(path: &Path) -> Result<Opened, Error> {
     // NONBLOCK: a pipe would wait for its other end.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

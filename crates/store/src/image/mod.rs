@@ -13,12 +13,12 @@
 //!           expired bytes u64 | the bytes up to the write offset; of a body, all
 //! end       segment number 0 u32
 //! ```
-//! Numbers are little-endian. Segments that are chained come chain by chain, the oldest first: their order is that of the
-//! chains. Free and retired segments are not in it. Items, slots and tokens stay bit for bit what they were: a location
-//! holds no address of memory.
+//! Numbers are little-endian. Segments that are chained come chain by chain, the oldest first: their order is that of
+//! the chains. Free and retired segments are not in it. Items, slots and tokens stay bit for bit what they were: a
+//! location holds no address of memory.
 //!
-//! The image has no checksum of its own: who keeps it sees to that. A loader checks every number that it goes by, so that a
-//! damaged image is an error and never undefined behaviour.
+//! The image has no checksum of its own: who keeps it sees to that. A loader checks every number that it goes by, so
+//! that a damaged image is an error and never undefined behaviour.
 
 mod load;
 mod save;

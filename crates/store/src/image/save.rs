@@ -90,7 +90,8 @@ impl Store {
             State::Body => self.segments.segment_bytes(),
             _ => header.write_offset(),
         };
-        // SAFETY: the bytes of a sealed segment up to its write offset and those of a body are published; the store is quiet.
+        // SAFETY: the bytes of a sealed segment up to its write offset and those of a body are published; the store
+        // is quiet.
         out.write_all(unsafe { self.segments.arena.slice(Location::new(segment, 0), length as usize) })?;
         Ok(u64::from(length))
     }
