@@ -16,25 +16,26 @@ impl Cache {
     /// # Errors
     /// `Configuration` names the memory file and why it could not be written: the next start is cold then.
     pub fn close(&self) -> Result<Option<MemorySaved>, Error> {
-        let shared = &*self.shared;
-        if shared.is_closed.swap(true, Ordering::AcqRel) {
+        let engine = self.engine();
+        if engine.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(None);
         }
         // Maintenance ends when it sees the flag under this lock.
-        let _maintaining = shared.maintaining.lock().expect("no holder of the lock panics");
-        let flash_run = shared.flash.as_ref().map_or(0, |flash| flash.tier.run_number());
+        let _maintaining = engine.maintaining.lock().expect("no holder of the lock panics");
+        let flash_run = engine.flash().map_or(0, |flash| flash.tier.run_number());
         self.close_flash();
-        let Some(file) = &shared.memory_file else { return Ok(None) };
-        file.save(&shared.store, &shared.participant(), &shared.time, flash_run)
+        let Some(file) = &engine.memory_file else { return Ok(None) };
+        let pool = &engine.default_pool;
+        file.save(&pool.store, &pool.participant(), &engine.clock, flash_run)
     }
 
     /// How the memory began, for caches with a memory file.
     pub fn memory_start(&self) -> Option<&MemoryStart> {
-        self.shared.memory_file.as_ref().map(|file| &file.start)
+        self.engine().memory_file.as_ref().map(|file| &file.start)
     }
 
     /// What the memory monitor saw and did; `None` without one.
     pub fn memory_monitor(&self) -> Option<MemoryMonitorStats> {
-        self.shared.memory_monitor.as_ref().map(|monitor| monitor.stats())
+        self.engine().memory_monitor.as_ref().map(|monitor| monitor.stats())
     }
 }

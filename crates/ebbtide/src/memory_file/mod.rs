@@ -17,7 +17,7 @@
 mod blocks;
 mod superblock;
 
-use crate::clock::{Clock, Elapsed, Time};
+use crate::clock::{Clock, Elapsed, EngineClock};
 use crate::error::Error;
 use blocks::{BlockReader, BlockWriter};
 use ebbtide_store::{ImageError, Options, Participant, Store};
@@ -81,7 +81,7 @@ pub(crate) struct MemoryFile {
 /// A store from the file, and its time.
 struct Restored {
     store: Store,
-    time: Time,
+    time: EngineClock,
     start: MemoryStart,
     /// The number of flash's run at the stop; 0 without flash.
     flash_run: u64,
@@ -90,7 +90,7 @@ struct Restored {
 /// What a cache begins with: a store from the file or an empty one.
 pub(crate) struct Memory {
     pub store: Store,
-    pub time: Time,
+    pub time: EngineClock,
     options: Options,
     file: Option<(Opened, MemoryStart)>,
     flash_run: u64,
@@ -107,8 +107,8 @@ impl Memory {
         let new = || Store::new(options.clone()).map_err(Error::from_store);
         let (store, time, start, flash_run) = match restored {
             Some(Ok(Restored { store, time, start, flash_run })) => (store, time, start, flash_run),
-            Some(Err(reason)) => (new()?, Time::new(clock), MemoryStart::Cold { reason }, 0),
-            None => (new()?, Time::new(clock), MemoryStart::Cold { reason: String::new() }, 0),
+            Some(Err(reason)) => (new()?, EngineClock::new(clock), MemoryStart::Cold { reason }, 0),
+            None => (new()?, EngineClock::new(clock), MemoryStart::Cold { reason: String::new() }, 0),
         };
         Ok(Self { store, time, options, file: file.map(|opened| (opened, start)), flash_run })
     }
@@ -129,7 +129,7 @@ impl Memory {
     ///
     /// # Errors
     /// Those of [`Opened::begin`].
-    pub fn finish(self) -> Result<(Store, Time, Option<MemoryFile>), Error> {
+    pub fn finish(self) -> Result<(Store, EngineClock, Option<MemoryFile>), Error> {
         let file = self.file.map(|(opened, start)| opened.begin(start)).transpose()?;
         Ok((self.store, self.time, file))
     }
@@ -225,7 +225,7 @@ impl Opened {
         }
         // Of a manual clock only its owner knows how long the stop was.
         let stopped_for = if clock == Clock::System { elapsed } else { Duration::ZERO };
-        let time = Time::resumed(clock, &superblock.time, stopped_for + begun.elapsed());
+        let time = EngineClock::resumed(clock, &superblock.time, stopped_for + begun.elapsed());
         let start = MemoryStart::Warm { objects: loaded.items, stopped_for, took: begun.elapsed() };
         Ok(Restored { store, time, start, flash_run: superblock.flash_run })
     }
@@ -250,7 +250,7 @@ impl MemoryFile {
         &self,
         store: &Store,
         participant: &Participant,
-        time: &Time,
+        time: &EngineClock,
         flash_run: u64,
     ) -> Result<Option<MemorySaved>, Error> {
         let Some(file) = self.file.lock().expect("no holder of the lock panics").take() else { return Ok(None) };
