@@ -70,10 +70,10 @@ impl CacheBuilder {
         self
     }
 
-    /// A file that [`crate::Cache::close`] writes all entries to, and the next cache with the same file begins with. It is
-    /// made, locked while the cache lives, and emptied at the start; so after a crash the next start is cold
-    /// ([`crate::Cache::memory_start`]). Whatever the options, what the file holds was laid out by the run that wrote it:
-    /// segment size and seed are the file's, and the memory is resized.
+    /// A file that [`crate::Cache::close`] writes all entries to, and the next cache with the same file begins with.
+    /// It is made, locked while the cache lives, and emptied at the start; so after a crash the next start is cold
+    /// ([`crate::Cache::memory_start`]). Whatever the options, what the file holds was laid out by the run that wrote
+    /// it: segment size and seed are the file's, and the memory is resized.
     pub fn memory_file(mut self, path: impl AsRef<Path>) -> Self {
         self.memory_file = Some(path.as_ref().to_owned());
         self

@@ -10,8 +10,9 @@ impl Cache {
     /// Ends the cache so that the next one goes on with what it has: leaves on flash what its next start must know, and
     /// writes memory to the memory file ([`crate::CacheBuilder::memory_file`]), if there is one.
     ///
-    /// No other thread may change the cache from here on. Hits and handles keep their bytes. A second call does nothing.
-    /// Takes as long as the file system does for the memory in use, and waits for flash, half a minute at most.
+    /// No other thread may change the cache from here on. Hits and handles keep their bytes. A second call does
+    /// nothing. Takes as long as the file system does for the memory in use, and waits for flash, half a minute at
+    /// most.
     ///
     /// # Errors
     /// `Configuration` names the memory file and why it could not be written: the next start is cold then.

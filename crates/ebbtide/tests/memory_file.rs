@@ -219,15 +219,15 @@ fn memory_and_flash_belong_together() {
     };
     let cache = build(true);
     set(&cache, 1);
-    let in_memory = cache.stats().items;
-    cache.close().unwrap();
+    let in_memory = cache.close().unwrap().expect("there is a file").objects;
     drop(cache);
     let cache = build(true);
-    assert!(is_warm(&cache), "{:?}", cache.memory_start());
-    assert!(in_memory > 5000 && cache.stats().items == in_memory, "{in_memory}");
+    assert!(in_memory > 5000);
+    assert!(matches!(cache.memory_start(), Some(MemoryStart::Warm { objects, .. }) if *objects == in_memory));
     let (found, least, _) = newest(&cache);
     // Of what flash has, a busy disk may have lost some.
-    assert!(found as u64 > in_memory + 5000 && least == 1, "{found}");
+    let notices = cache.flash_stats().unwrap().notices;
+    assert!(found as u64 > in_memory + 2000 && least == 1, "{found} of {in_memory}: {notices:?}");
     cache.close().unwrap();
     drop(cache);
     // A run with flash alone writes newer values, and what the file has is older.

@@ -205,7 +205,7 @@ fn open(path: &Path) -> Result<Opened, Error> {
 impl Opened {
     /// Loads what the last run left; or says why there is nothing.
     fn load(&self, options: &Options, clock: Clock) -> Result<Restored, String> {
-        let begun = Instant::now();
+        let started = Instant::now();
         let superblock = Superblock::read(&self.file)?;
         let elapsed = superblock.stopped.until_now(SET_BACK_MAX).ok_or_else(|| {
             format!("the wall clock was set back by more than {SET_BACK_MAX:?} since the stop: lives would be a guess")
@@ -225,8 +225,8 @@ impl Opened {
         }
         // Of a manual clock only its owner knows how long the stop was.
         let stopped_for = if clock == Clock::System { elapsed } else { Duration::ZERO };
-        let time = EngineClock::resumed(clock, &superblock.time, stopped_for + begun.elapsed());
-        let start = MemoryStart::Warm { objects: loaded.items, stopped_for, took: begun.elapsed() };
+        let time = EngineClock::resumed(clock, &superblock.time, stopped_for + started.elapsed());
+        let start = MemoryStart::Warm { objects: loaded.items, stopped_for, took: started.elapsed() };
         Ok(Restored { store, time, start, flash_run: superblock.flash_run })
     }
 
@@ -254,7 +254,7 @@ impl MemoryFile {
         flash_run: u64,
     ) -> Result<Option<MemorySaved>, Error> {
         let Some(file) = self.file.lock().expect("no holder of the lock panics").take() else { return Ok(None) };
-        let begun = Instant::now();
+        let started = Instant::now();
         let write = || {
             let mut file = &file;
             file.seek(SeekFrom::Start(BLOCK_BYTES))?;
@@ -267,7 +267,7 @@ impl MemoryFile {
             let superblock = Superblock { image_bytes, flash_run, stopped: Elapsed::now(), time: time.saved(now_ms) };
             file.write_all_at(&superblock.encode(), 0)?;
             file.sync_all()?;
-            Ok(MemorySaved { objects: saved.items, bytes: saved.bytes, took: begun.elapsed() })
+            Ok(MemorySaved { objects: saved.items, bytes: saved.bytes, took: started.elapsed() })
         };
         write().map(Some).map_err(|error: io::Error| {
             // What was written has no superblock, so it is not used whether or not this succeeds.

@@ -31,7 +31,7 @@ pub(super) struct Superblock {
     pub time: SavedTime,
 }
 
-/// Whether a file may be emptied: it is empty, was begun by a stop that was cut short, or has a superblock.
+/// Whether a file may be emptied: it is empty, was started by a stop that was cut short, or has a superblock.
 pub(super) fn is_ours(file: &File) -> bool {
     let mut first = [0; MAGIC.len()];
     match file.read_exact_at(&mut first, 0) {

@@ -1,7 +1,7 @@
 //! Readings of memory from /proc and /sys: the host, the control groups of this process (v1 and v2), pressure stalls.
 //!
-//! A limit of any group above this process binds it, so free memory is the smallest of the host and of all groups on the
-//! way to the root. A group's clean file pages count as free, as `MemAvailable` counts those of the host.
+//! A limit of any group above this process binds it, so free memory is the smallest of the host and of all groups on
+//! the way to the root. A group's clean file pages count as free, as `MemAvailable` counts those of the host.
 
 use ebbtide_control::pressure::Reading;
 use std::fs;

@@ -1,7 +1,8 @@
 //! Memory monitor: gives memory of the cache back while the host runs short, and takes it again.
 //!
 //! A thread reads the memory of the host, of the control groups and of the process once a second, and asks
-//! [`pressure::decide`] for the next limit. Between two readings it only sleeps. It holds the cache weakly and ends with it.
+//! [`pressure::decide`] for the next limit. Between two readings it only sleeps. It holds the cache weakly and ends
+//! with it.
 //!
 //! The limit that [`crate::Cache::resize`] or the builder sets is the configured memory: the monitor never exceeds it.
 
