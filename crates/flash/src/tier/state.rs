@@ -34,6 +34,7 @@ pub struct Tier {
     /// Where a stop leaves what it knows.
     pub(super) checkpoint: Option<Range<u64>>,
     pub(super) removals: Option<DeletionLog>,
+    pub(super) resumed_run: Option<u64>,
     pub(super) inserting: Box<[Mutex<()>]>,
     /// The latest time that anyone has named: it never goes back, also not with a restart.
     pub(super) latest: AtomicU32,
@@ -56,6 +57,16 @@ pub struct Tier {
 }
 
 impl Tier {
+    /// The number of this run of the flash, which the next start finds on the device.
+    pub fn run_number(&self) -> u64 {
+        self.superblock.lock().unwrap().run
+    }
+
+    /// The number of the run whose objects this one began with; `None` if it began empty.
+    pub fn resumed_run_number(&self) -> Option<u64> {
+        self.resumed_run
+    }
+
     /// Has it written when the device is served. Says whether the device took it.
     pub(super) fn submit_superblock(self: &Arc<Self>, superblock: &Superblock) -> bool {
         // The request may wait for as long as the device lives, which lives as long as the tier.
