@@ -88,6 +88,10 @@ impl MetricsPage {
         self.gauge(name, help, &[(&[], value)]);
     }
 
+    pub fn plain_counter(&mut self, name: &str, help: &str, value: u64) {
+        self.counter(name, help, &[(&[], value as f64)]);
+    }
+
     fn counter(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
         let metrics = samples.iter().map(|(pairs, value)| counter(pairs, *value));
         self.add(name, help, MetricType::COUNTER, metrics.collect());
