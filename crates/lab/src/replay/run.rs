@@ -3,64 +3,124 @@
 //! played.
 
 use std::mem;
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::{Cache, Clock};
+use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Stats};
 
 use super::ReplayArgs;
 use super::audit::Findings;
-use super::batches::{BATCH, Batches};
+use super::batches::{BATCH, Batches, Routed};
 use super::grid::Cell;
 use super::player::{Counts, Player};
+use super::pool_file::{self, PoolSpec};
+use super::pools::{PoolReport, Pools};
 use super::report::{AuditReport, Report};
 use crate::Error;
 use crate::flash::FlashReport;
-use crate::trace::{Request, TraceReader};
+use crate::trace::{Request, STANDARD_INPUT, TraceReader};
 use crate::workload::mix;
 
-/// Replays the trace through one cache. What the audit finds is in the report.
+/// The largest value that a cache takes without `--max-value`.
+const VALUE_LIMIT: ByteSize = ByteSize::mib(1);
+
+/// Replays the trace through one cache, or one for each pool. What the audit finds is in the report.
 pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<Report, Error> {
     let mut reader = TraceReader::open(&args.trace, args.format)?;
-    let format = reader.format().name();
-    let trace = reader.name().to_owned();
-    replay_requests(|| reader.next_request(), &trace, format, args, cell)
+    let Some(file) = &args.pools else {
+        let format = reader.format().name();
+        let trace = reader.name().to_owned();
+        return replay_requests(|| reader.next_request(), &trace, format, args, cell);
+    };
+    let pools = Pools { specs: pool_file::read(file)? };
+    let weights = pools.weights(args.divide, || {
+        if args.trace == Path::new(STANDARD_INPUT) {
+            let reason = "standard input can be read once, and this division reads the trace twice".to_owned();
+            return Err(Error::Configuration { option: "--divide", value: "proportional".to_owned(), reason });
+        }
+        pools.route(TraceReader::open(&args.trace, args.format)?)
+    })?;
+    let memory = pools.divide(cell.memory, weights.as_deref())?;
+    let build_pool = |(spec, memory): (&PoolSpec, &ByteSize)| {
+        let cell = Cell { memory: *memory, policy: spec.policy.unwrap_or(cell.policy), ..cell };
+        let max_value = args.max_value.unwrap_or(VALUE_LIMIT).min(ByteSize::bytes(memory.as_bytes() / 2));
+        build(args, cell).max_value(max_value).build().map_err(|error| Error::Configuration {
+            option: "pool",
+            value: spec.share.name.clone(),
+            reason: error.to_string(),
+        })
+    };
+    let caches = pools.specs.iter().zip(&memory).map(build_pool).collect::<Result<Vec<_>, _>>()?;
+    let mut router = pools.route(reader)?;
+    let (trace, format) = (router.name().to_owned(), router.format());
+    let next = || Ok(router.next_request()?.map(|(request, pool)| Routed { request, pool }));
+    let (mut report, played) = replay_routed(next, (&trace, format), args, cell, &caches)?;
+    let pool_report = |((spec, memory), counts): ((&PoolSpec, &ByteSize), &Counts)| PoolReport {
+        name: spec.share.name.clone(),
+        requests: counts.requests,
+        hits: counts.hits,
+        misses: counts.misses,
+        memory_bytes: memory.as_bytes(),
+    };
+    report.pools = Some(pools.specs.iter().zip(&memory).zip(&played).map(pool_report).collect());
+    report.decisions = Some(Vec::new());
+    Ok(report)
 }
 
 /// Replays what `source` gives until it gives `None`; `trace` and `format` name it.
 pub(crate) fn replay_requests(
-    source: impl FnMut() -> Result<Option<Request>, Error>,
+    mut source: impl FnMut() -> Result<Option<Request>, Error>,
     trace: &str,
     format: &'static str,
     args: &ReplayArgs,
     cell: Cell,
 ) -> Result<Report, Error> {
-    let cache = build(args, cell)?;
+    let builder = build(args, cell);
+    let builder = args.max_value.into_iter().fold(builder, CacheBuilder::max_value);
+    let cache = args.flash.lay_below(builder, cell.number).build()?;
+    let routed = || Ok(source()?.map(|request| Routed { request, pool: 0 }));
+    let (report, _) = replay_routed(routed, (trace, format), args, cell, &[cache])?;
+    Ok(report)
+}
+
+/// Replays requests, each through the cache of its pool. The report without what it says of pools, and the counts of each.
+fn replay_routed(
+    source: impl FnMut() -> Result<Option<Routed>, Error>,
+    (trace, format): (&str, &'static str),
+    args: &ReplayArgs,
+    cell: Cell,
+    caches: &[Cache],
+) -> Result<(Report, Vec<Counts>), Error> {
     let mut batches = Batches::new(source, args.strict)?;
     if batches.is_empty() {
         return Err(Error::NoRequests { trace: trace.to_owned(), format, malformed: batches.malformed });
     }
-    let players: Vec<Player> = (0..args.threads).map(|_| Player::new(cache.clone(), args.audit)).collect();
-    let played = match <[Player; 1]>::try_from(players) {
-        Ok([player]) => play_alone(&cache, &mut batches, player)?,
-        Err(players) => play_together(&cache, &mut batches, players)?,
-    };
-    let stats = cache.stats();
-    let counts = played.counts;
+    let team = || Team(caches.iter().map(|cache| Player::new(cache.clone(), args.audit)).collect());
+    let mut played = Played { counts: vec![Counts::default(); caches.len()], ..Played::default() };
+    match args.threads {
+        1 => play_alone(caches, &mut batches, team(), &mut played)?,
+        threads => play_together(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
+    }
+    let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
+    let sum = |field: fn(&Stats) -> u64| stats.iter().map(field).sum::<u64>();
+    let mut counts = Counts::default();
+    played.counts.iter().for_each(|pool| counts.add(pool));
     let gets = counts.hits + counts.misses;
-    Ok(Report {
+    let evictions = sum(|stats| stats.evictions);
+    let report = Report {
         requests: counts.requests,
         hits: counts.hits,
         misses: counts.misses,
         miss_ratio: ratio(counts.misses as f64, gets as f64),
         byte_miss_ratio: ratio(counts.missed_bytes as f64, counts.get_bytes as f64),
         ops_per_second: ratio(counts.requests as f64, played.busy.as_secs_f64()),
-        memory_used_bytes: stats.memory_used_bytes,
-        objects: stats.items,
-        evictions: stats.evictions,
-        expired: stats.expired,
-        memory_limit_bytes: stats.memory_limit_bytes,
+        memory_used_bytes: sum(|stats| stats.memory_used_bytes),
+        objects: sum(|stats| stats.items),
+        evictions,
+        expired: sum(|stats| stats.expired),
+        memory_limit_bytes: sum(|stats| stats.memory_limit_bytes),
         trace: args.trace.display().to_string(),
         format,
         policy: cell.policy.name(),
@@ -73,12 +133,15 @@ pub(crate) fn replay_requests(
         keys_resized: counts.keys_resized,
         time_steps_back: batches.time_steps_back,
         trace_seconds: played.end.as_secs_f64(),
-        flash: cache.flash_stats().map(|stats| FlashReport::new(&stats)),
-        audit: played.findings.map(|findings| AuditReport::new(&findings, stats.evictions)),
-    })
+        flash: caches.iter().find_map(Cache::flash_stats).map(|stats| FlashReport::new(&stats)),
+        audit: played.findings.map(|findings| AuditReport::new(&findings, evictions)),
+        pools: None,
+        decisions: None,
+    };
+    Ok((report, played.counts))
 }
 
-fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
+fn build(args: &ReplayArgs, cell: Cell) -> CacheBuilder {
     let mut builder = Cache::builder().memory(cell.memory).policy(cell.policy).seed(args.seed).clock(Clock::Manual);
     if let Some(size) = args.segment_size {
         builder = builder.segment_size(size);
@@ -86,10 +149,7 @@ fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
     if let Some(run) = args.merge_run {
         builder = builder.merge_run(run);
     }
-    if let Some(limit) = args.max_value {
-        builder = builder.max_value(limit);
-    }
-    args.flash.lay_below(builder, cell.number).build()
+    builder
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {
@@ -99,7 +159,8 @@ fn ratio(part: f64, whole: f64) -> f64 {
 /// The sum over the threads.
 #[derive(Default)]
 struct Played {
-    counts: Counts,
+    /// By pool.
+    counts: Vec<Counts>,
     findings: Option<Findings>,
     /// Time spent in the cache, not in reading the trace.
     busy: Duration,
@@ -108,115 +169,127 @@ struct Played {
 }
 
 impl Played {
-    fn add(&mut self, player: &Player) {
-        self.counts.add(&player.counts);
-        if let Some(audit) = &player.audit {
-            self.findings.get_or_insert_default().add(&audit.findings);
+    fn add(&mut self, team: &Team) {
+        for (counts, player) in self.counts.iter_mut().zip(&team.0) {
+            counts.add(&player.counts);
+            if let Some(audit) = &player.audit {
+                self.findings.get_or_insert_default().add(&audit.findings);
+            }
         }
     }
 }
 
-fn play_alone<S: FnMut() -> Result<Option<Request>, Error>>(
-    cache: &Cache,
+/// The players of one thread, one for each pool.
+struct Team(Vec<Player>);
+
+impl Team {
+    fn play(&mut self, Routed { request, pool }: &Routed, now: u64) {
+        self.0[*pool].play(request, now);
+    }
+}
+
+fn play_alone<S: FnMut() -> Result<Option<Routed>, Error>>(
+    caches: &[Cache],
     batches: &mut Batches<S>,
-    mut player: Player,
-) -> Result<Played, Error> {
-    let mut played = Played::default();
+    mut team: Team,
+    played: &mut Played,
+) -> Result<(), Error> {
     let mut requests = Vec::with_capacity(BATCH);
-    while let Some(now) = batches.next_batch(|request| requests.push(request))? {
+    while let Some(now) = batches.next_batch(|routed| requests.push(routed))? {
         let start = Instant::now();
-        cache.maintain(now);
-        for request in requests.drain(..) {
-            player.play(&request, now.as_millis() as u64);
+        caches.iter().for_each(|cache| cache.maintain(now));
+        for routed in requests.drain(..) {
+            team.play(&routed, now.as_millis() as u64);
         }
         played.busy += start.elapsed();
         played.end = now;
     }
-    played.add(&player);
-    Ok(played)
+    played.add(&team);
+    Ok(())
 }
 
 /// One of several players, seen from the reading thread.
 struct Seat {
-    hand: Vec<Request>,
-    dealt: mpsc::SyncSender<(u64, Vec<Request>)>,
-    returned: mpsc::Receiver<Vec<Request>>,
+    hand: Vec<Routed>,
+    dealt: mpsc::SyncSender<(u64, Vec<Routed>)>,
+    returned: mpsc::Receiver<Vec<Routed>>,
     playing: bool,
 }
 
-fn play_together<S: FnMut() -> Result<Option<Request>, Error>>(
-    cache: &Cache,
+fn play_together<S: FnMut() -> Result<Option<Routed>, Error>>(
+    caches: &[Cache],
     batches: &mut Batches<S>,
-    players: Vec<Player>,
-) -> Result<Played, Error> {
+    teams: Vec<Team>,
+    played: &mut Played,
+) -> Result<(), Error> {
     thread::scope(|scope| {
         let (mut seats, mut threads) = (Vec::new(), Vec::new());
-        for player in players {
+        for team in teams {
             let (dealt, hands) = mpsc::sync_channel(1);
             let (back, returned) = mpsc::sync_channel(1);
-            threads.push(scope.spawn(move || play_hands(player, &hands, &back)));
+            threads.push(scope.spawn(move || play_hands(team, &hands, &back)));
             seats.push(Seat { hand: Vec::new(), dealt, returned, playing: false });
         }
-        let dealt = deal(cache, batches, &mut seats);
+        let dealt = deal(caches, batches, &mut seats, played);
         drop(seats);
-        let mut played = dealt?;
+        dealt?;
         for thread in threads {
             match thread.join() {
-                Ok(player) => played.add(&player),
+                Ok(team) => played.add(&team),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        Ok(played)
+        Ok(())
     })
 }
 
 /// Deals until the trace ends, or until a player has panicked (which `join` finds).
-fn deal<S: FnMut() -> Result<Option<Request>, Error>>(
-    cache: &Cache,
+fn deal<S: FnMut() -> Result<Option<Routed>, Error>>(
+    caches: &[Cache],
     batches: &mut Batches<S>,
     seats: &mut [Seat],
-) -> Result<Played, Error> {
-    let mut played = Played::default();
+    played: &mut Played,
+) -> Result<(), Error> {
     let count = seats.len() as u64;
-    while let Some(now) = batches.next_batch(|request| {
-        let seat = (mix(request.key) % count) as usize;
-        seats[seat].hand.push(request);
+    while let Some(now) = batches.next_batch(|routed| {
+        let seat = (mix(routed.request.key) % count) as usize;
+        seats[seat].hand.push(routed);
     })? {
         let start = Instant::now();
-        cache.maintain(now);
+        caches.iter().for_each(|cache| cache.maintain(now));
         let milliseconds = now.as_millis() as u64;
         for seat in seats.iter_mut().filter(|seat| !seat.hand.is_empty()) {
             let hand = mem::take(&mut seat.hand);
             if seat.dealt.send((milliseconds, hand)).is_err() {
-                return Ok(played);
+                return Ok(());
             }
             seat.playing = true;
         }
         for seat in seats.iter_mut().filter(|seat| seat.playing) {
             match seat.returned.recv() {
                 Ok(hand) => seat.hand = hand,
-                Err(_) => return Ok(played),
+                Err(_) => return Ok(()),
             }
             seat.playing = false;
         }
         played.busy += start.elapsed();
         played.end = now;
     }
-    Ok(played)
+    Ok(())
 }
 
 fn play_hands(
-    mut player: Player,
-    hands: &mpsc::Receiver<(u64, Vec<Request>)>,
-    back: &mpsc::SyncSender<Vec<Request>>,
-) -> Player {
+    mut team: Team,
+    hands: &mpsc::Receiver<(u64, Vec<Routed>)>,
+    back: &mpsc::SyncSender<Vec<Routed>>,
+) -> Team {
     while let Ok((now, mut hand)) = hands.recv() {
-        for request in hand.drain(..) {
-            player.play(&request, now);
+        for routed in hand.drain(..) {
+            team.play(&routed, now);
         }
         if back.send(hand).is_err() {
             break;
         }
     }
-    player
+    team
 }
