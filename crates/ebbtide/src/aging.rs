@@ -9,7 +9,7 @@ use crate::hybrid::Hybrid;
 use crate::time::Clock;
 use ebbtide_flash::admission::{Limits, Offer};
 use ebbtide_flash::{Key, Object};
-use ebbtide_store::{Aging, Item, Participant};
+use ebbtide_store::{IdleDemotion, Item, Participant};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Few entries at a time, so many times for each wake-up of the background thread.
@@ -61,7 +61,7 @@ impl IdleLimit {
 /// The passes over the memory of a cache, one after the other.
 #[derive(Default)]
 pub(crate) struct Passes {
-    aging: Aging,
+    aging: IdleDemotion,
     next_ms: u64,
 }
 
@@ -99,7 +99,7 @@ impl Shared {
         let Some(max_seconds) = hybrid.idle.max_seconds() else { return passes.aging.stop() };
         let is_manual = self.clock == Clock::Manual;
         let idle_ms = u64::from(max_seconds) * 1000;
-        if !passes.aging.is_under_way() {
+        if !passes.aging.is_running() {
             if now_ms < passes.next_ms && !is_manual {
                 return;
             }

@@ -64,7 +64,7 @@ impl Shared {
                 true => store.maintain(participant, tick()),
                 false => store.maintain_without_evicting(participant, tick()),
             };
-            if progress != Progress::Working && (evicts || !store.is_low() && !store.sheds()) {
+            if progress != Progress::Working && (evicts || !store.is_low() && !store.needs_shrink()) {
                 return matches!(progress, Progress::Waiting(_));
             }
             match &self.hybrid {

@@ -180,8 +180,8 @@ impl CacheBuilder {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
-                store.put_below(Box::new(Flash(Arc::clone(&hybrid))));
-                store.keep_tokens(flash_memory_bytes / TOKENS_SHARE);
+                store.set_lower_tier(Box::new(Flash(Arc::clone(&hybrid))));
+                store.retain_tokens(flash_memory_bytes / TOKENS_SHARE);
                 hybrid.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
                 let threads = FlashThreads::start(&hybrid, io).map_err(not_started)?;
                 Some((hybrid, threads))

@@ -13,8 +13,8 @@ use crate::retry::PatienceCell;
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::Health;
 use ebbtide_store::{
-    Census, Change, Changed, Count, Mode, Number, Participant, Progress, Pulse, Stats, Store, Stored, Ttl, Write,
-    Written,
+    Change, Changed, Count, CounterSnapshot, Mode, Number, Participant, Progress, SegmentSnapshot, Stats, Store,
+    Stored, Ttl, Write, Written,
 };
 use std::cell::RefCell;
 use std::ops::ControlFlow;
@@ -292,13 +292,13 @@ impl Cache {
     }
 
     /// The few of them that are cheap to ask for often.
-    pub fn pulse(&self) -> Pulse {
-        self.shared.store.pulse()
+    pub fn counter_snapshot(&self) -> CounterSnapshot {
+        self.shared.store.counter_snapshot()
     }
 
     /// Where the memory is. Walks the headers of all segments, 128 bytes each; approximate while others write.
-    pub fn census(&self) -> Census {
-        self.shared.store.census(self.shared.time.now_ms())
+    pub fn segment_snapshot(&self) -> SegmentSnapshot {
+        self.shared.store.segment_snapshot(self.shared.time.now_ms())
     }
 
     /// How the device of flash is, as it was found within the last second; `None` without flash.

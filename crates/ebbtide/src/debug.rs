@@ -20,7 +20,7 @@ impl Debug for Key<'_> {
 impl Debug for Cache {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         f.debug_struct("Cache")
-            .field("pulse", &self.pulse())
+            .field("pulse", &self.counter_snapshot())
             .field("has_flash", &self.has_flash())
             .finish_non_exhaustive()
     }

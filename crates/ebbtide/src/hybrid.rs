@@ -20,7 +20,7 @@ use crate::share::Share;
 use crate::time::{Clock, Time};
 use ebbtide_flash::device::DriveLog;
 use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
-use ebbtide_store::{Below, Item, Store};
+use ebbtide_store::{Item, LowerTier, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -193,7 +193,7 @@ impl Hybrid {
     pub fn max_room_wait(&self, store: &Store) -> Duration {
         match () {
             () if !store.resize_done() => Duration::ZERO,
-            () if store.sheds() || store.is_out_of_room() => self.demotion_wait,
+            () if store.needs_shrink() || store.has_no_free_segment() => self.demotion_wait,
             () => self.demotion_wait.max(ROOM_WAIT_MAX),
         }
     }
@@ -298,7 +298,7 @@ fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
 /// What the store knows of flash.
 pub(crate) struct Flash(pub Arc<Hybrid>);
 
-impl Below for Flash {
+impl LowerTier for Flash {
     fn demote(&self, item: &Item<'_>, now_ms: u64) {
         let hybrid = &*self.0;
         hybrid.promotions.note_evicted(item.stored_bytes());

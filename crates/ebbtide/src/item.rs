@@ -92,8 +92,8 @@ impl Item<'_> {
     /// hits with tokens only.
     pub fn cas(&self) -> u64 {
         match &self.0 {
-            Source::Memory { item, .. } => item.hand_out(),
-            Source::Flash { shared, .. } => shared.store.token_of_none(),
+            Source::Memory { item, .. } => item.issue_token(),
+            Source::Flash { shared, .. } => shared.store.invalid_token(),
         }
     }
 
@@ -101,7 +101,7 @@ impl Item<'_> {
     pub fn passing_cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.token(),
-            Source::Flash { shared, .. } => shared.store.token_of_none(),
+            Source::Flash { shared, .. } => shared.store.invalid_token(),
         }
     }
 

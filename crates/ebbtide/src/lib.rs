@@ -61,8 +61,8 @@ pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
-    Census, Change, Changed, Count, Mark, Mode, Number, Policy, Pulse, Revision, Stats, Stored, Ttl, TtlBucketCensus,
-    UnknownPolicy, Visit, Written,
+    Change, Changed, Count, CounterSnapshot, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy,
+    SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };
 pub use error::Error;
 pub use fetch::{Fetch, Fetched, Landing, WhenBusy};

@@ -158,7 +158,8 @@ impl Cache {
         let shared = &*self.shared;
         let (now_ms, found) = (shared.time.now_ms(), &value.found);
         let is_over = found.expiry != 0 && found.expiry <= hybrid.seconds(now_ms);
-        let is_it = !is_over && shared.store.believes(&value.key, shared.store.hash(&value.key), found.token.0, now_ms);
+        let is_it =
+            !is_over && shared.store.is_current_copy(&value.key, shared.store.hash(&value.key), found.token.0, now_ms);
         is_it.then(|| {
             hybrid.served.fetch_add(1, Ordering::Relaxed);
             Item::on_flash(Arc::clone(value), shared)
@@ -178,7 +179,7 @@ impl Cache {
     /// since, and its bucket unchanged: otherwise the token is as good as without this.
     pub fn keep_cas(&self, key: &[u8], token: u64) -> u64 {
         let store = &self.shared.store;
-        store.keep_token(key, store.hash(key), token)
+        store.retain_token(key, store.hash(key), token)
     }
 
     /// A get that has missed in the store.

@@ -327,10 +327,10 @@ impl Shared {
     /// under a manual clock, by a slice here, so that a flood of small objects does not outrun the index.
     fn after_write(&self, participant: &Participant, now_ms: u64) {
         match self.clock {
-            Clock::System if self.store.is_low() || self.store.sheds() => self.bell.ring(),
+            Clock::System if self.store.is_low() || self.store.needs_shrink() => self.bell.ring(),
             Clock::Manual => {
                 self.share_memory();
-                if self.store.sheds() && !participant.is_pinned() {
+                if self.store.needs_shrink() && !participant.is_pinned() {
                     self.store.maintain(participant, now_ms);
                 }
             }

@@ -86,7 +86,7 @@ impl Time {
     pub fn length_of(&self, ttl: Ttl) -> Option<Duration> {
         match ttl {
             Ttl::Never => None,
-            Ttl::Past => Some(Duration::ZERO),
+            Ttl::Expired => Some(Duration::ZERO),
             Ttl::Seconds(seconds) => Some(Duration::from_secs(seconds.into())),
             Ttl::Until(seconds) => {
                 Some(Duration::from_secs(seconds).saturating_sub(Duration::from_millis(self.now_ms())))

@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::item::{Item, Lookup};
-use ebbtide_store::{Number, Revision, Visit};
+use ebbtide_store::{MetaFlagsChange, MetaFlagsLookup, Number};
 use std::time::Duration;
 
 /// What came of a visit.
@@ -38,8 +38,8 @@ impl Cache {
     pub fn visit(
         &self,
         key: &[u8],
-        visit: Visit,
-        mut revise: impl FnMut(&Item<'_>) -> Option<Revision>,
+        visit: MetaFlagsLookup,
+        mut revise: impl FnMut(&Item<'_>) -> Option<MetaFlagsChange>,
     ) -> Result<Visited<'_>, Error> {
         let shared = &*self.shared;
         shared.bring_up_if_below(self.waits, key)?;
@@ -47,12 +47,12 @@ impl Cache {
         let target = (key, shared.store.hash(key));
         let wrap = |item| Item::in_memory(item, &shared.store);
         let visited = shared.write_with_eviction(self.waiting(), &participant, |now_ms| {
-            shared.store.visit(&participant, target, visit, now_ms, |item| revise(&wrap(item.clone())))
+            shared.store.update_meta_flags(&participant, target, visit, now_ms, |item| revise(&wrap(item.clone())))
         })?;
         Ok(match visited {
-            ebbtide_store::Visited::Absent => Visited::Absent,
-            ebbtide_store::Visited::Created { token } => Visited::Created { token },
-            ebbtide_store::Visited::Found { item, token } => Visited::Found { item: wrap(item), token },
+            ebbtide_store::MetaFlagsOutcome::Absent => Visited::Absent,
+            ebbtide_store::MetaFlagsOutcome::Created { token } => Visited::Created { token },
+            ebbtide_store::MetaFlagsOutcome::Found { item, token } => Visited::Found { item: wrap(item), token },
         })
     }
 

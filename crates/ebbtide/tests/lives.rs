@@ -48,7 +48,7 @@ fn get_and_touch_answers_a_value_and_its_token() {
         drop(hit);
         assert_eq!(cache.insert(b"k", b"w").mode(Mode::Cas(token)).apply(), Ok(Stored::Stored), "{ttl:?}");
     }
-    for over in [Ttl::Past, Ttl::Seconds(0)] {
+    for over in [Ttl::Expired, Ttl::Seconds(0)] {
         cache.insert(b"k", b"v").apply().unwrap();
         assert_eq!(cache.get_and_touch(b"k", over).unwrap().hit().unwrap().to_vec(), b"v");
         assert!(!cache.contains(b"k"));

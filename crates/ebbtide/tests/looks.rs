@@ -77,7 +77,7 @@ fn counters_only_grow_and_gauges_stay_within_the_memory() {
             let now = counters(&stats);
             assert!(before.iter().zip(now).all(|(before, now)| *before <= now), "{before:?} {now:?}");
             before = now;
-            let census = cache.census();
+            let census = cache.segment_snapshot();
             for bytes in [stats.live_bytes, census.live_bytes, census.expired_bytes, census.dead_bytes] {
                 assert!(bytes <= most, "{stats:?} {census:?}");
             }
@@ -108,7 +108,7 @@ fn flushed_entries_never_look_expired() {
             }
         });
         while !done.load(Ordering::Relaxed) {
-            let (stats, pulse) = (cache.stats(), cache.pulse());
+            let (stats, pulse) = (cache.stats(), cache.counter_snapshot());
             assert_eq!((stats.expired, pulse.expired), (stats.flushed, pulse.flushed));
         }
     });

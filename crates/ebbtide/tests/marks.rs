@@ -1,21 +1,24 @@
 //! What stands beside a value: that it is stale, that somebody has won it, and a CAS token that a client gave.
 
-use ebbtide::{ByteSize, Cache, Change, Changed, Clock, Count, Mark, Mode, Revision, Stored, Ttl, Visit, Visited};
+use ebbtide::{
+    ByteSize, Cache, Change, Changed, Clock, Count, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Stored, Ttl,
+    Visited,
+};
 use std::time::Duration;
 
 fn cache() -> Cache {
     Cache::builder().memory(ByteSize::mib(4)).seed(1).clock(Clock::Manual).build().unwrap()
 }
 
-const LOOK: Visit = Visit { create: None, counts: true };
+const LOOK: MetaFlagsLookup = MetaFlagsLookup { create: None, counts: true };
 
-fn mark(cache: &Cache, key: &[u8], mark: Mark) -> bool {
-    let revision = Revision { ttl: None, mark };
+fn mark(cache: &Cache, key: &[u8], mark: MetaFlags) -> bool {
+    let revision = MetaFlagsChange { ttl: None, flags: mark };
     !matches!(cache.visit(key, LOOK, |_| Some(revision)).unwrap(), Visited::Absent)
 }
 
 fn make_stale(cache: &Cache, key: &[u8]) {
-    assert!(mark(cache, key, Mark::Stale { token: None }));
+    assert!(mark(cache, key, MetaFlags::Stale { token: None }));
 }
 
 /// Whether an entry is stale, and won.
@@ -41,7 +44,7 @@ fn marks_go_with_the_value_and_stay_with_a_touch() {
         cache.insert(b"k", &value).flags(7).apply().unwrap();
         make_stale(&cache, b"k");
         assert_eq!(marks(&cache, b"k"), (true, false));
-        assert!(mark(&cache, b"k", Mark::Won));
+        assert!(mark(&cache, b"k", MetaFlags::Won));
         assert_eq!(marks(&cache, b"k"), (true, true));
         cache.touch(b"k", Ttl::seconds(50)).unwrap();
         cache.get_and_touch(b"k", Ttl::seconds(70)).unwrap();
@@ -77,7 +80,7 @@ fn a_number_keeps_its_marks_until_it_outgrows_its_width() {
 #[test]
 fn an_absent_entry_is_made_once() {
     let cache = cache();
-    let create = Visit { create: Some(Ttl::seconds(30)), counts: true };
+    let create = MetaFlagsLookup { create: Some(Ttl::seconds(30)), counts: true };
     let Visited::Created { token } = cache.visit(b"k", create, |_| None).unwrap() else {
         panic!("it was absent");
     };
@@ -88,7 +91,7 @@ fn an_absent_entry_is_made_once() {
     drop(item);
     let stored = cache.insert(b"k", b"v").mode(Mode::Cas(token)).apply();
     assert_eq!((stored, marks(&cache, b"k")), (Ok(Stored::Stored), (false, false)));
-    let past = Visit { create: Some(Ttl::Past), counts: true };
+    let past = MetaFlagsLookup { create: Some(Ttl::Expired), counts: true };
     assert!(matches!(cache.visit(b"p", past, |_| None), Ok(Visited::Created { .. })));
     assert!(!cache.contains(b"p"));
     cache.verify();
@@ -99,17 +102,18 @@ fn a_visit_answers_what_was_and_does_what_it_is_told() {
     let cache = cache();
     cache.insert(b"k", b"v").ttl(Ttl::seconds(20)).apply().unwrap();
     let before = token(&cache, b"k");
-    let look = |revision: Revision| {
+    let look = |revision: MetaFlagsChange| {
         let Visited::Found { item, token } = cache.visit(b"k", LOOK, |_| Some(revision)).unwrap() else {
             panic!("it is there");
         };
         (item.ttl(), item.is_stale(), token)
     };
-    assert_eq!(look(Revision::default()), (Some(Duration::from_secs(20)), false, before), "nothing changes");
-    let (_, was_stale, after) = look(Revision { ttl: Some(Ttl::seconds(60)), mark: Mark::Stale { token: None } });
+    assert_eq!(look(MetaFlagsChange::default()), (Some(Duration::from_secs(20)), false, before), "nothing changes");
+    let (_, was_stale, after) =
+        look(MetaFlagsChange { ttl: Some(Ttl::seconds(60)), flags: MetaFlags::Stale { token: None } });
     assert!(!was_stale && after > before && after == token(&cache, b"k"));
-    assert_eq!(look(Revision::default()), (Some(Duration::from_secs(60)), true, after));
-    look(Revision { ttl: Some(Ttl::Past), mark: Mark::Keep });
+    assert_eq!(look(MetaFlagsChange::default()), (Some(Duration::from_secs(60)), true, after));
+    look(MetaFlagsChange { ttl: Some(Ttl::Expired), flags: MetaFlags::Unchanged });
     assert!(!cache.contains(b"k"));
     cache.verify();
 }
@@ -118,7 +122,7 @@ fn a_visit_answers_what_was_and_does_what_it_is_told() {
 fn only_looks_that_count_are_uses() {
     let cache = cache();
     cache.insert(b"k", b"v").apply().unwrap();
-    for look in [LOOK, Visit { counts: false, ..LOOK }] {
+    for look in [LOOK, MetaFlagsLookup { counts: false, ..LOOK }] {
         assert!(matches!(cache.visit(b"k", look, |_| None), Ok(Visited::Found { .. })));
         cache.maintain(Duration::from_secs(1));
     }
@@ -138,7 +142,7 @@ fn a_token_of_the_clients_stays_until_the_value_changes() {
     assert_eq!(put(Mode::Set, Some(42)).token, 42);
     assert_eq!(token(&cache, b"k"), 42);
     cache.touch(b"k", Ttl::seconds(100)).unwrap();
-    assert!(mark(&cache, b"k", Mark::Won));
+    assert!(mark(&cache, b"k", MetaFlags::Won));
     assert_eq!(token(&cache, b"k"), 42, "touches and wins are no changes");
     assert_eq!(put(Mode::Cas(41), None).stored, Stored::Exists);
     assert_eq!(put(Mode::Cas(42), Some(0)).token, 0);
@@ -151,7 +155,7 @@ fn a_token_of_the_clients_stays_until_the_value_changes() {
     }
     cache.increment(b"k", 1).unwrap();
     assert!(token(&cache, b"k") > 1000, "a change has taken the token away");
-    assert!(mark(&cache, b"k", Mark::Stale { token: Some(50) }));
+    assert!(mark(&cache, b"k", MetaFlags::Stale { token: Some(50) }));
     assert_eq!((token(&cache, b"k"), value(&cache, b"k")), (50, b"58".to_vec()));
     assert_eq!(cache.delete_if(b"k", 49), Changed::Exists);
     assert_eq!(cache.delete_if(b"k", 50), Changed::Done(()));
@@ -175,7 +179,7 @@ fn an_older_token_stores_as_stale() {
         assert_eq!(put(9), Stored::Stored);
         assert!(value(&cache, b"k") == new);
         assert_eq!((marks(&cache, b"k"), life()), ((true, false), Some(Duration::from_secs(30))));
-        mark(&cache, b"k", Mark::Won);
+        mark(&cache, b"k", MetaFlags::Won);
         assert_eq!(put(token(&cache, b"k") - 1), Stored::Stored);
         assert_eq!(marks(&cache, b"k"), (true, true), "a win stays");
         assert_eq!(put(token(&cache, b"k")), Stored::Stored);
@@ -197,7 +201,7 @@ fn a_count_may_make_an_entry_and_give_it_another_life() {
     assert_eq!(counted(count), (7, true, Some(Duration::from_secs(30))));
     assert_eq!(counted(count), (8, false, Some(Duration::from_secs(30))));
     assert_eq!(counted(Count { ttl: Some(Ttl::seconds(60)), ..count }), (9, false, Some(Duration::from_secs(30))));
-    assert_eq!(counted(Count { ttl: Some(Ttl::Past), ..count }), (10, false, Some(Duration::from_secs(60))));
+    assert_eq!(counted(Count { ttl: Some(Ttl::Expired), ..count }), (10, false, Some(Duration::from_secs(60))));
     assert!(!cache.contains(b"n"));
     cache.verify();
 }
@@ -210,7 +214,7 @@ fn marks_fit_values_of_any_length_and_survive_evictions() {
     for length in 4040..4100 {
         let bytes = vec![3; length];
         cache.insert(b"k", &bytes).flags(1).apply().unwrap();
-        assert!(mark(&cache, b"k", Mark::Stale { token: Some(9) }), "{length} bytes");
+        assert!(mark(&cache, b"k", MetaFlags::Stale { token: Some(9) }), "{length} bytes");
         assert!(value(&cache, b"k") == bytes);
         assert_eq!((marks(&cache, b"k"), token(&cache, b"k")), ((true, false), 9));
     }
@@ -222,7 +226,7 @@ fn marks_fit_values_of_any_length_and_survive_evictions() {
         if number % 3 == 0 {
             cache.count(&key(number), &Count { token: Some(number.into()), ..Count::plain(Change::Add(1)) }).unwrap();
         }
-        mark(&cache, &key(number), Mark::Won);
+        mark(&cache, &key(number), MetaFlags::Won);
         if number % 100 == 0 {
             cache.maintain(Duration::from_millis(number.into()));
         }

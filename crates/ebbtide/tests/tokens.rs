@@ -56,7 +56,7 @@ fn every_write_answers_the_token_of_what_it_stored() {
 fn a_value_that_is_over_at_once_has_a_token_that_is_good_for_nothing() {
     let cache = cache();
     for mode in [Mode::Set, Mode::Add] {
-        let written = cache.insert(b"k", b"v").ttl(Ttl::Past).mode(mode).apply_with_token().unwrap();
+        let written = cache.insert(b"k", b"v").ttl(Ttl::Expired).mode(mode).apply_with_token().unwrap();
         assert_eq!(written.stored, Stored::Stored);
         assert_ne!(written.token, 0);
         let cas = |cache: &Cache| cache.insert(b"k", b"w").mode(Mode::Cas(written.token)).apply();

@@ -8,12 +8,12 @@
 #[cfg(loom)]
 pub use modelled::Arena;
 #[cfg(not(loom))]
-pub use real::{Arena, prefetch_line};
+pub use real::Arena;
 
 #[cfg(not(loom))]
 mod real {
     use crate::error::Error;
-    use crate::mapping::Mapping;
+    use crate::mapping::{Mapping, prefetch_line};
     use crate::segment::{Location, SegmentId};
     use crate::sync::AtomicU64;
 
@@ -110,18 +110,6 @@ mod real {
             // SAFETY: the caller's.
             unsafe { self.mapping.release(top.index() << self.shift, (top.index() + 1) << self.shift) }
         }
-    }
-
-    #[inline(always)]
-    pub fn prefetch_line(address: *const u8) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch has no effect on memory and faults on no address.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(address.cast());
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = address;
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 pub struct Chains {
     pub scale: TtlScale,
     buckets: Vec<Chain>,
-    stripes_when_hot: usize,
+    stripes_max: usize,
     open_limit: u32,
     open_count: AtomicU32,
     /// The newest stamp that a segment has.
@@ -28,7 +28,7 @@ pub struct Chains {
 
 /// What a look at a chain for expired items finds.
 #[derive(Debug, Default)]
-pub struct Expiries {
+pub struct ExpiredSegments {
     /// The first sealed segment in which everything has expired.
     pub expired: Option<SegmentId>,
     /// Segments of which items have expired since they were last counted: the first few.
@@ -68,7 +68,7 @@ pub struct OpenSegment {
 
 /// What a writer needs space for.
 #[derive(Clone, Copy, Debug)]
-pub struct Need {
+pub struct ReserveRequest {
     pub bucket: TtlBucket,
     /// Bytes of the item.
     pub size: u32,
@@ -105,7 +105,7 @@ struct Space {
 }
 
 impl Space {
-    fn reserve<'c>(self, stripe: MutexGuard<'c, Option<OpenSegment>>, need: &Need) -> Reservation<'c> {
+    fn reserve<'c>(self, stripe: MutexGuard<'c, Option<OpenSegment>>, need: &ReserveRequest) -> Reservation<'c> {
         let Self { segment, offset, expiry_byte } = self;
         Reservation { stripe, segment, offset, expiry_byte, size: need.size }
     }
@@ -113,7 +113,7 @@ impl Space {
 
 /// The space that a stripe's open segment has for an item, if it has one that may stay open.
 #[inline(always)]
-fn fit(segments: &Segments, open: &Option<OpenSegment>, need: &Need, moment: Moment) -> Option<Space> {
+fn fit(segments: &Segments, open: &Option<OpenSegment>, need: &ReserveRequest, moment: Moment) -> Option<Space> {
     let open = open.as_ref()?;
     let header = segments.header(open.segment);
     let expiry_byte = header.expiry_byte(need.expiry_seconds)?;
@@ -134,7 +134,7 @@ impl Reservation<'_> {
 }
 
 impl Chains {
-    pub fn new(scale: TtlScale, stripes_when_hot: usize, open_limit: u32) -> Self {
+    pub fn new(scale: TtlScale, stripes_max: usize, open_limit: u32) -> Self {
         let chain = || Chain {
             links: Mutex::new(Links::default()),
             next_check_seconds: AtomicU64::new(u64::MAX),
@@ -146,7 +146,7 @@ impl Chains {
         Self {
             scale,
             buckets: (0..scale.buckets()).map(|_| chain()).collect(),
-            stripes_when_hot,
+            stripes_max,
             open_limit,
             open_count: AtomicU32::new(0),
             last_stamp: AtomicU64::new(0),
@@ -155,8 +155,8 @@ impl Chains {
     }
 
     /// Bytes of the tables themselves, when every bucket is hot.
-    pub fn bytes(scale: TtlScale, stripes_when_hot: usize) -> u64 {
-        (scale.buckets() * (size_of::<Chain>() + stripes_when_hot * size_of::<Stripe>())) as u64
+    pub fn bytes(scale: TtlScale, stripes_max: usize) -> u64 {
+        (scale.buckets() * (size_of::<Chain>() + stripes_max * size_of::<Stripe>())) as u64
     }
 
     pub fn open_count(&self) -> u32 {
@@ -173,7 +173,7 @@ impl Chains {
             0 => &chain.first_stripe,
             _ => {
                 let more = chain.more_stripes.get_or_init(|| {
-                    (1..self.stripes_when_hot).map(|_| Padded(Mutex::new(None))).collect::<Vec<_>>().into_boxed_slice()
+                    (1..self.stripes_max).map(|_| Padded(Mutex::new(None))).collect::<Vec<_>>().into_boxed_slice()
                 });
                 &more[number - 1]
             }
@@ -188,15 +188,20 @@ impl Chains {
         if let Some(guard) = try_lock(self.stripe(bucket, number)) {
             return (number, guard);
         }
-        if number == 0 && self.open_count() + self.stripes_when_hot as u32 <= self.open_limit / 2 {
-            in_use.store(self.stripes_when_hot, Ordering::Relaxed);
+        if number == 0 && self.open_count() + self.stripes_max as u32 <= self.open_limit / 2 {
+            in_use.store(self.stripes_max, Ordering::Relaxed);
         }
         let number = writer % in_use.load(Ordering::Relaxed);
         (number, lock(self.stripe(bucket, number)))
     }
 
     /// Reserves space in an open segment: that of the caller's stripe, or a shared one when too many are open.
-    pub fn reserve(&self, segments: &Segments, need: &Need, moment: Moment) -> Result<Reservation<'_>, Error> {
+    pub fn reserve(
+        &self,
+        segments: &Segments,
+        need: &ReserveRequest,
+        moment: Moment,
+    ) -> Result<Reservation<'_>, Error> {
         let (number, mut stripe) = self.lock_stripe(need.bucket, need.writer);
         if let Some(space) = fit(segments, &stripe, need, moment) {
             return Ok(space.reserve(stripe, need));
@@ -222,7 +227,7 @@ impl Chains {
     fn share(
         &self,
         segments: &Segments,
-        need: &Need,
+        need: &ReserveRequest,
         number: usize,
         moment: Moment,
     ) -> Option<Result<Reservation<'_>, Error>> {
@@ -255,7 +260,7 @@ impl Chains {
         segments: &Segments,
         mut stripe: MutexGuard<'c, Option<OpenSegment>>,
         bucket: TtlBucket,
-        need: &Need,
+        need: &ReserveRequest,
         moment: Moment,
     ) -> Result<Reservation<'c>, Error> {
         let segment = segments.take(Purpose::Write).ok_or(Error::NeedSegment)?;
@@ -435,10 +440,10 @@ impl Chains {
     }
 
     /// What has expired in a bucket by `seconds`; notes when to look again. Looks only at segments old enough for their TTL.
-    pub fn look_for_expired(&self, segments: &Segments, bucket: TtlBucket, seconds: u64) -> Expiries {
+    pub fn find_expired(&self, segments: &Segments, bucket: TtlBucket, seconds: u64) -> ExpiredSegments {
         let chain = self.chain(bucket);
         let links = lock(&chain.links);
-        let mut found = Expiries::default();
+        let mut found = ExpiredSegments::default();
         let mut next_check = u64::MAX;
         let mut at = links.head;
         while let Some(segment) = at {
@@ -479,7 +484,7 @@ impl Chains {
     }
 
     /// Has a bucket looked at at `seconds` for what has expired.
-    pub fn look_again(&self, bucket: TtlBucket, seconds: u64) {
+    pub fn schedule_check(&self, bucket: TtlBucket, seconds: u64) {
         self.chain(bucket).next_check_seconds.fetch_min(seconds, Ordering::Relaxed);
     }
 
@@ -529,13 +534,13 @@ mod tests {
         let source = segment(120);
         chains.push(&segments, bucket, source, moment);
         segments.header(source).pass_to(State::Sealed);
-        assert_eq!(chains.look_for_expired(&segments, bucket, 90).expired, None);
+        assert_eq!(chains.find_expired(&segments, bucket, 90).expired, None);
         assert_eq!(chains.due(110).count(), 0, "nothing expires before 120");
         let destination = segment(100);
         chains.insert_before(&segments, source, destination);
         segments.header(destination).pass_to(State::Sealed);
         chains.remove(&segments, source);
         assert_eq!(chains.due(100).collect::<Vec<_>>(), [bucket]);
-        assert_eq!(chains.look_for_expired(&segments, bucket, 100).expired, Some(destination));
+        assert_eq!(chains.find_expired(&segments, bucket, 100).expired, Some(destination));
     }
 }

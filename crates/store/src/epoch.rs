@@ -10,7 +10,7 @@
 //! A reader that wrote an epoch older than the one it could have read only delays reuse. A pin must not be held across a
 //! system call that can block, nor while waiting for a free segment.
 
-use crate::pause::{Held, pause_point};
+use crate::pause_point::{PausePoint, pause_point};
 use crate::sync::{AtomicU64, Mutex, Ordering, Padded, fence, lock};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -174,7 +174,7 @@ impl Participant {
             }
         }
         reader.depth.set(depth + 1);
-        pause_point(Held::Pin);
+        pause_point(PausePoint::Pin);
         Pin(self.clone())
     }
 

@@ -3,7 +3,7 @@
 use crate::index::Bucket;
 use crate::item::{EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES};
 use crate::segment::{Header, State};
-use crate::stats::{Census, Counter, Pulse, Stats, TtlBucketCensus};
+use crate::stats::{Counter, CounterSnapshot, SegmentSnapshot, Stats, TtlBucketSnapshot};
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::ttl::TtlBucket;
@@ -35,7 +35,7 @@ impl Store {
             segment_bytes: segments.segment_bytes().into(),
             segments_total: segments.usable().into(),
             segments_free: segments.free_count().into(),
-            segments_open: (self.chains.open_count() + self.begun_count()).into(),
+            segments_open: (self.chains.open_count() + self.open_destination_count()).into(),
             segments_retired: segments.retired_count().into(),
             pinned_bytes: segments.pinned_bytes(),
             upload_bytes: self.upload_bytes.load(Ordering::Relaxed),
@@ -65,11 +65,11 @@ impl Store {
     }
 
     /// The counters and gauges that need no walk.
-    pub fn pulse(&self) -> Pulse {
+    pub fn counter_snapshot(&self) -> CounterSnapshot {
         let sum = |counter| self.counters.sum(counter);
         // Read once: what is left of a sum without its part never falls, whatever is counted meanwhile.
         let (index_replaced, flushed) = (sum(Counter::IndexReplaced), sum(Counter::Flushed));
-        Pulse {
+        CounterSnapshot {
             items: self.counters.items(),
             memory_limit_bytes: self.budget.memory_bytes(),
             memory_used_bytes: self.memory_used_bytes(),
@@ -82,31 +82,31 @@ impl Store {
     }
 
     /// Where the memory is at `now_ms`, from the headers of all segments. It takes no lock and may run beside anything.
-    pub fn census(&self, now_ms: u64) -> Census {
+    pub fn segment_snapshot(&self, now_ms: u64) -> SegmentSnapshot {
         let segments = &self.segments;
         let segment_bytes = u64::from(segments.segment_bytes());
         let generation = self.generation.load(Ordering::Relaxed);
-        let mut census = Census::default();
-        let mut buckets: Vec<Option<TtlBucketCensus>> = vec![None; self.chains.scale.buckets()];
+        let mut snapshot = SegmentSnapshot::default();
+        let mut buckets: Vec<Option<TtlBucketSnapshot>> = vec![None; self.chains.scale.buckets()];
         for header in segments.ids().map(|segment| segments.header(segment)) {
             match header.state() {
                 State::Absent | State::Free => {
-                    census.segments_free += 1;
+                    snapshot.segments_free += 1;
                     continue;
                 }
                 State::Retired => {
-                    census.segments_retired += 1;
+                    snapshot.segments_retired += 1;
                     continue;
                 }
-                State::Open => census.segments_open += 1,
-                State::Sealed | State::Body | State::Draining => census.segments_sealed += 1,
+                State::Open => snapshot.segments_open += 1,
+                State::Sealed | State::Body | State::Draining => snapshot.segments_sealed += 1,
             }
             if header.is_body.load(Ordering::Relaxed) == 1 {
                 continue;
             }
             let age_ms = now_ms.saturating_sub(header.opened_ms.load(Ordering::Relaxed));
             if header.live_items() > 0 {
-                census.age_seconds = census.age_seconds.max(age_ms / 1000);
+                snapshot.age_seconds = snapshot.age_seconds.max(age_ms / 1000);
             }
             let body_bytes = header.body_bytes();
             let object_bytes = u64::from(header.live_bytes()) + body_bytes;
@@ -115,7 +115,7 @@ impl Store {
             let expired_bytes = if is_dead { object_bytes } else { header.expired_bytes().min(object_bytes) };
             let live_bytes = object_bytes - expired_bytes;
             let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));
-            let bucket = buckets[index].get_or_insert(TtlBucketCensus {
+            let bucket = buckets[index].get_or_insert(TtlBucketSnapshot {
                 ttl_seconds: self.chains.scale.range_seconds(TtlBucket::from_index(index)),
                 segments: 0,
                 segment_bytes: 0,
@@ -128,19 +128,19 @@ impl Store {
             bucket.live_bytes += live_bytes;
             bucket.expired_bytes += expired_bytes;
             bucket.items += u64::from(header.live_items());
-            census.live_bytes += live_bytes;
-            census.expired_bytes += expired_bytes;
+            snapshot.live_bytes += live_bytes;
+            snapshot.expired_bytes += expired_bytes;
         }
-        let used = census.segments_open + census.segments_sealed + census.segments_retired;
-        census.index_bytes = self.index_bytes();
-        census.metadata_bytes = self.budget.fixed_bytes() + u64::from(segments.usable()) * size_of::<Header>() as u64;
-        census.dead_bytes = (used * segment_bytes).saturating_sub(census.live_bytes + census.expired_bytes);
-        let spent = used * segment_bytes + census.index_bytes + census.metadata_bytes;
-        census.free_bytes = self.budget.memory_bytes().saturating_sub(spent);
+        let used = snapshot.segments_open + snapshot.segments_sealed + snapshot.segments_retired;
+        snapshot.index_bytes = self.index_bytes();
+        snapshot.metadata_bytes = self.budget.fixed_bytes() + u64::from(segments.usable()) * size_of::<Header>() as u64;
+        snapshot.dead_bytes = (used * segment_bytes).saturating_sub(snapshot.live_bytes + snapshot.expired_bytes);
+        let spent = used * segment_bytes + snapshot.index_bytes + snapshot.metadata_bytes;
+        snapshot.free_bytes = self.budget.memory_bytes().saturating_sub(spent);
         // The bucket of what does not expire is the first.
         buckets.rotate_left(1);
-        census.ttl_buckets = buckets.into_iter().flatten().collect();
-        census
+        snapshot.ttl_buckets = buckets.into_iter().flatten().collect();
+        snapshot
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use crate::ttl::Ttl;
 
     #[test]
-    fn the_census_follows_objects_through_their_lives() {
+    fn the_segment_snapshot_follows_objects() {
         let store = Store::new(Options::default()).unwrap();
         let participant = store.participate();
         let write = |key: &[u8], ttl, now_ms| {
@@ -164,30 +164,30 @@ mod tests {
         write(b"1234", Ttl::Never, 1000);
         write(b"5678", Ttl::seconds(10), 1000);
         write(b"9012", Ttl::seconds(10), 1000);
-        let census = store.census(2000);
-        assert_eq!((census.live_bytes, census.expired_bytes, census.segments_open), (300, 0, 2));
-        let ranges: Vec<_> = census.ttl_buckets.iter().map(|bucket| (bucket.ttl_seconds, bucket.items)).collect();
+        let snapshot = store.segment_snapshot(2000);
+        assert_eq!((snapshot.live_bytes, snapshot.expired_bytes, snapshot.segments_open), (300, 0, 2));
+        let ranges: Vec<_> = snapshot.ttl_buckets.iter().map(|bucket| (bucket.ttl_seconds, bucket.items)).collect();
         assert_eq!(ranges.len(), 2);
-        assert!(ranges[0].0.is_some_and(|(least, most)| (least..=most).contains(&10)) && ranges[0].1 == 2);
+        assert!(ranges[0].0.is_some_and(|(shortest, longest)| (shortest..=longest).contains(&10)) && ranges[0].1 == 2);
         assert_eq!(ranges[1], (None, 1));
-        let census = store.census(12_000);
-        assert_eq!((census.live_bytes, census.expired_bytes, census.age_seconds), (100, 200, 11));
+        let snapshot = store.segment_snapshot(12_000);
+        assert_eq!((snapshot.live_bytes, snapshot.expired_bytes, snapshot.age_seconds), (100, 200, 11));
         assert!(store.get(&participant, b"5678", store.hash(b"5678"), 12_000).is_none());
         assert!(store.get(&participant, b"none", store.hash(b"none"), 12_000).is_none());
         while store.maintain(&participant, 12_000) == Progress::Working {}
-        let census = store.census(12_000);
-        assert_eq!((census.live_bytes, census.expired_bytes, census.ttl_buckets.len()), (100, 0, 1));
+        let snapshot = store.segment_snapshot(12_000);
+        assert_eq!((snapshot.live_bytes, snapshot.expired_bytes, snapshot.ttl_buckets.len()), (100, 0, 1));
         store.flush(12_000, 0);
-        assert_eq!(store.census(12_000).expired_bytes, 100);
+        assert_eq!(store.segment_snapshot(12_000).expired_bytes, 100);
         assert!(store.get(&participant, b"1234", store.hash(b"1234"), 12_000).is_none());
         while store.maintain(&participant, 12_000) == Progress::Working {}
         let stats = store.stats();
         assert_eq!((stats.expired, stats.flushed), (3, 1));
         assert_eq!((stats.expired_found, stats.flushed_found), (1, 1));
-        let pulse = store.pulse();
-        assert_eq!((pulse.items, pulse.stored_total, pulse.expired, pulse.flushed), (0, 3, 3, 1));
+        let snapshot = store.counter_snapshot();
+        assert_eq!((snapshot.items, snapshot.stored_total, snapshot.expired, snapshot.flushed), (0, 3, 3, 1));
         assert_eq!(
-            (pulse.memory_used_bytes, pulse.memory_limit_bytes),
+            (snapshot.memory_used_bytes, snapshot.memory_limit_bytes),
             (stats.memory_used_bytes, stats.memory_limit_bytes)
         );
         store.verify(&participant, 12_000);

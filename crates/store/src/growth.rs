@@ -4,7 +4,7 @@
 //! way; above `CROWDED_LOAD` it splits one in any case, so that the load does not rise while a thread that splits is
 //! preempted. An insert for which there is no slot all the same splits buckets until there is one (`Store::publish`).
 
-use crate::index::Grown;
+use crate::index::SplitOutcome;
 use crate::store::Store;
 
 /// The load above which the index grows when a key finds no free slot.
@@ -44,33 +44,33 @@ impl Store {
     }
 
     /// Splits buckets after an insert that displaced a neighbour, as the load demands.
-    pub(crate) fn keep_index_sparse(&self) {
+    pub(crate) fn split_if_crowded(&self) {
         let load = self.index_load_estimate();
         if load < GROWTH_LOAD {
             return;
         }
         if load < CROWDED_LOAD {
             let grown = self.index.try_split_one(self);
-            if grown == Grown::Unpaid && self.pay_for_index() {
+            if grown == SplitOutcome::Unpaid && self.pay_for_index() {
                 self.index.try_split_one(self);
             }
             return;
         }
         // Ends: each `Busy` is a bucket that another thread has split, and no more are split than the index has memory for.
-        while self.split_bucket() == Grown::Busy && self.index_load_estimate() >= CROWDED_LOAD {}
+        while self.split_bucket() == SplitOutcome::Busy && self.index_load_estimate() >= CROWDED_LOAD {}
     }
 
     /// Has the index grow by one bucket, split by this thread or another. False if there is no memory for it.
     pub(crate) fn grow_index(&self) -> bool {
-        self.split_bucket() != Grown::Unpaid
+        self.split_bucket() != SplitOutcome::Unpaid
     }
 
     /// Splits a bucket, for which it waits, and pays for it.
-    fn split_bucket(&self) -> Grown {
+    fn split_bucket(&self) -> SplitOutcome {
         loop {
             match self.index.split_one(self) {
                 // Ends: if what was paid for is gone when this thread looks, others have split that many buckets.
-                Grown::Unpaid if self.pay_for_index() => {}
+                SplitOutcome::Unpaid if self.pay_for_index() => {}
                 grown => return grown,
             }
         }

@@ -11,7 +11,7 @@
 //! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
-//! | `below` | what takes evicted items, and answers for them |
+//! | `lower_tier` | what takes evicted items, and answers for them |
 //! | `epoch` | how readers are protected without locks |
 //! | `memory` | the budget |
 //! | `verify` | every invariant, asserted |
@@ -20,7 +20,7 @@
 #![cfg_attr(loom, allow(dead_code))]
 
 mod arena;
-mod below;
+mod budget;
 mod chains;
 mod condition;
 mod epoch;
@@ -30,39 +30,41 @@ mod gauges;
 mod growth;
 mod hash;
 mod index;
+mod issued_tokens;
 mod item;
 #[cfg(all(test, loom))]
 mod loom_tests;
+mod lower_tier;
 mod mapping;
 mod memory;
 mod ops;
 mod options;
-mod pause;
+mod pause_point;
 #[cfg(all(test, not(loom)))]
 mod preemption_tests;
+mod publish;
 mod segment;
 mod stats;
 mod store;
 mod sync;
 mod time;
-mod tokens;
 mod ttl;
 mod verify;
 
-pub use below::Below;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
 #[cfg(not(loom))]
-pub use evict::Aging;
+pub use evict::IdleDemotion;
 pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
 pub use item::{Extension, KEY_LIMIT};
+pub use lower_tier::LowerTier;
 #[cfg(not(loom))]
 pub use ops::Handle;
 pub use ops::{
-    BATCH, Change, Changed, Count, Item, Mark, Mode, Number, Revision, Scan, Scanned, Stored, Upload, Visit, Visited,
-    Write, Written,
+    BATCH, Change, Changed, Count, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Number,
+    Scan, Scanned, Stored, Upload, Write, Written,
 };
 pub use options::{MEMORY_BYTES_MIN, MERGE_RUN_MAX, Options, VALUE_BYTES_LIMIT};
-pub use stats::{Census, Pulse, Stats, TtlBucketCensus};
+pub use stats::{CounterSnapshot, SegmentSnapshot, Stats, TtlBucketSnapshot};
 pub use store::Store;
 pub use ttl::Ttl;

@@ -16,7 +16,7 @@ pub unsafe trait Zeroed {
 }
 
 #[cfg(not(loom))]
-pub use real::{Mapping, Table};
+pub use real::{Mapping, Table, prefetch_line};
 
 #[cfg(loom)]
 pub use modelled::Table;
@@ -134,8 +134,21 @@ mod real {
 
         #[inline(always)]
         pub fn prefetch(&self, index: usize) {
-            crate::arena::prefetch_line(self.mapping.base().wrapping_add(index * size_of::<T>()));
+            prefetch_line(self.mapping.base().wrapping_add(index * size_of::<T>()));
         }
+    }
+
+    /// Asks the processor to load the cache line at an address.
+    #[inline(always)]
+    pub fn prefetch_line(address: *const u8) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch has no effect on memory and faults on no address.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(address.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
     }
 }
 

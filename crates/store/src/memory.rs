@@ -4,128 +4,16 @@
 //! memory = fixed tables + index + limit x (segment + header)
 //! ```
 //! Segments `1..=limit` are in the budget. When the index grows, it takes the memory of the topmost segment, and when the
-//! memory is made smaller, the topmost segments go: their items move down (see `evict::shed`), and their pages go back
+//! memory is made smaller, the topmost segments go: their items move down (see `evict::shrink`), and their pages go back
 //! to the system in whole huge pages.
 
-use crate::chains::Chains;
+use crate::budget::buckets_per_segment;
 use crate::error::Error;
 use crate::index::Bucket;
-use crate::mapping::physical_memory_bytes;
-use crate::options::{MEMORY_BYTES_MIN, Options};
-use crate::segment::{Header, SEGMENTS_MAX, Segments, State};
+use crate::options::MEMORY_BYTES_MIN;
+use crate::segment::{Segments, State};
 use crate::store::Store;
-use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
-use crate::ttl::TtlScale;
-
-/// The index begins at this part of the memory, enough for objects of 5 to 10 KiB; growth does the rest.
-const INDEX_START_SHARE: u64 = 512;
-/// Address space for the index, as a part of the largest memory: more than the smallest objects, of 6 bytes, can need.
-const INDEX_SHARE: (u64, u64) = (3, 4);
-/// Fewer buckets than this have too few ways to make room for a key.
-const INDEX_START_LEAST: u64 = 64;
-/// Open segments, at most, as a share of all.
-const OPEN_SHARE: u32 = 25;
-
-/// How the memory is laid out at the start.
-pub(crate) struct Layout {
-    pub segment_bytes: u32,
-    pub segments: u32,
-    pub segments_most: u32,
-    pub index_level: u32,
-    pub index_buckets_most: usize,
-    pub scale: TtlScale,
-    pub open_limit: u32,
-    fixed_bytes: u64,
-}
-
-impl Layout {
-    pub fn plan(options: &Options, past_bytes: u64) -> Result<Self, Error> {
-        options.validate()?;
-        let memory = options.memory_bytes;
-        let most = options.memory_bytes_max.unwrap_or_else(|| (4 * memory).max(physical_memory_bytes().unwrap_or(0)));
-        let segment_bytes = options.effective_segment_bytes();
-        let bucket_bytes = size_of::<Bucket>() as u64;
-        let index_level = (memory / INDEX_START_SHARE / bucket_bytes).max(INDEX_START_LEAST).ilog2();
-        let rough_segments = u32::try_from(memory / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX);
-        let open_limit = (rough_segments / OPEN_SHARE).max(4);
-        let scale = TtlScale::for_open_segments(open_limit);
-        let fixed_bytes = Chains::bytes(scale, options.writers) + past_bytes;
-        let mut layout = Self {
-            segment_bytes,
-            segments: 0,
-            segments_most: u32::try_from(most / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX).min(SEGMENTS_MAX),
-            index_level,
-            index_buckets_most: usize::try_from(most / INDEX_SHARE.1 * INDEX_SHARE.0 / bucket_bytes)
-                .expect("addresses are 64 bits")
-                .max(1 << index_level),
-            scale,
-            open_limit,
-            fixed_bytes,
-        };
-        layout.segments = layout.segments_within(memory, bucket_bytes << index_level);
-        Ok(layout)
-    }
-
-    /// A layout of a few segments and buckets, which is all that loom can look through.
-    #[cfg(all(test, loom))]
-    pub fn tiny(segments: u32, index_level: u32, index_buckets_most: usize) -> Self {
-        let open_limit = 4;
-        let scale = TtlScale::for_open_segments(open_limit);
-        Self {
-            segment_bytes: 64,
-            segments,
-            segments_most: segments,
-            index_level,
-            index_buckets_most,
-            scale,
-            open_limit,
-            fixed_bytes: 0,
-        }
-    }
-
-    fn segments_within(&self, memory: u64, index_bytes: u64) -> u32 {
-        let each = u64::from(self.segment_bytes) + size_of::<Header>() as u64;
-        let count = memory.saturating_sub(self.fixed_bytes + index_bytes) / each;
-        u32::try_from(count).unwrap_or(SEGMENTS_MAX).min(self.segments_most)
-    }
-}
-
-/// The budget of a store.
-pub(crate) struct Budget {
-    layout: Layout,
-    memory_bytes: AtomicU64,
-    /// Where the segments shall end; above it they are being moved down.
-    target: AtomicU32,
-    /// Whether the index waits for the memory of a segment.
-    index_waits: AtomicBool,
-    changing: Mutex<()>,
-}
-
-impl Budget {
-    pub fn new(layout: Layout, memory_bytes: u64) -> Self {
-        let target = AtomicU32::new(layout.segments);
-        Self {
-            layout,
-            memory_bytes: AtomicU64::new(memory_bytes),
-            target,
-            index_waits: AtomicBool::new(false),
-            changing: Mutex::new(()),
-        }
-    }
-
-    pub fn memory_bytes(&self) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed)
-    }
-
-    pub fn fixed_bytes(&self) -> u64 {
-        self.layout.fixed_bytes
-    }
-}
-
-/// Buckets that fit the memory of one segment.
-fn buckets_per_segment(segment_bytes: u32) -> u64 {
-    (u64::from(segment_bytes) / size_of::<Bucket>() as u64).max(1)
-}
+use crate::sync::{Ordering, lock};
 
 impl Store {
     /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in use,
@@ -167,7 +55,7 @@ impl Store {
 
     /// Whether the topmost segment is wanted back: by a smaller memory or by the index, or for one that is withheld, unless it is a
     /// body, which stays for that.
-    pub fn sheds(&self) -> bool {
+    pub fn needs_shrink(&self) -> bool {
         let exchanges = || self.segments.limit() > self.budget.target.load(Ordering::Relaxed);
         self.wants_memory() || exchanges() && self.segments.top_state() != State::Body
     }
@@ -179,7 +67,7 @@ impl Store {
     }
 
     /// Lets the topmost segment go if it is free and wanted. One that is withheld is in nobody's way: the limit falls below it.
-    pub(crate) fn shed_free_top(&self) -> bool {
+    pub(crate) fn release_free_top(&self) -> bool {
         if self.budget.index_waits.load(Ordering::Relaxed) && self.prepay_for_index() {
             return true;
         }
@@ -194,18 +82,18 @@ impl Store {
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let _changing = lock(&self.budget.changing);
         let refuse = |reason: String| Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
-        let least = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
-        if memory_bytes < least {
+        let min = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
+        if memory_bytes < min {
             return refuse(format!(
-                "this cache needs at least {least} bytes, for values of up to {}",
+                "this cache needs at least {min} bytes, for values of up to {}",
                 self.options.value_bytes_max
             ));
         }
         let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
         let segments = self.budget.layout.segments_within(memory_bytes, index_bytes);
-        let most = u64::from(self.segments.most()) * u64::from(self.segments.segment_bytes());
-        if memory_bytes > most {
-            return refuse(format!("address space was reserved for {most} bytes at the start"));
+        let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
+        if memory_bytes > max {
+            return refuse(format!("address space was reserved for {max} bytes at the start"));
         }
         if segments < 16 {
             return refuse(format!("the index takes {index_bytes} bytes already, and 16 segments must fit beside it"));
@@ -235,7 +123,8 @@ impl Store {
 mod tests {
     use super::*;
     use crate::evict::Progress;
-    use crate::segment::Purpose;
+    use crate::options::Options;
+    use crate::segment::{Header, Purpose};
 
     fn set(store: &Store, participant: &crate::epoch::Participant, numbers: std::ops::Range<u32>) {
         for number in numbers {
@@ -328,7 +217,7 @@ mod tests {
         while store.maintain(&participant, 1000) == Progress::Working {}
         let buckets = buckets_per_segment(store.segments.segment_bytes());
         assert_eq!(store.index.paid_buckets(), paid + 2 * buckets);
-        assert!(!store.sheds(), "{:?}", store.stats());
+        assert!(!store.needs_shrink(), "{:?}", store.stats());
         store.verify(&participant, 1000);
     }
 

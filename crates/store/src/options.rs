@@ -49,7 +49,7 @@ impl Default for Options {
 /// Less than this cannot hold an index, a segment per TTL bucket in use and spares.
 pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
 /// More is a slip: its tables alone would be larger than most machines.
-const MEMORY_BYTES_MOST: u64 = 4 << 40;
+const MEMORY_BYTES_MAX: u64 = 4 << 40;
 /// The largest value that any store takes.
 pub const VALUE_BYTES_LIMIT: u64 = 1 << 30;
 /// Smaller segments leave too much of themselves empty where objects have several KiB.
@@ -65,17 +65,17 @@ impl Options {
         if self.memory_bytes < MEMORY_BYTES_MIN {
             return refuse("memory", self.memory_bytes, format!("at least {MEMORY_BYTES_MIN} bytes are needed"));
         }
-        if self.memory_bytes > MEMORY_BYTES_MOST {
+        if self.memory_bytes > MEMORY_BYTES_MAX {
             return refuse(
                 "memory",
                 self.memory_bytes,
-                format!("at most {MEMORY_BYTES_MOST} bytes, 4 TiB, can be used"),
+                format!("at most {MEMORY_BYTES_MAX} bytes, 4 TiB, can be used"),
             );
         }
-        if let Some(most) = self.memory_bytes_max
-            && most < self.memory_bytes
+        if let Some(max) = self.memory_bytes_max
+            && max < self.memory_bytes
         {
-            return refuse("memory_ceiling", most, format!("less than the memory, {} bytes", self.memory_bytes));
+            return refuse("memory_ceiling", max, format!("less than the memory, {} bytes", self.memory_bytes));
         }
         if self.writers == 0 {
             return refuse("writers", 0, "at least one thread writes".into());

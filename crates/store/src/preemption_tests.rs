@@ -7,7 +7,7 @@
 use crate::evict::Progress;
 use crate::ops::{Change, Changed, Count, Handle, Mode, Write};
 use crate::options::Options;
-use crate::pause::with_pauses;
+use crate::pause_point::with_pauses;
 use crate::store::Store;
 use crate::{Error, Participant, Ttl};
 use ebbtide_testkit::{Random, Stamp};
@@ -59,7 +59,7 @@ impl Client<'_> {
 
     /// Runs a write until it is done. `None` if the store is full of what may not be evicted.
     fn write<T>(&self, mut write: impl FnMut() -> Result<T, Error>) -> Option<T> {
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let count = match write() {
                 Err(Error::NeedSegment) => 1,
@@ -71,7 +71,7 @@ impl Client<'_> {
                 Progress::Stuck if !self.store.options().evicts => return None,
                 Progress::Waiting(_) | Progress::Stuck => std::thread::sleep(Duration::from_micros(50)),
             }
-            assert!(begun.elapsed() < OPERATION_MAX, "a write does not end: {:?}", self.store.stats());
+            assert!(started.elapsed() < OPERATION_MAX, "a write does not end: {:?}", self.store.stats());
         }
     }
 
@@ -131,7 +131,7 @@ impl Client<'_> {
     }
 
     fn step(&mut self, counted: &std::sync::atomic::AtomicU64) {
-        let begun = Instant::now();
+        let started = Instant::now();
         let key = self.random.below(self.terms.keys_per_thread);
         match self.random.below(100) {
             0..45 => self.set(key),
@@ -142,7 +142,7 @@ impl Client<'_> {
             91..94 => _ = self.store.maintain(&self.participant, NOW_MS),
             _ => self.count(counted),
         }
-        assert!(begun.elapsed() < 2 * OPERATION_MAX, "an operation takes {:?}", begun.elapsed());
+        assert!(started.elapsed() < 2 * OPERATION_MAX, "an operation takes {:?}", started.elapsed());
     }
 }
 

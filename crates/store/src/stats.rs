@@ -140,7 +140,7 @@ pub struct Stats {
 
 /// What changes from moment to moment, cheap to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pulse {
+pub struct CounterSnapshot {
     pub items: u64,
     pub memory_limit_bytes: u64,
     pub memory_used_bytes: u64,
@@ -154,7 +154,7 @@ pub struct Pulse {
 /// Where the memory is, as the headers of the segments say. Headers are read one after the other while writers go on:
 /// it is exact only when nobody writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Census {
+pub struct SegmentSnapshot {
     /// Bytes of objects that are alive, with the segments of long values.
     pub live_bytes: u64,
     /// Bytes of objects that have expired or were flushed, and wait for their segment to be emptied. Where others in the
@@ -175,19 +175,19 @@ pub struct Census {
     /// How long ago the oldest segment with objects was opened; 0 without any.
     pub age_seconds: u64,
     /// The TTL buckets that have segments, shortest lives first, then the one that does not expire.
-    pub ttl_buckets: Vec<TtlBucketCensus>,
+    pub ttl_buckets: Vec<TtlBucketSnapshot>,
 }
 
 /// The segments of one TTL bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TtlBucketCensus {
+pub struct TtlBucketSnapshot {
     /// The range of the TTLs that its objects were stored with, or have left after an eviction moved them; none if they do
     /// not expire. Some may have been stored with longer ones, where TTLs share segments.
     pub ttl_seconds: Option<(u32, u32)>,
     /// Segments, those of long values included.
     pub segments: u64,
     pub segment_bytes: u64,
-    /// See `Census`.
+    /// See `SegmentSnapshot`.
     pub live_bytes: u64,
     pub expired_bytes: u64,
     /// Objects, alive or not.

@@ -1,22 +1,21 @@
 //! The store itself: what its operations share.
 
-use crate::below::Below;
-use crate::chains::{Chains, Need, Reservation};
-pub(crate) use crate::condition::{Condition, Seen, SeenNumber};
+use crate::budget::{Budget, MemoryLayout};
+use crate::chains::{Chains, Reservation, ReserveRequest};
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
-use crate::evict::{Cause, Maintenance, Past, Sinks};
+use crate::evict::{History, Maintenance, RemovalListeners};
 use crate::hash::KeyHash;
-use crate::index::{BUCKET_SLOTS, Index, Items, LockedPair, Placed, Slot, Tag};
+use crate::index::{BUCKET_SLOTS, Index, Items, Slot};
+use crate::issued_tokens::IssuedTokens;
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
-use crate::memory::{Budget, Layout};
+use crate::lower_tier::LowerTier;
 use crate::options::Options;
-use crate::pause::{Held, pause_point};
-use crate::segment::{Location, SegmentId, Segments, State};
-use crate::stats::{Counter, Counters};
+use crate::pause_point::{PausePoint, pause_point};
+use crate::segment::{Location, Segments};
+use crate::stats::Counters;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
-use crate::tokens::Tokens;
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
 
@@ -43,72 +42,20 @@ pub struct Store {
     pub(crate) upload_bytes: AtomicU64,
     /// Uploads that gave theirs back.
     pub(crate) uploads_ended: AtomicU64,
-    pub(crate) sinks: Sinks,
-    pub(crate) below: OnceLock<Box<dyn Below>>,
+    pub(crate) removal_listeners: RemovalListeners,
+    pub(crate) lower_tier: OnceLock<Box<dyn LowerTier>>,
     /// CAS tokens that outlive their bucket's sequence, where values leave memory and come back.
-    pub(crate) tokens: OnceLock<Tokens>,
+    pub(crate) issued_tokens: OnceLock<IssuedTokens>,
 }
 
 /// The share of the memory that takes what is remembered of evicted keys, in policies that do.
-const PAST_SHARE: u64 = 256;
+const HISTORY_SHARE: u64 = 256;
 
 /// Where the key of most items has ended.
 const SHORT_KEY_END: u32 = 32;
 
 /// The TTL bucket of a life, and when it ends.
-pub(crate) type Life = (TtlBucket, Option<u64>);
-
-/// What happens to a key for which the index has no slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WhenFull {
-    /// It is not published.
-    GiveUp,
-    /// It takes the slot of its least used neighbour.
-    Replace,
-}
-
-/// How a condition was met or not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
-    Done {
-        /// What a `gets` would answer from here on.
-        token: u64,
-    },
-    /// Nothing alive is there.
-    Absent,
-    /// Something alive is there, or another version than the condition names.
-    Present,
-    /// A flush since the reservation has made the new item worthless: reserve and write it again.
-    Flushed,
-}
-
-impl Outcome {
-    pub fn is_done(self) -> bool {
-        matches!(self, Self::Done { .. })
-    }
-}
-
-/// An item that is written and about to be published.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewItem {
-    pub at: Location,
-    pub size: u32,
-    pub body_bytes: u64,
-    /// The CAS token that its extension holds.
-    pub token: Option<u64>,
-    /// Whether it is a copy of the item that it replaces: it takes over its bodies, or its number as that is by then.
-    pub is_copy: bool,
-}
-
-/// An item that has left the index, with what it leaves behind.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Unlinked {
-    pub segment: SegmentId,
-    pub size: u32,
-    pub body_bytes: u64,
-    /// The first of the body segments that go with it.
-    pub body: Option<SegmentId>,
-}
+pub(crate) type Lifetime = (TtlBucket, Option<u64>);
 
 impl Store {
     /// An empty store.
@@ -116,16 +63,16 @@ impl Store {
     /// # Errors
     /// `Options` names what cannot work; `Mapping` if the system gives no address space.
     pub fn new(options: Options) -> Result<Self, Error> {
-        let past_bytes = options.memory_bytes / PAST_SHARE;
-        let layout = Layout::plan(&options, Past::bytes(options.policy, past_bytes))?;
-        let past = Past::new(options.policy, past_bytes);
-        Self::with_layout(options, layout, past)
+        let history_bytes = options.memory_bytes / HISTORY_SHARE;
+        let layout = MemoryLayout::plan(&options, History::bytes(options.policy, history_bytes))?;
+        let history = History::new(options.policy, history_bytes);
+        Self::with_layout(options, layout, history)
     }
 
-    pub(crate) fn with_layout(options: Options, layout: Layout, past: Past) -> Result<Self, Error> {
+    pub(crate) fn with_layout(options: Options, layout: MemoryLayout, history: History) -> Result<Self, Error> {
         let domain = Domain::new();
         let segments = Segments::new(
-            layout.segments_most,
+            layout.segments_max,
             layout.segments,
             layout.segment_bytes,
             options.writers,
@@ -137,17 +84,17 @@ impl Store {
             generation: AtomicU64::new(0),
             flushing: Mutex::new(()),
             token_base: (KeyHash::new(options.seed).hash(b"token") >> 33).max(1),
-            index: Index::new(layout.index_level, layout.index_buckets_most)?,
+            index: Index::new(layout.index_level, layout.index_buckets_max)?,
             segments,
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
             counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
             domain,
-            maintenance: Maintenance::new(past),
+            maintenance: Maintenance::new(history),
             upload_bytes: AtomicU64::new(0),
             uploads_ended: AtomicU64::new(0),
-            sinks: Sinks::default(),
-            below: OnceLock::new(),
-            tokens: OnceLock::new(),
+            removal_listeners: RemovalListeners::default(),
+            lower_tier: OnceLock::new(),
+            issued_tokens: OnceLock::new(),
             budget: Budget::new(layout, options.memory_bytes),
             options,
         })
@@ -177,7 +124,7 @@ impl Store {
     #[inline(always)]
     pub(crate) fn moment(&self, now_ms: u64) -> Moment {
         let moment = self.clock.observe(now_ms);
-        // Acquire pairs with the Release in `raise_generation`.
+        // Acquire pairs with the Release in `advance_generation`.
         if moment.ms >= self.clock.flush_at_ms().load(Ordering::Acquire) {
             self.flush_due(moment.ms);
         }
@@ -188,19 +135,19 @@ impl Store {
     fn flush_due(&self, now_ms: u64) {
         let _flushing = lock(&self.flushing);
         if now_ms >= self.clock.flush_at_ms().load(Ordering::Relaxed) {
-            self.raise_generation();
+            self.advance_generation();
         }
     }
 
     /// Everything that is stored now counts as absent from here on.
-    fn raise_generation(&self) {
+    fn advance_generation(&self) {
         // Release pairs with the Acquire in `is_live` and `reserve`.
-        let mut raise = || {
+        let mut advance = || {
             self.generation.fetch_add(1, Ordering::Release);
         };
-        match self.below.get() {
-            Some(below) => below.flush(&mut raise),
-            None => raise(),
+        match self.lower_tier.get() {
+            Some(tier) => tier.flush(&mut advance),
+            None => advance(),
         }
         // Release pairs with the Acquire in `moment`: who sees the flush done sees the new generation.
         self.clock.flush_at_ms().store(u64::MAX, Ordering::Release);
@@ -210,13 +157,13 @@ impl Store {
     /// Whether an item counts as present at `moment`.
     #[inline(always)]
     pub(crate) fn is_live(&self, item: &ItemAt, moment: Moment) -> bool {
-        // Acquire pairs with the Release in `raise_generation`.
+        // Acquire pairs with the Release in `advance_generation`.
         self.is_live_in(self.generation.load(Ordering::Acquire), item, moment)
     }
 
     /// Whether an item counts as present at `moment` in a generation.
     #[inline(always)]
-    fn is_live_in(&self, generation: u64, item: &ItemAt, moment: Moment) -> bool {
+    pub(crate) fn is_live_in(&self, generation: u64, item: &ItemAt, moment: Moment) -> bool {
         let header = self.segments.header(item.at.segment());
         header.generation.load(Ordering::Relaxed) == generation
             && header.expiry_seconds(item.header.expiry).is_none_or(|seconds| moment.ms < seconds * 1000)
@@ -242,10 +189,10 @@ impl Store {
     }
 
     /// The bucket and expiry of a life that begins now; `None` if it is over already.
-    pub(crate) fn life(&self, ttl: Ttl, moment: Moment) -> Option<Life> {
+    pub(crate) fn lifetime(&self, ttl: Ttl, moment: Moment) -> Option<Lifetime> {
         match ttl {
             Ttl::Never => Some((TtlBucket::NEVER, None)),
-            Ttl::Past | Ttl::Seconds(0) => None,
+            Ttl::Expired | Ttl::Seconds(0) => None,
             Ttl::Seconds(seconds) => {
                 Some((self.chains.scale.bucket(seconds), Some(moment.seconds() + u64::from(seconds))))
             }
@@ -270,10 +217,10 @@ impl Store {
         &self,
         participant: &Participant,
         size: u32,
-        life: Life,
+        life: Lifetime,
         moment: Moment,
     ) -> Result<Reservation<'_>, Error> {
-        let need = Need {
+        let need = ReserveRequest {
             bucket: life.0,
             size,
             expiry_seconds: life.1,
@@ -281,7 +228,7 @@ impl Store {
             generation: self.generation.load(Ordering::Acquire),
         };
         let reserved = self.chains.reserve(&self.segments, &need, moment);
-        pause_point(Held::Stripe);
+        pause_point(PausePoint::Stripe);
         reserved
     }
 
@@ -308,7 +255,7 @@ impl Store {
     }
 
     /// A CAS token that no item gets from the store: a bucket that holds one has changed, so its sequence is not 0.
-    pub fn token_of_none(&self) -> u64 {
+    pub fn invalid_token(&self) -> u64 {
         self.token(0)
     }
 
@@ -322,201 +269,14 @@ impl Store {
 
     /// Whether a CAS token stands for an item, protected as in `item`, in a bucket with this sequence. Without the lock of the key's
     /// buckets the caller publishes only if the item is still there, unchanged.
-    pub(crate) fn fits(&self, item: &ItemAt, hash: u64, sequence: u64, token: u64) -> bool {
-        let fits = self.token_of(item, sequence) == token || self.is_kept(hash, token);
-        if !fits && let Some(tokens) = self.tokens.get() {
+    pub(crate) fn token_fits(&self, item: &ItemAt, hash: u64, sequence: u64, token: u64) -> bool {
+        let fits = self.token_of(item, sequence) == token || self.is_issued(hash, token);
+        if !fits && let Some(tokens) = self.issued_tokens.get() {
             // SAFETY: as in `item`.
             let is_copied = unsafe { item.extension(&self.segments.arena) }.copied;
             is_copied.then(|| tokens.note_unknown());
         }
         fits
-    }
-
-    /// Makes `new` the item of the key if the condition holds. A key that finds no slot makes the index grow; only where
-    /// that has no memory and items may be evicted, its least used neighbour goes.
-    ///
-    /// # Errors
-    /// `NeedSegment`: the index needs memory, and nothing may be evicted here. Nothing was changed.
-    pub(crate) fn publish(
-        &self,
-        participant: &Participant,
-        target: (&[u8], u64),
-        condition: Condition,
-        new: NewItem,
-        moment: Moment,
-    ) -> Result<Outcome, Error> {
-        let mut full = WhenFull::GiveUp;
-        loop {
-            if let Some(outcome) = self.try_publish(participant, target, condition, Some((new, full)), moment) {
-                return Ok(outcome);
-            }
-            // Ends: each round the index has one bucket more, until there is no memory for it.
-            if !self.grow_index() {
-                if !self.options.evicts {
-                    return Err(Error::NeedSegment);
-                }
-                full = WhenFull::Replace;
-            }
-        }
-    }
-
-    /// Removes the key if the condition holds.
-    pub(crate) fn remove(
-        &self,
-        participant: &Participant,
-        target: (&[u8], u64),
-        condition: Condition,
-        moment: Moment,
-    ) -> Outcome {
-        let outcome = self.try_publish(participant, target, condition, None, moment);
-        outcome.expect("a removal needs no slot")
-    }
-
-    /// Publishes or removes, once. `None` if the key finds no slot and no neighbour shall go: nothing was changed.
-    fn try_publish(
-        &self,
-        participant: &Participant,
-        (key, hash): (&[u8], u64),
-        condition: Condition,
-        new: Option<(NewItem, WhenFull)>,
-        moment: Moment,
-    ) -> Option<Outcome> {
-        let mut pair = self.index.lock_pair(hash);
-        // One look for all that follows. An item of an older generation would take the place of what was written after the
-        // flush; if the flush comes after this look, what is written after it waits for the locks.
-        let generation = self.generation.load(Ordering::Acquire);
-        let is_current =
-            |new: NewItem| self.segments.header(new.at.segment()).generation.load(Ordering::Relaxed) == generation;
-        if !new.is_none_or(|(new, _)| is_current(new)) {
-            return Some(Outcome::Flushed);
-        }
-        let place = pair.find(|slot| self.is_key(slot, key));
-        let live = place.filter(|place| self.is_live_in(generation, &self.item(place.slot), moment));
-        if let Some(outcome) = self.refused(&pair, (key, hash), condition, (place, live)) {
-            return Some(outcome);
-        }
-        let vacancy = match (&place, new) {
-            (None, Some((_, full))) => match pair.vacate(self) {
-                None if full == WhenFull::GiveUp => return None,
-                vacancy => vacancy,
-            },
-            _ => None,
-        };
-        let new = new.map(|(new, _)| new);
-        let had_copy = self.forget_below((key, hash), condition, place.is_some());
-        let mut old = place.map(|place| self.describe(place.slot));
-        let placed = match (&place, new) {
-            (Some(place), Some(new)) => {
-                if new.is_copy {
-                    self.hand_over(place.slot, new.at);
-                    old = old.map(|old| Unlinked { body: None, ..old });
-                }
-                let frequency = pair.reread(place).frequency();
-                pair.replace(place, place.slot.moved(new.at, frequency));
-                Placed::Free
-            }
-            (Some(place), None) => {
-                pair.remove(place);
-                Placed::Free
-            }
-            (None, Some(new)) => {
-                let first = self.maintenance.past.first_frequency(hash);
-                // What comes up from below has to be used in memory to stay there: it was used before in any case.
-                let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
-                let slot = Slot::new(Tag::of(hash), frequency, new.at);
-                match vacancy {
-                    Some(vacancy) => pair.fill(vacancy, slot),
-                    None => pair.replace_coldest(slot),
-                }
-            }
-            (None, None) => Placed::Free,
-        };
-        let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
-        self.settle(participant, pair, placed, old, new, moment);
-        Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
-    }
-
-    /// Accounts what a publication changed, and unlocks. What has left the index is accounted before: once its bucket is
-    /// free, its segment may be emptied, retired and taken for something else.
-    fn settle(
-        &self,
-        participant: &Participant,
-        pair: LockedPair<'_>,
-        placed: Placed,
-        old: Option<Unlinked>,
-        new: Option<NewItem>,
-        moment: Moment,
-    ) {
-        let replaced_slot = match placed {
-            Placed::Replaced(slot) => Some(slot),
-            Placed::Free | Placed::Displaced => None,
-        };
-        let replaced = replaced_slot.map(|slot| self.describe(slot));
-        if let Some(slot) = replaced_slot {
-            self.hand_down(participant, slot, pair.control(None), moment);
-        }
-        let farewell = replaced_slot.and_then(|slot| self.prepare_farewell(participant, slot, pair.control(None)));
-        for unlinked in old.iter().chain(&replaced) {
-            self.account_unlinked(unlinked);
-        }
-        drop(pair);
-        let thread = participant.number();
-        if let Some(new) = new {
-            // Its segment is open and stays so: the caller holds the stripe.
-            self.segments.header(new.at.segment()).add_live(new.size, new.body_bytes);
-        }
-        match (old, new) {
-            (None, Some(_)) => self.counters.link(thread),
-            (Some(_), None) => self.counters.unlink(thread),
-            _ => {}
-        }
-        for unlinked in old.iter().chain(&replaced) {
-            self.retire_body(unlinked);
-        }
-        if replaced.is_some() {
-            self.counters.unlink(thread);
-            self.counters.add(thread, Counter::IndexReplaced, 1);
-        }
-        if let Some(farewell) = farewell {
-            self.bid_farewell(farewell, Cause::IndexFull, moment);
-        }
-        if placed != Placed::Free {
-            self.keep_index_sparse();
-        }
-    }
-
-    /// What an item leaves behind when it goes; to be read before its slot is unlocked.
-    pub(crate) fn describe(&self, slot: Slot) -> Unlinked {
-        let item = self.item(slot);
-        let mut unlinked = Unlinked { segment: slot.segment(), size: item.header.size(), body_bytes: 0, body: None };
-        if item.header.kind == Kind::Chained {
-            // SAFETY: as in `item`.
-            let chained = unsafe { item.chained(&self.segments.arena) };
-            unlinked.body_bytes = self.body_bytes(chained.total - item.tail().1);
-            unlinked.body = Some(chained.first_body);
-        }
-        unlinked
-    }
-
-    /// Bytes of the body segments that hold `bytes` of a value.
-    pub(crate) fn body_bytes(&self, bytes: u32) -> u64 {
-        u64::from(bytes).next_multiple_of(self.segments.segment_bytes().into())
-    }
-
-    /// Accounts an item that has left the index. To be called before its bucket is unlocked, or by the owner of its
-    /// segment.
-    pub(crate) fn account_unlinked(&self, unlinked: &Unlinked) {
-        let header = self.segments.header(unlinked.segment);
-        if header.remove_live(unlinked.size, unlinked.body_bytes) && header.state() == State::Sealed {
-            self.segments.note_dead(unlinked.segment);
-        }
-    }
-
-    /// Lets go of the bodies of an item that has left the index.
-    pub(crate) fn retire_body(&self, unlinked: &Unlinked) {
-        if let Some(first) = unlinked.body {
-            self.segments.retire(first);
-        }
     }
 
     /// Has everything stored before `now_ms + delay_ms` gone from then on. A flush with a delay replaces one that waits.
@@ -526,7 +286,7 @@ impl Store {
         if delay_ms > 0 {
             self.clock.flush_at_ms().store(moment.ms.saturating_add(delay_ms), Ordering::Relaxed);
         } else {
-            self.raise_generation();
+            self.advance_generation();
         }
     }
 }

@@ -19,18 +19,18 @@ const DIVISION_MAX: u32 = 32;
 pub enum Ttl {
     /// Never expires.
     Never,
-    /// Expires this many seconds from now. Zero is `Past`.
+    /// Expires this many seconds from now. Zero is `Expired`.
     Seconds(u32),
-    /// Expires when the time of the operations reaches this second. One that is reached already is `Past`.
+    /// Expires when the time of the operations reaches this second. One that is reached already is `Expired`.
     Until(u64),
     /// Already past: the entry replaces what was there and is gone at once.
-    Past,
+    Expired,
 }
 
 impl Ttl {
     /// A life of `seconds`; none at all if that is zero.
     pub const fn seconds(seconds: u32) -> Self {
-        if seconds == 0 { Self::Past } else { Self::Seconds(seconds) }
+        if seconds == 0 { Self::Expired } else { Self::Seconds(seconds) }
     }
 }
 

@@ -3,18 +3,18 @@
 use crate::epoch::Participant;
 use crate::item::{ItemAt, Kind};
 use crate::segment::{Location, SegmentId, State};
-use crate::stats::TtlBucketCensus;
+use crate::stats::TtlBucketSnapshot;
 use crate::store::Store;
 use crate::sync::Ordering;
 use std::collections::{HashMap, HashSet};
 
 /// What the slots say about a segment.
 #[derive(Default)]
-struct Pointed {
+struct SlotTotals {
     items: u32,
     bytes: u32,
     body_bytes: u64,
-    places: HashSet<Location>,
+    locations: HashSet<Location>,
 }
 
 impl Store {
@@ -23,11 +23,11 @@ impl Store {
     /// and every body belongs to exactly one value; and that the memory is within its budget.
     pub fn verify(&self, participant: &Participant, now_ms: u64) {
         self.finish_jobs(participant, now_ms);
-        let (pointed, bodies) = self.verify_slots();
-        let mut placed: HashMap<SegmentId, &str> = HashMap::new();
+        let (totals, bodies) = self.verify_slots();
+        let mut owners: HashMap<SegmentId, &str> = HashMap::new();
         let mut place = |segment: SegmentId, what, state| {
             assert_eq!(self.segments.header(segment).state(), state, "{what} segment {segment:?}");
-            assert_eq!(placed.insert(segment, what), None, "segment {segment:?} is in two places");
+            assert_eq!(owners.insert(segment, what), None, "segment {segment:?} is in two locations");
         };
         for segment in self.segments.free_list() {
             place(segment, "free", State::Free);
@@ -50,7 +50,7 @@ impl Store {
                 assert!(at >= opened, "chain {bucket:?} is sorted by time");
                 opened = at;
                 assert_eq!(usize::from(header.ttl_bucket.load(Ordering::Relaxed)), bucket.index());
-                self.verify_segment(segment, pointed.get(&segment));
+                self.verify_segment(segment, totals.get(&segment));
             }
         });
         let check_open = |segment, offset| {
@@ -63,7 +63,7 @@ impl Store {
             assert!(owned.insert(segment), "{segment:?} has two owners");
         });
         assert_eq!(owned.len(), self.chains.open_count() as usize, "the count of open segments");
-        self.each_begun(|segment, offset| {
+        self.each_open_destination(|segment, offset| {
             check_open(segment, offset);
             assert!(owned.insert(segment), "{segment:?} has two owners");
         });
@@ -73,41 +73,45 @@ impl Store {
         if uploading == 0 {
             for segment in self.segments.ids() {
                 assert!(
-                    placed.contains_key(&segment),
+                    owners.contains_key(&segment),
                     "segment {segment:?} is nowhere, {:?}",
                     self.segments.header(segment).state()
                 );
             }
         }
-        assert!(pointed.keys().all(|segment| placed.get(segment) == Some(&"chained")), "slots point into chains");
-        let items: u64 = pointed.values().map(|pointed| u64::from(pointed.items)).sum();
+        assert!(totals.keys().all(|segment| owners.get(segment) == Some(&"chained")), "slots point into chains");
+        let items: u64 = totals.values().map(|totals| u64::from(totals.items)).sum();
         assert_eq!(self.counters.items(), items, "the count of objects");
-        self.verify_census(&pointed, now_ms);
+        self.verify_snapshot(&totals, now_ms);
         if self.resize_done() {
             let stats = self.stats();
             assert!(stats.memory_used_bytes <= stats.memory_limit_bytes, "{stats:?}");
         }
     }
 
-    /// The census, exact in a quiet store, adds up to what the slots say and to the budget.
-    fn verify_census(&self, pointed: &HashMap<SegmentId, Pointed>, now_ms: u64) {
-        let census = self.census(now_ms);
-        let bytes: u64 = pointed.values().map(|pointed| u64::from(pointed.bytes) + pointed.body_bytes).sum();
-        assert_eq!(census.live_bytes + census.expired_bytes, bytes, "bytes of objects");
-        let sum = |field: fn(&TtlBucketCensus) -> u64| census.ttl_buckets.iter().map(field).sum::<u64>();
+    /// The snapshot, exact in a quiet store, adds up to what the slots say and to the budget.
+    fn verify_snapshot(&self, totals: &HashMap<SegmentId, SlotTotals>, now_ms: u64) {
+        let snapshot = self.segment_snapshot(now_ms);
+        let bytes: u64 = totals.values().map(|totals| u64::from(totals.bytes) + totals.body_bytes).sum();
+        assert_eq!(snapshot.live_bytes + snapshot.expired_bytes, bytes, "bytes of objects");
+        let sum = |field: fn(&TtlBucketSnapshot) -> u64| snapshot.ttl_buckets.iter().map(field).sum::<u64>();
         assert_eq!(sum(|bucket| bucket.items), self.counters.items(), "objects by TTL bucket");
-        assert_eq!(sum(|bucket| bucket.live_bytes), census.live_bytes, "live bytes by TTL bucket");
-        assert_eq!(sum(|bucket| bucket.expired_bytes), census.expired_bytes, "expired bytes by TTL bucket");
-        let used = census.segments_open + census.segments_sealed + census.segments_retired;
-        assert_eq!(used + census.segments_free, u64::from(self.segments.limit()), "every segment is counted once");
-        let spent = census.index_bytes + census.metadata_bytes + census.dead_bytes + bytes;
+        assert_eq!(sum(|bucket| bucket.live_bytes), snapshot.live_bytes, "live bytes by TTL bucket");
+        assert_eq!(sum(|bucket| bucket.expired_bytes), snapshot.expired_bytes, "expired bytes by TTL bucket");
+        let used = snapshot.segments_open + snapshot.segments_sealed + snapshot.segments_retired;
+        assert_eq!(used + snapshot.segments_free, u64::from(self.segments.limit()), "every segment is counted once");
+        let spent = snapshot.index_bytes + snapshot.metadata_bytes + snapshot.dead_bytes + bytes;
         if self.resize_done() {
-            assert_eq!(spent + census.free_bytes, self.budget.memory_bytes(), "the memory is somewhere: {census:?}");
+            assert_eq!(
+                spent + snapshot.free_bytes,
+                self.budget.memory_bytes(),
+                "the memory is somewhere: {snapshot:?}"
+            );
         }
     }
 
-    fn verify_slots(&self) -> (HashMap<SegmentId, Pointed>, Vec<SegmentId>) {
-        let mut pointed: HashMap<SegmentId, Pointed> = HashMap::new();
+    fn verify_slots(&self) -> (HashMap<SegmentId, SlotTotals>, Vec<SegmentId>) {
+        let mut totals: HashMap<SegmentId, SlotTotals> = HashMap::new();
         let mut keys: HashSet<Vec<u8>> = HashSet::new();
         let mut bodies = Vec::new();
         let split = self.index.split();
@@ -120,12 +124,12 @@ impl Store {
             let candidates = split.candidates(hash);
             assert!(candidates.first == bucket || candidates.second == bucket, "{slot:?} is in a bucket of its key");
             assert!(keys.insert(key), "a key is in the index twice: {slot:?}");
-            let unlinked = self.describe(slot);
-            let entry = pointed.entry(slot.segment()).or_default();
+            let unlinked = self.footprint(slot);
+            let entry = totals.entry(slot.segment()).or_default();
             entry.items += 1;
             entry.bytes += unlinked.size;
             entry.body_bytes += unlinked.body_bytes;
-            assert!(entry.places.insert(item.at), "two slots point at {slot:?}");
+            assert!(entry.locations.insert(item.at), "two slots point at {slot:?}");
             if item.header.kind == Kind::Chained {
                 // SAFETY: as above.
                 let chained = unsafe { item.chained(&self.segments.arena) };
@@ -137,17 +141,17 @@ impl Store {
                 });
             }
         });
-        (pointed, bodies)
+        (totals, bodies)
     }
 
     /// The counters of a segment match the slots, and its bytes are whole items, of which the latest expiry is known.
-    fn verify_segment(&self, segment: SegmentId, pointed: Option<&Pointed>) {
+    fn verify_segment(&self, segment: SegmentId, totals: Option<&SlotTotals>) {
         let header = self.segments.header(segment);
-        let none = Pointed::default();
-        let pointed = pointed.unwrap_or(&none);
-        assert_eq!(header.live_items(), pointed.items, "live items of {segment:?}");
-        assert_eq!(header.live_bytes(), pointed.bytes, "live bytes of {segment:?}");
-        assert_eq!(header.body_bytes(), pointed.body_bytes, "body bytes of {segment:?}");
+        let none = SlotTotals::default();
+        let totals = totals.unwrap_or(&none);
+        assert_eq!(header.live_items(), totals.items, "live items of {segment:?}");
+        assert_eq!(header.live_bytes(), totals.bytes, "live bytes of {segment:?}");
+        assert_eq!(header.body_bytes(), totals.body_bytes, "body bytes of {segment:?}");
         let end = header.write_offset();
         assert!(end <= self.segments.segment_bytes());
         let (mut offset, mut items, mut found) = (0, 0, 0);
@@ -163,7 +167,7 @@ impl Store {
             assert!(expiry <= header.latest_expiry_seconds(), "{at:?} expires after its segment");
             bytes += self.bytes_with_bodies(&item);
             expired_bytes += if expiry < header.next_expiry_seconds() { self.bytes_with_bodies(&item) } else { 0 };
-            found += u32::from(pointed.places.contains(&at));
+            found += u32::from(totals.locations.contains(&at));
             items += 1;
             offset += item.header.size();
         }
@@ -171,6 +175,6 @@ impl Store {
         assert_eq!(items, header.written_items(), "items written to {segment:?}");
         let counted = expired_bytes..=bytes;
         assert!(counted.contains(&header.expired_written_bytes()), "what expires before the next expiry is counted");
-        assert_eq!(found, pointed.items, "slots point at items of {segment:?}");
+        assert_eq!(found, totals.items, "slots point at items of {segment:?}");
     }
 }

@@ -33,7 +33,8 @@ impl Writer {
         let (store, now_ms) = (&self.subject.store, self.now_ms);
         let (hash, value) = (store.hash(&key), &self.value[..]);
         let write = Write { key: &key, hash, value, flags: 0, ttl: Ttl::Seconds(ttl), mode: Mode::Set, token: None };
-        let written = self.subject.with_room(now_ms, || store.write(&self.subject.participant, &write, now_ms));
+        let written =
+            self.subject.retry_with_eviction(now_ms, || store.write(&self.subject.participant, &write, now_ms));
         written.expect("there is room");
         let set = (self.next_key, now_ms + u64::from(ttl) * 1000);
         match self.sets.iter_mut().find(|(of, _)| *of == ttl) {
@@ -71,8 +72,8 @@ impl Writer {
         }
         let stats = self.subject.store.stats();
         let waiting = (stats.items - alive) * (stats.live_bytes / stats.items.max(1));
-        let counted = self.subject.store.census(self.now_ms).expired_bytes;
-        assert!(self.evicts || counted == waiting, "the census counts {counted} of {waiting} that wait: {stats:?}");
+        let counted = self.subject.store.segment_snapshot(self.now_ms).expired_bytes;
+        assert!(self.evicts || counted == waiting, "the snapshot counts {counted} of {waiting} that wait: {stats:?}");
         waiting
     }
 
@@ -237,10 +238,10 @@ fn no_segment_is_sealed_for_want_of_a_place() {
         for number in 0..3200 {
             writer.set(ttls[number % ttls.len()]);
         }
-        let census = writer.subject.store.census(writer.now_ms);
-        assert_eq!(census.segments_sealed, 0, "{census:?}");
+        let snapshot = writer.subject.store.segment_snapshot(writer.now_ms);
+        assert_eq!(snapshot.segments_sealed, 0, "{snapshot:?}");
         // The limit, one for each octave with units of a second, and one for two of the others.
-        assert!(census.segments_open <= 4 + 7 + 10 + 1, "{census:?}");
+        assert!(snapshot.segments_open <= 4 + 7 + 10 + 1, "{snapshot:?}");
         writer.check();
         writer.subject.store.verify(&writer.subject.participant, writer.now_ms);
     }

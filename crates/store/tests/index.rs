@@ -12,7 +12,7 @@ const NOW_MS: u64 = 5000;
 fn set(subject: &StoreSubject, key: &[u8], value: &[u8], now_ms: u64) {
     let (store, participant) = (&subject.store, &subject.participant);
     let write = Write { key, hash: store.hash(key), value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
-    subject.with_room(now_ms, || store.write(participant, &write, now_ms)).unwrap();
+    subject.retry_with_eviction(now_ms, || store.write(participant, &write, now_ms)).unwrap();
 }
 
 #[test]
@@ -82,7 +82,9 @@ fn a_token_never_passes_for_a_changed_value() {
                 }
             }
             3 => drop(store.delete(participant, &key, hash, now_ms)),
-            4 => drop(subject.with_room(now_ms, || store.touch(participant, &key, hash, Ttl::Seconds(9), now_ms))),
+            4 => drop(
+                subject.retry_with_eviction(now_ms, || store.touch(participant, &key, hash, Ttl::Seconds(9), now_ms)),
+            ),
             // Others come and go: buckets split, items are displaced and merged.
             5 => (0..20).for_each(|_| set(&subject, &random.number().to_le_bytes(), &[1; 60], now_ms)),
             6 => set(&subject, &key, &random.number().to_le_bytes(), now_ms),
@@ -103,7 +105,7 @@ fn a_token_never_passes_for_a_changed_value() {
                     mode: Mode::Cas(token),
                     token: None,
                 };
-                let stored = subject.with_room(now_ms, || store.write(participant, &write, now_ms)).unwrap();
+                let stored = subject.retry_with_eviction(now_ms, || store.write(participant, &write, now_ms)).unwrap();
                 match stored.stored {
                     Stored::Stored => {
                         assert_eq!(before, Some(value), "step {step}: a cas passed on another value");
@@ -135,7 +137,7 @@ fn numbers_survive_merges_in_place() {
         let count = Count::plain(Change::Add(number + 1));
         let hash = store.hash(&key);
         let changed = || store.change_number(participant, (&key, hash), &count, now_ms);
-        match subject.with_room(now_ms, changed).unwrap() {
+        match subject.retry_with_eviction(now_ms, changed).unwrap() {
             Changed::Done(number_after) => {
                 let counted = counts.get_mut(&number).expect("it was set");
                 *counted += number + 1;

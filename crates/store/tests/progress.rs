@@ -1,8 +1,8 @@
 //! An operation starts over only when its own key has changed, however busy its neighbours in the index are.
 
 use ebbtide_store::{
-    Change, Changed, Count, Item, Mark, Mode, Options, Participant, Progress, Revision, Store, Stored, Ttl, Visit,
-    Visited, Write,
+    Change, Changed, Count, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Options,
+    Participant, Progress, Store, Stored, Ttl, Write,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,16 +96,16 @@ fn a_visit_looks_once_whatever_its_neighbour_does() {
     let (client, other) = (Client::new(&store), Client::new(&store));
     client.write(KEY, b"value", Mode::Set);
     let neighbour = client.neighbour();
-    let (target, visit) = ((KEY, store.hash(KEY)), Visit { create: None, counts: true });
+    let (target, visit) = ((KEY, store.hash(KEY)), MetaFlagsLookup { create: None, counts: true });
     let mut looks = 0;
-    let visited = store.visit(&client.participant, target, visit, NOW_MS, |_| {
+    let visited = store.update_meta_flags(&client.participant, target, visit, NOW_MS, |_| {
         looks += 1;
         if looks < 100 {
             other.add_one(&neighbour);
         }
-        Some(Revision { ttl: None, mark: Mark::Stale { token: None } })
+        Some(MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } })
     });
-    assert!(matches!(visited, Ok(Visited::Found { .. })));
+    assert!(matches!(visited, Ok(MetaFlagsOutcome::Found { .. })));
     assert_eq!(looks, 1);
     assert!(client.peek().extension().stale);
 }
@@ -117,17 +117,17 @@ fn a_visit_of_a_number_looks_again_when_it_was_counted() {
     client.write(KEY, b"100", Mode::Set);
     client.add_one(KEY);
     let neighbour = client.neighbour();
-    let (target, visit) = ((KEY, store.hash(KEY)), Visit { create: None, counts: true });
+    let (target, visit) = ((KEY, store.hash(KEY)), MetaFlagsLookup { create: None, counts: true });
     let mut looks = 0;
-    let visited = store.visit(&client.participant, target, visit, NOW_MS, |_| {
+    let visited = store.update_meta_flags(&client.participant, target, visit, NOW_MS, |_| {
         looks += 1;
         if looks == 1 {
             other.add_one(&neighbour);
             other.add_one(KEY);
         }
-        Some(Revision { ttl: None, mark: Mark::Stale { token: None } })
+        Some(MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } })
     });
-    let Ok(Visited::Found { item, .. }) = visited else { panic!("the key is there") };
+    let Ok(MetaFlagsOutcome::Found { item, .. }) = visited else { panic!("the key is there") };
     let mut value = Vec::new();
     item.copy_to(&mut value);
     assert_eq!((looks, &value[..]), (2, &b"102"[..]));

@@ -1,7 +1,9 @@
 //! A cache with a manual clock as the subject of a random run.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
-use ebbtide::{Cache, Error, Handle, Item, Lookup, Mark, Mode, Revision, Stored, Ttl, Visit, Visited};
+use ebbtide::{
+    Cache, Error, Handle, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Stored, Ttl, Visited,
+};
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::time::Duration;
 
@@ -58,9 +60,9 @@ impl CacheSubject {
         Ok(Answer::Done)
     }
 
-    fn revise(&self, key: &[u8], mut mark: impl FnMut(&Item<'_>) -> Mark) -> Result<bool, Error> {
-        let revise = |item: &Item<'_>| Some(Revision { ttl: None, mark: mark(item) });
-        let visited = self.cache.visit(key, Visit { create: None, counts: true }, revise)?;
+    fn revise(&self, key: &[u8], mut mark: impl FnMut(&Item<'_>) -> MetaFlags) -> Result<bool, Error> {
+        let revise = |item: &Item<'_>| Some(MetaFlagsChange { ttl: None, flags: mark(item) });
+        let visited = self.cache.visit(key, MetaFlagsLookup { create: None, counts: true }, revise)?;
         Ok(!matches!(visited, Visited::Absent))
     }
 
@@ -98,12 +100,12 @@ impl CacheSubject {
             }
             Operation::Increment(key, delta) => Answer::Number(cache.increment(key, *delta)?),
             Operation::Decrement(key, delta) => Answer::Number(cache.decrement(key, *delta)?),
-            Operation::MarkStale(key, token) => Answer::Was(self.revise(key, |_| Mark::Stale { token: *token })?),
+            Operation::MarkStale(key, token) => Answer::Was(self.revise(key, |_| MetaFlags::Stale { token: *token })?),
             Operation::Win(key) => {
                 let mut wins = false;
                 let found = self.revise(key, |item| {
                     wins = !item.is_won();
-                    Mark::Won
+                    MetaFlags::Won
                 })?;
                 Answer::Won(found.then_some(wins))
             }
@@ -157,7 +159,7 @@ impl Subject for CacheSubject {
 fn ttl(life: Life) -> Ttl {
     match life {
         Life::Never => Ttl::Never,
-        Life::Past => Ttl::Past,
+        Life::Past => Ttl::Expired,
         Life::Seconds(seconds) => Ttl::seconds(seconds),
     }
 }

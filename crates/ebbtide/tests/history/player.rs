@@ -87,7 +87,7 @@ impl<'a> Player<'a> {
             Ttl::Seconds(seconds) => ((self.table.now)().latest / 1000 + u64::from(seconds)) * 1000,
             Ttl::Never => NEVER,
             Ttl::Until(second) => second * 1000,
-            Ttl::Past => 0,
+            Ttl::Expired => 0,
         }
     }
 
@@ -288,10 +288,10 @@ impl<'a> Player<'a> {
     }
 
     fn touch(&mut self, key: u64) -> Result<(), String> {
-        let ttl = if self.random.chance(5) { Ttl::Past } else { self.ttl() };
+        let ttl = if self.random.chance(5) { Ttl::Expired } else { self.ttl() };
         let operation = self.begin();
         let record = &self.table.record;
-        record.change(key, operation, if ttl == Ttl::Past { What::Gone } else { What::Touch });
+        record.change(key, operation, if ttl == Ttl::Expired { What::Gone } else { What::Touch });
         match self.cache.touch(&value::name(key), ttl) {
             Ok(true) => {
                 record.found(key, operation)?;

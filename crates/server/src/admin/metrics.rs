@@ -113,7 +113,7 @@ fn commands(page: &mut Page, totals: &Totals, cache: &ebbtide::Stats) {
 }
 
 fn memory(page: &mut Page, state: &State, cache: &ebbtide::Stats) {
-    let census = state.shared.cache.census();
+    let census = state.shared.cache.segment_snapshot();
     page.plain_gauge("ebbtide_items", "Objects in the index.", cache.items as f64);
     page.plain_gauge("ebbtide_memory_limit_bytes", "The memory limit (-m).", cache.memory_limit_bytes as f64);
     page.plain_gauge("ebbtide_memory_used_bytes", "All but the free segments.", cache.memory_used_bytes as f64);

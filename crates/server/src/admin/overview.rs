@@ -4,7 +4,7 @@
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-use ebbtide::{Census, Stats};
+use ebbtide::{SegmentSnapshot, Stats};
 use serde_json::{Map, Value, json};
 
 use super::flash;
@@ -27,7 +27,7 @@ pub fn history(state: &State) -> Value {
 pub fn overview(state: &State) -> Value {
     let shared = &*state.shared;
     let cache = shared.cache.stats();
-    let census = shared.cache.census();
+    let census = shared.cache.segment_snapshot();
     let totals = shared.totals();
     let flash = flash::overview(state, totals.get_hits);
     let observer = lock(&state.observer);
@@ -108,7 +108,7 @@ fn commands(totals: &Totals, cache: &Stats) -> Value {
     })
 }
 
-fn memory(cache: &Stats, census: &Census) -> Value {
+fn memory(cache: &Stats, census: &SegmentSnapshot) -> Value {
     json!({
         "limit_bytes": cache.memory_limit_bytes,
         "used_bytes": cache.memory_used_bytes,
@@ -122,7 +122,7 @@ fn memory(cache: &Stats, census: &Census) -> Value {
     })
 }
 
-fn pools(totals: &Totals, cache: &Stats, census: &Census) -> Value {
+fn pools(totals: &Totals, cache: &Stats, census: &SegmentSnapshot) -> Value {
     json!([{
         "name": "default",
         "limit_bytes": cache.memory_limit_bytes,
@@ -134,7 +134,7 @@ fn pools(totals: &Totals, cache: &Stats, census: &Census) -> Value {
     }])
 }
 
-fn ttl_buckets(census: &Census) -> Vec<Value> {
+fn ttl_buckets(census: &SegmentSnapshot) -> Vec<Value> {
     let buckets = census.ttl_buckets.iter().map(|bucket| {
         json!({
             "ttl_seconds_min": bucket.ttl_seconds.map_or(0, |(shortest, _)| shortest),

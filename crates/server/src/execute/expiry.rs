@@ -38,7 +38,7 @@ fn ttl(exptime: impl Into<i64>, until: impl FnOnce(u64) -> Ttl) -> Ttl {
     let exptime = exptime.into();
     match exptime {
         0 => Ttl::Never,
-        ..0 => Ttl::Past,
+        ..0 => Ttl::Expired,
         1..=RELATIVE_LIMIT => Ttl::Seconds(exptime as u32),
         _ => until(exptime as u64),
     }
@@ -62,8 +62,8 @@ mod tests {
     #[test]
     fn exptimes_are_never_past_relative_or_absolute() {
         assert_eq!(ttl(0, Ttl::Until), Ttl::Never);
-        assert_eq!(ttl(-1, Ttl::Until), Ttl::Past);
-        assert_eq!(ttl(i32::MIN, Ttl::Until), Ttl::Past);
+        assert_eq!(ttl(-1, Ttl::Until), Ttl::Expired);
+        assert_eq!(ttl(i32::MIN, Ttl::Until), Ttl::Expired);
         assert_eq!(ttl(1, Ttl::Until), Ttl::Seconds(1));
         assert_eq!(ttl(2_592_000, Ttl::Until), Ttl::Seconds(2_592_000));
         assert_eq!(ttl(2_592_001, Ttl::Until), Ttl::Until(2_592_001));

@@ -215,7 +215,7 @@ impl Executor {
             return;
         }
         let mut item = |name: &str, value: u64| stat(out, &format!("items:{CLASS}:{name}"), value);
-        let census = self.cache.census();
+        let census = self.cache.segment_snapshot();
         item("number", cache.items);
         item("age", census.age_seconds);
         item("mem_requested", cache.live_bytes);
@@ -282,7 +282,7 @@ impl Executor {
         stat(out, "version", env!("CARGO_PKG_VERSION"));
         stat(out, "memory_limit_bytes", cache.memory_limit_bytes);
         stat(out, "memory_used_bytes", cache.memory_used_bytes);
-        let census = self.cache.census();
+        let census = self.cache.segment_snapshot();
         stat(out, "live_bytes", census.live_bytes);
         stat(out, "expired_bytes", census.expired_bytes);
         stat(out, "dead_bytes", census.dead_bytes);

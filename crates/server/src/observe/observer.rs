@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use ebbtide::Pulse;
+use ebbtide::CounterSnapshot;
 use ebbtide::flash::{DriveLog, Health};
 
 use super::events::{Event, Events, Kind};
@@ -22,7 +22,7 @@ pub struct Snapshot {
     /// Since the server started, by a clock that nobody sets.
     pub uptime: Duration,
     pub totals: Totals,
-    pub cache: Pulse,
+    pub cache: CounterSnapshot,
     pub connections: u64,
     pub connections_limit: u64,
     pub rejected: u64,
@@ -149,7 +149,7 @@ fn point(before: &Snapshot, now: &Snapshot) -> Point {
 /// What has happened between two looks.
 fn happenings(before: &Snapshot, now: &Snapshot) -> Vec<(Kind, String, u64)> {
     let totals = now.totals.since(&before.totals);
-    let since = |field: fn(&Pulse) -> u64| field(&now.cache) - field(&before.cache);
+    let since = |field: fn(&CounterSnapshot) -> u64| field(&now.cache) - field(&before.cache);
     let index_replaced = since(|cache| cache.index_replaced);
     let flushed = since(|cache| cache.flushed);
     let counted = [
@@ -229,7 +229,8 @@ mod tests {
         observer.observe(Snapshot { totals: Totals { get_hits: 100, ..Totals::default() }, ..at(1) });
         assert!(observer.points().is_empty());
         let totals = Totals { get_hits: 130, get_misses: 10, set_commands: 4, bytes_read: 9, ..Totals::default() };
-        let cache = Pulse { items: 3, memory_used_bytes: 5, evictions: 2, expired: 1, ..Pulse::default() };
+        let cache =
+            CounterSnapshot { items: 3, memory_used_bytes: 5, evictions: 2, expired: 1, ..CounterSnapshot::default() };
         observer.observe(Snapshot { totals, cache, connections: 6, ..at(2) });
         let expected = Point {
             time_unix_ms: 2000,
@@ -305,17 +306,17 @@ mod tests {
     #[test]
     fn every_happening_is_an_event_with_its_reason() {
         let mut observer = Observer::default();
-        let limit = Pulse { memory_limit_bytes: 64 << 20, ..Pulse::default() };
+        let limit = CounterSnapshot { memory_limit_bytes: 64 << 20, ..CounterSnapshot::default() };
         observer.observe(Snapshot { cache: limit, ..at(1) });
         let totals =
             Totals { flush_commands: 1, idle_kicks: 2, store_no_memory: 3, store_too_large: 4, ..Totals::default() };
-        let cache = Pulse {
+        let cache = CounterSnapshot {
             memory_limit_bytes: 32 << 20,
             evictions: 50,
             index_replaced: 5,
             expired: 60,
             flushed: 6,
-            ..Pulse::default()
+            ..CounterSnapshot::default()
         };
         observer.observe(Snapshot { totals, cache, rejected: 7, listen_disabled: 8, ..at(2) });
         let mut seen: Vec<_> = observer.events().map(|event| (event.kind, event.count)).collect();

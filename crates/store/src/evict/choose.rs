@@ -1,42 +1,42 @@
 //! Which run of segments goes next: first what costs nothing, then what the policy says. What is found here is proposed as a
 //! claim, which looks again (see `claim`).
 
-use super::claim::{Claim, Planned};
+use super::claim::{Claim, PlannedEviction};
 use super::job::Job;
-use super::policy::{View, choose};
+use super::policy::{SegmentView, choose};
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::pause::{Held, pause_point};
+use crate::pause_point::{PausePoint, pause_point};
 use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
 
 /// Segments that one choice looks at; larger stores are looked at piece by piece.
-const SAMPLE: usize = 4096;
+const SAMPLE_SEGMENTS: usize = 4096;
 /// Neighbours are worth a compaction when the first is at most this full.
-const COMPACT_BELOW: f64 = 0.6;
+const COMPACT_FILL_MAX: f64 = 0.6;
 /// After so many that took as many segments as they freed something is evicted.
-const COMPACTIONS_IN_VAIN_MAX: u32 = 16;
+const COMPACTIONS_WITHOUT_GAIN_MAX: u32 = 16;
 /// One look around chooses this part of what it saw: so much of it may change until the next one.
 const PLANNED_SHARE: usize = 128;
 /// Of the segments that are worth it, one look around finds so many, the emptiest.
-const COMPACTED_PER_LOOK: usize = 16;
+const SPARSE_MAX: usize = 16;
 
 /// What a choice needs besides the store, kept between choices.
 #[derive(Default)]
-pub(super) struct Scratch {
-    views: Vec<View>,
+pub(super) struct PlannerState {
+    views: Vec<SegmentView>,
     /// Where the next sample begins.
     cursor: u32,
     /// Segments that were worth a compaction of their own when they were looked at, the emptiest last.
-    sparse: Vec<Sparse>,
+    sparse: Vec<SparseSegment>,
     /// What the policy has chosen to evict, the next one last.
-    planned: Vec<Planned>,
+    planned: Vec<PlannedEviction>,
 }
 
 /// A segment worth a compaction of its own.
-struct Sparse {
+struct SparseSegment {
     segment: SegmentId,
     /// Bytes to copy for each that is had.
     copied: f64,
@@ -45,28 +45,28 @@ struct Sparse {
 impl Store {
     /// Claims the next run.
     pub(super) fn choose(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
-        let mut scratch = lock(&self.maintenance.choosing);
-        pause_point(Held::Claim);
-        let scratch = &mut *scratch;
+        let mut planner = lock(&self.maintenance.planner);
+        pause_point(PausePoint::Claim);
+        let planner = &mut *planner;
         // It ends: an entry is taken once, and listed again only after another life.
         while let Some(segment) = self.segments.take_dead() {
-            if let Some(job) = self.claim(scratch, Claim::Dead(segment), moment) {
+            if let Some(job) = self.claim(planner, Claim::Dead(segment), moment) {
                 return Some(job);
             }
         }
-        if let Some(job) = self.compact_alone(scratch, moment, may_evict) {
+        if let Some(job) = self.compact_sparse(planner, moment, may_evict) {
             return Some(job);
         }
-        if let Some(job) = may_evict.then(|| self.evict_planned(scratch, moment)).flatten() {
+        if let Some(job) = may_evict.then(|| self.evict_planned(planner, moment)).flatten() {
             return Some(job);
         }
         let mut has_sealed = false;
         let mut looked = 0;
         loop {
-            looked += SAMPLE;
-            let free_win = self.look_around(scratch, moment);
-            let job = free_win.and_then(|claim| self.claim(scratch, claim, moment));
-            if let Some(job) = job.or_else(|| self.compact_alone(scratch, moment, may_evict)) {
+            looked += SAMPLE_SEGMENTS;
+            let free_win = self.sample_segments(planner, moment);
+            let job = free_win.and_then(|claim| self.claim(planner, claim, moment));
+            if let Some(job) = job.or_else(|| self.compact_sparse(planner, moment, may_evict)) {
                 return Some(job);
             }
             // Where nothing may be evicted a write is refused next: not before all segments were looked at.
@@ -76,7 +76,7 @@ impl Store {
             if !may_evict {
                 continue;
             }
-            if let Some(job) = self.evict_viewed(scratch, participant, moment) {
+            if let Some(job) = self.evict_sampled(planner, participant, moment) {
                 return Some(job);
             }
             // Only segments that writers hold are left to take from: once, as handles may hold all of those as well.
@@ -89,14 +89,14 @@ impl Store {
 
     /// Has the policy choose among the views, and claims what it says. What handles hold by now, or a job has gone on in, is
     /// passed over.
-    fn evict_viewed(&self, scratch: &mut Scratch, participant: &Participant, moment: Moment) -> Option<Job> {
-        if !scratch.views.is_empty() {
-            self.maintenance.past.fit(self.counters.items());
+    fn evict_sampled(&self, planner: &mut PlannerState, participant: &Participant, moment: Moment) -> Option<Job> {
+        if !planner.views.is_empty() {
+            self.maintenance.history.fit(self.counters.items());
         }
         // It ends: each plan takes a view away.
-        while !scratch.views.is_empty() {
-            self.plan(scratch, participant);
-            if let Some(job) = self.evict_planned(scratch, moment) {
+        while !planner.views.is_empty() {
+            self.plan(planner, participant);
+            if let Some(job) = self.evict_planned(planner, moment) {
                 return Some(job);
             }
         }
@@ -105,61 +105,61 @@ impl Store {
 
     /// Fills the views, and stops at a segment that can be had without loss. What jobs have begun to fill is seen, too: it goes
     /// when its time has come, full or not.
-    fn look_around(&self, scratch: &mut Scratch, moment: Moment) -> Option<Claim> {
-        scratch.views.clear();
-        scratch.sparse.clear();
-        scratch.planned.clear();
+    fn sample_segments(&self, planner: &mut PlannerState, moment: Moment) -> Option<Claim> {
+        planner.views.clear();
+        planner.sparse.clear();
+        planner.planned.clear();
         let limit = self.segments.limit();
         let mut compact = None;
         for step in 0..limit {
-            if scratch.views.len() >= SAMPLE {
-                scratch.cursor = (scratch.cursor + step) % limit;
+            if planner.views.len() >= SAMPLE_SEGMENTS {
+                planner.cursor = (planner.cursor + step) % limit;
                 break;
             }
-            let segment = SegmentId::new((scratch.cursor + step) % limit + 1);
+            let segment = SegmentId::new((planner.cursor + step) % limit + 1);
             let header = self.segments.header(segment);
             if header.state() != State::Sealed || header.pins() > 0 {
                 continue;
             }
             if self.is_dead(header, moment) {
-                scratch.sparse.clear();
+                planner.sparse.clear();
                 return Some(Claim::Dead(segment));
             }
             let live = f64::from(header.live_bytes());
-            if compact.is_none() && live < COMPACT_BELOW * f64::from(self.segments.segment_bytes()) {
+            if compact.is_none() && live < COMPACT_FILL_MAX * f64::from(self.segments.segment_bytes()) {
                 compact = self.fitting_neighbours(segment).map(|_| Claim::Neighbours(segment));
             }
-            if let Some(copied) = self.copied_for_a_byte(header) {
-                scratch.sparse.push(Sparse { segment, copied });
+            if let Some(copied) = self.copied_per_freed_byte(header) {
+                planner.sparse.push(SparseSegment { segment, copied });
             }
-            scratch.views.push(view(segment, header));
+            planner.views.push(view(segment, header));
         }
         let mut dead = None;
-        self.each_begun(|segment, _| {
+        self.each_open_destination(|segment, _| {
             let header = self.segments.header(segment);
             if header.pins() == 0 {
-                scratch.views.push(view(segment, header));
+                planner.views.push(view(segment, header));
                 dead = dead.or(self.is_dead(header, moment).then_some(segment));
             }
         });
         if let Some(segment) = dead {
-            scratch.sparse.clear();
+            planner.sparse.clear();
             return Some(Claim::Dead(segment));
         }
-        scratch.sparse.sort_unstable_by(|one, other| one.copied.total_cmp(&other.copied));
-        scratch.sparse.truncate(COMPACTED_PER_LOOK);
-        scratch.sparse.reverse();
+        planner.sparse.sort_unstable_by(|one, other| one.copied.total_cmp(&other.copied));
+        planner.sparse.truncate(SPARSE_MAX);
+        planner.sparse.reverse();
         compact
     }
 
     /// Has the policy choose among the views, which are not empty: one run, or some segments that go by themselves.
-    fn plan(&self, scratch: &mut Scratch, participant: &Participant) {
-        let Scratch { views, planned, .. } = scratch;
-        let most = (views.len() / PLANNED_SHARE).max(1);
-        while planned.len() < most && !views.is_empty() {
+    fn plan(&self, planner: &mut PlannerState, participant: &Participant) {
+        let PlannerState { views, planned, .. } = planner;
+        let max = (views.len() / PLANNED_SHARE).max(1);
+        while planned.len() < max && !views.is_empty() {
             let choice = choose(self.options.policy, views, self.options.merge_run, participant.random());
             let at = views.iter().position(|view| view.segment == choice.first).expect("it was chosen among them");
-            planned.push(Planned { choice, stamp: views.swap_remove(at).stamp });
+            planned.push(PlannedEviction { choice, stamp: views.swap_remove(at).stamp });
             if choice.count > 1 {
                 break;
             }
@@ -168,10 +168,10 @@ impl Store {
     }
 
     /// Claims the next run that is planned.
-    fn evict_planned(&self, scratch: &mut Scratch, moment: Moment) -> Option<Job> {
-        while let Some(planned) = scratch.planned.pop() {
-            if let Some(job) = self.claim(scratch, Claim::Planned(planned), moment) {
-                self.maintenance.compactions_in_vain.store(0, Ordering::Relaxed);
+    fn evict_planned(&self, planner: &mut PlannerState, moment: Moment) -> Option<Job> {
+        while let Some(planned) = planner.planned.pop() {
+            if let Some(job) = self.claim(planner, Claim::Planned(planned), moment) {
+                self.maintenance.compactions_without_gain.store(0, Ordering::Relaxed);
                 return Some(job);
             }
         }
@@ -179,11 +179,11 @@ impl Store {
     }
 
     /// Claims the emptiest segment that was and is worth a compaction of its own.
-    fn compact_alone(&self, scratch: &mut Scratch, moment: Moment, may_evict: bool) -> Option<Job> {
-        let in_vain = &self.maintenance.compactions_in_vain;
-        while !may_evict || in_vain.load(Ordering::Relaxed) < COMPACTIONS_IN_VAIN_MAX {
-            let Sparse { segment, .. } = scratch.sparse.pop()?;
-            let job = self.claim(scratch, Claim::Sparse(segment), moment);
+    fn compact_sparse(&self, planner: &mut PlannerState, moment: Moment, may_evict: bool) -> Option<Job> {
+        let without_gain = &self.maintenance.compactions_without_gain;
+        while !may_evict || without_gain.load(Ordering::Relaxed) < COMPACTIONS_WITHOUT_GAIN_MAX {
+            let SparseSegment { segment, .. } = planner.sparse.pop()?;
+            let job = self.claim(planner, Claim::Sparse(segment), moment);
             if job.is_some() {
                 return job;
             }
@@ -192,8 +192,8 @@ impl Store {
     }
 }
 
-fn view(segment: SegmentId, header: &Header) -> View {
-    View {
+fn view(segment: SegmentId, header: &Header) -> SegmentView {
+    SegmentView {
         segment,
         stamp: header.stamp.load(Ordering::Relaxed),
         live_items: header.live_items(),
@@ -231,7 +231,7 @@ mod tests {
         store.write(&participant, &write, 1000).unwrap();
         let segment = store.get(&participant, b"key", hash, 1000).unwrap().item_at().at.segment();
         let moment = store.moment(2000);
-        let claim = |moment| store.claim(&lock(&store.maintenance.choosing), Claim::Dead(segment), moment);
+        let claim = |moment| store.claim(&lock(&store.maintenance.planner), Claim::Dead(segment), moment);
         assert!(claim(moment).is_none(), "it is open");
         store.seal_open(Seal::All);
         assert!(claim(moment).is_none(), "it holds a live item");
@@ -246,8 +246,8 @@ mod tests {
         let (store, participant, _) = just_full(1);
         let moment = store.moment(1000);
         let planned = || -> Vec<_> {
-            let scratch = lock(&store.maintenance.choosing);
-            scratch.planned.iter().rev().map(|planned| (planned.choice.first, planned.stamp)).collect()
+            let planner = lock(&store.maintenance.planner);
+            planner.planned.iter().rev().map(|planned| (planned.choice.first, planned.stamp)).collect()
         };
         let all = planned();
         assert!(all.len() >= 5 && all.is_sorted_by_key(|&(_, stamp)| stamp), "{all:?}");
@@ -298,7 +298,7 @@ mod tests {
             keys.push(keys.len() as u32);
             set_long(&store, &participant, keys.len() as u32 - 1, 3000);
         }
-        assert!(store.segments.limit() as usize > 2 * SAMPLE);
+        assert!(store.segments.limit() as usize > 2 * SAMPLE_SEGMENTS);
         (store, participant, keys)
     }
 
@@ -335,7 +335,7 @@ mod tests {
         let moment = store.moment(1000);
         keys[..8].iter().for_each(|number| delete(&store, &participant, *number));
         while let Some(job) = store.choose(&participant, moment, false) {
-            store.run_slice(&participant, moment, job);
+            store.run_job_slice(&participant, moment, job);
         }
         store.segments.reclaim();
         // The newest two segments hold little: they fit one.
@@ -346,10 +346,10 @@ mod tests {
         store.seal_open(Seal::All);
         let key = u32::MAX.to_le_bytes();
         let little = store.get(&participant, &key, store.hash(&key), 1000).unwrap().item_at().at.segment();
-        lock(&store.maintenance.choosing).cursor = little.number() % store.segments.limit();
+        lock(&store.maintenance.planner).cursor = little.number() % store.segments.limit();
         let job = store.choose(&participant, moment, false).expect("two neighbours fit one segment");
         assert!(job.sources().contains(&little));
-        store.run_slice(&participant, moment, job);
+        store.run_job_slice(&participant, moment, job);
         store.verify(&participant, 1000);
     }
 
@@ -370,14 +370,14 @@ mod tests {
         let (store, participant, keys) = large();
         let moment = store.moment(1000);
         store.seal_open(Seal::All);
-        let mut scratch = lock(&store.maintenance.choosing);
-        assert!(store.look_around(&mut scratch, moment).is_none(), "nothing is dead");
-        let free = scratch.views[scratch.views.len() / 2].segment;
+        let mut planner = lock(&store.maintenance.planner);
+        assert!(store.sample_segments(&mut planner, moment).is_none(), "nothing is dead");
+        let free = planner.views[planner.views.len() / 2].segment;
         let held: Vec<_> = store.segments.ids().filter(|segment| *segment != free).collect();
         held.iter().for_each(|segment| _ = store.segments.header(*segment).pin());
-        let job = store.evict_viewed(&mut scratch, &participant, moment);
+        let job = store.evict_sampled(&mut planner, &participant, moment);
         held.iter().for_each(|segment| _ = store.segments.header(*segment).unpin());
-        drop(scratch);
+        drop(planner);
         let mut job = job.expect("one of all is not held");
         assert_eq!(job.sources(), [free], "of {}", keys.len());
         while !job.run(&store, &participant, moment, 1) {}
@@ -401,7 +401,7 @@ mod tests {
         taken.into_iter().for_each(|segment| store.segments.retire(segment));
         assert_eq!(store.stats().items, 2);
         store.segments.reclaim();
-        let progress = store.work(&participant, store.moment(1000), false);
+        let progress = store.run_or_choose_job(&participant, store.moment(1000), false);
         assert_eq!(progress, Progress::Working, "with a free segment they are compacted");
         assert_eq!((store.stats().items, store.stats().segments_compacted), (2, 2));
         store.verify(&participant, 1000);
@@ -443,7 +443,7 @@ mod tests {
 mod plan_models {
     use super::*;
     use crate::chains::Seal;
-    use crate::evict::policy::{Aging, Choice, Keep};
+    use crate::evict::policy::{Aging, EvictionChoice, Retention};
     use crate::loom_tests::{Client, model, store};
     use crate::ttl::Ttl;
     use crate::{Mode, Stored, Write};
@@ -459,10 +459,10 @@ mod plan_models {
         store.seal_open(Seal::All);
         let segment = store.segments.ids().find(|id| store.segments.header(*id).state() == State::Sealed).unwrap();
         let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
-        let choice = Choice { first: segment, count: 1, keep: Keep::Nothing, aging: Aging::None };
-        lock(&store.maintenance.choosing).planned.push(Planned { choice, stamp });
+        let choice = EvictionChoice { first: segment, count: 1, retention: Retention::Nothing, aging: Aging::None };
+        lock(&store.maintenance.planner).planned.push(PlannedEviction { choice, stamp });
         client.delete(b"o");
-        let mut job = store.claim(&lock(&store.maintenance.choosing), Claim::Dead(segment), moment).unwrap();
+        let mut job = store.claim(&lock(&store.maintenance.planner), Claim::Dead(segment), moment).unwrap();
         while !job.run(&store, &client.participant, moment, u32::MAX) {}
         drop(job);
         store.segments.reclaim();
@@ -488,7 +488,7 @@ mod plan_models {
                     assert_eq!(written.map(|written| written.stored), Ok(Stored::Stored));
                 })
             };
-            let job = store.evict_planned(&mut lock(&store.maintenance.choosing), moment);
+            let job = store.evict_planned(&mut lock(&store.maintenance.planner), moment);
             if let Some(mut job) = job {
                 while !job.run(&store, &client.participant, moment, u32::MAX) {}
             }
@@ -516,7 +516,7 @@ mod plan_models {
                     store.seal_open(Seal::All);
                 })
             };
-            let job = store.evict_planned(&mut lock(&store.maintenance.choosing), moment);
+            let job = store.evict_planned(&mut lock(&store.maintenance.planner), moment);
             assert!(job.is_none(), "what was planned is gone");
             writer.join().unwrap();
             client.verify();

@@ -2,13 +2,13 @@
 //!
 //! Whoever proposes a claim has looked at the segment before, perhaps without a lock, and since then it may have been emptied,
 //! freed and written anew, a flush may have begun another generation, a handle may have come. So a claim looks again at
-//! all that it rests on, under the lock of choices (a `Scratch` is only reached through it). While that is held, a segment of items
+//! all that it rests on, under the lock of choices (a `PlannerState` is only reached through it). While that is held, a segment of items
 //! that is seen sealed stays sealed, its generation, stamp and latest expiry stand still, its live items and bytes only
 //! fall. `docs/concurrency.md` has the whole protocol.
 
-use super::choose::Scratch;
+use super::choose::PlannerState;
 use super::job::Job;
-use super::policy::{Aging, Choice, Keep};
+use super::policy::{Aging, EvictionChoice, Retention};
 use crate::epoch::Participant;
 use crate::segment::{Header, STAMP_SHIFT, SegmentId, State};
 use crate::store::Store;
@@ -16,16 +16,16 @@ use crate::sync::{Ordering, lock};
 use crate::time::Moment;
 
 /// The most neighbours that are compacted at once.
-const COMPACT_RUN: usize = 16;
+const COMPACT_RUN_MAX: usize = 16;
 /// A segment is worth a compaction of its own while at most so many bytes are copied for each that is had, and so many are
 /// had for each item that is moved. An overwrite of 4 KiB then costs the copies of three objects, one of 300 bytes those of
 /// two: more brings fewer hits than it costs time (docs/design-decisions.md).
-const COPIED_PER_BYTE: u64 = 3;
-const BYTES_PER_MOVE: u64 = 128;
+const COPIED_PER_FREED_BYTE_MAX: u64 = 3;
+const FREED_BYTES_PER_ITEM_MIN: u64 = 128;
 /// How many times as much is done where a write is refused otherwise.
-const EFFORT_OF_LAST_RESORT: u64 = 4;
+const EFFORT_WITHOUT_EVICTION: u64 = 4;
 /// Mostly objects of more than this part of a segment leave too much of the next one empty.
-const LONGEST_SHARE: u64 = 4;
+const LONG_ITEM_SHARE: u64 = 4;
 
 /// Which segments are claimed, and what the claimer has seen that must still hold.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(super) enum Claim {
     /// Nothing in the segment can be alive.
     Dead(SegmentId),
     /// The policy chose the segment for eviction.
-    Planned(Planned),
+    Planned(PlannedEviction),
     /// So much of the segment is dead that it is worth a compaction of its own.
     Sparse(SegmentId),
     /// What lives in the segment and in some that follow it in the chain fits one segment.
@@ -41,13 +41,13 @@ pub(super) enum Claim {
     /// Items of the segment have expired, and the others are worth a place elsewhere.
     PartlyExpired(SegmentId),
     /// The segment is to be empty, and all that lives in it is kept.
-    Move(SegmentId),
+    Relocate(SegmentId),
 }
 
 /// A choice of the policy, and the stamp that its first segment had.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Planned {
-    pub choice: Choice,
+pub(super) struct PlannedEviction {
+    pub choice: EvictionChoice,
     pub stamp: u64,
 }
 
@@ -58,8 +58,8 @@ impl Claim {
             | Self::Sparse(first)
             | Self::Neighbours(first)
             | Self::PartlyExpired(first)
-            | Self::Move(first) => first,
-            Self::Planned(Planned { choice, .. }) => choice.first,
+            | Self::Relocate(first) => first,
+            Self::Planned(PlannedEviction { choice, .. }) => choice.first,
         }
     }
 }
@@ -67,30 +67,32 @@ impl Claim {
 impl Store {
     /// Claims what still is as the claim says: those segments drain from here on. `None`, and no segment has changed hands, if
     /// it is not so any more, or if there is no room for what is to be kept.
-    pub(super) fn claim(&self, _choosing: &Scratch, claim: Claim, moment: Moment) -> Option<Job> {
+    pub(super) fn claim(&self, _choosing: &PlannerState, claim: Claim, moment: Moment) -> Option<Job> {
         let first = claim.first();
         if let Claim::Dead(_) | Claim::Planned(_) | Claim::PartlyExpired(_) = claim {
             // Under the lock of the list, where no job adds to it: it may have been filled since it was looked at.
-            self.seal_begun_if(first, |header| self.holds(claim, header, moment));
+            self.seal_destination_if(first, |header| self.still_holds(claim, header, moment));
         }
         let header = self.segments.header(first);
         if header.state() != State::Sealed {
             return None;
         }
         let claim = if self.is_dead(header, moment) { Claim::Dead(first) } else { claim };
-        if !self.holds(claim, header, moment) {
+        if !self.still_holds(claim, header, moment) {
             return None;
         }
         let job = match claim {
-            Claim::Dead(_) => Job::new(self, vec![first], Keep::Nothing, Aging::None),
-            Claim::Planned(Planned { choice, .. }) => {
+            Claim::Dead(_) => Job::new(self, vec![first], Retention::Nothing, Aging::None),
+            Claim::Planned(PlannedEviction { choice, .. }) => {
                 let run = self.planned_run(&choice);
                 (!run.is_empty()).then_some(())?;
                 let stamp_ms = header.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT;
                 self.clock.set_eviction_age(moment.ms.saturating_sub(stamp_ms));
-                Job::new(self, run, choice.keep, choice.aging)
+                Job::new(self, run, choice.retention, choice.aging)
             }
-            Claim::Sparse(_) | Claim::PartlyExpired(_) | Claim::Move(_) => Job::lossless(self, vec![first], moment)?,
+            Claim::Sparse(_) | Claim::PartlyExpired(_) | Claim::Relocate(_) => {
+                Job::lossless(self, vec![first], moment)?
+            }
             Claim::Neighbours(_) => Job::lossless(self, self.fitting_neighbours(first)?, moment)?,
         };
         for source in job.sources() {
@@ -101,20 +103,20 @@ impl Store {
 
     /// Claims a segment in which nothing is alive, and begins to empty it. False if it is not there to be claimed.
     pub(super) fn drop_segment(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
-        let job = self.claim(&lock(&self.maintenance.choosing), Claim::Dead(segment), moment);
-        job.map(|job| self.run_slice(participant, moment, job)).is_some()
+        let job = self.claim(&lock(&self.maintenance.planner), Claim::Dead(segment), moment);
+        job.map(|job| self.run_job_slice(participant, moment, job)).is_some()
     }
 
     /// Whether a claim holds for its first segment. It is sealed, or nobody writes to it at this moment.
-    fn holds(&self, claim: Claim, header: &Header, moment: Moment) -> bool {
+    fn still_holds(&self, claim: Claim, header: &Header, moment: Moment) -> bool {
         match claim {
             Claim::Dead(_) => self.is_dead(header, moment),
-            Claim::Planned(Planned { stamp, .. }) => {
+            Claim::Planned(PlannedEviction { stamp, .. }) => {
                 header.pins() == 0 && header.stamp.load(Ordering::Relaxed) == stamp
             }
-            Claim::Sparse(_) => header.pins() == 0 && self.copied_for_a_byte(header).is_some(),
+            Claim::Sparse(_) => header.pins() == 0 && self.copied_per_freed_byte(header).is_some(),
             Claim::PartlyExpired(_) => header.pins() == 0 && header.expired_bytes() > 0,
-            Claim::Neighbours(_) | Claim::Move(_) => true,
+            Claim::Neighbours(_) | Claim::Relocate(_) => true,
         }
     }
 
@@ -122,45 +124,45 @@ impl Store {
     pub(super) fn is_dead(&self, header: &Header, moment: Moment) -> bool {
         header.live_items() == 0
             || header.latest_expiry_seconds() <= moment.seconds()
-            // Acquire pairs with the Release in `raise_generation`.
+            // Acquire pairs with the Release in `advance_generation`.
             || header.is_flushed(self.generation.load(Ordering::Acquire))
     }
 
     /// What a compaction of a segment by itself copies for each byte that it has back. `None` if it is not worth that.
-    pub(super) fn copied_for_a_byte(&self, header: &Header) -> Option<f64> {
+    pub(super) fn copied_per_freed_byte(&self, header: &Header) -> Option<f64> {
         let (live, items) = (u64::from(header.live_bytes()), u64::from(header.live_items()));
         let dead = u64::from(header.write_offset()).saturating_sub(live);
-        let effort = if self.options.evicts { 1 } else { EFFORT_OF_LAST_RESORT };
-        let is_worth = live <= COPIED_PER_BYTE * effort * dead
-            && items * BYTES_PER_MOVE <= dead * effort
-            && live * LONGEST_SHARE <= items * u64::from(self.segments.segment_bytes());
+        let effort = if self.options.evicts { 1 } else { EFFORT_WITHOUT_EVICTION };
+        let is_worth = live <= COPIED_PER_FREED_BYTE_MAX * effort * dead
+            && items * FREED_BYTES_PER_ITEM_MIN <= dead * effort
+            && live * LONG_ITEM_SHARE <= items * u64::from(self.segments.segment_bytes());
         is_worth.then(|| live as f64 / dead as f64)
     }
 
     /// The segments of a choice of the policy that go together.
-    fn planned_run(&self, choice: &Choice) -> Vec<SegmentId> {
+    fn planned_run(&self, choice: &EvictionChoice) -> Vec<SegmentId> {
         let first = self.segments.header(choice.first);
         // Long values free their bodies one by one: such a segment is evicted on its own, a little at a time.
         let alone = first.body_bytes() > u64::from(self.segments.segment_bytes());
         let count = if alone { 1 } else { choice.count as usize };
-        self.chains.run(&self.segments, choice.first, count, |segment| self.joins(first, segment))
+        self.chains.run(&self.segments, choice.first, count, |segment| self.may_join(first, segment))
     }
 
     /// The longest run from a segment on whose live items fit one segment; `None` if that is not at least two.
     pub(super) fn fitting_neighbours(&self, first: SegmentId) -> Option<Vec<SegmentId>> {
         let header = self.segments.header(first);
-        let mut room = self.segments.segment_bytes();
-        let run = self.chains.run(&self.segments, first, COMPACT_RUN, |segment| {
+        let mut free_bytes = self.segments.segment_bytes();
+        let run = self.chains.run(&self.segments, first, COMPACT_RUN_MAX, |segment| {
             let live = self.segments.header(segment).live_bytes();
-            let fits = live <= room && self.joins(header, segment);
-            room -= if fits { live } else { 0 };
+            let fits = live <= free_bytes && self.may_join(header, segment);
+            free_bytes -= if fits { live } else { 0 };
             fits
         });
         (run.len() >= 2).then_some(run)
     }
 
     /// Whether a segment may go in one run with that of `first`.
-    fn joins(&self, first: &Header, segment: SegmentId) -> bool {
+    fn may_join(&self, first: &Header, segment: SegmentId) -> bool {
         let header = self.segments.header(segment);
         let generation = |header: &Header| header.generation.load(Ordering::Relaxed);
         generation(header) == generation(first) && header.pins() == 0 && header.is_young() == first.is_young()
@@ -170,8 +172,8 @@ impl Store {
 #[cfg(test)]
 impl Store {
     /// A job that empties a segment and keeps all that lives in it.
-    pub(super) fn claim_move(&self, segment: SegmentId, moment: Moment) -> Option<Job> {
-        self.claim(&lock(&self.maintenance.choosing), Claim::Move(segment), moment)
+    pub(super) fn claim_relocation(&self, segment: SegmentId, moment: Moment) -> Option<Job> {
+        self.claim(&lock(&self.maintenance.planner), Claim::Relocate(segment), moment)
     }
 }
 
@@ -217,7 +219,7 @@ mod tests {
     /// How many segments a claim takes at 1000 ms. They are emptied.
     fn taken(store: &Store, participant: &Participant, claim: Claim) -> usize {
         let moment = store.moment(1000);
-        let job = store.claim(&lock(&store.maintenance.choosing), claim, moment);
+        let job = store.claim(&lock(&store.maintenance.planner), claim, moment);
         let Some(mut job) = job else { return 0 };
         assert!(job.sources().iter().all(|source| store.segments.header(*source).state() == State::Draining));
         let count = job.sources().len();
@@ -225,9 +227,12 @@ mod tests {
         count
     }
 
-    fn planned(store: &Store, first: SegmentId, count: u32) -> Planned {
+    fn planned(store: &Store, first: SegmentId, count: u32) -> PlannedEviction {
         let stamp = store.segments.header(first).stamp.load(Ordering::Relaxed);
-        Planned { choice: Choice { first, count, keep: Keep::Nothing, aging: Aging::None }, stamp }
+        PlannedEviction {
+            choice: EvictionChoice { first, count, retention: Retention::Nothing, aging: Aging::None },
+            stamp,
+        }
     }
 
     #[test]
@@ -239,7 +244,7 @@ mod tests {
         header(0).pin();
         assert_eq!(taken(&store, &participant, Claim::Planned(plan)), 0, "a handle holds it");
         header(0).unpin();
-        let other = Planned { stamp: plan.stamp + 1, ..plan };
+        let other = PlannedEviction { stamp: plan.stamp + 1, ..plan };
         assert_eq!(taken(&store, &participant, Claim::Planned(other)), 0, "it is another life");
         header(2).pin();
         assert_eq!(taken(&store, &participant, Claim::Planned(plan)), 2, "a handle holds the third");
@@ -273,9 +278,9 @@ mod tests {
         let all = sealed(&store, &participant, &[100; 3]);
         let taken_segments: Vec<_> =
             std::iter::from_fn(|| store.segments.take(crate::segment::Purpose::Merge)).collect();
-        assert_eq!(taken(&store, &participant, Claim::Move(all[0])), 0, "no segment is free");
+        assert_eq!(taken(&store, &participant, Claim::Relocate(all[0])), 0, "no segment is free");
         delete(&store, &participant, 0);
-        assert_eq!(taken(&store, &participant, Claim::Move(all[0])), 1);
+        assert_eq!(taken(&store, &participant, Claim::Relocate(all[0])), 1);
         assert_eq!(taken(&store, &participant, Claim::Dead(all[1])), 0, "it is alive");
         store.flush(1000, 0);
         assert_eq!(taken(&store, &participant, Claim::Planned(planned(&store, all[1], 2))), 1, "one is dropped whole");

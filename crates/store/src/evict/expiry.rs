@@ -13,7 +13,7 @@
 //! bucket, by the job that compacts. This comes before every eviction.
 
 use super::claim::Claim;
-use crate::chains::Expiries;
+use crate::chains::ExpiredSegments;
 use crate::epoch::Participant;
 use crate::item::{ItemAt, Kind};
 use crate::segment::{Location, SegmentId, State};
@@ -38,13 +38,14 @@ impl Store {
         }
         let due: Vec<_> = self.chains.due(moment.seconds()).collect();
         let is_done = due.into_iter().any(|bucket| {
-            let found = self.chains.look_for_expired(&self.segments, bucket, moment.seconds());
+            let found = self.chains.find_expired(&self.segments, bucket, moment.seconds());
             match found.expired {
                 Some(segment) => self.drop_segment(participant, segment, moment),
-                None => self.count_all(participant, bucket, &found, moment),
+                None => self.count_expired_bytes(participant, bucket, &found, moment),
             }
         });
-        is_done || self.chains.expired_bytes() > self.expired_limit() && self.rewrite(participant, moment)
+        is_done
+            || self.chains.expired_bytes() > self.expired_limit() && self.rewrite_partly_expired(participant, moment)
     }
 
     /// Bytes of expired items that may wait in segments that live on.
@@ -53,7 +54,13 @@ impl Store {
     }
 
     /// Counts the segments that a look has found to be counted, or some of them. False if there is none.
-    fn count_all(&self, participant: &Participant, bucket: TtlBucket, found: &Expiries, moment: Moment) -> bool {
+    fn count_expired_bytes(
+        &self,
+        participant: &Participant,
+        bucket: TtlBucket,
+        found: &ExpiredSegments,
+        moment: Moment,
+    ) -> bool {
         let mut bytes = 0;
         for segment in &found.uncounted {
             if bytes < COUNTED_BYTES {
@@ -62,7 +69,7 @@ impl Store {
         }
         if bytes > 0 {
             // The sum of the chain is that of before: the next look makes it anew.
-            self.chains.look_again(bucket, moment.seconds());
+            self.chains.schedule_check(bucket, moment.seconds());
         }
         bytes > 0
     }
@@ -78,7 +85,10 @@ impl Store {
             self.count_items(segment, moment);
         }
         let is_counted = is_sealed
-            || self.maintenance.begun().any(|begun| begun.hold(segment, || self.count_items(segment, moment)));
+            || self
+                .maintenance
+                .open_destinations()
+                .any(|list| list.with_destination(segment, || self.count_items(segment, moment)));
         if is_counted { header.write_offset() } else { 0 }
     }
 
@@ -113,10 +123,10 @@ impl Store {
     }
 
     /// A slice of the rewriting of the segment from which most is to be had. False if too little waits, or none can be claimed.
-    fn rewrite(&self, participant: &Participant, moment: Moment) -> bool {
+    fn rewrite_partly_expired(&self, participant: &Participant, moment: Moment) -> bool {
         let mut partial = Vec::new();
         for bucket in self.chains.partly_expired() {
-            partial.extend(self.chains.look_for_expired(&self.segments, bucket, moment.seconds()).partial);
+            partial.extend(self.chains.find_expired(&self.segments, bucket, moment.seconds()).partial);
         }
         if self.chains.expired_bytes() <= self.expired_limit() {
             return false;
@@ -128,8 +138,8 @@ impl Store {
         };
         partial.sort_by(|one, other| gain(other).total_cmp(&gain(one)));
         let job = partial.into_iter().take(CLAIMS_MAX).find_map(|(segment, _)| {
-            self.claim(&lock(&self.maintenance.choosing), Claim::PartlyExpired(segment), moment)
+            self.claim(&lock(&self.maintenance.planner), Claim::PartlyExpired(segment), moment)
         });
-        job.map(|job| self.run_slice(participant, moment, job)).is_some()
+        job.map(|job| self.run_job_slice(participant, moment, job)).is_some()
     }
 }

@@ -48,15 +48,15 @@ impl Store {
         let search = &self.maintenance.flushed;
         let mut word = search.load();
         if word & CURSOR_MASK == TO_BEGIN {
-            let Some(begun) = search.advance(word, 1) else { return false };
-            word = begun;
+            let Some(started) = search.advance(word, 1) else { return false };
+            word = started;
             self.seal_open(Seal::All);
         }
         let cursor = (word & CURSOR_MASK) as u32;
         if cursor == 0 {
             return false;
         }
-        // Acquire pairs with the Release in `raise_generation`.
+        // Acquire pairs with the Release in `advance_generation`.
         let generation = self.generation.load(Ordering::Acquire);
         let dropped = (cursor..=self.segments.limit()).find(|number| {
             let segment = SegmentId::new(*number);

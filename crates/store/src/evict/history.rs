@@ -1,88 +1,66 @@
-//! What is remembered of keys that are not in the cache: a count-min sketch (Cormode and Muthukrishnan 2005) with
-//! conservative increments and aging by halving, as TinyLFU keeps it (Einziger, Friedman, Manes 2017, section 3).
-//!
-//! ```text
-//! byte of row r for a hash h = counters[r * width + (bits of h for row r) mod width],  saturating at 15
-//! ```
-//! Races lose increments, which an estimate can bear.
+//! What a store remembers of keys that are not in it.
 
-use crate::sync::{AtomicU8, AtomicU64, Ordering};
+use super::ghosts::Ghosts;
+use super::policy::{HistoryKind, Policy};
+use super::sketch::FrequencySketch;
 
-const ROWS: usize = 4;
-const LIMIT: u8 = 15;
-/// Increments per counter after which all are halved.
-const SAMPLE: u64 = 10;
-
-/// A sketch of how often hashes were added.
-pub struct History {
-    counters: Box<[AtomicU8]>,
-    width: usize,
-    additions: AtomicU64,
+/// The memory of a policy.
+pub enum History {
+    None,
+    Ghosts(Ghosts),
+    Sketch(FrequencySketch),
 }
 
 impl History {
-    /// A sketch of `bytes` bytes, rounded to a power of two of counters per row.
-    pub fn new(bytes: u64) -> Self {
-        let width = (bytes as usize / ROWS).max(64).next_power_of_two();
-        Self { counters: (0..width * ROWS).map(|_| AtomicU8::new(0)).collect(), width, additions: AtomicU64::new(0) }
-    }
-
-    /// Bytes that `new` takes for the same argument.
-    pub fn bytes(bytes: u64) -> u64 {
-        ((bytes as usize / ROWS).max(64).next_power_of_two() * ROWS) as u64
-    }
-
-    fn row(&self, hash: u64, row: usize) -> &AtomicU8 {
-        let mixed = hash.wrapping_add(row as u64).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        &self.counters[row * self.width + (mixed >> 32) as usize % self.width]
-    }
-
-    /// How often the hash was added lately, at most 15; never less than that but by aging.
-    pub fn estimate(&self, hash: u64) -> u8 {
-        (0..ROWS).map(|row| self.row(hash, row).load(Ordering::Relaxed)).min().unwrap_or(0)
-    }
-
-    pub fn add(&self, hash: u64) {
-        let estimate = self.estimate(hash);
-        if estimate == LIMIT {
-            return;
+    /// What the policy wants to remember, in at most about `bytes` bytes.
+    pub fn new(policy: Policy, bytes: u64) -> Self {
+        match policy.history_kind() {
+            HistoryKind::None => Self::None,
+            HistoryKind::Ghosts => Self::Ghosts(Ghosts::new(bytes)),
+            HistoryKind::Sketch => Self::Sketch(FrequencySketch::new(bytes)),
         }
-        for row in 0..ROWS {
-            let counter = self.row(hash, row);
-            if counter.load(Ordering::Relaxed) == estimate {
-                counter.store(estimate + 1, Ordering::Relaxed);
-            }
+    }
+
+    /// Bytes that `new` takes for the same arguments.
+    pub fn bytes(policy: Policy, bytes: u64) -> u64 {
+        match policy.history_kind() {
+            HistoryKind::None => 0,
+            HistoryKind::Ghosts => Ghosts::bytes(bytes),
+            HistoryKind::Sketch => FrequencySketch::bytes(bytes),
         }
-        let additions = self.additions.fetch_add(1, Ordering::Relaxed) + 1;
-        if additions >= SAMPLE * self.width as u64 {
-            self.additions.store(additions / 2, Ordering::Relaxed);
-            for counter in &self.counters {
-                counter.store(counter.load(Ordering::Relaxed) / 2, Ordering::Relaxed);
+    }
+
+    /// The frequency with which a new key begins.
+    pub fn first_frequency(&self, hash: u64) -> u8 {
+        match self {
+            Self::None => 0,
+            Self::Ghosts(ghosts) => ghosts.take(hash).into(),
+            Self::Sketch(sketch) => {
+                sketch.add(hash);
+                0
             }
         }
     }
-}
 
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    fn hash(number: u64) -> u64 {
-        number.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ number >> 7
+    /// How often a key came, beside what its slot counts.
+    pub fn frequency(&self, hash: u64) -> u8 {
+        match self {
+            Self::Sketch(sketch) => sketch.estimate(hash),
+            Self::None | Self::Ghosts(_) => 0,
+        }
     }
 
-    #[test]
-    fn it_counts_and_forgets() {
-        let history = History::new(4096);
-        for _ in 0..5 {
-            history.add(hash(1));
+    /// A key was evicted. `young`: it had not survived an eviction before.
+    pub fn note_evicted(&self, hash: u64, young: bool) {
+        if let (Self::Ghosts(ghosts), true) = (self, young) {
+            ghosts.add(hash);
         }
-        assert_eq!(history.estimate(hash(1)), 5);
-        assert_eq!(history.estimate(hash(2)), 0);
-        for number in 0..SAMPLE * 1024 {
-            history.add(hash(number + 10));
+    }
+
+    /// There are about this many objects.
+    pub fn fit(&self, objects: u64) {
+        if let Self::Ghosts(ghosts) = self {
+            ghosts.fit(objects);
         }
-        assert!(history.estimate(hash(1)) <= LIMIT);
-        assert!(history.additions.load(Ordering::Relaxed) < SAMPLE * 1024, "it has aged");
     }
 }

@@ -64,10 +64,10 @@ impl Run {
         self.store.segments.reclaim();
     }
 
-    fn work_on_one(&mut self, items_most: u64) {
+    fn work_on_one(&mut self, items_max: u64) {
         let moment = self.moment();
         let number = self.dice.below(self.jobs.len() as u64) as usize;
-        let items = 1 + self.dice.below(items_most) as u32;
+        let items = 1 + self.dice.below(items_max) as u32;
         if self.jobs[number].run(&self.store, &self.participant, moment, items) {
             self.jobs.swap_remove(number);
         }
@@ -76,8 +76,8 @@ impl Run {
     fn set(&mut self, number: u64) {
         let key = number.to_le_bytes();
         let hash = self.store.hash(&key);
-        let most = self.sizes[self.dice.below(3) as usize];
-        let length = self.dice.below(most) as usize;
+        let max = self.sizes[self.dice.below(3) as usize];
+        let length = self.dice.below(max) as usize;
         let value = vec![self.dice.below(256) as u8; length];
         let ttl = match self.dice.below(self.ttls + 1) {
             0 => Ttl::Never,
@@ -98,7 +98,7 @@ impl Run {
                 Err(other) => panic!("{other}"),
             }
         }
-        panic!("no room after 20000 steps: {:?}", self.store.stats());
+        panic!("no free memory after 20000 steps: {:?}", self.store.stats());
     }
 
     fn get(&mut self, number: u64) {
@@ -228,14 +228,14 @@ impl Lossless {
     }
 
     /// A life, with the times until which it must last at least, and at most.
-    fn life(&mut self) -> (Ttl, u64, u64) {
+    fn lifetime(&mut self) -> (Ttl, u64, u64) {
         let dice = &mut self.run.dice;
-        let most = 1 << dice.below(13);
+        let max = 1 << dice.below(13);
         let seconds = match dice.below(8) {
             0 => return (Ttl::Never, u64::MAX, u64::MAX),
             1..4 => 1 + dice.below(8),
             4..6 => [127, 128, 255, 256, 511][dice.below(5) as usize],
-            _ => 1 + dice.below(most),
+            _ => 1 + dice.below(max),
         };
         let end_ms = self.run.now_ms + 1000 * seconds;
         (Ttl::seconds(seconds as u32), end_ms - 1000.max(16 * seconds), end_ms)
@@ -243,11 +243,11 @@ impl Lossless {
 
     fn set(&mut self, number: u64) {
         let key = number.to_le_bytes();
-        let most = self.run.sizes[self.run.dice.below(3) as usize];
-        let value = vec![self.run.dice.below(256) as u8; self.run.dice.below(most) as usize];
+        let max = self.run.sizes[self.run.dice.below(3) as usize];
+        let value = vec![self.run.dice.below(256) as u8; self.run.dice.below(max) as usize];
         let hash = self.run.store.hash(&key);
         for _ in 0..60 {
-            let (ttl, least_ms, end_ms) = self.life();
+            let (ttl, least_ms, end_ms) = self.lifetime();
             let write = Write { key: &key, hash, value: &value, flags: 0, ttl, mode: Mode::Set, token: None };
             match self.run.store.write(&self.run.participant, &write, self.run.now_ms) {
                 Ok(_) => {
@@ -262,7 +262,7 @@ impl Lossless {
 
     fn touch(&mut self, number: u64) {
         let key = number.to_le_bytes();
-        let (ttl, least_ms, end_ms) = self.life();
+        let (ttl, least_ms, end_ms) = self.lifetime();
         let Run { store, participant, now_ms, .. } = &self.run;
         let is_touched = store.touch(participant, &key, store.hash(&key), ttl, *now_ms);
         if is_touched == Ok(true) {

@@ -7,11 +7,13 @@
 //!
 //! The destination takes the place of the run in its chain, so that the chain stays sorted by time. What is kept of a whole run
 //! fills a segment of its own; other survivors go on where those of an earlier eviction ended, and so does what a compaction
-//! moves (see `begun`).
+//! moves (see `open_destinations`).
 
-use super::begun::Destination;
-use super::policy::{Aging, Keep};
-use super::scores::{Cut, SCORE_EXPIRED, SCORE_GONE, SCORE_MIN, SCORE_UNEARNED, Tally, cut, per_byte};
+use super::open_destinations::Destination;
+use super::policy::{Aging, Retention};
+use super::scores::{
+    SCORE_EXPIRED, SCORE_MIN, SCORE_UNLINKED, SCORE_UNQUALIFIED, ScoreThreshold, ScoreTotals, threshold, use_per_byte,
+};
 use crate::epoch::Participant;
 use crate::index::{Items, Slot};
 use crate::item::ItemAt;
@@ -30,28 +32,28 @@ const FETCH_AHEAD_BYTES: u32 = 1024;
 /// A slice ends with the group that makes it so many bytes that were copied: about as long as its items otherwise take.
 const SLICE_BYTES: u32 = 256 << 10;
 /// The same with something below, of bytes that were copied or went there: its buffers may be as small as a few of these.
-const SLICE_BYTES_OVER: u32 = 16 << 10;
+const SLICE_BYTES_TIERED: u32 = 16 << 10;
 /// Large items that are all in use can keep evictions from freeing anything: a writer waits for this many at most.
-const IN_VAIN_MAX: u32 = 64;
+const EVICTIONS_WITHOUT_GAIN_MAX: u32 = 64;
 
 /// A run of segments being emptied.
 pub(super) struct Job {
     sources: Vec<SegmentId>,
-    keep: Keep,
+    retention: Retention,
     aging: Aging,
     phase: Phase,
-    walk: Walk,
+    cursor: RunCursor,
     /// One score per item of the run, in order.
     scores: Vec<u8>,
-    tally: Box<[Tally; 256]>,
-    cut: Cut,
+    totals: Box<[ScoreTotals; 256]>,
+    threshold: ScoreThreshold,
     /// It only makes the room that is needed now: what it leaves stays as it is, young or old, and is judged again.
-    trims: bool,
+    is_partial: bool,
     /// Where kept items go.
     destination: Option<Destination>,
     /// Of a job that keeps everything: where its items go on when that is full, if they do not all fit there.
     spare: Option<Destination>,
-    has_turned_to_spare: bool,
+    has_switched_to_spare: bool,
     /// Free segments that were taken for what an eviction keeps.
     taken: usize,
     /// What became of the items, for the statistics.
@@ -68,7 +70,7 @@ enum Phase {
 
 /// The next item to look at.
 #[derive(Clone, Copy, Debug, Default)]
-struct Walk {
+struct RunCursor {
     source: usize,
     offset: u32,
     item: usize,
@@ -85,12 +87,12 @@ struct Candidate {
 
 /// How many jobs exist, and how many have ended.
 #[derive(Default)]
-pub(super) struct Jobs {
+pub(super) struct JobCounts {
     running: AtomicU32,
     ended: AtomicU32,
 }
 
-impl Jobs {
+impl JobCounts {
     pub fn running(&self) -> u32 {
         self.running.load(Ordering::Relaxed)
     }
@@ -103,11 +105,11 @@ impl Jobs {
 }
 
 /// Counts a job.
-struct Running(Arc<Jobs>);
+struct Running(Arc<JobCounts>);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Release pairs with the Acquire in `Jobs::ended`.
+        // Release pairs with the Acquire in `JobCounts::ended`.
         self.0.ended.fetch_add(1, Ordering::Release);
         self.0.running.fetch_sub(1, Ordering::Relaxed);
     }
@@ -115,23 +117,23 @@ impl Drop for Running {
 
 impl Job {
     /// A job for segments that the caller claims: they drain before it runs.
-    pub fn new(store: &Store, sources: Vec<SegmentId>, keep: Keep, aging: Aging) -> Self {
-        let jobs = &store.maintenance.all_jobs;
+    pub fn new(store: &Store, sources: Vec<SegmentId>, retention: Retention, aging: Aging) -> Self {
+        let jobs = &store.maintenance.job_counts;
         jobs.running.fetch_add(1, Ordering::Relaxed);
-        let scored = !matches!(keep, Keep::Nothing | Keep::All);
+        let scored = !matches!(retention, Retention::Nothing | Retention::All);
         Self {
             sources,
-            keep,
+            retention,
             aging,
             phase: if scored { Phase::Score } else { Phase::Apply },
-            walk: Walk::default(),
+            cursor: RunCursor::default(),
             scores: Vec::new(),
-            tally: Box::new([Tally::default(); 256]),
-            cut: Cut { score: 0, dropped_at_score: 0 },
-            trims: keep == Keep::All,
+            totals: Box::new([ScoreTotals::default(); 256]),
+            threshold: ScoreThreshold { score: 0, dropped_at_threshold: 0 },
+            is_partial: retention == Retention::All,
             destination: None,
             spare: None,
-            has_turned_to_spare: false,
+            has_switched_to_spare: false,
             taken: 0,
             lost_any: false,
             expired_any: false,
@@ -152,26 +154,26 @@ impl Job {
         let latest = sources.iter().map(|source| header(*source).latest_expiry_seconds()).max();
         let latest = latest.filter(|seconds| *seconds != u64::MAX);
         let first = header(sources[0]);
-        let suits = |begun: &Destination| header(begun.segment).is_young() == first.is_young();
-        let has_room = |begun: &Destination| suits(begun) && room_in(store, begun, live, latest).is_some();
+        let suits = |open: &Destination| header(open.segment).is_young() == first.is_young();
+        let fits = |open: &Destination| suits(open) && fits_in(store, open, live, latest).is_some();
         let compacted = &store.maintenance.compacted;
-        let mut destination = compacted.take(&store.segments, first, moment, has_room);
+        let mut destination = compacted.take(&store.segments, first, moment, fits);
         let mut free = None;
         if destination.is_none() {
             free = Some(store.segments.take(Purpose::Merge)?);
             destination = compacted.take(&store.segments, first, moment, suits);
         }
-        let mut job = Self::new(store, sources, Keep::All, Aging::None);
+        let mut job = Self::new(store, sources, Retention::All, Aging::None);
         job.destination = destination;
-        job.spare = free.map(|segment| job.begin_destination(store, segment, moment));
+        job.spare = free.map(|segment| job.open_destination(store, segment, moment));
         Some(job)
     }
 
     /// Works through `items` items, or fewer if they are long. True when the job is done.
     pub fn run(&mut self, store: &Store, participant: &Participant, moment: Moment, items: u32) -> bool {
         let mut left = items as usize;
-        let is_over = store.below.get().is_some();
-        let bytes_max = if is_over { SLICE_BYTES_OVER } else { SLICE_BYTES };
+        let has_lower_tier = store.lower_tier.get().is_some();
+        let bytes_max = if has_lower_tier { SLICE_BYTES_TIERED } else { SLICE_BYTES };
         let mut copied = 0;
         loop {
             let group = self.next_group(store, left.min(GROUP));
@@ -190,8 +192,11 @@ impl Job {
                 Phase::Score => self.score(store, &group, moment),
                 Phase::Apply => {
                     let moved = self.apply(store, participant, &group, moment);
-                    copied +=
-                        if is_over { group.iter().map(|candidate| candidate.item.header.size()).sum() } else { moved };
+                    copied += if has_lower_tier {
+                        group.iter().map(|candidate| candidate.item.header.size()).sum()
+                    } else {
+                        moved
+                    };
                 }
             }
             if left == 0 || copied >= bytes_max {
@@ -204,20 +209,20 @@ impl Job {
     fn next_group(&mut self, store: &Store, size: usize) -> Vec<Candidate> {
         let mut group = Vec::with_capacity(size);
         while group.len() < size {
-            let Some(&segment) = self.sources.get(self.walk.source) else { break };
-            if self.walk.offset >= store.segments.header(segment).write_offset() {
-                self.walk.source += 1;
-                self.walk.offset = 0;
+            let Some(&segment) = self.sources.get(self.cursor.source) else { break };
+            if self.cursor.offset >= store.segments.header(segment).write_offset() {
+                self.cursor.source += 1;
+                self.cursor.offset = 0;
                 continue;
             }
-            let at = Location::new(segment, self.walk.offset);
+            let at = Location::new(segment, self.cursor.offset);
             // SAFETY: the job owns its draining sources: they keep their bytes until it retires them.
             let item = unsafe { ItemAt::read(&store.segments.arena, at) };
             store.segments.arena.prefetch(at.plus(FETCH_AHEAD_BYTES));
-            self.walk.offset += item.header.size();
-            let score = self.scores.get(self.walk.item).copied();
-            self.walk.item += 1;
-            if score == Some(SCORE_GONE) {
+            self.cursor.offset += item.header.size();
+            let score = self.scores.get(self.cursor.item).copied();
+            self.cursor.item += 1;
+            if score == Some(SCORE_UNLINKED) {
                 continue;
             }
             let hash = store.hash_at(at);
@@ -231,16 +236,16 @@ impl Job {
         for Candidate { item, hash, .. } in group {
             let found = store.index.find(*hash, |slot| slot.location() == item.at);
             let score = match found {
-                None => SCORE_GONE,
+                None => SCORE_UNLINKED,
                 Some(_) if !store.is_live(item, moment) => SCORE_EXPIRED,
                 Some(found) => {
-                    let unlinked = store.describe(found.slot);
+                    let unlinked = store.footprint(found.slot);
                     let total_bytes = u64::from(unlinked.size) + unlinked.body_bytes;
                     let score = self.score_of(store, found.slot, *hash, total_bytes);
-                    let tally = &mut self.tally[usize::from(score)];
-                    tally.items += 1;
-                    tally.bytes += u64::from(unlinked.size);
-                    tally.total_bytes += total_bytes;
+                    let totals = &mut self.totals[usize::from(score)];
+                    totals.items += 1;
+                    totals.bytes += u64::from(unlinked.size);
+                    totals.total_bytes += total_bytes;
                     score
                 }
             };
@@ -249,17 +254,17 @@ impl Job {
     }
 
     fn score_of(&self, store: &Store, slot: Slot, hash: u64, bytes: u64) -> u8 {
-        let frequency = slot.frequency().saturating_add(store.maintenance.past.frequency(hash));
-        match self.keep {
-            Keep::Used if frequency == 0 => SCORE_UNEARNED,
-            Keep::Used => frequency.saturating_add(SCORE_MIN),
-            Keep::Earned { unused_bytes, bytes_per_use }
+        let frequency = slot.frequency().saturating_add(store.maintenance.history.frequency(hash));
+        match self.retention {
+            Retention::Used if frequency == 0 => SCORE_UNQUALIFIED,
+            Retention::Used => frequency.saturating_add(SCORE_MIN),
+            Retention::Qualified { unused_bytes, bytes_per_use }
                 if bytes > unused_bytes.saturating_add(u64::from(frequency) * bytes_per_use) =>
             {
-                SCORE_UNEARNED
+                SCORE_UNQUALIFIED
             }
-            Keep::Earned { .. } | Keep::Best => per_byte(frequency, bytes),
-            Keep::Nothing | Keep::All => panic!("{:?} needs no scores", self.keep),
+            Retention::Qualified { .. } | Retention::TopScored => use_per_byte(frequency, bytes),
+            Retention::Nothing | Retention::All => panic!("{:?} needs no scores", self.retention),
         }
     }
 
@@ -267,13 +272,13 @@ impl Job {
     fn decide(&mut self, store: &Store) {
         let segment_bytes = u64::from(store.segments.segment_bytes());
         let run = u64::from(store.options.merge_run);
-        let live: u64 = self.tally.iter().map(|tally| tally.bytes).sum();
-        let total: u64 = self.tally.iter().map(|tally| tally.total_bytes).sum();
+        let live: u64 = self.totals.iter().map(|totals| totals.bytes).sum();
+        let total: u64 = self.totals.iter().map(|totals| totals.total_bytes).sum();
         let is_alone = self.sources.len() == 1;
         let has_bodies = total - live > segment_bytes;
         // What the run may keep: its share by the length of runs, or all but what a run is to free, if that is more.
-        let total_room = match self.keep {
-            Keep::Earned { .. } if !has_bodies => total,
+        let total_bytes_max = match self.retention {
+            Retention::Qualified { .. } if !has_bodies => total,
             _ if is_alone && !has_bodies => total / run,
             _ => {
                 let freed = if is_alone { run - 1 } else { self.sources.len() as u64 - 1 };
@@ -281,21 +286,23 @@ impl Job {
             }
         };
         // Of a few large items one makes up much of the segment: what has earned its place does not go for less than itself.
-        let in_vain = store.maintenance.in_vain.load(Ordering::Relaxed);
-        let (room, rounded): (_, fn(f64) -> f64) = match self.keep {
-            Keep::Earned { .. } if !has_bodies && in_vain >= IN_VAIN_MAX => (segment_bytes / 2, f64::ceil),
-            Keep::Earned { .. } if !has_bodies => (segment_bytes / 8 * 7, f64::floor),
+        let without_gain = store.maintenance.evictions_without_gain.load(Ordering::Relaxed);
+        let (bytes_max, rounded): (_, fn(f64) -> f64) = match self.retention {
+            Retention::Qualified { .. } if !has_bodies && without_gain >= EVICTIONS_WITHOUT_GAIN_MAX => {
+                (segment_bytes / 2, f64::ceil)
+            }
+            Retention::Qualified { .. } if !has_bodies => (segment_bytes / 8 * 7, f64::floor),
             _ => (segment_bytes, f64::ceil),
         };
         // Long values free so much, one by one, that what has not earned its place can stay until it is needed.
-        let lowest = if has_bodies { SCORE_UNEARNED } else { SCORE_MIN };
-        self.cut = cut(&self.tally, room, total_room, lowest, rounded);
-        if self.cut.score == SCORE_UNEARNED {
-            self.trims = true;
+        let lowest = if has_bodies { SCORE_UNQUALIFIED } else { SCORE_MIN };
+        self.threshold = threshold(&self.totals, bytes_max, total_bytes_max, lowest, rounded);
+        if self.threshold.score == SCORE_UNQUALIFIED {
+            self.is_partial = true;
             self.aging = Aging::None;
         }
         self.phase = Phase::Apply;
-        self.walk = Walk::default();
+        self.cursor = RunCursor::default();
     }
 
     /// Moves or unlinks each. Answers the bytes that were moved.
@@ -303,12 +310,12 @@ impl Job {
         let mut moved = 0;
         for Candidate { item, hash, score } in group {
             // What is dead already needs no room.
-            let is_known =
-                self.keep != Keep::All || store.index.find(*hash, |slot| slot.location() == item.at).is_some();
+            let is_known = self.retention != Retention::All
+                || store.index.find(*hash, |slot| slot.location() == item.at).is_some();
             let kept = is_known
-                && self.wants(*score)
+                && self.is_kept(*score)
                 && store.is_live(item, moment)
-                && self.keep_item(store, participant, item, *hash, moment);
+                && self.copy_item(store, participant, item, *hash, moment);
             if kept {
                 moved += item.header.size();
                 continue;
@@ -322,21 +329,21 @@ impl Job {
         moved
     }
 
-    fn wants(&mut self, score: Option<u8>) -> bool {
-        match (self.keep, score) {
-            (Keep::Nothing, _) => false,
-            (Keep::All, _) => true,
+    fn is_kept(&mut self, score: Option<u8>) -> bool {
+        match (self.retention, score) {
+            (Retention::Nothing, _) => false,
+            (Retention::All, _) => true,
             (_, None) => panic!("an item was not scored"),
-            (_, Some(score)) if score == self.cut.score && self.cut.dropped_at_score > 0 => {
-                self.cut.dropped_at_score -= 1;
+            (_, Some(score)) if score == self.threshold.score && self.threshold.dropped_at_threshold > 0 => {
+                self.threshold.dropped_at_threshold -= 1;
                 false
             }
-            (_, Some(score)) => score >= self.cut.score.max(SCORE_UNEARNED),
+            (_, Some(score)) => score >= self.threshold.score.max(SCORE_UNQUALIFIED),
         }
     }
 
     /// Copies an item and turns its slot to the copy. False if there was no room or the item is not in the index.
-    fn keep_item(
+    fn copy_item(
         &mut self,
         store: &Store,
         participant: &Participant,
@@ -346,13 +353,13 @@ impl Job {
     ) -> bool {
         let expiry = store.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let size = item.header.size();
-        let fits = self.destination.as_ref().and_then(|at| room_in(store, at, size, expiry));
+        let fits = self.destination.as_ref().and_then(|at| fits_in(store, at, size, expiry));
         let Some(expiry_byte) = fits.or_else(|| self.next_destination(store, size, expiry, moment)) else {
             return false;
         };
-        let destination = self.destination.as_mut().expect("there is room in it");
+        let destination = self.destination.as_mut().expect("the item fits");
         let to = Location::new(destination.segment, destination.offset);
-        let moved = store.move_item(item, hash, to, expiry_byte, self.aging);
+        let moved = store.relocate_item(item, hash, to, expiry_byte, self.aging);
         if moved {
             destination.offset += size;
             store.segments.header(destination.segment).append(destination.offset, expiry);
@@ -365,20 +372,20 @@ impl Job {
     /// Answers the item's expiry there; `None` if there is no segment for it.
     fn next_destination(&mut self, store: &Store, size: u32, expiry: Option<u64>, moment: Moment) -> Option<u8> {
         let source = store.segments.header(self.sources[0]);
-        let begun = match self.keep {
-            Keep::All => return self.go_on_in_spare(store, size, expiry),
-            _ if self.trims => None,
+        let next = match self.retention {
+            Retention::All => return self.switch_to_spare(store, size, expiry),
+            _ if self.is_partial => None,
             _ => store.maintenance.survivors.take(&store.segments, source, moment, |_| true),
         };
-        let begun = begun.and_then(|begun| match room_in(store, &begun, size, expiry) {
-            Some(expiry_byte) => Some((begun, expiry_byte)),
+        let next = next.and_then(|next| match fits_in(store, &next, size, expiry) {
+            Some(expiry_byte) => Some((next, expiry_byte)),
             None => {
-                store.segments.seal(begun.segment);
+                store.segments.seal(next.segment);
                 None
             }
         });
-        let begun = begun.or_else(|| {
-            let new = self.begin_destination(store, store.segments.take(Purpose::Merge)?, moment);
+        let next = next.or_else(|| {
+            let new = self.open_destination(store, store.segments.take(Purpose::Merge)?, moment);
             self.taken += 1;
             let expiry_byte = store.segments.header(new.segment).expiry_byte(expiry);
             if expiry_byte.is_none() {
@@ -387,29 +394,29 @@ impl Job {
             }
             Some((new, expiry_byte?))
         });
-        let (next, expiry_byte) = begun?;
-        self.turn_to(store, next);
+        let (next, expiry_byte) = next?;
+        self.switch_to(store, next);
         Some(expiry_byte)
     }
 
     /// The same for a job that keeps everything: its spare holds all that its sources do.
-    fn go_on_in_spare(&mut self, store: &Store, size: u32, expiry: Option<u64>) -> Option<u8> {
-        let expiry_byte = self.spare.as_ref().and_then(|spare| room_in(store, spare, size, expiry))?;
-        let spare = self.spare.take().expect("there is room in it");
-        self.has_turned_to_spare = true;
-        self.turn_to(store, spare);
+    fn switch_to_spare(&mut self, store: &Store, size: u32, expiry: Option<u64>) -> Option<u8> {
+        let expiry_byte = self.spare.as_ref().and_then(|spare| fits_in(store, spare, size, expiry))?;
+        let spare = self.spare.take().expect("the item fits");
+        self.has_switched_to_spare = true;
+        self.switch_to(store, spare);
         Some(expiry_byte)
     }
 
     /// Goes on in `next`; what was filled before is sealed.
-    fn turn_to(&mut self, store: &Store, next: Destination) {
+    fn switch_to(&mut self, store: &Store, next: Destination) {
         if let Some(full) = self.destination.replace(next) {
-            self.leave(store, &full);
+            self.finish_destination(store, &full);
             store.segments.seal(full.segment);
         }
     }
 
-    fn begin_destination(&self, store: &Store, segment: SegmentId, moment: Moment) -> Destination {
+    fn open_destination(&self, store: &Store, segment: SegmentId, moment: Moment) -> Destination {
         let (header, source) = (store.segments.header(segment), store.segments.header(self.sources[0]));
         let bucket = TtlBucket::from_index(source.ttl_bucket.load(Ordering::Relaxed).into());
         // A source may have been opened since the job's time was read: what its expiry bytes can just hold fits no earlier origin.
@@ -418,7 +425,7 @@ impl Job {
         let moment = Moment { ms: moment.ms.max(origin_ms), ..moment };
         store.chains.start(header, bucket, moment, source.generation.load(Ordering::Relaxed));
         let rounds = source.rounds.load(Ordering::Relaxed);
-        if self.trims {
+        if self.is_partial {
             header.stamp.store(self.oldest_stamp(store), Ordering::Relaxed);
             header.rounds.store(rounds, Ordering::Relaxed);
         } else {
@@ -429,9 +436,9 @@ impl Job {
     }
 
     /// Nothing more goes to a destination. Of a compaction it is as old as the oldest that it has: nobody has looked at the items.
-    fn leave(&self, store: &Store, destination: &Destination) {
+    fn finish_destination(&self, store: &Store, destination: &Destination) {
         self.chain(store, destination);
-        if self.keep == Keep::All {
+        if self.retention == Retention::All {
             let header = store.segments.header(destination.segment);
             header.stamp.fetch_min(self.oldest_stamp(store), Ordering::Relaxed);
         }
@@ -455,9 +462,9 @@ impl Job {
     }
 
     /// A flush while the job ran looked for segments to drop when the job's destinations were open: it is to look again.
-    fn look_for_flushed(&self, store: &Store) {
+    fn recheck_flush(&self, store: &Store) {
         let source = store.segments.header(self.sources[0]);
-        if self.keep != Keep::Nothing && source.is_flushed(store.generation.load(Ordering::Acquire)) {
+        if self.retention != Retention::Nothing && source.is_flushed(store.generation.load(Ordering::Acquire)) {
             store.maintenance.flushed.note();
         }
     }
@@ -469,30 +476,33 @@ impl Job {
                 store.segments.retire(destination.segment);
                 continue;
             }
-            self.leave(store, &destination);
+            self.finish_destination(store, &destination);
             let maintenance = &store.maintenance;
-            let begun = match self.keep {
-                Keep::All => &maintenance.compacted,
-                _ if self.trims => {
+            let list = match self.retention {
+                Retention::All => &maintenance.compacted,
+                _ if self.is_partial => {
                     store.segments.seal(destination.segment);
                     continue;
                 }
                 _ => &maintenance.survivors,
             };
-            begun.give_back(&store.segments, destination);
+            list.put_back(&store.segments, destination);
         }
-        self.look_for_flushed(store);
+        self.recheck_flush(store);
         // What expired is had back, whatever became of the rest.
-        if self.keep == Keep::All && !self.expired_any {
-            let in_vain = &store.maintenance.compactions_in_vain;
-            let gained = self.sources.len() > usize::from(self.has_turned_to_spare);
-            in_vain.store(if gained { 0 } else { in_vain.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);
+        if self.retention == Retention::All && !self.expired_any {
+            let without_gain = &store.maintenance.compactions_without_gain;
+            let gained = self.sources.len() > usize::from(self.has_switched_to_spare);
+            without_gain.store(if gained { 0 } else { without_gain.load(Ordering::Relaxed) + 1 }, Ordering::Relaxed);
         }
-        if matches!(self.keep, Keep::Earned { .. }) {
-            let in_vain = &store.maintenance.in_vain;
+        if matches!(self.retention, Retention::Qualified { .. }) {
+            let without_gain = &store.maintenance.evictions_without_gain;
             // A writer that waits takes what this job frees: after each of them none may be free.
             let found = self.sources.len() > self.taken || store.segments.free_for_writers() > 0;
-            in_vain.store(if found { 0 } else { in_vain.load(Ordering::Relaxed).saturating_add(1) }, Ordering::Relaxed);
+            without_gain.store(
+                if found { 0 } else { without_gain.load(Ordering::Relaxed).saturating_add(1) },
+                Ordering::Relaxed,
+            );
         }
         let counter = match (self.lost_any, self.expired_any) {
             (true, _) => Counter::SegmentsEvicted,
@@ -509,7 +519,7 @@ impl Job {
 }
 
 /// The expiry byte of an item of `size` bytes in a destination; `None` if it does not fit there.
-fn room_in(store: &Store, destination: &Destination, size: u32, expiry: Option<u64>) -> Option<u8> {
+fn fits_in(store: &Store, destination: &Destination, size: u32, expiry: Option<u64>) -> Option<u8> {
     let fits = destination.offset + size <= store.segments.segment_bytes();
     fits.then(|| store.segments.header(destination.segment).expiry_byte(expiry)).flatten()
 }
@@ -545,7 +555,7 @@ mod tests {
         assert_eq!(long.at.segment(), short.at.segment());
         let (early, late) = (store.moment(50_000), store.moment(100_000));
         store.chains.seal_open(&store.segments, crate::chains::Seal::All);
-        let mut job = store.claim_move(long.at.segment(), late).unwrap();
+        let mut job = store.claim_relocation(long.at.segment(), late).unwrap();
         assert!(!job.run(&store, &participant, late, 1));
         while !job.run(&store, &participant, early, 1) {}
         drop(job);
@@ -563,7 +573,7 @@ mod tests {
         let (item, hash) = set(&store, &participant, b"key", 255, 100_000);
         assert_eq!(item.header.expiry, u8::MAX, "{item:?}");
         store.seal_open(crate::chains::Seal::All);
-        let mut job = store.claim_move(item.at.segment(), early).unwrap();
+        let mut job = store.claim_relocation(item.at.segment(), early).unwrap();
         while !job.run(&store, &participant, early, 1) {}
         drop(job);
         assert_eq!(store.stats().evictions, 0);
@@ -587,7 +597,7 @@ mod tests {
         store.seal_open(crate::chains::Seal::All);
         let moment = store.moment(1000);
         let segment = store.get(&participant, &[0; 4], store.hash(&[0; 4]), 1000).unwrap().item_at().at.segment();
-        let mut job = store.claim_move(segment, moment).unwrap();
+        let mut job = store.claim_relocation(segment, moment).unwrap();
         let mut before = 0;
         while !job.run(&store, &participant, moment, u32::MAX) {
             let copied = job.destination.as_ref().expect("something was copied").offset;
@@ -605,10 +615,10 @@ mod tests {
         let (item, hash) = set(&store, &participant, b"key", 100, 1000);
         store.flush(1000, 0);
         let moment = store.moment(1000);
-        let life = store.life(Ttl::seconds(100), moment).unwrap();
+        let life = store.lifetime(Ttl::seconds(100), moment).unwrap();
         let reserved = store.reserve(&participant, item.header.size(), life, moment).unwrap();
         let to = Location::new(reserved.segment, reserved.offset);
-        assert!(!store.move_item(&item, hash, to, reserved.expiry_byte, Aging::None));
+        assert!(!store.relocate_item(&item, hash, to, reserved.expiry_byte, Aging::None));
         drop(reserved);
         assert!(store.get(&participant, b"key", hash, 1000).is_none());
         store.verify(&participant, 1000);
@@ -637,7 +647,7 @@ mod tests {
             store.get(&participant, &key, store.hash(&key), 1000).is_some()
         };
         (0..10_000).for_each(set);
-        assert!(store.stats().segments_evicted > 2 * u64::from(IN_VAIN_MAX), "{:?}", store.stats());
+        assert!(store.stats().segments_evicted > 2 * u64::from(EVICTIONS_WITHOUT_GAIN_MAX), "{:?}", store.stats());
         // Of a segment three quarters are used.
         let hot = || (10_000..10_600).filter(|number| number % 4 > 0);
         (10_000..10_600).for_each(set);

@@ -4,7 +4,7 @@
 use super::job::Job;
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::loom_tests::{Client, Did, History, model, store};
+use crate::loom_tests::{Client, Did, OperationLog, model, store};
 use crate::segment::{Purpose, State};
 use crate::store::Store;
 use crate::time::Moment;
@@ -69,7 +69,7 @@ impl Client<'_> {
     /// The job that compacts the segment of a key by itself. `None` if the key or the segment is not there any more.
     fn compaction_of(&self, key: &[u8]) -> Option<Job> {
         let item = self.store.get(&self.participant, key, self.store.hash(key), self.now_ms)?;
-        self.store.claim_move(item.item_at().at.segment(), self.moment())
+        self.store.claim_relocation(item.item_at().at.segment(), self.moment())
     }
 
     /// `KEY` in a segment that a compaction has begun to fill, and another one that is sealed.
@@ -80,7 +80,7 @@ impl Client<'_> {
         self.store.segments.reclaim();
         self.set(OTHER, 0);
         self.store.chains.seal_open(&self.store.segments, Seal::All);
-        assert_eq!(self.store.begun_count(), 1);
+        assert_eq!(self.store.open_destination_count(), 1);
         self
     }
 
@@ -97,20 +97,20 @@ impl Client<'_> {
 fn against_a_move(
     preemptions: usize,
     start: u64,
-    operations: impl Fn(&Client<'_>, &History) + Send + Sync + Clone + 'static,
+    operations: impl Fn(&Client<'_>, &OperationLog) + Send + Sync + Clone + 'static,
 ) {
     model(preemptions, move || {
         let store = store(5, 0);
-        let history = History::default();
+        let log = OperationLog::default();
         let client = Client::new(&store).with_two_neighbours(start);
         let job = client.compaction();
         let operator = {
-            let (store, history, operations) = (Arc::clone(&store), history.clone(), operations.clone());
-            thread::spawn(move || operations(&Client::new(&store), &history))
+            let (store, log, operations) = (Arc::clone(&store), log.clone(), operations.clone());
+            thread::spawn(move || operations(&Client::new(&store), &log))
         };
         client.run(job);
         operator.join().unwrap();
-        history.explain(Some(start), client.get(KEY));
+        log.explain(Some(start), client.get(KEY));
         assert_eq!(client.get(OTHER), Some(0), "nothing is lost in a compaction");
         client.verify();
     });
@@ -118,37 +118,37 @@ fn against_a_move(
 
 #[test]
 fn a_moved_key_is_never_missed() {
-    against_a_move(1, 1, |client, history| {
-        history.note(0, Did::Get(client.get(KEY)));
-        history.note(0, Did::Get(client.get(KEY)));
+    against_a_move(1, 1, |client, log| {
+        log.note(0, Did::Get(client.get(KEY)));
+        log.note(0, Did::Get(client.get(KEY)));
     });
 }
 
 #[test]
 fn a_move_loses_no_overwrite() {
-    against_a_move(1, 1, |client, history| {
+    against_a_move(1, 1, |client, log| {
         client.set(KEY, 2);
-        history.note(0, Did::Set(2));
-        history.note(0, Did::Get(client.get(KEY)));
+        log.note(0, Did::Set(2));
+        log.note(0, Did::Get(client.get(KEY)));
     });
 }
 
 #[test]
 fn a_move_resurrects_nothing() {
-    against_a_move(1, 1, |client, history| {
-        history.note(0, Did::Delete(client.delete(KEY)));
-        history.note(0, Did::Get(client.get(KEY)));
+    against_a_move(1, 1, |client, log| {
+        log.note(0, Did::Delete(client.delete(KEY)));
+        log.note(0, Did::Get(client.get(KEY)));
     });
 }
 
 /// A move is no change of the value, but may look like one.
 #[test]
 fn a_cas_succeeds_or_fails_across_a_move() {
-    against_a_move(1, 1, |client, history| {
+    against_a_move(1, 1, |client, log| {
         let (seen, token) = client.gets(KEY).expect("the key is always there");
         assert_eq!(seen, 1);
         match client.write(KEY, 2, Mode::Cas(token)) {
-            Stored::Stored => history.note(0, Did::Set(2)),
+            Stored::Stored => log.note(0, Did::Set(2)),
             answer => assert_eq!(answer, Stored::Exists),
         }
     });
@@ -159,22 +159,22 @@ fn a_cas_succeeds_or_fails_across_a_move() {
 fn a_compaction_goes_on_in_a_segment_that_others_see() {
     model(2, || {
         let store = store(5, 0);
-        let history = History::default();
+        let log = OperationLog::default();
         let client = Client::new(&store).with_a_begun_segment(1);
         let job = client.compaction_of(OTHER).expect("nothing evicts it");
-        assert_eq!(store.begun_count(), 0, "the job has it");
+        assert_eq!(store.open_destination_count(), 0, "the job has it");
         let operator = {
-            let (store, history) = (Arc::clone(&store), history.clone());
+            let (store, log) = (Arc::clone(&store), log.clone());
             thread::spawn(move || {
                 let client = Client::new(&store);
                 client.set(KEY, 2);
-                history.note(0, Did::Set(2));
-                history.note(0, Did::Get(client.get(KEY)));
+                log.note(0, Did::Set(2));
+                log.note(0, Did::Get(client.get(KEY)));
             })
         };
         client.run(job);
         operator.join().unwrap();
-        history.explain(Some(1), client.get(KEY));
+        log.explain(Some(1), client.get(KEY));
         assert_eq!(client.get(OTHER), Some(0), "nothing is lost in a compaction");
         client.verify();
     });
@@ -208,7 +208,7 @@ fn a_begun_segment_is_sealed_or_gone_on_with() {
 fn a_move_loses_no_increment() {
     model(2, || {
         let store = store(5, 0);
-        let history = History::default();
+        let log = OperationLog::default();
         let client = Client::new(&store);
         client.set(KEY, 1);
         assert_eq!(client.add_to(KEY, 1), Some(2), "the item is numeric now");
@@ -217,16 +217,16 @@ fn a_move_loses_no_increment() {
         client.seal();
         let job = client.compaction();
         let adder = {
-            let (store, history) = (Arc::clone(&store), history.clone());
+            let (store, log) = (Arc::clone(&store), log.clone());
             thread::spawn(move || {
                 let client = Client::new(&store);
-                history.note(0, Did::Add(3, client.add_to(KEY, 3)));
+                log.note(0, Did::Add(3, client.add_to(KEY, 3)));
             })
         };
         client.run(job);
-        history.note(1, Did::Add(1, client.add_to(KEY, 1)));
+        log.note(1, Did::Add(1, client.add_to(KEY, 1)));
         adder.join().unwrap();
-        history.explain(Some(2), client.get(KEY));
+        log.explain(Some(2), client.get(KEY));
         assert_eq!(client.get(KEY), Some(6));
         client.verify();
     });
@@ -318,7 +318,7 @@ fn a_count_of_expired_items_touches_no_new_life() {
         for (key, now_ms) in [(KEY, 1900), (OTHER, 2000)] {
             let (hash, ttl) = (store.hash(key), Ttl::Seconds(1));
             let write = Write { key, hash, value: b"1", flags: 0, ttl, mode: Mode::Set, token: None };
-            store.write(&client.participant, &write, now_ms).expect("there is room");
+            store.write(&client.participant, &write, now_ms).expect("there is free memory");
         }
         client.seal();
         let counter = {
@@ -437,7 +437,7 @@ fn shedding_takes_no_value_but_the_owner_of_a_body() {
                 client.set_long(OTHER, b'2');
             })
         };
-        store.shed_top(&client.participant, client.moment());
+        store.shrink_top(&client.participant, client.moment());
         writer.join().unwrap();
         assert_eq!(client.get_long(KEY), None);
         // It goes as well if the topmost segment is its body.

@@ -7,70 +7,71 @@
 //! Before anything alive is evicted, dead segments are dropped, neighbours that fit one segment are compacted, and so is what
 //! lies in segments of which much has been overwritten.
 
-#[cfg(not(loom))]
-mod aged;
-mod begun;
 mod choose;
 mod claim;
 mod expiry;
 mod flushed;
 mod ghosts;
 mod history;
+#[cfg(not(loom))]
+mod idle_demotion;
 #[cfg(all(test, not(loom)))]
 mod interleaved_tests;
 mod job;
 #[cfg(all(test, loom))]
 mod loom_tests;
-mod moves;
-mod past;
+mod open_destinations;
+mod relocate;
+
 mod policy;
 mod removal;
 mod scores;
-mod shed;
+mod shrink;
+mod sketch;
 
+pub use history::History;
 #[cfg(not(loom))]
-pub use aged::Aging;
-pub use past::Past;
+pub use idle_demotion::IdleDemotion;
 pub use policy::{Policy, UnknownPolicy};
-pub use removal::{Cause, Removed, Sinks};
+pub use removal::{Cause, RemovalListeners, Removed};
 
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::pause::{Held, pause_point};
+use crate::pause_point::{PausePoint, pause_point};
 use crate::store::Store;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock, yield_now};
 use crate::time::Moment;
-use begun::Begun;
 use flushed::FlushedSearch;
-use job::{Job, Jobs};
+use job::{Job, JobCounts};
+use open_destinations::OpenDestinations;
 use std::sync::Arc;
 
 /// Items that a slice works through: at 50 to 100 ns each it takes about 100 to 200 us.
 const SLICE_ITEMS: u32 = 1500;
 /// The same with something below, whose buffers take what is evicted: few enough that maintenance can wait for it in between.
-const SLICE_ITEMS_OVER: u32 = 64;
+const SLICE_ITEMS_TIERED: u32 = 64;
 
 /// Free segments that maintenance keeps ready for writers: this share of all, at least two.
-const READY_SHARE: u32 = 200;
+const FREE_TARGET_SHARE: u32 = 200;
 
 /// The state of evictions between slices.
 pub(crate) struct Maintenance {
     /// Jobs that were put down.
     jobs: Mutex<Vec<Job>>,
     /// The count of those, and of jobs at work.
-    all_jobs: Arc<Jobs>,
-    choosing: Mutex<choose::Scratch>,
+    job_counts: Arc<JobCounts>,
+    planner: Mutex<choose::PlannerState>,
     /// Segments that evictions fill with what they keep.
-    survivors: Begun,
+    survivors: OpenDestinations,
     /// Segments that compactions fill.
-    compacted: Begun,
-    pub(crate) past: Past,
+    compacted: OpenDestinations,
+    pub(crate) history: History,
     pub(crate) flushed: FlushedSearch,
     next_maintenance_ms: AtomicU64,
     /// Compactions that freed no more segments than they took, since one did or something was evicted.
-    compactions_in_vain: AtomicU32,
+    compactions_without_gain: AtomicU32,
     /// Evictions by use that freed no more segments than they took, since one did or a segment was free for writers.
-    in_vain: AtomicU32,
+    evictions_without_gain: AtomicU32,
 }
 
 /// What a call to `evict` or `maintain` came to.
@@ -96,22 +97,22 @@ pub enum Blocker {
 }
 
 impl Maintenance {
-    pub fn new(past: Past) -> Self {
+    pub fn new(history: History) -> Self {
         Self {
             jobs: Mutex::default(),
-            all_jobs: Arc::default(),
-            choosing: Mutex::default(),
-            survivors: Begun::default(),
-            compacted: Begun::default(),
-            past,
+            job_counts: Arc::default(),
+            planner: Mutex::default(),
+            survivors: OpenDestinations::default(),
+            compacted: OpenDestinations::default(),
+            history,
             flushed: FlushedSearch::default(),
             next_maintenance_ms: AtomicU64::new(0),
-            compactions_in_vain: AtomicU32::new(0),
-            in_vain: AtomicU32::new(0),
+            compactions_without_gain: AtomicU32::new(0),
+            evictions_without_gain: AtomicU32::new(0),
         }
     }
 
-    fn begun(&self) -> impl Iterator<Item = &Begun> {
+    fn open_destinations(&self) -> impl Iterator<Item = &OpenDestinations> {
         [&self.survivors, &self.compacted].into_iter()
     }
 }
@@ -136,9 +137,9 @@ impl Store {
             false => return Progress::Stuck,
         };
         let waiting = self.segments.reclaim().waiting;
-        if self.sheds() {
+        if self.needs_shrink() {
             // Before it is taken for anything else.
-            self.shed_free_top();
+            self.release_free_top();
         }
         match progress {
             _ if self.segments.free_for_writers() >= count => Progress::Ready,
@@ -150,29 +151,29 @@ impl Store {
     /// A slice of eviction for a writer. `waiting`: retired segments that a reader holds up.
     fn evict_slice(&self, participant: &Participant, moment: Moment, waiting: u32) -> Progress {
         // Without a free segment an eviction keeps nothing, and what it retires would wait for the same reader.
-        if waiting >= self.waiting_limit() || waiting > 0 && self.segments.free_count() == 0 {
+        if waiting >= self.retired_limit() || waiting > 0 && self.segments.free_count() == 0 {
             return Progress::Waiting(Blocker::Reader);
         }
-        let worked = self.sheds() && self.shed_top(participant, moment)
-            || self.resume(participant, moment)
+        let worked = self.needs_shrink() && self.shrink_top(participant, moment)
+            || self.resume_job(participant, moment)
             || self.expire_due(participant, moment);
-        if worked { Progress::Working } else { self.work(participant, moment, self.options.evicts) }
+        if worked { Progress::Working } else { self.run_or_choose_job(participant, moment, self.options.evicts) }
     }
 
     /// Whether writers will soon run out of free segments: maintenance should look.
     pub fn is_low(&self) -> bool {
-        self.options.evicts && self.segments.free_for_writers() < self.ready_target() / 2 + 1
+        self.options.evicts && self.segments.free_for_writers() < self.free_target() / 2 + 1
     }
 
     /// Whether writers have to evict for themselves.
-    pub fn is_out_of_room(&self) -> bool {
+    pub fn has_no_free_segment(&self) -> bool {
         self.segments.free_for_writers() == 0
     }
 
     /// Retired segments that may wait for readers before evictions stop: a reader that stays pinned must not empty the
     /// store.
-    fn waiting_limit(&self) -> u32 {
-        4 * self.options.merge_run + self.ready_target()
+    fn retired_limit(&self) -> u32 {
+        4 * self.options.merge_run + self.free_target()
     }
 
     /// One slice of the work that is due: seals what has been open long enough, removes what has expired, evicts ahead of
@@ -195,16 +196,16 @@ impl Store {
         }
         // A job that was put down may evict.
         let worked = self.prepare_index()
-            || may_evict && self.resume(participant, moment)
+            || may_evict && self.resume_job(participant, moment)
             || self.expire_due(participant, moment)
-            || self.sheds() && self.shed_top(participant, moment);
+            || self.needs_shrink() && self.shrink_top(participant, moment);
         let reclaimed = self.segments.reclaim();
         let evicts = may_evict
             && !worked
             && self.options.evicts
-            && self.segments.free_for_writers() < self.ready_target()
-            && reclaimed.waiting < self.waiting_limit();
-        let progress = if evicts { self.work(participant, moment, true) } else { Progress::Ready };
+            && self.segments.free_for_writers() < self.free_target()
+            && reclaimed.waiting < self.retired_limit();
+        let progress = if evicts { self.run_or_choose_job(participant, moment, true) } else { Progress::Ready };
         match progress {
             _ if worked || reclaimed.freed > 0 => Progress::Working,
             Progress::Stuck => Progress::Ready,
@@ -213,17 +214,17 @@ impl Store {
     }
 
     /// Free segments that maintenance aims at.
-    fn ready_target(&self) -> u32 {
-        (self.segments.limit() / READY_SHARE).max(2)
+    fn free_target(&self) -> u32 {
+        (self.segments.limit() / FREE_TARGET_SHARE).max(2)
     }
 
     /// A slice of a job that was put down or of a new one. `may_evict`: whether live items may be lost by it. `Stuck` if
     /// there was nothing to do.
-    fn work(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Progress {
-        if self.resume(participant, moment) {
+    fn run_or_choose_job(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Progress {
+        if self.resume_job(participant, moment) {
             return Progress::Working;
         }
-        let jobs = &*self.maintenance.all_jobs;
+        let jobs = &*self.maintenance.job_counts;
         let ended = jobs.ended();
         let has_others = || jobs.running() > 0;
         if has_others() && self.segments.free_count() == 0 {
@@ -232,7 +233,7 @@ impl Store {
         }
         match self.choose(participant, moment, may_evict) {
             Some(job) => {
-                self.run_slice(participant, moment, job);
+                self.run_job_slice(participant, moment, job);
                 Progress::Working
             }
             // What could be chosen may be theirs.
@@ -244,16 +245,16 @@ impl Store {
     }
 
     /// A slice of a job that was put down. False if there is none.
-    fn resume(&self, participant: &Participant, moment: Moment) -> bool {
+    fn resume_job(&self, participant: &Participant, moment: Moment) -> bool {
         let waiting = lock(&self.maintenance.jobs).pop();
-        waiting.map(|job| self.run_slice(participant, moment, job)).is_some()
+        waiting.map(|job| self.run_job_slice(participant, moment, job)).is_some()
     }
 
-    fn run_slice(&self, participant: &Participant, moment: Moment, mut job: Job) {
-        let items = if self.below.get().is_some() { SLICE_ITEMS_OVER } else { SLICE_ITEMS };
-        pause_point(Held::Job);
+    fn run_job_slice(&self, participant: &Participant, moment: Moment, mut job: Job) {
+        let items = if self.lower_tier.get().is_some() { SLICE_ITEMS_TIERED } else { SLICE_ITEMS };
+        pause_point(PausePoint::Job);
         if !job.run(self, participant, moment, items) {
-            pause_point(Held::Job);
+            pause_point(PausePoint::Job);
             lock(&self.maintenance.jobs).push(job);
         }
     }
@@ -261,8 +262,8 @@ impl Store {
     /// Finishes the jobs that were put down.
     pub fn finish_jobs(&self, participant: &Participant, now_ms: u64) {
         let moment = self.moment(now_ms);
-        while self.maintenance.all_jobs.running() > 0 {
-            if self.work(participant, moment, false) != Progress::Working {
+        while self.maintenance.job_counts.running() > 0 {
+            if self.run_or_choose_job(participant, moment, false) != Progress::Working {
                 yield_now();
             }
         }
@@ -374,8 +375,8 @@ mod tests {
             assert_eq!(store.evict_for(&participant, 1000, count), Progress::Stuck, "{count} of {limit}");
         }
         assert_eq!(store.stats().evictions, before);
-        let most = (0..100_000).find(|_| store.evict_for(&participant, 1000, limit - reserve) != Progress::Working);
-        assert!(most.is_some());
+        let max = (0..100_000).find(|_| store.evict_for(&participant, 1000, limit - reserve) != Progress::Working);
+        assert!(max.is_some());
         assert_eq!(store.segments.free_for_writers(), limit - reserve);
         store.verify(&participant, 1000);
     }

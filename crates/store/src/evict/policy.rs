@@ -66,11 +66,11 @@ impl Policy {
     }
 
     /// Whether it remembers keys that it has evicted, or all that were written.
-    pub fn history(self) -> HistoryUse {
+    pub fn history_kind(self) -> HistoryKind {
         match self {
-            Self::S3Fifo | Self::TwoQ => HistoryUse::Ghosts,
-            Self::TinyLfu => HistoryUse::Frequencies,
-            _ => HistoryUse::None,
+            Self::S3Fifo | Self::TwoQ => HistoryKind::Ghosts,
+            Self::TinyLfu => HistoryKind::Sketch,
+            _ => HistoryKind::None,
         }
     }
 }
@@ -93,17 +93,17 @@ impl FromStr for Policy {
 
 /// What a policy remembers of keys that are not in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HistoryUse {
+pub enum HistoryKind {
     None,
     /// That they were evicted lately: coming back, they count as used.
     Ghosts,
     /// How often they were written, and used before an eviction.
-    Frequencies,
+    Sketch,
 }
 
 /// A sealed segment of items, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct SegmentView {
     pub segment: SegmentId,
     /// When its items were written or last given another round: the lower, the earlier (see `Header::stamp`).
     pub stamp: u64,
@@ -117,17 +117,17 @@ pub struct View {
 
 /// What to keep of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
+pub enum Retention {
     Nothing,
     /// Everything alive: it fits one segment.
     All,
     /// The items that score best, as many as fit the run's share.
-    Best,
+    TopScored,
     /// Items counted at least once, as many as fit.
     Used,
     /// Items of at most `unused_bytes`, and `bytes_per_use` more for each time that they were counted; not more than seven
     /// eighths of a segment, so that something is freed, but for the part of an item.
-    Earned {
+    Qualified {
         unused_bytes: u64,
         bytes_per_use: u64,
     },
@@ -144,12 +144,12 @@ pub enum Aging {
 
 /// A decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Choice {
+pub struct EvictionChoice {
     /// The run begins here and goes along the chain.
     pub first: SegmentId,
     /// Segments in the run, at most.
     pub count: u32,
-    pub keep: Keep,
+    pub retention: Retention,
     pub aging: Aging,
 }
 
@@ -162,42 +162,57 @@ const SIZES_PER_USE: f64 = 3.0;
 const SIZES_UNUSED: f64 = 0.45;
 
 /// Chooses among `views`, which are not empty. `random` is uniform.
-pub fn choose(policy: Policy, views: &[View], merge_run: u32, random: u32) -> Choice {
+pub fn choose(policy: Policy, views: &[SegmentView], merge_run: u32, random: u32) -> EvictionChoice {
     let oldest = || views.iter().min_by_key(|view| view.stamp).expect("there is a segment to choose");
-    let drop = |view: &View| Choice { first: view.segment, count: 1, keep: Keep::Nothing, aging: Aging::None };
-    let run = |view: &View, keep, aging| Choice { first: view.segment, count: merge_run, keep, aging };
+    let drop = |view: &SegmentView| EvictionChoice {
+        first: view.segment,
+        count: 1,
+        retention: Retention::Nothing,
+        aging: Aging::None,
+    };
+    let run = |view: &SegmentView, retention, aging| EvictionChoice {
+        first: view.segment,
+        count: merge_run,
+        retention,
+        aging,
+    };
     match policy {
-        Policy::Merge => run(oldest(), Keep::Best, Aging::Halve),
-        Policy::TinyLfu => run(oldest(), Keep::Best, Aging::Reset),
-        Policy::Lru => run(oldest(), Keep::Used, Aging::Reset),
+        Policy::Merge => run(oldest(), Retention::TopScored, Aging::Halve),
+        Policy::TinyLfu => run(oldest(), Retention::TopScored, Aging::Reset),
+        Policy::Lru => run(oldest(), Retention::Used, Aging::Reset),
         Policy::Fifo => drop(oldest()),
         Policy::Random => drop(&views[((u64::from(random) * views.len() as u64) >> 32) as usize]),
         Policy::Cte => drop(views.iter().min_by_key(|view| view.latest_expiry_seconds).expect("not empty")),
         Policy::Utilization => drop(views.iter().min_by_key(|view| view.live_bytes).expect("not empty")),
         Policy::S3Fifo => earned(by_age(views, S3FIFO_YOUNG_SHARE), mean_bytes(views)),
-        Policy::TwoQ => run(by_age(views, TWO_Q_YOUNG_SHARE), Keep::Used, Aging::Reset),
+        Policy::TwoQ => run(by_age(views, TWO_Q_YOUNG_SHARE), Retention::Used, Aging::Reset),
     }
 }
 
 /// One segment, because what it leaves is joined by what the next one does: a longer run decides no better.
-fn earned(view: &View, mean_bytes: f64) -> Choice {
+fn earned(view: &SegmentView, mean_bytes: f64) -> EvictionChoice {
     let bytes_per_use = (SIZES_PER_USE * mean_bytes) as u64;
     let (unused_bytes, aging) = match view.rounds {
         0 => ((SIZES_UNUSED * mean_bytes) as u64, Aging::Reset),
         _ => (0, Aging::Decrement),
     };
-    Choice { first: view.segment, count: 1, keep: Keep::Earned { unused_bytes, bytes_per_use }, aging }
+    EvictionChoice {
+        first: view.segment,
+        count: 1,
+        retention: Retention::Qualified { unused_bytes, bytes_per_use },
+        aging,
+    }
 }
 
 /// The mean size of an object.
-fn mean_bytes(views: &[View]) -> f64 {
+fn mean_bytes(views: &[SegmentView]) -> f64 {
     let items: u64 = views.iter().map(|view| u64::from(view.live_items)).sum();
     let bytes: u64 = views.iter().map(|view| view.live_bytes).sum();
     bytes as f64 / items.max(1) as f64
 }
 
 /// The oldest young segment while young ones hold more than `share` of the bytes, else the oldest old one.
-fn by_age(views: &[View], share: f64) -> &View {
+fn by_age(views: &[SegmentView], share: f64) -> &SegmentView {
     let total: u64 = views.iter().map(|view| view.live_bytes).sum();
     let young: u64 = views.iter().filter(|view| view.rounds == 0).map(|view| view.live_bytes).sum();
     let from_young = young as f64 > share * total as f64;
@@ -209,12 +224,12 @@ fn by_age(views: &[View], share: f64) -> &View {
 mod tests {
     use super::*;
 
-    fn view(number: u32, stamp: u64, live_bytes: u64, latest_expiry_seconds: u64, rounds: u8) -> View {
+    fn view(number: u32, stamp: u64, live_bytes: u64, latest_expiry_seconds: u64, rounds: u8) -> SegmentView {
         let segment = SegmentId::new(number);
-        View { segment, stamp, live_items: 10, live_bytes, latest_expiry_seconds, rounds }
+        SegmentView { segment, stamp, live_items: 10, live_bytes, latest_expiry_seconds, rounds }
     }
 
-    fn first(policy: Policy, views: &[View]) -> u32 {
+    fn first(policy: Policy, views: &[SegmentView]) -> u32 {
         choose(policy, views, 4, u32::MAX).first.number()
     }
 
@@ -240,9 +255,13 @@ mod tests {
         let views = [view(1, 10, 500, 100, 0), view(2, 5, 500, 90, 1)];
         let young = choose(Policy::S3Fifo, &views, 4, 0);
         assert_eq!((young.first.number(), young.count, young.aging), (1, 1, Aging::Reset));
-        assert_eq!(young.keep, Keep::Earned { unused_bytes: 22, bytes_per_use: 150 }, "objects have 50 bytes");
+        assert_eq!(
+            young.retention,
+            Retention::Qualified { unused_bytes: 22, bytes_per_use: 150 },
+            "objects have 50 bytes"
+        );
         let old = choose(Policy::S3Fifo, &views[1..], 4, 0);
-        assert_eq!(old.keep, Keep::Earned { unused_bytes: 0, bytes_per_use: 150 });
+        assert_eq!(old.retention, Retention::Qualified { unused_bytes: 0, bytes_per_use: 150 });
         assert_eq!(old.aging, Aging::Decrement);
     }
 

@@ -9,8 +9,8 @@ use crate::time::Moment;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::OnceLock;
 
-/// Sinks that a store can have.
-const SINKS: usize = 4;
+/// Listeners that a store can have.
+const LISTENERS_MAX: usize = 4;
 
 /// Why an item was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,60 +33,65 @@ pub struct Removed<'s> {
     pub now_ms: u64,
 }
 
-type Sink = Box<dyn Fn(&Removed<'_>) + Send + Sync>;
+type Listener = Box<dyn Fn(&Removed<'_>) + Send + Sync>;
 
 /// Who is told.
 #[derive(Default)]
-pub struct Sinks([OnceLock<Sink>; SINKS]);
+pub struct RemovalListeners([OnceLock<Listener>; LISTENERS_MAX]);
 
-impl Sinks {
+impl RemovalListeners {
     fn is_empty(&self) -> bool {
         self.0[0].get().is_none()
     }
 }
 
 /// What is needed to tell of an item whose slot is about to be emptied.
-pub(crate) struct Farewell {
+pub(crate) struct RemovalNotice {
     found: Found,
     /// Keeps the item in place.
     pin: Pin,
 }
 
 impl Store {
-    /// Has `sink` told of every item that the store removes on its own, on the thread that removes it, within its
-    /// operation. It must be quick, and must not use the store. A panic ends that call of the sink and nothing else. An expired item is told of when its memory is taken back, which
+    /// Has `listener` told of every item that the store removes on its own, on the thread that removes it, within its
+    /// operation. It must be quick, and must not use the store. A panic ends that call of the listener and nothing else. An expired item is told of when its memory is taken back, which
     /// may be long after its expiry; one that is overwritten before that is not.
     ///
-    /// False if the store has four sinks already. They stay as long as it does.
-    pub fn on_removal(&self, sink: impl Fn(&Removed<'_>) + Send + Sync + 'static) -> bool {
-        let mut sink: Option<Sink> = Some(Box::new(sink));
-        self.sinks.0.iter().any(|place| {
-            if let Some(given) = sink.take() {
-                sink = place.set(given).err();
+    /// False if the store has four listeners already. They stay as long as it does.
+    pub fn on_removal(&self, listener: impl Fn(&Removed<'_>) + Send + Sync + 'static) -> bool {
+        let mut listener: Option<Listener> = Some(Box::new(listener));
+        self.removal_listeners.0.iter().any(|place| {
+            if let Some(given) = listener.take() {
+                listener = place.set(given).err();
             }
-            sink.is_none()
+            listener.is_none()
         })
     }
 
     /// To be called before the bucket that held `slot` is unlocked; `control` is that of the bucket. `None` if nobody listens.
     #[inline]
-    pub(crate) fn prepare_farewell(&self, participant: &Participant, slot: Slot, control: Control) -> Option<Farewell> {
-        if self.sinks.is_empty() {
+    pub(crate) fn prepare_removal_notice(
+        &self,
+        participant: &Participant,
+        slot: Slot,
+        control: Control,
+    ) -> Option<RemovalNotice> {
+        if self.removal_listeners.is_empty() {
             return None;
         }
         let found = Found { bucket: 0, position: 0, slot, control };
-        Some(Farewell { found, pin: participant.pin() })
+        Some(RemovalNotice { found, pin: participant.pin() })
     }
 
-    /// Tells the sinks. No bucket may be locked.
+    /// Tells the listeners. No bucket may be locked.
     #[cold]
-    pub(crate) fn bid_farewell(&self, farewell: Farewell, cause: Cause, moment: Moment) {
-        let Farewell { found, pin } = farewell;
+    pub(crate) fn notify_removed(&self, notice: RemovalNotice, cause: Cause, moment: Moment) {
+        let RemovalNotice { found, pin } = notice;
         let removed = Removed { item: self.hit(self.item(found.slot), &found, pin), cause, now_ms: moment.ms };
-        for sink in self.sinks.0.iter().filter_map(OnceLock::get) {
+        for listener in self.removal_listeners.0.iter().filter_map(OnceLock::get) {
             // The caller may hold a stripe, or a job whose segments drain: a panic would leave them so for ever. The hook of
             // panics has printed the message.
-            let _ = catch_unwind(AssertUnwindSafe(|| sink(&removed)));
+            let _ = catch_unwind(AssertUnwindSafe(|| listener(&removed)));
         }
     }
 }

@@ -14,26 +14,26 @@ use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 /// How many more slots a displacement may displace, one after the other.
 const DISPLACEMENTS: u32 = 2;
 /// Neighbours whose ways out are looked at together, so that the cache misses overlap.
-const LEAVERS: usize = 4;
+const DISPLACEMENT_BATCH: usize = 4;
 
 /// Both candidate buckets of a key, locked. Dropping it unlocks them.
 pub struct LockedPair<'i> {
     index: &'i Index,
     buckets: Candidates,
-    first: Held,
+    first: LockedBucket,
     /// `None` when both candidates are the same bucket.
-    second: Option<Held>,
+    second: Option<LockedBucket>,
     tag: Tag,
 }
 
-struct Held {
+struct LockedBucket {
     control: Control,
     changed: bool,
 }
 
 /// A slot of the pair.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct SlotPlace {
     bucket: usize,
     position: usize,
     pub slot: Slot,
@@ -46,12 +46,12 @@ pub struct Place {
 pub struct Vacancy {
     bucket: usize,
     position: usize,
-    placed: Placed,
+    placed: Placement,
 }
 
 /// How a new slot found its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Placed {
+pub enum Placement {
     /// In an empty slot of a candidate.
     Free,
     /// In a slot that another key left for its other candidate.
@@ -66,12 +66,12 @@ impl Index {
         loop {
             let buckets = self.split().candidates(hash);
             let (low, high) = (buckets.first.min(buckets.second), buckets.first.max(buckets.second));
-            let low_held = Held { control: self.lock_bucket(low), changed: false };
-            let high_held = (low != high).then(|| Held { control: self.lock_bucket(high), changed: false });
-            let (first, second) = match high_held {
-                Some(held) if buckets.first == low => (low_held, Some(held)),
-                Some(held) => (held, Some(low_held)),
-                None => (low_held, None),
+            let low_locked = LockedBucket { control: self.lock_bucket(low), changed: false };
+            let high_locked = (low != high).then(|| LockedBucket { control: self.lock_bucket(high), changed: false });
+            let (first, second) = match high_locked {
+                Some(locked) if buckets.first == low => (low_locked, Some(locked)),
+                Some(locked) => (locked, Some(low_locked)),
+                None => (low_locked, None),
             };
             let pair = LockedPair { index: self, buckets, first, second, tag: Tag::of(hash) };
             if self.split().candidates(hash) == buckets {
@@ -85,7 +85,7 @@ impl Index {
     pub(super) fn find_locked(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
         let pair = self.lock_pair(hash);
         let place = pair.find(is_it)?;
-        let Place { bucket, position, slot } = place;
+        let SlotPlace { bucket, position, slot } = place;
         Some(Found { bucket, position, slot, control: pair.control(Some(&place)) })
     }
 
@@ -119,18 +119,18 @@ impl Index {
 
 impl LockedPair<'_> {
     /// The slot with the key's tag for which `is_it` holds.
-    pub fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<Place> {
+    pub fn find(&self, mut is_it: impl FnMut(Slot) -> bool) -> Option<SlotPlace> {
         let look = |bucket: usize, is_it: &mut _| {
-            let (position, slot) = Index::scan(self.tag, is_it, |position| self.index.held_slot(bucket, position))?;
-            Some(Place { bucket, position, slot })
+            let (position, slot) = Index::scan(self.tag, is_it, |position| self.index.locked_slot(bucket, position))?;
+            Some(SlotPlace { bucket, position, slot })
         };
         look(self.buckets.first, &mut is_it)
             .or_else(|| self.second.as_ref().and_then(|_| look(self.buckets.second, &mut is_it)))
     }
 
     /// The sequence of the bucket that holds a slot, from which its item's CAS token is made.
-    pub fn sequence(&self, place: &Place) -> u64 {
-        self.held(place.bucket).control.sequence()
+    pub fn sequence(&self, place: &SlotPlace) -> u64 {
+        self.locked(place.bucket).control.sequence()
     }
 
     /// The sequence that the changed buckets get when the pair is unlocked.
@@ -138,7 +138,7 @@ impl LockedPair<'_> {
         self.top_sequence() + 1
     }
 
-    fn held(&self, bucket: usize) -> &Held {
+    fn locked(&self, bucket: usize) -> &LockedBucket {
         if bucket == self.buckets.first {
             &self.first
         } else {
@@ -147,38 +147,38 @@ impl LockedPair<'_> {
     }
 
     /// Counts a change to what the place holds: its CAS token moves.
-    pub fn mark_changed(&mut self, place: &Place) {
+    pub fn mark_changed(&mut self, place: &SlotPlace) {
         self.mark(place.bucket);
     }
 
     fn mark(&mut self, bucket: usize) {
-        let held = if bucket == self.buckets.first { Some(&mut self.first) } else { self.second.as_mut() };
-        held.expect("the bucket is one of the pair").changed = true;
+        let locked = if bucket == self.buckets.first { Some(&mut self.first) } else { self.second.as_mut() };
+        locked.expect("the bucket is one of the pair").changed = true;
     }
 
     /// The control word of a place's bucket, as it was when it was locked; without a place, of the key's first one.
-    pub fn control(&self, place: Option<&Place>) -> Control {
-        place.map_or(&self.first, |place| self.held(place.bucket)).control
+    pub fn control(&self, place: Option<&SlotPlace>) -> Control {
+        place.map_or(&self.first, |place| self.locked(place.bucket)).control
     }
 
     /// Puts `new` where the place's slot is.
-    pub fn replace(&mut self, place: &Place, new: Slot) {
+    pub fn replace(&mut self, place: &SlotPlace, new: Slot) {
         self.index.store_slot(place.bucket, place.position, new);
         self.mark(place.bucket);
     }
 
-    pub fn remove(&mut self, place: &Place) {
+    pub fn remove(&mut self, place: &SlotPlace) {
         self.replace(place, Slot::EMPTY);
     }
 
     /// The slot of a place as it is now: readers may have counted accesses since it was found.
-    pub fn reread(&self, place: &Place) -> Slot {
-        self.index.held_slot(place.bucket, place.position)
+    pub fn reread(&self, place: &SlotPlace) -> Slot {
+        self.index.locked_slot(place.bucket, place.position)
     }
 
     /// Finds a slot for a key that `find` did not find: in the less loaded bucket, or the slot of a key that goes to its other
     /// candidate. `None` if there is none: nothing was changed.
-    pub fn vacate(&self, items: &impl Items) -> Option<Vacancy> {
+    pub fn find_vacancy(&self, items: &impl Items) -> Option<Vacancy> {
         let first = self.empty_position(self.buckets.first);
         let second = self.second.as_ref().and_then(|_| self.empty_position(self.buckets.second));
         let (bucket, position) = match (first, second) {
@@ -187,24 +187,24 @@ impl LockedPair<'_> {
             }
             (Some((position, _)), _) => (self.buckets.first, position),
             (None, Some((position, _))) => (self.buckets.second, position),
-            (None, None) => return self.vacate_full(items),
+            (None, None) => return self.displace_for_vacancy(items),
         };
-        Some(Vacancy { bucket, position, placed: Placed::Free })
+        Some(Vacancy { bucket, position, placed: Placement::Free })
     }
 
     /// Puts a slot into a vacancy of this pair.
-    pub fn fill(&mut self, vacancy: Vacancy, new: Slot) -> Placed {
+    pub fn fill(&mut self, vacancy: Vacancy, new: Slot) -> Placement {
         self.index.store_slot(vacancy.bucket, vacancy.position, new);
         self.mark(vacancy.bucket);
         vacancy.placed
     }
 
-    /// Puts a slot into the place of the least used neighbour, where `vacate` found none.
-    pub fn replace_coldest(&mut self, new: Slot) -> Placed {
+    /// Puts a slot into the place of the least used neighbour, where `find_vacancy` found none.
+    pub fn replace_coldest(&mut self, new: Slot) -> Placement {
         let places = self.candidate_places();
         let coldest = places.min_by_key(|place| place.slot.frequency()).expect("a full bucket has slots");
         self.replace(&coldest, new);
-        Placed::Replaced(coldest.slot)
+        Placement::Replaced(coldest.slot)
     }
 
     /// An empty position and the number of slots in use.
@@ -212,7 +212,7 @@ impl LockedPair<'_> {
         let mut empty = None;
         let mut load = 0;
         for position in 0..BUCKET_SLOTS {
-            if self.index.held_slot(bucket, position).is_empty() {
+            if self.index.locked_slot(bucket, position).is_empty() {
                 empty = Some(position);
             } else {
                 load += 1;
@@ -221,34 +221,35 @@ impl LockedPair<'_> {
         empty.map(|position| (position, load))
     }
 
-    fn vacate_full(&self, items: &impl Items) -> Option<Vacancy> {
+    fn displace_for_vacancy(&self, items: &impl Items) -> Option<Vacancy> {
         (0..=DISPLACEMENTS).find_map(|depth| {
             let leaver = self.candidate_places().enumerate().find_map(|(i, place)| {
-                if depth == 0 && i % LEAVERS == 0 {
-                    self.prefetch_ways_out(i, items);
+                if depth == 0 && i % DISPLACEMENT_BATCH == 0 {
+                    self.prefetch_displacements(i, items);
                 }
                 self.displace(&place, items, depth).then_some(place)
             })?;
-            Some(Vacancy { bucket: leaver.bucket, position: leaver.position, placed: Placed::Displaced })
+            Some(Vacancy { bucket: leaver.bucket, position: leaver.position, placed: Placement::Displaced })
         })
     }
 
     /// Has the memory that the next displacements look at fetched: the items, then the buckets that they could go to.
-    fn prefetch_ways_out(&self, first: usize, items: &impl Items) {
-        let leavers = || self.candidate_places().skip(first).take(LEAVERS).map(|place| place.slot.location());
+    fn prefetch_displacements(&self, first: usize, items: &impl Items) {
+        let leavers =
+            || self.candidate_places().skip(first).take(DISPLACEMENT_BATCH).map(|place| place.slot.location());
         leavers().for_each(|at| items.prefetch(at));
         leavers().for_each(|at| {
             self.index.prefetch(items.hash_at(at));
         });
     }
 
-    fn candidate_places(&self) -> impl Iterator<Item = Place> {
+    fn candidate_places(&self) -> impl Iterator<Item = SlotPlace> {
         self.distinct_buckets().flat_map(|bucket| self.places(bucket))
     }
 
-    fn places(&self, bucket: usize) -> impl Iterator<Item = Place> + use<'_> {
+    fn places(&self, bucket: usize) -> impl Iterator<Item = SlotPlace> + use<'_> {
         let index = self.index;
-        (0..BUCKET_SLOTS).map(move |position| Place { bucket, position, slot: index.held_slot(bucket, position) })
+        (0..BUCKET_SLOTS).map(move |position| SlotPlace { bucket, position, slot: index.locked_slot(bucket, position) })
     }
 
     fn distinct_buckets(&self) -> impl Iterator<Item = usize> + use<> {
@@ -259,7 +260,7 @@ impl LockedPair<'_> {
     /// Copies the slot of a place to its key's other candidate, if its lock is free and it has room, or its room can be
     /// made by `depth` more displacements. The place itself still holds the slot: the caller overwrites it, so that a
     /// reader finds the item in at least one of the two.
-    fn displace(&self, place: &Place, items: &impl Items, depth: u32) -> bool {
+    fn displace(&self, place: &SlotPlace, items: &impl Items, depth: u32) -> bool {
         let hash = items.hash_at(place.slot.location());
         let candidates = || self.index.split().candidates(hash);
         let theirs = candidates();
@@ -271,13 +272,13 @@ impl LockedPair<'_> {
             return false;
         };
         let unlock = |sequence| self.index.unlock_bucket(other, control, sequence);
-        let room = || {
+        let free_position = || {
             // The other bucket may have been split between the look at the split word and its lock.
             if candidates() != theirs {
                 return None;
             }
             let empty = self.empty_position(other).map(|(position, _)| position);
-            if !self.index.cursors.may_pass(place.bucket, other) {
+            if !self.index.cursors.may_move(place.bucket, other) {
                 return None;
             }
             empty.or_else(|| {
@@ -286,19 +287,19 @@ impl LockedPair<'_> {
                 self.places(other).find(|place| self.displace(place, items, deeper)).map(|place| place.position)
             })
         };
-        let Some(position) = room() else {
+        let Some(position) = free_position() else {
             unlock(control.sequence());
             return false;
         };
-        self.index.cursors.note_passage(hash, place.bucket, other);
-        self.index.store_slot(other, position, self.index.held_slot(place.bucket, place.position));
+        self.index.cursors.note_move(hash, place.bucket, other);
+        self.index.store_slot(other, position, self.index.locked_slot(place.bucket, place.position));
         let from = self.index.control(place.bucket).sequence();
         unlock(control.sequence().max(from).max(self.top_sequence()) + 1);
         true
     }
 
     fn top_sequence(&self) -> u64 {
-        let second = self.second.as_ref().map_or(0, |held| held.control.sequence());
+        let second = self.second.as_ref().map_or(0, |locked| locked.control.sequence());
         self.first.control.sequence().max(second)
     }
 }
@@ -306,12 +307,12 @@ impl LockedPair<'_> {
 impl Drop for LockedPair<'_> {
     fn drop(&mut self) {
         let next = self.next_sequence();
-        let release = |bucket: usize, held: &Held| {
-            let sequence = if held.changed { next } else { held.control.sequence() };
-            self.index.unlock_bucket(bucket, held.control, sequence);
+        let release = |bucket: usize, locked: &LockedBucket| {
+            let sequence = if locked.changed { next } else { locked.control.sequence() };
+            self.index.unlock_bucket(bucket, locked.control, sequence);
         };
-        if let Some(held) = &self.second {
-            release(self.buckets.second, held);
+        if let Some(locked) = &self.second {
+            release(self.buckets.second, locked);
         }
         release(self.buckets.first, &self.first);
     }
@@ -320,7 +321,7 @@ impl Drop for LockedPair<'_> {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::index::Grown;
+    use crate::index::SplitOutcome;
     use crate::segment::{Location, SegmentId};
 
     /// An index of keys that are their own hashes: the item of hash number `n` lies in "segment" `n + 1`.
@@ -354,19 +355,19 @@ mod tests {
             Location::new(SegmentId::new(number as u32 + 1), 0)
         }
 
-        fn insert(&mut self) -> Placed {
+        fn insert(&mut self) -> Placement {
             let hash = self.draw();
             self.hashes.push(hash);
             let number = self.hashes.len() - 1;
             let slot = Slot::new(Tag::of(hash), 0, Self::at(number));
             let mut pair = self.index.lock_pair(hash);
-            let placed = match pair.vacate(&self.hashes) {
+            let placed = match pair.find_vacancy(&self.hashes) {
                 Some(vacancy) => pair.fill(vacancy, slot),
                 None => pair.replace_coldest(slot),
             };
             drop(pair);
             self.present.push(number);
-            if let Placed::Replaced(slot) = placed {
+            if let Placement::Replaced(slot) = placed {
                 self.present.retain(|number| Self::at(*number) != slot.location());
             }
             placed
@@ -397,13 +398,13 @@ mod tests {
             for _ in 0..40 {
                 keys.remove_any();
                 match keys.insert() {
-                    Placed::Free => {}
-                    Placed::Displaced => displaced += 1,
-                    Placed::Replaced(_) => replaced += 1,
+                    Placement::Free => {}
+                    Placement::Displaced => displaced += 1,
+                    Placement::Replaced(_) => replaced += 1,
                 }
                 inserted += 1;
             }
-            assert_eq!(keys.index.split_one(&keys.hashes), Grown::Split);
+            assert_eq!(keys.index.split_one(&keys.hashes), SplitOutcome::Split);
         }
         assert!(displaced > inserted / 10, "{displaced} of {inserted} displaced");
         assert!(replaced < inserted / 2000, "{replaced} of {inserted} lost a neighbour");

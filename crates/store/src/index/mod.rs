@@ -9,21 +9,21 @@
 //! (`LockedPair`), the splitter those of the old and the new bucket. Items named by slots of a locked bucket stay alive
 //! while the lock is held, because unlinking takes it too.
 
-mod cursors;
 mod locked;
 mod slot;
 mod split;
+mod walk;
 
-pub use cursors::{Visited, WALKS, Walk};
-pub use locked::{LockedPair, Place, Placed};
+pub use locked::{LockedPair, Placement, SlotPlace};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
-pub use split::{Grown, Split};
+pub use split::{Split, SplitOutcome};
+pub use walk::{IndexWalk, WALKS_MAX, WalkedBucket};
 
 use crate::error::Error;
 use crate::mapping::Table;
 use crate::segment::Location;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
-use cursors::Cursors;
+use walk::WalkCursors;
 
 /// The two buckets in which a key may live; they can be the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub struct Index {
     split: AtomicU64,
     /// Buckets whose memory is in the budget; the split stops there.
     paid_buckets: AtomicU64,
-    cursors: Cursors,
+    cursors: WalkCursors,
 }
 
 impl Index {
@@ -68,7 +68,7 @@ impl Index {
             buckets: Table::new(limit)?,
             split: AtomicU64::new(Split::new(level, 0).word()),
             paid_buckets: AtomicU64::new(1 << level),
-            cursors: Cursors::new(),
+            cursors: WalkCursors::new(),
         })
     }
 
@@ -124,7 +124,7 @@ impl Index {
 
     /// A slot of a bucket that the caller has locked.
     #[inline(always)]
-    fn held_slot(&self, bucket: usize, position: usize) -> Slot {
+    fn locked_slot(&self, bucket: usize, position: usize) -> Slot {
         Slot::from_word(load_to_write(&self.buckets.at(bucket).slots[position], Ordering::Acquire))
     }
 

@@ -11,7 +11,7 @@
 //! the lock of a bucket.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot};
-use crate::pause::{Held, pause_point};
+use crate::pause_point::{PausePoint, pause_point};
 use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 
 /// How far growth has come.
@@ -79,7 +79,7 @@ impl Split {
 
 /// What became of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grown {
+pub enum SplitOutcome {
     /// This thread split one bucket.
     Split,
     /// Another thread holds the bucket that is to be split, or has split it.
@@ -90,38 +90,38 @@ pub enum Grown {
 
 impl Index {
     /// Splits the next bucket, if its lock is free.
-    pub fn try_split_one(&self, items: &impl Items) -> Grown {
+    pub fn try_split_one(&self, items: &impl Items) -> SplitOutcome {
         let split = self.split();
         if split.buckets() as u64 >= self.paid_buckets() {
-            return Grown::Unpaid;
+            return SplitOutcome::Unpaid;
         }
         match self.try_lock_bucket(split.position()) {
             Some(control) => self.split_locked(split, control, items),
-            None => Grown::Busy,
+            None => SplitOutcome::Busy,
         }
     }
 
     /// Splits the next bucket. Waits for its lock, at most until another thread has split it. The caller holds no bucket.
-    pub fn split_one(&self, items: &impl Items) -> Grown {
+    pub fn split_one(&self, items: &impl Items) -> SplitOutcome {
         let split = self.split();
         let mut backoff = Backoff::new();
         loop {
             match self.try_split_one(items) {
-                Grown::Busy if self.split() == split => backoff.wait(),
+                SplitOutcome::Busy if self.split() == split => backoff.wait(),
                 grown => return grown,
             }
         }
     }
 
     /// Splits the bucket at the position of `split`, which the caller has locked, and unlocks it.
-    fn split_locked(&self, split: Split, old_control: Control, items: &impl Items) -> Grown {
+    fn split_locked(&self, split: Split, old_control: Control, items: &impl Items) -> SplitOutcome {
         let (old, new) = (split.position(), split.buckets());
         // Whoever moves the split word on from `split` holds this bucket: it stays what it is, or it is another one already.
         if Split::from_word(load_to_write(&self.split, Ordering::Relaxed)) != split {
             self.unlock_bucket(old, old_control, old_control.sequence());
-            return Grown::Busy;
+            return SplitOutcome::Busy;
         }
-        pause_point(Held::Split);
+        pause_point(PausePoint::Split);
         // Nobody can address the new bucket yet: taking its lock needs no exchange, and the Release below publishes it.
         let new_control = Control::from_word(self.buckets.at(new).control.load(Ordering::Relaxed));
         assert!(!new_control.is_locked(), "bucket {new} is locked before it exists");
@@ -129,11 +129,11 @@ impl Index {
         let next = split.next();
         // Pairs with the Acquire in `Index::split`. From here on other threads may split the buckets after this one.
         store_over(&self.split, next.word(), Ordering::Release);
-        let slots = (0..BUCKET_SLOTS).map(|position| self.held_slot(old, position));
+        let slots = (0..BUCKET_SLOTS).map(|position| self.locked_slot(old, position));
         slots.filter(|slot| !slot.is_empty()).for_each(|slot| items.prefetch(slot.location()));
         let mut taken = 0;
         for position in 0..BUCKET_SLOTS {
-            let slot = self.held_slot(old, position);
+            let slot = self.locked_slot(old, position);
             if slot.is_empty() {
                 continue;
             }
@@ -148,7 +148,7 @@ impl Index {
         let sequence = old_control.sequence() + 1;
         self.unlock_bucket(new, new_control, sequence);
         self.unlock_bucket(old, old_control, sequence);
-        Grown::Split
+        SplitOutcome::Split
     }
 }
 

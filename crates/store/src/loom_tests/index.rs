@@ -1,7 +1,7 @@
 //! The index against itself: lookups, displacements and splits, with hashes chosen so that buckets collide.
 
 use super::{hash_for, model};
-use crate::index::{Grown, Index, Items, Placed, Slot, Split, Tag};
+use crate::index::{Index, Items, Placement, Slot, Split, SplitOutcome, Tag};
 use crate::segment::{Location, SegmentId};
 use loom::thread;
 use std::sync::Arc;
@@ -43,18 +43,18 @@ impl Keys {
     }
 
     /// Puts a key in, or another item of it in its place, as a publication does.
-    pub fn put(&self, number: usize, offset: u32) -> Placed {
+    pub fn put(&self, number: usize, offset: u32) -> Placement {
         let hash = self.hash(number);
         let at = Self::at(number, offset);
         let mut pair = self.index.lock_pair(hash);
         match pair.find(|slot| slot.segment() == at.segment()) {
             Some(place) => {
                 pair.replace(&place, place.slot.moved(at, 0));
-                Placed::Free
+                Placement::Free
             }
             None => {
                 let slot = Slot::new(Tag::of(hash), 0, at);
-                match pair.vacate(self) {
+                match pair.find_vacancy(self) {
                     Some(vacancy) => pair.fill(vacancy, slot),
                     None => pair.replace_coldest(slot),
                 }
@@ -67,19 +67,19 @@ impl Keys {
         let hash = self.hash(number);
         loop {
             let mut pair = self.index.lock_pair(hash);
-            if let Some(vacancy) = pair.vacate(self) {
+            if let Some(vacancy) = pair.find_vacancy(self) {
                 pair.fill(vacancy, Slot::new(Tag::of(hash), 0, Self::at(number, 0)));
                 return;
             }
             drop(pair);
-            assert_ne!(self.grow(), Grown::Unpaid);
+            assert_ne!(self.grow(), SplitOutcome::Unpaid);
         }
     }
 
     /// Puts keys in while others, which then leave, fill a bucket.
     pub fn put_beside(&self, blockers: &[usize], numbers: &[usize]) {
         for &number in blockers.iter().chain(numbers) {
-            assert_eq!(self.put(number, 0), Placed::Free);
+            assert_eq!(self.put(number, 0), Placement::Free);
         }
         for &number in blockers {
             self.remove(number);
@@ -110,7 +110,7 @@ impl Keys {
         self.held_if_there(number).expect("the key is there")
     }
 
-    pub fn grow(&self) -> Grown {
+    pub fn grow(&self) -> SplitOutcome {
         self.index.split_one(self)
     }
 
@@ -148,7 +148,7 @@ fn a_displaced_key_is_never_missed() {
             let keys = Arc::new(full_pair(leaver));
             let writer = {
                 let keys = Arc::clone(&keys);
-                thread::spawn(move || assert_eq!(keys.put(4, 0), Placed::Displaced))
+                thread::spawn(move || assert_eq!(keys.put(4, 0), Placement::Displaced))
             };
             assert!(keys.find(0).is_some(), "key 0 is always there");
             writer.join().unwrap();
@@ -182,7 +182,7 @@ fn a_walk_meets_a_key_that_is_displaced_behind_it() {
         keys.index.end_walk(&walk);
         let mut present: Vec<usize> = (0..5).collect();
         // The bucket to go to was being visited.
-        if let Placed::Replaced(slot) = writer.join().unwrap() {
+        if let Placement::Replaced(slot) = writer.join().unwrap() {
             present.retain(|number| *number != slot.segment().index());
         }
         assert!(present.iter().all(|number| *number == 4 || met[*number]), "{met:?}, {present:?}");
@@ -198,7 +198,7 @@ fn a_walk_meets_a_key_that_is_split_away() {
         keys.put(0, 0);
         let splitter = {
             let keys = Arc::clone(&keys);
-            thread::spawn(move || assert_eq!(keys.grow(), Grown::Split))
+            thread::spawn(move || assert_eq!(keys.grow(), SplitOutcome::Split))
         };
         let mut walk = keys.index.begin_walk().expect("the first walk");
         let visited = std::iter::from_fn(|| keys.index.walk_on(&mut walk));
@@ -226,11 +226,11 @@ fn two_displacements_lose_and_double_nothing() {
         let theirs = writer.join().unwrap();
         let mut present: Vec<usize> = (0..7).collect();
         for placed in [mine, theirs] {
-            if let Placed::Replaced(slot) = placed {
+            if let Placement::Replaced(slot) = placed {
                 present.retain(|number| *number != slot.segment().index());
             }
         }
-        assert!(present.len() < 7, "there is room for one");
+        assert!(present.len() < 7, "there is free memory for one");
         keys.verify(&present);
     });
 }
@@ -245,7 +245,7 @@ fn a_chain_of_displacements_hides_no_key() {
         let keys = Arc::new(keys);
         let writer = {
             let keys = Arc::clone(&keys);
-            thread::spawn(move || assert_eq!(keys.put(4, 0), Placed::Displaced))
+            thread::spawn(move || assert_eq!(keys.put(4, 0), Placement::Displaced))
         };
         for number in [0, 2] {
             assert!(keys.find(number).is_some(), "key {number} is always there");
@@ -272,7 +272,7 @@ fn a_split_hides_no_key() {
         keys.put(0, 0);
         let splitter = {
             let keys = Arc::clone(&keys);
-            thread::spawn(move || assert_eq!(keys.grow(), Grown::Split))
+            thread::spawn(move || assert_eq!(keys.grow(), SplitOutcome::Split))
         };
         assert!(keys.find(0).is_some(), "the key that moves");
         assert!(keys.find(1).is_none(), "a key that is not there");
@@ -289,7 +289,7 @@ fn a_key_is_put_where_a_split_has_it() {
         keys.put(0, 0);
         let splitter = {
             let keys = Arc::clone(&keys);
-            thread::spawn(move || assert_eq!(keys.grow(), Grown::Split))
+            thread::spawn(move || assert_eq!(keys.grow(), SplitOutcome::Split))
         };
         keys.put(0, 8);
         keys.put(2, 0);
@@ -316,12 +316,12 @@ fn a_split_and_a_displacement_agree() {
         assert_eq!(keys.find(0).map(|found| found.0), Some(1));
         let splitter = {
             let keys = Arc::clone(&keys);
-            thread::spawn(move || assert_eq!(keys.grow(), Grown::Split))
+            thread::spawn(move || assert_eq!(keys.grow(), SplitOutcome::Split))
         };
         let placed = keys.put(2, 0);
         splitter.join().unwrap();
         match placed {
-            Placed::Replaced(slot) => {
+            Placement::Replaced(slot) => {
                 let gone = slot.segment().index();
                 let present: Vec<usize> = (0..3).filter(|number| *number != gone).collect();
                 keys.verify(&present);
@@ -343,7 +343,7 @@ fn full_until_split() -> Keys {
         hash((0, 1), (0, 1), 5),
         hash((0, 1), (0, 1), 6),
     ]);
-    (0..4).for_each(|number| assert_eq!(keys.put(number, 0), Placed::Free));
+    (0..4).for_each(|number| assert_eq!(keys.put(number, 0), Placement::Free));
     keys
 }
 
@@ -373,7 +373,7 @@ fn two_splits_at_once_hide_no_key() {
         });
         assert!(keys.find(2).is_some(), "the key that the second split moves");
         let grown = splitters.map(|splitter| splitter.join().unwrap());
-        assert!(grown.contains(&Grown::Split), "{grown:?}");
+        assert!(grown.contains(&SplitOutcome::Split), "{grown:?}");
         keys.verify(&[0, 1, 2, 3]);
     });
 }
@@ -389,7 +389,7 @@ fn two_splitters_split_two_buckets_or_one() {
             thread::spawn(move || keys.grow())
         };
         let grown = [keys.grow(), splitter.join().unwrap()];
-        let splits = grown.iter().filter(|grown| **grown == Grown::Split).count();
+        let splits = grown.iter().filter(|grown| **grown == SplitOutcome::Split).count();
         assert!(splits >= 1 && keys.index.length() == 4 + splits, "{grown:?}");
         keys.verify(&[0]);
     });

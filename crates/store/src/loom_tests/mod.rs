@@ -1,28 +1,31 @@
 //! Models of the concurrent protocols, which loom runs through all interleavings (up to a bound of preemptions) and all
 //! stale values that the orderings allow. `docs/concurrency.md` says what they cover.
 //!
-//! A model's store has segments of 64 bytes and buckets of two slots. What threads did is kept in a `History`, outside of
+//! A model's store has segments of 64 bytes and buckets of two slots. What threads did is kept in a `OperationLog`, outside of
 //! loom, and judged at the end: some order of the operations must explain every answer.
 
 mod handles;
-mod history;
 mod index;
-mod marks;
+mod issued_tokens;
+mod meta_flags;
+mod operation_log;
 mod ops;
 mod readers;
 mod segments;
-mod tokens;
 
-pub(crate) use history::{Did, History};
+pub(crate) use log::{Did, OperationLog};
 
+use crate::budget::MemoryLayout;
 use crate::epoch::Participant;
-use crate::evict::{Past, Policy};
+use crate::evict::{History, Policy};
 use crate::index::Split;
-use crate::memory::Layout;
 use crate::options::Options;
 use crate::store::Store;
 use crate::ttl::Ttl;
-use crate::{Change, Changed, Count, Extension, Mark, Mode, Revision, Stored, Visit, Visited, Write};
+use crate::{
+    Change, Changed, Count, Extension, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Stored,
+    Write,
+};
 use std::sync::Arc;
 
 /// Runs a model with at most `preemptions` preemptions in an execution.
@@ -43,8 +46,8 @@ pub(crate) fn store(segments: u32, level: u32) -> Arc<Store> {
         writers: 1,
         ..Options::default()
     };
-    let layout = Layout::tiny(segments, level, 2 << level);
-    Arc::new(Store::with_layout(options, layout, Past::None).expect("a model needs no mapping"))
+    let layout = MemoryLayout::tiny(segments, level, 2 << level);
+    Arc::new(Store::with_layout(options, layout, History::None).expect("a model needs no mapping"))
 }
 
 /// The calling thread's way into a store: operations on one key at one time.
@@ -75,7 +78,7 @@ impl<'s> Client<'s> {
             mode,
             token: None,
         };
-        self.store.write(&self.participant, &write, self.now_ms).expect("the model has room").stored
+        self.store.write(&self.participant, &write, self.now_ms).expect("the model has free memory").stored
     }
 
     pub fn set(&self, key: &[u8], value: u64) {
@@ -97,23 +100,23 @@ impl<'s> Client<'s> {
     /// A look that wins a stale item or makes an absent one: whether it did.
     pub fn win(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
-        let visit = Visit { create: Some(Ttl::Never), counts: true };
+        let visit = MetaFlagsLookup { create: Some(Ttl::Never), counts: true };
         let mut wins = false;
-        let visited = self.store.visit(&self.participant, target, visit, self.now_ms, |item| {
+        let visited = self.store.update_meta_flags(&self.participant, target, visit, self.now_ms, |item| {
             let Extension { stale, won, .. } = item.extension();
             wins = stale && !won;
-            wins.then_some(Revision { ttl: None, mark: Mark::Won })
+            wins.then_some(MetaFlagsChange { ttl: None, flags: MetaFlags::Won })
         });
-        matches!(visited.expect("the model has room"), Visited::Created { .. }) || wins
+        matches!(visited.expect("the model has free memory"), MetaFlagsOutcome::Created { .. }) || wins
     }
 
     /// Marks an item as stale. False if it is absent.
     pub fn mark_stale(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
-        let visit = Visit { create: None, counts: false };
-        let revision = Revision { ttl: None, mark: Mark::Stale { token: None } };
-        let visited = self.store.visit(&self.participant, target, visit, self.now_ms, |_| Some(revision));
-        matches!(visited.expect("the model has room"), Visited::Found { .. })
+        let visit = MetaFlagsLookup { create: None, counts: false };
+        let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } };
+        let visited = self.store.update_meta_flags(&self.participant, target, visit, self.now_ms, |_| Some(revision));
+        matches!(visited.expect("the model has free memory"), MetaFlagsOutcome::Found { .. })
     }
 
     pub fn extension(&self, key: &[u8]) -> Option<Extension> {
@@ -125,7 +128,7 @@ impl<'s> Client<'s> {
     pub fn touch(&self, key: &[u8], seconds: u32) -> bool {
         let touched =
             self.store.touch(&self.participant, key, self.store.hash(key), Ttl::seconds(seconds), self.now_ms);
-        touched.expect("the model has room")
+        touched.expect("the model has free memory")
     }
 
     pub fn delete(&self, key: &[u8]) -> bool {
@@ -136,7 +139,7 @@ impl<'s> Client<'s> {
         let target = (key, self.store.hash(key));
         let count = Count::plain(Change::Add(delta));
         let changed = self.store.change_number(&self.participant, target, &count, self.now_ms);
-        match changed.expect("the model has room and numbers") {
+        match changed.expect("the model has free memory and numbers") {
             Changed::Done(number) => Some(number.value),
             Changed::Absent => None,
             Changed::Exists => unreachable!("no token was given"),

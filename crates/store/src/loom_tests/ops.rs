@@ -1,6 +1,6 @@
 //! Operations of the store against each other.
 
-use super::{Client, Did, History, model, store};
+use super::{Client, Did, OperationLog, model, store};
 use crate::chains::Seal;
 use crate::sync::{AtomicBool, Ordering};
 use crate::{Mode, Stored};
@@ -38,21 +38,21 @@ fn an_overwritten_key_is_never_missed() {
 fn a_deleted_key_stays_away_until_it_is_set() {
     model(2, || {
         let store = store(3, 0);
-        let history = History::default();
+        let log = OperationLog::default();
         Client::new(&store).set(KEY, 1);
         let deleter = {
-            let (store, history) = (Arc::clone(&store), history.clone());
+            let (store, log) = (Arc::clone(&store), log.clone());
             thread::spawn(move || {
                 let client = Client::new(&store);
-                history.note(0, Did::Delete(client.delete(KEY)));
-                history.note(0, Did::Get(client.get(KEY)));
+                log.note(0, Did::Delete(client.delete(KEY)));
+                log.note(0, Did::Get(client.get(KEY)));
             })
         };
         let client = Client::new(&store);
         client.set(KEY, 2);
-        history.note(1, Did::Set(2));
+        log.note(1, Did::Set(2));
         deleter.join().unwrap();
-        history.explain(Some(1), client.get(KEY));
+        log.explain(Some(1), client.get(KEY));
         client.verify();
     });
 }
@@ -62,19 +62,19 @@ fn a_deleted_key_stays_away_until_it_is_set() {
 fn one_of_two_adds_stores() {
     model(1, || {
         let store = store(3, 0);
-        let history = History::default();
+        let log = OperationLog::default();
         let adder = |thread, value| {
-            let (store, history) = (Arc::clone(&store), history.clone());
+            let (store, log) = (Arc::clone(&store), log.clone());
             thread::spawn(move || {
                 let stored = Client::new(&store).write(KEY, value, Mode::Add) == Stored::Stored;
-                history.note(thread, Did::Insert(value, stored));
+                log.note(thread, Did::Insert(value, stored));
             })
         };
         let other = adder(0, 1);
         let client = Client::new(&store);
-        history.note(1, Did::Insert(2, client.write(KEY, 2, Mode::Add) == Stored::Stored));
+        log.note(1, Did::Insert(2, client.write(KEY, 2, Mode::Add) == Stored::Stored));
         other.join().unwrap();
-        history.explain(None, client.get(KEY));
+        log.explain(None, client.get(KEY));
         client.verify();
     });
 }
@@ -115,63 +115,63 @@ fn a_segment_is_sealed_between_two_writes() {
 }
 
 /// A flush, and after it perhaps a write by the same thread, against an operation of another one.
-fn against_a_flush(later: Option<u64>, operation: impl Fn(&Client<'_>, &History) + Send + Sync + Clone + 'static) {
+fn against_a_flush(later: Option<u64>, operation: impl Fn(&Client<'_>, &OperationLog) + Send + Sync + Clone + 'static) {
     model(2, move || {
         let store = store(5, 0);
-        let history = History::default();
+        let log = OperationLog::default();
         let client = Client::new(&store);
         client.set(KEY, 1);
         let writer = {
-            let (store, history, operation) = (Arc::clone(&store), history.clone(), operation.clone());
-            thread::spawn(move || operation(&Client::new(&store), &history))
+            let (store, log, operation) = (Arc::clone(&store), log.clone(), operation.clone());
+            thread::spawn(move || operation(&Client::new(&store), &log))
         };
         store.flush(client.now_ms, 0);
-        history.note(1, Did::Flush);
+        log.note(1, Did::Flush);
         if let Some(value) = later {
             client.set(KEY, value);
-            history.note(1, Did::Set(value));
+            log.note(1, Did::Set(value));
         }
         writer.join().unwrap();
-        history.explain(Some(1), client.get(KEY));
+        log.explain(Some(1), client.get(KEY));
         client.verify();
     });
 }
 
 #[test]
 fn a_set_that_a_flush_overtakes_hides_no_later_one() {
-    against_a_flush(Some(5), |client, history| {
+    against_a_flush(Some(5), |client, log| {
         client.set(KEY, 2);
-        history.note(0, Did::Set(2));
+        log.note(0, Did::Set(2));
     });
 }
 
 #[test]
 fn an_add_that_a_flush_overtakes_keeps_its_promise() {
-    against_a_flush(None, |client, history| {
-        history.note(0, Did::Insert(2, client.write(KEY, 2, Mode::Add) == Stored::Stored));
+    against_a_flush(None, |client, log| {
+        log.note(0, Did::Insert(2, client.write(KEY, 2, Mode::Add) == Stored::Stored));
     });
 }
 
 /// A long value is not looked for before it is written.
 #[test]
 fn a_long_add_that_a_flush_overtakes_keeps_its_promise() {
-    against_a_flush(None, |client, history| {
+    against_a_flush(None, |client, log| {
         let stored = client.write_wide(KEY, 2, 70, Mode::Add) == Stored::Stored;
-        history.note(0, Did::Insert(2, stored));
+        log.note(0, Did::Insert(2, stored));
     });
 }
 
 #[test]
 fn a_get_sees_nothing_of_before_a_flush() {
-    against_a_flush(None, |client, history| {
-        history.note(0, Did::Get(client.get(KEY)));
-        history.note(0, Did::Get(client.get(KEY)));
+    against_a_flush(None, |client, log| {
+        log.note(0, Did::Get(client.get(KEY)));
+        log.note(0, Did::Get(client.get(KEY)));
     });
 }
 
 #[test]
 fn an_increment_does_not_outlive_a_flush() {
-    against_a_flush(None, |client, history| history.note(0, Did::Add(3, client.add_to(KEY, 3))));
+    against_a_flush(None, |client, log| log.note(0, Did::Add(3, client.add_to(KEY, 3))));
 }
 
 /// Two threads come to the time of a delayed flush at once: it happens once, and takes nothing that came later.
@@ -205,20 +205,20 @@ fn a_delayed_flush_happens_once() {
 fn a_number_that_grows_loses_no_decrement() {
     model(2, || {
         let store = store(4, 0);
-        let history = History::default();
+        let log = OperationLog::default();
         let client = Client::new(&store);
         client.set(KEY, 8);
         assert_eq!(client.add_to(KEY, 1), Some(9), "the item is numeric now");
         let decrementer = {
-            let (store, history) = (Arc::clone(&store), history.clone());
+            let (store, log) = (Arc::clone(&store), log.clone());
             thread::spawn(move || {
                 let less = 5_u64.wrapping_neg();
-                history.note(0, Did::Add(less, Client::new(&store).add_to(KEY, less)));
+                log.note(0, Did::Add(less, Client::new(&store).add_to(KEY, less)));
             })
         };
-        history.note(1, Did::Add(1, client.add_to(KEY, 1)));
+        log.note(1, Did::Add(1, client.add_to(KEY, 1)));
         decrementer.join().unwrap();
-        history.explain(Some(9), client.get(KEY));
+        log.explain(Some(9), client.get(KEY));
         client.verify();
     });
 }

@@ -32,7 +32,7 @@ impl OneSlot {
 
     /// Takes a segment, writes a byte, and points the slot at it. Answers where it pointed before.
     pub fn turn_to_new(&self, byte: u8) -> Option<SegmentId> {
-        let segment = self.segments.take(Purpose::Merge).expect("the model has room");
+        let segment = self.segments.take(Purpose::Merge).expect("the model has free memory");
         let at = Location::new(segment, 0);
         // SAFETY: the segment was just taken.
         unsafe { self.segments.arena.write(at, &[byte]) };

@@ -5,11 +5,13 @@
 
 use super::read::Item;
 use super::write::{Changed, check_key};
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, ItemAt, Kind, NUMERIC_BYTES};
+use crate::publish::NewItem;
 use crate::segment::Location;
-use crate::store::{Condition, Head, Life, NewItem, Outcome, Seen, SeenNumber, Store};
+use crate::store::{Head, Lifetime, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
@@ -18,7 +20,7 @@ pub(super) struct Successor<'i> {
     pub of: &'i ItemAt,
     /// What must still hold of its number. The copy takes over the number that it has by then.
     pub number: SeenNumber,
-    pub life: Life,
+    pub life: Lifetime,
     pub extension: Extension,
 }
 
@@ -73,7 +75,7 @@ impl Store {
     ) -> Result<bool, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);
-        let Some(life) = self.life(ttl, moment) else {
+        let Some(life) = self.lifetime(ttl, moment) else {
             return Ok(self.remove(participant, (key, hash), Condition::Present, moment).is_done());
         };
         loop {
@@ -85,13 +87,13 @@ impl Store {
             if !self.is_live(&item, moment) {
                 return Ok(false);
             }
-            if self.lives_until(&item, life) {
+            if self.expires_at(&item, life) {
                 return Ok(true);
             }
             // SAFETY: the pin protects the item.
             let extension = unsafe { item.extension(&self.segments.arena) };
             let successor = Successor { of: &item, number: SeenNumber::Any, life, extension };
-            let outcome = self.succeed(participant, (key, hash), &successor, moment)?;
+            let outcome = self.publish_successor(participant, (key, hash), &successor, moment)?;
             drop(pin);
             match outcome {
                 Outcome::Done { .. } => return Ok(true),
@@ -113,7 +115,7 @@ impl Store {
     ) -> Result<Option<Item<'_>>, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);
-        let life = self.life(ttl, moment);
+        let life = self.lifetime(ttl, moment);
         loop {
             let Some(hit) = self.get(participant, key, hash, now_ms) else {
                 return Ok(None);
@@ -125,19 +127,19 @@ impl Store {
                     Outcome::Absent => return Ok(None),
                     Outcome::Present | Outcome::Flushed => {}
                 },
-                Some(life) if self.lives_until(&item, life) => return Ok(Some(hit)),
+                Some(life) if self.expires_at(&item, life) => return Ok(Some(hit)),
                 // The next look finds the copy, with the token that it has got.
                 Some(life) => {
                     let (number, extension) = (SeenNumber::Any, hit.extension());
                     let successor = Successor { of: &item, number, life, extension };
-                    self.succeed(participant, (key, hash), &successor, moment)?;
+                    self.publish_successor(participant, (key, hash), &successor, moment)?;
                 }
             }
         }
     }
 
     /// Whether an item's expiry is already what that of a life would be written as, in its unit or in a finer one.
-    pub(super) fn lives_until(&self, item: &ItemAt, (bucket, expiry_seconds): Life) -> bool {
+    pub(super) fn expires_at(&self, item: &ItemAt, (bucket, expiry_seconds): Lifetime) -> bool {
         let present = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let shift = self.chains.scale.shift(bucket);
         match (present, expiry_seconds) {
@@ -147,7 +149,7 @@ impl Store {
     }
 
     /// Publishes a successor, if its item is still in its place. The caller is pinned since it found the item.
-    pub(super) fn succeed(
+    pub(super) fn publish_successor(
         &self,
         participant: &Participant,
         target: (&[u8], u64),
@@ -182,7 +184,7 @@ impl Store {
             }
         }
         let new = NewItem { at, size, body_bytes, token: extension.token, is_copy: true };
-        let condition = Condition::Unchanged(Seen { at: item.at, number });
+        let condition = Condition::Unchanged(SeenItem { at: item.at, number });
         let outcome = self.publish(participant, target, condition, new, moment)?;
         if outcome.is_done() {
             reserved.commit(&self.segments);

@@ -1,12 +1,14 @@
 //! append and prepend: the old value and new bytes become a new value; flags and expiry stay.
 
 use super::write::{Mode, Stored, Write, Written};
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
-use crate::ops::read::{Item, Use};
+use crate::ops::read::{Access, Item};
+use crate::publish::NewItem;
 use crate::segment::Location;
-use crate::store::{Condition, Head, NewItem, Outcome, Seen, SeenNumber, Store};
+use crate::store::{Head, Store};
 use crate::time::Moment;
 
 impl Store {
@@ -14,11 +16,11 @@ impl Store {
         let moment = self.moment(now_ms);
         loop {
             let target = (write.key, write.hash);
-            let Some(item) = self.look_up_exact(participant, target, moment, Use::Counts) else {
+            let Some(item) = self.look_up_exact(participant, target, moment, Access::Counted) else {
                 return Ok(Stored::NotStored.into());
             };
             if let Mode::AppendIf(token) | Mode::PrependIf(token) = write.mode
-                && !self.fits(&item.item_at(), write.hash, item.sequence(), token)
+                && !self.token_fits(&item.item_at(), write.hash, item.sequence(), token)
             {
                 return Ok(Stored::Exists.into());
             }
@@ -61,11 +63,11 @@ impl Store {
             unsafe { self.segments.arena.write(value_at, bytes) };
             value_at = value_at.plus(bytes.len() as u32);
         };
-        if !write.mode.puts_behind() {
+        if !write.mode.appends() {
             put(write.value);
         }
         item.each_slice(&mut put);
-        if write.mode.puts_behind() {
+        if write.mode.appends() {
             put(write.value);
         }
         let at = Location::new(reserved.segment, reserved.offset);
@@ -82,7 +84,7 @@ impl Store {
 impl Item<'_> {
     /// That the item is still the one of its key, and its number, if it is one, the same.
     pub(super) fn unchanged(&self) -> Condition {
-        Condition::Unchanged(Seen { at: self.at(), number: self.seen_number() })
+        Condition::Unchanged(SeenItem { at: self.at(), number: self.seen_number() })
     }
 
     /// The same for a write of this mode, which may be bound to a token.
@@ -90,7 +92,7 @@ impl Item<'_> {
         match mode {
             Mode::AppendIf(_) | Mode::PrependIf(_) => {
                 let number = SeenNumber::Uncounted { sequence: self.sequence() };
-                Condition::Unchanged(Seen { at: self.at(), number })
+                Condition::Unchanged(SeenItem { at: self.at(), number })
             }
             _ => self.unchanged(),
         }

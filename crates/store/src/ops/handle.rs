@@ -12,17 +12,17 @@ use crate::store::Store;
 use std::sync::Arc;
 
 /// Values shorter than this are copied into their handles: that is cheaper than holding a segment.
-const COPY_BELOW: usize = 4096;
+const COPY_BYTES_MAX: usize = 4096;
 /// The share of the memory that handles may hold, unless the largest value needs more.
 const PINNED_SHARE: u64 = 4;
 
 /// A hit that may be kept, and sent to other threads.
 pub struct Handle {
     flags: u32,
-    value: Held,
+    value: HandleValue,
 }
 
-enum Held {
+enum HandleValue {
     Copy(Box<[u8]>),
     Pinned(Pinned),
 }
@@ -43,10 +43,10 @@ impl Item<'_> {
         assert!(std::ptr::eq(self.store(), &**store), "the item is one of this store");
         let flags = self.flags();
         let item = self.item_at();
-        if self.len() < COPY_BELOW || item.header.kind == Kind::Numeric {
+        if self.len() < COPY_BYTES_MAX || item.header.kind == Kind::Numeric {
             let mut copy = Vec::with_capacity(self.len());
             self.copy_to(&mut copy);
-            return Ok(Handle { flags, value: Held::Copy(copy.into()) });
+            return Ok(Handle { flags, value: HandleValue::Copy(copy.into()) });
         }
         let segment_bytes = u64::from(store.segments.segment_bytes());
         // One value of any size can always be held.
@@ -60,7 +60,7 @@ impl Item<'_> {
             store.segments.pin(chained.first_body, pinned.body_bytes(&chained), limit)?;
             pinned.chained = Some(chained);
         }
-        Ok(Handle { flags, value: Held::Pinned(pinned) })
+        Ok(Handle { flags, value: HandleValue::Pinned(pinned) })
     }
 }
 
@@ -110,8 +110,8 @@ impl Handle {
     /// Bytes of the value.
     pub fn len(&self) -> usize {
         match &self.value {
-            Held::Copy(copy) => copy.len(),
-            Held::Pinned(pinned) => match &pinned.chained {
+            HandleValue::Copy(copy) => copy.len(),
+            HandleValue::Pinned(pinned) => match &pinned.chained {
                 Some(chained) => chained.total as usize,
                 None => pinned.item.header.value_length as usize,
             },
@@ -130,8 +130,8 @@ impl Handle {
     /// The bytes from `offset` to the end of the piece that they lie in; empty only at the end of the value.
     pub fn slice_at(&self, offset: usize) -> &[u8] {
         match &self.value {
-            Held::Copy(copy) => &copy[offset..],
-            Held::Pinned(pinned) => pinned.slice_at(offset),
+            HandleValue::Copy(copy) => &copy[offset..],
+            HandleValue::Pinned(pinned) => pinned.slice_at(offset),
         }
     }
 }

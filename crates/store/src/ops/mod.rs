@@ -4,20 +4,20 @@ mod delete;
 mod extend;
 #[cfg(not(loom))]
 mod handle;
+mod meta_flags;
 #[cfg(all(test, not(loom)))]
 mod neighbour_tests;
 mod number;
 mod read;
-mod revise;
 mod scan;
 mod upload;
 mod write;
 
 #[cfg(not(loom))]
 pub use handle::Handle;
+pub use meta_flags::{MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
 pub use number::{Change, Count, Number};
 pub use read::{BATCH, Item};
-pub use revise::{Mark, Revision, Visit, Visited};
 pub use scan::{Scan, Scanned};
 pub use upload::Upload;
 pub use write::{Changed, Mode, Stored, Write, Written};

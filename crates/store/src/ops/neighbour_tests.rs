@@ -4,12 +4,13 @@
 use super::delete::Successor;
 use super::number::{Change, Count};
 use super::write::{Changed, Mode, Write};
+use crate::condition::{Condition, Outcome, SeenNumber};
 use crate::epoch::Participant;
 use crate::index::Found;
 use crate::item::{Extension, Kind};
 use crate::ops::Item;
 use crate::options::Options;
-use crate::store::{Condition, Head, Outcome, SeenNumber, Store};
+use crate::store::{Head, Store};
 use crate::time::Moment;
 use crate::ttl::{Ttl, TtlBucket};
 
@@ -119,7 +120,9 @@ fn a_copy_takes_over_the_number_as_it_is_by_then() {
     let successor = Successor { of: &item, number: SeenNumber::Any, life, extension: Extension::default() };
     bucket.count(&bucket.neighbour);
     bucket.count(KEY);
-    assert!(bucket.store.succeed(&bucket.participant, bucket.target(), &successor, MOMENT).unwrap().is_done());
+    assert!(
+        bucket.store.publish_successor(&bucket.participant, bucket.target(), &successor, MOMENT).unwrap().is_done()
+    );
     assert_eq!((bucket.value().as_str(), bucket.look().expiry_seconds()), ("102", Some(101)));
     drop(hit);
     bucket.store.verify(&bucket.participant, NOW_MS);

@@ -4,15 +4,17 @@
 //! its width gets a new item. Values longer than any number (digits followed by other text) stay plain.
 
 use super::write::{Changed, check_key};
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::index::Found;
 use crate::item::{
     Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, NUMERIC_BYTES, number_digits, number_word, parse_number, print_number,
 };
+use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Life, NewItem, Outcome, Seen, SeenNumber, Store};
+use crate::store::{Head, Lifetime, Store};
 use crate::sync::Ordering;
 use crate::time::Moment;
 use crate::ttl::Ttl;
@@ -73,7 +75,7 @@ struct NewNumber {
     value: u64,
     /// Bytes that it takes as text.
     width: usize,
-    life: Life,
+    life: Lifetime,
     extension: Extension,
 }
 
@@ -123,7 +125,7 @@ impl Store {
         // SAFETY: the item's bucket is locked.
         let ((number, width), extension) =
             unsafe { (item.number(&self.segments.arena), item.extension(&self.segments.arena)) };
-        if count.expected.is_some_and(|token| !self.fits(&item, hash, pair.sequence(&place), token)) {
+        if count.expected.is_some_and(|token| !self.token_fits(&item, hash, pair.sequence(&place), token)) {
             return Some(Changed::Exists);
         }
         let value = count.change.apply(number);
@@ -133,7 +135,7 @@ impl Store {
         // SAFETY: as above.
         unsafe { item.set_number(&self.segments.arena, value) };
         pair.mark_changed(&place);
-        self.forget_token(hash);
+        self.forget_issued_token(hash);
         let token = self.token(pair.next_sequence());
         let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         Some(Changed::Done(Number { value, token, expiry_seconds, is_new: false }))
@@ -149,7 +151,7 @@ impl Store {
     ) -> Result<Option<Changed<Number>>, Error> {
         let Some((value, ttl)) = count.initial else { return Ok(Some(Changed::Absent)) };
         let extension = Extension { token: count.token, ..Extension::default() };
-        let Some(life) = self.life(ttl, moment) else {
+        let Some(life) = self.lifetime(ttl, moment) else {
             let number = Number { value, token: self.token(0), expiry_seconds: None, is_new: true };
             return Ok(Some(Changed::Done(number)));
         };
@@ -193,7 +195,7 @@ impl Store {
     ) -> Result<Option<Changed<Number>>, Error> {
         let item = self.item(found.slot);
         let sequence = found.control.sequence();
-        if count.expected.is_some_and(|token| !self.fits(&item, target.1, sequence, token)) {
+        if count.expected.is_some_and(|token| !self.token_fits(&item, target.1, sequence, token)) {
             return Ok(Some(Changed::Exists));
         }
         let (number, old_width) = self.number_of(&item)?;
@@ -212,8 +214,8 @@ impl Store {
             Some(_) => SeenNumber::Uncounted { sequence },
             None => SeenNumber::Equal(number),
         };
-        let condition = Condition::Unchanged(Seen { at: item.at, number });
-        let outcome = match count.ttl.map_or_else(kept, |ttl| self.life(ttl, moment)) {
+        let condition = Condition::Unchanged(SeenItem { at: item.at, number });
+        let outcome = match count.ttl.map_or_else(kept, |ttl| self.lifetime(ttl, moment)) {
             Some(life) => {
                 let new = NewNumber { value, width, life, extension };
                 self.publish_number(participant, target, &item, &new, condition, moment)?

@@ -3,12 +3,13 @@
 //! A get is two or three dependent cache misses: the bucket, the item, and the segment's header. A batch overlaps them: it
 //! hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags point at, then answers.
 
+use crate::condition::SeenNumber;
 use crate::epoch::{Participant, Pin};
 use crate::index::{Candidates, Control, Found, Slot};
 use crate::item::{Extension, ItemAt, Kind, NUMBER_TEXT_BYTES, parse_number, print_number};
 use crate::segment::{Location, SegmentId};
 use crate::stats::Counter;
-use crate::store::{SeenNumber, Store};
+use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
 use std::ops::ControlFlow;
@@ -32,8 +33,8 @@ pub struct Item<'s> {
 
 /// What a look at an item is to the statistics of its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Use {
-    Counts,
+pub(super) enum Access {
+    Counted,
     Silent,
 }
 
@@ -43,14 +44,14 @@ impl Store {
     pub fn get(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
         let moment = self.moment(now_ms);
         let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, Use::Counts)
+        self.look_up(participant, pin, key, hash, moment, Access::Counted)
     }
 
     /// Looks a key up without counting that as a use.
     pub fn peek(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> Option<Item<'_>> {
         let moment = self.moment(now_ms);
         let pin = participant.pin();
-        self.look_up(participant, pin, key, hash, moment, Use::Silent)
+        self.look_up(participant, pin, key, hash, moment, Access::Silent)
     }
 
     #[inline(always)]
@@ -61,10 +62,10 @@ impl Store {
         key: &[u8],
         hash: u64,
         moment: Moment,
-        looks: Use,
+        access: Access,
     ) -> Option<Item<'_>> {
         let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
-        self.answer(participant, pin, &found, moment, looks)
+        self.answer(participant, pin, &found, moment, access)
     }
 
     /// The same, of an item whose token is no older than its value: for a look whose caller compares it.
@@ -73,11 +74,11 @@ impl Store {
         participant: &Participant,
         (key, hash): (&[u8], u64),
         moment: Moment,
-        looks: Use,
+        access: Access,
     ) -> Option<Item<'_>> {
         let pin = participant.pin();
         let found = self.index.find_exact(hash, |slot| self.is_key(slot, key))?;
-        self.answer(participant, pin, &found, moment, looks)
+        self.answer(participant, pin, &found, moment, access)
     }
 
     #[inline(always)]
@@ -87,14 +88,14 @@ impl Store {
         pin: Pin,
         found: &Found,
         moment: Moment,
-        looks: Use,
+        access: Access,
     ) -> Option<Item<'_>> {
         let item = self.item(found.slot);
         if !self.is_live(&item, moment) {
             self.count_dead(participant, &item);
             return None;
         }
-        if looks == Use::Counts {
+        if access == Access::Counted {
             self.index.count_access(found, moment.quantum, || participant.random());
         }
         Some(self.hit(item, found, pin))
@@ -155,7 +156,7 @@ impl Store {
                 });
             }
             for (i, key) in run.iter().enumerate() {
-                let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, Use::Counts);
+                let item = self.look_up(participant, pin.clone(), key, hashes[i], moment, Access::Counted);
                 if answer(first + i, item).is_break() {
                     return;
                 }

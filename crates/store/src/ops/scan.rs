@@ -2,12 +2,12 @@
 //!
 //! A scan goes through the index a few buckets at a time and holds nothing in between but its place. An entry that is there
 //! from its beginning to its end is met at least once, and exactly once if the index neither grows nor displaces meanwhile;
-//! one that is written, removed or evicted meanwhile may be met or not. See `index/cursors.rs`.
+//! one that is written, removed or evicted meanwhile may be met or not. See `index/walk.rs`.
 
 use super::read::Item;
 use crate::epoch::{Participant, Pin};
 use crate::error::Error;
-use crate::index::{BUCKET_SLOTS, Found, Items, Visited, WALKS, Walk};
+use crate::index::{BUCKET_SLOTS, Found, IndexWalk, Items, WALKS_MAX, WalkedBucket};
 use crate::store::Store;
 use crate::time::Moment;
 use std::ops::Deref;
@@ -19,7 +19,7 @@ const STEP_BUCKETS: usize = 8;
 /// A scan under way. It borrows the store or shares it, as the caller likes.
 pub struct Scan<S: Deref<Target = Store>> {
     store: S,
-    walk: Walk,
+    walk: IndexWalk,
 }
 
 /// An entry that a scan meets.
@@ -46,7 +46,7 @@ impl Store {
 
 impl<S: Deref<Target = Store>> Scan<S> {
     pub(crate) fn begin(store: S) -> Result<Self, Error> {
-        let walk = store.index.begin_walk().ok_or(Error::ScanLimit { limit: WALKS })?;
+        let walk = store.index.begin_walk().ok_or(Error::ScanLimit { limit: WALKS_MAX })?;
         Ok(Self { store, walk })
     }
 
@@ -61,23 +61,23 @@ impl<S: Deref<Target = Store>> Scan<S> {
                 visit(scanned);
             }
         };
-        let visited: [_; STEP_BUCKETS] = std::array::from_fn(|_| store.index.walk_on(&mut self.walk));
+        let visited: [_; STEP_BUCKETS] = std::array::from_fn(|_| store.index.next_bucket(&mut self.walk));
         let slots = || {
             visited.iter().flatten().flat_map(|visited| {
                 let full = visited.slots.iter().enumerate().filter(|(_, slot)| !slot.is_empty());
-                let Visited { bucket, control, .. } = *visited;
+                let WalkedBucket { bucket, control, .. } = *visited;
                 full.map(move |(position, slot)| Found { bucket, position, slot: *slot, control })
             })
         };
         slots().for_each(|found| store.prefetch_item(found.slot));
         slots().for_each(&mut meet);
-        let met_passed = store.meet_passed(&self.walk, meet);
-        visited[0].is_some() || met_passed
+        let met_moved = store.visit_moved(&self.walk, meet);
+        visited[0].is_some() || met_moved
     }
 
     /// The share of the index that is behind it, from 0 to 1.
     pub fn progress(&self) -> f64 {
-        self.store.index.walked(&self.walk)
+        self.store.index.walk_progress(&self.walk)
     }
 }
 
@@ -90,15 +90,15 @@ impl Store {
         }
         let frequency = found.slot.frequency();
         let item = self.hit(item, found, pin.clone());
-        let unlinked = self.describe(found.slot);
+        let unlinked = self.footprint(found.slot);
         let memory_bytes = u64::from(unlinked.size) + unlinked.body_bytes;
         Some(Scanned { active_ms: item.active_ms(moment), item, frequency, memory_bytes })
     }
 
     /// Meets some of the keys that were moved behind a walk. False if there are none.
-    fn meet_passed(&self, walk: &Walk, mut meet: impl FnMut(Found)) -> bool {
+    fn visit_moved(&self, walk: &IndexWalk, mut meet: impl FnMut(Found)) -> bool {
         let mut met = false;
-        for hash in std::iter::from_fn(|| self.index.passed(walk)).take(STEP_BUCKETS * BUCKET_SLOTS) {
+        for hash in std::iter::from_fn(|| self.index.next_moved(walk)).take(STEP_BUCKETS * BUCKET_SLOTS) {
             met = true;
             if let Some(found) = self.index.find(hash, |slot| self.hash_at(slot.location()) == hash) {
                 meet(found);

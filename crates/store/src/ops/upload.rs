@@ -4,12 +4,14 @@
 //! segment shared with others. The head carries the key; the bodies carry its hash, so that they can be traced back.
 
 use super::write::{Mode, Terms, Write, Written, check_key};
+use crate::condition::Outcome;
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{CHAINED_PREFIX_BYTES, Extension, Kind};
 use crate::ops::read::Item;
+use crate::publish::NewItem;
 use crate::segment::{Location, Purpose, SegmentId, State};
-use crate::store::{Head, NewItem, Outcome, Store};
+use crate::store::{Head, Store};
 use crate::sync::Ordering;
 use crate::ttl::Ttl;
 use std::ops::Deref;
@@ -73,7 +75,7 @@ impl Store {
         let mut upload = Upload::begin(self, write.key, write.hash, item.flags(), length)?;
         let need = upload.need()?;
         let mut whole = || {
-            if !write.mode.puts_behind() {
+            if !write.mode.appends() {
                 upload.write(&mut &*write.value)?;
             }
             let mut copied = Ok(());
@@ -83,7 +85,7 @@ impl Store {
                 }
             });
             copied?;
-            if write.mode.puts_behind() {
+            if write.mode.appends() {
                 upload.write(&mut &*write.value)?;
             }
             let expiry = item.expiry_seconds();
@@ -164,8 +166,8 @@ impl<S: Deref<Target = Store>> Upload<S> {
                 if offset == 0 {
                     self.add_body()?;
                 }
-                let room = (segment_bytes - offset).min(self.in_bodies - self.received) as usize;
-                let taken = room.min(bytes.len());
+                let space = (segment_bytes - offset).min(self.in_bodies - self.received) as usize;
+                let taken = space.min(bytes.len());
                 let body = self.last.expect("a body was added");
                 // SAFETY: the upload owns its bodies until it is published.
                 unsafe { self.store.segments.arena.write(Location::new(body, offset as u32), &bytes[..taken]) };
@@ -207,16 +209,16 @@ impl<S: Deref<Target = Store>> Upload<S> {
         assert_eq!(self.missing(), 0, "the announced bytes have come");
         let moment = self.store.moment(now_ms);
         loop {
-            let _pin = mode.looks_first().then(|| participant.pin());
+            let _pin = mode.reads_first().then(|| participant.pin());
             let terms = match self.store.terms((&self.key, self.hash), mode, ttl, token, moment) {
                 Ok(terms) => terms,
                 Err(refused) => return Ok(refused.into()),
             };
             let outcome = match terms.life {
                 Some(_) => self.publish(participant, &terms, now_ms)?,
-                None => self.store.write_past(participant, (&self.key, self.hash), &terms, moment),
+                None => self.store.write_expired(participant, (&self.key, self.hash), &terms, moment),
             };
-            if outcome == Outcome::Present && mode.looks_first() {
+            if outcome == Outcome::Present && mode.reads_first() {
                 continue;
             }
             return Ok(self.store.written(participant, mode, outcome));

@@ -1,11 +1,13 @@
 //! set, add, replace and cas: a new value takes the key.
 
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, KEY_LIMIT, Kind};
+use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Life, NewItem, Outcome, Seen, SeenNumber, Store};
+use crate::store::{Head, Lifetime, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
@@ -93,12 +95,12 @@ impl Mode {
         matches!(self, Self::Append | Self::Prepend | Self::AppendIf(_) | Self::PrependIf(_))
     }
 
-    pub(super) fn puts_behind(self) -> bool {
+    pub(super) fn appends(self) -> bool {
         matches!(self, Self::Append | Self::AppendIf(_))
     }
 
     /// Whether the terms depend on the present value, so that they are looked at again if it has changed.
-    pub(super) fn looks_first(self) -> bool {
+    pub(super) fn reads_first(self) -> bool {
         matches!(self, Self::CasOrStale(_))
     }
 
@@ -123,7 +125,7 @@ impl Mode {
 pub(super) struct Terms {
     pub condition: Condition,
     /// `None`: it is over already.
-    pub life: Option<Life>,
+    pub life: Option<Lifetime>,
     pub extension: Extension,
 }
 
@@ -141,7 +143,7 @@ impl Store {
         let moment = self.moment(now_ms);
         let target = (write.key, write.hash);
         // What may be stored as stale gets the life of the present value.
-        let is_over = !write.mode.looks_first() && self.life(write.ttl, moment).is_none();
+        let is_over = !write.mode.reads_first() && self.lifetime(write.ttl, moment).is_none();
         let length = write.value.len() as u64;
         if length > self.options.value_bytes_max && !is_over {
             return Err(Error::TooLarge { bytes: length, limit: self.options.value_bytes_max });
@@ -153,15 +155,15 @@ impl Store {
             return self.write_chained(participant, write, now_ms);
         }
         loop {
-            let _pin = write.mode.looks_first().then(|| participant.pin());
+            let _pin = write.mode.reads_first().then(|| participant.pin());
             let terms = match self.terms(target, write.mode, write.ttl, write.token, moment) {
                 Ok(terms) => terms,
                 Err(refused) => return Ok(refused.into()),
             };
             head.extension = terms.extension;
             let outcome = match terms.life {
-                None => self.write_past(participant, target, &terms, moment),
-                Some(_) if self.refuses(participant, target, terms.condition, moment) => match terms.condition {
+                None => self.write_expired(participant, target, &terms, moment),
+                Some(_) if self.must_fail(participant, target, terms.condition, moment) => match terms.condition {
                     Condition::Absent | Condition::Copy(_) => Outcome::Present,
                     _ => Outcome::Absent,
                 },
@@ -169,7 +171,7 @@ impl Store {
                     self.write_plain(participant, &head, target, write.value, (life, terms.condition), moment)?
                 }
             };
-            if outcome == Outcome::Flushed || outcome == Outcome::Present && write.mode.looks_first() {
+            if outcome == Outcome::Flushed || outcome == Outcome::Present && write.mode.reads_first() {
                 continue;
             }
             return Ok(self.written(participant, write.mode, outcome));
@@ -187,7 +189,7 @@ impl Store {
         moment: Moment,
     ) -> Result<Terms, Stored> {
         let extension = mode.extension(token);
-        let life = self.life(ttl, moment);
+        let life = self.lifetime(ttl, moment);
         let condition = match mode {
             Mode::Set => Condition::Always,
             Mode::Add => Condition::Absent,
@@ -207,8 +209,8 @@ impl Store {
                 }
                 let present = self.token_of(&item, found.control.sequence());
                 let sequence = found.control.sequence();
-                let condition = |number| Condition::Unchanged(Seen { at: item.at, number });
-                let is_present = self.is_kept(target.1, expected);
+                let condition = |number| Condition::Unchanged(SeenItem { at: item.at, number });
+                let is_present = self.is_issued(target.1, expected);
                 if expected > present && !is_present {
                     return Err(Stored::Exists);
                 }
@@ -228,7 +230,7 @@ impl Store {
     }
 
     /// A write whose life is over already: the present value goes.
-    pub(super) fn write_past(
+    pub(super) fn write_expired(
         &self,
         participant: &Participant,
         target: (&[u8], u64),
@@ -250,7 +252,7 @@ impl Store {
         head: &Head<'_>,
         target: (&[u8], u64),
         value: &[u8],
-        (life, condition): (Life, Condition),
+        (life, condition): (Lifetime, Condition),
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let size = head.size() as u32;
@@ -268,7 +270,7 @@ impl Store {
     }
 
     /// Whether the condition is hopeless now, so that nothing needs to be written to find out.
-    fn refuses(&self, participant: &Participant, target: (&[u8], u64), condition: Condition, moment: Moment) -> bool {
+    fn must_fail(&self, participant: &Participant, target: (&[u8], u64), condition: Condition, moment: Moment) -> bool {
         if let Condition::Always | Condition::Unchanged { .. } = condition {
             return false;
         }

@@ -5,7 +5,7 @@
 //! as the topmost segment may lie anywhere in it. A retired
 //! segment becomes free when its ticket is older than every pin and no handle holds it (see `epoch`).
 
-use super::dead::DeadStack;
+use super::dead_stack::DeadStack;
 use super::{Header, SegmentId, State};
 use crate::arena::Arena;
 use crate::epoch::{Domain, Ticket};
@@ -36,13 +36,13 @@ pub struct Segments {
     pub arena: Arena,
     headers: Table<Header>,
     segment_bytes: u32,
-    reserve_most: u32,
+    reserve_max: u32,
     free: Mutex<FreeStack>,
     free_count: AtomicU32,
     limit: AtomicU32,
     withheld_count: AtomicU32,
     retired: Mutex<Vec<RetiredRun>>,
-    pub(super) dead: DeadStack,
+    dead: DeadStack,
     domain: Arc<Domain>,
     pinned_bytes: AtomicU64,
 }
@@ -70,12 +70,12 @@ pub struct Reclaimed {
 }
 
 impl Segments {
-    /// `limit` segments of address space for `most`, into which so many threads write at once.
-    pub fn new(most: u32, limit: u32, segment_bytes: u32, writers: usize, domain: Arc<Domain>) -> Result<Self, Error> {
+    /// `limit` segments of address space for `max`, into which so many threads write at once.
+    pub fn new(max: u32, limit: u32, segment_bytes: u32, writers: usize, domain: Arc<Domain>) -> Result<Self, Error> {
         let segments = Self {
-            reserve_most: u32::try_from(writers / WRITERS_PER_RESERVED).unwrap_or(u32::MAX).max(1),
-            arena: Arena::new(most, segment_bytes)?,
-            headers: Table::new(most as usize)?,
+            reserve_max: u32::try_from(writers / WRITERS_PER_RESERVED).unwrap_or(u32::MAX).max(1),
+            arena: Arena::new(max, segment_bytes)?,
+            headers: Table::new(max as usize)?,
             segment_bytes,
             free: Mutex::default(),
             free_count: AtomicU32::new(0),
@@ -95,7 +95,7 @@ impl Segments {
     }
 
     /// The most segments there is address space for.
-    pub fn most(&self) -> u32 {
+    pub fn max_segments(&self) -> u32 {
         u32::try_from(self.headers.length()).expect("segments are numbered by 24 bits")
     }
 
@@ -126,7 +126,7 @@ impl Segments {
 
     /// Segments that writers leave to evictions.
     pub fn reserve(&self) -> u32 {
-        (self.limit() / RESERVE_SHARE).clamp(1, self.reserve_most)
+        (self.limit() / RESERVE_SHARE).clamp(1, self.reserve_max)
     }
 
     /// Segments that a writer could take now.
@@ -229,7 +229,7 @@ impl Segments {
     pub fn admit(&self, count: u32) -> u32 {
         let mut free = lock(&self.free);
         let limit = self.limit();
-        let count = count.min(self.most() - limit);
+        let count = count.min(self.max_segments() - limit);
         for number in (limit + 1..=limit + count).rev() {
             self.put(&mut free, SegmentId::new(number));
         }
@@ -329,6 +329,23 @@ impl Segments {
         }
         free.length -= 1;
         self.free_count.store(free.length, Ordering::Relaxed);
+    }
+
+    /// Seals an open segment; called by its owner.
+    pub fn seal(&self, segment: SegmentId) {
+        if self.header(segment).seal() {
+            self.note_dead(segment);
+        }
+    }
+
+    /// Lists a sealed segment whose last item is gone.
+    pub fn note_dead(&self, segment: SegmentId) {
+        self.dead.push(segment, self.header(segment));
+    }
+
+    /// A segment that held no live item at some time since it was listed. Only one thread may call this at a time.
+    pub fn take_dead(&self) -> Option<SegmentId> {
+        self.dead.pop(|segment| self.header(segment))
     }
 
     /// Bytes of segments that handles hold.
@@ -435,7 +452,7 @@ mod tests {
     fn what_was_retired_since_the_fence_waits_for_no_reader() {
         let segments = Segments::new(64, 64, 4096, 1, Domain::new()).unwrap();
         let is_over = AtomicBool::new(false);
-        let most = std::thread::scope(|scope| {
+        let max = std::thread::scope(|scope| {
             for _ in 0..3 {
                 scope.spawn(|| {
                     while !is_over.load(Ordering::Relaxed) {
@@ -445,11 +462,11 @@ mod tests {
                     }
                 });
             }
-            let most = (0..100_000).map(|_| segments.reclaim().waiting).max();
+            let max = (0..100_000).map(|_| segments.reclaim().waiting).max();
             is_over.store(true, Ordering::Relaxed);
-            most
+            max
         });
-        assert_eq!(most, Some(0), "nobody pins");
+        assert_eq!(max, Some(0), "nobody pins");
     }
 
     #[test]

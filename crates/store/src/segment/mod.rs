@@ -1,6 +1,6 @@
 //! Segments: fixed blocks of memory in which items are written one after the other and live and die together.
 
-mod dead;
+mod dead_stack;
 mod header;
 mod life;
 mod state;

@@ -1,8 +1,8 @@
 //! A store as the subject of a random run: time is handed in, and room is made by hand.
 
 use ebbtide_store::{
-    Change, Changed, Count, Error, Extension, Handle, Item, Mark, Mode, Options, Participant, Progress, Revision,
-    Store, Stored, Ttl, Visit, Visited,
+    Change, Changed, Count, Error, Extension, Handle, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup,
+    MetaFlagsOutcome, Mode, Options, Participant, Progress, Store, Stored, Ttl,
 };
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::ops::ControlFlow;
@@ -26,7 +26,7 @@ impl StoreSubject {
     }
 
     /// Tries until there is room.
-    pub fn with_room<T>(&self, now_ms: u64, mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    pub fn retry_with_eviction<T>(&self, now_ms: u64, mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         let mut stuck = 0;
         loop {
             let count = match write() {
@@ -70,7 +70,7 @@ impl StoreSubject {
             .pieces
             .filter(|_| !mode.extends() && write.value.len() > store.contiguous_value_bytes(write.key.len()));
         let outcome = match in_pieces {
-            None => self.with_room(now_ms, || {
+            None => self.retry_with_eviction(now_ms, || {
                 store.write(
                     participant,
                     &ebbtide_store::Write { key, hash, value: &write.value, flags, ttl, mode, token: None },
@@ -79,9 +79,9 @@ impl StoreSubject {
             }),
             Some(bytes) => store.upload(key, hash, flags, write.value.len() as u64).and_then(|mut upload| {
                 for mut piece in write.value.chunks(bytes) {
-                    self.with_room(now_ms, || upload.write(&mut piece))?;
+                    self.retry_with_eviction(now_ms, || upload.write(&mut piece))?;
                 }
-                self.with_room(now_ms, || upload.finish(participant, ttl, mode, None, now_ms))
+                self.retry_with_eviction(now_ms, || upload.finish(participant, ttl, mode, None, now_ms))
             }),
         };
         if outcome.is_err() && mode == Mode::Set {
@@ -94,7 +94,7 @@ impl StoreSubject {
         let target = (key, self.store.hash(key));
         let count = Count::plain(change);
         let change = || self.store.change_number(&self.participant, target, &count, now_ms);
-        Ok(Answer::Number(match self.with_room(now_ms, change)? {
+        Ok(Answer::Number(match self.retry_with_eviction(now_ms, change)? {
             Changed::Done(number) => Some(number.value),
             Changed::Absent => None,
             Changed::Exists => panic!("no token was given"),
@@ -103,15 +103,15 @@ impl StoreSubject {
 
     fn touch(&self, key: &[u8], life: Life, now_ms: u64) -> Result<bool, Error> {
         let hash = self.store.hash(key);
-        self.with_room(now_ms, || self.store.touch(&self.participant, key, hash, ttl(life), now_ms))
+        self.retry_with_eviction(now_ms, || self.store.touch(&self.participant, key, hash, ttl(life), now_ms))
     }
 
-    fn revise(&self, key: &[u8], now_ms: u64, mut mark: impl FnMut(&Item<'_>) -> Mark) -> Result<bool, Error> {
-        let (target, visit) = ((key, self.store.hash(key)), Visit { create: None, counts: true });
-        self.with_room(now_ms, || {
-            let revise = |item: &Item<'_>| Some(Revision { ttl: None, mark: mark(item) });
-            let visited = self.store.visit(&self.participant, target, visit, now_ms, revise)?;
-            Ok(!matches!(visited, Visited::Absent))
+    fn revise(&self, key: &[u8], now_ms: u64, mut mark: impl FnMut(&Item<'_>) -> MetaFlags) -> Result<bool, Error> {
+        let (target, visit) = ((key, self.store.hash(key)), MetaFlagsLookup { create: None, counts: true });
+        self.retry_with_eviction(now_ms, || {
+            let revise = |item: &Item<'_>| Some(MetaFlagsChange { ttl: None, flags: mark(item) });
+            let visited = self.store.update_meta_flags(&self.participant, target, visit, now_ms, revise)?;
+            Ok(!matches!(visited, MetaFlagsOutcome::Absent))
         })
     }
 
@@ -144,7 +144,7 @@ impl StoreSubject {
                 let mut upload = store.upload(key, store.hash(key), 0, (*length).max(1) as u64)?;
                 let bytes = vec![1; *written];
                 let mut rest = &*bytes;
-                self.with_room(now_ms, || upload.write(&mut rest))?;
+                self.retry_with_eviction(now_ms, || upload.write(&mut rest))?;
                 Answer::Done
             }
             Operation::Delete(key) => Answer::Was(store.delete(participant, key, store.hash(key), now_ms)),
@@ -158,13 +158,13 @@ impl StoreSubject {
             Operation::Increment(key, delta) => self.change(key, Change::Add(*delta), now_ms)?,
             Operation::Decrement(key, delta) => self.change(key, Change::Subtract(*delta), now_ms)?,
             Operation::MarkStale(key, token) => {
-                Answer::Was(self.revise(key, now_ms, |_| Mark::Stale { token: *token })?)
+                Answer::Was(self.revise(key, now_ms, |_| MetaFlags::Stale { token: *token })?)
             }
             Operation::Win(key) => {
                 let mut wins = false;
                 let found = self.revise(key, now_ms, |item| {
                     wins = !item.extension().won;
-                    Mark::Won
+                    MetaFlags::Won
                 })?;
                 Answer::Won(found.then_some(wins))
             }
@@ -221,7 +221,7 @@ impl Subject for StoreSubject {
 fn ttl(life: Life) -> Ttl {
     match life {
         Life::Never => Ttl::Never,
-        Life::Past => Ttl::Past,
+        Life::Past => Ttl::Expired,
         Life::Seconds(seconds) => Ttl::seconds(seconds),
     }
 }

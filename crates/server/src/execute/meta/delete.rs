@@ -1,6 +1,6 @@
 //! md: removes an item, marks it as stale, or leaves a tombstone: the item with an empty value.
 
-use ebbtide::{Changed, Error, Item, Mark, Mode, Revision, Stored, Ttl, Visit, Visited};
+use ebbtide::{Changed, Error, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Stored, Ttl, Visited};
 use ebbtide_protocol::{Meta, reply};
 
 use super::answer_code;
@@ -85,8 +85,8 @@ impl Executor {
     /// With I, marks a tombstone as stale, unless it has been replaced.
     fn mark_tombstone(&self, meta: &Meta<'_>, key: &[u8], token: u64) -> Result<Changed<()>, Error> {
         if meta.has(b'I') {
-            let revision = Revision { ttl: None, mark: Mark::Stale { token: meta.number(b'E') } };
-            let visit = Visit { create: None, counts: false };
+            let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: meta.number(b'E') } };
+            let visit = MetaFlagsLookup { create: None, counts: false };
             self.without_memory_wait(|| {
                 self.cache.visit(key, visit, |item| (item.cas() == token).then_some(revision)).map(|_| ())
             })?;
@@ -97,8 +97,9 @@ impl Executor {
     fn mark_stale(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, Error> {
         let expected = meta.number(b'C');
         let mut matches = true;
-        let revision = Revision { ttl: self.life(meta, b'T'), mark: Mark::Stale { token: meta.number(b'E') } };
-        let visited = self.cache.visit(key, Visit { create: None, counts: false }, |item| {
+        let revision =
+            MetaFlagsChange { ttl: self.life(meta, b'T'), flags: MetaFlags::Stale { token: meta.number(b'E') } };
+        let visited = self.cache.visit(key, MetaFlagsLookup { create: None, counts: false }, |item| {
             matches = expected.is_none_or(|token| item.has_cas(token));
             matches.then_some(revision)
         })?;

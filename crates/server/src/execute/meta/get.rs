@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebbtide::{Item, Lookup, Mark, Revision, Ttl, Visit, Visited};
+use ebbtide::{Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Ttl, Visited};
 use ebbtide_protocol::encoding::base64_encode;
 use ebbtide_protocol::{Keys, Meta, reply};
 
@@ -182,7 +182,7 @@ impl Executor {
         let mut wins = false;
         let mut is_known = false;
         let counts = uses.is_none() && !meta.has(b'u');
-        let visited = self.cache.visit(key, Visit { create, counts }, |item| {
+        let visited = self.cache.visit(key, MetaFlagsLookup { create, counts }, |item| {
             uses.get_or_insert_with(|| Uses::of(item));
             is_known = meta.number(b'C').is_some_and(|token| item.has_cas(token));
             let remaining = match touch {
@@ -191,7 +191,7 @@ impl Executor {
             };
             let runs_out = recache.is_some_and(|ttl| remaining.is_below(self.remaining(ttl)));
             wins = !item.is_won() && (item.is_stale() || runs_out);
-            Some(Revision { ttl: touch, mark: if wins { Mark::Won } else { Mark::Keep } })
+            Some(MetaFlagsChange { ttl: touch, flags: if wins { MetaFlags::Won } else { MetaFlags::Unchanged } })
         });
         let Some(visited) = self.settled(visited) else { return };
         // A value whose token the client has is left out.

@@ -30,9 +30,9 @@ pub(super) struct Destination {
 
 /// Open segments that no job works at, the one begun first in front.
 #[derive(Default)]
-pub(crate) struct Begun(Mutex<Vec<Destination>>);
+pub(crate) struct OpenDestinations(Mutex<Vec<Destination>>);
 
-impl Begun {
+impl OpenDestinations {
     /// A segment to go on with, of the TTL bucket and generation of `source`, and as `wanted`.
     pub(super) fn take(
         &self,
@@ -53,17 +53,17 @@ impl Begun {
     }
 
     /// Keeps a segment for the next job, or seals it if it is full. With too many, the fullest is sealed.
-    pub(super) fn give_back(&self, segments: &Segments, destination: Destination) {
+    pub(super) fn put_back(&self, segments: &Segments, destination: Destination) {
         debug_assert!(destination.offset > 0);
         let destination = Destination { is_chained: true, ..destination };
         if segments.segment_bytes() - destination.offset < segments.segment_bytes() / FULL_SHARE {
             segments.seal(destination.segment);
             return;
         }
-        let most = (segments.limit() / OPEN_SHARE).clamp(1, OPEN_MAX as u32) as usize;
+        let max = (segments.limit() / OPEN_SHARE).clamp(1, OPEN_MAX as u32) as usize;
         let mut open = lock(&self.0);
         open.push(destination);
-        while open.len() > most {
+        while open.len() > max {
             let fullest = open.iter().enumerate().max_by_key(|(_, destination)| destination.offset);
             let (at, _) = fullest.expect("there are more than one");
             segments.seal(open.remove(at).segment);
@@ -101,11 +101,11 @@ impl Begun {
     }
 
     /// Does something with a segment if it is here, before a job can add to it. Whether it was.
-    pub(super) fn hold(&self, segment: SegmentId, work: impl FnOnce()) -> bool {
+    pub(super) fn with_destination(&self, segment: SegmentId, action: impl FnOnce()) -> bool {
         let open = lock(&self.0);
         let is_here = open.iter().any(|destination| destination.segment == segment);
         if is_here {
-            work();
+            action();
         }
         is_here
     }
@@ -122,26 +122,26 @@ impl Begun {
 impl Store {
     /// Seals open segments, of writers and of jobs. Answers how many.
     pub(crate) fn seal_open(&self, which: Seal) -> u32 {
-        self.chains.seal_open(&self.segments, which) + self.seal_begun(which)
+        self.chains.seal_open(&self.segments, which) + self.seal_destinations(which)
     }
 
-    fn seal_begun(&self, which: Seal) -> u32 {
-        self.maintenance.begun().map(|begun| begun.seal(&self.segments, which)).sum()
+    fn seal_destinations(&self, which: Seal) -> u32 {
+        self.maintenance.open_destinations().map(|list| list.seal(&self.segments, which)).sum()
     }
 
     /// Seals a segment if it is among the begun ones and `wanted` holds.
-    pub(super) fn seal_begun_if(&self, segment: SegmentId, wanted: impl Fn(&Header) -> bool) {
-        self.maintenance.begun().for_each(|begun| begun.seal_if(&self.segments, segment, &wanted));
+    pub(super) fn seal_destination_if(&self, segment: SegmentId, wanted: impl Fn(&Header) -> bool) {
+        self.maintenance.open_destinations().for_each(|list| list.seal_if(&self.segments, segment, &wanted));
     }
 
     /// What jobs have begun to fill and no job works at, each with the end of its items.
-    pub(crate) fn each_begun(&self, mut visit: impl FnMut(SegmentId, u32)) {
-        self.maintenance.begun().for_each(|begun| begun.each(&mut visit));
+    pub(crate) fn each_open_destination(&self, mut visit: impl FnMut(SegmentId, u32)) {
+        self.maintenance.open_destinations().for_each(|list| list.each(&mut visit));
     }
 
     /// How many those are.
-    pub(crate) fn begun_count(&self) -> u32 {
-        self.maintenance.begun().map(Begun::count).sum()
+    pub(crate) fn open_destination_count(&self) -> u32 {
+        self.maintenance.open_destinations().map(OpenDestinations::count).sum()
     }
 }
 
@@ -211,7 +211,7 @@ mod tests {
         let options = Options { memory_bytes: 4 << 20, segment_bytes: Some(4 << 10), ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
-        let mut steps_most = 0;
+        let mut steps_max = 0;
         for number in 0..1500u32 {
             let key = number.to_le_bytes();
             let (hash, ttl) = (store.hash(&key), Ttl::Never);
@@ -221,10 +221,10 @@ mod tests {
                 assert_ne!(store.evict(&participant, 1000), Progress::Stuck);
                 steps += 1;
             }
-            steps_most = steps.max(steps_most);
+            steps_max = steps.max(steps_max);
             get(&store, &participant, number, 1000);
         }
-        assert!(steps_most < 100, "{steps_most} evictions before one write");
+        assert!(steps_max < 100, "{steps_max} evictions before one write");
         store.verify(&participant, 1000);
     }
 
@@ -251,13 +251,13 @@ mod tests {
     fn survivors_of_several_lives_have_a_segment_each() {
         let (store, participant) = store();
         let lives = [100, 10_000, 1_000_000];
-        let mut open_most = 0;
+        let mut open_max = 0;
         for number in 0..12_000u32 {
             set(&store, &participant, number, lives[number as usize % 3], 1000);
             get(&store, &participant, number / 30 * 10, 1000);
-            open_most = store.maintenance.survivors.count().max(open_most);
+            open_max = store.maintenance.survivors.count().max(open_max);
         }
-        assert_eq!(open_most, 3);
+        assert_eq!(open_max, 3);
         store.verify(&participant, 1000);
     }
 
@@ -318,8 +318,8 @@ mod tests {
         let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 19, evicts, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
-        let room = store.segments.limit() * store.segments.segment_bytes();
-        let count = (f64::from(room) * share / 780.0) as u32;
+        let capacity = store.segments.limit() * store.segments.segment_bytes();
+        let count = (f64::from(capacity) * share / 780.0) as u32;
         let mut last = vec![0; count as usize];
         for round in 0..12u32 {
             let stride = [1, 7, 389, 1009][round as usize % 4];
@@ -370,7 +370,7 @@ mod tests {
 
     fn compact(store: &Store, participant: &Participant, segment: SegmentId) {
         let moment = store.moment(1000);
-        let mut job = store.claim_move(segment, moment).expect("a segment is free");
+        let mut job = store.claim_relocation(segment, moment).expect("a segment is free");
         while !job.run(store, participant, moment, 1) {}
     }
 
@@ -382,17 +382,17 @@ mod tests {
         let stamp = |segment| store.segments.header(segment).stamp.load(Ordering::Relaxed);
         let stamps = (stamp(older), stamp(younger));
         compact(&store, &participant, younger);
-        let begun = segment_of(&store, &participant, 100);
-        assert_eq!(stamp(begun), stamps.1);
+        let open = segment_of(&store, &participant, 100);
+        assert_eq!(stamp(open), stamps.1);
         compact(&store, &participant, older);
-        assert_eq!((segment_of(&store, &participant, 0), stamp(begun)), (begun, stamps.0));
+        assert_eq!((segment_of(&store, &participant, 0), stamp(open)), (open, stamps.0));
         let youngest = sparse(&store, &participant, 200, 200..205);
         compact(&store, &participant, youngest);
-        assert_eq!((segment_of(&store, &participant, 200), stamp(begun)), (begun, stamps.0));
+        assert_eq!((segment_of(&store, &participant, 200), stamp(open)), (open, stamps.0));
         let old = sparse(&store, &participant, 300, 300..305);
         store.segments.header(old).rounds.store(1, Ordering::Relaxed);
         compact(&store, &participant, old);
-        assert_ne!(segment_of(&store, &participant, 300), begun, "one is young, the other old");
+        assert_ne!(segment_of(&store, &participant, 300), open, "one is young, the other old");
         store.verify(&participant, 1000);
     }
 
@@ -427,8 +427,8 @@ mod tests {
         compact(&store, &participant, first);
         let free = store.segments.free_count();
         let moment = store.moment(1000);
-        let mut job = store.claim_move(second, moment).unwrap();
-        assert_eq!((store.segments.free_count(), store.begun_count()), (free, 0));
+        let mut job = store.claim_relocation(second, moment).unwrap();
+        assert_eq!((store.segments.free_count(), store.open_destination_count()), (free, 0));
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);
         store.verify(&participant, 1000);
@@ -475,15 +475,15 @@ mod tests {
         fill(&store, &participant, 1, 2400, Ttl::Never).unwrap();
         seal();
         compact(&store, &participant, segment_of(&store, &participant, 1));
-        let begun = segment_of(&store, &participant, 1);
+        let open = segment_of(&store, &participant, 1);
         for (number, bytes) in [(2, 2230), (3, 800), (4, 1000)] {
             fill(&store, &participant, number, bytes, Ttl::Never).unwrap();
         }
         seal();
         delete(&store, &participant, 2);
         compact(&store, &participant, segment_of(&store, &participant, 3));
-        assert_eq!(segment_of(&store, &participant, 3), begun, "it fits the room that is left there");
-        assert_ne!(segment_of(&store, &participant, 4), begun, "both do not");
+        assert_eq!(segment_of(&store, &participant, 3), open, "it fits the space that is left there");
+        assert_ne!(segment_of(&store, &participant, 4), open, "both do not");
         store.verify(&participant, 1000);
     }
 
@@ -495,11 +495,11 @@ mod tests {
             store.chains.seal_open(&store.segments, Seal::All);
             compact(&store, &participant, segment_of(&store, &participant, number));
         }
-        assert_eq!(store.begun_count(), 8);
+        assert_eq!(store.open_destination_count(), 8);
         (0..8).for_each(|number| delete(&store, &participant, number));
         let written = (100..).take_while(|number| fill(&store, &participant, *number, 3900, Ttl::Never).is_some());
         assert!(written.count() > 200);
-        assert_eq!(store.begun_count(), 0);
+        assert_eq!(store.open_destination_count(), 0);
         store.verify(&participant, 1000);
     }
 
@@ -525,18 +525,18 @@ mod tests {
         let (store, participant) = with_long_objects(small);
         let moved_before = store.stats().survived;
         let steps = |number| fill(&store, &participant, number, 3000, Ttl::Never).expect("something is evicted");
-        let most = (1_000_000..1_000_010).map(steps).max().unwrap();
+        let max = (1_000_000..1_000_010).map(steps).max().unwrap();
         assert!(store.stats().evictions > 0);
         store.verify(&participant, 1000);
-        (most, store.stats().survived - moved_before)
+        (max, store.stats().survived - moved_before)
     }
 
     #[test]
     fn a_write_does_not_wait_while_objects_are_moved_in_vain() {
-        let (most, moved) = steps_beside_long_objects(0);
-        assert!(most < 5 && moved == 0, "{most} steps, {moved} moved");
-        let (most, _) = steps_beside_long_objects(5);
-        assert!((10..60).contains(&most), "{most} steps for a write");
+        let (max, moved) = steps_beside_long_objects(0);
+        assert!(max < 5 && moved == 0, "{max} steps, {moved} moved");
+        let (max, _) = steps_beside_long_objects(5);
+        assert!((10..60).contains(&max), "{max} steps for a write");
     }
 
     #[test]
@@ -578,7 +578,7 @@ mod tests {
         store.chains.seal_open(&store.segments, Seal::All);
         compact(&store, &participant, segment_of(&store, &participant, 1));
         let moment = store.moment(1000);
-        let reserved = store.reserve(&participant, 100, store.life(Ttl::Never, moment).unwrap(), moment).unwrap();
+        let reserved = store.reserve(&participant, 100, store.lifetime(Ttl::Never, moment).unwrap(), moment).unwrap();
         let empty = reserved.segment;
         drop(reserved);
         store.chains.seal_open(&store.segments, Seal::All);

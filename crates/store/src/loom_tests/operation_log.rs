@@ -20,9 +20,9 @@ pub(crate) enum Did {
 
 /// The operations of every thread, in their order within it, outside of loom.
 #[derive(Clone, Default)]
-pub(crate) struct History(Arc<Mutex<Vec<Vec<Did>>>>);
+pub(crate) struct OperationLog(Arc<Mutex<Vec<Vec<Did>>>>);
 
-impl History {
+impl OperationLog {
     /// Notes what thread `thread` did.
     pub fn note(&self, thread: usize, did: Did) {
         let mut threads = self.0.lock().expect("no panic under this lock");

@@ -17,13 +17,13 @@
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
 
 /// Entries of a set.
-const WAYS: usize = 8;
+const SET_ENTRIES: usize = 8;
 
 /// No token is 0.
 const FREE: Entry = Entry { hash: 0, token: 0 };
 
 /// The tokens that are kept.
-pub(crate) struct Tokens {
+pub(crate) struct IssuedTokens {
     sets: Box<[Set]>,
     /// Tokens that did not fit a value which came from below and has not changed since: it may be theirs.
     unknown: AtomicU64,
@@ -36,7 +36,7 @@ struct Set {
 }
 
 struct Entries {
-    all: [Entry; WAYS],
+    all: [Entry; SET_ENTRIES],
     /// The oldest one, if none is free.
     next: usize,
 }
@@ -47,11 +47,12 @@ struct Entry {
     token: u64,
 }
 
-impl Tokens {
+impl IssuedTokens {
     /// As many as fit these bytes, at least one set.
     pub fn new(bytes: u64) -> Self {
         let sets = (bytes as usize / size_of::<Set>()).max(1);
-        let set = || Set { used: AtomicU32::new(0), entries: Mutex::new(Entries { all: [FREE; WAYS], next: 0 }) };
+        let set =
+            || Set { used: AtomicU32::new(0), entries: Mutex::new(Entries { all: [FREE; SET_ENTRIES], next: 0 }) };
         Self { sets: (0..sets).map(|_| set()).collect(), unknown: AtomicU64::new(0) }
     }
 
@@ -72,7 +73,7 @@ impl Tokens {
     }
 
     /// The token that was handed out for the value of this key.
-    pub fn kept(&self, hash: u64) -> Option<u64> {
+    pub fn token_of(&self, hash: u64) -> Option<u64> {
         let set = self.set(hash);
         if set.used.load(Ordering::Relaxed) == 0 {
             return None;
@@ -82,14 +83,14 @@ impl Tokens {
 
     /// Keeps a token for the present value of a key, whose buckets are locked. Answers the one that is kept, which is the one from
     /// before if there is one.
-    pub fn keep(&self, hash: u64, token: u64) -> u64 {
+    pub fn insert(&self, hash: u64, token: u64) -> u64 {
         let set = self.set(hash);
         let entries = &mut *lock(&set.entries);
         if let Some(entry) = entries.all.iter().find(|entry| entry.hash == hash && **entry != FREE) {
             return entry.token;
         }
         let place = entries.all.iter().position(|entry| *entry == FREE).unwrap_or_else(|| {
-            entries.next = (entries.next + 1) % WAYS;
+            entries.next = (entries.next + 1) % SET_ENTRIES;
             entries.next
         });
         entries.all[place] = Entry { hash, token };
@@ -127,25 +128,25 @@ mod tests {
 
     #[test]
     fn a_token_is_kept_until_its_key_is_forgotten() {
-        let tokens = Tokens::new(1 << 16);
-        assert_eq!((tokens.kept(7), tokens.keep(7, 100), tokens.kept(7)), (None, 100, Some(100)));
-        assert_eq!((tokens.keep(7, 200), tokens.kept(7)), (100, Some(100)), "the first one stays");
+        let tokens = IssuedTokens::new(1 << 16);
+        assert_eq!((tokens.token_of(7), tokens.insert(7, 100), tokens.token_of(7)), (None, 100, Some(100)));
+        assert_eq!((tokens.insert(7, 200), tokens.token_of(7)), (100, Some(100)), "the first one stays");
         tokens.forget(8);
-        assert_eq!((tokens.kept(7), tokens.kept(8)), (Some(100), None));
+        assert_eq!((tokens.token_of(7), tokens.token_of(8)), (Some(100), None));
         tokens.forget(7);
-        assert_eq!((tokens.kept(7), tokens.keep(7, 300)), (None, 300));
+        assert_eq!((tokens.token_of(7), tokens.insert(7, 300)), (None, 300));
         // A hash of 0 is one like others.
-        assert_eq!((tokens.kept(0), tokens.keep(0, 5), tokens.kept(0)), (None, 5, Some(5)));
+        assert_eq!((tokens.token_of(0), tokens.insert(0, 5), tokens.token_of(0)), (None, 5, Some(5)));
     }
 
     #[test]
     fn the_memory_is_bounded_and_the_oldest_goes() {
-        let tokens = Tokens::new(0);
+        let tokens = IssuedTokens::new(0);
         assert!(tokens.memory_bytes() <= 200);
-        (0..100).for_each(|hash| _ = tokens.keep(hash, hash + 1));
-        let kept: Vec<u64> = (0..100).filter(|hash| tokens.kept(*hash).is_some()).collect();
-        assert_eq!(kept.len(), WAYS);
-        assert!(kept.iter().all(|hash| *hash >= 100 - 2 * WAYS as u64), "{kept:?}");
-        assert!(Tokens::new(1 << 20).memory_bytes() <= 1 << 20);
+        (0..100).for_each(|hash| _ = tokens.insert(hash, hash + 1));
+        let kept: Vec<u64> = (0..100).filter(|hash| tokens.token_of(*hash).is_some()).collect();
+        assert_eq!(kept.len(), SET_ENTRIES);
+        assert!(kept.iter().all(|hash| *hash >= 100 - 2 * SET_ENTRIES as u64), "{kept:?}");
+        assert!(IssuedTokens::new(1 << 20).memory_bytes() <= 1 << 20);
     }
 }

@@ -15,14 +15,14 @@ use super::{BUCKET_SLOTS, Control, Index, Slot};
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 
 /// Walks at a time.
-pub const WALKS: usize = if cfg!(loom) { 1 } else { 8 };
+pub const WALKS_MAX: usize = if cfg!(loom) { 1 } else { 8 };
 /// Notes that a walk keeps: 128 KiB of them.
-const NOTES: usize = if cfg!(loom) { 1 } else { 16 << 10 };
+const NOTES_MAX: usize = if cfg!(loom) { 1 } else { 16 << 10 };
 /// The announcement of a walk that is not under way.
 const NOWHERE: u64 = u64::MAX;
 
 /// The announcements of all walks.
-pub struct Cursors([Cursor; WALKS]);
+pub struct WalkCursors([Cursor; WALKS_MAX]);
 
 struct Cursor {
     at: AtomicU64,
@@ -32,35 +32,35 @@ struct Cursor {
 
 /// A walk under way; to be given back with `end_walk`.
 #[derive(Debug)]
-pub struct Walk {
+pub struct IndexWalk {
     number: usize,
     next: usize,
 }
 
 /// A bucket as it was under its lock.
-pub struct Visited {
+pub struct WalkedBucket {
     pub bucket: usize,
     pub control: Control,
     pub slots: [Slot; BUCKET_SLOTS],
 }
 
-impl Cursors {
+impl WalkCursors {
     pub fn new() -> Self {
         Self(std::array::from_fn(|_| Cursor { at: AtomicU64::new(NOWHERE), notes: Mutex::default() }))
     }
 
     /// Whether a key may move between two buckets, both of which the caller has locked.
-    pub fn may_pass(&self, from: usize, to: usize) -> bool {
-        self.passed(from, to).all(|cursor| lock(&cursor.notes).len() < NOTES)
+    pub fn may_move(&self, from: usize, to: usize) -> bool {
+        self.crossed(from, to).all(|cursor| lock(&cursor.notes).len() < NOTES_MAX)
     }
 
     /// Notes that the key with this hash moves between two buckets, both of which the caller has locked, for the walks that
     /// it passes.
-    pub fn note_passage(&self, hash: u64, from: usize, to: usize) {
-        self.passed(from, to).for_each(|cursor| lock(&cursor.notes).push(hash));
+    pub fn note_move(&self, hash: u64, from: usize, to: usize) {
+        self.crossed(from, to).for_each(|cursor| lock(&cursor.notes).push(hash));
     }
 
-    fn passed(&self, from: usize, to: usize) -> impl Iterator<Item = &Cursor> {
+    fn crossed(&self, from: usize, to: usize) -> impl Iterator<Item = &Cursor> {
         self.0.iter().filter(move |cursor| {
             // Relaxed: if `to` was visited, its lock has made the announcement visible.
             let at = cursor.at.load(Ordering::Relaxed);
@@ -70,15 +70,15 @@ impl Cursors {
 }
 
 impl Index {
-    /// Begins a walk at the first bucket. `None` if there are `WALKS` already.
-    pub fn begin_walk(&self) -> Option<Walk> {
+    /// Begins a walk at the first bucket. `None` if there are `WALKS_MAX` already.
+    pub fn begin_walk(&self) -> Option<IndexWalk> {
         let claim =
             |cursor: &Cursor| cursor.at.compare_exchange(NOWHERE, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
         let number = self.cursors.0.iter().position(claim)?;
-        Some(Walk { number, next: 0 })
+        Some(IndexWalk { number, next: 0 })
     }
 
-    pub fn end_walk(&self, walk: &Walk) {
+    pub fn end_walk(&self, walk: &IndexWalk) {
         let cursor = &self.cursors.0[walk.number];
         // A note that still comes is met by the next walk once more than it must be.
         *lock(&cursor.notes) = Vec::new();
@@ -87,26 +87,26 @@ impl Index {
 
     /// Visits the next bucket; `None` when all have been visited, and then the notes are the last. What the slots name is
     /// protected if the caller was pinned before.
-    pub fn walk_on(&self, walk: &mut Walk) -> Option<Visited> {
+    pub fn next_bucket(&self, walk: &mut IndexWalk) -> Option<WalkedBucket> {
         let bucket = walk.next;
         if bucket >= self.length() {
             return None;
         }
         self.cursors.0[walk.number].at.store(bucket as u64, Ordering::Relaxed);
         let control = self.lock_bucket(bucket);
-        let slots = std::array::from_fn(|position| self.held_slot(bucket, position));
+        let slots = std::array::from_fn(|position| self.locked_slot(bucket, position));
         self.unlock_bucket(bucket, control, control.sequence());
         walk.next += 1;
-        Some(Visited { bucket, control, slots })
+        Some(WalkedBucket { bucket, control, slots })
     }
 
     /// The next hash of a key that was moved behind the walk.
-    pub fn passed(&self, walk: &Walk) -> Option<u64> {
+    pub fn next_moved(&self, walk: &IndexWalk) -> Option<u64> {
         lock(&self.cursors.0[walk.number].notes).pop()
     }
 
     /// The share of the buckets that a walk has visited.
-    pub fn walked(&self, walk: &Walk) -> f64 {
+    pub fn walk_progress(&self, walk: &IndexWalk) -> f64 {
         walk.next as f64 / self.length() as f64
     }
 }

@@ -20,22 +20,22 @@ use std::sync::Arc;
 
 /// The passes over a store, one after the other. Whoever drives them keeps this.
 #[derive(Default)]
-pub struct Aging {
-    sealed: Vec<Sealed>,
+pub struct IdleDemotion {
+    sealed: Vec<SealedSince>,
     scan: Option<Scan<Arc<Store>>>,
 }
 
 /// Since when a segment is known to be sealed.
 #[derive(Clone, Copy, Default)]
-struct Sealed {
+struct SealedSince {
     /// The stamp of that life of the segment; 0 if it was not sealed.
     stamp: u64,
     since_ms: u64,
 }
 
-impl Aging {
+impl IdleDemotion {
     /// Whether a pass is under way.
-    pub fn is_under_way(&self) -> bool {
+    pub fn is_running(&self) -> bool {
         self.scan.is_some()
     }
 
@@ -56,14 +56,14 @@ impl Aging {
             self.note_sealed(store, now_ms);
             self.scan = Some(store.scan()?);
         }
-        let Self { sealed, scan: Some(scan) } = self else { unreachable!("it was begun") };
+        let Self { sealed, scan: Some(scan) } = self else { unreachable!("a pass is running") };
         let has_more = scan.advance(participant, now_ms, |scanned| {
             let segment = scanned.item.item_at().at.segment();
             let stamp = store.segments.header(segment).stamp.load(Ordering::Relaxed);
             let known = sealed.get(segment.index()).filter(|known| known.stamp == stamp && stamp != 0);
             let idle = known.map(|known| now_ms.saturating_sub(known.since_ms.max(scanned.active_ms)));
             if idle.is_some_and(|idle| idle >= idle_ms) {
-                store.evict_to_below(participant, &scanned.item, now_ms, &mut take);
+                store.demote_idle(participant, &scanned.item, now_ms, &mut take);
             }
         });
         if !has_more {
@@ -83,11 +83,11 @@ impl Aging {
             let is_sealed = header.state() == State::Sealed;
             let stamp = if is_sealed { header.stamp.load(Ordering::Relaxed) } else { 0 };
             if self.sealed.len() <= segment.index() {
-                self.sealed.resize(segment.index() + 1, Sealed::default());
+                self.sealed.resize(segment.index() + 1, SealedSince::default());
             }
             let known = &mut self.sealed[segment.index()];
             if known.stamp != stamp {
-                *known = Sealed { stamp, since_ms: now_ms };
+                *known = SealedSince { stamp, since_ms: now_ms };
             }
         }
     }
@@ -95,7 +95,7 @@ impl Aging {
 
 impl Store {
     /// Evicts an entry that was found a moment ago, if it is still in its place and `take` has taken it.
-    fn evict_to_below(
+    fn demote_idle(
         &self,
         participant: &Participant,
         seen: &Item<'_>,
@@ -106,7 +106,7 @@ impl Store {
         let item = seen.item_at();
         let mut pair = self.index.lock_pair(self.hash(seen.key()));
         let Some(place) = pair.find(|slot| slot.location() == item.at) else { return };
-        // Acquire pairs with the Release in `raise_generation`.
+        // Acquire pairs with the Release in `advance_generation`.
         let generation = self.generation.load(Ordering::Acquire);
         let control = pair.control(Some(&place));
         // A number may have changed since it was seen.
@@ -116,19 +116,19 @@ impl Store {
             return;
         }
         if self.generation.load(Ordering::Acquire) != generation || !self.is_live(&item, moment) {
-            // As in `hand_down`: the flush may have forgotten all copies before this one was made.
-            self.below.get().map(|below| below.remove(seen.key()));
+            // As in `demote`: the flush may have forgotten all copies before this one was made.
+            self.lower_tier.get().map(|tier| tier.remove(seen.key()));
         }
-        let unlinked = self.describe(place.slot);
-        let farewell = self.prepare_farewell(participant, place.slot, control);
+        let unlinked = self.footprint(place.slot);
+        let notice = self.prepare_removal_notice(participant, place.slot, control);
         pair.remove(&place);
         self.account_unlinked(&unlinked);
         drop(pair);
         self.retire_body(&unlinked);
         self.counters.unlink(participant.number());
         self.counters.add(participant.number(), Counter::Evicted, 1);
-        if let Some(farewell) = farewell {
-            self.bid_farewell(farewell, Cause::Memory, moment);
+        if let Some(notice) = notice {
+            self.notify_removed(notice, Cause::Memory, moment);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 /// What the thread holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held {
+pub enum PausePoint {
     /// A job, with its draining sources.
     Job,
     /// The lock of choices.
@@ -18,14 +18,14 @@ pub enum Held {
 
 #[cfg(any(not(test), loom))]
 #[inline(always)]
-pub const fn pause_point(_: Held) {}
+pub const fn pause_point(_: PausePoint) {}
 
 #[cfg(all(test, not(loom)))]
 pub use with_pauses::pause_point;
 
 #[cfg(all(test, not(loom)))]
 pub mod with_pauses {
-    use super::Held;
+    use super::PausePoint;
     use ebbtide_testkit::Random;
     use std::cell::RefCell;
     use std::time::Duration;
@@ -40,10 +40,10 @@ pub mod with_pauses {
     }
 
     /// Sleeps for up to three milliseconds, now and then: at a place that is come to often more rarely.
-    pub fn pause_point(place: Held) {
+    pub fn pause_point(place: PausePoint) {
         let one_in = match place {
-            Held::Job | Held::Claim | Held::Split => 8,
-            Held::Stripe | Held::Pin => 300,
+            PausePoint::Job | PausePoint::Claim | PausePoint::Split => 8,
+            PausePoint::Stripe | PausePoint::Pin => 300,
         };
         let pause = PAUSES.with(|pauses| {
             let random = &mut *pauses.borrow_mut();

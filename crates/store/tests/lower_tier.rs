@@ -1,6 +1,6 @@
 //! What lies below a store never answers with a value that was overwritten, deleted, expired or flushed.
 
-use ebbtide_store::{Below, Item, Mode, Options, Participant, Progress, Store, Ttl, Write};
+use ebbtide_store::{Item, LowerTier, Mode, Options, Participant, Progress, Store, Ttl, Write};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -20,7 +20,7 @@ struct Copies {
 
 struct Shared(Arc<Copies>);
 
-impl Below for Shared {
+impl LowerTier for Shared {
     fn demote(&self, item: &Item<'_>, _now_ms: u64) {
         let mut value = Vec::new();
         item.copy_to(&mut value);
@@ -38,9 +38,9 @@ impl Below for Shared {
         self.0.map.lock().unwrap().remove(key).is_some()
     }
 
-    fn flush(&self, raise: &mut dyn FnMut()) {
+    fn flush(&self, advance: &mut dyn FnMut()) {
         self.0.is_flushing.store(true, Ordering::SeqCst);
-        raise();
+        advance();
         self.0.map.lock().unwrap().clear();
         self.0.is_flushing.store(false, Ordering::SeqCst);
     }
@@ -61,7 +61,7 @@ impl Tiers {
         };
         let store = Store::new(options).unwrap();
         let copies = Arc::new(Copies::default());
-        store.put_below(Box::new(Shared(Arc::clone(&copies))));
+        store.set_lower_tier(Box::new(Shared(Arc::clone(&copies))));
         Self { store, copies }
     }
 
@@ -85,7 +85,7 @@ impl Tiers {
         found.or_else(|| {
             let (name, value) = self.copies.map.lock().unwrap().get(key).cloned()?;
             if !key[0].is_multiple_of(2) {
-                return self.store.believes(key, self.store.hash(key), name, now_ms).then_some(value);
+                return self.store.is_current_copy(key, self.store.hash(key), name, now_ms).then_some(value);
             }
             self.write(participant, key, &value, Ttl::Never, Mode::Promote { copy: name, until: None }, now_ms);
             Some(value)
@@ -122,7 +122,7 @@ fn a_change_leaves_no_copy_behind() {
     let participant = tiers.store.participate();
     let hash = |key: &[u8]| tiers.store.hash(key);
     let mut number = 0u32;
-    let mut sink = |key: &[u8], value: &[u8]| {
+    let mut demote = |key: &[u8], value: &[u8]| {
         tiers.write(&participant, key, value, Ttl::Never, Mode::Set, 1000);
         while tiers.store.peek(&participant, key, hash(key), 1000).is_some() {
             let other = number.to_le_bytes();
@@ -137,13 +137,13 @@ fn a_change_leaves_no_copy_behind() {
         assert!(tiers.copies.map.lock().unwrap().contains_key(key));
     };
     let has_copy = |key: &[u8]| tiers.copies.map.lock().unwrap().contains_key(key);
-    sink(b"deleted", b"1");
+    demote(b"deleted", b"1");
     assert!(tiers.store.delete(&participant, b"deleted", hash(b"deleted"), 1000), "there was a copy");
     assert!(!has_copy(b"deleted") && !tiers.store.delete(&participant, b"deleted", hash(b"deleted"), 1000));
-    sink(b"set", b"1");
+    demote(b"set", b"1");
     tiers.write(&participant, b"set", b"2", Ttl::Never, Mode::Set, 1000);
     assert!(!has_copy(b"set"));
-    sink(b"number", b"41");
+    demote(b"number", b"41");
     assert_eq!(tiers.get(&participant, b"number", 1000), Some(b"41".to_vec()));
     assert!(has_copy(b"number"), "a promoted value keeps its copy");
     for expected in [42, 43] {
@@ -152,7 +152,7 @@ fn a_change_leaves_no_copy_behind() {
         assert!(matches!(changed, ebbtide_store::Changed::Done(number) if number.value == expected));
         assert!(!has_copy(b"number"));
     }
-    sink(b"late", b"1");
+    demote(b"late", b"1");
     let name = tiers.copies.map.lock().unwrap()[&b"late"[..]].0;
     tiers.store.delete(&participant, b"late", hash(b"late"), 1000);
     tiers.write(&participant, b"late", b"1", Ttl::Never, Mode::Promote { copy: name, until: None }, 1000);
@@ -161,18 +161,18 @@ fn a_change_leaves_no_copy_behind() {
         None,
         "what was read before a deletion is not promoted after it"
     );
-    assert!(!tiers.store.believes(b"late", hash(b"late"), name, 1000), "nor believed");
-    sink(b"kept", b"1");
-    let believes = |at_ms| {
+    assert!(!tiers.store.is_current_copy(b"late", hash(b"late"), name, 1000), "nor believed");
+    demote(b"kept", b"1");
+    let is_current_copy = |at_ms| {
         let name = tiers.copies.map.lock().unwrap().get(&b"kept"[..]).map_or(0, |copy| copy.0);
-        tiers.store.believes(b"kept", hash(b"kept"), name, at_ms)
+        tiers.store.is_current_copy(b"kept", hash(b"kept"), name, at_ms)
     };
-    assert!(believes(1000));
+    assert!(is_current_copy(1000));
     tiers.write(&participant, b"kept", b"2", Ttl::Never, Mode::Set, 1000);
-    assert!(!believes(1000), "the store has another value");
-    sink(b"kept", b"3");
+    assert!(!is_current_copy(1000), "the store has another value");
+    demote(b"kept", b"3");
     tiers.store.flush(1000, 500);
-    assert!(believes(1400) && !believes(1500), "a delayed flush is done before");
+    assert!(is_current_copy(1400) && !is_current_copy(1500), "a delayed flush is done before");
     tiers.store.verify(&participant, 1000);
 }
 
@@ -181,10 +181,10 @@ fn an_old_value_is_never_found_while_threads_set_delete_flush_and_promote() {
     const KEYS: u32 = 12_000;
     let tiers = Tiers::new();
     // The version of each key that its owner has written at last; 0 is none. An odd entry is being changed.
-    let least: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
+    let versions: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
         for owner in 0..2u32 {
-            let (tiers, least) = (&tiers, &least);
+            let (tiers, versions) = (&tiers, &versions);
             scope.spawn(move || {
                 let participant = tiers.store.participate();
                 let mut random = u64::from(owner) + 1;
@@ -197,15 +197,15 @@ fn an_old_value_is_never_found_while_threads_set_delete_flush_and_promote() {
                             let mut value = vec![number as u8; 200];
                             value[..8].copy_from_slice(&step.to_le_bytes());
                             tiers.write(&participant, &key, &value, Ttl::Never, Mode::Set, 1000);
-                            least[number as usize].store(step, Ordering::SeqCst);
+                            versions[number as usize].store(step, Ordering::SeqCst);
                         }
                         8 => {
                             tiers.store.delete(&participant, &key, tiers.store.hash(&key), 1000);
-                            least[number as usize].store(step, Ordering::SeqCst);
+                            versions[number as usize].store(step, Ordering::SeqCst);
                         }
                         9 if step % 500 == 0 => tiers.store.flush(1000, 0),
                         _ => {
-                            let known = least[number as usize].load(Ordering::SeqCst);
+                            let known = versions[number as usize].load(Ordering::SeqCst);
                             if let Some(value) = tiers.get(&participant, &key, 1000) {
                                 let version = u64::from_le_bytes(value[..8].try_into().unwrap());
                                 assert_eq!(version, known, "key {number} of {owner}");
@@ -215,12 +215,12 @@ fn an_old_value_is_never_found_while_threads_set_delete_flush_and_promote() {
                 }
             });
         }
-        let (tiers, least) = (&tiers, &least);
+        let (tiers, versions) = (&tiers, &versions);
         scope.spawn(move || {
             let participant = tiers.store.participate();
             for round in 0..40_000u32 {
                 let number = round.wrapping_mul(2_654_435_761) % KEYS;
-                let known = least[number as usize].load(Ordering::SeqCst);
+                let known = versions[number as usize].load(Ordering::SeqCst);
                 if let Some(value) = tiers.get(&participant, &number.to_le_bytes(), 1000) {
                     let version = u64::from_le_bytes(value[..8].try_into().unwrap());
                     assert!(version >= known, "key {number}: {version} after {known}");

@@ -14,8 +14,8 @@ use crate::time::Moment;
 
 impl Store {
     /// One step towards a smaller store. False if the topmost segment cannot be emptied now.
-    pub(super) fn shed_top(&self, participant: &Participant, moment: Moment) -> bool {
-        if self.shed_free_top() {
+    pub(super) fn shrink_top(&self, participant: &Participant, moment: Moment) -> bool {
+        if self.release_free_top() {
             return true;
         }
         let limit = self.segments.limit();
@@ -25,30 +25,30 @@ impl Store {
         let top = SegmentId::new(limit);
         let header = self.segments.header(top);
         match header.state() {
-            State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume(participant, moment),
+            State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume_job(participant, moment),
             State::Body if self.wants_memory() => {
-                self.drop_owner(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
+                self.drop_value_of_body(participant, top, header.owner_hash.load(Ordering::Relaxed), moment)
             }
-            State::Sealed => self.move_down(participant, top, moment),
-            State::Draining => self.work(participant, moment, false) == Progress::Working,
+            State::Sealed => self.relocate_top(participant, top, moment),
+            State::Draining => self.run_or_choose_job(participant, moment, false) == Progress::Working,
             State::Absent | State::Free | State::Retired | State::Body => false,
         }
     }
 
     /// Moves what lives in a segment to a free one. False if there is none, as an eviction must come first, or if the segment
     /// is not there to be claimed any more.
-    fn move_down(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
-        let job = self.claim(&lock(&self.maintenance.choosing), Claim::Move(segment), moment);
+    fn relocate_top(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
+        let job = self.claim(&lock(&self.maintenance.planner), Claim::Relocate(segment), moment);
         let Some(job) = job else { return false };
         lock(&self.maintenance.jobs).push(job);
-        self.work(participant, moment, false) == Progress::Working
+        self.run_or_choose_job(participant, moment, false) == Progress::Working
     }
 
     /// Drops the value to which a body belongs. False if it is not there, or alive in a store that does not evict.
     ///
     /// `body` and `hash` come from a header that nobody keeps still: the segment may have another life by now, as a body of another
     /// value or none. So under the lock of the key's buckets the value is dropped only if the segment is among its bodies.
-    fn drop_owner(&self, participant: &Participant, body: SegmentId, hash: u64, moment: Moment) -> bool {
+    fn drop_value_of_body(&self, participant: &Participant, body: SegmentId, hash: u64, moment: Moment) -> bool {
         let owns = |slot| {
             let item = self.item(slot);
             if item.header.kind != Kind::Chained {
@@ -64,20 +64,20 @@ impl Store {
         let Some(place) = pair.find(owns) else {
             return false;
         };
-        let unlinked = self.describe(place.slot);
+        let unlinked = self.footprint(place.slot);
         let item = self.item(place.slot);
         let is_live = self.is_live(&item, moment);
         if is_live && !self.options.evicts {
             return false;
         }
         let control = pair.control(Some(&place));
-        self.hand_down(participant, place.slot, control, moment);
-        let farewell = self.prepare_farewell(participant, place.slot, control);
+        self.demote(participant, place.slot, control, moment);
+        let notice = self.prepare_removal_notice(participant, place.slot, control);
         pair.remove(&place);
         self.account_unlinked(&unlinked);
         drop(pair);
         self.retire_body(&unlinked);
-        self.note_unlinked(participant, &item, is_live, farewell, moment);
+        self.note_unlinked(participant, &item, is_live, notice, moment);
         true
     }
 }
@@ -137,7 +137,10 @@ mod tests {
             (0..3).for_each(|_| _ = store.grow_index());
             while store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
         }
-        assert!(store.index.paid_buckets() > paid && !store.sheds(), "maintenance is not asked for what it cannot do");
+        assert!(
+            store.index.paid_buckets() > paid && !store.needs_shrink(),
+            "maintenance is not asked for what it cannot do"
+        );
         assert!(store.get(&participant, b"long", hash, 1000).is_some(), "{:?}", store.stats());
         store.verify(&participant, 1000);
         // Where memory is short it goes, and the index has what it waits for.
@@ -167,10 +170,10 @@ mod tests {
         let moment = store.moment(1000);
         // As if the hash was read from the header before the segment became a body of the other value, or after it.
         for (body, hash) in [(bodies[0], hashes[1]), (bodies[1], hashes[0]), (bodies[0], 0)] {
-            assert!(!store.drop_owner(&participant, body, hash, moment));
+            assert!(!store.drop_value_of_body(&participant, body, hash, moment));
         }
         assert_eq!(store.stats().items, 2);
-        assert!(store.drop_owner(&participant, bodies[0], hashes[0], moment));
+        assert!(store.drop_value_of_body(&participant, bodies[0], hashes[0], moment));
         assert!(store.get(&participant, b"two", hashes[1], 1000).is_some());
         store.verify(&participant, 1000);
     }

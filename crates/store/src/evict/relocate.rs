@@ -1,17 +1,18 @@
 //! Moving one item of a draining segment to another, and taking one out of the index.
 
 use super::policy::Aging;
-use super::removal::{Cause, Farewell};
+use super::removal::{Cause, RemovalNotice};
 use crate::epoch::Participant;
 use crate::index::FREQUENCY_EXACT;
 use crate::item::{ItemAt, Kind};
+use crate::publish::NewItem;
 use crate::segment::Location;
 use crate::stats::Counter;
-use crate::store::{NewItem, Store};
+use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
 
-fn aged(frequency: u8, aging: Aging) -> u8 {
+fn age_frequency(frequency: u8, aging: Aging) -> u8 {
     match aging {
         Aging::Reset => 0,
         Aging::Halve => frequency / 2,
@@ -24,7 +25,7 @@ fn aged(frequency: u8, aging: Aging) -> u8 {
 impl Store {
     /// Turns the slot of an item to a copy at `to`, which the caller owns. False if the item is not in the index any more,
     /// or was flushed before the segment of `to` was opened: there it would be present again.
-    pub(super) fn move_item(&self, item: &ItemAt, hash: u64, to: Location, expiry_byte: u8, aging: Aging) -> bool {
+    pub(super) fn relocate_item(&self, item: &ItemAt, hash: u64, to: Location, expiry_byte: u8, aging: Aging) -> bool {
         let generation = |at: Location| self.segments.header(at.segment()).generation.load(Ordering::Relaxed);
         if generation(item.at) != generation(to) {
             return false;
@@ -51,8 +52,8 @@ impl Store {
             // Its word changes under the bucket lock only, and its place in the copy depends on the address.
             self.copy_number(item, to, expiry_byte);
         }
-        let unlinked = self.describe(place.slot);
-        let frequency = aged(pair.reread(&place).frequency(), aging);
+        let unlinked = self.footprint(place.slot);
+        let frequency = age_frequency(pair.reread(&place).frequency(), aging);
         pair.replace(&place, place.slot.moved(to, frequency));
         drop(pair);
         self.segments.header(item.at.segment()).remove_live(unlinked.size, unlinked.body_bytes);
@@ -65,7 +66,7 @@ impl Store {
         let arena = &self.segments.arena;
         let header = crate::item::ItemHeader { expiry: expiry_byte, ..item.header };
         let head = header.value_offset();
-        // SAFETY: as in `move_item`; the bucket lock keeps the number still.
+        // SAFETY: as in `relocate_item`; the bucket lock keeps the number still.
         unsafe {
             arena.copy(item.at, to, head as usize);
             arena.write(to, &header.encode());
@@ -80,7 +81,7 @@ impl Store {
         participant: &Participant,
         item: &ItemAt,
         was_live: bool,
-        farewell: Option<Farewell>,
+        notice: Option<RemovalNotice>,
         moment: Moment,
     ) {
         let thread = participant.number();
@@ -91,8 +92,8 @@ impl Store {
         };
         self.counters.unlink(thread);
         self.counters.add(thread, counter, 1);
-        if let Some(farewell) = farewell {
-            self.bid_farewell(farewell, cause, moment);
+        if let Some(notice) = notice {
+            self.notify_removed(notice, cause, moment);
         }
     }
 
@@ -101,18 +102,18 @@ impl Store {
         let mut pair = self.index.lock_pair(hash);
         let place = pair.find(|slot| slot.location() == item.at)?;
         let is_live = self.is_live(item, moment);
-        let unlinked = self.describe(place.slot);
+        let unlinked = self.footprint(place.slot);
         let control = pair.control(Some(&place));
-        self.hand_down(participant, place.slot, control, moment);
-        let farewell = self.prepare_farewell(participant, place.slot, control);
+        self.demote(participant, place.slot, control, moment);
+        let notice = self.prepare_removal_notice(participant, place.slot, control);
         pair.remove(&place);
         drop(pair);
         self.account_unlinked(&unlinked);
         self.retire_body(&unlinked);
-        self.note_unlinked(participant, item, is_live, farewell, moment);
+        self.note_unlinked(participant, item, is_live, notice, moment);
         if is_live {
             let rounds = self.segments.header(item.at.segment()).rounds.load(Ordering::Relaxed);
-            self.maintenance.past.note_evicted(hash, rounds == 0);
+            self.maintenance.history.note_evicted(hash, rounds == 0);
         }
         Some(is_live)
     }

@@ -5,19 +5,20 @@
 //! item that was looked at, or the look is repeated. So of all who find an entry stale, one is told that it has won.
 
 use super::delete::Successor;
-use super::read::{Item, Use};
+use super::read::{Access, Item};
 use super::write::check_key;
+use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::item::{Extension, Kind};
 use crate::stats::Counter;
-use crate::store::{Condition, Head, Outcome, Seen, SeenNumber, Store};
+use crate::store::{Head, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
 /// How a look is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Visit {
+pub struct MetaFlagsLookup {
     /// An absent entry is made, with an empty value, this life, and the caller as its winner.
     pub create: Option<Ttl>,
     /// Whether the look counts as a use of the entry.
@@ -26,26 +27,26 @@ pub struct Visit {
 
 /// What becomes of an entry that was looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Revision {
+pub struct MetaFlagsChange {
     /// Another life; one that is over already removes the entry.
     pub ttl: Option<Ttl>,
-    pub mark: Mark,
+    pub flags: MetaFlags,
 }
 
 /// What an entry is marked as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mark {
+pub enum MetaFlags {
     /// As it was.
     #[default]
-    Keep,
+    Unchanged,
     /// Somebody has won the right to store it anew.
     Won,
     /// Out of date, and nobody has won yet. The value gets this CAS token, or one of the store's own.
     Stale { token: Option<u64> },
 }
 
-/// What came of a visit.
-pub enum Visited<'s> {
+/// What came of a lookup.
+pub enum MetaFlagsOutcome<'s> {
     Absent,
     /// It was absent and is there now, with this CAS token.
     Created {
@@ -59,71 +60,71 @@ pub enum Visited<'s> {
 }
 
 impl Store {
-    /// Looks an entry up, asks `revise` what shall become of it, and does that, as one operation. `None` leaves it alone.
-    /// `revise` is asked again when the entry has changed meanwhile.
+    /// Looks an entry up, asks `decide` what shall become of it, and does that, as one operation. `None` leaves it alone.
+    /// `decide` is asked again when the entry has changed meanwhile.
     ///
     /// # Errors
     /// `NeedSegment`: run `evict` and try again. `KeyLength`.
-    pub fn visit<'s>(
+    pub fn update_meta_flags<'s>(
         &'s self,
         participant: &Participant,
         (key, hash): (&[u8], u64),
-        visit: Visit,
+        lookup: MetaFlagsLookup,
         now_ms: u64,
-        mut revise: impl FnMut(&Item<'s>) -> Option<Revision>,
-    ) -> Result<Visited<'s>, Error> {
+        mut decide: impl FnMut(&Item<'s>) -> Option<MetaFlagsChange>,
+    ) -> Result<MetaFlagsOutcome<'s>, Error> {
         check_key(key)?;
         let moment = self.moment(now_ms);
-        let looks = if visit.counts { Use::Counts } else { Use::Silent };
+        let access = if lookup.counts { Access::Counted } else { Access::Silent };
         loop {
-            let Some(hit) = self.look_up_exact(participant, (key, hash), moment, looks) else {
-                let Some(ttl) = visit.create else { return Ok(Visited::Absent) };
+            let Some(hit) = self.look_up_exact(participant, (key, hash), moment, access) else {
+                let Some(ttl) = lookup.create else { return Ok(MetaFlagsOutcome::Absent) };
                 match self.create_won(participant, (key, hash), ttl, moment)? {
-                    Some(token) => return Ok(Visited::Created { token }),
+                    Some(token) => return Ok(MetaFlagsOutcome::Created { token }),
                     None => continue,
                 }
             };
-            let revision = revise(&hit).unwrap_or_default();
-            if let Some(token) = self.revise(participant, (key, hash), &hit, revision, moment)? {
-                return Ok(Visited::Found { item: hit, token });
+            let change = decide(&hit).unwrap_or_default();
+            if let Some(token) = self.change_meta_flags(participant, (key, hash), &hit, change, moment)? {
+                return Ok(MetaFlagsOutcome::Found { item: hit, token });
             }
         }
     }
 
-    /// Carries a revision out, if the entry is still the one that was looked at. Answers its token.
-    fn revise(
+    /// Carries a change out, if the entry is still the one that was looked at. Answers its token.
+    fn change_meta_flags(
         &self,
         participant: &Participant,
         target: (&[u8], u64),
         hit: &Item<'_>,
-        revision: Revision,
+        change: MetaFlagsChange,
         moment: Moment,
     ) -> Result<Option<u64>, Error> {
         let item = hit.item_at();
         let expiry = hit.expiry_seconds();
         let kept = Some((self.bucket_until(expiry, moment), expiry));
-        let life = match revision.ttl.map(|ttl| self.life(ttl, moment)) {
+        let life = match change.ttl.map(|ttl| self.lifetime(ttl, moment)) {
             None => kept,
-            Some(Some(life)) if self.lives_until(&item, life) => kept,
+            Some(Some(life)) if self.expires_at(&item, life) => kept,
             Some(new) => new,
         };
         let old = hit.extension();
-        let extension = match revision.mark {
-            Mark::Keep => old,
-            Mark::Won => Extension { won: true, ..old },
-            Mark::Stale { token } => Extension { stale: true, won: false, copied: false, token },
+        let extension = match change.flags {
+            MetaFlags::Unchanged => old,
+            MetaFlags::Won => Extension { won: true, ..old },
+            MetaFlags::Stale { token } => Extension { stale: true, won: false, copied: false, token },
         };
-        let is_same_life = life.is_some_and(|(_, until)| until == expiry);
-        if is_same_life && extension == old && !matches!(revision.mark, Mark::Stale { .. }) {
+        let is_same_lifetime = life.is_some_and(|(_, until)| until == expiry);
+        if is_same_lifetime && extension == old && !matches!(change.flags, MetaFlags::Stale { .. }) {
             return Ok(Some(hit.token()));
         }
         // The caller may have decided by the token.
         let number = SeenNumber::Uncounted { sequence: hit.sequence() };
         let outcome = match life {
-            None => self.remove(participant, target, Condition::Unchanged(Seen { at: item.at, number }), moment),
+            None => self.remove(participant, target, Condition::Unchanged(SeenItem { at: item.at, number }), moment),
             Some(life) => {
                 let successor = Successor { of: &item, number, life, extension };
-                self.succeed(participant, target, &successor, moment)?
+                self.publish_successor(participant, target, &successor, moment)?
             }
         };
         Ok(match outcome {
@@ -140,7 +141,7 @@ impl Store {
         ttl: Ttl,
         moment: Moment,
     ) -> Result<Option<u64>, Error> {
-        let Some(life) = self.life(ttl, moment) else { return Ok(Some(self.token(0))) };
+        let Some(life) = self.lifetime(ttl, moment) else { return Ok(Some(self.token(0))) };
         let extension = Extension { won: true, ..Extension::default() };
         let head = Head { key: target.0, flags: 0, extension, kind: Kind::Plain, value_length: 0 };
         match self.write_plain(participant, &head, target, b"", (life, Condition::Absent), moment)? {

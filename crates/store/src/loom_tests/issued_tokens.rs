@@ -2,7 +2,7 @@
 
 use super::index::{Keys, full_pair, splitting_hashes};
 use super::{Client, model, store};
-use crate::index::{Grown, Placed};
+use crate::index::{Placement, SplitOutcome};
 use crate::store::Store;
 use crate::{Mode, Stored};
 use loom::thread::{self, JoinHandle};
@@ -40,7 +40,7 @@ fn a_token_does_not_fit_after_a_displacement() {
         let keys = Arc::new(keys);
         let writer = spawn(&keys, move |keys| {
             keys.put(0, 8);
-            assert_eq!(keys.put(4, 0), Placed::Displaced);
+            assert_eq!(keys.put(4, 0), Placement::Displaced);
         });
         assert_token_holds(&keys, 0);
         writer.join().unwrap();
@@ -56,7 +56,7 @@ fn a_token_does_not_fit_after_a_split() {
         let keys = Arc::new(keys);
         let writer = spawn(&keys, move |keys| {
             keys.put(0, 8);
-            assert_eq!(keys.grow(), Grown::Split);
+            assert_eq!(keys.grow(), SplitOutcome::Split);
         });
         assert_token_holds(&keys, 0);
         writer.join().unwrap();

@@ -11,7 +11,7 @@ const KEY: &[u8] = b"k";
 fn write(subject: &StoreSubject, value: &[u8], ttl: Ttl, mode: Mode, token: Option<u64>) -> Stored {
     let write = Write { key: KEY, hash: subject.store.hash(KEY), value, flags: 0, ttl, mode, token };
     let store = &subject.store;
-    let written = subject.with_room(NOW_MS, || store.write(&subject.participant, &write, NOW_MS));
+    let written = subject.retry_with_eviction(NOW_MS, || store.write(&subject.participant, &write, NOW_MS));
     written.expect("there is room").stored
 }
 
@@ -55,12 +55,12 @@ fn a_past_life_does_not_hinder_a_stale_value_of_any_length() {
     for length in [1, 1 << 20] {
         let value = vec![7; length];
         assert_eq!(write(&subject, b"old", Ttl::Seconds(100), Mode::Set, Some(9)), Stored::Stored);
-        assert_eq!(write(&subject, &value, Ttl::Past, Mode::CasOrStale(8), Some(10)), Stored::Stored);
+        assert_eq!(write(&subject, &value, Ttl::Expired, Mode::CasOrStale(8), Some(10)), Stored::Stored);
         let item = store.get(&subject.participant, KEY, store.hash(KEY), NOW_MS).expect("it is stored as stale");
         assert!(item.len() == length && item.extension().stale && item.token() == 10);
         assert_eq!(item.remaining_ms(), Some(100_000));
         drop(item);
-        assert_eq!(write(&subject, &value, Ttl::Past, Mode::CasOrStale(10), None), Stored::Stored);
+        assert_eq!(write(&subject, &value, Ttl::Expired, Mode::CasOrStale(10), None), Stored::Stored);
         assert!(subject.get(KEY, NOW_MS).is_none(), "it replaced the value, and is over");
         store.verify(&subject.participant, NOW_MS);
     }

@@ -1,0 +1,120 @@
+//! The memory budget: how it is laid out at the start, and the state of its changes (see `memory`).
+
+use crate::chains::Chains;
+use crate::error::Error;
+use crate::index::Bucket;
+use crate::mapping::physical_memory_bytes;
+use crate::options::Options;
+use crate::segment::{Header, SEGMENTS_MAX};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
+use crate::ttl::TtlScale;
+
+/// The index begins at this part of the memory, enough for objects of 5 to 10 KiB; growth does the rest.
+const INDEX_START_SHARE: u64 = 512;
+/// Address space for the index, as a part of the largest memory: more than the smallest objects, of 6 bytes, can need.
+const INDEX_SHARE: (u64, u64) = (3, 4);
+/// Fewer buckets than this have too few ways to make room for a key.
+const INDEX_BUCKETS_MIN: u64 = 64;
+/// Open segments, at most, as a share of all.
+const OPEN_SHARE: u32 = 25;
+
+/// How the memory is laid out at the start.
+pub(crate) struct MemoryLayout {
+    pub segment_bytes: u32,
+    pub segments: u32,
+    pub segments_max: u32,
+    pub index_level: u32,
+    pub index_buckets_max: usize,
+    pub scale: TtlScale,
+    pub open_limit: u32,
+    fixed_bytes: u64,
+}
+
+impl MemoryLayout {
+    pub fn plan(options: &Options, history_bytes: u64) -> Result<Self, Error> {
+        options.validate()?;
+        let memory = options.memory_bytes;
+        let max = options.memory_bytes_max.unwrap_or_else(|| (4 * memory).max(physical_memory_bytes().unwrap_or(0)));
+        let segment_bytes = options.effective_segment_bytes();
+        let bucket_bytes = size_of::<Bucket>() as u64;
+        let index_level = (memory / INDEX_START_SHARE / bucket_bytes).max(INDEX_BUCKETS_MIN).ilog2();
+        let rough_segments = u32::try_from(memory / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX);
+        let open_limit = (rough_segments / OPEN_SHARE).max(4);
+        let scale = TtlScale::for_open_segments(open_limit);
+        let fixed_bytes = Chains::bytes(scale, options.writers) + history_bytes;
+        let mut layout = Self {
+            segment_bytes,
+            segments: 0,
+            segments_max: u32::try_from(max / u64::from(segment_bytes)).unwrap_or(SEGMENTS_MAX).min(SEGMENTS_MAX),
+            index_level,
+            index_buckets_max: usize::try_from(max / INDEX_SHARE.1 * INDEX_SHARE.0 / bucket_bytes)
+                .expect("addresses are 64 bits")
+                .max(1 << index_level),
+            scale,
+            open_limit,
+            fixed_bytes,
+        };
+        layout.segments = layout.segments_within(memory, bucket_bytes << index_level);
+        Ok(layout)
+    }
+
+    /// A layout of a few segments and buckets, which is all that loom can look through.
+    #[cfg(all(test, loom))]
+    pub fn tiny(segments: u32, index_level: u32, index_buckets_max: usize) -> Self {
+        let open_limit = 4;
+        let scale = TtlScale::for_open_segments(open_limit);
+        Self {
+            segment_bytes: 64,
+            segments,
+            segments_max: segments,
+            index_level,
+            index_buckets_max,
+            scale,
+            open_limit,
+            fixed_bytes: 0,
+        }
+    }
+
+    pub fn segments_within(&self, memory: u64, index_bytes: u64) -> u32 {
+        let each = u64::from(self.segment_bytes) + size_of::<Header>() as u64;
+        let count = memory.saturating_sub(self.fixed_bytes + index_bytes) / each;
+        u32::try_from(count).unwrap_or(SEGMENTS_MAX).min(self.segments_max)
+    }
+}
+
+/// The budget of a store.
+pub(crate) struct Budget {
+    pub layout: MemoryLayout,
+    pub memory_bytes: AtomicU64,
+    /// Where the segments shall end; above it they are being moved down.
+    pub target: AtomicU32,
+    /// Whether the index waits for the memory of a segment.
+    pub index_waits: AtomicBool,
+    pub changing: Mutex<()>,
+}
+
+impl Budget {
+    pub fn new(layout: MemoryLayout, memory_bytes: u64) -> Self {
+        let target = AtomicU32::new(layout.segments);
+        Self {
+            layout,
+            memory_bytes: AtomicU64::new(memory_bytes),
+            target,
+            index_waits: AtomicBool::new(false),
+            changing: Mutex::new(()),
+        }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes.load(Ordering::Relaxed)
+    }
+
+    pub fn fixed_bytes(&self) -> u64 {
+        self.layout.fixed_bytes
+    }
+}
+
+/// Buckets that fit the memory of one segment.
+pub(crate) fn buckets_per_segment(segment_bytes: u32) -> u64 {
+    (u64::from(segment_bytes) / size_of::<Bucket>() as u64).max(1)
+}
