@@ -3,7 +3,7 @@
 use crate::chains::Chains;
 use crate::error::Error;
 use crate::index::Bucket;
-use crate::mapping::physical_memory_bytes;
+use crate::mapping::{Pages, physical_memory_bytes};
 use crate::options::Options;
 use crate::segment::{Header, SEGMENTS_MAX};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
@@ -30,11 +30,39 @@ pub(crate) struct MemoryLayout {
     fixed_bytes: u64,
 }
 
+/// Index and headers of a store with less memory than this are on small pages: a huge page for each of them would be a large
+/// part of its memory.
+const HUGE_PAGES_MIN_BYTES: u64 = 64 << 20;
+
+/// What decides about the pages of index and headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageRule {
+    /// Huge pages: the store is the only one.
+    Huge,
+    /// Small pages in a small store, since there may be many of them.
+    BySize,
+}
+
+impl PageRule {
+    pub fn pages(self, memory_bytes: u64) -> Pages {
+        match self {
+            Self::BySize if memory_bytes < HUGE_PAGES_MIN_BYTES => Pages::Small,
+            Self::BySize | Self::Huge => Pages::Huge,
+        }
+    }
+}
+
 impl MemoryLayout {
+    /// How far `resize` may go.
+    pub fn max_bytes(options: &Options) -> u64 {
+        let by_machine = || (4 * options.memory_bytes).max(physical_memory_bytes().unwrap_or(0));
+        options.memory_bytes_max.unwrap_or_else(by_machine)
+    }
+
     pub fn plan(options: &Options, history_bytes: u64) -> Result<Self, Error> {
         options.validate()?;
         let memory = options.memory_bytes;
-        let max = options.memory_bytes_max.unwrap_or_else(|| (4 * memory).max(physical_memory_bytes().unwrap_or(0)));
+        let max = Self::max_bytes(options);
         let segment_bytes = options.effective_segment_bytes();
         let bucket_bytes = size_of::<Bucket>() as u64;
         let index_level = (memory / INDEX_START_SHARE / bucket_bytes).max(INDEX_BUCKETS_MIN).ilog2();
@@ -91,10 +119,11 @@ pub(crate) struct Budget {
     /// Whether the index waits for the memory of a segment.
     pub index_waits: AtomicBool,
     pub changing: Mutex<()>,
+    pub page_rule: PageRule,
 }
 
 impl Budget {
-    pub fn new(layout: MemoryLayout, memory_bytes: u64) -> Self {
+    pub fn new(layout: MemoryLayout, memory_bytes: u64, page_rule: PageRule) -> Self {
         let target = AtomicU32::new(layout.segments);
         Self {
             layout,
@@ -102,6 +131,7 @@ impl Budget {
             target,
             index_waits: AtomicBool::new(false),
             changing: Mutex::new(()),
+            page_rule,
         }
     }
 

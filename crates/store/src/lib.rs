@@ -23,9 +23,11 @@ mod arena;
 mod budget;
 mod chains;
 mod condition;
+mod engine_memory;
 mod epoch;
 mod error;
 mod evict;
+mod frames;
 mod gauges;
 mod growth;
 mod hash;
@@ -51,6 +53,7 @@ mod time;
 mod ttl;
 mod verify;
 
+pub use engine_memory::EngineMemory;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
 #[cfg(not(loom))]

@@ -3,9 +3,10 @@
 //! ```text
 //! memory = fixed tables + index + limit x (segment + header)
 //! ```
-//! Segments `1..=limit` are in the budget. When the index grows, it takes the memory of the topmost segment, and when the
-//! memory is made smaller, the topmost segments go: their items move down (see `evict::shrink`), and their pages go back
-//! to the system in whole huge pages.
+//! Segments at the positions `1..=limit` are in the budget (see `segment::limit`). When the index grows, it takes the memory
+//! of the topmost segment, and when the memory is made smaller, the topmost segments go: their items move down (see
+//! `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that shares the
+//! machine's memory with others.
 
 use crate::budget::buckets_per_segment;
 use crate::error::Error;
@@ -98,13 +99,20 @@ impl Store {
         if segments < 16 {
             return refuse(format!("the index takes {index_bytes} bytes already, and 16 segments must fit beside it"));
         }
+        let limit = self.segments.limit();
+        if segments > limit {
+            let admitted = self.segments.admit(segments - limit);
+            if limit + admitted < segments {
+                // What was admitted is above the target, so maintenance takes it back.
+                return refuse(format!("the address space that other stores leave holds {admitted} more segments"));
+            }
+        }
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.budget.target.store(segments, Ordering::Relaxed);
         self.segments.restore_withheld(segments.saturating_sub(self.segments.usable()));
-        let limit = self.segments.limit();
-        if segments > limit {
-            self.segments.admit(segments - limit);
-        }
+        let pages = self.budget.page_rule.pages(memory_bytes);
+        self.index.advise(pages);
+        self.segments.advise(pages);
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! The search for segments of generations that flushes have ended.
 //!
 //! ```text
-//! word   notes, modulo 2^39 | cursor:25      cursor 0: all were found; 2^24: to begin; else the number of the segment to go on with
+//! word   notes, modulo 2^39 | cursor:25      cursor 0: all were found; 2^24: to begin; else the position of the segment to go on with
 //! ```
 //! A flush notes that there is something to find, and so does a job that moved items of an ended generation meanwhile. A
 //! note begins the search anew: the count of notes in the word makes the step of a search that began before it fail. A step
@@ -9,7 +9,7 @@
 
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::segment::{SEGMENTS_MAX, SegmentId, State};
+use crate::segment::{SEGMENTS_MAX, State};
 use crate::store::Store;
 use crate::sync::{AtomicU64, Ordering};
 use crate::time::Moment;
@@ -35,6 +35,17 @@ impl FlushedSearch {
         self.0.load(Ordering::Acquire)
     }
 
+    /// Runs a change of the order of segments. A search that may have looked at part of them in the old order begins anew.
+    pub fn reorder<T>(&self, change: impl FnOnce() -> T) -> T {
+        let before = self.load();
+        let result = change();
+        // A search that was over before the change has found all; one that began since then has another word.
+        if before & CURSOR_MASK != 0 || self.load() != before {
+            self.note();
+        }
+        result
+    }
+
     /// Goes on from `word` to another cursor; answers the new word. `None` if a note or another thread came first.
     fn advance(&self, word: u64, cursor: u64) -> Option<u64> {
         let next = word & !CURSOR_MASK | cursor;
@@ -58,15 +69,15 @@ impl Store {
         }
         // Acquire pairs with the Release in `advance_generation`.
         let generation = self.generation.load(Ordering::Acquire);
-        let dropped = (cursor..=self.segments.limit()).find(|number| {
-            let segment = SegmentId::new(*number);
+        let dropped = (cursor..=self.segments.limit()).find(|position| {
+            let segment = self.segments.at_position(*position);
             let header = self.segments.header(segment);
             header.is_flushed(generation)
                 && header.state() == State::Sealed
                 && self.drop_segment(participant, segment, moment)
         });
         // It fails if a note came meanwhile, or another thread has gone on: then there is no harm in looking twice.
-        let _ = search.advance(word, dropped.map_or(0, |number| u64::from(number) + 1));
+        let _ = search.advance(word, dropped.map_or(0, |position| u64::from(position) + 1));
         dropped.is_some()
     }
 }

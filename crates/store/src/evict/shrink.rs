@@ -1,16 +1,21 @@
 //! Giving up the topmost segment, for a smaller memory or a larger index: its items move down to a free segment. Long
 //! values do not move: when a body is in the way of a smaller memory, or of an index for which no other segment is free, the value
-//! goes.
+//! goes. Before the first segment of a frame is given up, the frame that costs the least copies becomes the last one.
 
 use super::Progress;
 use super::claim::Claim;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::item::Kind;
-use crate::segment::{SegmentId, State};
+use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
+
+/// Frames that one choice compares.
+const FRAMES_COMPARED: u32 = 16;
+/// A byte of a long value, which is lost, and one that a handle holds, count as so many that are copied.
+const LOST_BYTE_COST: u64 = 64;
 
 impl Store {
     /// One step towards a smaller store. False if the topmost segment cannot be emptied now.
@@ -18,11 +23,8 @@ impl Store {
         if self.release_free_top() {
             return true;
         }
-        let limit = self.segments.limit();
-        if limit == 0 {
-            return false;
-        }
-        let top = SegmentId::new(limit);
+        self.choose_frame(participant);
+        let Some(top) = self.segments.top() else { return false };
         let header = self.segments.header(top);
         match header.state() {
             State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume_job(participant, moment),
@@ -33,6 +35,30 @@ impl Store {
             State::Draining => self.run_or_choose_job(participant, moment, false) == Progress::Working,
             State::Absent | State::Free | State::Retired | State::Body => false,
         }
+    }
+
+    /// Makes the frame that is the cheapest to empty among some the last one. Nothing, if one is being emptied.
+    fn choose_frame(&self, participant: &Participant) {
+        let count = self.segments.frames_to_choose_from();
+        if count < 2 {
+            return;
+        }
+        let first = participant.random() % count;
+        let places = (0..count.min(FRAMES_COMPARED)).map(|step| (first + step) % count);
+        let cheapest = places.min_by_key(|place| self.cost_of_frame(*place)).expect("there are at least two");
+        self.maintenance.flushed.reorder(|| self.segments.empty_frame(cheapest));
+    }
+
+    /// Bytes to copy out of a frame, and what counts as much. It is a guess: nobody stops writers meanwhile.
+    fn cost_of_frame(&self, place: u32) -> u64 {
+        let segment_bytes = u64::from(self.segments.segment_bytes());
+        let cost = |header: &Header| match header.state() {
+            State::Absent | State::Free | State::Retired => 0,
+            State::Body => segment_bytes * LOST_BYTE_COST,
+            State::Open | State::Sealed | State::Draining if header.pins() > 0 => segment_bytes * LOST_BYTE_COST,
+            State::Open | State::Sealed | State::Draining => u64::from(header.live_bytes()),
+        };
+        self.segments.headers_of_frame(place).map(cost).sum()
     }
 
     /// Moves what lives in a segment to a free one. False if there is none, as an eviction must come first, or if the segment

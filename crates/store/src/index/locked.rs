@@ -342,7 +342,7 @@ mod tests {
 
     impl Keys {
         fn new(level: u32) -> Self {
-            let index = Index::new(level, 4 << level).unwrap();
+            let index = Index::new(level, 4 << level, crate::mapping::Pages::Huge).unwrap();
             Self { index, hashes: Vec::new(), present: Vec::new(), random: 1 }
         }
 

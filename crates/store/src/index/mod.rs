@@ -20,7 +20,7 @@ pub use split::{Split, SplitOutcome};
 pub use walk::{IndexWalk, WALKS_MAX, WalkedBucket};
 
 use crate::error::Error;
-use crate::mapping::Table;
+use crate::mapping::{Pages, Table};
 use crate::segment::Location;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
 use walk::WalkCursors;
@@ -62,10 +62,10 @@ pub struct Index {
 
 impl Index {
     /// An index of `2^level` buckets that can grow to `limit` buckets.
-    pub fn new(level: u32, limit: usize) -> Result<Self, Error> {
+    pub fn new(level: u32, limit: usize, pages: Pages) -> Result<Self, Error> {
         assert!(1 << level <= limit, "the first level fits the limit");
         Ok(Self {
-            buckets: Table::new(limit)?,
+            buckets: Table::new(limit, pages)?,
             split: AtomicU64::new(Split::new(level, 0).word()),
             paid_buckets: AtomicU64::new(1 << level),
             cursors: WalkCursors::new(),
@@ -91,6 +91,11 @@ impl Index {
     /// The most buckets there is address space for.
     pub fn limit(&self) -> usize {
         self.buckets.length()
+    }
+
+    /// Says with which pages the system shall back the buckets.
+    pub fn advise(&self, pages: Pages) {
+        self.buckets.advise(pages);
     }
 
     pub fn paid_buckets(&self) -> u64 {

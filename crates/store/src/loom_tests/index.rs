@@ -29,7 +29,7 @@ impl Keys {
     }
 
     pub fn with_hashes(hashes: Vec<u64>) -> Self {
-        let index = Index::new(2, 8).expect("a model needs no mapping");
+        let index = Index::new(2, 8, crate::mapping::Pages::Huge).expect("a model needs no mapping");
         index.pay_for(4);
         Self { index, hashes }
     }

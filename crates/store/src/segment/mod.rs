@@ -1,8 +1,10 @@
 //! Segments: fixed blocks of memory in which items are written one after the other and live and die together.
 
 mod dead_stack;
+mod frame_list;
 mod header;
 mod life;
+mod limit;
 mod state;
 
 pub use header::{Header, NO_EXPIRY, STAMP_SHIFT};
