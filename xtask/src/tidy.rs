@@ -5,6 +5,7 @@
 mod arrows;
 mod crates;
 mod dead_files;
+mod evaluation;
 mod links;
 mod lockfile;
 mod phrases;
@@ -67,6 +68,7 @@ pub fn run(root: &Path) -> Result<Vec<Problem>, Error> {
     let mut problems = arrows::check(&workspace);
     problems.extend(crates::check(&workspace, &tree));
     problems.extend(dead_files::check(&workspace, &tree));
+    problems.extend(evaluation::check(&tree));
     problems.extend(links::check(&tree));
     problems.extend(lockfile::check(&tree));
     for (path, text) in tree.with_extension("rs") {

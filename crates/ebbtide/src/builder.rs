@@ -1,15 +1,15 @@
 //! How a cache is set up.
 
-use crate::aging::FlashLimits;
-use crate::background;
 use crate::byte_size::ByteSize;
 use crate::cache::{Cache, Shared};
+use crate::clock::{Clock, Time};
 use crate::error::Error;
-use crate::flash_threads::FlashThreads;
-use crate::hybrid::{Flash, Hybrid};
-use crate::promotion::{FlashPromotion, Promotions};
-use crate::share::{self, Share};
-use crate::time::{Clock, Time};
+use crate::flash::idle_demotion::FlashLimits;
+use crate::flash::memory_split::{self, MemorySplit};
+use crate::flash::promotion::{FlashPromotion, Promotions};
+use crate::flash::threads::FlashThreads;
+use crate::flash::tier::{Flash, FlashTier};
+use crate::maintenance;
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy, Store};
@@ -171,26 +171,27 @@ impl CacheBuilder {
         let flash = match flash {
             Some(opening) => {
                 let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
-                let share = Share::new(flash_memory_bytes, self.flash_options.memory_bytes);
-                let started = Hybrid::start(opening, share, promotions, (clock, &time), self.flash_demotion_wait.0);
-                let (hybrid, io) = started.map_err(|error| self.flash_error(&error))?;
+                let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
+                let started =
+                    FlashTier::start(opening, memory_split, promotions, (clock, &time), self.flash_demotion_wait.0);
+                let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 // Before objects end because the index that was found is more than flash begins with.
                 let participant = store.participate();
-                while hybrid.share_memory(&store) {
+                while flash.rebalance_memory(&store) {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
-                store.set_lower_tier(Box::new(Flash(Arc::clone(&hybrid))));
+                store.set_lower_tier(Box::new(Flash(Arc::clone(&flash))));
                 store.retain_tokens(flash_memory_bytes / TOKENS_SHARE);
-                hybrid.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
-                let threads = FlashThreads::start(&hybrid, io).map_err(not_started)?;
-                Some((hybrid, threads))
+                flash.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
+                let threads = FlashThreads::start(&flash, io).map_err(not_started)?;
+                Some((flash, threads))
             }
             None => None,
         };
         let shared = Shared::new(store, time, clock, flash);
         if clock == Clock::System {
-            background::start(&shared).map_err(not_started)?;
+            maintenance::start(&shared).map_err(not_started)?;
         }
         let cache = Cache::new(shared);
         if let Some(limits) = cache.flash_limits() {
@@ -244,7 +245,8 @@ impl CacheBuilder {
 
     fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
         let memory_bytes = self.flash_memory_within(memory_bytes);
-        let memory_later = share::later(memory_bytes, self.options.memory_bytes, self.flash_options.memory_bytes);
+        let memory_later =
+            memory_split::max_growth(memory_bytes, self.options.memory_bytes, self.flash_options.memory_bytes);
         let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes) - memory_bytes / TOKENS_SHARE;
         let value_bytes_most = self.max_value.unwrap_or(self.options.value_bytes_max);
         FlashOptions { memory_bytes, memory_later, value_bytes_most, ..self.flash_options.clone() }

@@ -1,16 +1,16 @@
 //! The cache.
 
-use crate::aging::Passes;
-use crate::background::Bell;
 use crate::builder::CacheBuilder;
 use crate::byte_size::ByteSize;
+use crate::clock::{Clock, Time};
 use crate::error::Error;
-use crate::fetch::WhenBusy;
-use crate::flash_threads::{FlashEnd, FlashThreads};
-use crate::hybrid::Hybrid;
-use crate::item::{Item, Lookup};
+use crate::flash::idle_demotion::IdleScan;
+use crate::flash::read::WhenBusy;
+use crate::flash::threads::{FlashShutdown, FlashThreads};
+use crate::flash::tier::FlashTier;
+use crate::lookup::{Item, Lookup};
 use crate::retry::PatienceCell;
-use crate::time::{Clock, Time};
+use crate::wakeup::Waker;
 use ebbtide_flash::device::Health;
 use ebbtide_store::{
     Change, Changed, Count, CounterSnapshot, Mode, Number, Participant, Progress, SegmentSnapshot, Stats, Store,
@@ -38,7 +38,7 @@ pub(crate) struct Owner(Arc<Shared>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
-        self.0.flash_end.close(true);
+        self.0.flash_shutdown.close(true);
     }
 }
 
@@ -46,14 +46,14 @@ impl Drop for Owner {
 pub(crate) struct Shared {
     pub store: Arc<Store>,
     pub time: Time,
-    pub bell: Bell,
-    /// Held by the background thread while it works.
+    pub waker: Waker,
+    /// HeldValue by the background thread while it works.
     pub maintaining: Mutex<()>,
     /// Over memory, for idle values; held by the thread that works on them.
-    pub passes: Mutex<Passes>,
+    pub idle_scan: Mutex<IdleScan>,
     pub clock: Clock,
-    pub hybrid: Option<Arc<Hybrid>>,
-    pub flash_end: FlashEnd,
+    pub flash: Option<Arc<FlashTier>>,
+    pub flash_shutdown: FlashShutdown,
     this: Weak<Shared>,
 }
 
@@ -63,17 +63,17 @@ thread_local! {
 }
 
 impl Shared {
-    pub fn new(store: Store, time: Time, clock: Clock, flash: Option<(Arc<Hybrid>, FlashThreads)>) -> Arc<Self> {
-        let (hybrid, threads) = flash.unzip();
+    pub fn new(store: Store, time: Time, clock: Clock, flash: Option<(Arc<FlashTier>, FlashThreads)>) -> Arc<Self> {
+        let (flash, threads) = flash.unzip();
         Arc::new_cyclic(|this| Self {
             store: Arc::new(store),
             time,
-            bell: Bell::default(),
+            waker: Waker::default(),
             maintaining: Mutex::new(()),
-            passes: Mutex::default(),
+            idle_scan: Mutex::default(),
             clock,
-            hybrid,
-            flash_end: threads.map_or_else(FlashEnd::default, FlashEnd::of),
+            flash,
+            flash_shutdown: threads.map_or_else(FlashShutdown::default, FlashShutdown::of),
             this: this.clone(),
         })
     }
@@ -114,8 +114,8 @@ impl Cache {
     /// [`Cache::without_waiting`] is for threads that must not wait.
     #[inline]
     pub fn get(&self, key: &[u8]) -> Lookup<'_> {
-        match (self.get_in_memory(key), &self.shared.hybrid) {
-            (Lookup::Miss, Some(hybrid)) if self.waits => self.get_below(hybrid, key),
+        match (self.get_in_memory(key), &self.shared.flash) {
+            (Lookup::Miss, Some(flash)) if self.waits => self.get_from_flash(flash, key),
             (lookup, _) => lookup,
         }
     }
@@ -155,8 +155,8 @@ impl Cache {
     /// As `get_batch`, until `answer` breaks: the keys behind are not looked up, which would count as a use.
     #[inline]
     pub fn get_batch_while<'a>(&'a self, keys: &[&[u8]], answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>) {
-        match &self.shared.hybrid {
-            Some(hybrid) if self.waits => self.get_batch_below(hybrid, keys, answer),
+        match &self.shared.flash {
+            Some(flash) if self.waits => self.get_batch_from_flash(flash, keys, answer),
             _ => self.get_batch_in_memory(keys, answer),
         }
     }
@@ -221,7 +221,7 @@ impl Cache {
     /// As `increment`.
     pub fn count(&self, key: &[u8], count: &Count) -> Result<Changed<Number>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key)?;
+        shared.promote_if_on_flash(self.waits, key)?;
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
         let change = |now_ms| shared.store.change_number(&participant, target, count, now_ms);
@@ -234,7 +234,7 @@ impl Cache {
     /// `OutOfMemory`, `WouldWait`.
     pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key)?;
+        shared.promote_if_on_flash(self.waits, key)?;
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         let touch = |now_ms| shared.store.touch(&participant, key, hash, ttl, now_ms);
@@ -247,7 +247,7 @@ impl Cache {
     /// As `touch`.
     pub fn get_and_touch(&self, key: &[u8], ttl: Ttl) -> Result<Lookup<'_>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key)?;
+        shared.promote_if_on_flash(self.waits, key)?;
         let participant = shared.participant();
         let hash = shared.store.hash(key);
         let touch = |now_ms| shared.store.get_and_touch(&participant, key, hash, ttl, now_ms);
@@ -258,10 +258,10 @@ impl Cache {
     /// Everything that is stored before now + `delay` is gone from then on. A delayed flush replaces one that waits.
     pub fn flush(&self, delay: Duration) {
         self.shared.store.flush(self.shared.time.now_ms(), delay.as_millis() as u64);
-        if let (Some(hybrid), true) = (&self.shared.hybrid, delay.as_millis() > 0) {
-            hybrid.tier.await_flush();
+        if let (Some(flash), true) = (&self.shared.flash, delay.as_millis() > 0) {
+            flash.tier.await_flush();
         }
-        self.shared.bell.ring();
+        self.shared.waker.wake();
     }
 
     /// The longest value that lies in one piece, for keys of up to 250 bytes; longer ones better arrive by
@@ -283,8 +283,8 @@ impl Cache {
     /// Counters and gauges. With flash the memory counts what flash takes of it.
     pub fn stats(&self) -> Stats {
         let mut stats = self.shared.store.stats();
-        if let Some(hybrid) = &self.shared.hybrid {
-            let (limit, used) = hybrid.memory();
+        if let Some(flash) = &self.shared.flash {
+            let (limit, used) = flash.memory();
             stats.memory_limit_bytes += limit;
             stats.memory_used_bytes += used;
         }
@@ -303,7 +303,7 @@ impl Cache {
 
     /// How the device of flash is, as it was found within the last second; `None` without flash.
     pub fn flash_health(&self) -> Option<Health> {
-        self.shared.hybrid.as_ref().map(|hybrid| hybrid.tier.health())
+        self.shared.flash.as_ref().map(|flash| flash.tier.health())
     }
 
     /// Changes the memory limit; what flash has of it stays as it is. Shrinking evicts, and gives memory back to the system; with the system's clock it goes on
@@ -323,9 +323,9 @@ impl Cache {
                 other => other,
             })
         };
-        shared.hybrid.as_ref().map_or_else(|| resize(0), |hybrid| hybrid.share.beside(resize))?;
+        shared.flash.as_ref().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
         match shared.clock {
-            Clock::System => shared.bell.ring(),
+            Clock::System => shared.waker.wake(),
             Clock::Manual => self.run_maintenance(shared.time.now_ms()),
         }
         Ok(())
@@ -356,7 +356,7 @@ impl Cache {
                 reason: "skip_time is for caches with the system's clock; call maintain".to_owned(),
             });
         }
-        self.shared.bell.ring();
+        self.shared.waker.wake();
         Ok(())
     }
 
@@ -368,8 +368,8 @@ impl Cache {
     }
 
     /// How long a life is that begins now; `None` if it never ends.
-    pub fn length_of(&self, ttl: Ttl) -> Option<Duration> {
-        self.shared.time.length_of(ttl)
+    pub fn ttl_duration(&self, ttl: Ttl) -> Option<Duration> {
+        self.shared.time.ttl_duration(ttl)
     }
 
     /// How far [`Cache::skip_time`] has moved time in all; zero outside of tests.
@@ -378,12 +378,12 @@ impl Cache {
     }
 
     fn run_maintenance(&self, now_ms: u64) {
-        self.shared.share_memory();
+        self.shared.rebalance_memory();
         let participant = self.shared.participant();
         while self.shared.store.maintain(&participant, now_ms) == Progress::Working {}
         self.shared.move_idle(&participant, now_ms);
-        if let Some(hybrid) = &self.shared.hybrid {
-            hybrid.maintain(now_ms);
+        if let Some(flash) = &self.shared.flash {
+            flash.maintain(now_ms);
         }
     }
 
@@ -392,8 +392,8 @@ impl Cache {
     pub fn verify(&self) {
         let _quiet = self.shared.maintaining.lock().expect("the background thread has panicked");
         self.shared.store.verify(&self.shared.participant(), self.shared.time.now_ms());
-        if let Some(hybrid) = &self.shared.hybrid {
-            hybrid.verify();
+        if let Some(flash) = &self.shared.flash {
+            flash.verify();
         }
     }
 }
@@ -462,11 +462,11 @@ impl Insert<'_> {
         }
         let shared = &*cache.shared;
         if mode != Mode::Set {
-            shared.bring_up_if_below(cache.waits, key)?;
+            shared.promote_if_on_flash(cache.waits, key)?;
         }
         let participant = shared.participant();
         let write = Write { key, hash: shared.store.hash(key), value, flags, ttl, mode, token };
-        let written = shared.write_in_turn(cache.waiting(), &participant, &write);
+        let written = shared.write_in_upload_order(cache.waiting(), &participant, &write);
         if mode == Mode::Set && written.as_ref().is_err_and(Error::is_final) {
             cache.delete_unread(key);
         }

@@ -1,8 +1,8 @@
 //! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value, which may be long or a secret.
 
 use crate::cache::{Cache, Insert};
-use crate::fetch::Fetched;
-use crate::item::{Handle, Item};
+use crate::flash::read::Fetched;
+use crate::lookup::{Handle, Item};
 use crate::removal::Removal;
 use crate::scan::{Entry, Scan};
 use crate::upload::Upload;

@@ -13,32 +13,34 @@
 //! found is removed from flash all the same: the device may have failed to read what is there.
 
 use crate::cache::Cache;
-use crate::fetch::Fetched;
-use crate::hybrid::Hybrid;
+use crate::flash::read::Fetched;
+use crate::flash::tier::FlashTier;
 use ebbtide_store::{Changed, KEY_LIMIT};
 use std::sync::Arc;
 
 /// How often a delete reads a key again that flash moves meanwhile.
-const LOOKS: u32 = 4;
+const MAX_LOOKUPS: u32 = 4;
 
 impl Cache {
     /// Removes a key. False if it was absent. With flash the calling thread waits for the device, as a get does, if only that may have
     /// the key. A name of the cache that does not wait ([`Cache::without_waiting`]) answers by what memory knows of flash, which is true
     /// also of some keys that are absent; [`Cache::delete_fetched`] is for those who want to know.
     pub fn delete(&self, key: &[u8]) -> bool {
-        match &self.shared.hybrid {
-            Some(hybrid) if self.waits && is_key(key) => self.delete_in_memory(key) || self.delete_below(hybrid, key),
+        match &self.shared.flash {
+            Some(flash) if self.waits && is_key(key) => {
+                self.delete_in_memory(key) || self.delete_from_flash(flash, key)
+            }
             _ => self.delete_unread(key),
         }
     }
 
     #[cold]
-    fn delete_below(&self, hybrid: &Arc<Hybrid>, key: &[u8]) -> bool {
+    fn delete_from_flash(&self, flash: &Arc<FlashTier>, key: &[u8]) -> bool {
         let look = |_| {
-            let found = hybrid.find(key, self.shared.time.now_ms());
+            let found = flash.read_one(key, self.shared.time.now_ms());
             self.delete_found(key, found.map(|value| value.found.token.0))
         };
-        (0..LOOKS).find_map(look).unwrap_or_else(|| self.delete_unread(key))
+        (0..MAX_LOOKUPS).find_map(look).unwrap_or_else(|| self.delete_unread(key))
     }
 
     /// Removes a key if memory has it. False, with nothing changed, if only flash may have it.
@@ -77,7 +79,7 @@ impl Cache {
         }
         let shared = &*self.shared;
         // What memory has no room for has no token that anyone was told.
-        if shared.bring_up_if_below(self.waits, key).is_err() {
+        if shared.promote_if_on_flash(self.waits, key).is_err() {
             return Changed::Exists;
         }
         let store = &shared.store;

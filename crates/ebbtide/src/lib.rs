@@ -18,62 +18,42 @@
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
-mod admission;
-mod aging;
-mod background;
 mod builder;
 mod byte_size;
 mod cache;
+mod clock;
 mod debug;
 mod delete;
 mod error;
-mod fetch;
-mod flash_threads;
-mod hybrid;
-mod item;
-mod promotion;
-mod raise;
-mod reclaim;
+pub mod flash;
+mod lookup;
+mod maintenance;
+mod meta_flags;
 mod removal;
 mod retry;
-mod risen;
 mod scan;
-mod share;
-mod time;
 mod upload;
-mod visit;
+mod wakeup;
 
-/// What can be chosen about flash, and what it tells.
-pub mod flash {
-    pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats, Policy, WriteBudget};
-    pub use ebbtide_flash::busy_poll;
-    pub use ebbtide_flash::device::{
-        Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, Latencies, ThreadRing,
-    };
-    pub use ebbtide_flash::large::{Reclaim, Reinsertion};
-    pub use ebbtide_flash::{Drops, Ended, TierStats, Written, remove_left_fronts};
-}
-
-pub use admission::{FlashAdmission, NotAnAdmission};
-pub use aging::FlashLimits;
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
 pub use cache::{Cache, Insert};
+pub use clock::Clock;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
     Change, Changed, Count, CounterSnapshot, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number, Policy,
     SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };
 pub use error::Error;
-pub use fetch::{Fetch, Fetched, Landing, WhenBusy};
-pub use hybrid::FlashStats;
-pub use item::{Handle, Item, Lookup};
-pub use promotion::{FlashPromotion, NotAPromotion};
-pub use raise::Raised;
-pub use reclaim::{FlashReclaim, FlashReinsertion, NotAReclaim};
+pub use flash::idle_demotion::FlashLimits;
+pub use flash::options::{FlashAdmission, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission};
+pub use flash::promotion::{FlashPromotion, NotAPromotion};
+pub use flash::read::{Fetch, Fetched, OnRead, WhenBusy};
+pub use flash::resolve::Resolved;
+pub use flash::tier::FlashStats;
+pub use lookup::{Handle, Item, Lookup};
+pub use meta_flags::Visited;
 pub use removal::{Cause, Removal};
 pub use retry::{Patience, WaitReason};
 pub use scan::{Entry, Scan};
-pub use time::Clock;
 pub use upload::Upload;
-pub use visit::Visited;

@@ -10,31 +10,31 @@
 //! `docs/concurrency.md`, "What a write waits for".
 
 use crate::cache::{Cache, Shared};
+use crate::clock::Clock;
 use crate::error::Error;
-use crate::time::Clock;
 use ebbtide_store::{Blocker, Error as StoreError, Participant, Progress, Write, Written};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a write waits for another thread that has memory in hand: far longer than a thread is off its processor.
-const THREAD_WAIT_MAX: Duration = Duration::from_secs(2);
+const MAX_THREAD_WAIT: Duration = Duration::from_secs(2);
 /// The same for memory that handles or uploads hold, which may be for ever.
-const HELD_WAIT_MAX: Duration = Duration::from_millis(100);
+const MAX_HELD_WAIT: Duration = Duration::from_millis(100);
 /// A write that other writers leave no segment for, though evictions go on, is refused after this.
-const WRITE_MAX: Duration = Duration::from_secs(10);
+const MAX_WRITE_TIME: Duration = Duration::from_secs(10);
 /// A handle that does not wait leaves its eviction after this to those whom its thread serves besides.
-const WORK_MAX: Duration = Duration::from_millis(5);
+const MAX_WORK: Duration = Duration::from_millis(5);
 /// The same for its last try, which is refused then.
-const LAST_WORK_MAX: Duration = Duration::from_millis(50);
+const MAX_LAST_WORK: Duration = Duration::from_millis(50);
 /// Before it sleeps or answers, a write gives its processor away for this long: a slice of eviction takes as long.
-const YIELD_MAX: Duration = Duration::from_micros(100);
+const MAX_YIELD: Duration = Duration::from_micros(100);
 /// How long it sleeps between two tries: a quarter of what it has waited, within these bounds.
-const SLEEP_MIN: Duration = Duration::from_micros(50);
-const SLEEP_MAX: Duration = Duration::from_micros(500);
+const MIN_SLEEP: Duration = Duration::from_micros(50);
+const MAX_SLEEP: Duration = Duration::from_micros(500);
 /// How long a long value waits behind others of which none ends, and in all.
-const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
-const TURN_MAX: Duration = Duration::from_secs(10);
+const MAX_UPLOAD_STALL: Duration = Duration::from_secs(2);
+const MAX_UPLOAD_WAIT: Duration = Duration::from_secs(10);
 
 /// What a write would have to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,14 +120,14 @@ pub(crate) enum Waiting {
 struct Attempt {
     waiting: Waiting,
     /// From the first time that it found no segment.
-    begun: Option<Instant>,
+    started: Option<Instant>,
     /// What it waits for, since when.
     waits: Option<(WaitReason, Instant)>,
 }
 
 impl Attempt {
     fn new(waiting: Waiting) -> Self {
-        Self { waiting, begun: None, waits: None }
+        Self { waiting, started: None, waits: None }
     }
 
     fn patience(&self) -> Patience {
@@ -139,13 +139,13 @@ impl Attempt {
     }
 
     /// Something was evicted.
-    fn went_on(&mut self, now: Instant) -> Result<(), Error> {
+    fn record_progress(&mut self, now: Instant) -> Result<(), Error> {
         self.waits = None;
-        let worked = now - *self.begun.get_or_insert(now);
+        let worked = now - *self.started.get_or_insert(now);
         let max = match self.waiting {
-            Waiting::Sleeps => WRITE_MAX,
-            Waiting::Answers(Patience::Spent) => LAST_WORK_MAX,
-            Waiting::Answers(_) => WORK_MAX,
+            Waiting::Sleeps => MAX_WRITE_TIME,
+            Waiting::Answers(Patience::Spent) => MAX_LAST_WORK,
+            Waiting::Answers(_) => MAX_WORK,
         };
         match self.waiting {
             _ if worked <= max => Ok(()),
@@ -158,7 +158,7 @@ impl Attempt {
 
     /// Waits a little for `reason`. An error says that this is over.
     fn wait(&mut self, reason: WaitReason, limit: Duration, now: Instant) -> Result<(), Error> {
-        let begun = *self.begun.get_or_insert(now);
+        let started = *self.started.get_or_insert(now);
         let since = match self.waits {
             Some((before, since)) if before == reason => since,
             _ => self.waits.insert((reason, now)).1,
@@ -166,16 +166,16 @@ impl Attempt {
         let waited = now - since;
         // What is waited for may change at each look: yields end all the same.
         let is_brief = matches!(reason, WaitReason::Eviction | WaitReason::Reader)
-            && waited < YIELD_MAX
-            && (self.waiting == Waiting::Sleeps || now - begun < WORK_MAX);
+            && waited < MAX_YIELD
+            && (self.waiting == Waiting::Sleeps || now - started < MAX_WORK);
         match self.waiting {
             Waiting::Answers(Patience::Spent) if !is_brief => Err(Error::OutOfMemory { reason: reason.explain() }),
             Waiting::Answers(_) if !is_brief => Err(Error::WouldWait { reason }),
-            Waiting::Sleeps if waited > limit || now - begun > WRITE_MAX => {
+            Waiting::Sleeps if waited > limit || now - started > MAX_WRITE_TIME => {
                 Err(Error::OutOfMemory { reason: reason.explain() })
             }
             Waiting::Sleeps if !is_brief => {
-                thread::sleep((waited / 4).clamp(SLEEP_MIN, SLEEP_MAX));
+                thread::sleep((waited / 4).clamp(MIN_SLEEP, MAX_SLEEP));
                 Ok(())
             }
             _ => {
@@ -207,16 +207,16 @@ impl Cache {
 impl Shared {
     fn wait_limit(&self, reason: WaitReason) -> Duration {
         match reason {
-            WaitReason::Eviction | WaitReason::Reader => THREAD_WAIT_MAX,
-            WaitReason::Held => HELD_WAIT_MAX,
-            WaitReason::Demotion => self.hybrid.as_ref().map_or(Duration::ZERO, |hybrid| hybrid.demotion_wait),
+            WaitReason::Eviction | WaitReason::Reader => MAX_THREAD_WAIT,
+            WaitReason::Held => MAX_HELD_WAIT,
+            WaitReason::Demotion => self.flash.as_ref().map_or(Duration::ZERO, |flash| flash.demotion_wait),
         }
     }
 
     /// Begins an upload that may have to wait for others: as long as these end, and a while longer.
-    pub(crate) fn in_turn<T>(&self, begin: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let begun = Instant::now();
-        let (mut ended_before, mut since) = (self.store.uploads_ended(), begun);
+    pub(crate) fn in_upload_order<T>(&self, begin: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let started = Instant::now();
+        let (mut ended_before, mut since) = (self.store.uploads_ended(), started);
         loop {
             match begin() {
                 // Others cannot have the memory of what this thread holds meanwhile.
@@ -224,10 +224,10 @@ impl Shared {
                     let (ended, now) = (self.store.uploads_ended(), Instant::now());
                     since = if ended == ended_before { since } else { now };
                     ended_before = ended;
-                    if now - since > TURN_WAIT_MAX || now - begun > TURN_MAX {
+                    if now - since > MAX_UPLOAD_STALL || now - started > MAX_UPLOAD_WAIT {
                         return Err(error);
                     }
-                    thread::sleep(SLEEP_MAX);
+                    thread::sleep(MAX_SLEEP);
                 }
                 other => return other,
             }
@@ -235,15 +235,15 @@ impl Shared {
     }
 
     /// A write of a value in one piece; if the caller may wait, what makes a long value longer waits for its turn.
-    pub(crate) fn write_in_turn(
+    pub(crate) fn write_in_upload_order(
         &self,
         waiting: Waiting,
         participant: &Participant,
         write: &Write<'_>,
     ) -> Result<Written, Error> {
         if waiting == Waiting::Sleeps && write.mode.extends() {
-            let in_turn = |_| self.in_turn(|| self.store.write(participant, write, self.time.now_ms()));
-            return self.write_with_eviction(waiting, participant, in_turn);
+            let in_upload_order = |_| self.in_upload_order(|| self.store.write(participant, write, self.time.now_ms()));
+            return self.write_with_eviction(waiting, participant, in_upload_order);
         }
         self.write_with_eviction(waiting, participant, |now_ms| self.store.write(participant, write, now_ms))
     }
@@ -286,7 +286,7 @@ impl Shared {
                 return Err(Error::OutOfMemory { reason: "this thread holds a borrowed item: drop it first" });
             }
             match self.evict_slice(patience, participant, now_ms, count) {
-                Ok(()) => attempt.went_on(Instant::now())?,
+                Ok(()) => attempt.record_progress(Instant::now())?,
                 Err(WaitReason::Held) if !self.store.options().evicts => {
                     return Err(Error::OutOfMemory { reason: "the memory is full" });
                 }
@@ -310,8 +310,8 @@ impl Shared {
         count: u32,
     ) -> Result<(), WaitReason> {
         if patience == Patience::Whole
-            && let Some(hybrid) = &self.hybrid
-            && !hybrid.can_demote()
+            && let Some(flash) = &self.flash
+            && !flash.can_demote()
         {
             return Err(WaitReason::Demotion);
         }
@@ -327,9 +327,9 @@ impl Shared {
     /// under a manual clock, by a slice here, so that a flood of small objects does not outrun the index.
     fn after_write(&self, participant: &Participant, now_ms: u64) {
         match self.clock {
-            Clock::System if self.store.is_low() || self.store.needs_shrink() => self.bell.ring(),
+            Clock::System if self.store.is_low() || self.store.needs_shrink() => self.waker.wake(),
             Clock::Manual => {
-                self.share_memory();
+                self.rebalance_memory();
                 if self.store.needs_shrink() && !participant.is_pinned() {
                     self.store.maintain(participant, now_ms);
                 }
@@ -424,7 +424,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let builder = Cache::builder().memory(ByteSize::mib(16)).flash_demotion_wait(Duration::from_secs(60));
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
-        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let flash = cache.shared.flash.as_ref().unwrap();
         let handle = cache.without_waiting();
         let insert = |cache: &Cache, number: u32| cache.insert(&number.to_le_bytes(), &[7; 1000]).apply();
         // The background thread may be evicting.
@@ -434,20 +434,20 @@ mod tests {
                 outcomes.filter(|outcome| *outcome != Err(Error::WouldWait { reason: WaitReason::Eviction }));
             settled.next().expect("it goes on")
         };
-        let without_upkeep = hybrid.maintaining.lock().unwrap();
+        let without_maintenance = flash.maintaining.lock().unwrap();
         let waiting = (0..100_000).find_map(|number| insert_beside(number).err().map(|error| (number, error)));
-        drop(without_upkeep);
-        let (number, error) = waiting.expect("flash takes a bounded number without its upkeep");
+        drop(without_maintenance);
+        let (number, error) = waiting.expect("flash takes a bounded number without its maintenance");
         assert_eq!(error, Error::WouldWait { reason: WaitReason::Demotion });
         (number..number + 3000).for_each(|number| _ = insert(&cache, number).unwrap());
-        let drops = hybrid.tier.stats().drops;
+        let drops = flash.tier.stats().drops;
         // Two threads may see room for what one of them evicts; on a busy machine that happens to some dozens of these 3000.
         assert!(drops.total() < 300, "it waits before anything is lost: {drops:?}");
-        let without_upkeep = hybrid.maintaining.lock().unwrap();
+        let without_maintenance = flash.maintaining.lock().unwrap();
         handle.set_patience(Patience::Whole.after(WaitReason::Demotion));
         let stored = (1 << 20..(1 << 20) + 20_000).filter(|number| insert_beside(*number).is_ok()).count();
-        drop(without_upkeep);
+        drop(without_maintenance);
         assert_eq!(stored, 20_000);
-        assert!(hybrid.tier.stats().drops.total() > 0, "what waits no longer is lost");
+        assert!(flash.tier.stats().drops.total() > 0, "what waits no longer is lost");
     }
 }

@@ -2,9 +2,9 @@
 
 use crate::cache::{Cache, Owner, Shared};
 use crate::error::Error;
-use crate::hybrid::Hybrid;
-use crate::item::Item;
-use crate::risen::{RisenSince, SCANS_MOST};
+use crate::flash::promoted_keys::{MAX_SCANS, PromotedSince};
+use crate::flash::tier::FlashTier;
+use crate::lookup::Item;
 use ebbtide_flash::{Met, TierScan, Wanted};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub struct Scan {
     wanted: Wanted,
     stage: Stage,
     /// With flash.
-    promoted: Option<Arc<RisenSince>>,
+    promoted: Option<Arc<PromotedSince>>,
 }
 
 enum Stage {
@@ -45,10 +45,10 @@ enum Stage {
 
 /// An entry that a [`Scan`] meets.
 pub struct Entry<'a> {
-    place: Place<'a>,
+    place: EntrySource<'a>,
 }
 
-enum Place<'a> {
+enum EntrySource<'a> {
     Memory { item: Item<'a>, frequency: u8, idle: Duration, bytes: u64 },
     Flash { met: Met<'a>, ttl: Option<Duration> },
 }
@@ -60,8 +60,8 @@ impl Cache {
     /// `ScanLimit`: eight scans of a cache can be under way at a time.
     pub fn scan(&self) -> Result<Scan, Error> {
         let shared = Arc::clone(&self.shared);
-        let promoted = match &shared.hybrid {
-            Some(hybrid) => Some(hybrid.risen.keep().ok_or(Error::ScanLimit { limit: SCANS_MOST })?),
+        let promoted = match &shared.flash {
+            Some(flash) => Some(flash.promoted_keys.keep().ok_or(Error::ScanLimit { limit: MAX_SCANS })?),
             None => None,
         };
         let mut scan =
@@ -91,17 +91,17 @@ impl Scan {
         match &mut self.stage {
             Stage::Memory(scan) => {
                 if !advance_in_memory(&self.shared, scan, visit) {
-                    self.stage = match &self.shared.hybrid {
-                        Some(hybrid) => Stage::Flash(hybrid.tier.scan(self.wanted)),
+                    self.stage = match &self.shared.flash {
+                        Some(flash) => Stage::Flash(flash.tier.scan(self.wanted)),
                         None => Stage::End,
                     };
                 }
             }
             Stage::Flash(scan) => {
-                let (Some(hybrid), Some(promoted)) = (&self.shared.hybrid, &self.promoted) else {
+                let (Some(flash), Some(promoted)) = (&self.shared.flash, &self.promoted) else {
                     unreachable!("flash is walked if there is some")
                 };
-                if !advance_on_flash(&self.shared, hybrid, promoted, scan, visit) {
+                if !advance_on_flash(&self.shared, flash, promoted, scan, visit) {
                     self.stage = Stage::End;
                 }
             }
@@ -113,7 +113,7 @@ impl Scan {
     /// How far the scan has come, from 0 to 1. It may go back a little when the cache grows.
     pub fn progress(&self) -> f64 {
         let memory = self.shared.store.options().memory_bytes as f64;
-        let flash = self.shared.hybrid.as_ref().map_or(0.0, |hybrid| hybrid.tier.capacity_bytes() as f64);
+        let flash = self.shared.flash.as_ref().map_or(0.0, |flash| flash.tier.capacity_bytes() as f64);
         match &self.stage {
             Stage::Memory(scan) => scan.progress() * memory / (memory + flash),
             Stage::Flash(scan) => (memory + scan.progress() * flash) / (memory + flash),
@@ -132,31 +132,33 @@ fn advance_in_memory(
     scan.advance(&shared.participant(), now_ms, |scanned| {
         let idle = Duration::from_millis(now_ms.saturating_sub(scanned.active_ms));
         let item = Item::in_memory(scanned.item, store);
-        visit(Entry { place: Place::Memory { item, frequency: scanned.frequency, idle, bytes: scanned.memory_bytes } });
+        visit(Entry {
+            place: EntrySource::Memory { item, frequency: scanned.frequency, idle, bytes: scanned.memory_bytes },
+        });
     })
 }
 
 fn advance_on_flash(
     shared: &Shared,
-    hybrid: &Hybrid,
-    promoted: &RisenSince,
+    flash: &FlashTier,
+    promoted: &PromotedSince,
     scan: &mut TierScan,
     mut visit: impl FnMut(Entry<'_>),
 ) -> bool {
     let now_ms = shared.time.now_ms();
     let store = &shared.store;
     let participant = shared.participant();
-    scan.advance(hybrid.seconds(now_ms), |met| {
+    scan.advance(flash.seconds(now_ms), |met| {
         let hash = store.hash(met.key.bytes);
         let place = match store.peek(&participant, met.key.bytes, hash, now_ms) {
             // It was there when memory was walked.
-            Some(_) if !promoted.may_have(hash) => return,
+            Some(_) if !promoted.may_contain(hash) => return,
             Some(item) => {
                 let item = Item::in_memory(item, store);
                 let (idle, bytes) = (item.idle(), item.stored_bytes());
-                Place::Memory { frequency: u8::from(item.was_used()), idle, bytes, item }
+                EntrySource::Memory { frequency: u8::from(item.was_used()), idle, bytes, item }
             }
-            None => Place::Flash { ttl: hybrid.remaining(met.expiry, now_ms), met },
+            None => EntrySource::Flash { ttl: flash.remaining(met.expiry, now_ms), met },
         };
         visit(Entry { place });
     })
@@ -164,8 +166,8 @@ fn advance_on_flash(
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        if let (Some(hybrid), Some(promoted)) = (&self.shared.hybrid, &self.promoted) {
-            hybrid.risen.forget(promoted);
+        if let (Some(flash), Some(promoted)) = (&self.shared.flash, &self.promoted) {
+            flash.promoted_keys.forget(promoted);
         }
     }
 }
@@ -173,16 +175,16 @@ impl Drop for Scan {
 impl<'a> Entry<'a> {
     pub fn key(&self) -> &[u8] {
         match &self.place {
-            Place::Memory { item, .. } => item.key(),
-            Place::Flash { met, .. } => met.key.bytes,
+            EntrySource::Memory { item, .. } => item.key(),
+            EntrySource::Flash { met, .. } => met.key.bytes,
         }
     }
 
     /// Bytes of the value.
     pub fn len(&self) -> u64 {
         match &self.place {
-            Place::Memory { item, .. } => item.len() as u64,
-            Place::Flash { met, .. } => met.value_bytes,
+            EntrySource::Memory { item, .. } => item.len() as u64,
+            EntrySource::Flash { met, .. } => met.value_bytes,
         }
     }
 
@@ -193,40 +195,40 @@ impl<'a> Entry<'a> {
     /// A copy of the value; `None` if it was left out: see [`Scan::without_long_values`].
     pub fn to_vec(&self) -> Option<Vec<u8>> {
         match &self.place {
-            Place::Memory { item, .. } => Some(item.to_vec()),
-            Place::Flash { met, .. } => met.value.map(<[u8]>::to_vec),
+            EntrySource::Memory { item, .. } => Some(item.to_vec()),
+            EntrySource::Flash { met, .. } => met.value.map(<[u8]>::to_vec),
         }
     }
 
     /// Client flags.
     pub fn flags(&self) -> u32 {
         match &self.place {
-            Place::Memory { item, .. } => item.flags(),
-            Place::Flash { met, .. } => met.client_flags,
+            EntrySource::Memory { item, .. } => item.flags(),
+            EntrySource::Flash { met, .. } => met.client_flags,
         }
     }
 
     /// Remaining life; `None` if it never expires.
     pub fn ttl(&self) -> Option<Duration> {
         match &self.place {
-            Place::Memory { item, .. } => item.ttl(),
-            Place::Flash { ttl, .. } => *ttl,
+            EntrySource::Memory { item, .. } => item.ttl(),
+            EntrySource::Flash { ttl, .. } => *ttl,
         }
     }
 
     /// The entry as a get would find it, if memory has it.
     pub fn item(&self) -> Option<&Item<'a>> {
         match &self.place {
-            Place::Memory { item, .. } => Some(item),
-            Place::Flash { .. } => None,
+            EntrySource::Memory { item, .. } => Some(item),
+            EntrySource::Flash { .. } => None,
         }
     }
 
     /// How often it was read lately: at most one count per second, exact below 16, halved when an eviction keeps it. On flash 0.
     pub fn frequency(&self) -> u8 {
         match self.place {
-            Place::Memory { frequency, .. } => frequency,
-            Place::Flash { .. } => 0,
+            EntrySource::Memory { frequency, .. } => frequency,
+            EntrySource::Flash { .. } => 0,
         }
     }
 
@@ -234,8 +236,8 @@ impl<'a> Entry<'a> {
     /// value.
     pub fn stored_bytes(&self) -> u64 {
         match &self.place {
-            Place::Memory { bytes, .. } => *bytes,
-            Place::Flash { met, .. } => met.key.bytes.len() as u64 + met.value_bytes,
+            EntrySource::Memory { bytes, .. } => *bytes,
+            EntrySource::Flash { met, .. } => met.key.bytes.len() as u64 + met.value_bytes,
         }
     }
 
@@ -243,8 +245,8 @@ impl<'a> Entry<'a> {
     /// this is told, and compaction keeps the age of the oldest. `None` on flash, which does not know.
     pub fn idle(&self) -> Option<Duration> {
         match self.place {
-            Place::Memory { idle, .. } => Some(idle),
-            Place::Flash { .. } => None,
+            EntrySource::Memory { idle, .. } => Some(idle),
+            EntrySource::Flash { .. } => None,
         }
     }
 }

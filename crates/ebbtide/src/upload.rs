@@ -2,7 +2,7 @@
 
 use crate::cache::{Cache, Owner, Shared};
 use crate::error::Error;
-use crate::fetch::WhenBusy;
+use crate::flash::read::WhenBusy;
 use crate::retry::{Patience, Waiting};
 use ebbtide_store::{Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
@@ -59,7 +59,7 @@ impl Cache {
         } else {
             let begin = || shared.store.upload(key, hash, flags, length);
             match when_busy {
-                WhenBusy::Queue => shared.in_turn(begin),
+                WhenBusy::Queue => shared.in_upload_order(begin),
                 WhenBusy::Refuse => begin(),
             }
             .map(|upload| Pieces::Long { upload, kept: Vec::new() })
@@ -178,7 +178,7 @@ impl Upload {
     pub fn try_finish(&mut self) -> Result<Written, Error> {
         self.resume()?;
         if self.mode != Mode::Set {
-            self.shared.bring_up_if_below(self.waiting == Waiting::Sleeps, &self.key)?;
+            self.shared.promote_if_on_flash(self.waiting == Waiting::Sleeps, &self.key)?;
         }
         let participant = self.shared.participant();
         let (ttl, mode, token) = (self.ttl, self.mode, self.token);
@@ -187,7 +187,7 @@ impl Upload {
                 assert_eq!(value.len(), *length, "the announced bytes have come");
                 let (hash, flags) = (self.hash, self.flags);
                 let write = ebbtide_store::Write { key: &self.key, hash, value, flags, ttl, mode, token };
-                self.shared.write_in_turn(self.waiting, &participant, &write)
+                self.shared.write_in_upload_order(self.waiting, &participant, &write)
             }
             Pieces::Long { upload, .. } => {
                 let finish = |now_ms| upload.finish(&participant, ttl, mode, token, now_ms);

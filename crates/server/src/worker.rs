@@ -432,7 +432,7 @@ impl Worker {
 
 /// A ring for the reads of flash that a worker begins, if it can have one: otherwise others move them.
 fn open_ring(poll: &Poll, cache: &Cache) -> Option<ThreadRing> {
-    let ring = cache.own_ring()?;
+    let ring = cache.thread_ring()?;
     let registered = poll.registry().register(&mut SourceFd(&ring.as_raw_fd()), RING, Interest::READABLE);
     registered.is_ok().then_some(ring)
 }

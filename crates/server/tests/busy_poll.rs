@@ -63,7 +63,7 @@ fn auto_asks_while_it_reads_flash() {
     let _alone = alone();
     let below = objects("key", 50, 4000);
     let Below { server, folder: _folder } = Below::with(&below, FlashPromotion::Never, polling(BusyPoll::Auto));
-    if server.cache.own_ring().is_none() {
+    if server.cache.thread_ring().is_none() {
         return tell("a worker has no ring here");
     }
     if !comes_to_ask(&server, || get_all(&server, &below, 1, 10)) {
@@ -108,7 +108,7 @@ fn a_read_that_hangs_is_not_asked_for() {
     let Below { server, folder } = Below::with(&below, FlashPromotion::Never, polling(BusyPoll::Auto));
     server.cache.insert(b"near", b"here").apply().expect("stored");
     let near = [("near".to_owned(), b"here".to_vec())];
-    if server.cache.own_ring().is_none() {
+    if server.cache.thread_ring().is_none() {
         return tell("a worker has no ring here");
     }
     if !comes_to_ask(&server, || get_all(&server, &below, 1, 10)) {

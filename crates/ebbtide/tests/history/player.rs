@@ -2,7 +2,7 @@
 
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
-use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Patience, Raised, Stored, Ttl, WhenBusy};
+use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Patience, Resolved, Stored, Ttl, WhenBusy};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -189,9 +189,9 @@ impl<'a> Player<'a> {
         }
         let operation = self.begin();
         let cache = self.cache.clone();
-        match cache.raise(fetched) {
-            Raised::Served(item) => _ = self.look(key, operation, &item)?,
-            Raised::LookAgain | Raised::Missed => {}
+        match cache.resolve(fetched) {
+            Resolved::Hit(item) => _ = self.look(key, operation, &item)?,
+            Resolved::Changed | Resolved::Miss => {}
         }
         self.get(key)?;
         (self.cache, self.waits) = (waiting, true);

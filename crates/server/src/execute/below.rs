@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ebbtide::flash::Health;
-use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Patience, Raised, WhenBusy};
+use ebbtide::{Cache, Error, Fetch, Fetched, Item, Mode, Patience, Resolved, WhenBusy};
 use ebbtide_protocol::{MAX_KEY, MetaCommand, Request, StoreMode, binary};
 
 use super::Executor;
@@ -247,13 +247,13 @@ impl Executor {
                     return Some(Below::NoMemory);
                 }
             },
-            true => match self.cache.raise(landed.fetched) {
-                Raised::Served(item) if !must_visit(&item) => {
+            true => match self.cache.resolve(landed.fetched) {
+                Resolved::Hit(item) if !must_visit(&item) => {
                     pending.looks = 0;
                     return Some(Below::Served(item));
                 }
-                Raised::Served(_) | Raised::LookAgain => true,
-                Raised::Missed => false,
+                Resolved::Hit(_) | Resolved::Changed => true,
+                Resolved::Miss => false,
             },
         };
         let is_overtaken = looks_again && !self.cache.peek(&landed.key).is_hit();

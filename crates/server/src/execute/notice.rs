@@ -97,7 +97,7 @@ impl Executor {
             Err(Error::ValueTooLarge { .. }) => StoreStatus::TooLarge,
             Err(_) => StoreStatus::NoMemory,
         };
-        let length_of_life = self.cache.length_of(ttl).unwrap_or_default();
+        let length_of_life = self.cache.ttl_duration(ttl).unwrap_or_default();
         let ttl_seconds = u32::try_from(length_of_life.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
         self.shared.watching.store(key, self.place.get().id, &StoreEvent { command, status, ttl_seconds, length });
     }

@@ -172,11 +172,11 @@ fn a_walk_meets_a_key_that_is_displaced_behind_it() {
         };
         let mut walk = keys.index.begin_walk().expect("the first walk");
         let mut met = [false; 5];
-        while let Some(visited) = keys.index.walk_on(&mut walk) {
+        while let Some(visited) = keys.index.next_bucket(&mut walk) {
             let slots = visited.slots.iter().filter(|slot| !slot.is_empty());
             slots.for_each(|slot| met[slot.segment().index()] = true);
         }
-        while let Some(hash) = keys.index.passed(&walk) {
+        while let Some(hash) = keys.index.next_moved(&walk) {
             met[(0..5).find(|number| keys.hash(*number) == hash).expect("a key's hash")] = true;
         }
         keys.index.end_walk(&walk);
@@ -201,7 +201,7 @@ fn a_walk_meets_a_key_that_is_split_away() {
             thread::spawn(move || assert_eq!(keys.grow(), SplitOutcome::Split))
         };
         let mut walk = keys.index.begin_walk().expect("the first walk");
-        let visited = std::iter::from_fn(|| keys.index.walk_on(&mut walk));
+        let visited = std::iter::from_fn(|| keys.index.next_bucket(&mut walk));
         let met = visited.flat_map(|visited| visited.slots).filter(|slot| !slot.is_empty()).count();
         assert!(met >= 1, "the key is met");
         keys.index.end_walk(&walk);

@@ -13,7 +13,7 @@ mod ops;
 mod readers;
 mod segments;
 
-pub(crate) use log::{Did, OperationLog};
+pub(crate) use operation_log::{Did, OperationLog};
 
 use crate::budget::{MemoryLayout, PageRule};
 use crate::engine_memory::EngineMemory;

@@ -64,7 +64,7 @@ impl Executor {
         }
         let mut remaining = match number.is_new {
             true => self.remaining(Ttl::Never),
-            false => Remaining::of(self.cache.life_of(number)),
+            false => Remaining::of(self.cache.remaining_ttl(number)),
         };
         for flag in meta.flags() {
             match flag[0] {

@@ -40,7 +40,7 @@ impl Executor {
 
     /// What is left of a life that begins now.
     fn remaining(&self, ttl: Ttl) -> Remaining {
-        Remaining::of(self.cache.length_of(ttl))
+        Remaining::of(self.cache.ttl_duration(ttl))
     }
 }
 

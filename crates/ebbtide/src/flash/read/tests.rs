@@ -1,13 +1,13 @@
-//! Fetches from devices that do one step when they are told to, or none.
+//! PendingReads from devices that do one step when they are told to, or none.
 
-mod ends;
+mod shutdown;
 
 use super::*;
 use crate::byte_size::ByteSize;
-use crate::flash_threads::IoThreads;
-use crate::promotion::{FlashPromotion, Promotions};
-use crate::share::Share;
-use crate::time::{Clock, Time};
+use crate::clock::{Clock, Time};
+use crate::flash::memory_split::MemorySplit;
+use crate::flash::promotion::{FlashPromotion, Promotions};
+use crate::flash::threads::IoThreads;
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
     Account, BLOCK, Buffer, Delivery, Device, Direction, Disk, DiskOptions, Faults, Faulty, Health, Request, read,
@@ -20,13 +20,13 @@ const NOW: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What has so much room for values has all these keys on a device that does one step when it is told to.
-fn with_keys_below(keys: &[&[u8]], room_bytes: u64) -> (Arc<Hybrid>, Arc<Faulty>) {
+fn with_keys_on_flash(keys: &[&[u8]], permit_bytes: u64) -> (Arc<FlashTier>, Arc<Faulty>) {
     let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
-    (with_keys_on(device.clone(), keys, room_bytes, || device.drain()), device)
+    (with_keys_on(device.clone(), keys, permit_bytes, || device.drain()), device)
 }
 
-/// As `with_keys_below`, of a device on which `drain` ends what is under way.
-fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], room_bytes: u64, drain: impl Fn()) -> Arc<Hybrid> {
+/// As `with_keys_on_flash`, of a device on which `drain` ends what is under way.
+fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], permit_bytes: u64, drain: impl Fn()) -> Arc<FlashTier> {
     let options = TierOptions { memory_bytes: 8 << 20, ..TierOptions::default() };
     let tier = Tier::on(device, &options).unwrap();
     let insert = |key: &[u8]| {
@@ -39,18 +39,18 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], room_bytes: u64, drain:
         tier.maintain(NOW);
         drain();
     }
-    Hybrid::new(
+    FlashTier::new(
         (tier, Vec::new()),
-        Share::new(room_bytes * BYTES_SHARE, u64::MAX),
+        MemorySplit::new(permit_bytes * MAX_BYTES_SHARE, u64::MAX),
         Promotions::new(FlashPromotion::Always, 0, 0),
         (Clock::Manual, &Time::new(Clock::Manual)),
         Duration::ZERO,
     )
 }
 
-fn fetch(hybrid: &Arc<Hybrid>, key: &[u8], when_busy: WhenBusy) -> (Fetch, Receiver<Fetched>) {
+fn fetch(flash: &Arc<FlashTier>, key: &[u8], when_busy: WhenBusy) -> (Fetch, Receiver<Fetched>) {
     let (sender, receiver) = channel();
-    let fetch = hybrid.fetch(key, NOW, when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
+    let fetch = flash.fetch(key, NOW, when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
     (fetch, receiver)
 }
 
@@ -58,80 +58,80 @@ fn bytes(fetched: &Fetched) -> Option<usize> {
     fetched.0.as_ref().map(|held| held.value.found.value().len())
 }
 
-fn rooms(hybrid: &Hybrid) -> (usize, u64) {
-    let state = hybrid.fetches.state();
-    (state.rooms, state.room_bytes)
+fn permits(flash: &FlashTier) -> (usize, u64) {
+    let state = flash.reads.state();
+    (state.permits, state.permit_bytes)
 }
 
 #[test]
-fn one_read_serves_all_who_ask_meanwhile() {
-    let (hybrid, device) = with_keys_below(&[b"a"], 1 << 20);
-    let asked: Vec<_> = (0..5).map(|_| fetch(&hybrid, b"a", WhenBusy::Refuse)).collect();
+fn one_read_serves_all_waiters() {
+    let (flash, device) = with_keys_on_flash(&[b"a"], 1 << 20);
+    let reads: Vec<_> = (0..5).map(|_| fetch(&flash, b"a", WhenBusy::Refuse)).collect();
     assert_eq!(device.pending(), 1);
-    assert!(asked.iter().all(|(fetch, landed)| *fetch == Fetch::UnderWay && landed.try_recv().is_err()));
+    assert!(reads.iter().all(|(fetch, result)| *fetch == Fetch::UnderWay && result.try_recv().is_err()));
     device.drain();
-    let landed: Vec<_> = asked.iter().map(|(_, landed)| landed.try_recv().unwrap()).collect();
-    assert!(landed.iter().all(|fetched| bytes(fetched) == Some(9000)));
-    assert_eq!(rooms(&hybrid).0, 1);
-    drop(landed);
-    assert_eq!(rooms(&hybrid), (0, 0));
-    assert_eq!(fetch(&hybrid, b"never there", WhenBusy::Refuse).0, Fetch::Absent);
+    let results: Vec<_> = reads.iter().map(|(_, result)| result.try_recv().unwrap()).collect();
+    assert!(results.iter().all(|fetched| bytes(fetched) == Some(9000)));
+    assert_eq!(permits(&flash).0, 1);
+    drop(results);
+    assert_eq!(permits(&flash), (0, 0));
+    assert_eq!(fetch(&flash, b"never there", WhenBusy::Refuse).0, Fetch::Absent);
 }
 
 #[test]
-fn a_held_value_takes_room_until_it_is_dropped() {
-    let (hybrid, device) = with_keys_below(&[b"a", b"b", b"c"], 20_000);
-    let (first, landed) = fetch(&hybrid, b"a", WhenBusy::Refuse);
+fn a_held_value_keeps_its_permit() {
+    let (flash, device) = with_keys_on_flash(&[b"a", b"b", b"c"], 20_000);
+    let (first, result) = fetch(&flash, b"a", WhenBusy::Refuse);
     assert_eq!(first, Fetch::UnderWay);
     device.drain();
-    let held = landed.try_recv().unwrap();
-    assert_eq!(fetch(&hybrid, b"b", WhenBusy::Refuse).0, Fetch::Refused);
-    let (second, second_landed) = fetch(&hybrid, b"b", WhenBusy::Queue);
-    let (third, third_landed) = fetch(&hybrid, b"c", WhenBusy::Queue);
+    let held = result.try_recv().unwrap();
+    assert_eq!(fetch(&flash, b"b", WhenBusy::Refuse).0, Fetch::Refused);
+    let (second, second_result) = fetch(&flash, b"b", WhenBusy::Queue);
+    let (third, third_result) = fetch(&flash, b"c", WhenBusy::Queue);
     assert_eq!((second, third), (Fetch::Queued, Fetch::Queued));
-    assert_eq!(fetch(&hybrid, b"b", WhenBusy::Refuse).0, Fetch::Refused, "nobody holds a value and waits");
+    assert_eq!(fetch(&flash, b"b", WhenBusy::Refuse).0, Fetch::Refused, "nobody holds a value and waits");
     device.drain();
-    assert!(second_landed.try_recv().is_err() && device.pending() == 0);
+    assert!(second_result.try_recv().is_err() && device.pending() == 0);
     drop(held);
     device.drain();
-    let held = second_landed.try_recv().unwrap();
+    let held = second_result.try_recv().unwrap();
     assert_eq!(bytes(&held), Some(9000));
-    assert!(third_landed.try_recv().is_err());
+    assert!(third_result.try_recv().is_err());
     drop(held);
     device.drain();
-    assert_eq!(bytes(&third_landed.try_recv().unwrap()), Some(9000));
-    drop(third_landed);
-    assert_eq!(rooms(&hybrid), (0, 0));
+    assert_eq!(bytes(&third_result.try_recv().unwrap()), Some(9000));
+    drop(third_result);
+    assert_eq!(permits(&flash), (0, 0));
 }
 
 #[test]
-fn what_ends_without_a_value_makes_room_for_the_queue() {
-    let (hybrid, device) = with_keys_below(&[b"a", b"b", b"c"], 1);
-    let (_, first) = fetch(&hybrid, b"a", WhenBusy::Queue);
-    let (_, second) = fetch(&hybrid, b"b", WhenBusy::Queue);
-    let (_, third) = fetch(&hybrid, b"c", WhenBusy::Queue);
+fn a_miss_returns_its_permit() {
+    let (flash, device) = with_keys_on_flash(&[b"a", b"b", b"c"], 1);
+    let (_, first) = fetch(&flash, b"a", WhenBusy::Queue);
+    let (_, second) = fetch(&flash, b"b", WhenBusy::Queue);
+    let (_, third) = fetch(&flash, b"c", WhenBusy::Queue);
     for key in [b"a", b"b", b"c"] {
-        hybrid.tier.remove(Key::new(key).hash);
+        flash.tier.remove(Key::new(key).hash);
     }
     device.drain();
-    assert!([first, second, third].iter().all(|landed| !landed.try_recv().unwrap().is_hit()));
-    assert_eq!(rooms(&hybrid), (0, 0));
+    assert!([first, second, third].iter().all(|result| !result.try_recv().unwrap().is_hit()));
+    assert_eq!(permits(&flash), (0, 0));
 }
 
 #[test]
-fn fetches_that_are_given_up_are_misses() {
-    let (hybrid, device) = with_keys_below(&[b"a", b"b"], 1);
-    let (_, under_way) = fetch(&hybrid, b"a", WhenBusy::Queue);
-    let (queued, waiting) = fetch(&hybrid, b"b", WhenBusy::Queue);
+fn cancelled_reads_are_misses() {
+    let (flash, device) = with_keys_on_flash(&[b"a", b"b"], 1);
+    let (_, under_way) = fetch(&flash, b"a", WhenBusy::Queue);
+    let (queued, waiting) = fetch(&flash, b"b", WhenBusy::Queue);
     assert_eq!(queued, Fetch::Queued);
-    hybrid.give_fetches_up();
-    assert!([under_way, waiting].iter().all(|landed| !landed.try_recv().unwrap().is_hit()));
-    let (again, landed) = fetch(&hybrid, b"b", WhenBusy::Queue);
+    flash.cancel_reads();
+    assert!([under_way, waiting].iter().all(|result| !result.try_recv().unwrap().is_hit()));
+    let (again, results) = fetch(&flash, b"b", WhenBusy::Queue);
     assert_eq!(again, Fetch::Queued, "the read that was given up goes on");
     device.drain();
-    assert_eq!(bytes(&landed.try_recv().unwrap()), Some(9000));
-    drop(landed);
-    assert_eq!(rooms(&hybrid), (0, 0));
+    assert_eq!(bytes(&results.try_recv().unwrap()), Some(9000));
+    drop(results);
+    assert_eq!(permits(&flash), (0, 0));
 }
 
 /// Takes reads and never ends them, from when it holds them.
@@ -218,13 +218,13 @@ fn assert_ends(thread: thread::JoinHandle<()>) {
 }
 
 #[test]
-fn who_waits_for_a_device_that_failed_is_let_go() {
+fn a_wait_for_a_failed_device_ends() {
     let device = Stalled::new();
-    let hybrid = with_keys_on(device.clone(), &[b"a"], 1 << 20, || ());
+    let flash = with_keys_on(device.clone(), &[b"a"], 1 << 20, || ());
     device.hold();
     let waiting = thread::spawn({
-        let hybrid = hybrid.clone();
-        move || hybrid.fetch_and_wait(&[b"a"], NOW, |_, _| panic!("nothing is read"))
+        let flash = flash.clone();
+        move || flash.read_and_wait(&[b"a"], NOW, |_, _| panic!("nothing is read"))
     });
     device.wait_until_one_is_held();
     device.fail();
@@ -237,14 +237,14 @@ fn cache_on(device: &Arc<Stalled>, key: &[u8]) -> Cache {
     let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_options(options);
     let builder = builder.flash_promotion(FlashPromotion::Never).flash_device(device.clone());
     let cache = builder.build().unwrap();
-    put_below(&cache, key);
+    put_on_flash(&cache, key);
     cache.maintain(Duration::from_secs(100));
     cache
 }
 
-fn put_below(cache: &Cache, key: &[u8]) {
+fn put_on_flash(cache: &Cache, key: &[u8]) {
     let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
-    cache.shared.hybrid.as_ref().unwrap().tier.insert(&object, NOW).unwrap();
+    cache.shared.flash.as_ref().unwrap().tier.insert(&object, NOW).unwrap();
 }
 
 #[test]
@@ -262,11 +262,11 @@ fn a_scan_of_a_device_that_failed_ends() {
 }
 
 #[test]
-fn a_batch_looks_again_for_what_flash_has_moved_since_it_was_read() {
+fn a_batch_retries_a_value_that_flash_moved() {
     let device = Stalled::new();
     let cache = cache_on(&device, b"far");
     // It is found in a buffer, and waits for the other.
-    put_below(&cache, b"near");
+    put_on_flash(&cache, b"near");
     device.hold();
     let found = thread::scope(|scope| {
         let batch = scope.spawn(|| {
@@ -275,7 +275,7 @@ fn a_batch_looks_again_for_what_flash_has_moved_since_it_was_read() {
             found
         });
         device.wait_until_one_is_held();
-        put_below(&cache, b"near");
+        put_on_flash(&cache, b"near");
         device.release();
         batch.join().unwrap()
     });
@@ -283,25 +283,25 @@ fn a_batch_looks_again_for_what_flash_has_moved_since_it_was_read() {
 }
 
 #[test]
-fn a_value_of_several_parts_takes_room_for_all_of_them() {
-    let (hybrid, device) = with_keys_below(&[b"a"], 1 << 19);
+fn a_multi_part_value_takes_permits_for_all_parts() {
+    let (flash, device) = with_keys_on_flash(&[b"a"], 1 << 19);
     let value = vec![7; 1 << 20];
     let object = Object { key: Key::new(b"long"), value: &[&value], client_flags: 0, attributes: 0, expiry: 0 };
-    hybrid.tier.insert(&object, NOW).unwrap();
-    assert!(hybrid.tier.bytes_to_read(object.key.hash) <= 1 << 19, "it has one part");
-    let (_, landed) = fetch(&hybrid, b"long", WhenBusy::Queue);
+    flash.tier.insert(&object, NOW).unwrap();
+    assert!(flash.tier.bytes_to_read(object.key.hash) <= 1 << 19, "it has one part");
+    let (_, results) = fetch(&flash, b"long", WhenBusy::Queue);
     device.drain();
-    let held = landed.try_recv().unwrap();
+    let held = results.try_recv().unwrap();
     assert_eq!(bytes(&held), Some(value.len()));
-    assert!(rooms(&hybrid).1 >= value.len() as u64, "{:?}", rooms(&hybrid));
-    assert_eq!(hybrid.memory().1 - hybrid.tier.memory_bytes(), rooms(&hybrid).1, "it counts as memory");
-    assert_eq!(fetch(&hybrid, b"a", WhenBusy::Refuse).0, Fetch::Refused);
+    assert!(permits(&flash).1 >= value.len() as u64, "{:?}", permits(&flash));
+    assert_eq!(flash.memory().1 - flash.tier.memory_bytes(), permits(&flash).1, "it counts as memory");
+    assert_eq!(fetch(&flash, b"a", WhenBusy::Refuse).0, Fetch::Refused);
     drop(held);
-    assert_eq!((rooms(&hybrid), hybrid.fetches.landed_bytes()), ((0, 0), 0));
+    assert_eq!((permits(&flash), flash.reads.held_bytes()), ((0, 0), 0));
 }
 
 #[test]
-fn what_was_found_is_handed_over_when_nothing_is_left_to_move() {
+fn found_values_are_delivered_after_all_transfers() {
     let folder = tempfile::tempdir().unwrap();
     let opened = Disk::open(&[(folder.path().join("flash"), 64 << 20)], &DiskOptions::default()).unwrap();
     let disk = Arc::new(opened.disk);
@@ -309,14 +309,14 @@ fn what_was_found_is_handed_over_when_nothing_is_left_to_move() {
     let keys: Vec<[u8; 1]> = (0..24).map(|number| [number]).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     let drain = || while disk.account().under_way() > 0 {};
-    let hybrid = with_keys_on(disk.clone(), &keys, 1 << 20, drain);
+    let flash = with_keys_on(disk.clone(), &keys, 1 << 20, drain);
     for _ in 0..500 {
         let mut found = 0;
-        hybrid.fetch_and_wait(&keys, NOW, |_, _| {
+        flash.read_and_wait(&keys, NOW, |_, _| {
             found += 1;
             // As an eviction does that makes room for the value, with a manual clock.
             let began = Instant::now();
-            hybrid.tier.settle(NOW);
+            flash.tier.settle(NOW);
             assert!(began.elapsed() < Duration::from_secs(10), "it waited for a read that it moves by itself");
         });
         assert_eq!(found, keys.len());
@@ -324,20 +324,20 @@ fn what_was_found_is_handed_over_when_nothing_is_left_to_move() {
 }
 
 #[test]
-fn a_landing_that_panics_stops_nobody_else() {
+fn a_panicking_callback_affects_no_other() {
     let device = Stalled::new();
     let cache = cache_on(&device, b"a");
     device.hold();
-    let (sender, landed) = channel();
+    let (sender, results) = channel();
     let panicking = cache.fetch(b"a", WhenBusy::Queue, Box::new(|_| panic!("of the caller's making")));
     let other = cache.fetch(b"a", WhenBusy::Queue, Box::new(move |fetched| sender.send(fetched).unwrap()));
     assert_eq!((panicking, other), (Fetch::UnderWay, Fetch::UnderWay));
     device.release();
-    assert_eq!(bytes(&landed.recv_timeout(PATIENCE).unwrap()), Some(9000));
+    assert_eq!(bytes(&results.recv_timeout(PATIENCE).unwrap()), Some(9000));
     assert!(cache.get(b"a").is_hit());
 }
 
-/// A cache with a file; `put_below` comes before.
+/// A cache with a file; `put_on_flash` comes before.
 fn cache_in(folder: &tempfile::TempDir) -> Result<Cache, crate::Error> {
     let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
     builder.flash_promotion(FlashPromotion::Never).flash(folder.path().join("flash"), ByteSize::mib(64)).build()
@@ -348,7 +348,7 @@ fn is_warm(cache: &Cache) -> bool {
 }
 
 #[test]
-fn a_cache_ends_whatever_its_own_thread_is_at() {
+fn shutdown_does_not_wait_for_maintenance() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache_in(&folder).unwrap();
     let maintaining = Arc::clone(&cache.shared);
@@ -358,21 +358,21 @@ fn a_cache_ends_whatever_its_own_thread_is_at() {
 }
 
 /// A cache whose last clone ends in a landing, in this way, while one of its own threads is at something.
-fn ends_in_a_landing(end: impl FnOnce(Cache) + Send + 'static) {
+fn ends_in_a_callback(end: impl FnOnce(Cache) + Send + 'static) {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache_in(&folder).unwrap();
-    put_below(&cache, b"a");
+    put_on_flash(&cache, b"a");
     drop(cache);
     let cache = cache_in(&folder).unwrap();
     let maintaining = Arc::clone(&cache.shared);
     let (go, going) = channel();
     let clone = cache.clone();
-    let landing = move |fetched: Fetched| {
+    let on_read = move |fetched: Fetched| {
         going.recv().unwrap();
         assert_eq!(bytes(&fetched), Some(9000));
         end(clone);
     };
-    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(landing)), Fetch::UnderWay);
+    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
     drop(cache);
     go.send(()).unwrap();
     let began = Instant::now();
@@ -388,14 +388,14 @@ fn ends_in_a_landing(end: impl FnOnce(Cache) + Send + 'static) {
 }
 
 #[test]
-fn a_cache_that_ends_in_a_landing_is_warm_when_it_is_built_again() {
-    ends_in_a_landing(drop);
+fn shutdown_in_a_callback_is_clean() {
+    ends_in_a_callback(drop);
 }
 
 #[test]
-fn a_cache_that_ends_while_its_flash_is_being_closed_is_warm_when_it_is_built_again() {
+fn shutdown_during_close_flash_is_clean() {
     for delay in [0, 200, 2000] {
-        ends_in_a_landing(move |cache| {
+        ends_in_a_callback(move |cache| {
             cache.close_flash();
             thread::sleep(Duration::from_micros(delay));
         });
@@ -403,13 +403,13 @@ fn a_cache_that_ends_while_its_flash_is_being_closed_is_warm_when_it_is_built_ag
 }
 
 #[test]
-fn a_thread_that_would_wait_for_itself_panics() {
+fn waiting_on_the_own_thread_ring_panics() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache_in(&folder).unwrap();
-    put_below(&cache, b"a");
+    put_on_flash(&cache, b"a");
     let waits = |cache: &Cache| std::panic::catch_unwind(AssertUnwindSafe(|| cache.get(b"a").is_hit()));
     // Where the system has such rings.
-    let Some(ring) = cache.own_ring() else { return };
+    let Some(ring) = cache.thread_ring() else { return };
     assert!(waits(&cache).is_err());
     assert!(!waits(&cache.without_waiting()).unwrap());
     drop(ring);
@@ -417,37 +417,37 @@ fn a_thread_that_would_wait_for_itself_panics() {
 }
 
 #[test]
-fn what_is_fetched_when_the_cache_ends_is_told_of() {
+fn a_pending_read_is_answered_at_shutdown() {
     let device = Stalled::new();
     let cache = cache_on(&device, b"a");
     device.hold();
-    let (sender, landed) = channel();
+    let (sender, results) = channel();
     // The last clone ends where the landing runs.
     let clone = cache.clone();
-    let landing = move |fetched| {
+    let on_read = move |fetched| {
         drop(clone);
         sender.send(fetched).unwrap();
     };
-    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(landing)), Fetch::UnderWay);
+    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
     drop(cache);
     device.release();
-    landed.recv_timeout(PATIENCE).unwrap();
+    results.recv_timeout(PATIENCE).unwrap();
 }
 
 #[test]
-fn what_waits_for_room_when_the_cache_ends_is_told_of() {
+fn a_queued_read_is_answered_at_shutdown() {
     let cache = cache_on(&Stalled::new(), b"a");
     let fetch = |when_busy| {
-        let (sender, landed) = channel();
+        let (sender, results) = channel();
         let fetch = cache.fetch(b"a", when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
-        (fetch, landed)
+        (fetch, results)
     };
     let mut held = Vec::new();
-    while let (Fetch::UnderWay, landed) = fetch(WhenBusy::Refuse) {
-        held.push(landed.recv_timeout(PATIENCE).unwrap());
+    while let (Fetch::UnderWay, results) = fetch(WhenBusy::Refuse) {
+        held.push(results.recv_timeout(PATIENCE).unwrap());
     }
-    let (_, landed) = fetch(WhenBusy::Queue);
+    let (_, results) = fetch(WhenBusy::Queue);
     drop(cache);
-    assert_eq!(bytes(&landed.recv_timeout(PATIENCE).unwrap()), None);
+    assert_eq!(bytes(&results.recv_timeout(PATIENCE).unwrap()), None);
     drop(held);
 }

@@ -83,7 +83,7 @@ impl Time {
     }
 
     /// How long a life is that begins now; `None` if it never ends.
-    pub fn length_of(&self, ttl: Ttl) -> Option<Duration> {
+    pub fn ttl_duration(&self, ttl: Ttl) -> Option<Duration> {
         match ttl {
             Ttl::Never => None,
             Ttl::Expired => Some(Duration::ZERO),
@@ -185,7 +185,7 @@ mod tests {
         let time = Time::new(Clock::System);
         let next = UNIX_EPOCH.elapsed().unwrap().as_secs() + 1000;
         assert_eq!(time.until(next), Ttl::Until(next - time.epoch_seconds()));
-        let left = time.length_of(time.until(next)).unwrap();
+        let left = time.ttl_duration(time.until(next)).unwrap();
         assert!(left > Duration::from_secs(990) && left <= Duration::from_secs(1000), "{left:?}");
         time.skip(Duration::from_millis(7300));
         assert_eq!(time.until(next), Ttl::Until(next - time.epoch_seconds()));

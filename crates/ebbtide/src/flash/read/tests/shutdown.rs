@@ -7,23 +7,23 @@ use std::fs::File;
 use std::sync::Barrier;
 
 #[test]
-fn the_last_drop_waits_for_a_close_that_a_landing_began() {
+fn the_last_drop_waits_for_a_close() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache_in(&folder).unwrap();
-    put_below(&cache, b"a");
+    put_on_flash(&cache, b"a");
     drop(cache);
     for round in 0..10 {
         let cache = cache_in(&folder).unwrap();
         assert_eq!(is_warm(&cache), round > 0 || cache.flash_stats().unwrap().tier.objects > 0);
-        let (sender, landed) = channel();
+        let (sender, result) = channel();
         let clone = cache.clone();
-        let landing = move |_: Fetched| {
+        let on_read = move |_: Fetched| {
             clone.close_flash();
             drop(clone);
             sender.send(()).unwrap();
         };
-        assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(landing)), Fetch::UnderWay);
-        landed.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
+        result.recv_timeout(PATIENCE).unwrap();
         drop(cache);
         // Nobody has the cache any more: the process may end here. A start would wait for the file.
         let file = File::open(folder.path().join("flash")).unwrap();
@@ -33,22 +33,22 @@ fn the_last_drop_waits_for_a_close_that_a_landing_began() {
 }
 
 #[test]
-fn two_caches_end_in_each_others_landings() {
+fn two_caches_end_in_each_others_callbacks() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let caches = folders.each_ref().map(|folder| {
         let cache = cache_in(folder).unwrap();
-        put_below(&cache, b"a");
+        put_on_flash(&cache, b"a");
         drop(cache);
         cache_in(folder).unwrap()
     });
     let barrier = Arc::new(Barrier::new(2));
     for (cache, other) in [(&caches[0], &caches[1]), (&caches[1], &caches[0])] {
         let (barrier, other) = (Arc::clone(&barrier), other.clone());
-        let landing = move |_: Fetched| {
+        let on_read = move |_: Fetched| {
             barrier.wait();
             drop(other);
         };
-        assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(landing)), Fetch::UnderWay);
+        assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
     }
     drop(caches);
     let began = Instant::now();
@@ -65,7 +65,7 @@ fn two_caches_end_in_each_others_landings() {
 
 /// What only flash has is there, though uploads hold what there is for long values.
 #[test]
-fn a_long_value_on_flash_is_brought_up_in_its_turn() {
+fn a_long_value_on_flash_waits_for_uploads() {
     let folder = tempfile::tempdir().unwrap();
     let builder = Cache::builder().memory(ByteSize::mib(64)).max_value(ByteSize::mib(27)).clock(Clock::Manual);
     let builder = builder.flash_promotion(FlashPromotion::Never);
@@ -73,7 +73,7 @@ fn a_long_value_on_flash_is_brought_up_in_its_turn() {
     let value = vec![7; 3 << 20];
     for key in [b"a", b"b", b"c", b"d"] {
         let object = Object { key: Key::new(key), value: &[&value], client_flags: 0, attributes: 0, expiry: 0 };
-        let tier = &cache.shared.hybrid.as_ref().unwrap().tier;
+        let tier = &cache.shared.flash.as_ref().unwrap().tier;
         tier.insert(&object, NOW).unwrap();
         tier.settle(NOW);
     }

@@ -9,13 +9,13 @@
 //! after a promotion is none that counts as a use: what comes up has to be used in memory to stay there.
 
 use crate::cache::{Cache, Shared};
+use crate::clock::Clock;
 use crate::error::Error;
-use crate::fetch::{Fetched, Value};
-use crate::hybrid::Hybrid;
-use crate::item::{Item, Lookup};
-use crate::promotion::Choice;
+use crate::flash::promotion::Choice;
+use crate::flash::read::{Fetched, Value};
+use crate::flash::tier::FlashTier;
+use crate::lookup::{Item, Lookup};
 use crate::retry::{Patience, Waiting};
-use crate::time::Clock;
 use ebbtide_flash::Key;
 use ebbtide_store::{Mode, Stored, Ttl, Write};
 use std::ops::ControlFlow;
@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often a get looks again for what it has found, when others evict or change it meanwhile.
-const LOOKS: u32 = 4;
+const MAX_LOOKUPS: u32 = 4;
 
 /// What a value that was found on flash is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,27 +37,27 @@ pub(crate) enum Need {
 
 /// What becomes of what a fetch found.
 #[derive(Debug)]
-pub enum Raised<'a> {
+pub enum Resolved<'a> {
     /// The key's value at this moment: it has come into memory, or stays where it is.
-    Served(Item<'a>),
+    Hit(Item<'a>),
     /// The key has changed: memory decides, and if it has not the key, flash may have another value.
-    LookAgain,
+    Changed,
     /// Nothing was found: a miss.
-    Missed,
+    Miss,
 }
 
 impl Shared {
     /// Promotes an entry that the store does not have; waits for the device. A copy that is moved on flash while it is read is
     /// read again, a few times.
-    fn bring_up(&self, hybrid: &Arc<Hybrid>, key: &[u8]) -> Result<(), Error> {
+    fn promote_from_flash(&self, flash: &Arc<FlashTier>, key: &[u8]) -> Result<(), Error> {
         let target = (key, self.store.hash(key));
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_LOOKUPS {
             let now_ms = self.time.now_ms();
             if self.store.peek(&self.participant(), key, target.1, now_ms).is_some() {
                 break;
             }
-            match hybrid.find(key, now_ms) {
-                Some(value) => _ = self.promote_counted(hybrid, &value, Need::Memory(Waiting::Sleeps))?,
+            match flash.read_one(key, now_ms) {
+                Some(value) => _ = self.promote_counted(flash, &value, Need::Memory(Waiting::Sleeps))?,
                 None => break,
             }
         }
@@ -65,26 +65,26 @@ impl Shared {
     }
 
     /// Promotes what was found on flash, and counts that. What needs memory may answer `WouldWait`, which is not counted.
-    pub(crate) fn promote_counted(&self, hybrid: &Hybrid, value: &Value, need: Need) -> Result<Stored, Error> {
-        let promoted = self.promote(hybrid, value, need);
+    pub(crate) fn promote_counted(&self, flash: &FlashTier, value: &Value, need: Need) -> Result<Stored, Error> {
+        let promoted = self.promote(flash, value, need);
         if need != Need::Answer && promoted.as_ref().is_err_and(|error| !error.is_final()) {
             return promoted;
         }
-        let counter = if promoted.is_ok() { &hybrid.promoted } else { &hybrid.promotions_refused };
+        let counter = if promoted.is_ok() { &flash.promoted } else { &flash.promotions_refused };
         counter.fetch_add(1, Ordering::Relaxed);
         promoted
     }
 
-    fn promote(&self, hybrid: &Hybrid, Value { key, found }: &Value, need: Need) -> Result<Stored, Error> {
+    fn promote(&self, flash: &FlashTier, Value { key, found }: &Value, need: Need) -> Result<Stored, Error> {
         let participant = self.participant();
         let expiry = u64::from(found.expiry);
-        let until = (expiry != 0).then(|| expiry.saturating_sub(hybrid.epoch_seconds));
+        let until = (expiry != 0).then(|| expiry.saturating_sub(flash.epoch_seconds));
         let mode = Mode::Promote { copy: found.token.0, until };
         let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
         let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
-        let may_go_on = || need != Need::Answer || self.can_spare_room(hybrid);
-        let rise = |now_ms| {
-            let _rising = hybrid.risen.rise(hash);
+        let may_go_on = || need != Need::Answer || self.has_spare_memory(flash);
+        let record = |now_ms| {
+            let _recording = flash.promoted_keys.record(hash);
             self.store.write(&participant, &write, now_ms)
         };
         let waiting = match need {
@@ -92,25 +92,25 @@ impl Shared {
             Need::Answer => Waiting::Answers(Patience::Whole),
         };
         let written = self.write_with_eviction_while(may_go_on, waiting, &participant, |now_ms| match need {
-            Need::Memory(Waiting::Sleeps) => self.in_turn(|| rise(self.time.now_ms())),
-            _ => rise(now_ms),
+            Need::Memory(Waiting::Sleeps) => self.in_upload_order(|| record(self.time.now_ms())),
+            _ => record(now_ms),
         });
         written.map(|written| written.stored)
     }
 
     /// Whether memory can take what flash has anyway: not if writers are about to run out of segments, nor while flash could not take what is
     /// evicted for it, which may be nowhere else. With a manual clock evictions wait for flash.
-    fn can_spare_room(&self, hybrid: &Hybrid) -> bool {
-        let can = self.clock == Clock::Manual || !self.store.is_low() && hybrid.tier.has_room();
+    fn has_spare_memory(&self, flash: &FlashTier) -> bool {
+        let can = self.clock == Clock::Manual || !self.store.is_low() && flash.tier.has_room();
         if !can {
-            self.bell.ring();
+            self.waker.wake();
         }
         can
     }
 
     /// What is left of the life of a value; `None` if it never expires.
     pub(crate) fn remaining(&self, value: &Value) -> Option<Duration> {
-        self.hybrid.as_ref()?.remaining(value.found.expiry, self.time.now_ms())
+        self.flash.as_ref()?.remaining(value.found.expiry, self.time.now_ms())
     }
 
     /// Before an operation of a cache that waits for flash, and that depends on a present value: promotes it if it may be on flash
@@ -119,9 +119,9 @@ impl Shared {
     /// # Errors
     /// `OutOfMemory` if flash has the value and memory has no room for it: the operation must not take the key for absent.
     #[inline]
-    pub(crate) fn bring_up_if_below(&self, waits: bool, key: &[u8]) -> Result<(), Error> {
-        match &self.hybrid {
-            Some(hybrid) if waits && hybrid.tier.could_exist(Key::new(key).hash) => self.bring_up(hybrid, key),
+    pub(crate) fn promote_if_on_flash(&self, waits: bool, key: &[u8]) -> Result<(), Error> {
+        match &self.flash {
+            Some(flash) if waits && flash.tier.could_exist(Key::new(key).hash) => self.promote_from_flash(flash, key),
             _ => Ok(()),
         }
     }
@@ -129,39 +129,39 @@ impl Shared {
 
 impl Cache {
     /// Answers with what a fetch has found, or brings it into memory, as the promotion says; counts as a hit on flash.
-    pub fn raise(&self, fetched: Fetched) -> Raised<'_> {
+    pub fn resolve(&self, fetched: Fetched) -> Resolved<'_> {
         let value = fetched.value().cloned();
         // Before an item is held: whoever gives room back begins reads of others, and runs their landings.
         drop(fetched);
-        match (&self.shared.hybrid, value) {
-            (Some(hybrid), Some(value)) => self.raise_value(hybrid, &value),
-            _ => Raised::Missed,
+        match (&self.shared.flash, value) {
+            (Some(flash), Some(value)) => self.resolve_value(flash, &value),
+            _ => Resolved::Miss,
         }
     }
 
-    fn raise_value(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Raised<'_> {
-        let item = match self.brings_up(hybrid, value) {
+    fn resolve_value(&self, flash: &FlashTier, value: &Arc<Value>) -> Resolved<'_> {
+        let item = match self.promotes(flash, value) {
             true => self.peek(&value.key).hit(),
-            false => self.serve(hybrid, value),
+            false => self.serve(flash, value),
         };
-        item.map_or(Raised::LookAgain, Raised::Served)
+        item.map_or(Resolved::Changed, Resolved::Hit)
     }
 
     /// Brings what a plain get has found into memory, if the policy says so and there is room. Whether memory decides then.
-    fn brings_up(&self, hybrid: &Hybrid, value: &Value) -> bool {
-        let choice = hybrid.promotions.choose(Key::new(&value.key).hash, hybrid.seconds(self.shared.time.now_ms()));
-        choice == Choice::Promote && self.shared.promote_counted(hybrid, value, Need::Answer).is_ok()
+    fn promotes(&self, flash: &FlashTier, value: &Value) -> bool {
+        let choice = flash.promotions.choose(Key::new(&value.key).hash, flash.seconds(self.shared.time.now_ms()));
+        choice == Choice::Promote && self.shared.promote_counted(flash, value, Need::Answer).is_ok()
     }
 
     /// The value as a hit, if it is the key's at this moment.
-    fn serve(&self, hybrid: &Hybrid, value: &Arc<Value>) -> Option<Item<'_>> {
+    fn serve(&self, flash: &FlashTier, value: &Arc<Value>) -> Option<Item<'_>> {
         let shared = &*self.shared;
         let (now_ms, found) = (shared.time.now_ms(), &value.found);
-        let is_over = found.expiry != 0 && found.expiry <= hybrid.seconds(now_ms);
+        let is_over = found.expiry != 0 && found.expiry <= flash.seconds(now_ms);
         let is_it =
             !is_over && shared.store.is_current_copy(&value.key, shared.store.hash(&value.key), found.token.0, now_ms);
         is_it.then(|| {
-            hybrid.served.fetch_add(1, Ordering::Relaxed);
+            flash.served.fetch_add(1, Ordering::Relaxed);
             Item::on_flash(Arc::clone(value), shared)
         })
     }
@@ -169,7 +169,7 @@ impl Cache {
     /// As `get`, and the hit is in memory, so that its CAS token is one: what only flash has comes up whatever the promotion says.
     /// Where memory has no room for that it is a miss.
     pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
-        match self.shared.bring_up_if_below(self.waits, key) {
+        match self.shared.promote_if_on_flash(self.waits, key) {
             Ok(()) => self.get_in_memory(key),
             Err(_) => Lookup::Miss,
         }
@@ -184,18 +184,18 @@ impl Cache {
 
     /// A get that has missed in the store.
     #[cold]
-    pub(crate) fn get_below<'a>(&'a self, hybrid: &Arc<Hybrid>, key: &[u8]) -> Lookup<'a> {
-        for _ in 0..LOOKS {
-            if !hybrid.may_have(key) {
+    pub(crate) fn get_from_flash<'a>(&'a self, flash: &Arc<FlashTier>, key: &[u8]) -> Lookup<'a> {
+        for _ in 0..MAX_LOOKUPS {
+            if !flash.may_contain(key) {
                 return Lookup::Miss;
             }
-            match hybrid
-                .find(key, self.shared.time.now_ms())
-                .map_or(Raised::Missed, |value| self.raise_value(hybrid, &value))
+            match flash
+                .read_one(key, self.shared.time.now_ms())
+                .map_or(Resolved::Miss, |value| self.resolve_value(flash, &value))
             {
-                Raised::Served(item) => return Lookup::Hit(item),
-                Raised::Missed => return Lookup::Miss,
-                Raised::LookAgain => {}
+                Resolved::Hit(item) => return Lookup::Hit(item),
+                Resolved::Miss => return Lookup::Miss,
+                Resolved::Changed => {}
             }
             if let hit @ Lookup::Hit(_) = self.get_in_memory(key) {
                 return hit;
@@ -206,9 +206,9 @@ impl Cache {
 
     /// A batch of gets. All that only flash has is read at once; between the reads nothing is held.
     #[cold]
-    pub(crate) fn get_batch_below<'a>(
+    pub(crate) fn get_batch_from_flash<'a>(
         &'a self,
-        hybrid: &Arc<Hybrid>,
+        flash: &Arc<FlashTier>,
         keys: &[&[u8]],
         mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
     ) {
@@ -224,12 +224,12 @@ impl Cache {
                 let number = from + i;
                 let is_settled = std::mem::take(&mut settled);
                 let found =
-                    || values.iter().find(|(of, _)| *of == number).and_then(|(_, value)| self.serve(hybrid, value));
+                    || values.iter().find(|(of, _)| *of == number).and_then(|(_, value)| self.serve(flash, value));
                 let lookup = match lookup {
                     Lookup::Miss => found().map_or(Lookup::Miss, Lookup::Hit),
                     hit @ Lookup::Hit(_) => hit,
                 };
-                if !lookup.is_hit() && !is_settled && hybrid.may_have(keys[number]) {
+                if !lookup.is_hit() && !is_settled && flash.may_contain(keys[number]) {
                     missing = Some(number);
                     return ControlFlow::Break(());
                 }
@@ -239,18 +239,18 @@ impl Cache {
             values.clear();
             looks = if number == from { looks + 1 } else { 1 };
             settled = true;
-            let now = hybrid.seconds(self.shared.time.now_ms());
-            let mut came_up = false;
-            hybrid.fetch_and_wait(&keys[number..], now, |i, value| {
-                settled &= i > 0 || looks == LOOKS;
-                match self.brings_up(hybrid, value) {
-                    true => came_up |= i == 0,
+            let now = flash.seconds(self.shared.time.now_ms());
+            let mut is_promoted = false;
+            flash.read_and_wait(&keys[number..], now, |i, value| {
+                settled &= i > 0 || looks == MAX_LOOKUPS;
+                match self.promotes(flash, value) {
+                    true => is_promoted |= i == 0,
                     false => values.push((number + i, Arc::clone(value))),
                 }
             });
             from = number;
             // Answered here, since a look with those behind it would count as a use.
-            if came_up && let hit @ Lookup::Hit(_) = self.peek(keys[number]) {
+            if is_promoted && let hit @ Lookup::Hit(_) = self.peek(keys[number]) {
                 if answer(number, hit).is_break() {
                     return;
                 }
@@ -265,7 +265,7 @@ mod tests {
     use super::*;
     use crate::FlashOptions;
     use crate::byte_size::ByteSize;
-    use crate::promotion::FlashPromotion;
+    use crate::flash::promotion::FlashPromotion;
     use ebbtide_flash::Object;
     use std::cell::Cell;
 
@@ -274,32 +274,32 @@ mod tests {
         builder.flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap()
     }
 
-    fn find(hybrid: &Arc<Hybrid>, key: &[u8]) -> Arc<Value> {
+    fn find(flash: &Arc<FlashTier>, key: &[u8]) -> Arc<Value> {
         let mut found = None;
-        hybrid.fetch_and_wait(&[key], 2, |_, value| found = Some(Arc::clone(value)));
+        flash.read_and_wait(&[key], 2, |_, value| found = Some(Arc::clone(value)));
         found.expect("it was just inserted")
     }
 
     #[test]
-    fn what_was_found_before_its_key_changed_neither_comes_up_nor_is_answered() {
+    fn a_stale_value_is_neither_promoted_nor_served() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Never);
         let shared = &*cache.shared;
-        let hybrid = shared.hybrid.as_ref().unwrap();
+        let flash = shared.flash.as_ref().unwrap();
         let key = Key::new(b"key");
         let leave: [&dyn Fn(); 2] = [&|| _ = cache.delete(b"key"), &|| cache.flush(Duration::ZERO)];
         for (leave, bytes) in leave.into_iter().flat_map(|leave| [(leave, 100), (leave, 9000)]) {
             let evict = |value: &[u8]| {
                 let object = Object { key, value: &[value], client_flags: 0, attributes: 0, expiry: 0 };
-                hybrid.tier.insert(&object, 2).unwrap();
+                flash.tier.insert(&object, 2).unwrap();
             };
             evict(&vec![1; bytes]);
-            let found = find(hybrid, key.bytes);
+            let found = find(flash, key.bytes);
             leave();
             evict(&vec![2; bytes]);
-            assert!(cache.serve(hybrid, &found).is_none(), "{bytes} bytes");
+            assert!(cache.serve(flash, &found).is_none(), "{bytes} bytes");
             assert_eq!(
-                shared.promote(hybrid, &found, Need::Memory(Waiting::Answers(Patience::Spent))),
+                shared.promote(flash, &found, Need::Memory(Waiting::Answers(Patience::Spent))),
                 Ok(Stored::NotStored)
             );
             assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), vec![2; bytes]);
@@ -308,21 +308,21 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_in_time_and_comes_up_late_ends_when_it_had_to() {
+    fn a_late_promotion_keeps_its_expiry() {
         for (late, stored) in [(97, Stored::Stored), (99, Stored::NotStored)] {
             let folder = tempfile::tempdir().unwrap();
             let cache = build(folder.path(), FlashPromotion::Always);
             let shared = &*cache.shared;
-            let hybrid = shared.hybrid.as_ref().unwrap();
+            let flash = shared.flash.as_ref().unwrap();
             let key = Key::new(b"key");
             let object = Object { key, value: &[b"value"], client_flags: 7, attributes: 0, expiry: 100 };
-            hybrid.tier.insert(&object, 2).unwrap();
-            let found = find(hybrid, key.bytes);
+            flash.tier.insert(&object, 2).unwrap();
+            let found = find(flash, key.bytes);
             cache.maintain(Duration::from_secs(late));
-            let item = cache.serve(hybrid, &found);
+            let item = cache.serve(flash, &found);
             assert_eq!(item.is_some(), stored == Stored::Stored);
             assert!(item.is_none_or(|item| item.ttl() == Some(Duration::from_secs(2)) && item.flags() == 7));
-            assert_eq!(shared.promote(hybrid, &found, Need::Memory(Waiting::Answers(Patience::Spent))), Ok(stored));
+            assert_eq!(shared.promote(flash, &found, Need::Memory(Waiting::Answers(Patience::Spent))), Ok(stored));
             let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
             assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
             cache.maintain(Duration::from_secs(99));
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_memory_has_no_room_for_is_answered_from_flash() {
+    fn a_refused_promotion_is_served_from_flash() {
         const KEYS: u32 = 1000;
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Always);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_up_has_to_be_used_in_memory_to_stay() {
+    fn a_promotion_counts_as_no_use() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Always);
         let keys: Vec<[u8; 4]> = (0..1000_u32).map(u32::to_le_bytes).collect();
@@ -386,28 +386,28 @@ mod tests {
     }
 
     #[test]
-    fn what_flash_has_pushes_nothing_out_that_flash_cannot_take_now() {
-        const LOOKS: u64 = 400;
+    fn a_promotion_evicts_nothing_while_flash_is_full() {
+        const MAX_LOOKUPS: u64 = 400;
         let folder = tempfile::tempdir().unwrap();
         let options = FlashOptions { small_share: Some(0.5), ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(6)).flash_options(options);
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
-        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let flash = cache.shared.flash.as_ref().unwrap();
         let insert = |key: &[u8]| {
             let object = Object { key: Key::new(key), value: &[&[7; 1500]], client_flags: 0, attributes: 0, expiry: 0 };
-            hybrid.tier.insert(&object, 2)
+            flash.tier.insert(&object, 2)
         };
         let found = [b"first", b"other"].map(|key| {
             insert(key).unwrap();
-            find(hybrid, key)
+            find(flash, key)
         });
-        assert!(matches!(cache.raise_value(hybrid, &found[0]), Raised::Served(_)));
+        assert!(matches!(cache.resolve_value(flash, &found[0]), Resolved::Hit(_)));
         assert!(cache.peek(b"first").is_hit());
 
-        let without_upkeep = hybrid.maintaining.lock().unwrap();
-        (0..10_000_u32).take_while(|_| hybrid.tier.has_room()).for_each(|number| _ = insert(&number.to_le_bytes()));
-        assert!(!hybrid.tier.has_room() && hybrid.tier.stats().drops.total() == 0);
-        assert!(matches!(cache.raise_value(hybrid, &found[1]), Raised::Served(_)));
+        let without_maintenance = flash.maintaining.lock().unwrap();
+        (0..10_000_u32).take_while(|_| flash.tier.has_room()).for_each(|number| _ = insert(&number.to_le_bytes()));
+        assert!(!flash.tier.has_room() && flash.tier.stats().drops.total() == 0);
+        assert!(matches!(cache.resolve_value(flash, &found[1]), Resolved::Hit(_)));
         let mut answers = Vec::new();
         cache.get_batch(&[b"other"], |_, lookup| answers.push(lookup.is_hit()));
         assert_eq!((answers, cache.peek(b"other").is_hit()), (vec![true], false), "it stays on flash");
@@ -417,15 +417,15 @@ mod tests {
             ticks.set(ticks.get() + 1);
             ticks.get()
         };
-        let max = || Duration::from_secs(if ticks.get() == LOOKS { 0 } else { 60 });
-        hybrid.wait_for_room(max, tick);
-        assert_eq!(ticks.get(), LOOKS);
+        let max = || Duration::from_secs(if ticks.get() == MAX_LOOKUPS { 0 } else { 60 });
+        flash.wait_until_can_demote(max, tick);
+        assert_eq!(ticks.get(), MAX_LOOKUPS);
         assert!(cache.get_with_token(b"other").is_hit() && cache.peek(b"other").is_hit(), "a token needs it in memory");
-        drop(without_upkeep);
+        drop(without_maintenance);
     }
 
     #[test]
-    fn a_thread_that_ends_reads_from_flash_in_the_destructor_of_a_thread_local() {
+    fn a_thread_local_destructor_reads_flash() {
         struct AtEnd(Cache, Vec<[u8; 4]>, std::sync::mpsc::Sender<usize>);
         impl Drop for AtEnd {
             fn drop(&mut self) {
@@ -447,14 +447,14 @@ mod tests {
     }
 
     #[test]
-    fn handles_of_what_flash_has_answered_are_bounded_and_keep_no_device() {
+    fn handles_of_flash_hits_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Never);
-        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let flash = cache.shared.flash.as_ref().unwrap();
         let value = vec![7; 9000];
         let object = Object { key: Key::new(b"key"), value: &[&value], client_flags: 3, attributes: 0, expiry: 0 };
-        hybrid.tier.insert(&object, 2).unwrap();
-        let limit = hybrid.fetches.bytes_most();
+        flash.tier.insert(&object, 2).unwrap();
+        let limit = flash.reads.max_bytes();
         let handle = || cache.get(b"key").hit().unwrap().to_handle();
         let mut handles: Vec<_> = (0..limit / 9000).map(|_| handle().unwrap()).collect();
         let refusal = handle().err();
@@ -468,23 +468,23 @@ mod tests {
     }
 
     #[test]
-    fn what_a_get_starts_for_others_runs_while_it_holds_nothing() {
-        use crate::fetch::{Fetch, Fetched, WhenBusy};
+    fn callbacks_of_other_reads_run_unpinned() {
+        use crate::flash::read::{Fetch, Fetched, WhenBusy};
         use std::sync::{Mutex, mpsc};
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Always);
-        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let flash = cache.shared.flash.as_ref().unwrap();
         let insert = |key: &[u8]| {
             let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
-            hybrid.tier.insert(&object, 2).unwrap();
+            flash.tier.insert(&object, 2).unwrap();
         };
         // All room for reads is taken by what others hold.
         let held: Arc<Mutex<Vec<Fetched>>> = Arc::default();
         for number in 0..100_000_u32 {
             insert(&number.to_le_bytes());
             let theirs = Arc::clone(&held);
-            let landing = Box::new(move |fetched| theirs.lock().unwrap().push(fetched));
-            if cache.fetch(&number.to_le_bytes(), WhenBusy::Refuse, landing) == Fetch::Refused {
+            let on_read = Box::new(move |fetched| theirs.lock().unwrap().push(fetched));
+            if cache.fetch(&number.to_le_bytes(), WhenBusy::Refuse, on_read) == Fetch::Refused {
                 break;
             }
         }
@@ -496,11 +496,11 @@ mod tests {
             let getter = scope.spawn(|| (std::thread::current().id(), cache.get(b"got").is_hit()));
             std::thread::sleep(Duration::from_millis(100));
             let shared = Arc::clone(&cache.shared);
-            let landing = Box::new(move |fetched: Fetched| {
+            let on_read = Box::new(move |fetched: Fetched| {
                 let is_pinned = shared.participant().is_pinned();
                 sender.send((std::thread::current().id(), is_pinned, fetched.is_hit())).unwrap();
             });
-            assert_eq!(cache.fetch(b"other", WhenBusy::Queue, landing), Fetch::Queued);
+            assert_eq!(cache.fetch(b"other", WhenBusy::Queue, on_read), Fetch::Queued);
             let one = held.lock().unwrap().pop();
             drop(one);
             let (thread, is_hit) = getter.join().unwrap();
@@ -513,7 +513,7 @@ mod tests {
                 std::thread::current().id(),
                 held.lock().unwrap().len()
             );
-            assert!(!is_pinned, "the landing of another's fetch runs while the getter's item is alive");
+            assert!(!is_pinned, "the on_read of another's fetch runs while the getter's item is alive");
         });
         held.lock().unwrap().clear();
     }

@@ -9,15 +9,16 @@
 //! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
 //! waits for the device, on the thread of its caller (`raise.rs`). Operations that depend on a present value bring it up first.
 
-use crate::aging::IdleLimit;
-use crate::background::{Bell, TICK};
 use crate::cache::Cache;
-use crate::fetch::Fetches;
-use crate::flash_threads::IoThreads;
-use crate::promotion::{FlashPromotion, Promotions};
-use crate::risen::Risen;
-use crate::share::Share;
-use crate::time::{Clock, Time};
+use crate::clock::{Clock, Time};
+use crate::flash::idle_demotion::IdleLimit;
+use crate::flash::memory_split::MemorySplit;
+use crate::flash::promoted_keys::PromotedKeys;
+use crate::flash::promotion::{FlashPromotion, Promotions};
+use crate::flash::read::PendingReads;
+use crate::flash::threads::IoThreads;
+use crate::maintenance::TICK;
+use crate::wakeup::Waker;
 use ebbtide_flash::device::DriveLog;
 use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
 use ebbtide_store::{Item, LowerTier, Store};
@@ -27,13 +28,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The tier's upkeep is due after so many demotions, or such a part of its memory: its buffers are small.
-const UPKEEP_EVERY: u64 = 32;
-const UPKEEP_SHARE: u64 = 64;
+const MAINTENANCE_DEMOTIONS: u64 = 32;
+const MAINTENANCE_SHARE: u64 = 64;
 /// How long evictions ahead of need wait for room on flash at most, and how often they look.
-const ROOM_WAIT_MAX: Duration = Duration::from_secs(1);
-const ROOM_STEP: Duration = Duration::from_micros(100);
+const MAX_BACKGROUND_WAIT: Duration = Duration::from_secs(1);
+const WAIT_STEP: Duration = Duration::from_micros(100);
 /// The longest key on flash.
-const KEY_BYTES_MOST: usize = 250;
+const MAX_KEY_BYTES: usize = 250;
 
 /// What the flash of a cache did since it was built.
 #[derive(Clone, Debug)]
@@ -59,14 +60,14 @@ pub struct FlashStats {
     pub tier: TierStats,
 }
 
-pub(crate) struct Hybrid {
+pub(crate) struct FlashTier {
     pub(crate) tier: Arc<Tier>,
-    pub(crate) fetches: Fetches,
+    pub(crate) reads: PendingReads,
     pub(crate) promotions: Promotions,
     /// For scans.
-    pub(crate) risen: Risen,
+    pub(crate) promoted_keys: PromotedKeys,
     notices: Vec<String>,
-    pub(crate) share: Share,
+    pub(crate) memory_split: MemorySplit,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
     pub(crate) epoch_seconds: u64,
     pub(crate) clock: Clock,
@@ -75,10 +76,10 @@ pub(crate) struct Hybrid {
     /// The store's time, as the background thread of the cache saw it last.
     now_ms: AtomicU64,
     /// Wakes the thread of the upkeep.
-    bell: Bell,
-    is_ending: AtomicBool,
+    waker: Waker,
+    is_stopping: AtomicBool,
     is_flushing: AtomicBool,
-    /// Held by whoever does the upkeep.
+    /// HeldValue by whoever does the upkeep.
     pub(crate) maintaining: Mutex<()>,
     /// Since the last upkeep that they asked for; objects, each with so much more as it has of the bytes.
     demoted: AtomicU64,
@@ -87,47 +88,47 @@ pub(crate) struct Hybrid {
     pub(crate) served: AtomicU64,
     unchanged: AtomicU64,
     /// Of values that handles hold. They may outlive the cache, and must not keep its device.
-    pub(crate) lent_bytes: Arc<AtomicU64>,
+    pub(crate) pinned_bytes: Arc<AtomicU64>,
     /// Of the tokens that the store keeps.
     pub(crate) token_bytes: AtomicU64,
     pub(crate) idle: IdleLimit,
 }
 
-impl Hybrid {
+impl FlashTier {
     /// With what flash holds; waits for the device.
     pub fn start(
         opening: Opening,
-        share: Share,
+        memory_split: MemorySplit,
         promotions: Promotions,
         (clock, time): (Clock, &Time),
         demotion_wait: Duration,
     ) -> Result<(Arc<Self>, IoThreads), ebbtide_flash::Error> {
         let io = IoThreads::start(opening.device())?;
         let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
-        Ok((Self::new(started, share, promotions, (clock, time), demotion_wait), io))
+        Ok((Self::new(started, memory_split, promotions, (clock, time), demotion_wait), io))
     }
 
     /// Over a tier, with what its operator should know of it.
     pub fn new(
         (tier, notices): (Arc<Tier>, Vec<String>),
-        share: Share,
+        memory_split: MemorySplit,
         promotions: Promotions,
         (clock, time): (Clock, &Time),
         demotion_wait: Duration,
     ) -> Arc<Self> {
         Arc::new(Self {
             tier,
-            fetches: Fetches::new(share.bytes()),
+            reads: PendingReads::new(memory_split.bytes()),
             promotions,
-            risen: Risen::default(),
+            promoted_keys: PromotedKeys::default(),
             notices,
-            share,
+            memory_split,
             epoch_seconds: time.epoch_seconds(),
             clock,
             demotion_wait,
             now_ms: AtomicU64::new(time.now_ms()),
-            bell: Bell::default(),
-            is_ending: AtomicBool::new(false),
+            waker: Waker::default(),
+            is_stopping: AtomicBool::new(false),
             is_flushing: AtomicBool::new(false),
             maintaining: Mutex::new(()),
             demoted: AtomicU64::new(0),
@@ -135,26 +136,26 @@ impl Hybrid {
             promotions_refused: AtomicU64::new(0),
             served: AtomicU64::new(0),
             unchanged: AtomicU64::new(0),
-            lent_bytes: Arc::default(),
+            pinned_bytes: Arc::default(),
             token_bytes: AtomicU64::new(0),
             idle: IdleLimit::default(),
         })
     }
 
     /// Does the upkeep until the end of the cache: for a thread of its own.
-    pub fn keep_up(&self) {
-        self.bell.is_for_this_thread();
-        while !self.is_ending.load(Ordering::Acquire) {
-            self.bell.answer();
+    pub fn run_maintenance(&self) {
+        self.waker.register_current_thread();
+        while !self.is_stopping.load(Ordering::Acquire) {
+            self.waker.reset();
             self.maintain(self.now_ms.load(Ordering::Relaxed));
             thread::park_timeout(TICK);
         }
     }
 
-    /// Ends [`Hybrid::keep_up`].
-    pub fn end_upkeep(&self) {
+    /// Ends [`FlashTier::run_maintenance`].
+    pub fn stop_maintenance(&self) {
         // Release pairs with the Acquire there.
-        self.is_ending.store(true, Ordering::Release);
+        self.is_stopping.store(true, Ordering::Release);
     }
 
     /// Leaves on flash what the next start must know; waits for the device.
@@ -168,13 +169,13 @@ impl Hybrid {
     pub fn note_time(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
         if self.tier.has_failed(self.seconds(now_ms)) {
-            self.give_fetches_up();
+            self.cancel_reads();
         }
     }
 
     /// The upkeep of the tier; waits for the device.
     pub fn maintain(&self, now_ms: u64) {
-        let _maintaining = self.maintaining.lock().expect("the upkeep of flash has panicked");
+        let _maintaining = self.maintaining.lock().expect("the maintenance of flash has panicked");
         self.tier.maintain(self.seconds(now_ms));
     }
 
@@ -183,28 +184,28 @@ impl Hybrid {
     pub fn can_demote(&self) -> bool {
         let can = self.clock == Clock::Manual || self.tier.has_room();
         if !can {
-            self.bell.ring();
+            self.waker.wake();
         }
         can
     }
 
     /// How long evictions ahead of need wait for room on flash now: as long as a write does if writes or the index wait for them,
     /// and not at all if the memory is to get smaller. Then what flash has no room for is lost.
-    pub fn max_room_wait(&self, store: &Store) -> Duration {
+    pub fn max_demotion_wait(&self, store: &Store) -> Duration {
         match () {
             () if !store.resize_done() => Duration::ZERO,
             () if store.needs_shrink() || store.has_no_free_segment() => self.demotion_wait,
-            () => self.demotion_wait.max(ROOM_WAIT_MAX),
+            () => self.demotion_wait.max(MAX_BACKGROUND_WAIT),
         }
     }
 
     /// Waits until flash has room for more, for as long as `max` says. Meanwhile the time goes on.
-    pub fn wait_for_room(&self, max: impl Fn() -> Duration, tick: impl Fn() -> u64) {
+    pub fn wait_until_can_demote(&self, max: impl Fn() -> Duration, tick: impl Fn() -> u64) {
         thread::yield_now();
         let begun = Instant::now();
         while !self.tier.has_room() && begun.elapsed() < max() {
-            self.bell.ring();
-            thread::sleep(ROOM_STEP);
+            self.waker.wake();
+            thread::sleep(WAIT_STEP);
             tick();
         }
     }
@@ -212,16 +213,16 @@ impl Hybrid {
     /// An object was demoted: sees to the upkeep. With a manual clock the device is waited for here, so that nothing is lost because it
     /// is slower than the clock.
     pub(crate) fn note_demotion(&self, bytes: u64, now_ms: u64) {
-        let most = self.share.bytes() / UPKEEP_SHARE;
-        let weight = most / UPKEEP_EVERY + bytes;
+        let most = self.memory_split.bytes() / MAINTENANCE_SHARE;
+        let weight = most / MAINTENANCE_DEMOTIONS + bytes;
         if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < most {
             return;
         }
         self.demoted.store(0, Ordering::Relaxed);
         match self.clock {
-            Clock::System => self.bell.ring(),
+            Clock::System => self.waker.wake(),
             Clock::Manual => {
-                let _maintaining = self.maintaining.lock().expect("the upkeep of flash has panicked");
+                let _maintaining = self.maintaining.lock().expect("the maintenance of flash has panicked");
                 self.tier.settle(self.seconds(now_ms));
             }
         }
@@ -229,18 +230,18 @@ impl Hybrid {
 
     /// What of the cache's memory is for the tier: its limit, and what is in use. Values that were read come on top of the limit.
     pub fn memory(&self) -> (u64, u64) {
-        (self.share.bytes(), self.tier.memory_bytes() + self.beside_tier_bytes())
+        (self.memory_split.bytes(), self.tier.memory_bytes() + self.overhead_bytes())
     }
 
     /// Memory in use that is not the tier's own.
-    fn beside_tier_bytes(&self) -> u64 {
-        let values = self.fetches.landed_bytes() + self.lent_bytes.load(Ordering::Relaxed);
+    fn overhead_bytes(&self) -> u64 {
+        let values = self.reads.held_bytes() + self.pinned_bytes.load(Ordering::Relaxed);
         let tokens = self.token_bytes.load(Ordering::Relaxed);
-        self.promotions.memory_bytes() + self.risen.memory_bytes() + values + tokens
+        self.promotions.memory_bytes() + self.promoted_keys.memory_bytes() + values + tokens
     }
 
     /// Whether flash may have a key that was requested and that memory has not.
-    pub(crate) fn may_have(&self, key: &[u8]) -> bool {
+    pub(crate) fn may_contain(&self, key: &[u8]) -> bool {
         let hash = Key::new(key).hash;
         self.tier.missed(hash);
         self.tier.could_exist(hash)
@@ -248,15 +249,15 @@ impl Hybrid {
 
     /// Asserts every invariant of the tier.
     pub fn verify(&self) {
-        self.fetches.verify();
-        let _quiet = self.maintaining.lock().expect("the upkeep of flash has panicked");
+        self.reads.verify();
+        let _quiet = self.maintaining.lock().expect("the maintenance of flash has panicked");
         self.tier.verify();
     }
 
     fn stats(&self, unknown_tokens: u64) -> FlashStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut tier = self.tier.stats();
-        tier.memory_bytes += self.beside_tier_bytes();
+        tier.memory_bytes += self.overhead_bytes();
         FlashStats {
             promoted: read(&self.promoted),
             served: read(&self.served),
@@ -282,7 +283,7 @@ impl Hybrid {
         let extension = item.extension();
         let has_marks = extension.stale || extension.won || extension.token.is_some();
         let expiry = item.expiry_seconds().map_or(Ok(0), |seconds| u32::try_from(self.epoch_seconds + seconds));
-        expiry.ok().filter(|_| !has_marks && item.key().len() <= KEY_BYTES_MOST)
+        expiry.ok().filter(|_| !has_marks && item.key().len() <= MAX_KEY_BYTES)
     }
 
     /// The store's time in the seconds of flash.
@@ -296,25 +297,25 @@ fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
 }
 
 /// What the store knows of flash.
-pub(crate) struct Flash(pub Arc<Hybrid>);
+pub(crate) struct Flash(pub Arc<FlashTier>);
 
 impl LowerTier for Flash {
     fn demote(&self, item: &Item<'_>, now_ms: u64) {
-        let hybrid = &*self.0;
-        hybrid.promotions.note_evicted(item.stored_bytes());
+        let flash = &*self.0;
+        flash.promotions.note_evicted(item.stored_bytes());
         let key = Key::new(item.key());
-        let Some(expiry) = hybrid.expiry_on_flash(item) else {
-            hybrid.tier.remove(key.hash);
+        let Some(expiry) = flash.expiry_on_flash(item) else {
+            flash.tier.remove(key.hash);
             return;
         };
-        if item.extension().copied && hybrid.tier.could_exist(key.hash) {
-            hybrid.unchanged.fetch_add(1, Ordering::Relaxed);
+        if item.extension().copied && flash.tier.could_exist(key.hash) {
+            flash.unchanged.fetch_add(1, Ordering::Relaxed);
             return;
         }
         let value: Vec<&[u8]> = item.slices().collect();
         let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
-        hybrid.tier.insert(&object, hybrid.seconds(now_ms));
-        hybrid.note_demotion(object.value_bytes() as u64, now_ms);
+        flash.tier.insert(&object, flash.seconds(now_ms));
+        flash.note_demotion(object.value_bytes() as u64, now_ms);
     }
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {
@@ -336,24 +337,24 @@ impl LowerTier for Flash {
 
 impl Cache {
     pub fn has_flash(&self) -> bool {
-        self.shared.hybrid.is_some()
+        self.shared.flash.is_some()
     }
 
     /// Leaves on flash what the next start must know, and lets go of it: what only flash has is absent from then on, and what is evicted is
     /// lost. The end of a cache does this, too; it is for those whose clones live until the process ends and change nothing more: of a
     /// change that comes later only the log of removals knows, if there is one. Waits for the device, half a minute at most.
     pub fn close_flash(&self) {
-        self.shared.flash_end.close(false);
+        self.shared.flash_shutdown.close(false);
     }
 
     /// What the flash of this cache did; `None` without flash.
     pub fn flash_stats(&self) -> Option<FlashStats> {
-        self.shared.hybrid.as_ref().map(|hybrid| hybrid.stats(self.shared.store.unknown_tokens()))
+        self.shared.flash.as_ref().map(|flash| flash.stats(self.shared.store.unknown_tokens()))
     }
 
     /// Asks the drives below flash how worn they are and what they write; `None` where they do not tell: without flash, on anything
     /// but NVMe drives, and where this process may not ask (which takes `CAP_SYS_ADMIN`). Waits for them, for seconds at most.
     pub fn ask_flash_drives(&self) -> Option<DriveLog> {
-        self.shared.hybrid.as_ref()?.tier.ask_drives()
+        self.shared.flash.as_ref()?.tier.ask_drives()
     }
 }

@@ -5,8 +5,8 @@
 //! take stays in memory. A pass begins when a quarter of that time has gone by since the last one, a second at least.
 
 use crate::cache::{Cache, Shared};
-use crate::hybrid::Hybrid;
-use crate::time::Clock;
+use crate::clock::Clock;
+use crate::flash::tier::FlashTier;
 use ebbtide_flash::admission::{Limits, Offer};
 use ebbtide_flash::{Key, Object};
 use ebbtide_store::{IdleDemotion, Item, Participant};
@@ -60,12 +60,12 @@ impl IdleLimit {
 
 /// The passes over the memory of a cache, one after the other.
 #[derive(Default)]
-pub(crate) struct Passes {
+pub(crate) struct IdleScan {
     aging: IdleDemotion,
     next_ms: u64,
 }
 
-impl Hybrid {
+impl FlashTier {
     /// Takes a value that was idle, if its key is not on flash already and it may be written. The lock of the key's buckets is held.
     fn take_idle(&self, item: &Item<'_>, now_ms: u64) -> bool {
         let Some(expiry) = self.expiry_on_flash(item) else { return false };
@@ -94,22 +94,22 @@ impl Hybrid {
 impl Shared {
     /// Moves idle values to flash: some of them, or with a manual clock all there are.
     pub(crate) fn move_idle(&self, participant: &Participant, now_ms: u64) {
-        let Some(hybrid) = &self.hybrid else { return };
-        let passes = &mut *self.passes.lock().expect("a pass has panicked");
-        let Some(max_seconds) = hybrid.idle.max_seconds() else { return passes.aging.stop() };
+        let Some(flash) = &self.flash else { return };
+        let idle_scan = &mut *self.idle_scan.lock().expect("a pass has panicked");
+        let Some(max_seconds) = flash.idle.max_seconds() else { return idle_scan.aging.stop() };
         let is_manual = self.clock == Clock::Manual;
         let idle_ms = u64::from(max_seconds) * 1000;
-        if !passes.aging.is_running() {
-            if now_ms < passes.next_ms && !is_manual {
+        if !idle_scan.aging.is_running() {
+            if now_ms < idle_scan.next_ms && !is_manual {
                 return;
             }
-            passes.next_ms = now_ms + (idle_ms / PASSES).max(PASS_MIN_MS);
+            idle_scan.next_ms = now_ms + (idle_ms / PASSES).max(PASS_MIN_MS);
         }
         for _ in 0..if is_manual { u32::MAX } else { STEPS } {
-            let may_go_on = hybrid.tier.has_room() && !self.store.is_low() || is_manual;
-            let take = |item: &Item<'_>| hybrid.take_idle(item, now_ms);
+            let may_go_on = flash.tier.has_room() && !self.store.is_low() || is_manual;
+            let take = |item: &Item<'_>| flash.take_idle(item, now_ms);
             // With too many scans it is tried again later.
-            if !may_go_on || passes.aging.advance(&self.store, participant, (now_ms, idle_ms), take) != Ok(true) {
+            if !may_go_on || idle_scan.aging.advance(&self.store, participant, (now_ms, idle_ms), take) != Ok(true) {
                 return;
             }
         }
@@ -119,18 +119,18 @@ impl Shared {
 impl Cache {
     /// What goes to flash, and when; `None` without flash.
     pub fn flash_limits(&self) -> Option<FlashLimits> {
-        self.shared.hybrid.as_ref().map(|hybrid| {
-            let Limits { min_ttl_seconds, min_value_bytes } = hybrid.tier.limits();
-            FlashLimits { min_value_bytes, min_ttl_seconds, max_idle_seconds: hybrid.idle.max_seconds() }
+        self.shared.flash.as_ref().map(|flash| {
+            let Limits { min_ttl_seconds, min_value_bytes } = flash.tier.limits();
+            FlashLimits { min_value_bytes, min_ttl_seconds, max_idle_seconds: flash.idle.max_seconds() }
         })
     }
 
     /// Changes what goes to flash, from now on. Without flash it changes nothing.
     pub fn set_flash_limits(&self, limits: FlashLimits) {
         let FlashLimits { min_value_bytes, min_ttl_seconds, max_idle_seconds } = limits;
-        if let Some(hybrid) = &self.shared.hybrid {
-            hybrid.tier.set_limits(Limits { min_ttl_seconds, min_value_bytes });
-            hybrid.idle.set(max_idle_seconds);
+        if let Some(flash) = &self.shared.flash {
+            flash.tier.set_limits(Limits { min_ttl_seconds, min_value_bytes });
+            flash.idle.set(max_idle_seconds);
         }
     }
 }

@@ -13,50 +13,50 @@ use std::sync::{Arc, RwLock, RwLockReadGuard};
 /// 128 KiB for each scan: of a hundred thousand promotions one in eleven others shares a bit.
 const WORDS: usize = 1 << 14;
 /// So many scans can be under way.
-pub(crate) const SCANS_MOST: usize = 8;
+pub(crate) const MAX_SCANS: usize = 8;
 const UNHARMED: &str = "nothing panics under this lock";
 
 /// Keys that were promoted since a scan began, and some others.
-pub(crate) struct RisenSince {
+pub(crate) struct PromotedSince {
     words: Box<[AtomicU64]>,
 }
 
 /// Those of all scans. Promotions hold the lock for reading.
 #[derive(Default)]
-pub(crate) struct Risen(RwLock<Vec<Arc<RisenSince>>>);
+pub(crate) struct PromotedKeys(RwLock<Vec<Arc<PromotedSince>>>);
 
-impl RisenSince {
+impl PromotedSince {
     fn bit(hash: u64) -> (usize, u64) {
         ((hash >> 6) as usize % WORDS, 1 << (hash % 64))
     }
 
     /// Whether the key with this hash may have been promoted.
-    pub fn may_have(&self, hash: u64) -> bool {
+    pub fn may_contain(&self, hash: u64) -> bool {
         let (word, bit) = Self::bit(hash);
         self.words[word].load(Ordering::Relaxed) & bit != 0
     }
 }
 
-impl Risen {
+impl PromotedKeys {
     /// Begins to keep them, until `forget`; `None` if there are as many as there can be.
-    pub fn keep(&self) -> Option<Arc<RisenSince>> {
-        let since = Arc::new(RisenSince { words: (0..WORDS).map(|_| AtomicU64::new(0)).collect() });
+    pub fn keep(&self) -> Option<Arc<PromotedSince>> {
+        let since = Arc::new(PromotedSince { words: (0..WORDS).map(|_| AtomicU64::new(0)).collect() });
         let mut all = self.0.write().expect(UNHARMED);
-        if all.len() == SCANS_MOST {
+        if all.len() == MAX_SCANS {
             return None;
         }
         all.push(Arc::clone(&since));
         Some(since)
     }
 
-    pub fn forget(&self, since: &Arc<RisenSince>) {
+    pub fn forget(&self, since: &Arc<PromotedSince>) {
         self.0.write().expect(UNHARMED).retain(|other| !Arc::ptr_eq(other, since));
     }
 
     /// To be held while a key is promoted. Relaxed bits: who sees the item in memory sees what was stored before it.
-    pub fn rise(&self, hash: u64) -> RwLockReadGuard<'_, Vec<Arc<RisenSince>>> {
+    pub fn record(&self, hash: u64) -> RwLockReadGuard<'_, Vec<Arc<PromotedSince>>> {
         let since = self.0.read().expect(UNHARMED);
-        let (word, bit) = RisenSince::bit(hash);
+        let (word, bit) = PromotedSince::bit(hash);
         since.iter().for_each(|since| _ = since.words[word].fetch_or(bit, Ordering::Relaxed));
         since
     }
@@ -75,31 +75,31 @@ mod tests {
 
     #[test]
     fn what_is_noted_while_it_is_kept_is_known() {
-        let risen = Risen::default();
-        drop(risen.rise(1));
-        let first = risen.keep().unwrap();
-        drop(risen.rise(2 << 40 | 77));
-        let second = risen.keep().unwrap();
-        drop(risen.rise(3));
-        assert!(!first.may_have(1) && first.may_have(2 << 40 | 77) && first.may_have(3));
-        assert!(!second.may_have(2 << 40 | 77) && second.may_have(3));
-        risen.forget(&first);
-        drop(risen.rise(4));
-        assert!(!first.may_have(4) && second.may_have(4));
-        let more: Vec<_> = (1..SCANS_MOST).map(|_| risen.keep().unwrap()).collect();
-        assert!(risen.keep().is_none());
-        risen.forget(&more[0]);
-        assert!(risen.keep().is_some());
-        assert_eq!(risen.memory_bytes(), (SCANS_MOST as u64) << 17);
+        let promoted_keys = PromotedKeys::default();
+        drop(promoted_keys.record(1));
+        let first = promoted_keys.keep().unwrap();
+        drop(promoted_keys.record(2 << 40 | 77));
+        let second = promoted_keys.keep().unwrap();
+        drop(promoted_keys.record(3));
+        assert!(!first.may_contain(1) && first.may_contain(2 << 40 | 77) && first.may_contain(3));
+        assert!(!second.may_contain(2 << 40 | 77) && second.may_contain(3));
+        promoted_keys.forget(&first);
+        drop(promoted_keys.record(4));
+        assert!(!first.may_contain(4) && second.may_contain(4));
+        let more: Vec<_> = (1..MAX_SCANS).map(|_| promoted_keys.keep().unwrap()).collect();
+        assert!(promoted_keys.keep().is_none());
+        promoted_keys.forget(&more[0]);
+        assert!(promoted_keys.keep().is_some());
+        assert_eq!(promoted_keys.memory_bytes(), (MAX_SCANS as u64) << 17);
     }
 
     #[test]
     fn no_scan_begins_in_the_midst_of_a_promotion() {
-        let (risen, is_over) = (Risen::default(), AtomicBool::new(false));
-        let rising = risen.rise(1);
+        let (promoted_keys, is_over) = (PromotedKeys::default(), AtomicBool::new(false));
+        let recording = promoted_keys.record(1);
         thread::scope(|scope| {
             let scan = scope.spawn(|| {
-                let since = risen.keep().unwrap();
+                let since = promoted_keys.keep().unwrap();
                 assert!(
                     is_over.load(Ordering::Relaxed),
                     "memory was walked before the key was there, and its bit is not set"
@@ -108,8 +108,8 @@ mod tests {
             });
             thread::sleep(Duration::from_millis(20));
             is_over.store(true, Ordering::Relaxed);
-            drop(rising);
-            assert!(!scan.join().unwrap().may_have(1));
+            drop(recording);
+            assert!(!scan.join().unwrap().may_contain(1));
         });
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::item::{Item, Lookup};
+use crate::lookup::{Item, Lookup};
 use ebbtide_store::{MetaFlagsChange, MetaFlagsLookup, Number};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ impl Cache {
         mut revise: impl FnMut(&Item<'_>) -> Option<MetaFlagsChange>,
     ) -> Result<Visited<'_>, Error> {
         let shared = &*self.shared;
-        shared.bring_up_if_below(self.waits, key)?;
+        shared.promote_if_on_flash(self.waits, key)?;
         let participant = shared.participant();
         let target = (key, shared.store.hash(key));
         let wrap = |item| Item::in_memory(item, &shared.store);
@@ -58,7 +58,7 @@ impl Cache {
 
     /// The life that a number had left when it was counted, before the count gave it another one; `None` if it never
     /// expires.
-    pub fn life_of(&self, number: &Number) -> Option<Duration> {
+    pub fn remaining_ttl(&self, number: &Number) -> Option<Duration> {
         let now_ms = self.shared.time.now_ms();
         number.expiry_seconds.map(|seconds| Duration::from_millis((seconds * 1000).saturating_sub(now_ms)))
     }

@@ -1,7 +1,8 @@
-//! The words that say what is written to flash, for command lines and files of options.
+//! Parsers of flash options, for command lines and configuration files: admission, reinsertion and reclaim order.
 
 use crate::byte_size::ByteSize;
 use ebbtide_flash::admission::{AdmissionOptions, Policy, WriteBudget};
+use ebbtide_flash::large::{Reclaim, Reinsertion};
 use std::str::FromStr;
 
 /// What is written to flash, as it can be read from a text.
@@ -45,7 +46,7 @@ fn policy_of(text: &str) -> Option<Policy> {
         "reject-first" => Policy::RejectFirst { times: words.next()?.parse().ok()?, keys: count_of(words.next()?)? },
         "history" => Policy::History {
             keys_per_hour: count_of(words.next()?)?,
-            least_reads: words.next().map_or(Some(LEAST_READS), |reads| reads.parse().ok())?,
+            least_reads: words.next().map_or(Some(MIN_READS), |reads| reads.parse().ok())?,
         },
         _ => return None,
     };
@@ -65,20 +66,72 @@ fn count_of(text: &str) -> Option<usize> {
 }
 
 /// An object is worth a write that is read from flash once in ten hours.
-const LEAST_READS: f64 = 0.1;
+const MIN_READS: f64 = 0.1;
+
+/// Which objects are written again when the region of flash that they lie in is reclaimed, as it can be read from a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashReinsertion(pub Reinsertion);
+
+/// Which region of flash is reclaimed first, as it can be read from a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashReclaim(pub Reclaim);
+
+/// Why a text does not say how space on flash is taken back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotAReclaim {
+    #[error(
+        "{part:?} is no reinsertion on flash: write auto (read since it was written, if such copies are read again more than what is new), none, hits:1 to hits:3 (read so often), or percent:0 to percent:100"
+    )]
+    Reinsertion { part: String },
+    #[error("{part:?} is no order in which flash is reclaimed: write lru or fifo")]
+    Order { part: String },
+}
+
+impl FromStr for FlashReinsertion {
+    type Err = NotAReclaim;
+
+    /// `auto`, `none`, `hits:2`, `percent:30`.
+    fn from_str(text: &str) -> Result<Self, NotAReclaim> {
+        let count = |count: &str, most| count.parse().ok().filter(|count| *count <= most);
+        let reinsertion = match text.split_once(':') {
+            None if text == "auto" => Some(Reinsertion::Auto),
+            None if text == "none" => Some(Reinsertion::Never),
+            Some(("hits", hits)) => count(hits, MAX_HITS).filter(|hits| *hits > 0).map(Reinsertion::Hits),
+            Some(("percent", percent)) => count(percent, 100).map(Reinsertion::Percent),
+            _ => None,
+        };
+        reinsertion.map(Self).ok_or_else(|| NotAReclaim::Reinsertion { part: text.to_owned() })
+    }
+}
+
+impl FromStr for FlashReclaim {
+    type Err = NotAReclaim;
+
+    /// `lru`, `fifo`.
+    fn from_str(text: &str) -> Result<Self, NotAReclaim> {
+        match text {
+            "lru" => Ok(Self(Reclaim::Lru)),
+            "fifo" => Ok(Self(Reclaim::Fifo)),
+            _ => Err(NotAReclaim::Order { part: text.to_owned() }),
+        }
+    }
+}
+
+/// As far as the index of flash counts.
+const MAX_HITS: u8 = 3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn each_policy_has_its_words() {
+    fn parses_every_admission() {
         let history = |least_reads| Policy::History { keys_per_hour: 1 << 20, least_reads };
         for (text, policy, budget) in [
             ("all", Policy::All, None),
             ("probability:0.25", Policy::Probability(0.25), None),
             ("reject-first:2:5k", Policy::RejectFirst { times: 2, keys: 5120 }, None),
-            ("history:1m", history(LEAST_READS), None),
+            ("history:1m", history(MIN_READS), None),
             ("history:1m:0.5,budget:10m", history(0.5), Some(WriteBudget::BytesPerSecond(10 << 20))),
             ("all,budget:1.5dwpd", Policy::All, Some(WriteBudget::DriveWritesPerDay(1.5))),
         ] {
@@ -101,5 +154,30 @@ mod tests {
             let refusal = text.parse::<FlashAdmission>().unwrap_err().to_string();
             assert!(refusal.contains("is no admission to flash: write all"), "{refusal}");
         }
+    }
+
+    #[test]
+    fn parses_every_reinsertion_and_order() {
+        for (text, reinsertion) in [
+            ("auto", Reinsertion::Auto),
+            ("none", Reinsertion::Never),
+            ("hits:1", Reinsertion::Hits(1)),
+            ("hits:3", Reinsertion::Hits(3)),
+            ("percent:0", Reinsertion::Percent(0)),
+            ("percent:100", Reinsertion::Percent(100)),
+        ] {
+            assert_eq!(text.parse(), Ok(FlashReinsertion(reinsertion)), "{text}");
+        }
+        for text in ["", "non", "none:1", "hits", "hits:", "hits:0", "hits:4", "hits:x", "percent:101", "percent:-1"] {
+            let refusal = text.parse::<FlashReinsertion>().unwrap_err().to_string();
+            assert!(
+                refusal.starts_with(&format!("{text:?} is no reinsertion")) && refusal.contains("hits:3"),
+                "{refusal}"
+            );
+        }
+        assert_eq!("lru".parse(), Ok(FlashReclaim(Reclaim::Lru)));
+        assert_eq!("fifo".parse(), Ok(FlashReclaim(Reclaim::Fifo)));
+        let refusal = "LRU".parse::<FlashReclaim>().unwrap_err().to_string();
+        assert!(refusal.contains("\"LRU\"") && refusal.contains("lru or fifo"), "{refusal}");
     }
 }

@@ -1,4 +1,4 @@
-//! The thread of a cache, which refreshes the coarse time and does the maintenance. Those of flash are in `hybrid`.
+//! The thread of a cache, which refreshes the coarse time and does the maintenance. Threads of flash are in `flash/threads.rs`.
 //!
 //! It wakes every few milliseconds, and at once when a writer sees that free segments run low. Between slices of work it
 //! gives its core away, so that no request waits for a merge; and it lets flash take what was evicted, unless writers wait,
@@ -6,45 +6,14 @@
 
 use crate::cache::Shared;
 use ebbtide_store::{Participant, Progress};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread::{self, Thread};
+use std::sync::{Arc, Weak};
+use std::thread;
 use std::time::Duration;
 
 /// How often the coarse time is refreshed, and maintenance and the upkeep of flash look whether something is due.
 pub(crate) const TICK: Duration = Duration::from_millis(5);
 /// The same while memory hangs on another thread.
 const WAITING_TICK: Duration = Duration::from_micros(500);
-
-/// How writers reach a background thread.
-#[derive(Default)]
-pub(crate) struct Bell {
-    thread: OnceLock<Thread>,
-    rung: AtomicBool,
-}
-
-impl Bell {
-    /// Wakes the background thread, if there is one and it is not awake already.
-    pub fn ring(&self) {
-        // While it rings, all who write look here, and nobody is to write.
-        if let Some(thread) = self.thread.get()
-            && !self.rung.load(Ordering::Relaxed)
-            && !self.rung.swap(true, Ordering::Relaxed)
-        {
-            thread.unpark();
-        }
-    }
-
-    /// Makes the calling thread the one that is woken.
-    pub fn is_for_this_thread(&self) {
-        let _ = self.thread.set(thread::current());
-    }
-
-    /// What rang before has been heard.
-    pub fn answer(&self) {
-        self.rung.store(false, Ordering::Relaxed);
-    }
-}
 
 /// Starts the background thread of a cache.
 pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
@@ -58,7 +27,7 @@ impl Shared {
     /// is evicted, all but evictions goes on.
     fn run_due_maintenance(&self, participant: &Participant, tick: impl Fn() -> u64) -> bool {
         let store = &*self.store;
-        let mut evicts = self.hybrid.as_ref().is_none_or(|hybrid| hybrid.can_demote()) || !store.resize_done();
+        let mut evicts = self.flash.as_ref().is_none_or(|flash| flash.can_demote()) || !store.resize_done();
         loop {
             let progress = match evicts {
                 true => store.maintain(participant, tick()),
@@ -67,9 +36,9 @@ impl Shared {
             if progress != Progress::Working && (evicts || !store.is_low() && !store.needs_shrink()) {
                 return matches!(progress, Progress::Waiting(_));
             }
-            match &self.hybrid {
-                Some(hybrid) if evicts || progress != Progress::Working => {
-                    hybrid.wait_for_room(|| hybrid.max_room_wait(store), &tick);
+            match &self.flash {
+                Some(flash) if evicts || progress != Progress::Working => {
+                    flash.wait_until_can_demote(|| flash.max_demotion_wait(store), &tick);
                     evicts = true;
                 }
                 _ => thread::yield_now(),
@@ -81,20 +50,20 @@ impl Shared {
 fn maintain(weak: &Weak<Shared>) {
     let Some(shared) = weak.upgrade() else { return };
     let participant = shared.store.participate();
-    shared.bell.is_for_this_thread();
+    shared.waker.register_current_thread();
     drop(shared);
     loop {
         let is_waiting = {
             let Some(shared) = weak.upgrade() else { return };
             let _working = shared.maintaining.lock().expect("a verification has panicked");
-            shared.bell.answer();
+            shared.waker.reset();
             // The work may not end for as long as there are writers: flash is told the time all along.
             let tick = || {
                 let now_ms = shared.time.tick();
-                shared.hybrid.iter().for_each(|hybrid| hybrid.note_time(now_ms));
+                shared.flash.iter().for_each(|flash| flash.note_time(now_ms));
                 now_ms
             };
-            shared.share_memory();
+            shared.rebalance_memory();
             let is_waiting = shared.run_due_maintenance(&participant, tick);
             shared.move_idle(&participant, tick());
             is_waiting
@@ -114,12 +83,12 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let builder = Cache::builder().memory(ByteSize::mib(64));
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
-        let hybrid = cache.shared.hybrid.as_ref().unwrap();
+        let flash = cache.shared.flash.as_ref().unwrap();
         let insert = |number: u32| drop(cache.insert(&number.to_le_bytes(), &[7; 3000]).apply());
         (0..30_000).for_each(insert);
-        let _without_upkeep = hybrid.maintaining.lock().unwrap();
-        (30_000..60_000).take_while(|_| hybrid.tier.has_room()).for_each(insert);
-        assert!(!hybrid.tier.has_room());
+        let _without_upkeep = flash.maintaining.lock().unwrap();
+        (30_000..60_000).take_while(|_| flash.tier.has_room()).for_each(insert);
+        assert!(!flash.tier.has_room());
         cache.resize(ByteSize::mib(32)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !cache.shared.store.resize_done() {

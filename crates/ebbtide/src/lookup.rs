@@ -2,8 +2,8 @@
 
 use crate::cache::Shared;
 use crate::error::Error;
-use crate::fetch::Value;
-use crate::hybrid::Hybrid;
+use crate::flash::read::Value;
+use crate::flash::tier::FlashTier;
 use ebbtide_store::Store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -182,11 +182,11 @@ impl Item<'_> {
     pub fn to_handle(&self) -> Result<Handle, Error> {
         match &self.0 {
             Source::Memory { item, store } => {
-                item.to_handle(store).map(|handle| Handle(Kept::Memory(handle))).map_err(Error::from_store)
+                item.to_handle(store).map(|handle| Handle(HandleSource::Memory(handle))).map_err(Error::from_store)
             }
             Source::Flash { value, shared } => {
-                let hybrid = shared.hybrid.as_ref().expect("a cache whose flash has answered has flash");
-                Lent::new(value, hybrid).map(|lent| Handle(Kept::Flash(lent)))
+                let flash = shared.flash.as_ref().expect("a cache whose flash has answered has flash");
+                PinnedValue::new(value, flash).map(|lent| Handle(HandleSource::Flash(lent)))
             }
         }
     }
@@ -211,24 +211,24 @@ impl<'a, Pieces: Iterator<Item = &'a [u8]>> Iterator for Slices<'a, Pieces> {
 }
 
 /// A hit that may be kept and sent to other threads.
-pub struct Handle(Kept);
+pub struct Handle(HandleSource);
 
-enum Kept {
+enum HandleSource {
     Memory(ebbtide_store::Handle),
-    Flash(Lent),
+    Flash(PinnedValue),
 }
 
 /// A value that flash has answered, counted with what such handles hold. Dropping it gives that back.
-struct Lent {
+struct PinnedValue {
     value: Arc<Value>,
-    lent_bytes: Arc<AtomicU64>,
+    pinned_bytes: Arc<AtomicU64>,
 }
 
-impl Lent {
-    fn new(value: &Arc<Value>, hybrid: &Hybrid) -> Result<Self, Error> {
-        let lent = Self { value: Arc::clone(value), lent_bytes: Arc::clone(&hybrid.lent_bytes) };
-        let (bytes, limit) = (lent.bytes(), hybrid.fetches.bytes_most());
-        let pinned_bytes = lent.lent_bytes.fetch_add(bytes, Ordering::Relaxed);
+impl PinnedValue {
+    fn new(value: &Arc<Value>, flash: &FlashTier) -> Result<Self, Error> {
+        let lent = Self { value: Arc::clone(value), pinned_bytes: Arc::clone(&flash.pinned_bytes) };
+        let (bytes, limit) = (lent.bytes(), flash.reads.max_bytes());
+        let pinned_bytes = lent.pinned_bytes.fetch_add(bytes, Ordering::Relaxed);
         if pinned_bytes > 0 && pinned_bytes + bytes > limit {
             return Err(Error::PinnedLimit { pinned_bytes, limit });
         }
@@ -240,9 +240,9 @@ impl Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for PinnedValue {
     fn drop(&mut self) {
-        self.lent_bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
+        self.pinned_bytes.fetch_sub(self.bytes(), Ordering::Relaxed);
     }
 }
 
@@ -250,8 +250,8 @@ impl Handle {
     /// Bytes of the value.
     pub fn len(&self) -> usize {
         match &self.0 {
-            Kept::Memory(handle) => handle.len(),
-            Kept::Flash(lent) => lent.value.found.value().len(),
+            HandleSource::Memory(handle) => handle.len(),
+            HandleSource::Flash(lent) => lent.value.found.value().len(),
         }
     }
 
@@ -262,16 +262,16 @@ impl Handle {
     /// Client flags.
     pub fn flags(&self) -> u32 {
         match &self.0 {
-            Kept::Memory(handle) => handle.flags(),
-            Kept::Flash(lent) => lent.value.found.client_flags,
+            HandleSource::Memory(handle) => handle.flags(),
+            HandleSource::Flash(lent) => lent.value.found.client_flags,
         }
     }
 
     /// The bytes from `offset` to the end of the piece that holds it; empty only at the end of the value.
     pub fn slice_at(&self, offset: usize) -> &[u8] {
         match &self.0 {
-            Kept::Memory(handle) => handle.slice_at(offset),
-            Kept::Flash(lent) => &lent.value.found.value()[offset..],
+            HandleSource::Memory(handle) => handle.slice_at(offset),
+            HandleSource::Flash(lent) => &lent.value.found.value()[offset..],
         }
     }
 }

@@ -15,8 +15,8 @@
 
 use crate::cache::Cache;
 use crate::error::Error;
-use crate::hybrid::Hybrid;
-use crate::raise::Need;
+use crate::flash::resolve::Need;
+use crate::flash::tier::FlashTier;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_flash::{Found, Key, Lookup};
 use std::collections::{HashMap, VecDeque};
@@ -27,18 +27,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Reads at once: what is left of the device's queue is for the upkeep of flash.
-const READS_MOST: usize = 192;
+const MAX_READS: usize = 192;
 /// The share of the memory of flash that values may take which have landed, or are about to.
-const BYTES_SHARE: u64 = 4;
+const MAX_BYTES_SHARE: u64 = 4;
 /// How often whoever waits for the device looks whether it has failed.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a verification waits for the end of reads that nobody waits for, and how often it looks.
-const QUIET_MOST: Duration = Duration::from_secs(30);
+const MAX_QUIET_WAIT: Duration = Duration::from_secs(30);
 const QUIET_STEP: Duration = Duration::from_millis(1);
 
 /// Called once with what a fetch found, on whichever thread completes the read, maybe before the fetch returns. It must not
 /// block. If it panics, only its own work is lost.
-pub type Landing = Box<dyn FnOnce(Fetched) + Send>;
+pub type OnRead = Box<dyn FnOnce(Fetched) + Send>;
 
 /// What a fetch does when no more reads may begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub enum Fetch {
 
 /// What a fetch found, for [`Cache::raise`]; by default nothing.
 #[derive(Clone, Default)]
-pub struct Fetched(Option<Arc<Held>>);
+pub struct Fetched(Option<Arc<HeldValue>>);
 
 /// A value that was found, with its key.
 pub(crate) struct Value {
@@ -84,68 +84,68 @@ impl Fetched {
 }
 
 /// A value, and the room that it takes.
-struct Held {
+struct HeldValue {
     value: Arc<Value>,
-    _room: Room,
+    _permit: Permit,
 }
 
 /// A part of what reads and landed values may take; given back when dropped.
-struct Room {
+struct Permit {
     bytes: u64,
-    has_landed: bool,
-    hybrid: Weak<Hybrid>,
+    is_held: bool,
+    flash: Weak<FlashTier>,
 }
 
 /// The fetches of a cache.
-pub(crate) struct Fetches {
-    bytes_most: u64,
+pub(crate) struct PendingReads {
+    max_bytes: u64,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     /// Keys of reads under way, and of the queue.
-    asked: HashMap<Box<[u8]>, Asked>,
+    waiters: HashMap<Box<[u8]>, Waiters>,
     /// Keys, each with the time in seconds at which it was asked for.
     queue: VecDeque<(Box<[u8]>, u32)>,
-    rooms: usize,
-    room_bytes: u64,
-    landed_bytes: u64,
+    permits: usize,
+    permit_bytes: u64,
+    held_bytes: u64,
     /// A thread begins what is in the queue, as long as there is room.
-    is_starting: bool,
+    is_starting_queued: bool,
 }
 
 /// Who waits for a key.
-struct Asked {
+struct Waiters {
     is_queued: bool,
-    landings: Vec<Landing>,
+    callbacks: Vec<OnRead>,
 }
 
-impl Fetches {
+impl PendingReads {
     /// For flash that has so much of the memory.
     pub fn new(memory_bytes: u64) -> Self {
-        Self { bytes_most: memory_bytes / BYTES_SHARE, state: Mutex::default() }
+        Self { max_bytes: memory_bytes / MAX_BYTES_SHARE, state: Mutex::default() }
     }
 
     /// What values may take that have landed, or are about to.
-    pub fn bytes_most(&self) -> u64 {
-        self.bytes_most
+    pub fn max_bytes(&self) -> u64 {
+        self.max_bytes
     }
 
     /// Bytes of values that have landed and are held. Those of reads under way are the tier's.
-    pub fn landed_bytes(&self) -> u64 {
-        self.state().landed_bytes
+    pub fn held_bytes(&self) -> u64 {
+        self.state().held_bytes
     }
 
     /// Asserts that no read is under way and nothing is held, after what nobody waits for has ended.
     pub fn verify(&self) {
-        let deadline = Instant::now() + QUIET_MOST;
-        while self.state().rooms > 0 && Instant::now() < deadline {
+        let deadline = Instant::now() + MAX_QUIET_WAIT;
+        while self.state().permits > 0 && Instant::now() < deadline {
             thread::sleep(QUIET_STEP);
         }
         let state = self.state();
-        assert_eq!((state.rooms, state.room_bytes), (0, 0), "reads do not end, or values are held");
-        assert!(state.asked.is_empty() && state.queue.is_empty(), "fetches are forgotten");
+        assert_eq!((state.permits, state.permit_bytes), (0, 0), "reads do not end, or values are held");
+        assert!(state.waiters.is_empty() && state.queue.is_empty(), "reads are forgotten");
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -155,53 +155,53 @@ impl Fetches {
 
 impl State {
     /// Takes room for a read, if there is some. The only one always fits.
-    fn take_room(&mut self, bytes: u64, bytes_most: u64) -> bool {
-        let fits = self.rooms < READS_MOST && self.room_bytes + bytes <= bytes_most || self.rooms == 0;
+    fn acquire(&mut self, bytes: u64, max_bytes: u64) -> bool {
+        let fits = self.permits < MAX_READS && self.permit_bytes + bytes <= max_bytes || self.permits == 0;
         if fits {
-            self.rooms += 1;
-            self.room_bytes += bytes;
+            self.permits += 1;
+            self.permit_bytes += bytes;
         }
         fits
     }
 }
 
-impl Drop for Room {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let Some(hybrid) = self.hybrid.upgrade() else { return };
-        let mut state = hybrid.fetches.state();
-        state.rooms -= 1;
-        state.room_bytes -= self.bytes;
-        state.landed_bytes -= if self.has_landed { self.bytes } else { 0 };
+        let Some(flash) = self.flash.upgrade() else { return };
+        let mut state = flash.reads.state();
+        state.permits -= 1;
+        state.permit_bytes -= self.bytes;
+        state.held_bytes -= if self.is_held { self.bytes } else { 0 };
         let is_awaited = !state.queue.is_empty();
         drop(state);
         if is_awaited {
-            hybrid.fetch_queued();
+            flash.start_queued();
         }
     }
 }
 
-impl Hybrid {
-    fn fetch(self: &Arc<Self>, key: &[u8], now: u32, when_busy: WhenBusy, landing: Landing) -> Fetch {
+impl FlashTier {
+    fn fetch(self: &Arc<Self>, key: &[u8], now: u32, when_busy: WhenBusy, on_read: OnRead) -> Fetch {
         let hash = Key::new(key).hash;
         if !self.tier.could_exist(hash) {
             return Fetch::Absent;
         }
         let bytes = self.tier.bytes_to_read(hash);
-        let mut state = self.fetches.state();
-        match state.asked.get_mut(key) {
-            Some(asked) if asked.is_queued && when_busy == WhenBusy::Refuse => return Fetch::Refused,
-            Some(asked) => {
-                asked.landings.push(landing);
-                return if asked.is_queued { Fetch::Queued } else { Fetch::UnderWay };
+        let mut state = self.reads.state();
+        match state.waiters.get_mut(key) {
+            Some(waiters) if waiters.is_queued && when_busy == WhenBusy::Refuse => return Fetch::Refused,
+            Some(waiters) => {
+                waiters.callbacks.push(on_read);
+                return if waiters.is_queued { Fetch::Queued } else { Fetch::UnderWay };
             }
             None => {}
         }
-        let is_queued = !state.queue.is_empty() || !state.take_room(bytes, self.fetches.bytes_most);
+        let is_queued = !state.queue.is_empty() || !state.acquire(bytes, self.reads.max_bytes);
         if is_queued && when_busy == WhenBusy::Refuse {
             return Fetch::Refused;
         }
         let key = Box::<[u8]>::from(key);
-        state.asked.insert(key.clone(), Asked { is_queued, landings: vec![landing] });
+        state.waiters.insert(key.clone(), Waiters { is_queued, callbacks: vec![on_read] });
         if is_queued {
             state.queue.push_back((key, now));
             return Fetch::Queued;
@@ -211,9 +211,9 @@ impl Hybrid {
         Fetch::UnderWay
     }
 
-    /// Fetches the first of these keys, and of the others what there is room for, and calls `each` with the number of every one that
+    /// PendingReads the first of these keys, and of the others what there is room for, and calls `each` with the number of every one that
     /// was found. Waits for the device, until it is judged to have failed. Not for threads that serve it.
-    pub(crate) fn fetch_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Arc<Value>)) {
+    pub(crate) fn read_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Arc<Value>)) {
         assert!(
             !self.tier.is_moved_here(),
             "a thread with a ring of its own waits for itself: use Cache::without_waiting"
@@ -224,8 +224,8 @@ impl Hybrid {
             let when_busy = if number == 0 { WhenBusy::Queue } else { WhenBusy::Refuse };
             let sender = sender.clone();
             // Nobody waits if this thread has panicked.
-            let landing = Box::new(move |fetched| drop(sender.send((number, fetched))));
-            match self.fetch(key, now, when_busy, landing) {
+            let on_read = Box::new(move |fetched| drop(sender.send((number, fetched))));
+            match self.fetch(key, now, when_busy, on_read) {
                 Fetch::Absent | Fetch::UnderWay => {}
                 Fetch::Queued | Fetch::Refused => break,
             }
@@ -239,106 +239,107 @@ impl Hybrid {
         };
         // What this thread moves comes first, and all of it: others may wait for it, and `each` for them.
         while let Some(moving) = ring.as_mut().filter(|ring| !ring.is_empty()) {
-            if !moving.wait(LOOK_AGAIN) && has_failed() {
-                self.give_fetches_up();
+            if !moving.wait(HEALTH_CHECK_INTERVAL) && has_failed() {
+                self.cancel_reads();
                 ring = None;
             }
         }
         // Who moves nothing needs no ring.
         drop(ring);
         loop {
-            match receiver.recv_timeout(LOOK_AGAIN) {
+            match receiver.recv_timeout(HEALTH_CHECK_INTERVAL) {
                 Ok((number, fetched)) => fetched.value().into_iter().for_each(|value| each(number, value)),
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) if has_failed() => self.give_fetches_up(),
+                Err(RecvTimeoutError::Timeout) if has_failed() => self.cancel_reads(),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    /// Fetches one key; waits for the device as `fetch_and_wait` does.
-    pub(crate) fn find(self: &Arc<Self>, key: &[u8], now_ms: u64) -> Option<Arc<Value>> {
+    /// PendingReads one key; waits for the device as `read_and_wait` does.
+    pub(crate) fn read_one(self: &Arc<Self>, key: &[u8], now_ms: u64) -> Option<Arc<Value>> {
         let mut found = None;
-        self.fetch_and_wait(&[key], self.seconds(now_ms), |_, value| found = Some(Arc::clone(value)));
+        self.read_and_wait(&[key], self.seconds(now_ms), |_, value| found = Some(Arc::clone(value)));
         found
     }
 
     /// Begins a read for which there is room.
     fn read(self: &Arc<Self>, key: Box<[u8]>, now: u32, bytes: u64) {
-        let room = Room { bytes, has_landed: false, hybrid: Arc::downgrade(self) };
-        let (hybrid, theirs) = (Arc::clone(self), key.clone());
-        let reading = Arc::new(Mutex::new(Some(room)));
-        let room = Arc::clone(&reading);
-        let take = |room: &Mutex<Option<Room>>| room.lock().expect("nothing panics here").take().expect("it ends once");
-        let landed = move |found| hybrid.landed(&theirs, found, take(&room));
-        match self.tier.lookup(Key::new(&key), now, Box::new(landed)) {
-            Lookup::Absent => self.landed(&key, None, take(&reading)),
-            Lookup::Found(found) => self.landed(&key, Some(found), take(&reading)),
+        let permit = Permit { bytes, is_held: false, flash: Arc::downgrade(self) };
+        let (flash, theirs) = (Arc::clone(self), key.clone());
+        let reading = Arc::new(Mutex::new(Some(permit)));
+        let permit = Arc::clone(&reading);
+        let take =
+            |permit: &Mutex<Option<Permit>>| permit.lock().expect("nothing panics here").take().expect("it ends once");
+        let finish_read = move |found| flash.finish_read(&theirs, found, take(&permit));
+        match self.tier.lookup(Key::new(&key), now, Box::new(finish_read)) {
+            Lookup::Absent => self.finish_read(&key, None, take(&reading)),
+            Lookup::Found(found) => self.finish_read(&key, Some(found), take(&reading)),
             Lookup::Reading => {}
         }
     }
 
-    fn landed(&self, key: &[u8], found: Option<Found>, mut room: Room) {
-        let asked = {
-            let mut state = self.fetches.state();
+    fn finish_read(&self, key: &[u8], found: Option<Found>, mut permit: Permit) {
+        let waiters = {
+            let mut state = self.reads.state();
             if let Some(found) = &found {
                 // A value of several parts is larger than what tells of its first one.
-                let more = (found.value().len() as u64).saturating_sub(room.bytes);
-                state.room_bytes += more;
-                room.bytes += more;
-                state.landed_bytes += room.bytes;
-                room.has_landed = true;
+                let more = (found.value().len() as u64).saturating_sub(permit.bytes);
+                state.permit_bytes += more;
+                permit.bytes += more;
+                state.held_bytes += permit.bytes;
+                permit.is_held = true;
             }
             // Nobody waits any more if the fetch was given up.
-            state.asked.remove(key)
+            state.waiters.remove(key)
         };
         let value = found.map(|found| Arc::new(Value { key: key.into(), found }));
-        let fetched = Fetched(value.map(|value| Arc::new(Held { value, _room: room })));
-        for landing in asked.into_iter().flat_map(|asked| asked.landings) {
-            tell(landing, fetched.clone());
+        let fetched = Fetched(value.map(|value| Arc::new(HeldValue { value, _permit: permit })));
+        for on_read in waiters.into_iter().flat_map(|waiters| waiters.callbacks) {
+            call(on_read, fetched.clone());
         }
     }
 
     /// All fetches are misses. What is under way still takes room until it ends.
     #[cold]
-    pub(crate) fn give_fetches_up(&self) {
-        let asked = {
-            let mut state = self.fetches.state();
+    pub(crate) fn cancel_reads(&self) {
+        let waiters = {
+            let mut state = self.reads.state();
             state.queue.clear();
-            std::mem::take(&mut state.asked)
+            std::mem::take(&mut state.waiters)
         };
-        for landing in asked.into_values().flat_map(|asked| asked.landings) {
-            tell(landing, Fetched(None));
+        for on_read in waiters.into_values().flat_map(|waiters| waiters.callbacks) {
+            call(on_read, Fetched(None));
         }
     }
 
     /// Begins what is in the queue, as far as there is room. One thread does that: what ends at once makes room for the next.
     #[cold]
-    fn fetch_queued(self: &Arc<Self>) {
-        let mut state = self.fetches.state();
-        if std::mem::replace(&mut state.is_starting, true) {
+    fn start_queued(self: &Arc<Self>) {
+        let mut state = self.reads.state();
+        if std::mem::replace(&mut state.is_starting_queued, true) {
             return;
         }
         while let Some((key, now)) = state.queue.front() {
             let (bytes, now) = (self.tier.bytes_to_read(Key::new(key).hash), *now);
-            if !state.take_room(bytes, self.fetches.bytes_most) {
+            if !state.acquire(bytes, self.reads.max_bytes) {
                 break;
             }
             let (key, _) = state.queue.pop_front().expect("it has a front");
-            if let Some(asked) = state.asked.get_mut(&key) {
-                asked.is_queued = false;
+            if let Some(waiters) = state.waiters.get_mut(&key) {
+                waiters.is_queued = false;
             }
             drop(state);
             self.read(key, now, bytes);
-            state = self.fetches.state();
+            state = self.reads.state();
         }
-        state.is_starting = false;
+        state.is_starting_queued = false;
     }
 }
 
 /// Whoever tells has more to tell, and reads to move: a panic ends here. Its message is out.
-fn tell(landing: Landing, fetched: Fetched) {
-    let _ = catch_unwind(AssertUnwindSafe(|| landing(fetched)));
+fn call(on_read: OnRead, fetched: Fetched) {
+    let _ = catch_unwind(AssertUnwindSafe(|| on_read(fetched)));
 }
 
 impl Cache {
@@ -355,21 +356,21 @@ impl Cache {
     /// not. Always false without flash.
     #[inline]
     pub fn may_be_on_flash(&self, key: &[u8]) -> bool {
-        self.shared.hybrid.as_ref().is_some_and(|hybrid| hybrid.may_have(key))
+        self.shared.flash.as_ref().is_some_and(|flash| flash.may_contain(key))
     }
 
     /// Reads a key from flash; `landing` is called when that is over. All who fetch a key at once share one read.
-    pub fn fetch(&self, key: &[u8], when_busy: WhenBusy, landing: Landing) -> Fetch {
+    pub fn fetch(&self, key: &[u8], when_busy: WhenBusy, on_read: OnRead) -> Fetch {
         let shared = &*self.shared;
-        let Some(hybrid) = &shared.hybrid else { return Fetch::Absent };
-        hybrid.fetch(key, hybrid.seconds(shared.time.now_ms()), when_busy, landing)
+        let Some(flash) = &shared.flash else { return Fetch::Absent };
+        flash.fetch(key, flash.seconds(shared.time.now_ms()), when_busy, on_read)
     }
 
     /// Has the calling thread move by itself what it fetches, for as long as it keeps this: one thread is woken for each read
     /// then, not two. None without flash, without io_uring, and if the thread has such a ring. The thread must use a name of the cache
     /// that does not wait ([`Cache::without_waiting`]): it would wait for itself, and one that does wait for flash panics.
-    pub fn own_ring(&self) -> Option<ThreadRing> {
-        self.shared.hybrid.as_ref()?.tier.own_ring()
+    pub fn thread_ring(&self) -> Option<ThreadRing> {
+        self.shared.flash.as_ref()?.tier.own_ring()
     }
 
     /// Brings what a fetch has found into memory, unless its key has changed since. True if it is worth to look again, false if
@@ -379,8 +380,8 @@ impl Cache {
     /// `OutOfMemory` if memory has no room for it: flash has the value all the same. `WouldWait`, of a handle that does not
     /// wait.
     pub fn promote(&self, fetched: &Fetched) -> Result<bool, Error> {
-        let (Some(hybrid), Some(value)) = (&self.shared.hybrid, fetched.value()) else { return Ok(false) };
-        self.shared.promote_counted(hybrid, value, Need::Memory(self.waiting())).map(|_| true)
+        let (Some(flash), Some(value)) = (&self.shared.flash, fetched.value()) else { return Ok(false) };
+        self.shared.promote_counted(flash, value, Need::Memory(self.waiting())).map(|_| true)
     }
 }
 

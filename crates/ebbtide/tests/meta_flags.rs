@@ -195,7 +195,7 @@ fn a_count_may_make_an_entry_and_give_it_another_life() {
     let cache = cache();
     let count = Count { initial: Some((7, Ttl::seconds(30))), ..Count::plain(Change::Add(1)) };
     let counted = |count: Count| match cache.count(b"n", &count).unwrap() {
-        Changed::Done(number) => (number.value, number.is_new, cache.life_of(&number)),
+        Changed::Done(number) => (number.value, number.is_new, cache.remaining_ttl(&number)),
         other => panic!("{other:?}"),
     };
     assert_eq!(counted(count), (7, true, Some(Duration::from_secs(30))));

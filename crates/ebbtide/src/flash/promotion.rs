@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// A turn of the memory is when as many bytes were evicted as it has. What an item adds is counted in parts of a turn, of which there are 2 to the power of this.
 const TURN_BITS: u32 = 36;
 /// A longer item counts as one of so many bytes, so that its part fits 64 bits.
-const ITEM_MOST: u64 = 1 << 27;
+const MAX_ITEM_BYTES: u64 = 1 << 27;
 /// The window is told in larger parts, 2 to the power of this to a turn: a hit on flash counts as the first of two for half a turn to a whole one. Twice as long costs hits, half as long reads.
 const STEP_BITS: u32 = 6;
 const WINDOW_STEPS: u32 = 1 << STEP_BITS;
@@ -133,7 +133,7 @@ impl Promotions {
     /// Memory has evicted something.
     pub fn note_evicted(&self, bytes: u64) {
         let memory_bytes = self.memory_bytes.load(Ordering::Relaxed).max(1);
-        self.turns.fetch_add((bytes.min(ITEM_MOST) << TURN_BITS).div_ceil(memory_bytes), Ordering::Relaxed);
+        self.turns.fetch_add((bytes.min(MAX_ITEM_BYTES) << TURN_BITS).div_ceil(memory_bytes), Ordering::Relaxed);
     }
 
     /// What becomes of a hit, which counts as one. `now` is in seconds.

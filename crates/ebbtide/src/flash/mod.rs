@@ -1,0 +1,19 @@
+//! The flash tier of a cache: its options, its statistics, and how it is read, written and shut down.
+
+pub(crate) mod idle_demotion;
+pub(crate) mod memory_split;
+pub(crate) mod options;
+pub(crate) mod promoted_keys;
+pub(crate) mod promotion;
+pub(crate) mod read;
+pub(crate) mod resolve;
+pub(crate) mod threads;
+pub(crate) mod tier;
+
+pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats, Policy, WriteBudget};
+pub use ebbtide_flash::busy_poll;
+pub use ebbtide_flash::device::{
+    Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, Latencies, ThreadRing,
+};
+pub use ebbtide_flash::large::{Reclaim, Reinsertion};
+pub use ebbtide_flash::{Drops, Ended, TierStats, Written, remove_left_fronts};
