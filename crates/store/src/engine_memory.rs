@@ -5,6 +5,9 @@ use crate::error::Error;
 use crate::frames::{FRAME_BYTES, Frames};
 use std::sync::Arc;
 
+/// Address space beyond the budgets, as a part of them, for segments whose memory is used otherwise.
+const WITHHELD_SHARE: u64 = 2;
+
 /// Address space in frames, and the epochs that protect readers. A thread that participates does so for all stores that
 /// are built in it: one pin protects what the thread reads in each of them.
 ///
@@ -22,9 +25,17 @@ impl EngineMemory {
     /// # Errors
     /// `Mapping` if the system gives no address space.
     pub fn reserve(memory_bytes: u64, stores: u32) -> Result<Self, Error> {
-        // In the last frame of each store fewer segments than all may be in the budget.
-        let bytes = memory_bytes.saturating_add(u64::from(stores) * FRAME_BYTES as u64);
+        // In the last frame of each store fewer segments than all may be in the budget. A segment whose memory the index has
+        // keeps its address until it can leave.
+        let bytes =
+            (memory_bytes + memory_bytes / WITHHELD_SHARE).saturating_add(u64::from(stores) * FRAME_BYTES as u64);
         let frames = Frames::reserve(usize::try_from(bytes).expect("addresses are 64 bits"))?;
+        Ok(Self { frames, domain: Domain::new() })
+    }
+
+    /// Address space for one store that never has more memory than this.
+    pub(crate) fn for_one(memory_bytes: u64) -> Result<Self, Error> {
+        let frames = Frames::reserve(usize::try_from(memory_bytes).expect("addresses are 64 bits"))?;
         Ok(Self { frames, domain: Domain::new() })
     }
 

@@ -65,7 +65,7 @@ impl Store {
     /// `Options` names what cannot work; `Mapping` if the system gives no address space.
     pub fn new(options: Options) -> Result<Self, Error> {
         options.validate()?;
-        let memory = EngineMemory::reserve(MemoryLayout::max_bytes(&options), 1)?;
+        let memory = EngineMemory::for_one(MemoryLayout::max_bytes(&options))?;
         Self::with_memory(options, &memory, PageRule::Huge)
     }
 

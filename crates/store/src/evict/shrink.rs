@@ -111,6 +111,7 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::engine_memory::EngineMemory;
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::segment::Purpose;
@@ -128,6 +129,43 @@ mod tests {
         taken.split_off(taken.len() - 8).into_iter().for_each(|segment| store.segments.retire(segment));
         store.segments.reclaim();
         (store, participant, taken)
+    }
+
+    #[test]
+    fn the_frame_that_is_cheapest_to_empty_goes_first() {
+        let options = Options { memory_bytes: 16 << 20, value_bytes_max: 1 << 18, ..Options::default() };
+        let memory = EngineMemory::reserve(16 << 20, 1).unwrap();
+        let store = Store::build(options, &memory).unwrap();
+        let participant = memory.participate();
+        let hash = |number: u32| store.hash(&number.to_le_bytes());
+        for number in 0..30_000u32 {
+            let (key, ttl) = (number.to_le_bytes(), Ttl::Never);
+            let hash = hash(number);
+            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+            store.write(&participant, &write, 1000).unwrap();
+        }
+        let frame_of = |number: u32| {
+            let item = store.get(&participant, &number.to_le_bytes(), hash(number), 1000)?;
+            Some(item.item_at().at.segment().index() / 32)
+        };
+        // All but some keys of two frames in the middle are deleted, so that their segments are neither full nor dead.
+        let is_emptied = |frame: usize| frame == 2 || frame == 4;
+        let in_middle: Vec<_> = (0..30_000).filter(|number| frame_of(*number).is_some_and(is_emptied)).collect();
+        assert!(in_middle.len() > 6000);
+        for number in in_middle.iter().filter(|number| **number % 10 > 0) {
+            store.delete(&participant, &number.to_le_bytes(), hash(*number), 1000);
+        }
+        let items = store.stats().items;
+        // Less by the last frame, which is in the budget in part, and one more.
+        store.resize(12 << 20).unwrap();
+        while !store.resize_done() {
+            store.maintain(&participant, 1000);
+        }
+        let left = |frame: &usize| !store.segments.ids().any(|segment| segment.index() / 32 == *frame);
+        let left: Vec<_> = (0..7).filter(left).collect();
+        assert!(left == [2] || left == [4], "the frames {left:?} have left");
+        assert_eq!((store.stats().items, store.stats().evictions), (items, 0), "what lived in it was moved");
+        store.verify(&participant, 1000);
     }
 
     #[test]
