@@ -62,6 +62,8 @@ impl Frames {
     pub fn reserve(bytes: usize) -> Result<Arc<Self>, Error> {
         let count = bytes.div_ceil(FRAME_BYTES);
         let bytes = Bytes::reserve(count * FRAME_BYTES)?;
+        #[cfg(not(loom))]
+        bytes.advise(0, count * FRAME_BYTES, Pages::Huge);
         let count = u32::try_from(count).expect("frames are numbered by 32 bits");
         Ok(Arc::new(Self { bytes, count, loans: Mutex::default() }))
     }
@@ -226,6 +228,39 @@ mod tests {
         let frame = frames.take(one, u32::MAX).unwrap();
         // SAFETY: nobody looks.
         unsafe { frames.give_back(other, frame) };
+    }
+
+    /// The flags of the mapping that holds an address.
+    fn mapping_flags(address: usize) -> Option<String> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut is_it = false;
+        for line in maps.lines() {
+            if let Some((start, end)) = line.split_once(' ').and_then(|(range, _)| range.split_once('-')) {
+                let parse = |text| usize::from_str_radix(text, 16).ok();
+                let (Some(start), Some(end)) = (parse(start), parse(end)) else { continue };
+                is_it = (start..end).contains(&address);
+            }
+            if let Some(flags) = line.strip_prefix("VmFlags:").filter(|_| is_it) {
+                return Some(flags.to_owned());
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn frames_ask_for_huge_pages_unless_told_otherwise() {
+        let frames = Frames::reserve(4 * FRAME_BYTES).unwrap();
+        let frame = frames.take(frames.enrol(), u32::MAX).unwrap();
+        let flags_of = |frame: usize| mapping_flags(frames.bytes().base() as usize + frame * FRAME_BYTES);
+        let has = |frame, flag: &str| flags_of(frame).is_some_and(|flags| flags.split(' ').any(|name| name == flag));
+        if !std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() || flags_of(0).is_none() {
+            return;
+        }
+        assert!(has(0, "hg") && has(3, "hg"));
+        frames.advise(frame, Pages::Small);
+        assert!(has(0, "nh") && has(1, "hg"));
+        frames.advise(frame, Pages::Huge);
+        assert!(has(0, "hg"));
     }
 
     #[test]
