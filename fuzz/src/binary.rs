@@ -2,7 +2,7 @@
 //! same packets however the input was cut into reads.
 
 use ebbtide_protocol::MAX_KEY;
-use ebbtide_protocol::binary::{After, Command, HEADER_BYTES, Step, next};
+use ebbtide_protocol::binary::{After, BinaryCommand, HEADER_BYTES, PacketStep, next};
 
 use crate::split::cuts;
 
@@ -39,15 +39,15 @@ fn read(input: &[u8], ends: &[usize]) -> Vec<Said> {
             assert!(used <= end - at, "consumed {used} of {} bytes", end - at);
             at += used;
             match step {
-                Step::NeedMore => {
+                PacketStep::NeedMore => {
                     assert_eq!(used, 0, "what waits for more has to be given again");
                     break;
                 }
-                Step::Close => {
+                PacketStep::Close => {
                     said.push(Said::Closed);
                     return said;
                 }
-                Step::Request(head, Command::Put(mut put)) => {
+                PacketStep::Request(head, BinaryCommand::Put(mut put)) => {
                     let value = match put.value.take() {
                         Some(value) => value,
                         None => {
@@ -59,8 +59,8 @@ fn read(input: &[u8], ends: &[usize]) -> Vec<Said> {
                     assert_eq!(value.len(), put.length as usize);
                     said.push(Said::Put { command: format!("{head:?} {put:?}"), value: value.to_vec() });
                 }
-                Step::Request(head, command) => said.push(Said::Command(format!("{head:?} {command:?}"))),
-                Step::Reject { head, status, after } => {
+                PacketStep::Request(head, command) => said.push(Said::Command(format!("{head:?} {command:?}"))),
+                PacketStep::Reject { head, status, after } => {
                     said.push(Said::Rejected(format!("{head:?} {status:?} {after:?}")));
                     match after {
                         After::Close => return said,

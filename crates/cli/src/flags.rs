@@ -18,7 +18,7 @@ use std::time::Duration;
 use ebbtide_server::{BusyPoll, Protocol};
 
 use self::admin::AdminFlag;
-use self::flash::Flash;
+use self::flash::FlashFlags;
 use crate::error::Error;
 
 pub use self::admin::DEFAULT_PORT;
@@ -30,8 +30,8 @@ pub use self::tls::Tls;
 
 const MIB: u64 = 1 << 20;
 /// memcached's bounds of `-I`.
-const MAX_VALUE_LEAST: u64 = 1024;
-const MAX_VALUE_MOST: u64 = 1 << 30;
+const MIN_VALUE_LIMIT: u64 = 1024;
+const MAX_VALUE_LIMIT: u64 = 1 << 30;
 /// From here on memcached thinks that the number of threads is a mistake.
 const MANY_THREADS: usize = 64;
 
@@ -80,7 +80,7 @@ pub struct Settings {
     pub evicts: bool,
     pub merge_run: Option<u32>,
     pub segment_bytes: Option<u64>,
-    pub flash: Flash,
+    pub flash: FlashFlags,
     /// One line for each flag that changes nothing here.
     pub warnings: Vec<String>,
 }
@@ -124,7 +124,7 @@ impl Default for Settings {
             evicts: true,
             merge_run: None,
             segment_bytes: None,
-            flash: Flash::default(),
+            flash: FlashFlags::default(),
             warnings: Vec::new(),
         }
     }
@@ -243,17 +243,17 @@ impl Settings {
 
     fn check(&self) -> Result<(), Error> {
         auth::check(self)?;
-        let (memory, most) = (self.memory_bytes, self.max_value_bytes);
-        let advice = if most < MAX_VALUE_LEAST {
+        let (memory, max_value) = (self.memory_bytes, self.max_value_bytes);
+        let advice = if max_value < MIN_VALUE_LIMIT {
             "Item max size cannot be less than 1024 bytes. Raise -I to 1k or more."
-        } else if most > MAX_VALUE_MOST {
+        } else if max_value > MAX_VALUE_LIMIT {
             "Cannot set item size limit higher than a gigabyte. Lower -I to 1024m or less."
-        } else if most > memory / 2 {
+        } else if max_value > memory / 2 {
             "Cannot set item size limit higher than 1/2 of memory max. Raise -m or lower -I."
         } else {
             return self.check_port();
         };
-        Err(Error::Limit(format!("-m {} -I {most}: {advice}", memory / MIB)))
+        Err(Error::Limit(format!("-m {} -I {max_value}: {advice}", memory / MIB)))
     }
 
     fn check_port(&self) -> Result<(), Error> {

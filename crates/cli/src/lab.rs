@@ -9,7 +9,7 @@ use ebbtide_lab::{Error, bench, doctor, generate, mrc, replay, top};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
-enum Command {
+enum LabCommand {
     /// Replay a trace look-aside, in the trace's own time, and report its miss ratio
     Replay(replay::ReplayArgs),
     /// Show the miss ratio by the memory of the cache, under one policy or several
@@ -35,17 +35,17 @@ pub fn knows(word: &OsString) -> bool {
 /// Runs the command that `args` begins with.
 pub fn run(args: &[OsString]) -> ExitCode {
     let program = OsString::from("ebbtide");
-    let command = match Command::try_parse_from(std::iter::once(&program).chain(args)) {
+    let command = match LabCommand::try_parse_from(std::iter::once(&program).chain(args)) {
         Ok(command) => command,
         Err(refusal) => refusal.exit(),
     };
     let result = match command {
-        Command::Replay(args) => replay::run(args),
-        Command::Mrc(args) => mrc::run(&args),
-        Command::Generate(args) => generate::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Top(args) => top::run(args),
-        Command::Doctor(args) => doctor::run(args),
+        LabCommand::Replay(args) => replay::run(args),
+        LabCommand::Mrc(args) => mrc::run(&args),
+        LabCommand::Generate(args) => generate::run(args),
+        LabCommand::Bench(args) => bench::run(args),
+        LabCommand::Top(args) => top::run(args),
+        LabCommand::Doctor(args) => doctor::run(args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -65,8 +65,8 @@ mod tests {
     #[test]
     fn the_arguments_hold_together() {
         use clap::CommandFactory;
-        Command::command().debug_assert();
-        for name in Command::command().get_subcommands().map(|c| c.get_name()) {
+        LabCommand::command().debug_assert();
+        for name in LabCommand::command().get_subcommands().map(|c| c.get_name()) {
             assert!(knows(&name.into()), "{name}");
         }
     }

@@ -12,11 +12,11 @@ use nix::unistd::{Pid, User, geteuid, setgid, setgroups, setuid};
 use crate::error::Error;
 
 /// Open files beside the connections: listeners, wakers, epoll and the standard streams.
-const FILES_BESIDE: u64 = 64;
+const OTHER_FILES: u64 = 64;
 
 /// Raises the limit on open files so that `-c` connections fit.
 pub fn allow_files(connections: usize, threads: usize) -> Result<(), Error> {
-    let wanted = connections as u64 + 4 * threads as u64 + FILES_BESIDE;
+    let wanted = connections as u64 + 4 * threads as u64 + OTHER_FILES;
     let failed = |error: Errno| {
         Error::System(format!(
             "-c {connections}: failed to set rlimit for open files to {wanted} ({error}). Try starting as root or \

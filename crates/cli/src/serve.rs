@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use ebbtide_server::ebbtide::{self, ByteSize, Cache, CacheBuilder, Policy};
-use ebbtide_server::{Opened, Protocol, ReloadHandle, ServerOptions, StopHandle};
+use ebbtide_server::{BoundServer, Protocol, ReloadHandle, ServerOptions, StopHandle};
 use nix::unistd::User;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
@@ -29,7 +29,7 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     allow(&settings)?;
     let user = other_user(&settings)?;
     let options = ServerOptions { auth, ..options(&settings, user.as_ref())? };
-    let opened = Opened::new(options).map_err(|error| not_bound(&settings, error))?;
+    let opened = BoundServer::new(options).map_err(|error| not_bound(&settings, error))?;
     for warning in opened.warnings() {
         eprintln!("ebbtide: warning: {warning}");
     }
@@ -99,7 +99,7 @@ pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     memory_for_flash(settings, &builder)?;
     if settings.flash.paths.is_empty() {
         // A start with flash does so by itself.
-        ebbtide::flash::remove_left_fronts();
+        ebbtide::flash::remove_stale_wal_buffers();
     }
     builder.build().map_err(not_made)
 }

@@ -245,11 +245,11 @@ impl CacheBuilder {
 
     fn flash_options_within(&self, memory_bytes: u64) -> FlashOptions {
         let memory_bytes = self.flash_memory_within(memory_bytes);
-        let memory_later =
+        let memory_growth_bytes =
             memory_split::max_growth(memory_bytes, self.options.memory_bytes, self.flash_options.memory_bytes);
         let memory_bytes = memory_bytes - self.flash_promotion.memory_bytes(memory_bytes) - memory_bytes / TOKENS_SHARE;
-        let value_bytes_most = self.max_value.unwrap_or(self.options.value_bytes_max);
-        FlashOptions { memory_bytes, memory_later, value_bytes_most, ..self.flash_options.clone() }
+        let max_value_bytes = self.max_value.unwrap_or(self.options.value_bytes_max);
+        FlashOptions { memory_bytes, memory_growth_bytes, max_value_bytes, ..self.flash_options.clone() }
     }
 
     /// What flash takes if its buffers and indexes may have so much. What admission and promotion remember comes on top: an index that had to make

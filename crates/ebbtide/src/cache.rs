@@ -259,7 +259,7 @@ impl Cache {
     pub fn flush(&self, delay: Duration) {
         self.shared.store.flush(self.shared.time.now_ms(), delay.as_millis() as u64);
         if let (Some(flash), true) = (&self.shared.flash, delay.as_millis() > 0) {
-            flash.tier.await_flush();
+            flash.tier.announce_flush();
         }
         self.shared.waker.wake();
     }

@@ -87,8 +87,8 @@ mod tests {
         let insert = |number: u32| drop(cache.insert(&number.to_le_bytes(), &[7; 3000]).apply());
         (0..30_000).for_each(insert);
         let _without_upkeep = flash.maintaining.lock().unwrap();
-        (30_000..60_000).take_while(|_| flash.tier.has_room()).for_each(insert);
-        assert!(!flash.tier.has_room());
+        (30_000..60_000).take_while(|_| flash.tier.has_space()).for_each(insert);
+        assert!(!flash.tier.has_space());
         cache.resize(ByteSize::mib(32)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
         while !cache.shared.store.resize_done() {

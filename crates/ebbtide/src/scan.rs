@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::flash::promoted_keys::{MAX_SCANS, PromotedSince};
 use crate::flash::tier::FlashTier;
 use crate::lookup::Item;
-use ebbtide_flash::{Met, TierScan, Wanted};
+use ebbtide_flash::{ScanContent, ScannedObject, TierScan};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +31,7 @@ use std::time::Duration;
 pub struct Scan {
     shared: Arc<Shared>,
     _owner: Arc<Owner>,
-    wanted: Wanted,
+    wanted: ScanContent,
     stage: Stage,
     /// With flash.
     promoted: Option<Arc<PromotedSince>>,
@@ -50,7 +50,7 @@ pub struct Entry<'a> {
 
 enum EntrySource<'a> {
     Memory { item: Item<'a>, frequency: u8, idle: Duration, bytes: u64 },
-    Flash { met: Met<'a>, ttl: Option<Duration> },
+    Flash { met: ScannedObject<'a>, ttl: Option<Duration> },
 }
 
 impl Cache {
@@ -65,7 +65,7 @@ impl Cache {
             None => None,
         };
         let mut scan =
-            Scan { shared, _owner: Arc::clone(&self._owner), wanted: Wanted::Values, stage: Stage::End, promoted };
+            Scan { shared, _owner: Arc::clone(&self._owner), wanted: ScanContent::Values, stage: Stage::End, promoted };
         scan.stage = Stage::Memory(self.shared.store.scan().map_err(Error::from_store)?);
         Ok(scan)
     }
@@ -75,7 +75,7 @@ impl Scan {
     /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about, and
     /// those that lie in several places.
     pub fn without_long_values(mut self) -> Self {
-        self.wanted = Wanted::Keys;
+        self.wanted = ScanContent::Keys;
         self
     }
 

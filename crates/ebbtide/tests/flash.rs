@@ -1,6 +1,6 @@
 //! Memory over a real file: what is evicted is found again, what was changed or deleted is not.
 
-use ebbtide::flash::{AdmissionOptions, Policy};
+use ebbtide::flash::{AdmissionOptions, AdmissionPolicy};
 use ebbtide::{ByteSize, Cache, Clock, Error, FlashOptions, FlashPromotion, FlashStats, Lookup, Mode, Stored, Ttl};
 use std::hash::{BuildHasher, RandomState};
 use std::path::Path;
@@ -17,7 +17,7 @@ fn some_promotion() -> FlashPromotion {
 
 fn build(path: &Path, clock: Clock, promotion: FlashPromotion) -> Cache {
     // No object is dropped for being alone in its page.
-    let options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+    let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
     let builder = Cache::builder().memory(ByteSize::mib(6)).clock(clock).flash_promotion(promotion);
     builder.flash(path.join("flash"), ByteSize::mib(64)).flash_options(options).build().unwrap()
 }
@@ -261,14 +261,18 @@ fn what_admission_and_promotion_remember_comes_on_top_of_the_eighth() {
         builder.check_flash()
     };
     let of_flash = |policy| check(policy).unwrap().as_bytes();
-    let history = |keys_per_hour| of_flash(Policy::History { keys_per_hour, least_reads: 0.1 });
+    let history = |keys_per_hour| of_flash(AdmissionPolicy::History { keys_per_hour, min_reads: 0.1 });
     let eighth = memory.as_bytes() / 8;
-    assert_eq!(of_flash(Policy::All), eighth + eighth / 64, "and the hits on flash of the last turn of memory");
+    assert_eq!(
+        of_flash(AdmissionPolicy::All),
+        eighth + eighth / 64,
+        "and the hits on flash of the last turn of memory"
+    );
     let (few, many) = (history(1 << 10), history(1 << 16));
     assert_eq!(many - few, 6 * ((1 << 16) - (1 << 10)) * 12 / 8);
     assert!((eighth + eighth / 64 + 1..memory.as_bytes() / 7).contains(&few), "{few}");
     for keys in [1 << 30, usize::MAX] {
-        let refusal = check(Policy::RejectFirst { times: 1, keys }).unwrap_err().to_string();
+        let refusal = check(AdmissionPolicy::RejectFirst { times: 1, keys }).unwrap_err().to_string();
         assert!(refusal.contains("admission"), "{refusal}");
     }
 }
@@ -304,15 +308,15 @@ fn memory_goes_to_the_index_of_flash_for_as_long_as_that_needs_it() {
             }
         }
         let tier = flash(cache).tier;
-        let ended: u64 = tier.ended.by_cause().iter().map(|cause| cause.1).sum();
-        assert_eq!(tier.inserts, tier.objects + ended, "none is removed or overwritten: {:?}", tier.ended);
+        let ended: u64 = tier.evictions.by_cause().iter().map(|cause| cause.1).sum();
+        assert_eq!(tier.inserts, tier.objects + ended, "none is removed or overwritten: {:?}", tier.evictions);
         tier
     };
     let bound = fill(&build("bound", total / 8));
     let cache = build("flash", u64::MAX);
     let free = fill(&cache);
     assert!(bound.memory_bytes <= total / 8 && free.objects > 2 * bound.objects, "{bound:?} {free:?}");
-    assert!(bound.ended.memory > 10 * bound.ended.space && free.ended.memory == 0, "{bound:?} {free:?}");
+    assert!(bound.evictions.memory > 10 * bound.evictions.space && free.evictions.memory == 0, "{bound:?} {free:?}");
     let refusal = cache.resize(ByteSize::mib(1)).unwrap_err().to_string();
     assert!(refusal.contains("memory = 1048576") && refusal.contains("for flash"), "{refusal}");
     cache.resize(ByteSize::bytes(2 * total)).unwrap();

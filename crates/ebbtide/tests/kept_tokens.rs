@@ -20,7 +20,7 @@ fn value(version: u64) -> Vec<u8> {
 #[test]
 fn a_version_is_changed_by_its_token_once() {
     let folder = tempfile::tempdir().unwrap();
-    let flash = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+    let flash = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
     let builder =
         Cache::builder().memory(ByteSize::mib(6)).flash_options(flash).flash_promotion(FlashPromotion::Always);
     // Evictions wait for the device then, and spare nothing.

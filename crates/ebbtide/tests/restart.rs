@@ -7,7 +7,7 @@ use std::time::Duration;
 const OBJECTS: u32 = 20_000;
 
 fn builder(folder: &Path) -> CacheBuilder {
-    let options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+    let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
     let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
     builder.flash(folder.join("flash"), ByteSize::mib(64)).flash_options(options)
 }

@@ -119,7 +119,7 @@ fn beside_growth_no_key_is_missed() {
 /// Over flash, with small and large objects.
 fn over_flash(folder: &std::path::Path, objects: u32) -> Cache {
     // No object is dropped for being alone in its page.
-    let options = FlashOptions { move_threshold: 1, ..FlashOptions::default() };
+    let options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
     let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual);
     let cache = builder.flash(folder.join("flash"), ByteSize::mib(64)).flash_options(options).build().unwrap();
     for n in 0..objects {

@@ -7,8 +7,8 @@
 //! 5 % of the flash's bytes. A miss is followed by an insert into DRAM; what leaves DRAM goes to flash, unless flash
 //! still has it unchanged. Sizes are exponential. It cannot see: speed, a device's own amplification, expiry.
 
-use ebbtide_flash::Lookup;
-use ebbtide_flash::device::Memory;
+use ebbtide_flash::FlashLookup;
+use ebbtide_flash::device::MemoryDevice;
 use ebbtide_flash::small::{Options, SmallStore};
 use ebbtide_flash::{Key, Object};
 use std::collections::{HashMap, VecDeque};
@@ -93,9 +93,9 @@ impl Run {
         let later = Arc::clone(&answer);
         let done = Box::new(move |found: Option<_>| later.store(found.is_some(), Ordering::Relaxed));
         match self.store.lookup(Key::new(&key_of(number)), NOW, done) {
-            Lookup::Absent => false,
-            Lookup::Found(_) => true,
-            Lookup::Reading => answer.load(Ordering::Relaxed),
+            FlashLookup::Absent => false,
+            FlashLookup::FlashHit(_) => true,
+            FlashLookup::Reading => answer.load(Ordering::Relaxed),
         }
     }
 
@@ -149,10 +149,11 @@ impl Run {
     }
 }
 
-fn measure(flash_bytes: usize, mean: usize, log_percent: u8, move_threshold: u8) {
+fn measure(flash_bytes: usize, mean: usize, log_percent: u8, rewrite_threshold: u8) {
     let segment_bytes = if log_percent == 0 { 4096 } else { Options::default().segment_bytes };
-    let options = Options { log_percent, move_threshold, segment_bytes, ..Options::default() };
-    let store = SmallStore::new(Arc::new(Memory::new(flash_bytes)), 0..flash_bytes as u64, options).expect("it fits");
+    let options = Options { log_percent, rewrite_threshold, segment_bytes, ..Options::default() };
+    let store =
+        SmallStore::new(Arc::new(MemoryDevice::new(flash_bytes)), 0..flash_bytes as u64, options).expect("it fits");
     let objects = flash_bytes / mean;
     let zipf = Zipf::new(3 * objects, 0.9);
     let (dram, clock) = (HashMap::new(), VecDeque::new());
@@ -189,7 +190,7 @@ fn measure(flash_bytes: usize, mean: usize, log_percent: u8, move_threshold: u8)
     let written = (a.log_bytes_written + a.set_bytes_written + a.mark_bytes_written)
         - (b.log_bytes_written + b.set_bytes_written + b.mark_bytes_written);
     println!(
-        "| {mean} | {log_percent} % | {move_threshold} | {:.2} % | {:.2} | {:.1} | {:.2} | {:.1} % | {:.1} % | {:.1} % | {:.2} |",
+        "| {mean} | {log_percent} % | {rewrite_threshold} | {:.2} % | {:.2} | {:.1} | {:.2} | {:.1} % | {:.1} % | {:.1} % | {:.2} |",
         100.0 * hits as f64 / gets as f64,
         written as f64 / inserted,
         (a.moved - b.moved) as f64 / (a.pages_written - b.pages_written).max(1) as f64,

@@ -18,49 +18,49 @@ use std::mem;
 use std::time::{Duration, Instant};
 
 /// For how long to ask for a read. A drive for caches reads within 100 us; what takes longer by far is not worth a processor.
-pub const READ_MOST: Duration = Duration::from_micros(200);
+pub const MAX_READ_POLL: Duration = Duration::from_micros(200);
 /// The longest rest, in waits.
-const REST_MOST: u32 = 1024;
+const MAX_REST: u32 = 1024;
 /// How often a thread looks at what it lost to others.
-pub const LOOK: Duration = Duration::from_millis(500);
+pub const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 /// The share of its time that is too much: less than was measured where two workers and a client have two processors, more than what threads of ours
 /// take from a worker with which they share one.
-const LOST_MOST: f64 = 0.15;
+const MAX_LOST: f64 = 0.15;
 /// How long nothing is asked then.
-const PAUSE_LEAST: Duration = Duration::from_secs(1);
-const PAUSE_MOST: Duration = Duration::from_secs(8);
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(8);
 /// A pause is twice as long as the one before, unless that is over for so many times as long.
 const FORGOTTEN: u32 = 10;
 
 /// What is remembered of the waits for one kind of thing.
 #[derive(Debug)]
-pub struct Rests {
+pub struct PollBackoff {
     /// Waits to sleep through.
     left: u32,
     next: u32,
 }
 
-impl Default for Rests {
+impl Default for PollBackoff {
     fn default() -> Self {
         Self { left: 0, next: 1 }
     }
 }
 
-impl Rests {
+impl PollBackoff {
     /// A wait begins: whether to ask before sleeping.
-    pub fn let_ask(&mut self) -> bool {
+    pub fn may_poll(&mut self) -> bool {
         let is_over = self.left == 0;
         self.left = self.left.saturating_sub(1);
         is_over
     }
 
     /// It was asked, and something came in time, or not.
-    pub fn asked(&mut self, came: bool) {
-        if came {
+    pub fn record_poll(&mut self, was_answered: bool) {
+        if was_answered {
             self.next = (self.next / 2).max(1);
         } else {
             self.left = self.next;
-            self.next = (self.next * 4).min(REST_MOST);
+            self.next = (self.next * 4).min(MAX_REST);
         }
     }
 }
@@ -84,26 +84,26 @@ impl Contention {
         if self.pause.is_some_and(|(_, until)| now < until) {
             return true;
         }
-        if self.looked.is_some_and(|(at, _)| now < at + LOOK) {
+        if self.looked.is_some_and(|(at, _)| now < at + SAMPLE_INTERVAL) {
             return !self.is_alone;
         }
         let has_asked = mem::take(&mut self.has_asked);
         let Some(lost) = lost() else {
-            *self = Self { pause: Some((PAUSE_LEAST, now + PAUSE_LEAST)), ..Self::default() };
+            *self = Self { pause: Some((MIN_PAUSE, now + MIN_PAUSE)), ..Self::default() };
             return true;
         };
         let before = self.looked.replace((now, lost));
         // What was long ago is of another load.
-        let Some((at, before)) = before.filter(|(at, _)| now < *at + 2 * LOOK) else {
+        let Some((at, before)) = before.filter(|(at, _)| now < *at + 2 * SAMPLE_INTERVAL) else {
             self.is_alone = false;
             return true;
         };
-        self.is_alone = lost.saturating_sub(before) < (now - at).mul_f64(LOST_MOST);
+        self.is_alone = lost.saturating_sub(before) < (now - at).mul_f64(MAX_LOST);
         // What is lost without asking may be over at the next look.
         if has_asked && !self.is_alone {
             let pause = match self.pause {
-                Some((pause, until)) if now < until + FORGOTTEN * pause => (2 * pause).min(PAUSE_MOST),
-                _ => PAUSE_LEAST,
+                Some((pause, until)) if now < until + FORGOTTEN * pause => (2 * pause).min(MAX_PAUSE),
+                _ => MIN_PAUSE,
             };
             self.pause = Some((pause, now + pause));
         }
@@ -111,7 +111,7 @@ impl Contention {
     }
 
     /// The thread asks.
-    pub fn note_asking(&mut self) {
+    pub fn record_polling(&mut self) {
         self.has_asked = true;
     }
 }
@@ -129,13 +129,13 @@ pub fn run_delay() -> Option<Duration> {
 mod tests {
     use super::*;
 
-    /// How often it asks in so many waits, `came` says of which something comes in time.
-    fn asks(rests: &mut Rests, count: u32, came: impl Fn(u32) -> bool) -> u32 {
+    /// How often it asks in so many waits, `was_answered` says of which something comes in time.
+    fn asks(backoff: &mut PollBackoff, count: u32, was_answered: impl Fn(u32) -> bool) -> u32 {
         let mut asked = 0;
         for wait in 0..count {
-            if rests.let_ask() {
+            if backoff.may_poll() {
                 asked += 1;
-                rests.asked(came(wait));
+                backoff.record_poll(was_answered(wait));
             }
         }
         asked
@@ -143,22 +143,22 @@ mod tests {
 
     #[test]
     fn it_asks_while_something_comes_and_rests_for_longer_and_longer_when_nothing_does() {
-        let mut rests = Rests::default();
-        assert_eq!(asks(&mut rests, 1000, |_| true), 1000);
-        assert_eq!(asks(&mut rests, 7 + 1 + 4 + 16 + 64 + 256 + 1024, |_| false), 7);
-        let vain = asks(&mut rests, 100 * REST_MOST, |_| false);
+        let mut backoff = PollBackoff::default();
+        assert_eq!(asks(&mut backoff, 1000, |_| true), 1000);
+        assert_eq!(asks(&mut backoff, 7 + 1 + 4 + 16 + 64 + 256 + 1024, |_| false), 7);
+        let vain = asks(&mut backoff, 100 * MAX_REST, |_| false);
         assert!((99..=101).contains(&vain), "{vain}");
         // It notices when something comes again, and then asks each time.
-        asks(&mut rests, 20 * REST_MOST, |_| true);
-        assert_eq!(asks(&mut rests, 1000, |_| true), 1000);
+        asks(&mut backoff, 20 * MAX_REST, |_| true);
+        assert_eq!(asks(&mut backoff, 1000, |_| true), 1000);
     }
 
     #[test]
     fn it_asks_where_three_of_four_come_and_not_where_half_do() {
-        let often = asks(&mut Rests::default(), 10_000, |wait| wait % 4 != 0);
+        let often = asks(&mut PollBackoff::default(), 10_000, |wait| wait % 4 != 0);
         assert!(often > 7000, "{often}");
         // Of all numbers, not of those that the rests fall on.
-        let rarely = asks(&mut Rests::default(), 1_000_000, |wait| wait.wrapping_mul(0x9e37_79b9) >> 31 == 0);
+        let rarely = asks(&mut PollBackoff::default(), 1_000_000, |wait| wait.wrapping_mul(0x9e37_79b9) >> 31 == 0);
         assert!(rarely < 50_000, "{rarely}");
     }
 
@@ -179,7 +179,7 @@ mod tests {
             let wait = Duration::from_millis(1);
             let asks = !self.contention.forbids(self.now, || Some(self.lost));
             if asks {
-                self.contention.note_asking();
+                self.contention.record_polling();
             }
             self.now += wait;
             self.lost += wait.mul_f64(if asks { asking } else { sleeping });
@@ -192,18 +192,18 @@ mod tests {
         }
     }
 
-    const LITTLE: f64 = 0.9 * LOST_MOST;
-    const MUCH: f64 = 1.1 * LOST_MOST;
+    const LITTLE: f64 = 0.9 * MAX_LOST;
+    const MUCH: f64 = 1.1 * MAX_LOST;
 
     #[test]
     fn it_asks_when_it_knows_that_little_is_lost() {
         let mut world = World::new();
-        assert_eq!(world.count(LOOK, LITTLE, LITTLE), 0);
+        assert_eq!(world.count(SAMPLE_INTERVAL, LITTLE, LITTLE), 0);
         let minute = Duration::from_secs(60);
         assert_eq!(world.count(minute, LITTLE, LITTLE), minute.as_millis() as usize);
         // Where much is lost in any case it stops with the next look, and begins with one when that is over.
-        world.count(2 * LOOK, MUCH, MUCH);
-        world.count(PAUSE_LEAST, MUCH, MUCH);
+        world.count(2 * SAMPLE_INTERVAL, MUCH, MUCH);
+        world.count(MIN_PAUSE, MUCH, MUCH);
         assert_eq!(world.count(minute, MUCH, MUCH), 0);
         assert!(world.count(minute, 0.0, 0.0) > 0);
         // After a time without waits it does not know.
@@ -217,33 +217,33 @@ mod tests {
         let pause = |world: &mut World| {
             while !world.asks(MUCH, 0.0) {}
             while world.asks(MUCH, 0.0) {}
-            let begun = world.now;
+            let started = world.now;
             while !world.asks(MUCH, 0.0) {}
             // Until it knows it sleeps as well.
-            (world.now - begun - LOOK).as_secs()
+            (world.now - started - SAMPLE_INTERVAL).as_secs()
         };
         assert_eq!([(); 5].map(|()| pause(&mut world)), [1, 2, 4, 8, 8]);
         // When it has asked for long, a pause is short again.
-        world.count((FORGOTTEN + 1) * PAUSE_MOST, 0.0, 0.0);
+        world.count((FORGOTTEN + 1) * MAX_PAUSE, 0.0, 0.0);
         assert_eq!(pause(&mut world), 1);
     }
 
     #[test]
     fn what_was_asked_before_a_gap_makes_no_pause_after_it() {
         let mut world = World::new();
-        world.count(4 * LOOK, 0.0, 0.0);
+        world.count(4 * SAMPLE_INTERVAL, 0.0, 0.0);
         world.now += Duration::from_secs(60);
         // It sleeps through a crowd, and asks when that is over.
-        assert_eq!(world.count(LOOK + Duration::from_millis(2), MUCH, MUCH), 0);
-        assert!(world.count(LOOK + Duration::from_millis(10), 0.0, 0.0) > 0);
+        assert_eq!(world.count(SAMPLE_INTERVAL + Duration::from_millis(2), MUCH, MUCH), 0);
+        assert!(world.count(SAMPLE_INTERVAL + Duration::from_millis(10), 0.0, 0.0) > 0);
     }
 
     #[test]
     fn who_does_not_know_what_it_loses_does_not_ask() {
-        let (mut contention, begun) = (Contention::default(), Instant::now());
+        let (mut contention, started) = (Contention::default(), Instant::now());
         let asks = |tenths: &u64| {
             let known = (*tenths != 20).then_some(Duration::ZERO);
-            !contention.forbids(begun + Duration::from_millis(100 * tenths), || known)
+            !contention.forbids(started + Duration::from_millis(100 * tenths), || known)
         };
         let asked: Vec<u64> = (0..40).filter(asks).collect();
         // Half a second until it knows, also after the pause.
@@ -253,8 +253,8 @@ mod tests {
     #[test]
     fn a_thread_that_shares_its_processor_sees_what_it_loses() {
         let thread = || {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(300) {
+            let started = Instant::now();
+            while started.elapsed() < Duration::from_millis(300) {
                 std::hint::spin_loop();
             }
             run_delay().expect("Linux tells")

@@ -1,4 +1,4 @@
-use crate::device::Refusal;
+use crate::device::OpenError;
 use std::io;
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub enum Error {
 
     /// A path cannot be a part of the device. What was not ours is as it was.
     #[error("{path}: {reason}")]
-    Refused { path: PathBuf, reason: Refusal },
+    Refused { path: PathBuf, reason: OpenError },
 
     /// What moves transfers could not be set up.
     #[error("flash cannot be read and written here: {source}")]

@@ -6,33 +6,35 @@
 //! | where | what |
 //! |---|---|
 //! | `admission` | which objects are worth a write |
-//! | `bound` | what an index may have of the memory |
+//! | `memory_bound` | what an index may have of the memory |
 //! | `busy_poll` | when a thread that waits asks instead of sleeping |
 //! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
 //! | `large` | the log of large objects |
 //! | `object` | what is stored: keys, their hash, values, expiry |
-//! | `recent` | keys that were seen a moment ago |
-//! | `removals` | the log of what is gone, for a restart after a crash |
+//! | `recent_keys` | keys that were seen a moment ago |
+//! | `deletion_log` | the log of what is gone, for a restart after a crash |
 //! | `small` | objects under 2 KiB: set pages with a log before them |
-//! | `stream` | numbers and bytes one behind the other, as formats have them |
+//! | `codec` | numbers and bytes one behind the other, as formats have them |
 //! | `tier` | all of these as one |
 
 #![deny(unsafe_code)]
 
 pub mod admission;
-mod bound;
 pub mod busy_poll;
+mod codec;
+mod deletion_log;
 pub mod device;
 mod error;
 pub mod large;
+mod memory_bound;
 mod object;
-mod recent;
-mod removals;
+mod recent_keys;
 pub mod small;
-mod stream;
 mod tier;
 
 pub use error::Error;
-pub use object::{Done, Found, Key, KeyHash, Lookup, Met, Object, Token, Wanted};
-pub use recent::Recent;
-pub use tier::{Drops, Ended, Opening, Tier, TierOptions, TierScan, TierStats, Written, remove_left_fronts};
+pub use object::{FlashHash, FlashHit, FlashLookup, Key, Object, OnLookup, ScanContent, ScannedObject, Token};
+pub use recent_keys::RecentKeys;
+pub use tier::{
+    Drops, Evictions, Opening, Tier, TierOptions, TierScan, TierStats, WrittenBytes, remove_stale_wal_buffers,
+};

@@ -11,15 +11,15 @@ pub(crate) const DEFAULT_POOL: u16 = 0;
 
 /// XXH3 of a key, 64 bits without a seed: a part of the formats on flash.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct KeyHash(pub u64);
+pub struct FlashHash(pub u64);
 
-impl KeyHash {
+impl FlashHash {
     pub fn of(key: &[u8]) -> Self {
         Self(XxHash3_64::oneshot(key))
     }
 }
 
-impl fmt::Debug for KeyHash {
+impl fmt::Debug for FlashHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "KeyHash({:016x})", self.0)
     }
@@ -29,12 +29,12 @@ impl fmt::Debug for KeyHash {
 #[derive(Clone, Copy, Debug)]
 pub struct Key<'a> {
     pub bytes: &'a [u8],
-    pub hash: KeyHash,
+    pub hash: FlashHash,
 }
 
 impl<'a> Key<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, hash: KeyHash::of(bytes) }
+        Self { bytes, hash: FlashHash::of(bytes) }
     }
 }
 
@@ -59,12 +59,12 @@ impl Object<'_> {
 
     /// Whether the object expires, and has.
     pub fn is_expired(&self, now: u32) -> bool {
-        is_past(self.expiry, now)
+        has_expired(self.expiry, now)
     }
 }
 
 /// Whether a moment of expiry has come; 0 never does.
-pub(crate) fn is_past(expiry: u32, now: u32) -> bool {
+pub(crate) fn has_expired(expiry: u32, now: u32) -> bool {
     expiry != 0 && expiry <= now
 }
 
@@ -75,7 +75,7 @@ pub struct Token(pub u64);
 
 /// An object that was found. Its bytes were compared with their checksum, its key with the one that was asked for.
 #[derive(Debug)]
-pub struct Found {
+pub struct FlashHit {
     pub(crate) buffer: Buffer,
     pub(crate) value: Range<usize>,
     pub client_flags: u32,
@@ -85,7 +85,7 @@ pub struct Found {
     pub token: Token,
 }
 
-impl Found {
+impl FlashHit {
     pub fn value(&self) -> &[u8] {
         &self.buffer[self.value.clone()]
     }
@@ -94,7 +94,7 @@ impl Found {
 /// An object that a walk meets. Its key is the one that was written there, and its version the one that a lookup would have
 /// found a moment ago.
 #[derive(Clone, Copy, Debug)]
-pub struct Met<'a> {
+pub struct ScannedObject<'a> {
     pub key: Key<'a>,
     /// `None` if it would have cost a read of its own, and values are not wanted.
     pub value: Option<&'a [u8]>,
@@ -107,7 +107,7 @@ pub struct Met<'a> {
 
 /// What a walk reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ScanContent {
     /// Keys, and what lies beside them: values longer than a piece of the walk are left out, and so are their checksums.
     Keys,
     /// All values.
@@ -116,17 +116,17 @@ pub enum Wanted {
 
 /// What a lookup answers at once.
 #[derive(Debug)]
-pub enum Lookup {
+pub enum FlashLookup {
     /// It is not there. The completion is not called.
     Absent,
     /// It was in RAM. The completion is not called.
-    Found(Found),
+    FlashHit(FlashHit),
     /// The completion is called, or was.
     Reading,
 }
 
 /// Called once with what a lookup found, on whichever thread completes the read. It must not block.
-pub type Done = Box<dyn FnOnce(Option<Found>) + Send>;
+pub type OnLookup = Box<dyn FnOnce(Option<FlashHit>) + Send>;
 
 #[cfg(test)]
 mod tests {
@@ -134,14 +134,14 @@ mod tests {
 
     #[test]
     fn the_hash_of_a_key_never_changes() {
-        assert_eq!(KeyHash::of(b"").0, 0x2d06_8005_38d3_94c2);
-        assert_eq!(KeyHash::of(b"ebbtide").0, 2_445_092_342_771_660_794);
+        assert_eq!(FlashHash::of(b"").0, 0x2d06_8005_38d3_94c2);
+        assert_eq!(FlashHash::of(b"ebbtide").0, 2_445_092_342_771_660_794);
     }
 
     #[test]
     fn what_never_expires_does_not() {
-        assert!(!is_past(0, u32::MAX));
-        assert!(!is_past(11, 10));
-        assert!(is_past(10, 10));
+        assert!(!has_expired(0, u32::MAX));
+        assert!(!has_expired(11, 10));
+        assert!(has_expired(10, 10));
     }
 }

@@ -3,7 +3,7 @@
 
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
-    BLOCK, Buffer, Device, Disk, DiskOptions, Engine, LEAST_PART, Opened, Refusal, read, write,
+    BLOCK, Buffer, Device, Disk, DiskOptions, Engine, MIN_STRIPED_PATH_BYTES, OpenError, OpenedDisk, read, write,
 };
 use std::fs::{self, File, OpenOptions};
 use std::io::{Write, stderr};
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::thread;
 use tempfile::TempDir;
 
-const BYTES: u64 = 2 * LEAST_PART;
+const BYTES: u64 = 2 * MIN_STRIPED_PATH_BYTES;
 /// Of open(2) on Linux: the same on every architecture that io_uring runs on.
 const O_EXCL: i32 = 0o200;
 
@@ -45,11 +45,11 @@ impl Drop for LoopDevice {
     }
 }
 
-fn open(path: &Path, bytes: u64, engine: Option<Engine>) -> Result<Opened, Error> {
+fn open(path: &Path, bytes: u64, engine: Option<Engine>) -> Result<OpenedDisk, Error> {
     Disk::open(&[(path.to_owned(), bytes)], &DiskOptions { engine, ..DiskOptions::default() })
 }
 
-fn refusal(path: &Path, bytes: u64) -> Refusal {
+fn open_error(path: &Path, bytes: u64) -> OpenError {
     match open(path, bytes, None).err().expect("it is refused") {
         Error::Refused { reason, .. } => reason,
         other => panic!("{other}"),
@@ -105,7 +105,7 @@ fn a_block_device_that_holds_something_is_left_as_it_is() {
     image.write_all_at(&[0x53, 0xef], 1024 + 56).unwrap();
     image.sync_all().unwrap();
     drop(image);
-    assert!(matches!(refusal(&device.path, BYTES), Refusal::Foreign));
+    assert!(matches!(open_error(&device.path, BYTES), OpenError::Foreign));
     let mut beginning = [0; 2048];
     File::open(&device.path).unwrap().read_exact_at(&mut beginning, 0).unwrap();
     assert_eq!(beginning.iter().filter(|&&b| b != 0).count(), 2);
@@ -115,11 +115,11 @@ fn a_block_device_that_holds_something_is_left_as_it_is() {
 fn a_block_device_has_its_own_size_and_one_user() {
     let Some(device) = LoopDevice::new("the size of a block device") else { return };
     let more = BYTES + BLOCK as u64;
-    assert!(matches!(refusal(&device.path, more), Refusal::TooLarge { bytes, has: BYTES } if bytes == more));
+    assert!(matches!(open_error(&device.path, more), OpenError::TooLarge { bytes, has: BYTES } if bytes == more));
     let holder = OpenOptions::new().read(true).custom_flags(O_EXCL).open(&device.path).unwrap();
-    assert!(matches!(refusal(&device.path, BYTES), Refusal::InUse));
+    assert!(matches!(open_error(&device.path, BYTES), OpenError::InUse));
     drop(holder);
-    let opened = open(&device.path, LEAST_PART, None).unwrap();
-    assert!(opened.disk.capacity() < LEAST_PART, "less than all of it can be used");
-    assert!(matches!(refusal(&device.path, BYTES), Refusal::InUse));
+    let opened = open(&device.path, MIN_STRIPED_PATH_BYTES, None).unwrap();
+    assert!(opened.disk.capacity() < MIN_STRIPED_PATH_BYTES, "less than all of it can be used");
+    assert!(matches!(open_error(&device.path, BYTES), OpenError::InUse));
 }

@@ -5,7 +5,8 @@ mod mounted;
 
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
-    BLOCK, Buffer, Device, Disk, DiskOptions, Engine, LEAST_ALONE, LEAST_PART, Notice, Opened, Refusal, read, write,
+    BLOCK, Buffer, Device, Disk, DiskOptions, Engine, MIN_SINGLE_PATH_BYTES, MIN_STRIPED_PATH_BYTES, Notice, OpenError,
+    OpenedDisk, read, write,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,13 +17,13 @@ fn directory() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }
 
-fn open(paths: &[(&Path, u64)]) -> Result<Opened, Error> {
+fn open(paths: &[(&Path, u64)]) -> Result<OpenedDisk, Error> {
     let paths: Vec<(PathBuf, u64)> = paths.iter().map(|&(path, bytes)| (path.to_owned(), bytes)).collect();
     Disk::open(&paths, &DiskOptions::default())
 }
 
 /// Why it was refused, and what the operator reads.
-fn refusal(path: &Path, bytes: u64) -> (Refusal, String) {
+fn open_error(path: &Path, bytes: u64) -> (OpenError, String) {
     let error = open(&[(path, bytes)]).err().expect("it is refused");
     let message = error.to_string();
     match error {
@@ -32,9 +33,9 @@ fn refusal(path: &Path, bytes: u64) -> (Refusal, String) {
             let checked =
                 Disk::check(&[(path.to_owned(), bytes)], &DiskOptions::default()).map_err(|error| error.to_string());
             match reason {
-                Refusal::NotWritable(_) | Refusal::Failed { .. } => {}
+                OpenError::NotWritable(_) | OpenError::Failed { .. } => {}
                 // How much is free changes.
-                Refusal::Full { .. } | Refusal::TooLarge { .. } => assert!(checked.is_err(), "{message}"),
+                OpenError::Full { .. } | OpenError::TooLarge { .. } => assert!(checked.is_err(), "{message}"),
                 _ => assert_eq!(checked.unwrap_err(), message),
             }
             (reason, message)
@@ -68,14 +69,14 @@ fn get(disk: &Disk) -> u8 {
 fn a_file_is_made_with_its_space_and_found_again() {
     let directory = directory();
     let path = directory.path().join("flash");
-    let first = open(&[(&path, LEAST_PART)]).unwrap();
+    let first = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap();
     assert!(first.is_new);
-    assert!(first.disk.capacity() > LEAST_PART - (2 << 20));
-    assert_eq!(fs::metadata(&path).unwrap().len(), LEAST_PART);
+    assert!(first.disk.capacity() > MIN_STRIPED_PATH_BYTES - (2 << 20));
+    assert_eq!(fs::metadata(&path).unwrap().len(), MIN_STRIPED_PATH_BYTES);
     put(&first.disk, 7);
     let identity = first.disk.identity();
     drop(first);
-    let second = open(&[(&path, LEAST_PART)]).unwrap();
+    let second = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap();
     assert!(!second.is_new);
     assert_eq!(second.disk.identity(), identity);
     assert_eq!(get(&second.disk), 7);
@@ -86,17 +87,17 @@ fn other_sizes_numbers_and_orders_start_empty() {
     let directory = directory();
     let path = |name| directory.path().join(name);
     let (a, b) = (path("a"), path("b"));
-    let both = open(&[(&a, LEAST_PART), (&b, LEAST_PART)]).unwrap();
+    let both = open(&[(&a, MIN_STRIPED_PATH_BYTES), (&b, MIN_STRIPED_PATH_BYTES)]).unwrap();
     let mut identities = vec![both.disk.identity()];
     drop(both);
-    assert!(!open(&[(&a, LEAST_PART), (&b, LEAST_PART)]).unwrap().is_new);
-    let larger = LEAST_PART + BLOCK as u64;
+    assert!(!open(&[(&a, MIN_STRIPED_PATH_BYTES), (&b, MIN_STRIPED_PATH_BYTES)]).unwrap().is_new);
+    let larger = MIN_STRIPED_PATH_BYTES + BLOCK as u64;
     let changes = [
-        vec![(&*b, LEAST_PART), (&*a, LEAST_PART)],
-        vec![(&*b, LEAST_PART)],
+        vec![(&*b, MIN_STRIPED_PATH_BYTES), (&*a, MIN_STRIPED_PATH_BYTES)],
+        vec![(&*b, MIN_STRIPED_PATH_BYTES)],
         vec![(&*b, larger)],
-        vec![(&*b, LEAST_PART)],
-        vec![(&*a, LEAST_PART), (&*b, LEAST_PART)],
+        vec![(&*b, MIN_STRIPED_PATH_BYTES)],
+        vec![(&*a, MIN_STRIPED_PATH_BYTES), (&*b, MIN_STRIPED_PATH_BYTES)],
     ];
     for change in changes {
         let opened = open(&change).unwrap();
@@ -116,11 +117,11 @@ fn other_sizes_numbers_and_orders_start_empty() {
 fn a_damaged_label_is_ours_and_starts_empty() {
     let directory = directory();
     let path = directory.path().join("flash");
-    drop(open(&[(&path, LEAST_PART)]).unwrap());
+    drop(open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap());
     let mut bytes = fs::read(&path).unwrap();
     bytes[20] ^= 1;
     fs::write(&path, bytes).unwrap();
-    assert!(open(&[(&path, LEAST_PART)]).unwrap().is_new);
+    assert!(open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().is_new);
 }
 
 #[test]
@@ -128,11 +129,13 @@ fn a_file_that_is_not_ours_is_left_as_it_is() {
     let directory = directory();
     let (path, other) = (directory.path().join("photos"), directory.path().join("other"));
     let zeros_and_one = [vec![0; 3 << 20], vec![1]].concat();
-    for held in [b"x".to_vec(), zeros_and_one, b"mine".repeat(1 << 20)] {
-        fs::write(&path, &held).unwrap();
-        assert!(matches!(refusal(&path, LEAST_PART), (Refusal::Foreign, message) if message.contains("not ours")));
-        assert!(open(&[(&other, LEAST_PART), (&path, LEAST_PART)]).is_err());
-        assert!(fs::read(&path).unwrap() == held);
+    for contents in [b"x".to_vec(), zeros_and_one, b"mine".repeat(1 << 20)] {
+        fs::write(&path, &contents).unwrap();
+        assert!(
+            matches!(open_error(&path, MIN_STRIPED_PATH_BYTES), (OpenError::Foreign, message) if message.contains("not ours"))
+        );
+        assert!(open(&[(&other, MIN_STRIPED_PATH_BYTES), (&path, MIN_STRIPED_PATH_BYTES)]).is_err());
+        assert!(fs::read(&path).unwrap() == contents);
         assert!(!other.exists(), "a file that was made is removed again");
     }
 }
@@ -141,8 +144,8 @@ fn a_file_that_is_not_ours_is_left_as_it_is() {
 fn a_file_of_one_hole_is_empty() {
     let directory = directory();
     let path = directory.path().join("reserved");
-    fs::File::create(&path).unwrap().set_len(LEAST_PART).unwrap();
-    let opened = open(&[(&path, LEAST_PART)]).unwrap();
+    fs::File::create(&path).unwrap().set_len(MIN_STRIPED_PATH_BYTES).unwrap();
+    let opened = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap();
     assert!(opened.is_new);
     assert!(!opened.notices.iter().any(|notice| matches!(notice, Notice::Relabelled)));
 }
@@ -151,10 +154,10 @@ fn a_file_of_one_hole_is_empty() {
 fn a_file_of_zeros_is_empty_whatever_its_length() {
     let directory = directory();
     let path = directory.path().join("zeros");
-    for bytes in [0, 1, 5000, 3 << 20, LEAST_PART] {
+    for bytes in [0, 1, 5000, 3 << 20, MIN_STRIPED_PATH_BYTES] {
         fs::write(&path, vec![0; bytes as usize]).unwrap();
-        Disk::check(&[(path.clone(), LEAST_PART)], &DiskOptions::default()).unwrap();
-        assert!(open(&[(&path, LEAST_PART)]).unwrap().is_new, "{bytes} bytes");
+        Disk::check(&[(path.clone(), MIN_STRIPED_PATH_BYTES)], &DiskOptions::default()).unwrap();
+        assert!(open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().is_new, "{bytes} bytes");
     }
 }
 
@@ -162,25 +165,25 @@ fn a_file_of_zeros_is_empty_whatever_its_length() {
 fn ours_that_is_cut_to_nothing_begins_anew_and_without_its_label_says_how() {
     let directory = directory();
     let path = directory.path().join("flash");
-    let disk = open(&[(&path, LEAST_PART)]).unwrap().disk;
+    let disk = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().disk;
     put(&disk, 7);
     drop(disk);
     let mut bytes = fs::read(&path).unwrap();
     bytes[..BLOCK].fill(0);
     fs::write(&path, &bytes).unwrap();
-    let (reason, message) = refusal(&path, LEAST_PART);
-    assert!(matches!(reason, Refusal::Foreign) && message.contains("to begin anew, remove the file"), "{message}");
+    let (reason, message) = open_error(&path, MIN_STRIPED_PATH_BYTES);
+    assert!(matches!(reason, OpenError::Foreign) && message.contains("to begin anew, remove the file"), "{message}");
     assert!(fs::read(&path).unwrap() == bytes);
     fs::write(&path, []).unwrap();
-    assert!(open(&[(&path, LEAST_PART)]).unwrap().is_new);
+    assert!(open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().is_new);
 }
 
 /// A file there opens for writing, and would take a size; none can be made there, which root is told only when it tries.
 #[test]
 fn what_keeps_nothing_is_refused_by_a_check_too() {
     for path in ["/proc/self/environ", "/proc/self/comm", "/proc/flash", "/sys/flash"] {
-        let message = refusal(Path::new(path), LEAST_PART).1;
-        let checked = Disk::check(&[(path.into(), LEAST_PART)], &DiskOptions::default());
+        let message = open_error(Path::new(path), MIN_STRIPED_PATH_BYTES).1;
+        let checked = Disk::check(&[(path.into(), MIN_STRIPED_PATH_BYTES)], &DiskOptions::default());
         assert_eq!(checked.unwrap_err().to_string(), message);
     }
 }
@@ -188,34 +191,37 @@ fn what_keeps_nothing_is_refused_by_a_check_too() {
 #[test]
 fn a_directory_is_refused_and_so_is_what_lies_in_none() {
     let directory = directory();
-    let (reason, message) = refusal(directory.path(), LEAST_PART);
-    assert!(matches!(reason, Refusal::IsDirectory), "{message}");
-    let (reason, message) = refusal(&directory.path().join("absent/flash"), LEAST_PART);
-    assert!(matches!(reason, Refusal::NoDirectory), "{message}");
+    let (reason, message) = open_error(directory.path(), MIN_STRIPED_PATH_BYTES);
+    assert!(matches!(reason, OpenError::IsDirectory), "{message}");
+    let (reason, message) = open_error(&directory.path().join("absent/flash"), MIN_STRIPED_PATH_BYTES);
+    assert!(matches!(reason, OpenError::NoDirectory), "{message}");
     fs::write(directory.path().join("file"), "").unwrap();
-    let (reason, message) = refusal(&directory.path().join("file/flash"), LEAST_PART);
-    assert!(matches!(reason, Refusal::NoDirectory), "{message}");
-    let (reason, message) = refusal(Path::new("/dev/null"), LEAST_PART);
-    assert!(matches!(reason, Refusal::OtherKind), "{message}");
+    let (reason, message) = open_error(&directory.path().join("file/flash"), MIN_STRIPED_PATH_BYTES);
+    assert!(matches!(reason, OpenError::NoDirectory), "{message}");
+    let (reason, message) = open_error(Path::new("/dev/null"), MIN_STRIPED_PATH_BYTES);
+    assert!(matches!(reason, OpenError::OtherKind), "{message}");
 }
 
 #[test]
 fn a_size_that_is_too_small_is_refused_and_of_others_whole_blocks_are_used() {
     let directory = directory();
     let path = directory.path().join("flash");
-    let (reason, message) = refusal(&path, LEAST_ALONE - BLOCK as u64);
-    assert!(matches!(reason, Refusal::TooSmall { .. }) && message.contains("4194304"), "{message}");
-    assert!(open(&[(&path, LEAST_ALONE)]).is_ok());
+    let (reason, message) = open_error(&path, MIN_SINGLE_PATH_BYTES - BLOCK as u64);
+    assert!(matches!(reason, OpenError::TooSmall { .. }) && message.contains("4194304"), "{message}");
+    assert!(open(&[(&path, MIN_SINGLE_PATH_BYTES)]).is_ok());
     let second = directory.path().join("second");
-    let refused = open(&[(&path, LEAST_PART), (&second, LEAST_PART - BLOCK as u64)]).err().unwrap().to_string();
+    let refused = open(&[(&path, MIN_STRIPED_PATH_BYTES), (&second, MIN_STRIPED_PATH_BYTES - BLOCK as u64)])
+        .err()
+        .unwrap()
+        .to_string();
     assert!(refused.contains("33554432"), "{refused}");
     fs::remove_file(&path).unwrap();
-    assert!(refusal(&path, 1).1.contains("is to have 1 bytes"));
+    assert!(open_error(&path, 1).1.contains("is to have 1 bytes"));
     assert!(!path.exists());
-    let opened = open(&[(&path, LEAST_PART + 512)]).unwrap();
+    let opened = open(&[(&path, MIN_STRIPED_PATH_BYTES + 512)]).unwrap();
     let notices: Vec<_> = opened.notices.iter().map(ToString::to_string).collect();
     assert!(notices.iter().any(|notice| notice.contains("33554432 of the 33554944 bytes are used")), "{notices:?}");
-    assert_eq!(fs::metadata(&path).unwrap().len(), LEAST_PART);
+    assert_eq!(fs::metadata(&path).unwrap().len(), MIN_STRIPED_PATH_BYTES);
 }
 
 #[test]
@@ -223,13 +229,13 @@ fn more_than_the_filesystem_has_is_refused() {
     let directory = directory();
     let path = directory.path().join("flash");
     // More than any, and less than a file can have.
-    let (reason, message) = refusal(&path, 8 << 40);
+    let (reason, message) = open_error(&path, 8 << 40);
     assert!(message.contains("make room"), "{message}");
-    let Refusal::Full { free, .. } = reason else { panic!("{message}") };
+    let OpenError::Full { free, .. } = reason else { panic!("{message}") };
     let each = [("one", free / 3 * 2), ("two", free / 3 * 2)].map(|(name, bytes)| (directory.path().join(name), bytes));
     assert!(Disk::check(&each[..1], &DiskOptions::default()).is_ok());
     let together = Disk::check(&each, &DiskOptions::default());
-    assert!(matches!(together, Err(Error::Refused { path, reason: Refusal::Full { .. } }) if path == each[1].0));
+    assert!(matches!(together, Err(Error::Refused { path, reason: OpenError::Full { .. } }) if path == each[1].0));
     assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
 }
 
@@ -237,20 +243,21 @@ fn more_than_the_filesystem_has_is_refused() {
 fn what_is_in_use_is_refused_until_it_is_not() {
     let directory = directory();
     let path = directory.path().join("flash");
-    let held = open(&[(&path, LEAST_PART)]).unwrap();
-    assert!(matches!(refusal(&path, LEAST_PART).0, Refusal::InUse));
+    let contents = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap();
+    assert!(matches!(open_error(&path, MIN_STRIPED_PATH_BYTES).0, OpenError::InUse));
     assert!(path.exists(), "it was not made by who was refused");
-    drop(held);
-    assert!(open(&[(&path, LEAST_PART)]).is_ok());
+    drop(contents);
+    assert!(open(&[(&path, MIN_STRIPED_PATH_BYTES)]).is_ok());
     let other = directory.path().join("other");
-    let twice = open(&[(&other, LEAST_PART), (&other, LEAST_PART)]);
-    assert!(matches!(twice, Err(Error::Refused { reason: Refusal::InUse, .. })));
+    let twice = open(&[(&other, MIN_STRIPED_PATH_BYTES), (&other, MIN_STRIPED_PATH_BYTES)]);
+    assert!(matches!(twice, Err(Error::Refused { reason: OpenError::InUse, .. })));
     assert!(!other.exists());
     let link = directory.path().join("link");
     std::os::unix::fs::symlink(&path, &link).unwrap();
     for (first, second) in [(&other, &directory.path().join(".").join("other")), (&path, &link)] {
-        let checked = Disk::check(&[first, second].map(|path| (path.clone(), LEAST_PART)), &DiskOptions::default());
-        assert!(matches!(checked, Err(Error::Refused { path, reason: Refusal::InUse }) if path == *second));
+        let checked =
+            Disk::check(&[first, second].map(|path| (path.clone(), MIN_STRIPED_PATH_BYTES)), &DiskOptions::default());
+        assert!(matches!(checked, Err(Error::Refused { path, reason: OpenError::InUse }) if path == *second));
     }
 }
 
@@ -259,21 +266,21 @@ fn a_link_to_nothing_is_refused() {
     let directory = directory();
     let link = directory.path().join("link");
     std::os::unix::fs::symlink("absent", &link).unwrap();
-    let (reason, message) = refusal(&link, LEAST_PART);
-    assert!(matches!(reason, Refusal::Dangling { .. }) && message.contains("is a link to absent"), "{message}");
+    let (reason, message) = open_error(&link, MIN_STRIPED_PATH_BYTES);
+    assert!(matches!(reason, OpenError::Dangling { .. }) && message.contains("is a link to absent"), "{message}");
 }
 
 #[test]
 fn a_place_that_takes_no_files_is_refused() {
-    let (reason, message) = refusal(Path::new("/sys/ebbtide"), LEAST_PART);
-    assert!(matches!(reason, Refusal::NoStorage) && message.contains("name a path on a disk"), "{message}");
+    let (reason, message) = open_error(Path::new("/sys/ebbtide"), MIN_STRIPED_PATH_BYTES);
+    assert!(matches!(reason, OpenError::NoStorage) && message.contains("name a path on a disk"), "{message}");
 }
 
 #[test]
 fn a_read_only_filesystem_is_refused() {
     mounted::run("a_read_only_filesystem_is_refused", "tmpfs", "ro", |directory| {
-        let (reason, message) = refusal(&directory.join("flash"), LEAST_PART);
-        assert!(matches!(reason, Refusal::NotWritable(_)), "{message}");
+        let (reason, message) = open_error(&directory.join("flash"), MIN_STRIPED_PATH_BYTES);
+        assert!(matches!(reason, OpenError::NotWritable(_)), "{message}");
     });
 }
 
@@ -281,35 +288,35 @@ fn a_read_only_filesystem_is_refused() {
 fn a_full_filesystem_is_refused() {
     mounted::run("a_full_filesystem_is_refused", "tmpfs", "size=40m", |directory| {
         let path = directory.join("flash");
-        let (reason, message) = refusal(&path, 64 << 20);
-        assert!(matches!(reason, Refusal::Full { needed: 67_108_864, free } if free <= 40 << 20), "{message}");
+        let (reason, message) = open_error(&path, 64 << 20);
+        assert!(matches!(reason, OpenError::Full { needed: 67_108_864, free } if free <= 40 << 20), "{message}");
         assert!(!path.exists());
-        let opened = open(&[(&path, LEAST_PART)]).unwrap();
+        let opened = open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap();
         put(&opened.disk, 5);
         drop(opened);
         // What it holds already need not be there again.
-        assert_eq!(get(&open(&[(&path, LEAST_PART)]).unwrap().disk), 5);
+        assert_eq!(get(&open(&[(&path, MIN_STRIPED_PATH_BYTES)]).unwrap().disk), 5);
     });
 }
 
 #[test]
 fn a_filesystem_without_direct_io_or_reservation_is_used_and_told() {
     mounted::run("a_filesystem_without_direct_io_or_reservation_is_used_and_told", "ramfs", "rw", |directory| {
-        let opened = open(&[(&directory.join("flash"), LEAST_PART)]).unwrap();
+        let opened = open(&[(&directory.join("flash"), MIN_STRIPED_PATH_BYTES)]).unwrap();
         let told = |which: fn(&Notice) -> bool| opened.notices.iter().filter(|notice| which(notice)).count();
         assert_eq!(told(|notice| matches!(notice, Notice::NotDirect { .. })), 1, "{:?}", opened.notices);
         assert_eq!(told(|notice| matches!(notice, Notice::NotReserved { .. })), 1, "{:?}", opened.notices);
         assert!(opened.notices.iter().any(|notice| notice.to_string().contains("no direct I/O here")));
         put(&opened.disk, 6);
         drop(opened);
-        assert_eq!(get(&open(&[(&directory.join("flash"), LEAST_PART)]).unwrap().disk), 6);
+        assert_eq!(get(&open(&[(&directory.join("flash"), MIN_STRIPED_PATH_BYTES)]).unwrap().disk), 6);
     });
 }
 
 #[test]
 fn options_out_of_range_are_refused() {
     let refused = |options, paths: &[(PathBuf, u64)]| Disk::open(paths, &options).err().unwrap().to_string();
-    let path = || [(PathBuf::from("/nowhere"), LEAST_PART)];
+    let path = || [(PathBuf::from("/nowhere"), MIN_STRIPED_PATH_BYTES)];
     for queue_depth in [0, 1, 4097] {
         let message = refused(DiskOptions { queue_depth, ..DiskOptions::default() }, &path());
         assert!(message.contains("2 to 4096"), "{message}");
@@ -326,6 +333,6 @@ fn the_engine_that_is_wanted_is_taken() {
     let directory = directory();
     let path = directory.path().join("flash");
     let options = DiskOptions { engine: Some(Engine::Pool), pool_threads: 3, ..DiskOptions::default() };
-    let opened = Disk::open(&[(path, LEAST_PART)], &options).unwrap();
+    let opened = Disk::open(&[(path, MIN_STRIPED_PATH_BYTES)], &options).unwrap();
     assert_eq!((opened.disk.engine(), opened.disk.threads()), (Engine::Pool, 3));
 }

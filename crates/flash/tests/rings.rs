@@ -1,8 +1,8 @@
 //! Reads by rings that threads have for their own, for good or while they wait, on real files. Where the system has none, that is told.
 
 use ebbtide_flash::device::{
-    BLOCK, Buffer, Device, Direction, Disk, DiskOptions, Done, LEAST_ALONE, Outcome, Request, ThreadRing, WaitingRing,
-    read, write,
+    BLOCK, BlockingRing, Buffer, Device, Direction, Disk, DiskOptions, MIN_SINGLE_PATH_BYTES, OnTransfer, ThreadRing,
+    TransferOutcome, TransferRequest, read, write,
 };
 use ebbtide_testkit::Random;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -36,7 +36,7 @@ fn with_disk(test: impl FnOnce(&Arc<Disk>) + Send) {
 fn with_disk_of(queue_depth: usize, test: impl FnOnce(&Arc<Disk>) + Send) {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let options = DiskOptions { queue_depth, ..DiskOptions::default() };
-    let disk = Arc::new(Disk::open(&[(folder.path().join("disk"), LEAST_ALONE)], &options).unwrap().disk);
+    let disk = Arc::new(Disk::open(&[(folder.path().join("disk"), MIN_SINGLE_PATH_BYTES)], &options).unwrap().disk);
     thread::scope(|scope| {
         let serving: Vec<_> = (0..disk.threads()).map(|_| scope.spawn(|| disk.serve())).collect();
         (0..BLOCKS).for_each(|number| drop(write(&*disk, number * BLOCK as u64, block(number)).unwrap()));
@@ -48,12 +48,12 @@ fn with_disk_of(queue_depth: usize, test: impl FnOnce(&Arc<Disk>) + Send) {
     assert_eq!(disk.account().stats().under_way, 0);
 }
 
-fn own_ring(disk: &Arc<Disk>) -> Option<ThreadRing> {
-    told(Arc::clone(disk).own_ring())
+fn thread_ring(disk: &Arc<Disk>) -> Option<ThreadRing> {
+    told(Arc::clone(disk).thread_ring())
 }
 
-fn waiting_ring(disk: &Arc<Disk>) -> Option<WaitingRing> {
-    told(Arc::clone(disk).waiting_ring())
+fn blocking_ring(disk: &Arc<Disk>) -> Option<BlockingRing> {
+    told(Arc::clone(disk).blocking_ring())
 }
 
 fn told<R>(ring: Option<R>) -> Option<R> {
@@ -64,15 +64,15 @@ fn told<R>(ring: Option<R>) -> Option<R> {
     ring
 }
 
-fn request(number: u64, done: Done) -> Request {
-    Request { direction: Direction::Read, offset: number * BLOCK as u64, buffer: Buffer::zeroed(BLOCK), done }
+fn request(number: u64, done: OnTransfer) -> TransferRequest {
+    TransferRequest { direction: Direction::Read, offset: number * BLOCK as u64, buffer: Buffer::zeroed(BLOCK), done }
 }
 
 /// Submits a read to the thread's ring, which tells whether it went well.
 fn submit(disk: &Arc<Disk>, number: u64, over: &Sender<bool>) {
     let over = over.clone();
-    let done = Box::new(move |outcome: Outcome| over.send(outcome.result.is_ok()).unwrap());
-    assert!(disk.submit_here(request(number, done)).is_ok());
+    let done = Box::new(move |outcome: TransferOutcome| over.send(outcome.result.is_ok()).unwrap());
+    assert!(disk.submit_local(request(number, done)).is_ok());
 }
 
 /// Sleeps until the ring has something to do.
@@ -85,31 +85,31 @@ fn sleep(ring: &ThreadRing) {
 #[test]
 fn a_thread_moves_its_own_reads_beside_those_of_others() {
     with_disk(|disk| {
-        let Some(ring) = own_ring(disk) else { return };
-        assert!(Arc::clone(disk).own_ring().is_none(), "one a thread");
+        let Some(ring) = thread_ring(disk) else { return };
+        assert!(Arc::clone(disk).thread_ring().is_none(), "one a thread");
         let here = thread::current().id();
         let (sender, over) = channel();
         let submit = |number| {
             let sender = sender.clone();
-            let done = Box::new(move |outcome: Outcome| {
+            let done = Box::new(move |outcome: TransferOutcome| {
                 outcome.result.unwrap();
                 assert_eq!(thread::current().id(), here);
                 sender.send((number, outcome.buffer)).unwrap();
             });
-            disk.submit_here(request(number, done))
+            disk.submit_local(request(number, done))
         };
         thread::scope(|scope| {
             // They share the queue's depth with this one.
             scope.spawn(|| (0..200).for_each(|i| assert!(*read(&**disk, 0, block(i)).unwrap() == *block(0))));
             let mut random = Random::new(1);
-            let (mut begun, mut ended) = (0, 0);
+            let (mut started, mut ended) = (0, 0);
             while ended < 1000 {
-                while begun < 1000 && submit(random.below(BLOCKS)).is_ok() {
-                    begun += 1;
+                while started < 1000 && submit(random.below(BLOCKS)).is_ok() {
+                    started += 1;
                 }
-                if ring.has_news() {
+                if ring.has_completions() {
                     ring.turn();
-                } else if begun > ended {
+                } else if started > ended {
                     sleep(&ring);
                     ring.turn();
                 }
@@ -125,14 +125,14 @@ fn a_thread_moves_its_own_reads_beside_those_of_others() {
 #[test]
 fn the_device_begins_with_reads_while_the_thread_goes_on() {
     with_disk(|disk| {
-        let Some(ring) = own_ring(disk) else { return };
+        let Some(ring) = thread_ring(disk) else { return };
         let (sender, over) = channel();
         let submit = |number| submit(disk, number, &sender);
         submit(0);
         submit(1);
-        assert!(ring.has_news(), "two reads are not worth an entry into the kernel");
+        assert!(ring.has_completions(), "two reads are not worth an entry into the kernel");
         submit(2);
-        assert!(!ring.has_news());
+        assert!(!ring.has_completions());
         // Without a turn before.
         sleep(&ring);
         assert_eq!(over.try_iter().count(), 0, "completions are called in a turn");
@@ -153,7 +153,7 @@ fn the_device_begins_with_reads_while_the_thread_goes_on() {
 fn one_turn_ends_all_that_is_over() {
     const READS: usize = 64;
     with_disk_of(READS, |disk| {
-        let Some(ring) = own_ring(disk) else { return };
+        let Some(ring) = thread_ring(disk) else { return };
         let (sender, over) = channel();
         for number in 0..READS as u64 {
             submit(disk, number, &sender);
@@ -173,7 +173,7 @@ fn one_turn_ends_all_that_is_over() {
 #[test]
 fn what_was_handed_over_beside_a_submission_is_due() {
     with_disk(|disk| {
-        let Some(ring) = own_ring(disk) else { return };
+        let Some(ring) = thread_ring(disk) else { return };
         let (sender, over) = channel();
         let submit = |number| submit(disk, number, &sender);
         let mut seen = 0;
@@ -188,7 +188,7 @@ fn what_was_handed_over_beside_a_submission_is_due() {
             (1..4).for_each(submit);
             if ended == 0 {
                 seen += 1;
-                assert!(!ring.has_news() && ring.is_due());
+                assert!(!ring.has_completions() && ring.is_due());
             }
             while ended < 4 {
                 ring.turn();
@@ -206,14 +206,14 @@ fn what_was_handed_over_beside_a_submission_is_due() {
 fn a_completion_may_submit_to_the_ring_that_called_it() {
     fn chain(disk: &Arc<Disk>, left: u64, sender: Sender<u64>) {
         let next = Arc::clone(disk);
-        let done: Done = Box::new(move |outcome| match left {
+        let done: OnTransfer = Box::new(move |outcome| match left {
             0 => sender.send(u64::from_le_bytes(outcome.buffer[..8].try_into().unwrap())).unwrap(),
             _ => chain(&next, left - 1, sender),
         });
-        assert!(disk.submit_here(request(left, done)).is_ok(), "the one before is over");
+        assert!(disk.submit_local(request(left, done)).is_ok(), "the one before is over");
     }
     with_disk(|disk| {
-        let Some(ring) = own_ring(disk) else { return };
+        let Some(ring) = thread_ring(disk) else { return };
         let (sender, over) = channel();
         chain(disk, BLOCKS - 1, sender);
         ring.turn();
@@ -227,17 +227,17 @@ fn a_completion_may_submit_to_the_ring_that_called_it() {
 #[test]
 fn a_completion_that_panics_loses_no_other() {
     with_disk(|disk| {
-        let Some(ring) = own_ring(disk) else { return };
+        let Some(ring) = thread_ring(disk) else { return };
         let outcomes = Arc::new(Mutex::new(0));
         for number in 0..DEPTH {
             let outcomes = Arc::clone(&outcomes);
-            let done = Box::new(move |outcome: Outcome| {
+            let done = Box::new(move |outcome: TransferOutcome| {
                 outcome.result.unwrap();
                 *outcomes.lock().unwrap() += 1;
                 // Not by `panic`, whose message would be shown.
                 resume_unwind(Box::new("a completion"));
             });
-            assert!(disk.submit_here(request(number as u64, done)).is_ok());
+            assert!(disk.submit_local(request(number as u64, done)).is_ok());
         }
         let mut panics = 0;
         for _ in 0..TURNS {
@@ -255,17 +255,17 @@ fn a_completion_that_panics_loses_no_other() {
 #[test]
 fn the_end_of_a_ring_and_of_its_disk_end_all_that_was_begun() {
     with_disk(|disk| {
-        let Some(ring) = own_ring(disk) else { return };
+        let Some(ring) = thread_ring(disk) else { return };
         let outcomes = Arc::new(Mutex::new(Vec::new()));
         let submit = |number| {
             let outcomes = Arc::clone(&outcomes);
-            let done = Box::new(move |outcome: Outcome| outcomes.lock().unwrap().push(outcome.result.is_ok()));
-            disk.submit_here(request(number, done)).is_ok()
+            let done = Box::new(move |outcome: TransferOutcome| outcomes.lock().unwrap().push(outcome.result.is_ok()));
+            disk.submit_local(request(number, done)).is_ok()
         };
         assert!((0..DEPTH as u64).all(submit) && !submit(0), "as many as the queue is deep");
         drop(ring);
         assert_eq!(*outcomes.lock().unwrap(), [true; DEPTH]);
-        let Some(_ring) = own_ring(disk) else { panic!("the thread had one before") };
+        let Some(_ring) = thread_ring(disk) else { panic!("the thread had one before") };
         disk.stop();
         assert!(submit(0));
         assert_eq!(outcomes.lock().unwrap().last(), Some(&false), "the disk has stopped");
@@ -273,7 +273,7 @@ fn the_end_of_a_ring_and_of_its_disk_end_all_that_was_begun() {
 }
 
 /// Waits until nothing is under way.
-fn wait_for_all(ring: &mut WaitingRing) {
+fn wait_for_all(ring: &mut BlockingRing) {
     while !ring.is_empty() {
         assert!(ring.wait(LONG), "nothing was completed");
     }
@@ -286,21 +286,21 @@ fn threads_that_wait_move_their_reads_and_hand_the_rings_on() {
             let here = thread::current().id();
             let mut random = Random::new(seed);
             for _ in 0..200 {
-                let Some(mut ring) = waiting_ring(disk) else { return };
+                let Some(mut ring) = blocking_ring(disk) else { return };
                 assert!(
-                    Arc::clone(disk).waiting_ring().is_none() && Arc::clone(disk).own_ring().is_none(),
+                    Arc::clone(disk).blocking_ring().is_none() && Arc::clone(disk).thread_ring().is_none(),
                     "one a thread"
                 );
                 let (sender, over) = channel();
                 let numbers: Vec<u64> = (0..3).map(|_| random.below(BLOCKS)).collect();
                 for &number in &numbers {
                     let sender = sender.clone();
-                    let done = Box::new(move |outcome: Outcome| {
+                    let done = Box::new(move |outcome: TransferOutcome| {
                         outcome.result.unwrap();
                         assert_eq!(thread::current().id(), here);
                         sender.send((number, outcome.buffer)).unwrap();
                     });
-                    assert!(disk.submit_here(request(number, done)).is_ok(), "the queue is deep enough");
+                    assert!(disk.submit_local(request(number, done)).is_ok(), "the queue is deep enough");
                 }
                 drop(sender);
                 wait_for_all(&mut ring);
@@ -324,21 +324,21 @@ fn threads_that_wait_move_their_reads_and_hand_the_rings_on() {
 #[test]
 fn what_a_waiting_ring_does_not_take_goes_the_usual_way() {
     with_disk_of(128, |disk| {
-        let Some(mut ring) = waiting_ring(disk) else { return };
+        let Some(mut ring) = blocking_ring(disk) else { return };
         let here = thread::current().id();
         let (sender, over) = channel();
         for number in 0..BLOCKS {
             let (sender, next) = (sender.clone(), Arc::clone(disk));
-            let done: Done = Box::new(move |outcome| {
+            let done: OnTransfer = Box::new(move |outcome| {
                 outcome.result.unwrap();
                 sender.send((true, thread::current().id() == here)).unwrap();
-                let again: Done = Box::new(move |outcome| {
+                let again: OnTransfer = Box::new(move |outcome| {
                     assert!(*outcome.buffer == *block(number));
                     sender.send((false, thread::current().id() == here)).unwrap();
                 });
-                assert!(next.submit_here(request(number, again)).is_ok());
+                assert!(next.submit_local(request(number, again)).is_ok());
             });
-            assert!(disk.submit_here(request(number, done)).is_ok());
+            assert!(disk.submit_local(request(number, done)).is_ok());
         }
         drop(sender);
         wait_for_all(&mut ring);
@@ -355,32 +355,32 @@ fn what_a_waiting_ring_does_not_take_goes_the_usual_way() {
 #[test]
 fn the_end_of_a_waiting_ring_ends_all_that_was_begun() {
     with_disk(|disk| {
-        let Some(ring) = waiting_ring(disk) else { return };
+        let Some(ring) = blocking_ring(disk) else { return };
         let (sender, over) = channel();
         for number in 0..DEPTH as u64 {
             let sender = sender.clone();
-            let done = Box::new(move |outcome: Outcome| sender.send(outcome.result.is_ok()).unwrap());
-            assert!(disk.submit_here(request(number, done)).is_ok());
+            let done = Box::new(move |outcome: TransferOutcome| sender.send(outcome.result.is_ok()).unwrap());
+            assert!(disk.submit_local(request(number, done)).is_ok());
         }
         drop((sender, ring));
         assert_eq!(over.iter().collect::<Vec<_>>(), [true; DEPTH]);
-        assert!(waiting_ring(disk).is_some(), "the thread may have another");
+        assert!(blocking_ring(disk).is_some(), "the thread may have another");
     });
 }
 
 #[test]
 fn a_completion_that_panics_while_its_thread_waits_loses_no_other() {
     with_disk(|disk| {
-        let Some(mut ring) = waiting_ring(disk) else { return };
+        let Some(mut ring) = blocking_ring(disk) else { return };
         let (sender, over) = channel();
         for number in 0..DEPTH as u64 {
             let sender = sender.clone();
-            let done = Box::new(move |outcome: Outcome| {
+            let done = Box::new(move |outcome: TransferOutcome| {
                 sender.send(outcome.result.is_ok()).unwrap();
                 // Not by `panic`, whose message would be shown.
                 resume_unwind(Box::new("a completion"));
             });
-            assert!(disk.submit_here(request(number, done)).is_ok());
+            assert!(disk.submit_local(request(number, done)).is_ok());
         }
         drop(sender);
         let panics = (0..DEPTH).filter(|_| catch_unwind(AssertUnwindSafe(|| ring.wait(LONG))).is_err()).count();
@@ -390,9 +390,9 @@ fn a_completion_that_panics_while_its_thread_waits_loses_no_other() {
 }
 
 /// Sends whether a read went well, and panics.
-fn panicking(sender: &Sender<bool>) -> Done {
+fn panicking(sender: &Sender<bool>) -> OnTransfer {
     let sender = sender.clone();
-    Box::new(move |outcome: Outcome| {
+    Box::new(move |outcome: TransferOutcome| {
         sender.send(outcome.result.is_ok()).unwrap();
         // Not by `panic`, whose message would be shown.
         resume_unwind(Box::new("a completion"));
@@ -404,10 +404,10 @@ fn completions_that_panic_when_their_ring_ends_lose_no_other() {
     with_disk(|disk| {
         // What was not begun, and what is over and was not told yet.
         for has_begun in [false, true] {
-            let Some(mut ring) = waiting_ring(disk) else { return };
+            let Some(mut ring) = blocking_ring(disk) else { return };
             let (sender, over) = channel();
             for number in 0..DEPTH as u64 {
-                assert!(disk.submit_here(request(number, panicking(&sender))).is_ok());
+                assert!(disk.submit_local(request(number, panicking(&sender))).is_ok());
             }
             drop(sender);
             if has_begun {
@@ -416,10 +416,10 @@ fn completions_that_panic_when_their_ring_ends_lose_no_other() {
             assert!(catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err());
             assert_eq!(over.iter().count(), DEPTH);
         }
-        let Some(ring) = own_ring(disk) else { return };
+        let Some(ring) = thread_ring(disk) else { return };
         let (sender, over) = channel();
         for number in 0..DEPTH as u64 {
-            assert!(disk.submit_here(request(number, panicking(&sender))).is_ok());
+            assert!(disk.submit_local(request(number, panicking(&sender))).is_ok());
         }
         drop(sender);
         assert!(catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err());
@@ -432,9 +432,9 @@ fn a_panic_that_ends_a_ring_may_meet_others() {
     with_disk(|disk| {
         let (sender, over) = channel();
         let waits = || {
-            let Some(_ring) = waiting_ring(disk) else { return false };
+            let Some(_ring) = blocking_ring(disk) else { return false };
             for number in 0..DEPTH as u64 {
-                assert!(disk.submit_here(request(number, panicking(&sender))).is_ok());
+                assert!(disk.submit_local(request(number, panicking(&sender))).is_ok());
             }
             resume_unwind(Box::new("who waits"));
         };

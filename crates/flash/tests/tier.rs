@@ -1,7 +1,7 @@
 //! The tier on real files, by each way of moving transfers.
 
-use ebbtide_flash::device::{Device, DiskOptions, Engine, LEAST_PART, STRIPE};
-use ebbtide_flash::{Error, Found, Key, KeyHash, Lookup, Object, Opening, Tier, TierOptions};
+use ebbtide_flash::device::{Device, DiskOptions, Engine, MIN_STRIPED_PATH_BYTES, STRIPE};
+use ebbtide_flash::{Error, FlashHash, FlashHit, FlashLookup, Key, Object, Opening, Tier, TierOptions};
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -57,12 +57,12 @@ fn open(paths: &[(PathBuf, u64)], engine: Engine) -> Option<Opening> {
     }
 }
 
-fn get(tier: &Tier, key: &[u8]) -> Option<Found> {
+fn get(tier: &Tier, key: &[u8]) -> Option<FlashHit> {
     let (sender, receiver) = mpsc::channel();
     match tier.lookup(Key::new(key), 1000, Box::new(move |found| sender.send(found).unwrap())) {
-        Lookup::Absent => None,
-        Lookup::Found(found) => Some(found),
-        Lookup::Reading => receiver.recv().unwrap(),
+        FlashLookup::Absent => None,
+        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Reading => receiver.recv().unwrap(),
     }
 }
 
@@ -73,7 +73,9 @@ fn key_of(size: usize, copy: usize) -> Vec<u8> {
 #[test]
 fn what_was_written_to_files_is_read_also_after_a_restart() {
     for engine in [Engine::Ring, Engine::Pool] {
-        for parts in [&[LEAST_PART][..], &[LEAST_PART + STRIPE, LEAST_PART + STRIPE]] {
+        for parts in
+            [&[MIN_STRIPED_PATH_BYTES][..], &[MIN_STRIPED_PATH_BYTES + STRIPE, MIN_STRIPED_PATH_BYTES + STRIPE]]
+        {
             let directory = directory();
             let paths = paths(&directory, parts);
             let Some(opening) = open(&paths, engine) else { continue };
@@ -91,7 +93,7 @@ fn what_was_written_to_files_is_read_also_after_a_restart() {
             served(open(&paths, engine).expect("it could be opened before"), |tier, notices| {
                 assert!(notices.iter().any(|notice| notice.contains("warm after a stop")), "{notices:?}");
                 look(tier, 1.0);
-                assert!(tier.remove(KeyHash::of(&key_of(5000, 3))) && tier.remove(KeyHash::of(&key_of(300, 3))));
+                assert!(tier.remove(FlashHash::of(&key_of(5000, 3))) && tier.remove(FlashHash::of(&key_of(300, 3))));
                 tier.verify();
             });
             // The tier before was not closed, as if the process had been killed.
@@ -152,24 +154,27 @@ fn look(tier: &Tier, share: f64) {
 #[test]
 fn what_the_tier_cannot_use_is_refused() {
     let directory = directory();
-    let path = paths(&directory, &[LEAST_PART]);
+    let path = paths(&directory, &[MIN_STRIPED_PATH_BYTES]);
     let refused = |paths: &[(PathBuf, u64)], options: TierOptions, part: &str| {
-        let refusal = Tier::open(paths, &options).err().expect(part).to_string();
-        assert!(refusal.contains(part), "{refusal}");
+        let open_error = Tier::open(paths, &options).err().expect(part).to_string();
+        assert!(open_error.contains(part), "{open_error}");
     };
     let base = options(Engine::Pool);
     refused(&path, TierOptions { memory_bytes: 100_000, ..base.clone() }, "raise that to 1 MiB");
     refused(&path, TierOptions { small_share: Some(1.0), ..base.clone() }, "0.01 to 0.99");
     refused(&path, TierOptions { region_bytes: 5000, ..base.clone() }, "a power of two");
     refused(&path, TierOptions { log_percent: 51, ..base.clone() }, "at most 50");
-    refused(&path, TierOptions { move_threshold: 0, ..base.clone() }, "at least 1");
+    refused(&path, TierOptions { rewrite_threshold: 0, ..base.clone() }, "at least 1");
     refused(&paths(&directory, &[1 << 20]), base.clone(), "larger size");
-    refused(&[(directory.path().to_owned(), LEAST_PART)], base.clone(), "is a directory");
+    refused(&[(directory.path().to_owned(), MIN_STRIPED_PATH_BYTES)], base.clone(), "is a directory");
     drop(Tier::open(&path, &base).unwrap());
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "what is not started leaves nothing behind");
     let beside = TierOptions { removals: Some(directory.path().join("./part0")), ..base.clone() };
     assert!(
-        Tier::check(&paths(&directory, &[LEAST_PART]), &beside).unwrap_err().to_string().contains("is named twice")
+        Tier::check(&paths(&directory, &[MIN_STRIPED_PATH_BYTES]), &beside)
+            .unwrap_err()
+            .to_string()
+            .contains("is named twice")
     );
 }
 
@@ -180,11 +185,11 @@ fn the_size_that_would_do_does() {
         [(&[4 << 20][..], 0.99), (&[64 << 20], 0.99), (&[4 << 20], 0.01), (&[32 << 20, 32 << 20], 0.99)]
     {
         let options = TierOptions { small_share: Some(share), ..options(Engine::Pool) };
-        let refusal = Tier::check(&paths(&directory, sizes), &options).unwrap_err().to_string();
-        assert!(refusal.starts_with(&format!("flash of {} bytes", sizes.iter().sum::<u64>())), "{refusal}");
-        let advised = refusal.split("raise its size to ").nth(1).and_then(|rest| rest.split(' ').next());
-        let advised: u64 = advised.unwrap_or_else(|| panic!("{refusal}")).parse().unwrap();
+        let open_error = Tier::check(&paths(&directory, sizes), &options).unwrap_err().to_string();
+        assert!(open_error.starts_with(&format!("flash of {} bytes", sizes.iter().sum::<u64>())), "{open_error}");
+        let advised = open_error.split("raise its size to ").nth(1).and_then(|rest| rest.split(' ').next());
+        let advised: u64 = advised.unwrap_or_else(|| panic!("{open_error}")).parse().unwrap();
         let larger = vec![advised / sizes.len() as u64; sizes.len()];
-        assert!(Tier::check(&paths(&directory, &larger), &options).is_ok(), "{refusal}");
+        assert!(Tier::check(&paths(&directory, &larger), &options).is_ok(), "{open_error}");
     }
 }

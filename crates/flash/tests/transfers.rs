@@ -2,8 +2,8 @@
 
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
-    BLOCK, Buffer, Device, Direction, Disk, DiskOptions, Done, Engine, LEAST_PART, Outcome, Request, Reserved, STRIPE,
-    read, write,
+    BLOCK, Buffer, Device, Direction, Disk, DiskOptions, Engine, MIN_STRIPED_PATH_BYTES, OnTransfer, STRIPE,
+    TransferOutcome, TransferRequest, UnwrittenRanges, read, write,
 };
 use ebbtide_testkit::Random;
 use std::collections::{HashMap, HashSet};
@@ -98,7 +98,7 @@ fn what_is_written_is_read_at_every_size() {
 
 #[test]
 fn what_is_written_may_be_shared() {
-    with_each(&[LEAST_PART], 8, |disk| {
+    with_each(&[MIN_STRIPED_PATH_BYTES], 8, |disk| {
         let buffer = filled(2 << 20, 1);
         write(&**disk, 0, buffer.share(1 << 20)).unwrap();
         let found = read(&**disk, 0, Buffer::zeroed(2 << 20)).unwrap();
@@ -109,12 +109,12 @@ fn what_is_written_may_be_shared() {
 
 #[test]
 fn a_file_knows_which_of_its_blocks_were_never_written() {
-    for sizes in [&[LEAST_PART][..], &[LEAST_PART + STRIPE, LEAST_PART + STRIPE]] {
+    for sizes in [&[MIN_STRIPED_PATH_BYTES][..], &[MIN_STRIPED_PATH_BYTES + STRIPE, MIN_STRIPED_PATH_BYTES + STRIPE]] {
         with_each(sizes, 8, |disk| {
             let (end, block) = (disk.capacity(), BLOCK as u64);
             let stripe = if sizes.len() > 1 { STRIPE } else { 16 * block };
             let reserved = |bytes: Range<u64>| {
-                let Reserved { bytes, end } = disk.reserved(bytes)?;
+                let UnwrittenRanges { bytes, end } = disk.reserved(bytes)?;
                 Some((bytes.into_iter().map(|run| (run.start, run.end)).collect::<Vec<_>>(), end))
             };
             let is_told =
@@ -161,7 +161,7 @@ fn a_transfer_may_cross_stripes_of_several_paths() {
 fn many_transfers_at_once_agree_with_a_model() {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 1500;
-    with_each(&[LEAST_PART, LEAST_PART + STRIPE], 16, |disk| {
+    with_each(&[MIN_STRIPED_PATH_BYTES, MIN_STRIPED_PATH_BYTES + STRIPE], 16, |disk| {
         let completed = Arc::new(AtomicUsize::new(0));
         thread::scope(|scope| {
             for id in 0..THREADS {
@@ -173,7 +173,7 @@ fn many_transfers_at_once_agree_with_a_model() {
         assert_eq!(completed.load(Relaxed) as u64, THREADS * ROUNDS);
         let stats = disk.account().stats();
         assert_eq!(stats.reads.transfers + stats.writes.transfers, THREADS * ROUNDS);
-        assert!((2..=16).contains(&stats.most_under_way), "{}", stats.most_under_way);
+        assert!((2..=16).contains(&stats.max_under_way), "{}", stats.max_under_way);
     });
 }
 
@@ -190,7 +190,7 @@ struct Worker<'a> {
 }
 
 /// The extent, the seed if it was a write, what became of it.
-type Finished = (u64, Option<u64>, Outcome);
+type Finished = (u64, Option<u64>, TransferOutcome);
 
 impl Worker<'_> {
     const EXTENT: usize = 4 * BLOCK;
@@ -220,13 +220,13 @@ impl Worker<'_> {
     fn submit(&mut self, extent: u64, written: Option<u64>, buffer: Buffer) {
         let direction = if written.is_some() { Direction::Write } else { Direction::Read };
         let (sender, completed) = (self.done.0.clone(), self.completed.clone());
-        let done: Done = Box::new(move |outcome| {
+        let done: OnTransfer = Box::new(move |outcome| {
             completed.fetch_add(1, Relaxed);
             sender.send((extent, written, outcome)).unwrap();
         });
-        let mut request = Request { direction, offset: extent * Self::EXTENT as u64, buffer, done };
+        let mut request = TransferRequest { direction, offset: extent * Self::EXTENT as u64, buffer, done };
         while let Err(refused) = self.disk.submit(request) {
-            self.disk.wait_for_room();
+            self.disk.wait_for_slot();
             request = refused;
         }
         self.busy.insert(extent);
@@ -239,8 +239,8 @@ impl Worker<'_> {
         match written {
             Some(seed) => drop(self.model.insert(extent, seed)),
             None => {
-                let held = self.model.get(&extent);
-                let expected = held.map_or(Buffer::zeroed(Self::EXTENT), |&seed| filled(Self::EXTENT, seed));
+                let contents = self.model.get(&extent);
+                let expected = contents.map_or(Buffer::zeroed(Self::EXTENT), |&seed| filled(Self::EXTENT, seed));
                 assert!(*outcome.buffer == expected[..outcome.buffer.len()], "thread {}, extent {extent}", self.id);
             }
         }
@@ -252,18 +252,18 @@ fn a_full_queue_gives_requests_back_and_all_others_are_done_once() {
     for engine in ENGINES {
         let directory = directory();
         let options = DiskOptions { engine: Some(engine), queue_depth: 8, pool_threads: 2, ..DiskOptions::default() };
-        let Ok(opened) = Disk::open(&paths(directory.path(), &[LEAST_PART]), &options) else {
+        let Ok(opened) = Disk::open(&paths(directory.path(), &[MIN_STRIPED_PATH_BYTES]), &options) else {
             tell("not tested with io_uring: refused");
             continue;
         };
         let outcomes = Arc::new(Mutex::new(vec![0; 20]));
         let submit = |i: usize, direction| {
             let outcomes = outcomes.clone();
-            let done = Box::new(move |outcome: Outcome| {
+            let done = Box::new(move |outcome: TransferOutcome| {
                 assert!(outcome.result.is_ok());
                 outcomes.lock().unwrap()[i] += 1;
             });
-            let request = Request { direction, offset: 0, buffer: Buffer::zeroed(BLOCK), done };
+            let request = TransferRequest { direction, offset: 0, buffer: Buffer::zeroed(BLOCK), done };
             opened.disk.submit(request).is_ok()
         };
         // Nobody serves yet: half may be writes.
@@ -283,7 +283,7 @@ fn a_full_queue_gives_requests_back_and_all_others_are_done_once() {
 
 #[test]
 fn a_stop_amid_the_work_completes_everything_once() {
-    with_each(&[LEAST_PART], 16, |disk| {
+    with_each(&[MIN_STRIPED_PATH_BYTES], 16, |disk| {
         let (submitted, completed, good) = (AtomicUsize::new(0), Arc::new(AtomicUsize::new(0)), Arc::default());
         thread::scope(|scope| {
             for id in 0..3_u64 {
@@ -291,15 +291,15 @@ fn a_stop_amid_the_work_completes_everything_once() {
                 scope.spawn(move || {
                     for i in 0..500 {
                         let (completed, good) = (completed.clone(), good.clone());
-                        let done = Box::new(move |outcome: Outcome| {
+                        let done = Box::new(move |outcome: TransferOutcome| {
                             completed.fetch_add(1, Relaxed);
                             good.fetch_add(usize::from(outcome.result.is_ok()), Relaxed);
                         });
                         let direction = if i % 2 == 0 { Direction::Read } else { Direction::Write };
                         let offset = (id * 500 + i) * BLOCK as u64;
-                        let mut request = Request { direction, offset, buffer: Buffer::zeroed(BLOCK), done };
+                        let mut request = TransferRequest { direction, offset, buffer: Buffer::zeroed(BLOCK), done };
                         while let Err(refused) = disk.submit(request) {
-                            disk.wait_for_room();
+                            disk.wait_for_slot();
                             request = refused;
                         }
                         submitted.fetch_add(1, Relaxed);
@@ -325,17 +325,21 @@ fn a_stop_amid_the_work_completes_everything_once() {
 
 #[test]
 fn a_completion_may_submit() {
-    fn chain(disk: Arc<Disk>, left: u64, sender: Sender<Outcome>) {
+    fn chain(disk: Arc<Disk>, left: u64, sender: Sender<TransferOutcome>) {
         let next = disk.clone();
-        let done: Done = Box::new(move |outcome| match left {
+        let done: OnTransfer = Box::new(move |outcome| match left {
             0 => sender.send(outcome).unwrap(),
             _ => chain(next, left - 1, sender),
         });
-        let request =
-            Request { direction: Direction::Write, offset: left * BLOCK as u64, buffer: filled(BLOCK, left), done };
+        let request = TransferRequest {
+            direction: Direction::Write,
+            offset: left * BLOCK as u64,
+            buffer: filled(BLOCK, left),
+            done,
+        };
         assert!(disk.submit(request).is_ok(), "the one before is over");
     }
-    with_each(&[LEAST_PART], 2, |disk| {
+    with_each(&[MIN_STRIPED_PATH_BYTES], 2, |disk| {
         let (sender, receiver) = channel();
         chain(disk.clone(), 50, sender);
         receiver.recv_timeout(PATIENCE).unwrap().result.unwrap();
@@ -348,7 +352,7 @@ fn a_completion_may_submit() {
 
 #[test]
 fn a_file_that_shrank_fails_its_reads_and_stays_open() {
-    with_each(&[LEAST_PART], 4, |disk| {
+    with_each(&[MIN_STRIPED_PATH_BYTES], 4, |disk| {
         let path = disk.paths().next().unwrap().to_owned();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(2 << 20).unwrap();
         assert!(matches!(
@@ -362,11 +366,11 @@ fn a_file_that_shrank_fails_its_reads_and_stays_open() {
 
 #[test]
 fn files_keep_their_space_when_they_are_told_to_forget() {
-    with_each(&[LEAST_PART], 4, |disk| {
+    with_each(&[MIN_STRIPED_PATH_BYTES], 4, |disk| {
         let path = disk.paths().next().unwrap().to_owned();
         let blocks = || std::fs::metadata(&path).unwrap().blocks();
         let before = blocks();
-        assert!(before >= LEAST_PART / 512);
+        assert!(before >= MIN_STRIPED_PATH_BYTES / 512);
         disk.discard(0, 16 << 20).unwrap();
         assert_eq!(blocks(), before);
         let stats = disk.account().stats();

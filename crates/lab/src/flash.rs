@@ -49,7 +49,7 @@ pub struct FlashArgs {
 impl FlashArgs {
     /// Puts flash below a cache, if it was asked for; of several caches it is the one with this number. It begins with
     /// nothing, so that a run can be repeated.
-    pub(crate) fn lay_below(&self, builder: CacheBuilder, number: Option<usize>) -> CacheBuilder {
+    pub(crate) fn add_flash_tier(&self, builder: CacheBuilder, number: Option<usize>) -> CacheBuilder {
         let (Some(path), Some(size)) = (&self.path, self.size) else { return builder };
         let mut path = path.clone().into_os_string();
         if let Some(number) = number {
@@ -62,14 +62,14 @@ impl FlashArgs {
     fn options(&self) -> FlashOptions {
         let defaults = FlashOptions::default();
         let mut admission = self.admission.unwrap_or_default().0;
-        admission.least_remaining_seconds = self.least_ttl.unwrap_or(admission.least_remaining_seconds);
+        admission.min_ttl_seconds = self.least_ttl.unwrap_or(admission.min_ttl_seconds);
         FlashOptions {
             admission,
             reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
             reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
             small_share: self.small_share.map(|percent| f64::from(percent) / 100.0).or(defaults.small_share),
             log_percent: self.small_log.unwrap_or(defaults.log_percent),
-            move_threshold: self.small_threshold.unwrap_or(defaults.move_threshold),
+            rewrite_threshold: self.small_threshold.unwrap_or(defaults.rewrite_threshold),
             warm_restart: false,
             ..defaults
         }
@@ -139,25 +139,25 @@ mod tests {
     use ebbtide::Cache;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestArgs {
         #[command(flatten)]
         flash: FlashArgs,
     }
 
     fn read(flag: &str, value: &str) -> Result<FlashOptions, clap::Error> {
-        let line = Line::try_parse_from(["", "--flash", "file", "--flash-size", "1g", flag, value]);
+        let line = TestArgs::try_parse_from(["", "--flash", "file", "--flash-size", "1g", flag, value]);
         line.map(|line| line.flash.options())
     }
 
     #[test]
     fn what_is_written_and_where_it_lies_is_chosen_as_for_the_server() {
-        assert_eq!(read("--flash-least-ttl", "77").unwrap().admission.least_remaining_seconds, 77);
+        assert_eq!(read("--flash-least-ttl", "77").unwrap().admission.min_ttl_seconds, 77);
         assert_eq!(read("--flash-small-share", "20").unwrap().small_share, Some(0.2));
         assert_eq!(read("--flash-small-log", "0").unwrap().log_percent, 0);
-        assert_eq!(read("--flash-small-threshold", "255").unwrap().move_threshold, 255);
+        assert_eq!(read("--flash-small-threshold", "255").unwrap().rewrite_threshold, 255);
         let (unset, defaults) = (FlashArgs::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
-        assert_eq!((unset.log_percent, unset.move_threshold), (defaults.log_percent, defaults.move_threshold));
+        assert_eq!((unset.log_percent, unset.rewrite_threshold), (defaults.log_percent, defaults.rewrite_threshold));
         for (flag, bad) in [
             ("--flash-small-share", "100"),
             ("--flash-small-log", "51"),
@@ -173,7 +173,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let flash =
             FlashArgs { path: Some(folder.path().join("flash")), size: Some(ByteSize::mib(4)), ..FlashArgs::default() };
-        let cache = flash.lay_below(Cache::builder(), None).build().unwrap();
+        let cache = flash.add_flash_tier(Cache::builder(), None).build().unwrap();
         let report = FlashReport::new(&cache.flash_stats().unwrap());
         assert!(report.written_bytes > 0, "{report:?}");
         assert_eq!((report.inserted_bytes, report.write_amplification), (0, 0.0));

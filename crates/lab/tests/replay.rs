@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Parser;
 use ebbtide_lab::Error;
-use ebbtide_lab::replay::{ReplayArgs, Report, replay};
+use ebbtide_lab::replay::{ReplayArgs, ReplayReport, replay};
 use tempfile::NamedTempFile;
 
 #[derive(Parser)]
@@ -19,7 +19,7 @@ fn file(bytes: &[u8]) -> NamedTempFile {
     file
 }
 
-fn try_replay(bytes: &[u8], flags: &str) -> Result<Report, Error> {
+fn try_replay(bytes: &[u8], flags: &str) -> Result<ReplayReport, Error> {
     let file = file(bytes);
     let line = ["replay", file.path().to_str().unwrap(), "--memory", "64m"];
     let args = Line::parse_from(line.into_iter().chain(flags.split_whitespace())).args;
@@ -27,17 +27,17 @@ fn try_replay(bytes: &[u8], flags: &str) -> Result<Report, Error> {
 }
 
 /// Replays rows of the csv format.
-fn csv(rows: &str, flags: &str) -> Report {
+fn csv(rows: &str, flags: &str) -> ReplayReport {
     let text = format!("timestamp_s,key_id,key_size,value_size,op,ttl_s\n{rows}");
     try_replay(text.as_bytes(), flags).unwrap()
 }
 
 /// Requests, hits and misses.
-fn outcome(report: &Report) -> (u64, u64, u64) {
+fn outcome(report: &ReplayReport) -> (u64, u64, u64) {
     (report.requests, report.hits, report.misses)
 }
 
-fn audited(report: &Report) -> &ebbtide_lab::replay::AuditReport {
+fn audited(report: &ReplayReport) -> &ebbtide_lab::replay::AuditReport {
     report.audit.as_ref().expect("the replay was audited")
 }
 

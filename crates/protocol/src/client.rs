@@ -8,7 +8,7 @@ const MAX_LINE: usize = 2048;
 
 /// One line of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Reply<'a> {
+pub enum ClientReply<'a> {
     /// The value's bytes and a line end follow.
     Value {
         key: &'a [u8],
@@ -23,7 +23,7 @@ pub enum Reply<'a> {
 
 /// Reads the first line in `input`: the reply and how many bytes it takes. `None` if the line is not complete; an
 /// error if this is not the protocol.
-pub fn parse(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
+pub fn parse(input: &[u8]) -> Result<Option<(ClientReply<'_>, usize)>, String> {
     let window = &input[..input.len().min(MAX_LINE)];
     let Some(end) = memchr::memchr(b'\n', window) else {
         return match window.len() {
@@ -33,23 +33,23 @@ pub fn parse(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
     };
     let line = input[..end].strip_suffix(b"\r").unwrap_or(&input[..end]);
     let reply = match line {
-        b"END" => Reply::End,
-        b"STORED" => Reply::Stored,
-        b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" | b"ERROR" => Reply::Refused(line),
-        _ if line.starts_with(b"SERVER_ERROR") || line.starts_with(b"CLIENT_ERROR") => Reply::Refused(line),
+        b"END" => ClientReply::End,
+        b"STORED" => ClientReply::Stored,
+        b"NOT_STORED" | b"EXISTS" | b"NOT_FOUND" | b"ERROR" => ClientReply::Refused(line),
+        _ if line.starts_with(b"SERVER_ERROR") || line.starts_with(b"CLIENT_ERROR") => ClientReply::Refused(line),
         _ => parse_value(line).ok_or_else(|| format!("`{}`", line[..line.len().min(80)].escape_ascii()))?,
     };
     Ok(Some((reply, end + 1)))
 }
 
 /// `VALUE <key> <flags> <bytes>`
-fn parse_value(line: &[u8]) -> Option<Reply<'_>> {
+fn parse_value(line: &[u8]) -> Option<ClientReply<'_>> {
     let words = line.strip_prefix(b"VALUE ")?;
     let (key, rest) = words.split_at(memchr::memchr(b' ', words).filter(|&length| length > 0)?);
     let rest = &rest[1..];
     let (flags, length) = rest.split_at(rest.iter().position(|&byte| byte == b' ')?);
     number(flags).filter(|&flags| flags <= u64::from(u32::MAX))?;
-    Some(Reply::Value { key, length: number(&length[1..])? })
+    Some(ClientReply::Value { key, length: number(&length[1..])? })
 }
 
 /// Digits, and nothing else; 18 of them cannot overflow.
@@ -91,14 +91,14 @@ mod tests {
     fn replies_are_cut_at_their_line_ends() {
         let input = b"VALUE abc 7 1000000\r\nrest";
         let (reply, taken) = parse(input).unwrap().unwrap();
-        assert_eq!(reply, Reply::Value { key: b"abc", length: 1_000_000 });
+        assert_eq!(reply, ClientReply::Value { key: b"abc", length: 1_000_000 });
         assert_eq!(&input[taken..], b"rest");
         for cut in 0..21 {
             assert_eq!(parse(&input[..cut]), Ok(None));
         }
-        assert_eq!(parse(b"END\r\n"), Ok(Some((Reply::End, 5))));
-        assert_eq!(parse(b"STORED\r\n"), Ok(Some((Reply::Stored, 8))));
-        let refused = Reply::Refused(b"SERVER_ERROR out of memory");
+        assert_eq!(parse(b"END\r\n"), Ok(Some((ClientReply::End, 5))));
+        assert_eq!(parse(b"STORED\r\n"), Ok(Some((ClientReply::Stored, 8))));
+        let refused = ClientReply::Refused(b"SERVER_ERROR out of memory");
         assert_eq!(parse(b"SERVER_ERROR out of memory\r\n"), Ok(Some((refused, 28))));
     }
 

@@ -16,13 +16,13 @@
 //! moves it the other way, and leaves two blanks in a row.
 
 use crate::MAX_KEY;
+use crate::admin_commands;
 use crate::meta;
 use crate::number::{exptime32, signed32, unsigned32, unsigned64};
-use crate::request::{Get, Keys, Rejection, Request, Store, StoreMode};
-use crate::upkeep;
+use crate::request::{Get, Keys, Rejection, Request, StoreMode, StoreRequest};
 
 /// What a complete line says.
-pub enum Line<'a> {
+pub enum CommandLine<'a> {
     Request(Request<'a>),
     Reject {
         rejection: Rejection,
@@ -47,14 +47,14 @@ const KEPT_TOKENS: usize = 8;
 /// memcached looks at no more tokens than this in one go.
 const SEEN_TOKENS: usize = 23;
 
-pub struct Tokens<'a> {
+pub struct LineTokens<'a> {
     pub kept: [&'a [u8]; KEPT_TOKENS],
     /// Tokens in the line, counted up to `KEPT_TOKENS`.
     pub count: usize,
     line: &'a [u8],
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> LineTokens<'a> {
     fn of(line: &'a [u8]) -> Self {
         let mut kept: [&[u8]; KEPT_TOKENS] = [&[]; KEPT_TOKENS];
         let mut count = 0;
@@ -79,8 +79,8 @@ impl<'a> Tokens<'a> {
     }
 }
 
-pub fn reject<'a>(rejection: Rejection, noreply: bool) -> Line<'a> {
-    Line::Reject { rejection, noreply }
+pub fn reject<'a>(rejection: Rejection, noreply: bool) -> CommandLine<'a> {
+    CommandLine::Reject { rejection, noreply }
 }
 
 /// The announced length of a data block.
@@ -90,7 +90,7 @@ pub fn block_length(token: &[u8]) -> Option<u32> {
 }
 
 /// Reads one line, given without its line end.
-pub fn parse(line: &[u8]) -> Line<'_> {
+pub fn parse(line: &[u8]) -> CommandLine<'_> {
     // Most lines are of this kind.
     if let Some(keys) = line.strip_prefix(b"get ") {
         return get(keys, false);
@@ -113,7 +113,7 @@ pub fn parse(line: &[u8]) -> Line<'_> {
         b"cas" => StoreMode::Cas(0),
         _ => return other(line, command),
     };
-    store(&Tokens::of(line), mode)
+    store(&LineTokens::of(line), mode)
 }
 
 /// The part of `line` after `word`, which is a subslice of it.
@@ -122,17 +122,17 @@ fn after<'a>(line: &'a [u8], word: &[u8]) -> &'a [u8] {
     &line[end..]
 }
 
-fn get(keys: &[u8], with_cas: bool) -> Line<'_> {
+fn get(keys: &[u8], with_cas: bool) -> CommandLine<'_> {
     if Keys::new(keys).is_empty() {
         return reject(Rejection::BadFormat, false);
     }
     if has_long_key(keys) {
         return reject(Rejection::BadFormat, false);
     }
-    Line::Request(Request::Get(Get { keys: Keys::new(keys), with_cas, touch: None, last: true }))
+    CommandLine::Request(Request::Get(Get { keys: Keys::new(keys), with_cas, touch: None, last: true }))
 }
 
-fn get_and_touch(line: &[u8], with_cas: bool) -> Line<'_> {
+fn get_and_touch(line: &[u8], with_cas: bool) -> CommandLine<'_> {
     let Some(exptime_token) = Keys::new(line).nth(1) else {
         return reject(Rejection::BadFormat, false);
     };
@@ -146,7 +146,7 @@ fn get_and_touch(line: &[u8], with_cas: bool) -> Line<'_> {
     if has_long_key(keys) {
         return reject(Rejection::BadFormat, false);
     }
-    Line::Request(Request::Get(Get { keys: Keys::new(keys), with_cas, touch: Some(exptime), last: true }))
+    CommandLine::Request(Request::Get(Get { keys: Keys::new(keys), with_cas, touch: Some(exptime), last: true }))
 }
 
 /// True if a run of bytes without a space is longer than a key may be. Skips from one space to the last one that
@@ -161,22 +161,22 @@ pub fn has_long_key(mut keys: &[u8]) -> bool {
     false
 }
 
-fn store<'a>(tokens: &Tokens<'a>, mode: StoreMode) -> Line<'a> {
+fn store<'a>(tokens: &LineTokens<'a>, mode: StoreMode) -> CommandLine<'a> {
     const LENGTH: usize = 4;
     let rejection = Rejection::BadFormat;
     let noreply = tokens.noreply();
     if tokens.count <= LENGTH {
         return match tokens.has_number_from(1) {
-            true => Line::RejectClose { rejection, noreply: false },
+            true => CommandLine::RejectClose { rejection, noreply: false },
             false => reject(rejection, false),
         };
     }
     let Some(length) = block_length(tokens.kept[LENGTH]) else {
-        return Line::RejectClose { rejection, noreply: false };
+        return CommandLine::RejectClose { rejection, noreply: false };
     };
     let arguments = LENGTH + 1 + usize::from(matches!(mode, StoreMode::Cas(_)));
     if tokens.count > arguments && tokens.has_number_from(arguments) {
-        return Line::RejectClose { rejection, noreply };
+        return CommandLine::RejectClose { rejection, noreply };
     }
     let [_, key, flags, exptime, _, token, ..] = tokens.kept;
     let request = || {
@@ -186,17 +186,17 @@ fn store<'a>(tokens: &Tokens<'a>, mode: StoreMode) -> Line<'a> {
             StoreMode::Cas(_) => StoreMode::Cas(unsigned64(token)?),
             other => other,
         };
-        Some(Store { mode, key, flags, exptime, length, noreply, value: None })
+        Some(StoreRequest { mode, key, flags, exptime, length, noreply, value: None })
     };
     match request() {
-        Some(store) => Line::Request(Request::Store(store)),
-        None if memchr::memmem::find(tokens.line, b"  ").is_some() => Line::RejectClose { rejection, noreply },
-        None => Line::RejectBlock { rejection, noreply, length },
+        Some(store) => CommandLine::Request(Request::Store(store)),
+        None if memchr::memmem::find(tokens.line, b"  ").is_some() => CommandLine::RejectClose { rejection, noreply },
+        None => CommandLine::RejectBlock { rejection, noreply, length },
     }
 }
 
-fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
-    let tokens = Tokens::of(line);
+fn other<'a>(line: &'a [u8], command: &[u8]) -> CommandLine<'a> {
+    let tokens = LineTokens::of(line);
     let noreply = tokens.noreply();
     match (command, tokens.count) {
         (b"delete", 2..) => delete(&tokens),
@@ -206,75 +206,75 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> Line<'a> {
         (b"delete" | b"incr" | b"decr" | b"touch", _) => reject(Rejection::BadFormat, false),
         (b"flush_all", _) => flush_all(&tokens),
         (b"verbosity", _) => match unsigned32(tokens.kept[1]) {
-            Some(level) => Line::Request(Request::Verbosity { level, noreply }),
+            Some(level) => CommandLine::Request(Request::Verbosity { level, noreply }),
             None => reject(Rejection::BadFormat, noreply),
         },
         (b"cache_memlimit", _) => match unsigned32(tokens.kept[1]) {
-            Some(megabytes) => Line::Request(Request::MemoryLimit { megabytes, noreply }),
+            Some(megabytes) => CommandLine::Request(Request::MemoryLimit { megabytes, noreply }),
             None => reject(Rejection::Error, noreply),
         },
-        (b"version", _) => Line::Request(Request::Version),
+        (b"version", _) => CommandLine::Request(Request::Version),
         (b"debugtime", 2) => match unsigned32(tokens.kept[1]) {
-            Some(seconds) => Line::Request(Request::SkipTime { seconds }),
+            Some(seconds) => CommandLine::Request(Request::SkipTime { seconds }),
             None => reject(Rejection::Error, false),
         },
-        (b"refresh_certs", _) => Line::Request(Request::RefreshCerts),
-        (b"lru_crawler", _) => upkeep::lru_crawler(&tokens),
-        (b"lru", _) => upkeep::lru(&tokens),
-        (b"extstore", _) => upkeep::extstore(&tokens),
-        (b"slabs", _) => upkeep::slabs(&tokens),
-        (b"watch", _) => upkeep::watch(line, &tokens),
-        (b"quit", _) => Line::Request(Request::Quit),
+        (b"refresh_certs", _) => CommandLine::Request(Request::RefreshCerts),
+        (b"lru_crawler", _) => admin_commands::lru_crawler(&tokens),
+        (b"lru", _) => admin_commands::lru(&tokens),
+        (b"extstore", _) => admin_commands::extstore(&tokens),
+        (b"slabs", _) => admin_commands::slabs(&tokens),
+        (b"watch", _) => admin_commands::watch(line, &tokens),
+        (b"quit", _) => CommandLine::Request(Request::Quit),
         (b"stats", 2..) if tokens.kept[1] == b"cachedump" => {
-            Line::Request(Request::CacheDump(upkeep::cache_dump(&tokens)))
+            CommandLine::Request(Request::CacheDump(admin_commands::cache_dump(&tokens)))
         }
-        (b"stats", count) => Line::Request(Request::Stats {
+        (b"stats", count) => CommandLine::Request(Request::Stats {
             topic: (count > 1).then_some(tokens.kept[1]),
             argument: (count > 2).then_some(tokens.kept[2]),
         }),
-        (b"shutdown", count) => {
-            Line::Request(Request::Shutdown { mode_known: count == 1 || (count == 2 && tokens.kept[1] == b"graceful") })
-        }
-        _ if is_http(line, command) => Line::Close,
+        (b"shutdown", count) => CommandLine::Request(Request::Shutdown {
+            mode_known: count == 1 || (count == 2 && tokens.kept[1] == b"graceful"),
+        }),
+        _ if is_http(line, command) => CommandLine::Close,
         _ => reject(Rejection::Error, noreply),
     }
 }
 
-fn delete<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+fn delete<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let key = tokens.kept[1];
     // A key may be called so.
     let noreply = tokens.count > 2 && tokens.noreply();
     if key.len() > MAX_KEY {
         return reject(Rejection::BadFormat, noreply);
     }
-    Line::Request(Request::Delete { key, noreply })
+    CommandLine::Request(Request::Delete { key, noreply })
 }
 
-fn arithmetic<'a>(tokens: &Tokens<'a>, increment: bool) -> Line<'a> {
+fn arithmetic<'a>(tokens: &LineTokens<'a>, increment: bool) -> CommandLine<'a> {
     let noreply = tokens.noreply();
     let key = tokens.kept[1];
     if key.len() > MAX_KEY {
         return reject(Rejection::BadFormat, noreply);
     }
     match unsigned64(tokens.kept[2]) {
-        Some(delta) => Line::Request(Request::Arithmetic { key, delta, increment, noreply }),
+        Some(delta) => CommandLine::Request(Request::Arithmetic { key, delta, increment, noreply }),
         None => reject(Rejection::InvalidDelta, noreply),
     }
 }
 
-fn touch<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+fn touch<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
     let key = tokens.kept[1];
     if key.len() > MAX_KEY {
         return reject(Rejection::BadFormat, noreply);
     }
     match signed32(tokens.kept[2]) {
-        Some(exptime) => Line::Request(Request::Touch { key, exptime, noreply }),
+        Some(exptime) => CommandLine::Request(Request::Touch { key, exptime, noreply }),
         None => reject(Rejection::InvalidExptime, noreply),
     }
 }
 
-fn flush_all<'a>(tokens: &Tokens<'a>) -> Line<'a> {
+fn flush_all<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
     let mut exptime = 0;
     if tokens.count != 1 + usize::from(noreply) {
@@ -283,7 +283,7 @@ fn flush_all<'a>(tokens: &Tokens<'a>) -> Line<'a> {
             None => return reject(Rejection::InvalidExptime, noreply),
         }
     }
-    Line::Request(Request::FlushAll { exptime, noreply })
+    CommandLine::Request(Request::FlushAll { exptime, noreply })
 }
 
 /// A browser, or a page that makes one post to us: such a connection is closed before its body is taken for commands.

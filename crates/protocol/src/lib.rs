@@ -7,7 +7,7 @@
 //! | `command` | one command line: its tokens, its arguments, the error line memcached gives for a bad one |
 //! | `request` | what a command asks for, borrowed from the read buffer |
 //! | `number` | decimal arguments |
-//! | `upkeep` | the commands around memcached's lists, slabs and crawler; dumps and watching |
+//! | `admin_commands` | the commands around memcached's lists, slabs and crawler; dumps and watching |
 //! | `encoding` | keys in lines that cannot carry all bytes: URI encoding, base64 |
 //! | `reply` | every line a server answers, and the writers that format them |
 //! | `binary` | the binary protocol, with modules of its own |
@@ -15,6 +15,7 @@
 //! | `client` | the other side: request writers and a response parser for load generators and tests |
 #![forbid(unsafe_code)]
 
+mod admin_commands;
 mod base64;
 pub mod binary;
 pub mod client;
@@ -26,12 +27,11 @@ mod number;
 mod parser;
 pub mod reply;
 mod request;
-mod upkeep;
 
 pub use meta::{Meta, MetaCommand, MetaSet};
 pub use parser::{LINE_LIMIT, Parser, Step};
 pub use request::{
-    CacheDump, Dump, DumpFormat, ExternalStorage, Get, Keys, Rejection, Request, Store, StoreMode, Watched,
+    CacheDump, Dump, DumpFormat, ExternalStorage, Get, Keys, Rejection, Request, StoreMode, StoreRequest, Watched,
 };
 
 /// The longest key, in bytes.

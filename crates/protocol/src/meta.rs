@@ -7,7 +7,7 @@
 
 use crate::MAX_KEY;
 use crate::base64;
-use crate::command::{Line, block_length};
+use crate::command::{CommandLine, block_length};
 use crate::number::{signed32, unsigned32, unsigned64};
 use crate::request::{Keys, Rejection, Request};
 
@@ -22,7 +22,7 @@ pub struct Meta<'a> {
     key: &'a [u8],
     /// Everything behind the key, or the length.
     flags: &'a [u8],
-    seen: Seen,
+    seen: SeenFlags,
 }
 
 /// What a meta command does.
@@ -47,13 +47,13 @@ pub struct MetaSet<'a> {
 
 /// The flag letters of a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen(u64);
+struct SeenFlags(u64);
 
 const fn bit(letter: u8) -> u64 {
     1 << (letter.wrapping_sub(b'A') & 63)
 }
 
-impl Seen {
+impl SeenFlags {
     #[inline]
     fn has(self, letter: u8) -> bool {
         self.0 & bit(letter) != 0
@@ -134,7 +134,7 @@ impl<'a> Meta<'a> {
 }
 
 /// Reads a line whose first word is `m` and `kind`; `rest` is what stands behind it.
-pub fn parse(kind: u8, rest: &[u8]) -> Line<'_> {
+pub fn parse(kind: u8, rest: &[u8]) -> CommandLine<'_> {
     let parsed = match kind {
         b'g' => get(rest),
         b's' => return set(rest),
@@ -145,8 +145,8 @@ pub fn parse(kind: u8, rest: &[u8]) -> Line<'_> {
         _ => Err(Rejection::Error),
     };
     match parsed {
-        Ok(request) => Line::Request(request),
-        Err(rejection) => Line::Reject { rejection, noreply: false },
+        Ok(request) => CommandLine::Request(request),
+        Err(rejection) => CommandLine::Reject { rejection, noreply: false },
     }
 }
 
@@ -184,7 +184,7 @@ fn arithmetic(rest: &[u8]) -> Result<Request<'_>, Rejection> {
 
 fn debug(rest: &[u8]) -> Result<Request<'_>, Rejection> {
     let (key, flags) = split(rest).filter(|(key, _)| key.len() <= MAX_KEY).ok_or(Rejection::BadFormat)?;
-    let mut seen = Seen::default();
+    let mut seen = SeenFlags::default();
     if Keys::new(flags).next() == Some(b"b") {
         base64::decode(key, &mut [0; MAX_KEY]).ok_or(Rejection::BadFormat)?;
         seen.0 |= bit(b'b');
@@ -193,16 +193,16 @@ fn debug(rest: &[u8]) -> Result<Request<'_>, Rejection> {
 }
 
 /// As a classic storage command: a refused line drops its value, or closes where its length is in doubt (`command`).
-fn set(rest: &[u8]) -> Line<'_> {
-    let close = Line::RejectClose { rejection: Rejection::BadFormat, noreply: false };
+fn set(rest: &[u8]) -> CommandLine<'_> {
+    let close = CommandLine::RejectClose { rejection: Rejection::BadFormat, noreply: false };
     let Some((key, behind_key)) = split(rest) else {
-        return Line::Reject { rejection: Rejection::BadFormat, noreply: false };
+        return CommandLine::Reject { rejection: Rejection::BadFormat, noreply: false };
     };
     let Some((length, flags)) = split(behind_key) else {
         // An empty key would put the length in its place.
         return match unsigned64(key) {
             Some(_) => close,
-            None => Line::Reject { rejection: Rejection::BadFormat, noreply: false },
+            None => CommandLine::Reject { rejection: Rejection::BadFormat, noreply: false },
         };
     };
     let Some(length) = block_length(length) else {
@@ -216,12 +216,12 @@ fn set(rest: &[u8]) -> Line<'_> {
         Ok(meta)
     });
     match set {
-        Ok(meta) => Line::Request(Request::MetaSet(MetaSet { meta, length, value: None })),
+        Ok(meta) => CommandLine::Request(Request::MetaSet(MetaSet { meta, length, value: None })),
         // A blank in the key would put the length among the flags.
         Err(rejection) if Keys::new(flags).any(|flag| flag[0].is_ascii_digit()) => {
-            Line::RejectClose { rejection, noreply: false }
+            CommandLine::RejectClose { rejection, noreply: false }
         }
-        Err(rejection) => Line::RejectBlock { rejection, noreply: false, length },
+        Err(rejection) => CommandLine::RejectBlock { rejection, noreply: false, length },
     }
 }
 
@@ -246,7 +246,7 @@ fn checked_flags<'a>(key: &'a [u8], flags: &'a [u8], words: usize) -> Result<Met
     if Keys::new(flags).nth(WORDS_MAX - words).is_some() {
         return Err(Rejection::TooManyFlags);
     }
-    let mut seen = Seen::default();
+    let mut seen = SeenFlags::default();
     let mut wrong = None;
     for flag in Keys::new(flags) {
         let (letter, argument) = (flag[0], &flag[1..]);
@@ -277,10 +277,12 @@ mod tests {
 
     fn rejection(line: &str) -> Option<(Rejection, bool)> {
         match parse(line.as_bytes()[0], &line.as_bytes()[1..]) {
-            Line::Request(_) => None,
-            Line::Reject { rejection, .. } => Some((rejection, false)),
-            Line::RejectBlock { rejection, .. } | Line::RejectClose { rejection, .. } => Some((rejection, true)),
-            Line::Close => unreachable!("not for this protocol"),
+            CommandLine::Request(_) => None,
+            CommandLine::Reject { rejection, .. } => Some((rejection, false)),
+            CommandLine::RejectBlock { rejection, .. } | CommandLine::RejectClose { rejection, .. } => {
+                Some((rejection, true))
+            }
+            CommandLine::Close => unreachable!("not for this protocol"),
         }
     }
 
@@ -361,7 +363,7 @@ mod tests {
 
     #[test]
     fn arguments_are_found_behind_their_letters() {
-        let Line::Request(Request::MetaSet(set)) = parse(b's', b" YQ== 5 T-1 b F7 C9 E10 MA I k q O!") else {
+        let CommandLine::Request(Request::MetaSet(set)) = parse(b's', b" YQ== 5 T-1 b F7 C9 E10 MA I k q O!") else {
             panic!("it is a set");
         };
         let meta = set.meta;

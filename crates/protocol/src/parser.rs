@@ -16,7 +16,7 @@
 //! `inline_limit` bytes that is not, is left to the caller, so that the bytes waiting for a command to be complete stay
 //! below [`LINE_LIMIT`] + `inline_limit` + 2. A get of any length is handed on in parts, as memcached sets no limit to it.
 
-use crate::command::{self, Line, has_long_key};
+use crate::command::{self, CommandLine, has_long_key};
 use crate::request::{Get, Keys, Rejection, Request};
 
 /// A line that is not a get and has no end after this many bytes closes the connection.
@@ -44,7 +44,7 @@ pub enum Step<'a> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ParserState {
     Line,
     /// Inside a get whose first keys have been returned.
     Keys {
@@ -63,7 +63,7 @@ enum State {
 /// The state of one connection's input.
 #[derive(Clone, Debug)]
 pub struct Parser {
-    state: State,
+    state: ParserState,
     inline_limit: usize,
 }
 
@@ -71,31 +71,31 @@ impl Parser {
     /// `inline_limit`: the longest value that is waited for; a longer one is returned without its data as soon as its
     /// command line is complete.
     pub fn new(inline_limit: usize) -> Self {
-        Self { state: State::Line, inline_limit }
+        Self { state: ParserState::Line, inline_limit }
     }
 
     /// What stands at the front of `input`, and how many bytes of it that took. With [`Step::NeedMore`] call again once
     /// there are more bytes behind those that were not consumed.
     pub fn next<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, usize) {
         match self.state {
-            State::Line => self.line(input),
-            State::Keys { with_cas, touch } => self.keys(input, with_cas, touch),
-            State::SkipLine => match memchr::memchr(b'\n', input) {
+            ParserState::Line => self.line(input),
+            ParserState::Keys { with_cas, touch } => self.keys(input, with_cas, touch),
+            ParserState::SkipLine => match memchr::memchr(b'\n', input) {
                 Some(end) => {
-                    self.state = State::Line;
+                    self.state = ParserState::Line;
                     let (step, used) = self.line(&input[end + 1..]);
                     (step, end + 1 + used)
                 }
                 None => (Step::NeedMore, input.len()),
             },
-            State::Closing => (Step::Close, input.len()),
-            State::SkipBlock { left } => {
+            ParserState::Closing => (Step::Close, input.len()),
+            ParserState::SkipBlock { left } => {
                 let skipped = usize::try_from(left).unwrap_or(usize::MAX).min(input.len());
                 if (skipped as u64) < left {
-                    self.state = State::SkipBlock { left: left - skipped as u64 };
+                    self.state = ParserState::SkipBlock { left: left - skipped as u64 };
                     return (Step::NeedMore, skipped);
                 }
-                self.state = State::Line;
+                self.state = ParserState::Line;
                 let (step, used) = self.line(&input[skipped..]);
                 (step, skipped + used)
             }
@@ -105,12 +105,12 @@ impl Parser {
     /// Makes the next input be read as further keys of `get`, for a caller that answers only some of its keys now and
     /// gives the rest again, from the first byte of the first key not answered.
     pub fn resume_keys(&mut self, with_cas: bool, touch: Option<i32>) {
-        self.state = State::Keys { with_cas, touch };
+        self.state = ParserState::Keys { with_cas, touch };
     }
 
     /// Makes the next input be read as the beginning of a line, for a caller that gives a command once more.
     pub fn resume_line(&mut self) {
-        self.state = State::Line;
+        self.state = ParserState::Line;
     }
 
     fn line<'a>(&mut self, input: &'a [u8]) -> (Step<'a>, usize) {
@@ -126,53 +126,53 @@ impl Parser {
             return (bad_format(), consumed);
         }
         match command::parse(line) {
-            Line::Request(Request::Store(mut store)) => {
+            CommandLine::Request(Request::Store(mut store)) => {
                 let length = store.length as usize;
                 match self.block(&input[consumed..], length, consumed) {
-                    Block::Whole(value) => {
+                    DataBlock::Whole(value) => {
                         store.value = Some(value);
                         (Step::Request(Request::Store(store)), consumed + length + 2)
                     }
-                    Block::Bad => (bad_chunk(store.noreply), consumed + length + 2),
-                    Block::Soon => (Step::NeedMore, 0),
-                    Block::Later => (Step::Request(Request::Store(store)), consumed),
+                    DataBlock::Bad => (bad_chunk(store.noreply), consumed + length + 2),
+                    DataBlock::Soon => (Step::NeedMore, 0),
+                    DataBlock::Later => (Step::Request(Request::Store(store)), consumed),
                 }
             }
-            Line::Request(Request::MetaSet(mut set)) => {
+            CommandLine::Request(Request::MetaSet(mut set)) => {
                 let length = set.length as usize;
                 match self.block(&input[consumed..], length, consumed) {
-                    Block::Whole(value) => {
+                    DataBlock::Whole(value) => {
                         set.value = Some(value);
                         (Step::Request(Request::MetaSet(set)), consumed + length + 2)
                     }
-                    Block::Bad => (bad_chunk(false), consumed + length + 2),
-                    Block::Soon => (Step::NeedMore, 0),
-                    Block::Later => (Step::Request(Request::MetaSet(set)), consumed),
+                    DataBlock::Bad => (bad_chunk(false), consumed + length + 2),
+                    DataBlock::Soon => (Step::NeedMore, 0),
+                    DataBlock::Later => (Step::Request(Request::MetaSet(set)), consumed),
                 }
             }
-            Line::RejectBlock { rejection, noreply, length } => {
-                self.state = State::SkipBlock { left: u64::from(length) + 2 };
+            CommandLine::RejectBlock { rejection, noreply, length } => {
+                self.state = ParserState::SkipBlock { left: u64::from(length) + 2 };
                 (Step::Reject { rejection, noreply }, consumed)
             }
-            Line::RejectClose { rejection, noreply } => {
-                self.state = State::Closing;
+            CommandLine::RejectClose { rejection, noreply } => {
+                self.state = ParserState::Closing;
                 (Step::Reject { rejection, noreply }, consumed)
             }
-            Line::Request(request) => (Step::Request(request), consumed),
-            Line::Reject { rejection, noreply } => (Step::Reject { rejection, noreply }, consumed),
-            Line::Close => (Step::Close, consumed),
+            CommandLine::Request(request) => (Step::Request(request), consumed),
+            CommandLine::Reject { rejection, noreply } => (Step::Reject { rejection, noreply }, consumed),
+            CommandLine::Close => (Step::Close, consumed),
         }
     }
 
     /// What `input` holds of the data block that a command line of so many bytes announced.
-    fn block<'a>(&self, input: &'a [u8], length: usize, line_bytes: usize) -> Block<'a> {
+    fn block<'a>(&self, input: &'a [u8], length: usize, line_bytes: usize) -> DataBlock<'a> {
         if input.len() >= length + 2 {
             let (value, rest) = input.split_at(length);
-            return if rest.starts_with(b"\r\n") { Block::Whole(value) } else { Block::Bad };
+            return if rest.starts_with(b"\r\n") { DataBlock::Whole(value) } else { DataBlock::Bad };
         }
         match length <= self.inline_limit && line_bytes <= LINE_LIMIT {
-            true => Block::Soon,
-            false => Block::Later,
+            true => DataBlock::Soon,
+            false => DataBlock::Later,
         }
     }
 
@@ -197,15 +197,15 @@ impl Parser {
             None => match memchr::memrchr(b' ', input) {
                 Some(space) => (&input[..space], space + 1, false),
                 None if has_long_key(input) => {
-                    self.state = State::SkipLine;
+                    self.state = ParserState::SkipLine;
                     return (bad_format(), input.len());
                 }
                 None => return (Step::NeedMore, 0),
             },
         };
         self.state = match last {
-            true => State::Line,
-            false => State::Keys { with_cas, touch },
+            true => ParserState::Line,
+            false => ParserState::Keys { with_cas, touch },
         };
         let keys = match keys.split_last() {
             Some((b'\r', rest)) if last => rest,
@@ -213,7 +213,7 @@ impl Parser {
         };
         if has_long_key(keys) {
             if !last {
-                self.state = State::SkipLine;
+                self.state = ParserState::SkipLine;
             }
             return (bad_format(), consumed);
         }
@@ -234,7 +234,7 @@ fn long_get(input: &[u8]) -> Option<(usize, bool)> {
 }
 
 /// A data block, as far as it is there.
-enum Block<'a> {
+enum DataBlock<'a> {
     Whole(&'a [u8]),
     /// It has no line end behind it.
     Bad,

@@ -14,7 +14,7 @@ pub enum Request<'a> {
     MetaSet(MetaSet<'a>),
     /// mn.
     MetaNoOp,
-    Store(Store<'a>),
+    Store(StoreRequest<'a>),
     Delete {
         key: &'a [u8],
         noreply: bool,
@@ -140,7 +140,7 @@ impl<'a> Iterator for Keys<'a> {
 
 /// set, add, replace, append, prepend and cas.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Store<'a> {
+pub struct StoreRequest<'a> {
     pub mode: StoreMode,
     pub key: &'a [u8],
     pub flags: u32,

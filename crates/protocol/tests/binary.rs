@@ -2,7 +2,9 @@
 
 use ebbtide_protocol::StoreMode;
 use ebbtide_protocol::binary::reply::{self, Status};
-use ebbtide_protocol::binary::{After, BODY_LIMIT, Command, HEADER_BYTES, Head, Initial, Put, Step, Touched, next};
+use ebbtide_protocol::binary::{
+    After, BODY_LIMIT, BinaryCommand, HEADER_BYTES, Initial, PacketHead, PacketStep, Put, Touched, next,
+};
 
 const INLINE: usize = 64;
 const OPAQUE: [u8; 4] = [1, 2, 3, 4];
@@ -24,18 +26,18 @@ fn packet(opcode: u8, extras: &[u8], key: &[u8], value: &[u8]) -> Vec<u8> {
     [&header(opcode, key.len(), extras.len(), body as u32), extras, key, value].concat()
 }
 
-fn head(opcode: u8, quiet: bool) -> Head {
-    Head { opcode, quiet, opaque: OPAQUE }
+fn head(opcode: u8, quiet: bool) -> PacketHead {
+    PacketHead { opcode, quiet, opaque: OPAQUE }
 }
 
 /// What a whole packet asks for; of the packet cut short nothing is said.
 #[track_caller]
-fn command<'a>(bytes: &'a [u8], quiet: bool) -> Command<'a> {
+fn command<'a>(bytes: &'a [u8], quiet: bool) -> BinaryCommand<'a> {
     for short in 0..bytes.len() {
-        assert_eq!(next(&bytes[..short], INLINE), (Step::NeedMore, 0), "{short} bytes");
+        assert_eq!(next(&bytes[..short], INLINE), (PacketStep::NeedMore, 0), "{short} bytes");
     }
     match next(bytes, INLINE) {
-        (Step::Request(found, command), used) => {
+        (PacketStep::Request(found, command), used) => {
             assert_eq!((found, used), (head(bytes[1], quiet), bytes.len()));
             command
         }
@@ -46,7 +48,7 @@ fn command<'a>(bytes: &'a [u8], quiet: bool) -> Command<'a> {
 #[track_caller]
 fn assert_rejected(bytes: &[u8], status: Status, after: After) {
     match next(bytes, INLINE) {
-        (Step::Reject { head, status: found, after: found_after }, _) => {
+        (PacketStep::Reject { head, status: found, after: found_after }, _) => {
             assert_eq!((found, found_after, head.opaque), (status, after, OPAQUE));
         }
         other => panic!("{other:?}"),
@@ -58,7 +60,7 @@ fn gets_and_touches() {
     for (opcode, with_key, quiet) in
         [(0x00, false, false), (0x09, false, true), (0x0C, true, false), (0x0D, true, true)]
     {
-        assert_eq!(command(&packet(opcode, b"", b"key", b""), quiet), Command::Get { key: b"key", with_key });
+        assert_eq!(command(&packet(opcode, b"", b"key", b""), quiet), BinaryCommand::Get { key: b"key", with_key });
     }
     for (opcode, answer, quiet) in [
         (0x1C, Touched::Flags, false),
@@ -68,7 +70,7 @@ fn gets_and_touches() {
         (0x24, Touched::KeyAndValue, true),
     ] {
         let bytes = packet(opcode, &[0, 0, 1, 2], b"key", b"");
-        assert_eq!(command(&bytes, quiet), Command::Touch { key: b"key", exptime: 258, answer });
+        assert_eq!(command(&bytes, quiet), BinaryCommand::Touch { key: b"key", exptime: 258, answer });
     }
 }
 
@@ -77,13 +79,13 @@ fn stores() {
     let extras = [0, 0, 0, 5, 0, 0, 1, 0];
     for (opcode, mode) in [(1, StoreMode::Set), (2, StoreMode::Add), (3, StoreMode::Replace)] {
         let put = Put { mode, key: b"key", flags: 5, exptime: 256, cas: CAS, length: 5, value: Some(b"value") };
-        assert_eq!(command(&packet(opcode, &extras, b"key", b"value"), false), Command::Put(put));
-        assert_eq!(command(&packet(opcode + 0x10, &extras, b"key", b"value"), true), Command::Put(put));
+        assert_eq!(command(&packet(opcode, &extras, b"key", b"value"), false), BinaryCommand::Put(put));
+        assert_eq!(command(&packet(opcode + 0x10, &extras, b"key", b"value"), true), BinaryCommand::Put(put));
     }
     for (opcode, quiet_opcode, mode) in [(0x0E, 0x19, StoreMode::Append), (0x0F, 0x1A, StoreMode::Prepend)] {
         let put = Put { mode, key: b"key", flags: 0, exptime: 0, cas: CAS, length: 0, value: Some(b"") };
-        assert_eq!(command(&packet(opcode, b"", b"key", b""), false), Command::Put(put));
-        assert_eq!(command(&packet(quiet_opcode, b"", b"key", b""), true), Command::Put(put));
+        assert_eq!(command(&packet(opcode, b"", b"key", b""), false), BinaryCommand::Put(put));
+        assert_eq!(command(&packet(quiet_opcode, b"", b"key", b""), true), BinaryCommand::Put(put));
     }
 }
 
@@ -92,27 +94,27 @@ fn counting_and_the_rest() {
     let extras = |exptime: u32| [&7u64.to_be_bytes()[..], &9u64.to_be_bytes(), &exptime.to_be_bytes()].concat();
     for (opcode, increment, quiet) in [(5, true, false), (0x15, true, true), (6, false, false), (0x16, false, true)] {
         for (exptime, initial) in [(60, Some(Initial { value: 9, exptime: 60 })), (u32::MAX, None)] {
-            let expected = Command::Arithmetic { key: b"key", delta: 7, increment, initial, cas: CAS };
+            let expected = BinaryCommand::Arithmetic { key: b"key", delta: 7, increment, initial, cas: CAS };
             assert_eq!(command(&packet(opcode, &extras(exptime), b"key", b""), quiet), expected);
         }
     }
-    assert_eq!(command(&packet(4, b"", b"key", b""), false), Command::Delete { key: b"key", cas: CAS });
-    assert_eq!(command(&packet(0x14, b"", b"key", b""), true), Command::Delete { key: b"key", cas: CAS });
-    assert_eq!(command(&packet(8, b"", b"", b""), false), Command::Flush { exptime: 0 });
-    assert_eq!(command(&packet(0x18, &[0, 0, 0, 3], b"", b""), true), Command::Flush { exptime: 3 });
+    assert_eq!(command(&packet(4, b"", b"key", b""), false), BinaryCommand::Delete { key: b"key", cas: CAS });
+    assert_eq!(command(&packet(0x14, b"", b"key", b""), true), BinaryCommand::Delete { key: b"key", cas: CAS });
+    assert_eq!(command(&packet(8, b"", b"", b""), false), BinaryCommand::Flush { exptime: 0 });
+    assert_eq!(command(&packet(0x18, &[0, 0, 0, 3], b"", b""), true), BinaryCommand::Flush { exptime: 3 });
     for (opcode, expected, quiet) in [
-        (0x07, Command::Quit, false),
-        (0x17, Command::Quit, true),
-        (0x0A, Command::Noop, false),
-        (0x0B, Command::Version, false),
-        (0x10, Command::Stat { topic: b"" }, false),
-        (0x20, Command::SaslMechanisms, false),
+        (0x07, BinaryCommand::Quit, false),
+        (0x17, BinaryCommand::Quit, true),
+        (0x0A, BinaryCommand::Noop, false),
+        (0x0B, BinaryCommand::Version, false),
+        (0x10, BinaryCommand::Stat { topic: b"" }, false),
+        (0x20, BinaryCommand::SaslMechanisms, false),
     ] {
         assert_eq!(command(&packet(opcode, b"", b"", b""), quiet), expected);
     }
-    assert_eq!(command(&packet(0x10, b"", b"items", b""), false), Command::Stat { topic: b"items" });
+    assert_eq!(command(&packet(0x10, b"", b"items", b""), false), BinaryCommand::Stat { topic: b"items" });
     for (opcode, step) in [(0x21, false), (0x22, true)] {
-        let expected = Command::Sasl { step, mechanism: b"PLAIN", data: b"\0me\0pass" };
+        let expected = BinaryCommand::Sasl { step, mechanism: b"PLAIN", data: b"\0me\0pass" };
         assert_eq!(command(&packet(opcode, b"", b"PLAIN", b"\0me\0pass"), false), expected);
     }
 }
@@ -124,8 +126,8 @@ fn long_values_are_left_to_the_caller() {
     let before_value = whole.len() - (INLINE + 1);
     for have in 0..=whole.len() {
         match next(&whole[..have], INLINE) {
-            (Step::NeedMore, 0) => assert!(have < before_value, "{have} bytes"),
-            (Step::Request(_, Command::Put(put)), used) => {
+            (PacketStep::NeedMore, 0) => assert!(have < before_value, "{have} bytes"),
+            (PacketStep::Request(_, BinaryCommand::Put(put)), used) => {
                 assert_eq!(put.length, INLINE as u32 + 1);
                 assert_eq!(put.value.is_some(), have == whole.len());
                 assert_eq!(used, if have == whole.len() { whole.len() } else { before_value });
@@ -193,11 +195,11 @@ fn what_is_unknown_is_skipped() {
 
 #[test]
 fn another_first_byte_ends_it() {
-    assert_eq!(next(b"", INLINE), (Step::NeedMore, 0));
+    assert_eq!(next(b"", INLINE), (PacketStep::NeedMore, 0));
     for first in [0x81, b'g', 0] {
-        assert_eq!(next(&[first], INLINE).0, Step::Close);
+        assert_eq!(next(&[first], INLINE).0, PacketStep::Close);
     }
-    assert_eq!(next(&[0x80; HEADER_BYTES - 1], INLINE), (Step::NeedMore, 0));
+    assert_eq!(next(&[0x80; HEADER_BYTES - 1], INLINE), (PacketStep::NeedMore, 0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Bytes in, steps out. What memcached 1.6.45 does with the same bytes is the reference, but for what
 //! `docs/compatibility.md` names: above all a storage command closes the connection where its value cannot be dropped.
 
-use ebbtide_protocol::{Get, LINE_LIMIT, Parser, Rejection, Request, Step, Store, StoreMode};
+use ebbtide_protocol::{Get, LINE_LIMIT, Parser, Rejection, Request, Step, StoreMode, StoreRequest};
 
 const INLINE: usize = 64;
 
@@ -51,7 +51,7 @@ fn text(step: &Step<'_>) -> String {
             let cas = if *with_cas { "s" } else { "" };
             format!("get{cas}{touch} [{}]{}", keys.join(","), if *last { "" } else { "..." })
         }
-        Step::Request(Request::Store(Store { mode, key, flags, exptime, length, noreply, value })) => {
+        Step::Request(Request::Store(StoreRequest { mode, key, flags, exptime, length, noreply, value })) => {
             let value = value.map(lossy);
             let noreply = if *noreply { " noreply" } else { "" };
             format!("{mode:?} {} {flags} {exptime} {length}{noreply} {value:?}", lossy(key))
@@ -361,7 +361,7 @@ fn values_longer_than_the_inline_limit_are_left_to_the_caller() {
     let whole = [b"set k 0 0 100\r\n", &[b'x'; 100][..], b"\r\n"].concat();
     let (step, used) = parser.next(&whole);
     assert_eq!(used, whole.len());
-    let Step::Request(Request::Store(Store { value: Some(value), mode: StoreMode::Set, .. })) = step else {
+    let Step::Request(Request::Store(StoreRequest { value: Some(value), mode: StoreMode::Set, .. })) = step else {
         panic!("{step:?}");
     };
     assert_eq!(value, [b'x'; 100]);

@@ -12,8 +12,8 @@ use ebbtide_protocol::reply;
 use mio::{Events, Poll, Token};
 
 use crate::listen::{Listener, Stream};
-use crate::shared::{Arrival, ConnectionInfo, ConnectionState, Inbox, Shared, lock};
-use crate::watch::Kind;
+use crate::shared::{ConnectionInfo, ConnectionState, Inbox, NewConnection, Shared, lock};
+use crate::watch::WatchKind;
 
 /// The token of the waker. Listeners have their index.
 pub const WAKER: Token = Token(usize::MAX);
@@ -118,12 +118,12 @@ impl Acceptor {
         let id = connections.insert(Arc::clone(&info));
         drop(connections);
         shared.accepted.fetch_add(1, Ordering::Relaxed);
-        if shared.watching.wants(Kind::Connection) {
+        if shared.watching.wants(WatchKind::Connection) {
             shared.watching.open(&info, id);
         }
         let inbox = &self.inboxes[self.next];
         self.next = (self.next + 1) % self.inboxes.len();
-        lock(&inbox.arrivals).push_back(Arrival { stream, id, info });
+        lock(&inbox.new_connections).push_back(NewConnection { stream, id, info });
         inbox.waker.wake().expect("an event counter takes one more event");
     }
 

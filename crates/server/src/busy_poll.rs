@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::flash::busy_poll::{Contention, READ_MOST, Rests};
+use ebbtide::flash::busy_poll::{Contention, MAX_READ_POLL, PollBackoff};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 
@@ -12,7 +12,7 @@ use crate::options::BusyPoll;
 /// How many waits after the end of a read of flash a worker still counts as one that reads from flash. A read that never ends does not count.
 const AFTER_READ: u32 = 8;
 /// For how long to ask for a request: an answer brings the client's next one after a wake of the client's.
-const REQUEST_MOST: Duration = Duration::from_micros(50);
+const MAX_REQUEST_POLL: Duration = Duration::from_micros(50);
 
 impl BusyPoll {
     /// Never, if not each of so many workers can have a processor.
@@ -33,55 +33,55 @@ fn has_processors(workers: usize, granted: usize, bound: usize) -> bool {
 
 /// What a worker waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum AwaitedEvent {
     /// A read of flash that is under way, or a request.
     Flash,
     Request,
 }
 
-impl Awaited {
+impl AwaitedEvent {
     /// For how long to ask.
-    pub fn most(self) -> Duration {
+    pub fn max_poll(self) -> Duration {
         match self {
-            Self::Flash => READ_MOST,
-            Self::Request => REQUEST_MOST,
+            Self::Flash => MAX_READ_POLL,
+            Self::Request => MAX_REQUEST_POLL,
         }
     }
 }
 
 /// What a worker remembers of its waits.
 #[derive(Debug)]
-pub struct Waits {
+pub struct BusyPollState {
     policy: BusyPoll,
-    flash: Rests,
-    request: Rests,
+    flash: PollBackoff,
+    request: PollBackoff,
     /// Waits since a read of flash ended.
     since_read: u32,
     contention: Contention,
 }
 
-impl Waits {
+impl BusyPollState {
     pub fn new(policy: BusyPoll) -> Self {
         Self {
             policy,
-            flash: Rests::default(),
-            request: Rests::default(),
+            flash: PollBackoff::default(),
+            request: PollBackoff::default(),
             since_read: AFTER_READ,
             contention: Contention::default(),
         }
     }
 
     /// A wait begins: whether to ask before sleeping. `lost` is `run_delay`.
-    pub fn asks(&mut self, awaited: Awaited, now: Instant, lost: impl FnOnce() -> Option<Duration>) -> bool {
+    pub fn asks(&mut self, awaited: AwaitedEvent, now: Instant, lost: impl FnOnce() -> Option<Duration>) -> bool {
         self.since_read = self.since_read.saturating_add(1);
         let wants = match self.policy {
             BusyPoll::Never => false,
             BusyPoll::Auto => self.since_read <= AFTER_READ,
             BusyPoll::Always => true,
         };
-        let asks = wants && !self.contention.forbids(now, lost) && self.rests(awaited).let_ask();
+        let asks = wants && !self.contention.forbids(now, lost) && self.backoff(awaited).may_poll();
         if asks {
-            self.contention.note_asking();
+            self.contention.record_polling();
         }
         asks
     }
@@ -92,47 +92,47 @@ impl Waits {
     }
 
     /// It has asked, and something came in time, or not.
-    pub fn asked(&mut self, awaited: Awaited, came: bool) {
-        self.rests(awaited).asked(came);
+    pub fn record_poll(&mut self, awaited: AwaitedEvent, was_answered: bool) {
+        self.backoff(awaited).record_poll(was_answered);
     }
 
-    fn rests(&mut self, awaited: Awaited) -> &mut Rests {
+    fn backoff(&mut self, awaited: AwaitedEvent) -> &mut PollBackoff {
         match awaited {
-            Awaited::Flash => &mut self.flash,
-            Awaited::Request => &mut self.request,
+            AwaitedEvent::Flash => &mut self.flash,
+            AwaitedEvent::Request => &mut self.request,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Awaited::{Flash, Request};
+    use super::AwaitedEvent::{Flash, Request};
     use super::*;
-    use ebbtide::flash::busy_poll::LOOK;
+    use ebbtide::flash::busy_poll::SAMPLE_INTERVAL;
 
     /// A worker that is alone, in a time that does not pass.
     struct World {
-        waits: Waits,
+        waits: BusyPollState,
         now: Instant,
     }
 
     impl World {
         fn new(policy: BusyPoll) -> Self {
-            let mut waits = Waits::new(policy);
+            let mut waits = BusyPollState::new(policy);
             let begun = Instant::now();
-            let now = begun + LOOK;
+            let now = begun + SAMPLE_INTERVAL;
             let forbids = [begun, now].map(|now| waits.contention.forbids(now, || Some(Duration::ZERO)));
             assert_eq!(forbids, [true, false]);
             Self { waits, now }
         }
 
         /// How often it asks in so many waits, in all or none of which something comes in time.
-        fn asks(&mut self, awaited: Awaited, count: u32, came: bool) -> u32 {
+        fn asks(&mut self, awaited: AwaitedEvent, count: u32, was_answered: bool) -> u32 {
             let mut asked = 0;
             for _ in 0..count {
                 if self.waits.asks(awaited, self.now, || Some(Duration::ZERO)) {
                     asked += 1;
-                    self.waits.asked(awaited, came);
+                    self.waits.record_poll(awaited, was_answered);
                 }
             }
             asked
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn always_sleeps_where_others_want_the_processor() {
         let mut world = World::new(BusyPoll::Always);
-        world.now += LOOK;
-        assert!(!world.waits.asks(Request, world.now, || Some(LOOK)));
+        world.now += SAMPLE_INTERVAL;
+        assert!(!world.waits.asks(Request, world.now, || Some(SAMPLE_INTERVAL)));
     }
 
     #[test]

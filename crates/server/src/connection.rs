@@ -13,11 +13,11 @@ use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::execute::{Executor, Pending};
+use crate::execute::{ConnectionWait, Executor};
 use crate::listen::Stream;
 use crate::output::Output;
-use crate::session::{Session, Stopped};
-use crate::shared::{Arrival, ConnectionInfo, ConnectionState, Place};
+use crate::session::{Session, StopReason};
+use crate::shared::{ConnectionInfo, ConnectionKey, ConnectionState, NewConnection};
 use crate::watch::Watch;
 
 /// Bytes per read.
@@ -40,9 +40,9 @@ pub struct Connection {
     pub id: usize,
     pub info: Arc<ConnectionInfo>,
     session: Session,
-    place: Place,
-    /// What it has fetched from flash.
-    fetched: Pending,
+    connection_key: ConnectionKey,
+    /// What it waits for, and reads of flash that have completed.
+    wait: ConnectionWait,
     /// What has arrived and was not consumed.
     pending: Vec<u8>,
     /// `pending` may hold complete commands.
@@ -52,7 +52,7 @@ pub struct Connection {
     readable: bool,
     /// A short read does not mean that the next event will tell more: the peer has sent its last byte, or urgent data,
     /// before which a read stops.
-    reads_on: bool,
+    keep_reading: bool,
     closing: bool,
     /// It is closed for what it has sent.
     pub refused: bool,
@@ -74,10 +74,10 @@ pub enum Driven {
 
 impl Connection {
     /// `index`: where its worker has it.
-    pub fn new(arrival: Arrival, index: usize) -> Self {
+    pub fn new(arrival: NewConnection, index: usize) -> Self {
         Self {
-            place: Place { index, id: arrival.id },
-            fetched: Pending::default(),
+            connection_key: ConnectionKey { index, id: arrival.id },
+            wait: ConnectionWait::default(),
             stream: arrival.stream,
             id: arrival.id,
             info: arrival.info,
@@ -86,7 +86,7 @@ impl Connection {
             unprocessed: false,
             output: None,
             readable: true,
-            reads_on: false,
+            keep_reading: false,
             closing: false,
             refused: false,
             active: false,
@@ -101,49 +101,49 @@ impl Connection {
 
     /// Whether it waits for flash or for memory.
     pub fn is_parked(&self) -> bool {
-        self.fetched.is_parked()
+        self.wait.is_parked()
     }
 
     /// Whether it waits for memory, so that it is to be driven again after [`Connection::retry`].
     pub fn waits_for_memory(&self) -> bool {
-        self.fetched.waits_for_memory()
+        self.wait.waits_for_memory()
     }
 
     /// What waits for memory is tried again.
     pub fn retry(&mut self) {
-        self.fetched.retry();
+        self.wait.retry();
     }
 
     /// Ends the wait of a delete for flash. True if there was one.
-    pub fn give_up_delete(&mut self) -> bool {
-        self.fetched.give_up_delete()
+    pub fn abandon_delete_wait(&mut self) -> bool {
+        self.wait.abandon_delete_wait()
     }
 
-    /// `reads_on`: even a short read is not to be taken for the last one.
-    pub fn set_readable(&mut self, reads_on: bool) {
+    /// `keep_reading`: even a short read is not to be taken for the last one.
+    pub fn set_readable(&mut self, keep_reading: bool) {
         self.readable = true;
-        self.reads_on |= reads_on;
+        self.keep_reading |= keep_reading;
     }
 
     /// Sends what is pending, executes what was read, and reads no more. True if all is sent.
     pub fn drain(&mut self, executor: &Executor, buffers: &mut Buffers) -> io::Result<bool> {
         while self.send_pending(executor)? {
-            if !self.fetched.arrive() {
+            if !self.wait.take_completed() {
                 return Ok(false);
             }
             if !std::mem::take(&mut self.unprocessed) || self.closing {
                 return Ok(true);
             }
-            executor.serve(self.place, &mut self.fetched);
+            executor.serve(self.connection_key, &mut self.wait);
             let progress = self.session.process(executor, &self.pending, &mut buffers.output);
-            executor.swap_pending(&mut self.fetched);
+            executor.swap_wait(&mut self.wait);
             self.pending.drain(..progress.consumed);
-            self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
+            self.closing = matches!(progress.stop, StopReason::Close | StopReason::NotTheProtocol);
             // A dump may go on for long: it is broken off.
-            self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Below);
+            self.unprocessed = matches!(progress.stop, StopReason::OutputFull | StopReason::Parked);
             self.send(executor, &mut buffers.output)?;
         }
-        self.fetched.give_way();
+        self.wait.release_completed();
         Ok(false)
     }
 
@@ -155,13 +155,13 @@ impl Connection {
         requests_per_event: usize,
     ) -> io::Result<Driven> {
         if !self.send_pending(executor)? {
-            self.fetched.give_way();
+            self.wait.release_completed();
             return Ok(Driven::Wait);
         }
         if self.closing {
             return Ok(Driven::Close);
         }
-        if !self.fetched.arrive() {
+        if !self.wait.take_completed() {
             return Ok(Driven::Wait);
         }
         let mut have = self.pending.len();
@@ -183,22 +183,22 @@ impl Connection {
                 }
             }
             let input = &buffers.input[..have];
-            executor.serve(self.place, &mut self.fetched);
+            executor.serve(self.connection_key, &mut self.wait);
             let progress = self.session.process(executor, input, &mut buffers.output);
-            executor.swap_pending(&mut self.fetched);
+            executor.swap_wait(&mut self.wait);
             self.active |= progress.requests > 0 || self.session.is_receiving();
             buffers.input.copy_within(progress.consumed..have, 0);
             have -= progress.consumed;
-            if progress.stopped != Stopped::Below {
-                self.fetched.end_memory_wait();
+            if progress.stop != StopReason::Parked {
+                self.wait.end_memory_wait();
             }
-            if progress.stopped == Stopped::Starved {
+            if progress.stop == StopReason::NeedInput {
                 // A client that always has something to say must not keep what it needs no more.
-                self.fetched.give_way();
+                self.wait.release_completed();
             }
-            self.closing = matches!(progress.stopped, Stopped::Close | Stopped::Refused);
-            self.refused = progress.stopped == Stopped::Refused;
-            self.unprocessed = matches!(progress.stopped, Stopped::Full | Stopped::Turn | Stopped::Below);
+            self.closing = matches!(progress.stop, StopReason::Close | StopReason::NotTheProtocol);
+            self.refused = progress.stop == StopReason::NotTheProtocol;
+            self.unprocessed = matches!(progress.stop, StopReason::OutputFull | StopReason::Yield | StopReason::Parked);
             if !self.send(executor, &mut buffers.output)? {
                 break self.park(buffers, have, Driven::Wait);
             }
@@ -210,7 +210,7 @@ impl Connection {
             }
             // A read without a complete request, as of a large value, counts as well.
             requests += progress.requests.max(1);
-            let turns = progress.stopped == Stopped::Turn || requests >= requests_per_event;
+            let turns = progress.stop == StopReason::Yield || requests >= requests_per_event;
             if turns && (self.unprocessed || self.readable) {
                 executor.counters().yields.add(1);
                 break self.park(buffers, have, Driven::Yield);
@@ -227,7 +227,7 @@ impl Connection {
         match result {
             Ok(count) => {
                 // Less than was asked for means that a socket is empty: the next bytes bring an event.
-                if count < space.len() && !self.reads_on && self.stream.empties_in_one_read() {
+                if count < space.len() && !self.keep_reading && self.stream.empties_in_one_read() {
                     self.readable = false;
                 }
                 executor.counters().bytes_read.add(count as u64);
@@ -281,7 +281,7 @@ impl Connection {
             self.pending = buffers.input[..have].to_vec();
         }
         if driven == Driven::Wait && !self.is_parked() {
-            self.fetched.give_way();
+            self.wait.release_completed();
         }
         let state = match () {
             () if self.output.is_some() => ConnectionState::Drain,

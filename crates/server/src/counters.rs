@@ -9,18 +9,18 @@ macro_rules! counters {
         /// The counters of one worker.
         #[derive(Default)]
         #[repr(align(128))]
-        pub struct Counters {
-            $($(#[$doc])* pub $name: Counter,)*
+        pub struct CommandCounters {
+            $($(#[$doc])* pub $name: WorkerCounter,)*
         }
 
         /// Counts summed over workers.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Totals {
+        pub struct CommandTotals {
             $(pub $name: u64,)*
         }
 
-        impl Totals {
-            pub fn sum<'a>(workers: impl Iterator<Item = &'a Counters>) -> Self {
+        impl CommandTotals {
+            pub fn sum<'a>(workers: impl Iterator<Item = &'a CommandCounters>) -> Self {
                 let mut totals = Self::default();
                 for worker in workers {
                     $(totals.$name += worker.$name.0.load(Ordering::Relaxed);)*
@@ -77,9 +77,9 @@ counters! {
 
 /// A count with one writer.
 #[derive(Default)]
-pub struct Counter(AtomicU64);
+pub struct WorkerCounter(AtomicU64);
 
-impl Counter {
+impl WorkerCounter {
     /// Only for the thread that owns the counters.
     #[inline]
     pub fn add(&self, count: u64) {
@@ -93,13 +93,13 @@ mod tests {
 
     #[test]
     fn totals_are_relative_to_the_reset() {
-        let workers = [Counters::default(), Counters::default()];
+        let workers = [CommandCounters::default(), CommandCounters::default()];
         workers[0].get_hits.add(3);
-        let baseline = Totals::sum(workers.iter());
+        let baseline = CommandTotals::sum(workers.iter());
         workers[0].get_hits.add(1);
         workers[1].get_hits.add(2);
         workers[1].get_misses.add(5);
-        let since = Totals::sum(workers.iter()).since(&baseline);
+        let since = CommandTotals::sum(workers.iter()).since(&baseline);
         assert_eq!((since.get_hits, since.get_misses), (3, 5));
     }
 }

@@ -13,10 +13,10 @@ use crate::Error;
 use crate::shared::Shared;
 
 /// As often as the device is judged.
-const LOOK: Duration = Duration::from_secs(1);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often what was lost is told of.
-const LOST_SAID_EVERY: Duration = Duration::from_secs(60);
+const LOSSES_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The thread that looks; it ends when this is dropped.
 pub struct HealthLog {
@@ -32,13 +32,13 @@ impl HealthLog {
         }
         let (stop, stopped) = mpsc::channel();
         let look = move || {
-            let mut watch = Watch::new(&shared.options.flash_paths);
-            while stopped.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            let mut report = HealthReport::new(&shared.options.flash_paths);
+            while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let Some(tier) = shared.cache.flash_stats().map(|flash| flash.tier) else { continue };
-                let lost = watch.lose(tier.drops.behind, shared.uptime());
-                let change = (tier.device.health != watch.health)
-                    .then(|| watch.change(tier.device.health, errors(&tier.device)));
-                for line in lost.into_iter().chain(change) {
+                let lost = report.losses_line(tier.drops.behind, shared.uptime());
+                let health_line = (tier.device.health != report.health)
+                    .then(|| report.health_line(tier.device.health, errors(&tier.device)));
+                for line in lost.into_iter().chain(health_line) {
                     eprintln!("ebbtide: {line}");
                 }
             }
@@ -61,7 +61,7 @@ fn errors(device: &DeviceStats) -> u64 {
 }
 
 /// What was said last.
-struct Watch {
+struct HealthReport {
     paths: String,
     health: Health,
     /// When it was healthy.
@@ -69,23 +69,23 @@ struct Watch {
     /// Objects that were lost because the device was behind, of which something was said.
     lost: u64,
     /// When that was.
-    lost_said: Option<Duration>,
+    losses_reported_at: Option<Duration>,
 }
 
-impl Watch {
+impl HealthReport {
     fn new(paths: &[PathBuf]) -> Self {
         let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
-        Self { paths: paths.join(", "), health: Health::Healthy, errors: 0, lost: 0, lost_said: None }
+        Self { paths: paths.join(", "), health: Health::Healthy, errors: 0, lost: 0, losses_reported_at: None }
     }
 
     /// The line for objects that were lost: `lost` in all up to now, at such a time since the start. One a minute at most.
-    fn lose(&mut self, lost: u64, uptime: Duration) -> Option<String> {
+    fn losses_line(&mut self, lost: u64, uptime: Duration) -> Option<String> {
         let more = lost - self.lost;
-        let is_said = self.lost_said.is_some_and(|said| uptime.saturating_sub(said) < LOST_SAID_EVERY);
+        let is_said = self.losses_reported_at.is_some_and(|said| uptime.saturating_sub(said) < LOSSES_INTERVAL);
         if more == 0 || is_said {
             return None;
         }
-        (self.lost, self.lost_said) = (lost, Some(uptime));
+        (self.lost, self.losses_reported_at) = (lost, Some(uptime));
         let paths = &self.paths;
         Some(format!(
             "warning: flash is behind: {paths}: {more} evicted objects were lost, as it did not take them within \
@@ -94,7 +94,7 @@ impl Watch {
     }
 
     /// The line for another health, with as many errors as there were up to now.
-    fn change(&mut self, health: Health, errors: u64) -> String {
+    fn health_line(&mut self, health: Health, errors: u64) -> String {
         let cause = match errors - self.errors {
             0 => "nothing came back for seconds".to_owned(),
             more => format!("{more} reads, writes or syncs failed"),
@@ -124,8 +124,8 @@ mod tests {
 
     #[test]
     fn the_first_losses_of_a_minute_are_one_line() {
-        let mut watch = Watch::new(&["/mnt/a".into()]);
-        let mut line = |lost, seconds| watch.lose(lost, Duration::from_secs(seconds));
+        let mut report = HealthReport::new(&["/mnt/a".into()]);
+        let mut line = |lost, seconds| report.losses_line(lost, Duration::from_secs(seconds));
         assert_eq!(line(0, 1), None);
         assert!(
             line(3, 2).is_some_and(|line| line.contains("/mnt/a: 3 evicted objects were lost") && !line.contains('\n'))
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn each_change_is_told_with_its_cause_and_where_to_look() {
-        let mut watch = Watch::new(&["/mnt/a".into(), "/dev/b".into()]);
+        let mut report = HealthReport::new(&["/mnt/a".into(), "/dev/b".into()]);
         for (health, errors, parts) in [
             (
                 Health::Degraded,
@@ -151,9 +151,9 @@ mod tests {
             (Health::Degraded, 25, ["is degraded: /mnt/a, /dev/b: 5 reads", ""]),
             (Health::Failed, 25, ["has failed: /mnt/a, /dev/b: 5 reads", ""]),
         ] {
-            let line = watch.change(health, errors);
+            let line = report.health_line(health, errors);
             assert!(parts.iter().all(|part| line.contains(part)) && !line.contains('\n'), "{line}");
-            assert_eq!(watch.health, health);
+            assert_eq!(report.health, health);
         }
     }
 }

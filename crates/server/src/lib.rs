@@ -13,7 +13,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | `opened` | files read and addresses bound, before a process gives up its rights |
+//! | `bound_server` | files read and addresses bound, before a process gives up its rights |
 //! | `server` | starting, stopping, joining |
 //! | `listen`, `acceptor` | sockets, the connection limit, dealing connections out to workers |
 //! | `worker`, `busy_poll` | the event loop of one thread, and when it asks instead of sleeping |
@@ -24,7 +24,7 @@
 //! | `auth` | who may speak to the server |
 //! | `execute` | the commands, by family |
 //! | `output` | answers on their way out, large values among them |
-//! | `prefixes` | statistics by key prefix |
+//! | `stats_prefix` | statistics by key prefix |
 //! | `watch` | what watchers are told |
 //! | `counters`, `shared` | what is counted, and what threads share |
 //! | `observe` | samples, events, history |
@@ -34,6 +34,7 @@
 mod acceptor;
 mod admin;
 mod auth;
+mod bound_server;
 mod busy_poll;
 mod connection;
 mod counters;
@@ -42,13 +43,12 @@ mod execute;
 mod health_log;
 mod listen;
 mod observe;
-mod opened;
 mod options;
 mod output;
-mod prefixes;
 mod server;
 mod session;
 mod shared;
+mod stats_prefix;
 mod tls;
 mod udp;
 mod watch;
@@ -56,10 +56,10 @@ mod worker;
 
 pub use admin::Admin;
 pub use auth::{Auth, UserFile, UserFormat};
+pub use bound_server::BoundServer;
 pub use ebbtide;
 pub use error::Error;
 pub use observe::{Endurance, FlashRating};
-pub use opened::Opened;
 pub use options::{BusyPoll, Listen, Protocol, ServerOptions};
 pub use server::{ReloadHandle, Running, Server, StopHandle};
 pub use tls::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};

@@ -9,8 +9,8 @@ use mio::Poll;
 
 use crate::acceptor::Acceptor;
 use crate::admin;
+use crate::bound_server::BoundServer;
 use crate::health_log::HealthLog;
-use crate::opened::Opened;
 use crate::shared::Shared;
 use crate::udp::{self, Udp};
 use crate::worker::Worker;
@@ -22,13 +22,13 @@ pub struct Server {
     pub(crate) polls: Vec<Poll>,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) udp: Option<Udp>,
-    pub(crate) admin: Option<admin::Bound>,
+    pub(crate) admin: Option<admin::AdminListener>,
 }
 
 impl Server {
     /// Opens what a server needs and listens, so that a bad or taken address is known before anything runs.
     pub fn bind(options: ServerOptions, cache: Cache) -> Result<Self, Error> {
-        Opened::new(options)?.serve(cache)
+        BoundServer::new(options)?.serve(cache)
     }
 
     /// The TCP addresses, in the order of the listeners, with the ports that were really taken.
@@ -43,7 +43,7 @@ impl Server {
 
     /// The address of the admin HTTP, if there is one, with the port that was really taken.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().map(admin::Bound::address)
+        self.admin.as_ref().map(admin::AdminListener::address)
     }
 
     /// What stops the server; to be taken before it runs.
@@ -78,13 +78,13 @@ impl Server {
                 Err(error) => {
                     stop.stop();
                     self.acceptor.run();
-                    join_all(workers.into_iter().chain(udp.map(udp::Running::stop)));
+                    join_all(workers.into_iter().chain(udp.map(udp::UdpThread::stop)));
                     return Err(Error::Thread(error));
                 }
             }
         }
         self.acceptor.run();
-        join_all(workers.into_iter().chain(udp.map(udp::Running::stop)));
+        join_all(workers.into_iter().chain(udp.map(udp::UdpThread::stop)));
         Ok(())
     }
 

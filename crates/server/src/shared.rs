@@ -10,21 +10,21 @@ use ebbtide::Cache;
 use slab::Slab;
 
 use crate::ServerOptions;
-use crate::counters::{Counters, Totals};
-use crate::execute::{Dumps, Gets};
+use crate::counters::{CommandCounters, CommandTotals};
+use crate::execute::{DumpThread, FlashGets};
 use crate::listen::Stream;
 use crate::observe::Samples;
-use crate::prefixes::Prefixes;
+use crate::stats_prefix::PrefixStats;
 use crate::tls::Certificates;
 use crate::watch::Watching;
 
 pub struct Shared {
     pub cache: Cache,
     pub options: ServerOptions,
-    pub counters: Vec<Counters>,
+    pub counters: Vec<CommandCounters>,
     pub watching: Arc<Watching>,
-    pub dumps: Dumps,
-    pub prefixes: Prefixes,
+    pub dump_thread: DumpThread,
+    pub prefix_stats: PrefixStats,
     /// There if any listener speaks TLS.
     pub certificates: Option<Certificates>,
     /// By worker, as the counters.
@@ -43,17 +43,17 @@ pub struct Shared {
     /// How long that lasted in all, in microseconds.
     pub listen_disabled_us: AtomicU64,
     pub accepting: AtomicBool,
-    pub baseline: Mutex<Baseline>,
+    pub baseline: Mutex<StatsBaseline>,
     pub connections: Mutex<Slab<Arc<ConnectionInfo>>>,
 }
 
 /// What `stats reset` remembers.
 #[derive(Default)]
-pub struct Baseline {
-    pub totals: Totals,
+pub struct StatsBaseline {
+    pub totals: CommandTotals,
     pub cache: ebbtide::Stats,
     /// Of flash.
-    pub gets: Gets,
+    pub gets: FlashGets,
     pub accepted: u64,
     pub rejected: u64,
     pub listen_disabled: u64,
@@ -75,15 +75,15 @@ impl Shared {
         self.started.elapsed()
     }
 
-    pub fn totals(&self) -> Totals {
-        Totals::sum(self.counters.iter())
+    pub fn totals(&self) -> CommandTotals {
+        CommandTotals::sum(self.counters.iter())
     }
 
     pub fn reset_stats(&self) {
-        *lock(&self.baseline) = Baseline {
+        *lock(&self.baseline) = StatsBaseline {
             totals: self.totals(),
             cache: self.cache.stats(),
-            gets: self.cache.flash_stats().map(|flash| Gets::of(&flash)).unwrap_or_default(),
+            gets: self.cache.flash_stats().map(|flash| FlashGets::of(&flash)).unwrap_or_default(),
             accepted: self.accepted.load(Ordering::Relaxed),
             rejected: self.rejected.load(Ordering::Relaxed),
             listen_disabled: self.listen_disabled.load(Ordering::Relaxed),
@@ -136,7 +136,7 @@ impl ConnectionInfo {
 }
 
 /// A connection on its way from the acceptor to its worker.
-pub struct Arrival {
+pub struct NewConnection {
     pub stream: Stream,
     pub id: usize,
     pub info: Arc<ConnectionInfo>,
@@ -144,16 +144,16 @@ pub struct Arrival {
 
 /// Where a worker has a connection, and the connection's number: another may be there by the time that it is looked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ConnectionKey {
     pub index: usize,
     pub id: usize,
 }
 
 /// How others talk to a worker: the acceptor, and whoever has read flash for it.
 pub struct Inbox {
-    pub arrivals: Mutex<VecDeque<Arrival>>,
-    /// Connections for which all reads of flash have landed.
-    pub landed: Mutex<Vec<Place>>,
+    pub new_connections: Mutex<VecDeque<NewConnection>>,
+    /// Connections for which all reads of flash have completed.
+    pub reads_done: Mutex<Vec<ConnectionKey>>,
     pub waker: mio::Waker,
     /// The worker's thread.
     owner: OnceLock<ThreadId>,
@@ -161,20 +161,20 @@ pub struct Inbox {
 
 impl Inbox {
     pub fn new(waker: mio::Waker) -> Self {
-        Self { arrivals: Mutex::default(), landed: Mutex::default(), waker, owner: OnceLock::new() }
+        Self { new_connections: Mutex::default(), reads_done: Mutex::default(), waker, owner: OnceLock::new() }
     }
 
-    /// The calling thread looks at `landed` by itself before it sleeps: it is woken only for what others have read.
-    pub fn is_for_this_thread(&self) {
+    /// The calling thread looks at `reads_done` by itself before it sleeps: it is woken only for what others have read.
+    pub fn claim_for_this_thread(&self) {
         self.owner.set(thread::current().id()).expect("one worker takes what arrives");
     }
 
-    /// All reads for a connection have landed.
-    pub fn land(&self, place: Place) {
-        let mut landed = lock(&self.landed);
-        landed.push(place);
+    /// All reads for a connection have completed.
+    pub fn notify_reads_done(&self, connection_key: ConnectionKey) {
+        let mut reads_done = lock(&self.reads_done);
+        reads_done.push(connection_key);
         // Whoever put the first one there has woken the worker, which takes all, or was the worker.
-        if landed.len() == 1 && self.owner.get() != Some(&thread::current().id()) {
+        if reads_done.len() == 1 && self.owner.get() != Some(&thread::current().id()) {
             self.waker.wake().expect("an event counter takes one more event");
         }
     }

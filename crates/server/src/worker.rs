@@ -19,11 +19,11 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 use slab::Slab;
 
-use crate::busy_poll::{Awaited, Waits};
+use crate::busy_poll::{AwaitedEvent, BusyPollState};
 use crate::connection::{Buffers, Connection, Driven};
 use crate::execute::Executor;
-use crate::shared::{Inbox, Place, Shared, lock};
-use crate::watch::{CloseReason, Kind};
+use crate::shared::{ConnectionKey, Inbox, Shared, lock};
+use crate::watch::{CloseReason, WatchKind};
 
 /// The token of the waker. Connections have their slab index.
 pub const WAKER: Token = Token(usize::MAX);
@@ -44,12 +44,12 @@ pub struct Worker {
     inbox: Arc<Inbox>,
     executor: Executor,
     ring: Option<ThreadRing>,
-    waits: Waits,
+    waits: BusyPollState,
     connections: Slab<Connection>,
     /// Connections to drive.
     queue: Vec<usize>,
     /// Connections that wait for memory, the one that has waited longest since its last try in front.
-    waiting: VecDeque<Place>,
+    waiting: VecDeque<ConnectionKey>,
     next_retry: Instant,
     buffers: Buffers,
     /// Connections that watch.
@@ -63,11 +63,11 @@ impl Worker {
     /// To be made on the thread that runs it. `poll` has the inbox's waker registered as [`WAKER`]. `samples`: whether commands are
     /// sampled.
     pub fn new(poll: Poll, shared: Arc<Shared>, inbox: Arc<Inbox>, index: usize, samples: bool) -> Self {
-        inbox.is_for_this_thread();
+        inbox.claim_for_this_thread();
         Self {
             ring: open_ring(&poll, &shared.cache),
             poll,
-            waits: Waits::new(shared.options.busy_poll.with_processors_for(shared.options.threads)),
+            waits: BusyPollState::new(shared.options.busy_poll.with_processors_for(shared.options.threads)),
             executor: Executor::new(Arc::clone(&shared), Arc::clone(&inbox), index, samples),
             shared,
             inbox,
@@ -97,27 +97,27 @@ impl Worker {
                 self.drive(index);
             }
             self.close_idle();
-            self.free_deletes();
+            self.abandon_delete_waits();
         }
         self.drain(&mut events);
     }
 
     /// Submits what was begun in this round, and queues the connections that go on. Whether there are any in the queue.
-    fn turn_ring(&mut self) -> bool {
+    fn advance_ring(&mut self) -> bool {
         if let Some(ring) = &self.ring
-            && ring.has_news()
+            && ring.has_completions()
             && ring.turn()
         {
             self.waits.read_ended();
         }
-        self.queue_landed();
+        self.queue_reads_done();
         !self.queue.is_empty()
     }
 
     /// Waits for events and queues the connections they are about.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) {
         let timeout = if self.waiting.is_empty() { timeout } else { Some(timeout.unwrap_or(RETRY).min(RETRY)) };
-        let timeout = if self.turn_ring() { Some(Duration::ZERO) } else { timeout };
+        let timeout = if self.advance_ring() { Some(Duration::ZERO) } else { timeout };
         if let Err(error) = self.poll(events, timeout) {
             assert!(error.kind() == io::ErrorKind::Interrupted, "waiting for events cannot fail otherwise: {error}");
             return;
@@ -137,10 +137,10 @@ impl Worker {
                 Token(index) => self.mark(index, event),
             }
         }
-        self.queue_landed();
+        self.queue_reads_done();
         self.queue_retries(now);
         if woken {
-            self.take_arrivals();
+            self.take_new_connections();
             self.queue_watchers();
         }
     }
@@ -156,7 +156,7 @@ impl Worker {
     /// Asks for news before sleeping, if that is worth it. Whether there were any.
     fn busy_poll(&mut self, events: &mut Events) -> io::Result<bool> {
         let is_reading = self.ring.as_ref().is_some_and(ThreadRing::is_reading);
-        let awaited = if is_reading { Awaited::Flash } else { Awaited::Request };
+        let awaited = if is_reading { AwaitedEvent::Flash } else { AwaitedEvent::Request };
         let begun = Instant::now();
         if !self.waits.asks(awaited, begun, run_delay) {
             return Ok(false);
@@ -174,13 +174,13 @@ impl Worker {
                 self.waits.read_ended();
                 break (true, now);
             }
-            if now - begun > awaited.most() {
+            if now - begun > awaited.max_poll() {
                 break (false, now);
             }
             // Whoever waits for the processor has it at once.
             thread::yield_now();
         };
-        self.waits.asked(awaited, came);
+        self.waits.record_poll(awaited, came);
         self.executor.counters().busy_poll_ns.add((now - begun).as_nanos() as u64);
         Ok(came)
     }
@@ -199,17 +199,17 @@ impl Worker {
     }
 
     /// Connections that have waited for flash go on.
-    fn queue_landed(&mut self) {
+    fn queue_reads_done(&mut self) {
         if !self.executor.has_flash() {
             return;
         }
-        for place in std::mem::take(&mut *lock(&self.inbox.landed)) {
-            if let Some(connection) = self.connections.get_mut(place.index)
-                && connection.id == place.id
+        for connection_key in std::mem::take(&mut *lock(&self.inbox.reads_done)) {
+            if let Some(connection) = self.connections.get_mut(connection_key.index)
+                && connection.id == connection_key.id
                 && !connection.queued
             {
                 connection.queued = true;
-                self.queue.push(place.index);
+                self.queue.push(connection_key.index);
             }
         }
     }
@@ -220,14 +220,14 @@ impl Worker {
             return;
         }
         self.next_retry = now + RETRY;
-        for place in self.waiting.drain(..self.waiting.len().min(RETRIES_AT_ONCE)) {
-            if let Some(connection) = self.connections.get_mut(place.index)
-                && connection.id == place.id
+        for connection_key in self.waiting.drain(..self.waiting.len().min(RETRIES_AT_ONCE)) {
+            if let Some(connection) = self.connections.get_mut(connection_key.index)
+                && connection.id == connection_key.id
             {
                 connection.retry();
                 if !connection.queued {
                     connection.queued = true;
-                    self.queue.push(place.index);
+                    self.queue.push(connection_key.index);
                 }
             }
         }
@@ -238,9 +238,9 @@ impl Worker {
         let Some(connection) = self.connections.get(index).filter(|connection| connection.waits_for_memory()) else {
             return;
         };
-        let place = Place { index, id: connection.id };
-        if !self.waiting.contains(&place) {
-            self.waiting.push_back(place);
+        let connection_key = ConnectionKey { index, id: connection.id };
+        if !self.waiting.contains(&connection_key) {
+            self.waiting.push_back(connection_key);
         }
     }
 
@@ -260,10 +260,10 @@ impl Worker {
         now.saturating_duration_since(self.shared.started).as_millis() as u64
     }
 
-    fn take_arrivals(&mut self) {
+    fn take_new_connections(&mut self) {
         loop {
             // The lock is not held while the connection is set up.
-            let Some(mut arrival) = lock(&self.inbox.arrivals).pop_front() else {
+            let Some(mut arrival) = lock(&self.inbox.new_connections).pop_front() else {
                 return;
             };
             let entry = self.connections.vacant_entry();
@@ -301,7 +301,7 @@ impl Worker {
         match driven {
             Ok(Driven::Wait) => {
                 self.note_waiting(index);
-                self.attend(index);
+                self.register_watch(index);
             }
             Ok(Driven::Yield) => {
                 connection.queued = true;
@@ -314,7 +314,7 @@ impl Worker {
     }
 
     /// Sees to it that a connection that watches is told.
-    fn attend(&mut self, index: usize) {
+    fn register_watch(&mut self, index: usize) {
         let Some(watch) = self.connections[index].watch() else {
             return;
         };
@@ -331,7 +331,7 @@ impl Worker {
     fn close(&mut self, index: usize, reason: CloseReason) {
         let mut connection = self.connections.remove(index);
         self.watching.retain(|&watching| watching != index);
-        if self.shared.watching.wants(Kind::Connection) {
+        if self.shared.watching.wants(WatchKind::Connection) {
             self.shared.watching.close(&connection.info, connection.id, reason);
         }
         connection.stream.close();
@@ -359,12 +359,12 @@ impl Worker {
     }
 
     /// Deletes that wait for a device which does nothing go on without it.
-    fn free_deletes(&mut self) {
+    fn abandon_delete_waits(&mut self) {
         if !self.executor.has_flash() || self.shared.cache.flash_health() == Some(Health::Healthy) {
             return;
         }
         for (index, connection) in &mut self.connections {
-            if connection.give_up_delete() && !connection.queued {
+            if connection.abandon_delete_wait() && !connection.queued {
                 connection.queued = true;
                 self.queue.push(index);
             }

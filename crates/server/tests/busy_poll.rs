@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::below::{Below, objects};
+use common::flash_server::{FlashServer, objects};
 use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly};
 use ebbtide::FlashPromotion;
 use ebbtide_server::{Admin, BusyPoll, ServerOptions};
@@ -49,10 +49,11 @@ fn get_all(server: &TestServer, objects: &[(String, Vec<u8>)], clients: usize, r
 #[test]
 fn reads_of_many_clients_are_answered() {
     let _alone = alone();
-    let below = objects("key", 300, 4000);
-    let Below { server, folder: _folder } = Below::with(&below, FlashPromotion::Never, polling(BusyPoll::Always));
+    let flash_objects = objects("key", 300, 4000);
+    let FlashServer { server, folder: _folder } =
+        FlashServer::with(&flash_objects, FlashPromotion::Never, polling(BusyPoll::Always));
     for clients in [16, 2, 1, 5] {
-        get_all(&server, &below, clients, 20);
+        get_all(&server, &flash_objects, clients, 20);
     }
     let flash = server.cache.flash_stats().expect("flash");
     assert_eq!(flash.served, 4 * 20 * 300);
@@ -61,12 +62,13 @@ fn reads_of_many_clients_are_answered() {
 #[test]
 fn auto_asks_while_it_reads_flash() {
     let _alone = alone();
-    let below = objects("key", 50, 4000);
-    let Below { server, folder: _folder } = Below::with(&below, FlashPromotion::Never, polling(BusyPoll::Auto));
+    let flash_objects = objects("key", 50, 4000);
+    let FlashServer { server, folder: _folder } =
+        FlashServer::with(&flash_objects, FlashPromotion::Never, polling(BusyPoll::Auto));
     if server.cache.thread_ring().is_none() {
         return tell("a worker has no ring here");
     }
-    if !comes_to_ask(&server, || get_all(&server, &below, 1, 10)) {
+    if !comes_to_ask(&server, || get_all(&server, &flash_objects, 1, 10)) {
         return;
     }
     // One who has nothing to do sleeps.
@@ -104,14 +106,15 @@ fn requests_for_memory_are_asked_for_only_if_told() {
 #[test]
 fn a_read_that_hangs_is_not_asked_for() {
     let _alone = alone();
-    let below = objects("key", 20, 4000);
-    let Below { server, folder } = Below::with(&below, FlashPromotion::Never, polling(BusyPoll::Auto));
+    let flash_objects = objects("key", 20, 4000);
+    let FlashServer { server, folder } =
+        FlashServer::with(&flash_objects, FlashPromotion::Never, polling(BusyPoll::Auto));
     server.cache.insert(b"near", b"here").apply().expect("stored");
     let near = [("near".to_owned(), b"here".to_vec())];
     if server.cache.thread_ring().is_none() {
         return tell("a worker has no ring here");
     }
-    if !comes_to_ask(&server, || get_all(&server, &below, 1, 10)) {
+    if !comes_to_ask(&server, || get_all(&server, &flash_objects, 1, 10)) {
         return;
     }
     let hung = hang(&folder.path().canonicalize().expect("a path").join("flash"));

@@ -5,7 +5,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use common::below::{Below, objects};
+use common::flash_server::{FlashServer, objects};
 use common::{TestServer, assert_bytes, hit, options, set};
 use ebbtide_server::ServerOptions;
 
@@ -101,9 +101,9 @@ fn a_dump_goes_at_the_pace_of_its_reader() {
 /// What only flash has is dumped as what memory has, at the pace of the reader.
 #[test]
 fn dumps_tell_of_flash() {
-    let mut below = objects("small", 300, 100);
-    below.extend(objects("large", 20, 9000));
-    let Below { server, folder: _folder } = Below::new(&below);
+    let mut flash_objects = objects("small", 300, 100);
+    flash_objects.extend(objects("large", 20, 9000));
+    let FlashServer { server, folder: _folder } = FlashServer::new(&flash_objects);
     let lines = dump(&server, "lru_crawler metadump all", "END\r\n");
     let (mut keys, mut on_flash) = (std::collections::HashMap::new(), 0);
     for line in &lines {
@@ -112,13 +112,13 @@ fn dumps_tell_of_flash() {
         let names: Vec<&str> = fields.iter().map(|field| field.0).collect();
         assert_eq!(names, ["key", "exp", "la", "cas", "fetch", "cls", "size", "flags"]);
         *keys.entry(fields[0].1).or_insert(0) += 1;
-        if let Some((key, value)) = below.iter().find(|(key, _)| key == fields[0].1) {
+        if let Some((key, value)) = flash_objects.iter().find(|(key, _)| key == fields[0].1) {
             assert_eq!((fields[1].1, fields[2].1, fields[3].1, fields[4].1, fields[5].1), ("-1", "0", "0", "no", "1"));
             assert_eq!(fields[6].1, (key.len() + value.len()).to_string());
             on_flash += 1;
         }
     }
-    assert_eq!(on_flash, below.len(), "objects on flash are told");
+    assert_eq!(on_flash, flash_objects.len(), "objects on flash are told");
     let twice: Vec<_> = keys.iter().filter(|(_, times)| **times > 1).collect();
     assert!(twice.len() <= keys.len() / 50, "{twice:?} were told more than once");
     let mut short = dump(&server, "lru_crawler mgdump hash", "EN\r\n");
@@ -127,12 +127,12 @@ fn dumps_tell_of_flash() {
     // What gets find is told, and what was deleted is not.
     assert_bytes(
         &server.talk(b"delete small7\r\nget small8\r\n"),
-        &[&b"DELETED\r\n"[..], &hit("small8", &below[8].1), b"END\r\n"].concat(),
+        &[&b"DELETED\r\n"[..], &hit("small8", &flash_objects[8].1), b"END\r\n"].concat(),
     );
     let short = dump(&server, "lru_crawler mgdump all", "EN\r\n");
     assert!(!short.contains(&"mg small7".to_owned()) && short.contains(&"mg small8".to_owned()));
     // Commands behind a dump wait for it, also while it is on flash; others do not; who goes away in the middle leaves nothing.
-    below.remove(7);
+    flash_objects.remove(7);
     let mut slow: Vec<TcpStream> = (0..8).map(|_| server.connect()).collect();
     let mut head = [0; 4];
     for stream in &mut slow {
@@ -149,7 +149,7 @@ fn dumps_tell_of_flash() {
         assert!(text.ends_with("\nEND\r\nVERSION 1.6.45\r\n"));
         let keys: std::collections::HashSet<&str> =
             text.lines().filter_map(|line| line.strip_prefix("key=")?.split(' ').next()).collect();
-        assert!(below.iter().all(|(key, _)| keys.contains(key.as_str())), "a key was not met");
+        assert!(flash_objects.iter().all(|(key, _)| keys.contains(key.as_str())), "a key was not met");
     }
     server.wait_for("the end of all dumps", || {
         let scans: Vec<_> = (0..8).map(|_| server.cache.scan()).collect();

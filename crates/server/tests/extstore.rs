@@ -2,14 +2,14 @@
 
 mod common;
 
-use common::below::Below;
+use common::flash_server::FlashServer;
 use common::{TestServer, assert_bytes};
 use ebbtide::FlashLimits;
 
 #[test]
 fn extstore_changes_what_goes_to_flash() {
-    let below = Below::new(&[]);
-    let server = &below.server;
+    let flash_objects = FlashServer::new(&[]);
+    let server = &flash_objects.server;
     let settings = |size: u32, age: u32, ttl: u32| {
         let text = String::from_utf8(server.talk(b"stats settings\r\n")).expect("text");
         let expected = format!("STAT ext_item_size {size}\r\nSTAT ext_item_age {age}\r\nSTAT ext_low_ttl {ttl}\r\n");

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::below::{Below, objects};
+use common::flash_server::{FlashServer, objects};
 use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, Packet, SET, request};
 use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
 use ebbtide::flash::Reinsertion;
@@ -23,13 +23,13 @@ const SILENT: &[u8] = b"set near 0 0 1 noreply\r\nx\r\n";
 
 #[test]
 fn pipelined_gets_of_memory_flash_and_nothing_are_answered_in_order() {
-    let mut below = objects("small", 300, 100);
-    below.extend(objects("large", 40, 9000));
-    let Below { server, folder: _folder } = Below::new(&below);
+    let mut flash_objects = objects("small", 300, 100);
+    flash_objects.extend(objects("large", 40, 9000));
+    let FlashServer { server, folder: _folder } = FlashServer::new(&flash_objects);
     let mut stream = server.connect();
     let mut expected = Vec::new();
     let mut input = Vec::new();
-    for (number, (key, value)) in below.iter().enumerate() {
+    for (number, (key, value)) in flash_objects.iter().enumerate() {
         let near = format!("near{number}");
         input.extend(set(&near, key.as_bytes()));
         expected.extend(b"STORED\r\n");
@@ -49,9 +49,9 @@ fn pipelined_gets_of_memory_flash_and_nothing_are_answered_in_order() {
 
 #[test]
 fn many_reads_are_under_way_at_once() {
-    let below = objects("key", 1000, 300);
-    let Below { server, folder: _folder } = Below::new(&below);
-    let mut streams: Vec<_> = below.chunks(50).map(|chunk| (server.connect(), chunk)).collect();
+    let flash_objects = objects("key", 1000, 300);
+    let FlashServer { server, folder: _folder } = FlashServer::new(&flash_objects);
+    let mut streams: Vec<_> = flash_objects.chunks(50).map(|chunk| (server.connect(), chunk)).collect();
     for (stream, chunk) in &mut streams {
         let keys: Vec<&str> = chunk.iter().map(|(key, _)| key.as_str()).collect();
         stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).expect("a write");
@@ -70,8 +70,8 @@ fn commands_that_need_a_value_find_it_on_flash() {
         "append", "prepend", "add", "replace", "touch", "gat", "incr", "decr", "ma", "ms", "mg", "md", "me", "cas",
         "long",
     ];
-    let below: Vec<_> = names.iter().map(|name| (name.to_string(), b"10".to_vec())).collect();
-    let Below { server, folder: _folder } = Below::new(&below);
+    let flash_objects: Vec<_> = names.iter().map(|name| (name.to_string(), b"10".to_vec())).collect();
+    let FlashServer { server, folder: _folder } = FlashServer::new(&flash_objects);
     let long = value(200_000);
     let exchanges: Vec<(Vec<u8>, Vec<u8>)> = vec![
         (
@@ -104,12 +104,12 @@ fn commands_that_need_a_value_find_it_on_flash() {
 
 #[test]
 fn binary_commands_find_what_is_on_flash() {
-    let mut below = objects("key", 100, 300);
-    below.extend(["add", "touch", "number", "pieces", "joined"].map(|name| (name.to_string(), b"10".to_vec())));
-    let Below { server, folder: _folder } = Below::new(&below);
+    let mut flash_objects = objects("key", 100, 300);
+    flash_objects.extend(["add", "touch", "number", "pieces", "joined"].map(|name| (name.to_string(), b"10".to_vec())));
+    let FlashServer { server, folder: _folder } = FlashServer::new(&flash_objects);
     let mut stream = server.connect();
     let mut input = Vec::new();
-    for (key, _) in &below[..100] {
+    for (key, _) in &flash_objects[..100] {
         input.extend(request(GET, b"", key.as_bytes(), b""));
         input.extend(request(GET, b"", b"nowhere", b""));
     }
@@ -124,7 +124,7 @@ fn binary_commands_find_what_is_on_flash() {
     input.extend(request(GET, b"", b"joined", b""));
     let mut writer = stream.try_clone().expect("a clone");
     let written = std::thread::spawn(move || writer.write_all(&input).expect("a write"));
-    for (key, value) in &below[..100] {
+    for (key, value) in &flash_objects[..100] {
         let found = packet::read(&mut stream);
         assert_eq!((found.status, &found.value), (OK, value), "{key}");
         assert_eq!(packet::read(&mut stream).status, NOT_FOUND);
@@ -140,13 +140,13 @@ fn binary_commands_find_what_is_on_flash() {
 
 #[test]
 fn a_stop_answers_what_waits_for_flash() {
-    let below = objects("key", 200, 300);
-    let Below { mut server, folder: _folder } = Below::new(&below);
+    let flash_objects = objects("key", 200, 300);
+    let FlashServer { mut server, folder: _folder } = FlashServer::new(&flash_objects);
     let mut stream = server.connect();
-    let keys: Vec<&str> = below.iter().map(|(key, _)| key.as_str()).collect();
+    let keys: Vec<&str> = flash_objects.iter().map(|(key, _)| key.as_str()).collect();
     stream.write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).expect("a write");
     // The first of them are answered: the others are under way, or done.
-    let mut expected: Vec<u8> = below.iter().flat_map(|(key, value)| hit(key, value)).collect();
+    let mut expected: Vec<u8> = flash_objects.iter().flat_map(|(key, value)| hit(key, value)).collect();
     expected.extend(b"END\r\n");
     let mut answer = read_exactly(&mut stream, 1);
     server.running().stop().expect("a clean stop");
@@ -156,13 +156,13 @@ fn a_stop_answers_what_waits_for_flash() {
 
 #[test]
 fn clients_that_take_no_answers_leave_the_room_of_reads_to_others() {
-    let below = objects("key", 21, 60_000);
-    let Below { server, folder } = Below::new(&below);
+    let flash_objects = objects("key", 21, 60_000);
+    let FlashServer { server, folder } = FlashServer::new(&flash_objects);
     // More than a socket of this kind takes, and less than what is sent before a connection goes on.
     let big = value(250_000);
     server.cache.insert(b"big", &big).apply().expect("stored");
     let mut deaf = Vec::new();
-    for (key, _) in &below[1..] {
+    for (key, _) in &flash_objects[1..] {
         let mut stream = UnixStream::connect(folder.path().join("socket")).expect("a connection");
         stream.set_read_timeout(Some(PATIENCE)).expect("an option");
         stream.write_all(format!("get big\r\ngat 0 {key}\r\n").as_bytes()).expect("a write");
@@ -172,9 +172,9 @@ fn clients_that_take_no_answers_leave_the_room_of_reads_to_others() {
         let conns = server.talk(b"stats conns\r\n");
         String::from_utf8_lossy(&conns).matches("conn_mwrite").count() == deaf.len()
     });
-    let (key, value) = &below[0];
+    let (key, value) = &flash_objects[0];
     assert_bytes(&server.talk(format!("get {key}\r\n").as_bytes()), &[hit(key, value), b"END\r\n".to_vec()].concat());
-    for (stream, (key, value)) in deaf.iter_mut().zip(&below[1..]) {
+    for (stream, (key, value)) in deaf.iter_mut().zip(&flash_objects[1..]) {
         let expected = [hit("big", &big), b"END\r\n".to_vec(), hit(key, value), b"END\r\n".to_vec()].concat();
         let mut answer = vec![0; expected.len()];
         stream.read_exact(&mut answer).expect("so many bytes");
@@ -184,8 +184,8 @@ fn clients_that_take_no_answers_leave_the_room_of_reads_to_others() {
 
 #[test]
 fn what_was_read_is_not_read_again_because_the_answer_is_long() {
-    let below = objects("key", 6, 8000);
-    let Below { server, folder: _folder } = Below::new(&below);
+    let flash_objects = objects("key", 6, 8000);
+    let FlashServer { server, folder: _folder } = FlashServer::new(&flash_objects);
     // So much is sent before a connection goes on.
     let big = value(270_000);
     server.cache.insert(b"big", &big).apply().expect("stored");
@@ -193,26 +193,26 @@ fn what_was_read_is_not_read_again_because_the_answer_is_long() {
     let before = found();
     let mut line = String::from("get");
     let mut expected = Vec::new();
-    for (key, value) in &below {
+    for (key, value) in &flash_objects {
         line += &format!(" {key} big");
         expected.extend([hit(key, value), hit("big", &big)].concat());
     }
     expected.extend(b"END\r\n");
     assert_bytes(&server.talk(format!("{line}\r\n").as_bytes()), &expected);
     let reads = found() - before;
-    assert!(reads < 2 * below.len() as u64, "{reads} reads");
+    assert!(reads < 2 * flash_objects.len() as u64, "{reads} reads");
 }
 
 #[test]
 fn plain_gets_are_answered_from_flash_and_what_needs_more_from_memory() {
-    let mut below = objects("key", 60, 300);
-    below.extend(objects("long", 3, 100_000));
-    below.extend(["token", "tells", "packet"].map(|name| (name.to_string(), b"10".to_vec())));
-    let Below { server, folder: _folder } = Below::with_promotion(&below, FlashPromotion::Never);
+    let mut flash_objects = objects("key", 60, 300);
+    flash_objects.extend(objects("long", 3, 100_000));
+    flash_objects.extend(["token", "tells", "packet"].map(|name| (name.to_string(), b"10".to_vec())));
+    let FlashServer { server, folder: _folder } = FlashServer::with_promotion(&flash_objects, FlashPromotion::Never);
     let counts = || server.cache.flash_stats().map(|flash| (flash.promoted, flash.served)).expect("flash");
     let mut line = String::from("get near");
     let mut expected = hit("near", b"0");
-    for (key, value) in &below[..63] {
+    for (key, value) in &flash_objects[..63] {
         line += &format!(" {key} near");
         expected.extend([hit(key, value), hit("near", b"0")].concat());
     }
@@ -246,9 +246,9 @@ fn plain_gets_are_answered_from_flash_and_what_needs_more_from_memory() {
 }
 
 /// How many of these values are held at most, from the first on.
-fn room_for(cache: &Cache, below: &[(String, Vec<u8>)]) -> usize {
+fn room_for(cache: &Cache, flash_objects: &[(String, Vec<u8>)]) -> usize {
     let (sender, receiver) = channel();
-    let held = below.iter().map_while(|(key, _)| {
+    let held = flash_objects.iter().map_while(|(key, _)| {
         let sender = sender.clone();
         let landing = Box::new(move |fetched: Fetched| sender.send(fetched).expect("it is waited for"));
         let is_begun = cache.fetch(key.as_bytes(), WhenBusy::Refuse, landing) == Fetch::UnderWay;
@@ -259,14 +259,14 @@ fn room_for(cache: &Cache, below: &[(String, Vec<u8>)]) -> usize {
 
 #[test]
 fn a_client_that_never_rests_keeps_no_room_that_it_needs_no_more() {
-    let below = objects("key", 60, 60_000);
-    let Below { server, folder } = Below::new(&below);
-    let most = room_for(&server.cache, &below);
+    let flash_objects = objects("key", 60, 60_000);
+    let FlashServer { server, folder } = FlashServer::new(&flash_objects);
+    let most = room_for(&server.cache, &flash_objects);
     let connect = || UnixStream::connect(folder.path().join("socket")).expect("a connection");
     let mut restless = connect();
     let (mut input, mut expected) = (Vec::new(), String::new());
     // The second time each is found in memory: what was read for it is left over. Together they take all the room.
-    for (key, value) in &below[..most] {
+    for (key, value) in &flash_objects[..most] {
         input.extend(format!("mg {key} s\r\nmg {key} s\r\n").into_bytes());
         input.extend(SILENT.repeat(1 << 12));
         expected += &format!("HD s{}\r\n", value.len()).repeat(2);
@@ -286,7 +286,7 @@ fn a_client_that_never_rests_keeps_no_room_that_it_needs_no_more() {
             writer.write_all(&input).expect("a write");
             write_on(&mut writer);
         });
-        let (key, value) = &below[most];
+        let (key, value) = &flash_objects[most];
         let answer = catch_unwind(AssertUnwindSafe(|| {
             let mut answer = vec![0; expected.len()];
             restless.read_exact(&mut answer).expect("so many bytes");

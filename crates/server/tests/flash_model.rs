@@ -29,7 +29,7 @@ const PACE: Duration = Duration::from_millis(2);
 struct Random(u64);
 
 impl Random {
-    fn below(&mut self, end: u64) -> u64 {
+    fn flash_objects(&mut self, end: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -98,16 +98,16 @@ impl Model {
 
 impl Command {
     fn random(random: &mut Random, client: u64, number: u64) -> Self {
-        let mut key = || format!("client{client}key{}", random.below(KEYS));
+        let mut key = || format!("client{client}key{}", random.flash_objects(KEYS));
         let (key, other) = (key(), key());
-        let length = LENGTHS[random.below(LENGTHS.len() as u64) as usize];
+        let length = LENGTHS[random.flash_objects(LENGTHS.len() as u64) as usize];
         let mut new = b"0".to_vec();
         if length > 1 {
             new = format!("value {client} {number} {} ", random.0).into_bytes();
             new.extend(value(length));
         }
-        let entry = (random.below(1 << 30) as u32, new);
-        match random.below(25) {
+        let entry = (random.flash_objects(1 << 30) as u32, new);
+        match random.flash_objects(25) {
             0..=1 => Self::Get(vec![key]),
             2 => Self::Get(vec![other, key]),
             3..=5 => Self::Get(vec![key.clone(), other, key]),
@@ -285,7 +285,7 @@ impl Answers {
 
 /// A client that asks for what others have, and does not wait for the answer.
 fn hang_up(server: &TestServer, random: &mut Random) {
-    let client = random.below(CLIENTS);
+    let client = random.flash_objects(CLIENTS);
     let keys: Vec<_> = (0..KEYS).map(|number| format!("client{client}key{number}")).collect();
     server.connect().write_all(format!("get {}\r\n", keys.join(" ")).as_bytes()).expect("a write");
 }
@@ -314,7 +314,8 @@ fn drive(server: &TestServer, seed: u64, client: u64, is_over: impl Fn(u32) -> b
         }
         let mut input = Vec::new();
         commands.iter().for_each(|command| command.write("", &mut input));
-        let mut splits: Vec<_> = (0..random.below(6)).map(|_| random.below(input.len() as u64) as usize).collect();
+        let mut splits: Vec<_> =
+            (0..random.flash_objects(6)).map(|_| random.flash_objects(input.len() as u64) as usize).collect();
         splits.extend([0, input.len()]);
         splits.sort_unstable();
         std::thread::scope(|scope| {
@@ -340,7 +341,7 @@ fn drive(server: &TestServer, seed: u64, client: u64, is_over: impl Fn(u32) -> b
 #[test]
 fn random_commands_are_answered_as_a_model_does() {
     let folder = tempfile::tempdir().expect("a folder");
-    let flash_options = FlashOptions { move_threshold: 1, small_share: Some(0.3), ..FlashOptions::default() };
+    let flash_options = FlashOptions { rewrite_threshold: 1, small_share: Some(0.3), ..FlashOptions::default() };
     let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
     let seed = RandomState::new().hash_one("seed");
     let promotion = ["auto", "always", "second-hit", "never", "one-in:2"][seed as usize % 5];

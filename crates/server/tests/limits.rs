@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::{TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
 use ebbtide::{ByteSize, Cache};
-use ebbtide_server::{Error, Listen, Opened, Server, ServerOptions, TlsOptions};
+use ebbtide_server::{BoundServer, Error, Listen, Server, ServerOptions, TlsOptions};
 
 fn cache() -> Cache {
     Cache::builder().memory(ByteSize::mib(64)).build().expect("a cache")
@@ -184,7 +184,8 @@ fn nobody_connects_before_the_cache_is_there() {
     let probe = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = probe.local_addr().expect("an address");
     drop(probe);
-    let opened = Opened::new(ServerOptions { listeners: vec![Listen::Tcp(address)], ..options() }).expect("an address");
+    let opened =
+        BoundServer::new(ServerOptions { listeners: vec![Listen::Tcp(address)], ..options() }).expect("an address");
     let refused = TcpStream::connect(address).expect_err("nobody listens");
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
     let running = opened.serve(cache()).expect("a server").start().expect("threads");
@@ -199,7 +200,7 @@ fn one_listener_of_a_group_suffices() {
     let free = Listen::Tcp((Ipv4Addr::LOCALHOST, 0).into());
     let open = |listeners: [&Listen; 2], alternatives: &[usize]| {
         let listeners = listeners.map(Listen::clone).to_vec();
-        Opened::new(ServerOptions { listeners, alternatives: alternatives.to_vec(), ..options() })
+        BoundServer::new(ServerOptions { listeners, alternatives: alternatives.to_vec(), ..options() })
     };
     let taken = Listen::Tcp(address);
     for group in [[&taken, &free], [&free, &taken]] {

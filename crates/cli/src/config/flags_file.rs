@@ -3,11 +3,11 @@
 
 use std::path::Path;
 
-use super::{Placed, text};
+use super::{PlacedValue, text};
 use crate::error::Error;
 use crate::flags;
 
-pub fn read(path: &Path) -> Result<Vec<Placed>, Error> {
+pub fn read(path: &Path) -> Result<Vec<PlacedValue>, Error> {
     let text = text("--flags-file", path)?;
     let mut layer = Vec::new();
     for (number, line) in text.lines().enumerate() {
@@ -21,7 +21,7 @@ pub fn read(path: &Path) -> Result<Vec<Placed>, Error> {
                 let reason = format!("--{} is for the command line; remove it here", given.flag.long);
                 return Err(Error::Illegal(reason).at(&place));
             }
-            layer.push(Placed { place: Some(place.clone()), given });
+            layer.push(PlacedValue { place: Some(place.clone()), given });
         }
     }
     Ok(layer)

@@ -25,7 +25,7 @@ pub enum Request {
 }
 
 /// A flag, and where it stands; nowhere for the command line.
-struct Placed {
+struct PlacedValue {
     place: Option<String>,
     given: Given,
 }
@@ -49,13 +49,13 @@ pub fn read(args: impl IntoIterator<Item = OsString>) -> Result<Request, Error> 
         }
     }
     let check = line.iter().any(|given| given.flag.long == "check");
-    take(&mut settings, line.into_iter().map(|given| Placed { place: None, given }).collect())?;
+    take(&mut settings, line.into_iter().map(|given| PlacedValue { place: None, given }).collect())?;
     settings.finish()?;
     let settings = Box::new(settings);
     Ok(if check { Request::Check(settings) } else { Request::Serve(settings) })
 }
 
-fn take(settings: &mut Settings, layer: Vec<Placed>) -> Result<(), Error> {
+fn take(settings: &mut Settings, layer: Vec<PlacedValue>) -> Result<(), Error> {
     let has = |long: &str| layer.iter().any(|placed| placed.given.flag.long == long);
     if has("listen") {
         settings.listen.clear();
@@ -67,7 +67,7 @@ fn take(settings: &mut Settings, layer: Vec<Placed>) -> Result<(), Error> {
     if layer.iter().any(|placed| placed.given.names_flash()) {
         settings.flash.paths.clear();
     }
-    for Placed { place, given } in &layer {
+    for PlacedValue { place, given } in &layer {
         settings.apply(given.flag, &given.value).map_err(|error| match place {
             Some(place) => error.at(place),
             None => error,

@@ -16,11 +16,11 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Placed, text};
+use super::{PlacedValue, text};
 use crate::error::Error;
 use crate::flags::{Flag, Given};
 
-pub fn read(path: &Path) -> Result<Vec<Placed>, Error> {
+pub fn read(path: &Path) -> Result<Vec<PlacedValue>, Error> {
     let text = text("--config", path)?;
     let place = |offset: usize| {
         let line = 1 + text.bytes().take(offset).filter(|byte| *byte == b'\n').count();
@@ -42,12 +42,12 @@ pub fn read(path: &Path) -> Result<Vec<Placed>, Error> {
                 for (name, value) in options {
                     let at = place(name.span().start);
                     let option = option(name.get_ref(), value).map_err(|error| error.at(&at))?;
-                    layer.extend(option.map(|value| Placed { place: Some(at), given: Given { flag, value } }));
+                    layer.extend(option.map(|value| PlacedValue { place: Some(at), given: Given { flag, value } }));
                 }
             }
             _ => {
                 for value in values(flag, value).map_err(|error| error.at(&at))? {
-                    layer.push(Placed { place: Some(at.clone()), given: Given { flag, value } });
+                    layer.push(PlacedValue { place: Some(at.clone()), given: Given { flag, value } });
                 }
             }
         }

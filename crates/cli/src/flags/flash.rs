@@ -14,13 +14,13 @@ use super::values;
 use crate::error::Error;
 
 /// As many as a pool can have.
-const THREADS_MOST: u64 = 256;
+const MAX_POOL_THREADS: u64 = 256;
 /// A client that waits for longer has given up.
 const DEMOTION_WAIT_MAX_MS: u64 = 10_000;
 
 /// What the flags say of flash; `None` for what they leave to its defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Flash {
+pub struct FlashFlags {
     /// Each with its bytes.
     pub paths: Vec<(PathBuf, u64)>,
     threads: Option<usize>,
@@ -29,7 +29,7 @@ pub struct Flash {
     reclaim: Option<FlashReclaim>,
     discard: bool,
     promotion: Option<FlashPromotion>,
-    least_remaining_seconds: Option<u32>,
+    min_ttl_seconds: Option<u32>,
     demotion_wait: Option<Duration>,
     min_value_bytes: u32,
     max_idle_seconds: Option<u32>,
@@ -42,7 +42,7 @@ pub struct Flash {
     detail: Option<String>,
 }
 
-impl Flash {
+impl FlashFlags {
     /// Takes a flag of ours. `long` is its name in the table, `name` the same for messages.
     pub fn set(&mut self, long: &str, name: &str, value: &str) -> Result<(), Error> {
         if long == "flash" {
@@ -56,7 +56,7 @@ impl Flash {
             "flash-discard" => self.discard = true,
             "flash-promotion" => self.promotion = Some(words(name, value)?),
             "flash-least-ttl" => {
-                self.least_remaining_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
+                self.min_ttl_seconds = Some(values::number(name, value, 0..=u32::MAX.into())? as u32);
             }
             "flash-demotion-wait" => {
                 let ms = values::number(name, value, 0..=DEMOTION_WAIT_MAX_MS)?;
@@ -80,7 +80,7 @@ impl Flash {
         match option {
             "ext_path" => self.paths.push(path_with_bucket(&name, value)?),
             "ext_threads" => {
-                self.threads = Some(values::number(&name, value, 1..=THREADS_MOST)? as usize);
+                self.threads = Some(values::number(&name, value, 1..=MAX_POOL_THREADS)? as usize);
                 self.detail.get_or_insert(name);
             }
             "ext_item_size" => {
@@ -94,7 +94,7 @@ impl Flash {
                 self.detail.get_or_insert(name);
             }
             "ext_low_ttl" => {
-                self.least_remaining_seconds = Some(values::number(&name, value, 0..=u32::MAX.into())? as u32);
+                self.min_ttl_seconds = Some(values::number(&name, value, 0..=u32::MAX.into())? as u32);
                 self.detail.get_or_insert(name);
             }
             "ext_recache_rate" => {
@@ -134,8 +134,8 @@ impl Flash {
         let defaults = FlashOptions::default();
         let mut admission = self.admission.unwrap_or_default().0;
         admission.min_value_bytes = self.min_value_bytes;
-        if let Some(seconds) = self.least_remaining_seconds {
-            admission.least_remaining_seconds = seconds;
+        if let Some(seconds) = self.min_ttl_seconds {
+            admission.min_ttl_seconds = seconds;
         }
         let pool_threads = self.threads.unwrap_or(defaults.disk.pool_threads);
         let disk = DiskOptions { pool_threads, ..defaults.disk };
@@ -145,7 +145,7 @@ impl Flash {
             disk,
             small_share,
             log_percent: self.small_log_percent.unwrap_or(defaults.log_percent),
-            move_threshold: self.small_threshold.unwrap_or(defaults.move_threshold),
+            rewrite_threshold: self.small_threshold.unwrap_or(defaults.rewrite_threshold),
             reinsertion: self.reinsertion.map_or(defaults.reinsertion, |reinsertion| reinsertion.0),
             reclaim: self.reclaim.map_or(defaults.reclaim, |reclaim| reclaim.0),
             discard: self.discard,
@@ -217,17 +217,17 @@ fn decimal(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ebbtide_server::ebbtide::flash::{Policy, Reclaim, Reinsertion, WriteBudget};
+    use ebbtide_server::ebbtide::flash::{AdmissionPolicy, Reclaim, Reinsertion, WriteBudget};
 
     const GIB: u64 = 1 << 30;
 
-    fn set(long: &str, value: &str) -> Result<Flash, Error> {
-        let mut flash = Flash::default();
+    fn set(long: &str, value: &str) -> Result<FlashFlags, Error> {
+        let mut flash = FlashFlags::default();
         flash.set(long, &format!("--{long}"), value).map(|()| flash)
     }
 
-    fn extended(option: &str, value: &str) -> Result<Flash, Error> {
-        let mut flash = Flash::default();
+    fn extended(option: &str, value: &str) -> Result<FlashFlags, Error> {
+        let mut flash = FlashFlags::default();
         flash.set_extended(option, value).map(|()| flash)
     }
 
@@ -265,21 +265,21 @@ mod tests {
     fn every_option_of_the_tier_is_set_by_its_flag() {
         let options = |long: &str, value: &str| set(long, value).unwrap().options();
         let admission = options("flash-admission", "probability:0.25,budget:20m").admission;
-        assert_eq!(admission.policy, Policy::Probability(0.25));
+        assert_eq!(admission.policy, AdmissionPolicy::Probability(0.25));
         assert_eq!(admission.budget, Some(WriteBudget::BytesPerSecond(20 << 20)));
-        assert_eq!(options("flash-least-ttl", "77").admission.least_remaining_seconds, 77);
+        assert_eq!(options("flash-least-ttl", "77").admission.min_ttl_seconds, 77);
         assert_eq!(options("flash-small-share", "20").small_share, Some(0.2));
         assert_eq!(options("flash-small-log", "30").log_percent, 30);
-        assert_eq!(options("flash-small-threshold", "3").move_threshold, 3);
+        assert_eq!(options("flash-small-threshold", "3").rewrite_threshold, 3);
         assert_eq!(options("flash-reinsertion", "hits:2").reinsertion, Reinsertion::Hits(2));
         assert_eq!(options("flash-reclaim", "fifo").reclaim, Reclaim::Fifo);
         assert!(options("flash-discard", "").discard);
         assert_eq!(options("flash-removals", "/r").removals, Some("/r".into()));
         assert_eq!(extended("ext_threads", "3").unwrap().options().disk.pool_threads, 3);
-        let (unset, defaults) = (Flash::default().options(), FlashOptions::default());
+        let (unset, defaults) = (FlashFlags::default().options(), FlashOptions::default());
         assert_eq!((unset.admission, unset.small_share), (defaults.admission, defaults.small_share));
         assert_eq!((unset.reinsertion, unset.reclaim), (defaults.reinsertion, defaults.reclaim));
-        assert_eq!((unset.log_percent, unset.move_threshold), (defaults.log_percent, defaults.move_threshold));
+        assert_eq!((unset.log_percent, unset.rewrite_threshold), (defaults.log_percent, defaults.rewrite_threshold));
         assert!(!unset.discard);
         for (long, bad) in [
             ("flash-admission", "some"),
@@ -298,7 +298,7 @@ mod tests {
         }
         assert!(extended("ext_threads", "0").is_err());
         assert_eq!(extended("ext_item_size", "512").unwrap().options().admission.min_value_bytes, 512);
-        assert_eq!(extended("ext_low_ttl", "60").unwrap().options().admission.least_remaining_seconds, 60);
+        assert_eq!(extended("ext_low_ttl", "60").unwrap().options().admission.min_ttl_seconds, 60);
         assert_eq!(extended("ext_item_age", "300").unwrap().max_idle_seconds(), Some(300));
         assert_eq!(extended("ext_item_age", "4294967295").unwrap().max_idle_seconds(), None);
     }
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(set("flash-promotion", "one-in:1000").unwrap().promotion(), thousand);
         assert_eq!(extended("ext_recache_rate", "1000").unwrap().promotion(), thousand);
         assert_eq!(extended("ext_recache_rate", "0").unwrap().promotion(), FlashPromotion::Never);
-        assert_eq!(Flash::default().promotion(), FlashPromotion::Auto);
+        assert_eq!(FlashFlags::default().promotion(), FlashPromotion::Auto);
         assert!(set("flash-promotion", "sometimes").is_err() && extended("ext_recache_rate", "-1").is_err());
     }
 
@@ -319,7 +319,7 @@ mod tests {
         let wait = |value: &str| set("flash-demotion-wait", value).map(|flash| flash.demotion_wait());
         assert_eq!(wait("0").unwrap(), Some(Duration::ZERO));
         assert_eq!(wait("250").unwrap(), Some(Duration::from_millis(250)));
-        assert_eq!(Flash::default().demotion_wait(), None);
+        assert_eq!(FlashFlags::default().demotion_wait(), None);
         assert!(wait("10001").is_err() && wait("soon").is_err());
     }
 

@@ -76,7 +76,7 @@ impl FlashTier {
         let (value_bytes, now) = (item.len(), self.seconds(now_ms));
         let offer = Offer { key: key.hash, bytes: item.key().len() + value_bytes, value_bytes, expiry };
         // What would be refused is not offered again and again.
-        if self.tier.limits().refuse(&offer, now).is_some() || !self.tier.has_room() {
+        if self.tier.limits().refuse(&offer, now).is_some() || !self.tier.has_space() {
             return false;
         }
         let value: Vec<&[u8]> = item.slices().collect();
@@ -106,7 +106,7 @@ impl Shared {
             idle_scan.next_ms = now_ms + (idle_ms / PASSES).max(PASS_MIN_MS);
         }
         for _ in 0..if is_manual { u32::MAX } else { STEPS } {
-            let may_go_on = flash.tier.has_room() && !self.store.is_low() || is_manual;
+            let may_go_on = flash.tier.has_space() && !self.store.is_low() || is_manual;
             let take = |item: &Item<'_>| flash.take_idle(item, now_ms);
             // With too many scans it is tried again later.
             if !may_go_on || idle_scan.aging.advance(&self.store, participant, (now_ms, idle_ms), take) != Ok(true) {

@@ -52,7 +52,7 @@ impl FlashTier {
         let Ok(mut pending_bytes) = self.memory_split.pending_bytes.try_lock() else { return false };
         if *pending_bytes > 0 {
             if store.resize_done() {
-                self.tier.raise_memory(*pending_bytes);
+                self.tier.grow_memory(*pending_bytes);
                 *pending_bytes = 0;
             }
             return true;

@@ -10,10 +10,10 @@ pub(crate) mod resolve;
 pub(crate) mod threads;
 pub(crate) mod tier;
 
-pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionStats, Policy, WriteBudget};
+pub use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy, AdmissionStats, WriteBudget};
 pub use ebbtide_flash::busy_poll;
 pub use ebbtide_flash::device::{
-    Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, Latencies, ThreadRing,
+    Device, DeviceStats, DiskOptions, DriveLog, Engine, Health, LaneStats, LatencyHistogram, ThreadRing,
 };
 pub use ebbtide_flash::large::{Reclaim, Reinsertion};
-pub use ebbtide_flash::{Drops, Ended, TierStats, Written, remove_left_fronts};
+pub use ebbtide_flash::{Drops, Evictions, TierStats, WrittenBytes, remove_stale_wal_buffers};

@@ -1,7 +1,7 @@
 //! Parsers of flash options, for command lines and configuration files: admission, reinsertion and reclaim order.
 
 use crate::byte_size::ByteSize;
-use ebbtide_flash::admission::{AdmissionOptions, Policy, WriteBudget};
+use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy, WriteBudget};
 use ebbtide_flash::large::{Reclaim, Reinsertion};
 use std::str::FromStr;
 
@@ -38,15 +38,17 @@ impl FromStr for FlashAdmission {
     }
 }
 
-fn policy_of(text: &str) -> Option<Policy> {
+fn policy_of(text: &str) -> Option<AdmissionPolicy> {
     let mut words = text.split(':');
     let policy = match words.next()? {
-        "all" => Policy::All,
-        "probability" => Policy::Probability(words.next()?.parse().ok()?),
-        "reject-first" => Policy::RejectFirst { times: words.next()?.parse().ok()?, keys: count_of(words.next()?)? },
-        "history" => Policy::History {
+        "all" => AdmissionPolicy::All,
+        "probability" => AdmissionPolicy::Probability(words.next()?.parse().ok()?),
+        "reject-first" => {
+            AdmissionPolicy::RejectFirst { times: words.next()?.parse().ok()?, keys: count_of(words.next()?)? }
+        }
+        "history" => AdmissionPolicy::History {
             keys_per_hour: count_of(words.next()?)?,
-            least_reads: words.next().map_or(Some(MIN_READS), |reads| reads.parse().ok())?,
+            min_reads: words.next().map_or(Some(MIN_READS), |reads| reads.parse().ok())?,
         },
         _ => return None,
     };
@@ -126,14 +128,14 @@ mod tests {
 
     #[test]
     fn parses_every_admission() {
-        let history = |least_reads| Policy::History { keys_per_hour: 1 << 20, least_reads };
+        let history = |min_reads| AdmissionPolicy::History { keys_per_hour: 1 << 20, min_reads };
         for (text, policy, budget) in [
-            ("all", Policy::All, None),
-            ("probability:0.25", Policy::Probability(0.25), None),
-            ("reject-first:2:5k", Policy::RejectFirst { times: 2, keys: 5120 }, None),
+            ("all", AdmissionPolicy::All, None),
+            ("probability:0.25", AdmissionPolicy::Probability(0.25), None),
+            ("reject-first:2:5k", AdmissionPolicy::RejectFirst { times: 2, keys: 5120 }, None),
             ("history:1m", history(MIN_READS), None),
             ("history:1m:0.5,budget:10m", history(0.5), Some(WriteBudget::BytesPerSecond(10 << 20))),
-            ("all,budget:1.5dwpd", Policy::All, Some(WriteBudget::DriveWritesPerDay(1.5))),
+            ("all,budget:1.5dwpd", AdmissionPolicy::All, Some(WriteBudget::DriveWritesPerDay(1.5))),
         ] {
             let FlashAdmission(options) = text.parse().unwrap();
             assert_eq!((options.policy, options.budget), (policy, budget), "{text}");

@@ -6,7 +6,7 @@
 //! second hit is measured in what memory evicts, and is as long as memory keeps things.
 //! Operations that need more than a value, its key and flags bring it back in any case.
 
-use ebbtide_flash::{KeyHash, Recent};
+use ebbtide_flash::{FlashHash, RecentKeys};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +78,7 @@ pub(crate) enum Choice {
 /// A policy at work.
 pub(crate) struct Promotions {
     policy: FlashPromotion,
-    recent: Option<Recent>,
+    recent: Option<RecentKeys>,
     memory_bytes: AtomicU64,
     /// Turns of the memory since the start, in parts of one.
     turns: AtomicU64,
@@ -107,7 +107,7 @@ impl Promotions {
     pub fn new(policy: FlashPromotion, memory_bytes: u64, flash_memory_bytes: u64) -> Self {
         let bytes = policy.memory_bytes(flash_memory_bytes);
         let window = if policy == FlashPromotion::Auto { WINDOW_STEPS } else { WINDOW_SECONDS };
-        let recent = (bytes > 0).then(|| Recent::new(bytes as usize, window));
+        let recent = (bytes > 0).then(|| RecentKeys::new(bytes as usize, window));
         Self {
             policy,
             recent,
@@ -137,7 +137,7 @@ impl Promotions {
     }
 
     /// What becomes of a hit, which counts as one. `now` is in seconds.
-    pub fn choose(&self, key: KeyHash, now: u32) -> Choice {
+    pub fn choose(&self, key: FlashHash, now: u32) -> Choice {
         let is_second_at = |now| self.recent.as_ref().is_some_and(|recent| recent.seen(key, now));
         let is_second = || is_second_at(now);
         let promotes = match self.policy {
@@ -167,7 +167,7 @@ mod tests {
     /// Which of these hits, each a key and its time, come back.
     fn promoted(text: &str, hits: &[(u64, u32)]) -> Vec<usize> {
         let promotions = promotions(text);
-        let comes = |(key, now): (u64, u32)| promotions.choose(KeyHash(key << 32 | key), now) == Choice::Promote;
+        let comes = |(key, now): (u64, u32)| promotions.choose(FlashHash(key << 32 | key), now) == Choice::Promote;
         (0..hits.len()).filter(|&hit| comes(hits[hit])).collect()
     }
 
@@ -186,7 +186,7 @@ mod tests {
     fn by_default_a_key_comes_back_that_is_hit_again_before_memory_has_turned_over() {
         for (evicted_mib, comes_back) in [(0, true), (31, true), (32, true), (63, true), (64, false), (1000, false)] {
             let promotions = promotions("auto");
-            let promotes = |key: u64| promotions.choose(KeyHash(key << 32 | key), 7) == Choice::Promote;
+            let promotes = |key: u64| promotions.choose(FlashHash(key << 32 | key), 7) == Choice::Promote;
             assert!(promotes(1), "memory has evicted nothing");
             promotions.note_evicted(64 << 20);
             assert!(!promotes(1));
@@ -196,17 +196,17 @@ mod tests {
         }
         let grows = promotions("auto");
         grows.note_evicted(64 << 20);
-        assert_eq!(grows.choose(KeyHash(1), 0), Choice::Serve);
+        assert_eq!(grows.choose(FlashHash(1), 0), Choice::Serve);
         grows.note_memory(640 << 20);
         grows.note_evicted(100 << 20);
-        assert_eq!(grows.choose(KeyHash(1), 0), Choice::Promote, "a sixth of what it has now");
+        assert_eq!(grows.choose(FlashHash(1), 0), Choice::Promote, "a sixth of what it has now");
     }
 
     #[test]
     fn a_turn_is_as_long_after_any_number_of_them() {
         for turns in [1 << 26, 1 << 28] {
             let promotions = promotions("auto");
-            let promotes = |key: u64| promotions.choose(KeyHash(key << 32 | key), 7) == Choice::Promote;
+            let promotes = |key: u64| promotions.choose(FlashHash(key << 32 | key), 7) == Choice::Promote;
             promotions.turns.store((turns - 3_u64) << TURN_BITS, Ordering::Relaxed);
             assert!(!promotes(1));
             (0..6).for_each(|_| promotions.note_evicted(64 << 20));

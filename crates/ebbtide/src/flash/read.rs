@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::flash::resolve::Need;
 use crate::flash::tier::FlashTier;
 use ebbtide_flash::device::ThreadRing;
-use ebbtide_flash::{Found, Key, Lookup};
+use ebbtide_flash::{FlashHit, FlashLookup, Key};
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -69,7 +69,7 @@ pub struct Fetched(Option<Arc<HeldValue>>);
 /// A value that was found, with its key.
 pub(crate) struct Value {
     pub key: Box<[u8]>,
-    pub found: Found,
+    pub found: FlashHit,
 }
 
 impl Fetched {
@@ -215,10 +215,10 @@ impl FlashTier {
     /// was found. Waits for the device, until it is judged to have failed. Not for threads that serve it.
     pub(crate) fn read_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Arc<Value>)) {
         assert!(
-            !self.tier.is_moved_here(),
+            !self.tier.has_thread_ring(),
             "a thread with a ring of its own waits for itself: use Cache::without_waiting"
         );
-        let mut ring = self.tier.waiting_ring();
+        let mut ring = self.tier.blocking_ring();
         let (sender, receiver) = mpsc::channel();
         for (number, key) in keys.iter().enumerate() {
             let when_busy = if number == 0 { WhenBusy::Queue } else { WhenBusy::Refuse };
@@ -273,13 +273,13 @@ impl FlashTier {
             |permit: &Mutex<Option<Permit>>| permit.lock().expect("nothing panics here").take().expect("it ends once");
         let finish_read = move |found| flash.finish_read(&theirs, found, take(&permit));
         match self.tier.lookup(Key::new(&key), now, Box::new(finish_read)) {
-            Lookup::Absent => self.finish_read(&key, None, take(&reading)),
-            Lookup::Found(found) => self.finish_read(&key, Some(found), take(&reading)),
-            Lookup::Reading => {}
+            FlashLookup::Absent => self.finish_read(&key, None, take(&reading)),
+            FlashLookup::FlashHit(found) => self.finish_read(&key, Some(found), take(&reading)),
+            FlashLookup::Reading => {}
         }
     }
 
-    fn finish_read(&self, key: &[u8], found: Option<Found>, mut permit: Permit) {
+    fn finish_read(&self, key: &[u8], found: Option<FlashHit>, mut permit: Permit) {
         let waiters = {
             let mut state = self.reads.state();
             if let Some(found) = &found {
@@ -370,7 +370,7 @@ impl Cache {
     /// then, not two. None without flash, without io_uring, and if the thread has such a ring. The thread must use a name of the cache
     /// that does not wait ([`Cache::without_waiting`]): it would wait for itself, and one that does wait for flash panics.
     pub fn thread_ring(&self) -> Option<ThreadRing> {
-        self.shared.flash.as_ref()?.tier.own_ring()
+        self.shared.flash.as_ref()?.tier.thread_ring()
     }
 
     /// Brings what a fetch has found into memory, unless its key has changed since. True if it is worth to look again, false if

@@ -101,7 +101,7 @@ impl Shared {
     /// Whether memory can take what flash has anyway: not if writers are about to run out of segments, nor while flash could not take what is
     /// evicted for it, which may be nowhere else. With a manual clock evictions wait for flash.
     fn has_spare_memory(&self, flash: &FlashTier) -> bool {
-        let can = self.clock == Clock::Manual || !self.store.is_low() && flash.tier.has_room();
+        let can = self.clock == Clock::Manual || !self.store.is_low() && flash.tier.has_space();
         if !can {
             self.waker.wake();
         }
@@ -405,8 +405,8 @@ mod tests {
         assert!(cache.peek(b"first").is_hit());
 
         let without_maintenance = flash.maintaining.lock().unwrap();
-        (0..10_000_u32).take_while(|_| flash.tier.has_room()).for_each(|number| _ = insert(&number.to_le_bytes()));
-        assert!(!flash.tier.has_room() && flash.tier.stats().drops.total() == 0);
+        (0..10_000_u32).take_while(|_| flash.tier.has_space()).for_each(|number| _ = insert(&number.to_le_bytes()));
+        assert!(!flash.tier.has_space() && flash.tier.stats().drops.total() == 0);
         assert!(matches!(cache.resolve_value(flash, &found[1]), Resolved::Hit(_)));
         let mut answers = Vec::new();
         cache.get_batch(&[b"other"], |_, lookup| answers.push(lookup.is_hit()));

@@ -160,7 +160,7 @@ impl Drop for ClosingGuard {
         let mut stage = self.0.stage();
         stage.is_closing = false;
         if stage.releases_files {
-            self.0.flash.tier.let_go();
+            self.0.flash.tier.release();
         }
         self.0.closed.notify_all();
     }

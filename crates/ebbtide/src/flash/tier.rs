@@ -6,7 +6,7 @@
 //! set     store, and under the key's lock the copy on flash is forgotten
 //! evict   store --- under the key's lock ---> tier, unless flash holds it unchanged
 //! ```
-//! The protocol between the two is in `docs/concurrency.md`, "What lies below the store". A get that finds nothing in the store
+//! The protocol between the two is in `docs/concurrency.md`, "The lower tier". A get that finds nothing in the store
 //! waits for the device, on the thread of its caller (`raise.rs`). Operations that depend on a present value bring it up first.
 
 use crate::cache::Cache;
@@ -182,7 +182,7 @@ impl FlashTier {
     /// Whether flash can take what is evicted now; if not, the upkeep is woken. With a manual clock demotions wait for the device
     /// themselves.
     pub fn can_demote(&self) -> bool {
-        let can = self.clock == Clock::Manual || self.tier.has_room();
+        let can = self.clock == Clock::Manual || self.tier.has_space();
         if !can {
             self.waker.wake();
         }
@@ -203,7 +203,7 @@ impl FlashTier {
     pub fn wait_until_can_demote(&self, max: impl Fn() -> Duration, tick: impl Fn() -> u64) {
         thread::yield_now();
         let begun = Instant::now();
-        while !self.tier.has_room() && begun.elapsed() < max() {
+        while !self.tier.has_space() && begun.elapsed() < max() {
             self.waker.wake();
             thread::sleep(WAIT_STEP);
             tick();
@@ -355,6 +355,6 @@ impl Cache {
     /// Asks the drives below flash how worn they are and what they write; `None` where they do not tell: without flash, on anything
     /// but NVMe drives, and where this process may not ask (which takes `CAP_SYS_ADMIN`). Waits for them, for seconds at most.
     pub fn ask_flash_drives(&self) -> Option<DriveLog> {
-        self.shared.flash.as_ref()?.tier.ask_drives()
+        self.shared.flash.as_ref()?.tier.read_drive_logs()
     }
 }

@@ -22,8 +22,8 @@ mod record;
 mod value;
 
 use ebbtide::{ByteSize, Cache, Clock, FlashOptions, FlashPromotion, FlashStats, Policy};
-use ebbtide_flash::admission::{AdmissionOptions, Policy as Admission};
-use ebbtide_flash::device::{Delivery, Device, Faults, Faulty};
+use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy as Admission};
+use ebbtide_flash::device::{Delivery, Device, Faults, FaultyDevice};
 use ebbtide_flash::large::{Reclaim, Reinsertion};
 use ebbtide_testkit::Random;
 use player::{Bounds, Player, Table};
@@ -65,13 +65,13 @@ impl Case {
         if self.number.is_multiple_of(2) && self.lives() == 1 { Clock::System } else { Clock::Manual }
     }
 
-    fn device(&self) -> Faulty {
+    fn device(&self) -> FaultyDevice {
         let delivery = match self.number % 3 {
             0 => Delivery::AtOnce,
             1 => Delivery::Later { queue_depth: 16 },
             _ => Delivery::Later { queue_depth: 200 },
         };
-        Faulty::new((2 << 20) + ((self.number as usize % 2) << 20), self.seed, delivery)
+        FaultyDevice::new((2 << 20) + ((self.number as usize % 2) << 20), self.seed, delivery)
     }
 
     fn faults(&self) -> Faults {
@@ -96,7 +96,7 @@ impl Case {
     fn options(&self, removals: Option<PathBuf>) -> FlashOptions {
         let policy = if self.number % 4 == 3 { Admission::Probability(0.7) } else { Admission::All };
         FlashOptions {
-            admission: AdmissionOptions { policy, least_remaining_seconds: 1, ..AdmissionOptions::default() },
+            admission: AdmissionOptions { policy, min_ttl_seconds: 1, ..AdmissionOptions::default() },
             small_share: (self.number % 3 != 1).then_some(0.4),
             region_bytes: 32 << 10,
             reclaim: if self.number.is_multiple_of(2) { Reclaim::Fifo } else { Reclaim::Lru },
@@ -104,7 +104,7 @@ impl Case {
                 [self.number as usize / 2 % 4],
             discard: true,
             seal_seconds: 3,
-            move_threshold: 1,
+            rewrite_threshold: 1,
             removals,
             ..FlashOptions::default()
         }
@@ -115,7 +115,7 @@ impl Case {
         words[(self.number / 2 + self.seed) as usize % words.len()].parse().expect("a promotion")
     }
 
-    fn cache(&self, device: &Arc<Faulty>, removals: Option<PathBuf>) -> Cache {
+    fn cache(&self, device: &Arc<FaultyDevice>, removals: Option<PathBuf>) -> Cache {
         let policy = if self.number % 4 < 2 { Policy::S3Fifo } else { Policy::Merge };
         let builder = Cache::builder().memory(ByteSize::kib(512)).policy(policy).clock(self.clock()).seed(self.seed);
         let device = Arc::clone(device) as Arc<dyn Device>;
@@ -195,11 +195,11 @@ fn move_time(table: &Table, mover: &Mover, case: &Case, is_over: impl Fn() -> bo
 /// How a life ends: the device and the log of removals of the next one.
 fn end(
     table: &mut Table,
-    device: &Faulty,
+    device: &FaultyDevice,
     case: &Case,
     life: u64,
     folder: &Path,
-) -> (Arc<Faulty>, PathBuf, FlashStats) {
+) -> (Arc<FaultyDevice>, PathBuf, FlashStats) {
     let log = |life: u64| folder.join(format!("removals{life}"));
     let stats = table.cache.flash_stats().expect("there is flash");
     let (now, next) = (log(life), log(life + 1));

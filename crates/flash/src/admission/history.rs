@@ -13,7 +13,7 @@
 //! sample at the same moment may mix them up: one sample is wrong then.
 
 use super::bloom::{Bloom, mix};
-use crate::KeyHash;
+use crate::FlashHash;
 use std::array;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -23,37 +23,37 @@ const HOURS: usize = 6;
 const NAMES: usize = 3;
 /// By the misses that are remembered, from none on.
 const CLASSES: usize = HOURS * NAMES + 1;
-const SAMPLES: usize = 4096;
+const WATCHED_KEYS: usize = 4096;
 /// The prior counts as a key that was watched for so many hours.
 const PRIOR_HOURS: f64 = 4.0;
 /// Each hour the samples before it count this much less.
 const FADE: f64 = 0.8;
 
-pub(super) struct History {
+pub(super) struct MissHistory {
     filters: [Bloom; HOURS],
     /// This hour's filter.
     current: AtomicUsize,
     /// Names in it, and how many it is made for.
     names: AtomicUsize,
-    names_most: usize,
-    samples: Box<[Sample]>,
-    learnt: Mutex<Learnt>,
+    max_names: usize,
+    watched_keys: Box<[WatchedKey]>,
+    estimates: Mutex<Estimates>,
 }
 
-struct Learnt {
+struct Estimates {
     /// When this hour began.
     began: Option<u32>,
     /// Of samples that are over.
-    over: [Class; CLASSES],
+    over: [MissClass; CLASSES],
     /// Of those that are watched.
-    watched: [Class; CLASSES],
+    watched: [MissClass; CLASSES],
     /// Reads an hour from flash.
     expected: [f64; CLASSES],
 }
 
 /// A key that was offered and is watched. Key 0 is none.
 #[derive(Default)]
-struct Sample {
+struct WatchedKey {
     key: AtomicU64,
     reads: AtomicU32,
     /// When it was offered, and as what.
@@ -62,21 +62,21 @@ struct Sample {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Class {
+struct MissClass {
     hours: f64,
     reads: f64,
 }
 
-impl Learnt {
+impl Estimates {
     fn new() -> Self {
-        let nothing = [Class::default(); CLASSES];
-        let mut learnt = Self { began: None, over: nothing, watched: nothing, expected: [0.0; CLASSES] };
-        learnt.estimate();
-        learnt
+        let nothing = [MissClass::default(); CLASSES];
+        let mut estimates = Self { began: None, over: nothing, watched: nothing, expected: [0.0; CLASSES] };
+        estimates.estimate();
+        estimates
     }
 
     fn estimate(&mut self) {
-        let mut below = Class::default();
+        let mut below = MissClass::default();
         for class in 0..CLASSES {
             let as_missed = class as f64 / HOURS as f64;
             let prior = (below.reads + as_missed * PRIOR_HOURS) / (below.hours + PRIOR_HOURS);
@@ -86,32 +86,32 @@ impl Learnt {
             // Keys that were never missed were set: they say nothing about those that were.
             if class > 0 {
                 let hours = below.hours + hours;
-                below = Class { hours, reads: hours * self.expected[class] };
+                below = MissClass { hours, reads: hours * self.expected[class] };
             }
         }
     }
 }
 
-impl History {
+impl MissHistory {
     /// For so many different keys that are missed in an hour.
     pub fn new(keys_per_hour: usize) -> Self {
         Self {
             filters: array::from_fn(|_| Bloom::new(keys_per_hour)),
             current: AtomicUsize::new(0),
             names: AtomicUsize::new(0),
-            names_most: keys_per_hour,
-            samples: (0..SAMPLES).map(|_| Sample::default()).collect(),
-            learnt: Mutex::new(Learnt::new()),
+            max_names: keys_per_hour,
+            watched_keys: (0..WATCHED_KEYS).map(|_| WatchedKey::default()).collect(),
+            estimates: Mutex::new(Estimates::new()),
         }
     }
 
     /// What one for so many keys takes.
     pub fn memory_bytes_for(keys_per_hour: usize) -> usize {
-        HOURS * Bloom::memory_bytes_for(keys_per_hour) + SAMPLES * size_of::<Sample>() + size_of::<Learnt>()
+        HOURS * Bloom::memory_bytes_for(keys_per_hour) + WATCHED_KEYS * size_of::<WatchedKey>() + size_of::<Estimates>()
     }
 
     /// A key was requested, and DRAM had it not.
-    pub fn missed(&self, key: KeyHash) {
+    pub fn missed(&self, key: FlashHash) {
         let filter = &self.filters[self.current.load(Relaxed)];
         if names(key).any(|name| filter.add(name)) {
             self.names.fetch_add(1, Relaxed);
@@ -123,7 +123,7 @@ impl History {
     }
 
     /// How many reads an hour the key is likely to get from flash. Watches it, if there is room.
-    pub fn offer(&self, key: KeyHash, now: u32) -> f64 {
+    pub fn offer(&self, key: FlashHash, now: u32) -> f64 {
         let class = self.class(key);
         let sample = self.sample(key);
         if sample.key.load(Relaxed) == 0 {
@@ -132,16 +132,16 @@ impl History {
             sample.class.store(class as u32, Relaxed);
             sample.key.store(key.0, Relaxed);
         }
-        self.learnt.lock().unwrap().expected[class]
+        self.estimates.lock().unwrap().expected[class]
     }
 
     /// Takes in what samples tell, and goes on to the next hour when it is time or this hour's filter is full.
     pub fn maintain(&self, now: u32) {
-        let mut learnt = self.learnt.lock().unwrap();
-        self.learn(&mut learnt, now);
-        let began = *learnt.began.get_or_insert(now);
+        let mut estimates = self.estimates.lock().unwrap();
+        self.update_estimates(&mut estimates, now);
+        let began = *estimates.began.get_or_insert(now);
         let hours = now.saturating_sub(began) / HOUR;
-        let is_full = self.names.load(Relaxed) >= self.names_most;
+        let is_full = self.names.load(Relaxed) >= self.max_names;
         for _ in 0..hours.max(is_full.into()).min(HOURS as u32) {
             let next = (self.current.load(Relaxed) + 1) % HOURS;
             self.filters[next].clear();
@@ -150,19 +150,19 @@ impl History {
         }
         let next_began = if is_full { now.max(began) } else { began + hours * HOUR };
         let fade = FADE.powf(f64::from(next_began - began) / f64::from(HOUR));
-        for class in &mut learnt.over {
+        for class in &mut estimates.over {
             (class.hours, class.reads) = (class.hours * fade, class.reads * fade);
         }
-        learnt.began = Some(next_began);
-        learnt.estimate();
+        estimates.began = Some(next_began);
+        estimates.estimate();
     }
 
-    fn learn(&self, learnt: &mut Learnt, now: u32) {
-        learnt.watched = Default::default();
-        for sample in self.samples.iter().filter(|sample| sample.key.load(Relaxed) != 0) {
+    fn update_estimates(&self, estimates: &mut Estimates, now: u32) {
+        estimates.watched = Default::default();
+        for sample in self.watched_keys.iter().filter(|sample| sample.key.load(Relaxed) != 0) {
             let seconds = now.saturating_sub(sample.since.load(Relaxed));
             let is_over = seconds >= HOUR;
-            let classes = if is_over { &mut learnt.over } else { &mut learnt.watched };
+            let classes = if is_over { &mut estimates.over } else { &mut estimates.watched };
             let class = &mut classes[sample.class.load(Relaxed) as usize];
             class.hours += f64::from(seconds) / f64::from(HOUR);
             class.reads += f64::from(sample.reads.load(Relaxed));
@@ -173,18 +173,18 @@ impl History {
     }
 
     /// How often the key was missed, as far as is remembered.
-    fn class(&self, key: KeyHash) -> usize {
+    fn class(&self, key: FlashHash) -> usize {
         let misses = |filter: &Bloom| names(key).take_while(|&name| filter.has(name)).count();
         self.filters.iter().map(misses).sum()
     }
 
-    fn sample(&self, key: KeyHash) -> &Sample {
-        &self.samples[key.0 as usize % SAMPLES]
+    fn sample(&self, key: FlashHash) -> &WatchedKey {
+        &self.watched_keys[key.0 as usize % WATCHED_KEYS]
     }
 }
 
 /// Those of the first miss in an hour, the second, and so on.
-fn names(key: KeyHash) -> impl Iterator<Item = u64> {
+fn names(key: FlashHash) -> impl Iterator<Item = u64> {
     (0..NAMES as u64).map(move |n| mix(key.0.wrapping_add(n)))
 }
 
@@ -193,17 +193,17 @@ mod tests {
     use super::super::bloom::mix;
     use super::*;
 
-    fn key(i: u64) -> KeyHash {
-        KeyHash(mix(i + 1))
+    fn key(i: u64) -> FlashHash {
+        FlashHash(mix(i + 1))
     }
 
-    fn expected(history: &History, class: usize) -> f64 {
-        history.learnt.lock().unwrap().expected[class]
+    fn expected(history: &MissHistory, class: usize) -> f64 {
+        history.estimates.lock().unwrap().expected[class]
     }
 
     #[test]
     fn misses_are_remembered_for_six_hours_and_three_of_each() {
-        let history = History::new(1000);
+        let history = MissHistory::new(1000);
         history.maintain(0);
         for _ in 0..5 {
             history.missed(key(1));
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_full_filter_ends_its_hour() {
-        let history = History::new(100);
+        let history = MissHistory::new(100);
         history.maintain(0);
         for second in 1..=12 {
             (0..50).for_each(|i| history.missed(key(u64::from(second) * 50 + i)));
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn who_was_missed_more_often_is_expected_to_be_read_more() {
-        let history = History::new(1000);
+        let history = MissHistory::new(1000);
         for hour in 0..6 {
             history.maintain(hour * HOUR);
             history.missed(key(1));
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_a_class_is_worth_is_learnt_while_it_is_watched() {
-        let history = History::new(100_000);
+        let history = MissHistory::new(100_000);
         // Of each hour's keys, those that were missed once are never read again; those that never were are, three times.
         let fresh = |hour: u32, i: u64| key(10_000 * u64::from(hour) + i);
         for hour in 0..4 {
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_class_of_which_little_is_known_is_worth_what_the_one_below_is() {
-        let history = History::new(10_000);
+        let history = MissHistory::new(10_000);
         assert_eq!(expected(&history, 6), 1.0, "as often as it was missed");
         history.maintain(0);
         for i in 0..2000 {
@@ -297,16 +297,16 @@ mod tests {
 
     #[test]
     fn a_sample_is_watched_for_an_hour_and_counts_once() {
-        let history = History::new(1000);
+        let history = MissHistory::new(1000);
         history.maintain(0);
         history.offer(key(1), 0);
         history.missed(key(1));
         history.maintain(HOUR - 1);
-        assert_eq!(history.learnt.lock().unwrap().over[0].hours, 0.0);
+        assert_eq!(history.estimates.lock().unwrap().over[0].hours, 0.0);
         for now in [HOUR, HOUR + 1] {
             history.maintain(now);
             history.missed(key(1));
-            let Class { hours, reads } = history.learnt.lock().unwrap().over[0];
+            let MissClass { hours, reads } = history.estimates.lock().unwrap().over[0];
             assert_eq!((hours, reads), (FADE, FADE));
         }
     }

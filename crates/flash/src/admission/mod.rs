@@ -16,31 +16,31 @@
 //! Time comes in. [`Admission::missed`] is for workers and takes no lock; the others take short ones.
 
 pub(crate) mod bloom;
-mod budget;
-mod cut;
 mod history;
+mod rate_controller;
 mod reject_first;
+mod threshold;
 
-pub use budget::WriteBudget;
+pub use rate_controller::WriteBudget;
 
-use crate::{Error, KeyHash};
+use crate::{Error, FlashHash};
 use bloom::mix;
-use budget::Steering;
-use cut::Cut;
-use history::History;
+use history::MissHistory;
+use rate_controller::RateController;
 use reject_first::RejectFirst;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use threshold::Threshold;
 
 /// The weight of an object in the mean of those before it.
 const MEAN_WEIGHT: f64 = 0.001;
 /// With this power of what it is likely to get of the least reads a key passes: with half of them one key in 256 does.
 const STEEPNESS: f64 = 8.0;
 /// What more of them would take is no memory that a machine has.
-const KEYS_MOST: usize = 1 << 36;
+const MAX_KEYS: usize = 1 << 36;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Policy {
+pub enum AdmissionPolicy {
     All,
     /// From 0 to 1.
     Probability(f64),
@@ -53,19 +53,19 @@ pub enum Policy {
     /// fewer reads an hour from flash, but for some of the keys that get nearly as many, always the same. These are of an object as long as the mean of what is offered; twice as long needs twice as many.
     History {
         keys_per_hour: usize,
-        least_reads: f64,
+        min_reads: f64,
     },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdmissionOptions {
     /// By default all: how long a drive is to live is for its owner to say.
-    pub policy: Policy,
+    pub policy: AdmissionPolicy,
     /// By default none, for the same reason.
     pub budget: Option<WriteBudget>,
     /// Objects that expire sooner are refused. By default 10: an object waits about so long in a buffer, and is hardly read
     /// from flash in that time.
-    pub least_remaining_seconds: u32,
+    pub min_ttl_seconds: u32,
     /// Objects with a shorter value are refused. By default 0.
     pub min_value_bytes: u32,
 }
@@ -74,9 +74,9 @@ impl AdmissionOptions {
     /// Of the filters and samples that the policy needs.
     pub fn memory_bytes(&self) -> usize {
         match self.policy {
-            Policy::All | Policy::Probability(_) => 0,
-            Policy::RejectFirst { times, keys } => RejectFirst::memory_bytes_for(times, keys),
-            Policy::History { keys_per_hour, .. } => History::memory_bytes_for(keys_per_hour),
+            AdmissionPolicy::All | AdmissionPolicy::Probability(_) => 0,
+            AdmissionPolicy::RejectFirst { times, keys } => RejectFirst::memory_bytes_for(times, keys),
+            AdmissionPolicy::History { keys_per_hour, .. } => MissHistory::memory_bytes_for(keys_per_hour),
         }
     }
 
@@ -86,22 +86,24 @@ impl AdmissionOptions {
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |text: String| Err(Error::Options(text));
         match self.policy {
-            Policy::Probability(p) if !(0.0..=1.0).contains(&p) => {
+            AdmissionPolicy::Probability(p) if !(0.0..=1.0).contains(&p) => {
                 return refuse(format!("the admission probability is {p}, but can be 0 to 1"));
             }
-            Policy::RejectFirst { times, .. } if !(1..=8).contains(&times) => {
+            AdmissionPolicy::RejectFirst { times, .. } if !(1..=8).contains(&times) => {
                 return refuse(format!("flash is to reject the first {times} times, but can do so 1 to 8 times"));
             }
-            Policy::RejectFirst { keys: 0, .. } | Policy::History { keys_per_hour: 0, .. } => {
+            AdmissionPolicy::RejectFirst { keys: 0, .. } | AdmissionPolicy::History { keys_per_hour: 0, .. } => {
                 return refuse("flash is to remember 0 keys for admission, but needs 1 at least".to_owned());
             }
-            Policy::RejectFirst { keys, .. } | Policy::History { keys_per_hour: keys, .. } if keys > KEYS_MOST => {
+            AdmissionPolicy::RejectFirst { keys, .. } | AdmissionPolicy::History { keys_per_hour: keys, .. }
+                if keys > MAX_KEYS =>
+            {
                 return refuse(format!(
-                    "flash is to remember {keys} keys for admission, but can remember {KEYS_MOST} at most"
+                    "flash is to remember {keys} keys for admission, but can remember {MAX_KEYS} at most"
                 ));
             }
-            Policy::History { least_reads, .. } if !(0.0..=1e9).contains(&least_reads) => {
-                return refuse(format!("the least reads an hour for admission are {least_reads}, but can be 0 to 1e9"));
+            AdmissionPolicy::History { min_reads, .. } if !(0.0..=1e9).contains(&min_reads) => {
+                return refuse(format!("the least reads an hour for admission are {min_reads}, but can be 0 to 1e9"));
             }
             _ => {}
         }
@@ -119,14 +121,14 @@ impl AdmissionOptions {
 
 impl Default for AdmissionOptions {
     fn default() -> Self {
-        Self { policy: Policy::All, budget: None, least_remaining_seconds: 10, min_value_bytes: 0 }
+        Self { policy: AdmissionPolicy::All, budget: None, min_ttl_seconds: 10, min_value_bytes: 0 }
     }
 }
 
 /// An object that could be written.
 #[derive(Clone, Copy, Debug)]
 pub struct Offer {
-    pub key: KeyHash,
+    pub key: FlashHash,
     /// Of key and value.
     pub bytes: usize,
     pub value_bytes: usize,
@@ -144,7 +146,7 @@ pub enum Decision {
 pub enum Reason {
     ExpiresSoon,
     TooSmall,
-    Policy,
+    AdmissionPolicy,
     Budget,
 }
 
@@ -174,15 +176,15 @@ pub struct Admission {
     options: AdmissionOptions,
     min_ttl_seconds: AtomicU32,
     min_value_bytes: AtomicU32,
-    history: Option<History>,
+    history: Option<MissHistory>,
     state: Mutex<State>,
-    draws: AtomicU64,
+    random_state: AtomicU64,
 }
 
 struct State {
     reject_first: Option<RejectFirst>,
-    steering: Option<Steering>,
-    cut: Cut,
+    rate_controller: Option<RateController>,
+    threshold: Threshold,
     /// Of the objects that were offered, the last ones above all; 0 before the first.
     mean_bytes: f64,
     stats: AdmissionStats,
@@ -193,23 +195,28 @@ impl Admission {
     pub fn new(options: AdmissionOptions, capacity: u64, seed: u64) -> Result<Self, Error> {
         options.check()?;
         let history = match options.policy {
-            Policy::History { keys_per_hour, .. } => Some(History::new(keys_per_hour)),
+            AdmissionPolicy::History { keys_per_hour, .. } => Some(MissHistory::new(keys_per_hour)),
             _ => None,
         };
         let reject_first = match options.policy {
-            Policy::RejectFirst { times, keys } => Some(RejectFirst::new(times, keys)),
+            AdmissionPolicy::RejectFirst { times, keys } => Some(RejectFirst::new(times, keys)),
             _ => None,
         };
-        let steering = options.budget.map(|budget| Steering::new(budget.bytes_per_second(capacity)));
-        let state =
-            State { reject_first, steering, cut: Cut::new(), mean_bytes: 0.0, stats: AdmissionStats::default() };
+        let rate_controller = options.budget.map(|budget| RateController::new(budget.bytes_per_second(capacity)));
+        let state = State {
+            reject_first,
+            rate_controller,
+            threshold: Threshold::new(),
+            mean_bytes: 0.0,
+            stats: AdmissionStats::default(),
+        };
         Ok(Self {
             options,
-            min_ttl_seconds: AtomicU32::new(options.least_remaining_seconds),
+            min_ttl_seconds: AtomicU32::new(options.min_ttl_seconds),
             min_value_bytes: AtomicU32::new(options.min_value_bytes),
             history,
             state: Mutex::new(state),
-            draws: AtomicU64::new(seed),
+            random_state: AtomicU64::new(seed),
         })
     }
 
@@ -227,7 +234,7 @@ impl Admission {
     }
 
     /// A key was requested, and DRAM had it not. For every such request, or for those of a sample of the keys.
-    pub fn missed(&self, key: KeyHash) {
+    pub fn missed(&self, key: FlashHash) {
         if let Some(history) = &self.history {
             history.missed(key);
         }
@@ -244,7 +251,7 @@ impl Admission {
             }
             Decision::Refuse(Reason::ExpiresSoon) => stats.refused_expires_soon += 1,
             Decision::Refuse(Reason::TooSmall) => stats.refused_too_small += 1,
-            Decision::Refuse(Reason::Policy) => stats.refused_by_policy += 1,
+            Decision::Refuse(Reason::AdmissionPolicy) => stats.refused_by_policy += 1,
             Decision::Refuse(Reason::Budget) => stats.refused_by_budget += 1,
         }
         decision
@@ -256,15 +263,15 @@ impl Admission {
             history.maintain(now);
         }
         let mut state = self.state.lock().unwrap();
-        let State { steering: Some(steering), cut, .. } = &mut *state else { return };
-        if steering.observe(now, written_bytes) {
-            cut.settle(steering.share());
+        let State { rate_controller: Some(rate_controller), threshold, .. } = &mut *state else { return };
+        if rate_controller.observe(now, written_bytes) {
+            threshold.adjust(rate_controller.share());
         }
     }
 
     pub fn stats(&self) -> AdmissionStats {
         let state = self.state.lock().unwrap();
-        AdmissionStats { share: state.steering.as_ref().map_or(1.0, Steering::share), ..state.stats }
+        AdmissionStats { share: state.rate_controller.as_ref().map_or(1.0, RateController::share), ..state.stats }
     }
 
     /// Of all filters and samples.
@@ -276,29 +283,29 @@ impl Admission {
         if let Some(reason) = self.limits().refuse(offer, now) {
             return Decision::Refuse(reason);
         }
-        let mut share = state.steering.as_ref().map_or(1.0, Steering::share);
+        let mut share = state.rate_controller.as_ref().map_or(1.0, RateController::share);
         let passes = match (self.options.policy, &mut state.reject_first, &self.history) {
-            (Policy::Probability(probability), ..) => self.chance(probability),
+            (AdmissionPolicy::Probability(probability), ..) => self.draw(probability),
             (_, Some(reject_first), _) => reject_first.offer(offer.key),
-            (Policy::History { least_reads, .. }, _, Some(history)) => {
+            (AdmissionPolicy::History { min_reads, .. }, _, Some(history)) => {
                 let reads = history.offer(offer.key, now);
-                let passes = reads >= least_reads * state.times_the_mean(offer.bytes) * enough(offer.key);
-                if passes && state.steering.is_some() {
-                    share = state.cut.offer(reads, offer.bytes);
+                let passes = reads >= min_reads * state.relative_size(offer.bytes) * soft_minimum(offer.key);
+                if passes && state.rate_controller.is_some() {
+                    share = state.threshold.offer(reads, offer.bytes);
                 }
                 passes
             }
             _ => true,
         };
-        match (passes, self.chance(share)) {
-            (false, _) => Decision::Refuse(Reason::Policy),
+        match (passes, self.draw(share)) {
+            (false, _) => Decision::Refuse(Reason::AdmissionPolicy),
             (true, false) => Decision::Refuse(Reason::Budget),
             (true, true) => Decision::Admit,
         }
     }
 
-    fn chance(&self, probability: f64) -> bool {
-        let draw = mix(self.draws.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed));
+    fn draw(&self, probability: f64) -> bool {
+        let draw = mix(self.random_state.fetch_add(0x9e37_79b9_7f4a_7c15, Relaxed));
         ((draw >> 11) as f64) < probability * (1_u64 << 53) as f64
     }
 }
@@ -315,7 +322,7 @@ impl Limits {
 
 impl State {
     /// How often the mean goes into an object that is offered, which it then takes in.
-    fn times_the_mean(&mut self, bytes: usize) -> f64 {
+    fn relative_size(&mut self, bytes: usize) -> f64 {
         let weight = if self.mean_bytes == 0.0 { 1.0 } else { MEAN_WEIGHT };
         self.mean_bytes += (bytes as f64 - self.mean_bytes) * weight;
         bytes as f64 / self.mean_bytes
@@ -324,7 +331,7 @@ impl State {
 
 /// The part of the least reads that is enough for a key. It is drawn by the key: of those that are likely to get a little less always the same
 /// pass. Drawn anew with each offer, all of them would pass in the end, each with a write, and on a flash that is full at another's cost.
-fn enough(key: KeyHash) -> f64 {
+fn soft_minimum(key: FlashHash) -> f64 {
     let drawn = ((mix(!key.0) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
     drawn.powf(1.0 / STEEPNESS)
 }

@@ -4,7 +4,7 @@
 //! oldest is emptied and becomes the youngest, so a key is remembered for at least three quarters of the keys and names that it is made for.
 
 use super::bloom::{Bloom, mix};
-use crate::KeyHash;
+use crate::FlashHash;
 
 const FILTERS: usize = 4;
 
@@ -14,24 +14,24 @@ pub(super) struct RejectFirst {
     youngest: usize,
     /// In the youngest.
     added: usize,
-    room: usize,
+    space: usize,
 }
 
 impl RejectFirst {
     pub fn new(times: u8, keys: usize) -> Self {
-        let room = room(times, keys);
-        Self { times, filters: std::array::from_fn(|_| Bloom::new(room)), youngest: 0, added: 0, room }
+        let space = space(times, keys);
+        Self { times, filters: std::array::from_fn(|_| Bloom::new(space)), youngest: 0, added: 0, space }
     }
 
     /// Whether it was offered as many times before.
-    pub fn offer(&mut self, key: KeyHash) -> bool {
+    pub fn offer(&mut self, key: FlashHash) -> bool {
         let names = (1..=u64::from(self.times)).map(|time| mix(key.0.wrapping_add(time)));
         let Some(name) = names.into_iter().find(|&name| !self.filters.iter().any(|filter| filter.has(name))) else {
             return true;
         };
         self.filters[self.youngest].add(name);
         self.added += 1;
-        if self.added == self.room {
+        if self.added == self.space {
             self.youngest = (self.youngest + 1) % FILTERS;
             self.filters[self.youngest].clear();
             self.added = 0;
@@ -41,12 +41,12 @@ impl RejectFirst {
 
     /// What one for so many takes.
     pub fn memory_bytes_for(times: u8, keys: usize) -> usize {
-        FILTERS * Bloom::memory_bytes_for(room(times, keys))
+        FILTERS * Bloom::memory_bytes_for(space(times, keys))
     }
 }
 
 /// Of a filter.
-fn room(times: u8, keys: usize) -> usize {
+fn space(times: u8, keys: usize) -> usize {
     keys.saturating_mul(usize::from(times)).div_ceil(FILTERS).max(1)
 }
 
@@ -54,8 +54,8 @@ fn room(times: u8, keys: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn key(i: u64) -> KeyHash {
-        KeyHash(mix(i + 1))
+    fn key(i: u64) -> FlashHash {
+        FlashHash(mix(i + 1))
     }
 
     #[test]

@@ -4,12 +4,12 @@ fn admission(options: AdmissionOptions) -> Admission {
     Admission::new(options, 1 << 30, 1).unwrap()
 }
 
-fn with(policy: Policy) -> Admission {
+fn with(policy: AdmissionPolicy) -> Admission {
     admission(AdmissionOptions { policy, ..AdmissionOptions::default() })
 }
 
 fn offer(i: u64) -> Offer {
-    Offer { key: KeyHash(mix(i + 1)), bytes: 100, value_bytes: 90, expiry: 0 }
+    Offer { key: FlashHash(mix(i + 1)), bytes: 100, value_bytes: 90, expiry: 0 }
 }
 
 fn admitted(admission: &Admission, keys: std::ops::Range<u64>, now: u32) -> usize {
@@ -31,7 +31,7 @@ fn limits_hold_from_when_they_are_set() {
 
 #[test]
 fn what_expires_soon_is_refused() {
-    let admission = admission(AdmissionOptions { least_remaining_seconds: 30, ..AdmissionOptions::default() });
+    let admission = admission(AdmissionOptions { min_ttl_seconds: 30, ..AdmissionOptions::default() });
     let decide = |expiry| admission.offer(&Offer { expiry, ..offer(1) }, 1000);
     assert_eq!(decide(1029), Decision::Refuse(Reason::ExpiresSoon));
     assert_eq!(decide(999), Decision::Refuse(Reason::ExpiresSoon));
@@ -45,14 +45,14 @@ fn what_expires_soon_is_refused() {
 #[test]
 fn probability_is_kept() {
     for (probability, expected) in [(0.0, 0..1), (0.25, 2300..2700), (1.0, 10_000..10_001)] {
-        let admission = with(Policy::Probability(probability));
+        let admission = with(AdmissionPolicy::Probability(probability));
         assert!(expected.contains(&admitted(&admission, 0..10_000, 0)), "{probability}");
     }
 }
 
 #[test]
 fn reject_first_admits_the_next_time() {
-    let admission = with(Policy::RejectFirst { times: 2, keys: 1000 });
+    let admission = with(AdmissionPolicy::RejectFirst { times: 2, keys: 1000 });
     let rounds: Vec<usize> = (0..3).map(|now| admitted(&admission, 0..100, now)).collect();
     assert!(rounds[0] == 0 && rounds[1] <= 10 && rounds[2] >= 90, "{rounds:?}");
     assert!(admission.stats().refused_by_policy >= 190);
@@ -62,10 +62,10 @@ fn reject_first_admits_the_next_time() {
 #[test]
 fn a_budget_holds_with_every_policy() {
     let policies = [
-        Policy::All,
-        Policy::Probability(0.9),
-        Policy::RejectFirst { times: 1, keys: 100_000 },
-        Policy::History { keys_per_hour: 100_000, least_reads: 0.0 },
+        AdmissionPolicy::All,
+        AdmissionPolicy::Probability(0.9),
+        AdmissionPolicy::RejectFirst { times: 1, keys: 100_000 },
+        AdmissionPolicy::History { keys_per_hour: 100_000, min_reads: 0.0 },
     ];
     for policy in policies {
         // Objects of 100 bytes, each of which costs 150 to write.
@@ -90,7 +90,7 @@ fn a_budget_holds_with_every_policy() {
 
 #[test]
 fn history_admits_what_was_missed_and_a_budget_takes_the_best() {
-    let policy = Policy::History { keys_per_hour: 10_000, least_reads: 0.1 };
+    let policy = AdmissionPolicy::History { keys_per_hour: 10_000, min_reads: 0.1 };
     let plain = with(policy);
     let budget = Some(WriteBudget::BytesPerSecond(500));
     let tight = admission(AdmissionOptions { policy, budget, ..AdmissionOptions::default() });
@@ -124,7 +124,7 @@ fn history_admits_what_was_missed_and_a_budget_takes_the_best() {
 
 #[test]
 fn of_keys_that_get_nearly_the_least_always_the_same_pass() {
-    let admission = with(Policy::History { keys_per_hour: 10_000, least_reads: 0.2 });
+    let admission = with(AdmissionPolicy::History { keys_per_hour: 10_000, min_reads: 0.2 });
     admission.maintain(0, 0);
     (0..4000).for_each(|i| admission.missed(offer(i).key));
     let passing = || -> Vec<u64> { (0..4000).filter(|&i| admission.offer(&offer(i), 1) == Decision::Admit).collect() };
@@ -137,7 +137,7 @@ fn of_keys_that_get_nearly_the_least_always_the_same_pass() {
 
 #[test]
 fn a_longer_object_must_promise_more_reads() {
-    let admission = with(Policy::History { keys_per_hour: 1000, least_reads: 0.3 });
+    let admission = with(AdmissionPolicy::History { keys_per_hour: 1000, min_reads: 0.3 });
     for i in (0..3).chain(0..3) {
         admission.maintain(0, 0);
         admission.missed(offer(i).key);
@@ -145,36 +145,41 @@ fn a_longer_object_must_promise_more_reads() {
     // Missed twice in six hours: 0.33, until samples say otherwise.
     let decide = |i, bytes| admission.offer(&Offer { bytes, ..offer(i) }, 0);
     assert_eq!(decide(0, 1000), Decision::Admit, "the mean is its own");
-    assert_eq!(decide(1, 2000), Decision::Refuse(Reason::Policy));
+    assert_eq!(decide(1, 2000), Decision::Refuse(Reason::AdmissionPolicy));
     assert_eq!(decide(2, 1000), Decision::Admit);
-    assert_eq!(decide(3, 1), Decision::Refuse(Reason::Policy), "never missed");
+    assert_eq!(decide(3, 1), Decision::Refuse(Reason::AdmissionPolicy), "never missed");
 }
 
 #[test]
 fn options_that_make_no_sense_are_refused_by_name() {
-    let refusal = |policy, budget| {
+    let open_error = |policy, budget| {
         let options = AdmissionOptions { policy, budget, ..AdmissionOptions::default() };
         Admission::new(options, 1 << 30, 1).err().map(|error| error.to_string()).unwrap_or_default()
     };
     for probability in [-0.1, 1.1, f64::NAN] {
-        assert!(refusal(Policy::Probability(probability), None).contains("0 to 1"));
+        assert!(open_error(AdmissionPolicy::Probability(probability), None).contains("0 to 1"));
     }
-    assert!(refusal(Policy::RejectFirst { times: 0, keys: 1 }, None).contains("1 to 8"));
-    assert!(refusal(Policy::RejectFirst { times: 9, keys: 1 }, None).contains("1 to 8"));
-    assert!(refusal(Policy::RejectFirst { times: 1, keys: 0 }, None).contains("needs 1"));
-    assert!(refusal(Policy::History { keys_per_hour: 0, least_reads: 1.0 }, None).contains("needs 1"));
+    assert!(open_error(AdmissionPolicy::RejectFirst { times: 0, keys: 1 }, None).contains("1 to 8"));
+    assert!(open_error(AdmissionPolicy::RejectFirst { times: 9, keys: 1 }, None).contains("1 to 8"));
+    assert!(open_error(AdmissionPolicy::RejectFirst { times: 1, keys: 0 }, None).contains("needs 1"));
+    assert!(open_error(AdmissionPolicy::History { keys_per_hour: 0, min_reads: 1.0 }, None).contains("needs 1"));
     for keys in [(1 << 36) + 1, 1 << 62, usize::MAX] {
-        for policy in
-            [Policy::RejectFirst { times: 8, keys }, Policy::History { keys_per_hour: keys, least_reads: 1.0 }]
-        {
-            assert!(refusal(policy, None).contains("68719476736 at most"), "{policy:?}");
+        for policy in [
+            AdmissionPolicy::RejectFirst { times: 8, keys },
+            AdmissionPolicy::History { keys_per_hour: keys, min_reads: 1.0 },
+        ] {
+            assert!(open_error(policy, None).contains("68719476736 at most"), "{policy:?}");
             assert!(AdmissionOptions { policy, ..AdmissionOptions::default() }.memory_bytes() >= 1 << 36);
         }
     }
-    assert!(refusal(Policy::History { keys_per_hour: 1, least_reads: f64::NAN }, None).contains("least reads"));
-    assert!(refusal(Policy::All, Some(WriteBudget::BytesPerSecond(0))).contains("more"));
+    assert!(
+        open_error(AdmissionPolicy::History { keys_per_hour: 1, min_reads: f64::NAN }, None).contains("least reads")
+    );
+    assert!(open_error(AdmissionPolicy::All, Some(WriteBudget::BytesPerSecond(0))).contains("more"));
     for writes in [0.0, -1.0, f64::INFINITY, f64::NAN] {
-        assert!(refusal(Policy::All, Some(WriteBudget::DriveWritesPerDay(writes))).contains("drive writes"));
+        assert!(
+            open_error(AdmissionPolicy::All, Some(WriteBudget::DriveWritesPerDay(writes))).contains("drive writes")
+        );
     }
-    assert_eq!(refusal(Policy::All, Some(WriteBudget::DriveWritesPerDay(1.0))), "");
+    assert_eq!(open_error(AdmissionPolicy::All, Some(WriteBudget::DriveWritesPerDay(1.0))), "");
 }

@@ -7,17 +7,17 @@
 
 #![allow(unsafe_code)]
 
-use super::account::Account;
-use super::check::check_paths;
+use super::blocking_ring::RingPool;
 use super::drive::{DriveLog, Drives};
-use super::extents::Reserved;
-use super::label::{Found, Label};
-use super::part::{Part, check_size, unlock, whole_blocks};
-use super::queue::Queue;
-use super::refusal::{Notice, Refusal};
+use super::dry_run::check_paths;
+use super::fiemap::UnwrittenRanges;
+use super::label::{Label, LabelState};
+use super::open_error::{Notice, OpenError};
+use super::path::{DevicePath, check_size, unlock, whole_blocks};
+use super::queue::RequestQueue;
+use super::stats::DeviceMonitor;
 use super::stripes::Stripes;
-use super::waiting::Spares;
-use super::{Device, Request, ThreadRing, WaitingRing, own, pool, ring};
+use super::{BlockingRing, Device, ThreadRing, TransferRequest, thread_pool, thread_ring, uring};
 use crate::Error;
 use rustix::ioctl::{Opcode, Setter, opcode};
 use std::hash::{BuildHasher, RandomState};
@@ -62,7 +62,7 @@ impl Default for DiskOptions {
 }
 
 /// What [`Disk::open`] found.
-pub struct Opened {
+pub struct OpenedDisk {
     pub disk: Disk,
     /// Whether the device holds nothing: what its bytes are means nothing.
     pub is_new: bool,
@@ -71,35 +71,35 @@ pub struct Opened {
 
 /// Files and block devices, as one device. It locks them for as long as it lives.
 pub struct Disk {
-    parts: Vec<Part>,
+    parts: Vec<DevicePath>,
     stripes: Stripes,
-    queue: Queue,
+    queue: RequestQueue,
     engine: Engine,
     pool_threads: usize,
     identity: u64,
     takes_discards: AtomicBool,
     drives: Option<Drives>,
-    spares: Spares,
+    ring_pool: RingPool,
 }
 
 impl Disk {
     /// Opens paths, each with its bytes. Files are made, and their space is reserved. Of a path that holds something and is
     /// not ours nothing is changed, and then none of the others is labelled.
-    pub fn open(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<Opened, Error> {
+    pub fn open(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<OpenedDisk, Error> {
         check_options(paths, options)?;
         let mut notices = Vec::new();
-        let engine = choose_engine(options.engine, || ring::probe(options.queue_depth), &mut notices)?;
+        let engine = choose_engine(options.engine, || uring::probe(options.queue_depth), &mut notices)?;
         let mut parts = Vec::new();
         let opened = open_parts(paths, &mut parts, &mut notices);
         let labelled = opened.and_then(|stripes| Ok((label(&parts, stripes.stripe_bytes(), &mut notices)?, stripes)));
-        let ((identity, is_new), stripes) = labelled.inspect_err(|_| parts.iter().for_each(Part::abandon))?;
-        let takes_discards = AtomicBool::new(parts.iter().all(Part::takes_discards));
-        let queue = Queue::new(options.queue_depth).map_err(|source| Error::Engine { source })?;
-        let drives = Drives::below(parts.iter().map(Part::device_number));
+        let ((identity, is_new), stripes) = labelled.inspect_err(|_| parts.iter().for_each(DevicePath::abandon))?;
+        let takes_discards = AtomicBool::new(parts.iter().all(DevicePath::takes_discards));
+        let queue = RequestQueue::new(options.queue_depth).map_err(|source| Error::Engine { source })?;
+        let drives = Drives::of_paths(parts.iter().map(DevicePath::device_number));
         let pool_threads = options.pool_threads;
-        let spares = Spares::new(options.busy_poll);
-        let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards, drives, spares };
-        Ok(Opened { disk, is_new, notices })
+        let ring_pool = RingPool::new(options.busy_poll);
+        let disk = Self { parts, stripes, queue, engine, pool_threads, identity, takes_discards, drives, ring_pool };
+        Ok(OpenedDisk { disk, is_new, notices })
     }
 
     /// Whether [`Disk::open`] would open these, as far as that can be said without changing anything; and how many bytes there
@@ -134,7 +134,7 @@ impl Disk {
     }
 
     /// One for each path that cannot be told of blocks that are not needed any more; if there is one, none is told.
-    pub fn without_discards(&self) -> impl Iterator<Item = Notice> {
+    pub fn paths_without_discards(&self) -> impl Iterator<Item = Notice> {
         let deaf = self.parts.iter().filter(|part| !part.takes_discards());
         deaf.map(|part| Notice::NoDiscard { path: part.path.clone() })
     }
@@ -143,20 +143,20 @@ impl Disk {
         self.engine
     }
 
-    pub(super) fn queue(&self) -> &Queue {
+    pub(super) fn queue(&self) -> &RequestQueue {
         &self.queue
     }
 
-    pub(super) fn spares(&self) -> &Spares {
-        &self.spares
+    pub(super) fn ring_pool(&self) -> &RingPool {
+        &self.ring_pool
     }
 
-    pub(super) fn media(&self) -> ring::Media<'_> {
-        ring::Media { parts: &self.parts, stripes: &self.stripes }
+    pub(super) fn path_set(&self) -> uring::PathSet<'_> {
+        uring::PathSet { parts: &self.parts, stripes: &self.stripes }
     }
 
     /// Has the medium forget the blocks of one part.
-    fn discard_run(&self, part: &Part, offset: u64, bytes: u64) -> io::Result<()> {
+    fn discard_run(&self, part: &DevicePath, offset: u64, bytes: u64) -> io::Result<()> {
         // SAFETY: this is the number of an ioctl that takes a pointer to two u64, the offset and the length.
         let request = unsafe { Setter::<DISCARD, [u64; 2]>::new([offset, bytes]) };
         // SAFETY: it reads those two numbers. What it discards is on our own block device, which is locked.
@@ -169,34 +169,34 @@ impl Device for Disk {
         self.stripes.capacity()
     }
 
-    fn submit(&self, request: Request) -> Result<(), Request> {
+    fn submit(&self, request: TransferRequest) -> Result<(), TransferRequest> {
         request.check(self.capacity());
         self.queue.offer(request)
     }
 
-    fn own_ring(self: Arc<Self>) -> Option<ThreadRing> {
+    fn thread_ring(self: Arc<Self>) -> Option<ThreadRing> {
         if self.engine == Engine::Ring { ThreadRing::new(self) } else { None }
     }
 
-    fn is_moved_here(&self) -> bool {
-        own::is_of(self)
+    fn has_thread_ring(&self) -> bool {
+        thread_ring::is_of(self)
     }
 
-    fn waiting_ring(self: Arc<Self>) -> Option<WaitingRing> {
-        if self.engine == Engine::Ring { WaitingRing::new(self) } else { None }
+    fn blocking_ring(self: Arc<Self>) -> Option<BlockingRing> {
+        if self.engine == Engine::Ring { BlockingRing::new(self) } else { None }
     }
 
-    fn submit_here(&self, request: Request) -> Result<(), Request> {
-        if !own::takes(self) {
+    fn submit_local(&self, request: TransferRequest) -> Result<(), TransferRequest> {
+        if !thread_ring::takes(self) {
             return self.submit(request);
         }
         request.check(self.capacity());
-        self.queue.admit(request)?.into_iter().for_each(own::add);
+        self.queue.admit(request)?.into_iter().for_each(thread_ring::add);
         Ok(())
     }
 
-    fn wait_for_room(&self) {
-        self.queue.wait_for_room();
+    fn wait_for_slot(&self) {
+        self.queue.wait_for_slot();
     }
 
     fn sync(&self) -> Result<(), Error> {
@@ -225,16 +225,17 @@ impl Device for Disk {
         Ok(())
     }
 
-    fn reserved(&self, bytes: Range<u64>) -> Option<Reserved> {
+    fn reserved(&self, bytes: Range<u64>) -> Option<UnwrittenRanges> {
         let place = self.stripes.place(bytes.start);
         let run = place.run.min(bytes.end - bytes.start);
-        let Reserved { bytes: found, end } = self.parts[place.part].reserved(place.offset..place.offset + run)?;
+        let UnwrittenRanges { bytes: found, end } =
+            self.parts[place.part].reserved(place.offset..place.offset + run)?;
         let of_device = |offset| bytes.start + (offset - place.offset);
         let found = found.into_iter().map(|found| of_device(found.start)..of_device(found.end));
-        Some(Reserved { bytes: found.collect(), end: of_device(end) })
+        Some(UnwrittenRanges { bytes: found.collect(), end: of_device(end) })
     }
 
-    fn ask_drives(&self) -> Option<DriveLog> {
+    fn read_drive_logs(&self) -> Option<DriveLog> {
         self.drives.as_ref()?.ask()
     }
 
@@ -247,12 +248,12 @@ impl Device for Disk {
 
     fn serve(&self) {
         let served = match self.engine {
-            Engine::Ring => ring::serve(&self.queue, self.media()).is_ok(),
+            Engine::Ring => uring::serve(&self.queue, self.path_set()).is_ok(),
             Engine::Pool => false,
         };
         // A ring that could be made when the device was opened, and now cannot, leaves its thread to the pool.
         if !served {
-            pool::serve(&self.queue, &self.parts, &self.stripes);
+            thread_pool::serve(&self.queue, &self.parts, &self.stripes);
         }
     }
 
@@ -266,7 +267,7 @@ impl Device for Disk {
         }
     }
 
-    fn account(&self) -> &Account {
+    fn account(&self) -> &DeviceMonitor {
         self.queue.account()
     }
 }
@@ -277,11 +278,11 @@ fn check_options(paths: &[(PathBuf, u64)], options: &DiskOptions) -> Result<(), 
     check("the number of paths", paths.len(), 1, usize::from(u16::MAX))
 }
 
-fn check(name: &'static str, value: usize, least: usize, most: usize) -> Result<(), Error> {
-    if (least..=most).contains(&value) {
+fn check(name: &'static str, value: usize, min: usize, max: usize) -> Result<(), Error> {
+    if (min..=max).contains(&value) {
         return Ok(());
     }
-    Err(Error::Options(format!("{name} is {value}, but can be {least} to {most}")))
+    Err(Error::Options(format!("{name} is {value}, but can be {min} to {max}")))
 }
 
 /// From what was wanted and whether there is a ring.
@@ -304,17 +305,21 @@ fn choose_engine(
 }
 
 /// Opens all, then makes all ready: when one of them is refused, none of the others is changed.
-fn open_parts(paths: &[(PathBuf, u64)], parts: &mut Vec<Part>, notices: &mut Vec<Notice>) -> Result<Stripes, Error> {
+fn open_parts(
+    paths: &[(PathBuf, u64)],
+    parts: &mut Vec<DevicePath>,
+    notices: &mut Vec<Notice>,
+) -> Result<Stripes, Error> {
     for (path, bytes) in paths {
-        let part = Part::open(path, *bytes, paths.len() == 1)
+        let part = DevicePath::open(path, *bytes, paths.len() == 1)
             .map_err(|reason| Error::Refused { path: path.clone(), reason })?;
-        let is_foreign = part.found == Some(Found::Foreign);
+        let is_foreign = part.found == Some(LabelState::Foreign);
         if part.bytes != *bytes {
             notices.push(Notice::Rounded { path: path.clone(), bytes: *bytes, used: part.bytes });
         }
         parts.push(part);
         if is_foreign {
-            return Err(Error::Refused { path: path.clone(), reason: Refusal::Foreign });
+            return Err(Error::Refused { path: path.clone(), reason: OpenError::Foreign });
         }
     }
     for part in parts.iter() {
@@ -325,14 +330,14 @@ fn open_parts(paths: &[(PathBuf, u64)], parts: &mut Vec<Part>, notices: &mut Vec
 }
 
 /// The identity that the parts share, and whether it is new.
-fn label(parts: &[Part], stripe_bytes: u64, notices: &mut Vec<Notice>) -> Result<(u64, bool), Error> {
+fn label(parts: &[DevicePath], stripe_bytes: u64, notices: &mut Vec<Notice>) -> Result<(u64, bool), Error> {
     let drawn = RandomState::new().hash_one("identity");
     let first = match parts[0].found {
-        Some(Found::Label(label)) => label.identity,
+        Some(LabelState::Label(label)) => label.identity,
         _ => drawn,
     };
     let labels = |identity| {
-        let label = move |(index, part): (usize, &Part)| Label {
+        let label = move |(index, part): (usize, &DevicePath)| Label {
             index: index as u16,
             parts: parts.len() as u16,
             identity,
@@ -341,7 +346,7 @@ fn label(parts: &[Part], stripe_bytes: u64, notices: &mut Vec<Notice>) -> Result
         };
         parts.iter().enumerate().map(label)
     };
-    if parts.iter().zip(labels(first)).all(|(part, label)| part.found == Some(Found::Label(label))) {
+    if parts.iter().zip(labels(first)).all(|(part, label)| part.found == Some(LabelState::Label(label))) {
         return Ok((first, false));
     }
     if parts.iter().any(|part| part.found.is_some()) {
@@ -353,7 +358,7 @@ fn label(parts: &[Part], stripe_bytes: u64, notices: &mut Vec<Notice>) -> Result
     Ok((drawn, true))
 }
 
-fn refused(part: &Part, reason: Refusal) -> Error {
+fn refused(part: &DevicePath, reason: OpenError) -> Error {
     Error::Refused { path: part.path.clone(), reason }
 }
 
@@ -400,11 +405,11 @@ mod tests {
             disk.parts[place.part].file.write_all_at(&block, place.offset).unwrap();
         }
         let whole = |from: u64| disk.reserved(from..disk.capacity()).unwrap();
-        assert_eq!(whole(0), Reserved { bytes: iter::once(0..STRIPE).collect(), end: STRIPE });
+        assert_eq!(whole(0), UnwrittenRanges { bytes: iter::once(0..STRIPE).collect(), end: STRIPE });
         let second = vec![STRIPE..STRIPE + 4096, STRIPE + 8192..2 * STRIPE];
-        assert_eq!(whole(STRIPE), Reserved { bytes: second, end: 2 * STRIPE });
+        assert_eq!(whole(STRIPE), UnwrittenRanges { bytes: second, end: 2 * STRIPE });
         let third = vec![2 * STRIPE + 4096..2 * STRIPE + 8192, 2 * STRIPE + 12288..3 * STRIPE];
-        assert_eq!(whole(2 * STRIPE + 4096), Reserved { bytes: third, end: 3 * STRIPE });
+        assert_eq!(whole(2 * STRIPE + 4096), UnwrittenRanges { bytes: third, end: 3 * STRIPE });
     }
 
     #[test]
@@ -419,7 +424,7 @@ mod tests {
         }
         let (mut at, mut found, mut answers) = (0, Vec::new(), 0);
         while at < pages * 4096 {
-            let Reserved { bytes, end } = disk.reserved(at..pages * 4096).unwrap();
+            let UnwrittenRanges { bytes, end } = disk.reserved(at..pages * 4096).unwrap();
             assert!(at < end, "an answer goes on");
             (found, at, answers) = ([found, bytes].concat(), end, answers + 1);
         }

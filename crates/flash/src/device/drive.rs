@@ -45,7 +45,7 @@ pub(super) struct Drives(Vec<File>);
 
 impl Drives {
     /// Those below block devices with these numbers. None where one is not a single NVMe drive, or may not be opened.
-    pub fn below(numbers: impl Iterator<Item = Option<u64>>) -> Option<Self> {
+    pub fn of_paths(numbers: impl Iterator<Item = Option<u64>>) -> Option<Self> {
         let paths: Option<BTreeSet<PathBuf>> = numbers.map(|number| path_of(Path::new(NUMBERS), number?)).collect();
         let files: Result<Vec<File>, io::Error> = paths?.into_iter().map(File::open).collect();
         files.ok().map(Self)
@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(page(&file, HEALTH), None);
         assert_eq!(Drives(vec![file]).ask(), None);
         let memory = fs::metadata("/dev/shm").unwrap();
-        assert!(Drives::below([Some(memory.dev())].into_iter()).is_none());
+        assert!(Drives::of_paths([Some(memory.dev())].into_iter()).is_none());
         assert_eq!(ADMIN_COMMAND, 0xC048_4E41);
     }
 }

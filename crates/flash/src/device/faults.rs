@@ -11,7 +11,7 @@
 //!
 //! One mutex guards everything. No completion runs under it.
 
-use super::{Account, BLOCK, Device, Direction, Request, stopped};
+use super::{BLOCK, Device, DeviceMonitor, Direction, TransferRequest, stopped};
 use crate::Error;
 use std::collections::VecDeque;
 use std::io;
@@ -54,7 +54,7 @@ pub struct Faults {
 pub enum Delivery {
     /// When `submit` returns.
     AtOnce,
-    /// Later, in any order: at [`Faulty::step`], or on threads that serve. At most so many are under way.
+    /// Later, in any order: at [`FaultyDevice::step`], or on threads that serve. At most so many are under way.
     Later { queue_depth: usize },
 }
 
@@ -62,14 +62,14 @@ pub enum Delivery {
 type Watcher = Box<dyn FnMut(u64, bool) + Send>;
 
 /// A device in memory with faults that come from a seed.
-pub struct Faulty {
+pub struct FaultyDevice {
     capacity: u64,
     delivery: Delivery,
     state: Mutex<State>,
     watcher: Mutex<Option<Watcher>>,
     /// Something is pending, or the device has stopped.
     work: Condvar,
-    account: Account,
+    account: DeviceMonitor,
 }
 
 struct State {
@@ -77,9 +77,9 @@ struct State {
     faults: Faults,
     bytes: Vec<u8>,
     durable: Vec<u8>,
-    volatile: VecDeque<Written>,
+    volatile: VecDeque<VolatileWrite>,
     volatile_bytes: usize,
-    pending: Vec<Pending>,
+    pending: Vec<PendingRequest>,
     broken: Vec<(Direction, Range<u64>)>,
     writes: u64,
     cut_at: Option<u64>,
@@ -87,19 +87,19 @@ struct State {
 }
 
 /// Whole sectors that were written and may be lost.
-struct Written {
+struct VolatileWrite {
     offset: usize,
     bytes: Vec<u8>,
 }
 
-struct Pending {
-    request: Request,
+struct PendingRequest {
+    request: TransferRequest,
     began: Instant,
     /// Some of its sectors are written.
-    begun: bool,
+    started: bool,
 }
 
-impl Faulty {
+impl FaultyDevice {
     /// Zeros, and no faults yet.
     ///
     /// # Panics
@@ -126,7 +126,7 @@ impl Faulty {
         };
         let capacity = state.bytes.len() as u64;
         let (state, watcher) = (Mutex::new(state), Mutex::new(None));
-        Self { capacity, delivery, state, watcher, work: Condvar::new(), account: Account::new() }
+        Self { capacity, delivery, state, watcher, work: Condvar::new(), account: DeviceMonitor::new() }
     }
 
     /// From now on these go wrong.
@@ -168,11 +168,11 @@ impl Faulty {
             return false;
         }
         let pending = state.pending.len();
-        let chosen = state.random.below(pending);
-        if !state.pending[chosen].begun && state.random.one_in(4) && state.begin(chosen) {
+        let chosen = state.random.of_paths(pending);
+        if !state.pending[chosen].started && state.random.one_in(4) && state.begin(chosen) {
             return true;
         }
-        let Pending { mut request, began, .. } = state.pending.swap_remove(chosen);
+        let PendingRequest { mut request, began, .. } = state.pending.swap_remove(chosen);
         let result = state.execute(&mut request);
         drop(state);
         self.finish(request, began, result);
@@ -184,8 +184,8 @@ impl Faulty {
         while self.step() {}
     }
 
-    /// The power will fail at the write of this number, counted from 1 as [`Faulty::writes`] does: what comes after it is
-    /// seen by reads, but not by the device that [`Faulty::power_cut`] makes.
+    /// The power will fail at the write of this number, counted from 1 as [`FaultyDevice::writes`] does: what comes after it is
+    /// seen by reads, but not by the device that [`FaultyDevice::power_cut`] makes.
     pub fn cut_at(&self, write: u64) {
         self.state().cut_at = Some(write);
     }
@@ -202,7 +202,7 @@ impl Faulty {
 
     /// The device as it may be found after a power cut, now or when it was set to be: without faults, and delivering as this
     /// one does. Another seed gives another loss. This device goes on as if nothing had happened.
-    pub fn power_cut(&self, seed: u64) -> Faulty {
+    pub fn power_cut(&self, seed: u64) -> FaultyDevice {
         let state = self.state();
         let mut random = Random(seed);
         let mut bytes = state.durable.clone();
@@ -220,7 +220,7 @@ impl Faulty {
 
     /// The device as the next process finds it, if this one is killed now: with all that was done, and any part of what is under
     /// way.
-    pub fn killed(&self, seed: u64) -> Faulty {
+    pub fn killed(&self, seed: u64) -> FaultyDevice {
         let state = self.state();
         let mut random = Random(seed);
         let mut bytes = state.bytes.clone();
@@ -240,7 +240,7 @@ impl Faulty {
         }
     }
 
-    fn finish(&self, request: Request, began: Instant, result: io::Result<()>) {
+    fn finish(&self, request: TransferRequest, began: Instant, result: io::Result<()>) {
         self.account.end(request.direction, request.buffer.len(), &result, began, Instant::now());
         request.finish(result);
     }
@@ -250,12 +250,12 @@ impl Faulty {
     }
 }
 
-impl Device for Faulty {
+impl Device for FaultyDevice {
     fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    fn submit(&self, mut request: Request) -> Result<(), Request> {
+    fn submit(&self, mut request: TransferRequest) -> Result<(), TransferRequest> {
         request.check(self.capacity);
         let mut state = self.state();
         if state.stopped {
@@ -285,13 +285,13 @@ impl Device for Faulty {
             }
             self.finish(request, began, result);
         } else {
-            state.pending.push(Pending { request, began, begun: false });
+            state.pending.push(PendingRequest { request, began, started: false });
             self.work.notify_one();
         }
         Ok(())
     }
 
-    fn wait_for_room(&self) {
+    fn wait_for_slot(&self) {
         self.step();
     }
 
@@ -311,7 +311,7 @@ impl Device for Faulty {
 
     fn discard(&self, offset: u64, bytes: u64) -> Result<(), Error> {
         let mut state = self.state();
-        let fill = [None, Some(0), Some(0xdc)][state.random.below(3)];
+        let fill = [None, Some(0), Some(0xdc)][state.random.of_paths(3)];
         if let Some(fill) = fill {
             state.put(offset as usize, &vec![fill; bytes as usize]);
         }
@@ -347,7 +347,7 @@ impl Device for Faulty {
         self.work.notify_all();
     }
 
-    fn account(&self) -> &Account {
+    fn account(&self) -> &DeviceMonitor {
         &self.account
     }
 }
@@ -363,7 +363,7 @@ impl State {
         let mut pending = self.pending.swap_remove(chosen);
         let is_write = pending.request.direction == Direction::Write;
         if is_write {
-            pending.begun = true;
+            pending.started = true;
             self.put_some(pending.request.offset as usize, &pending.request.buffer);
         }
         self.pending.push(pending);
@@ -372,7 +372,7 @@ impl State {
         is_write
     }
 
-    fn execute(&mut self, request: &mut Request) -> io::Result<()> {
+    fn execute(&mut self, request: &mut TransferRequest) -> io::Result<()> {
         let end = request.offset + request.buffer.len() as u64;
         let touches = |range: &Range<u64>| range.start < end && request.offset < range.end;
         let is_broken = self.broken.iter().any(|(direction, range)| *direction == request.direction && touches(range));
@@ -386,7 +386,7 @@ impl State {
         }
     }
 
-    fn read(&mut self, request: &mut Request, is_broken: bool) -> io::Result<()> {
+    fn read(&mut self, request: &mut TransferRequest, is_broken: bool) -> io::Result<()> {
         if is_broken || self.random.one_in(self.faults.read_errors) {
             return Err(failed());
         }
@@ -399,7 +399,7 @@ impl State {
         Ok(())
     }
 
-    fn write(&mut self, request: &Request, is_broken: bool) -> io::Result<()> {
+    fn write(&mut self, request: &TransferRequest, is_broken: bool) -> io::Result<()> {
         let mut at = request.offset as usize;
         if is_broken || self.random.one_in(self.faults.write_errors) {
             self.put_some(at, &request.buffer);
@@ -409,7 +409,7 @@ impl State {
             return Ok(());
         }
         if self.random.one_in(self.faults.misplaced_writes) {
-            at = self.random.below((self.bytes.len() - request.buffer.len()) / BLOCK + 1) * BLOCK;
+            at = self.random.of_paths((self.bytes.len() - request.buffer.len()) / BLOCK + 1) * BLOCK;
         }
         if self.random.one_in(self.faults.write_flips) {
             let mut wrong = request.buffer.to_vec();
@@ -427,7 +427,7 @@ impl State {
             return;
         }
         self.volatile_bytes += bytes.len();
-        self.volatile.push_back(Written { offset, bytes: bytes.to_vec() });
+        self.volatile.push_back(VolatileWrite { offset, bytes: bytes.to_vec() });
         while self.volatile_bytes > VOLATILE_BYTES && self.push_out() {}
     }
 
@@ -451,10 +451,10 @@ impl State {
 /// What is left of a write after a power cut: all, nothing, its beginning, or any of its blocks or sectors.
 fn keep_some(image: &mut [u8], offset: usize, bytes: &[u8], random: &mut Random) {
     let sectors = bytes.len() / SECTOR;
-    let (beginning, unit) = match random.below(6) {
+    let (beginning, unit) = match random.of_paths(6) {
         0 => (0, None),
         1 => (sectors, None),
-        2 => (random.below(sectors + 1), None),
+        2 => (random.of_paths(sectors + 1), None),
         3 | 4 => (0, Some(BLOCK)),
         _ => (0, Some(SECTOR)),
     };
@@ -483,7 +483,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    fn of_paths(&mut self, limit: usize) -> usize {
         (self.next() % limit as u64) as usize
     }
 
@@ -493,15 +493,15 @@ impl Random {
 
     fn flip(&mut self, bytes: &mut [u8]) {
         if !bytes.is_empty() {
-            let at = self.below(bytes.len());
-            bytes[at] ^= 1 << self.below(8);
+            let at = self.of_paths(bytes.len());
+            bytes[at] ^= 1 << self.of_paths(8);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Buffer, Outcome, read, write};
+    use super::super::{Buffer, TransferOutcome, read, write};
     use super::*;
     use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel};
@@ -512,19 +512,19 @@ mod tests {
         buffer
     }
 
-    fn submit(device: &Faulty, direction: Direction, block: usize, buffer: Buffer) -> Receiver<Outcome> {
+    fn submit(device: &FaultyDevice, direction: Direction, block: usize, buffer: Buffer) -> Receiver<TransferOutcome> {
         let (sender, receiver) = channel();
         let done = Box::new(move |outcome| sender.send(outcome).unwrap());
-        device.submit(Request { direction, offset: (block * BLOCK) as u64, buffer, done }).unwrap();
+        device.submit(TransferRequest { direction, offset: (block * BLOCK) as u64, buffer, done }).unwrap();
         receiver
     }
 
-    fn contents(device: &Faulty) -> Vec<u8> {
+    fn contents(device: &FaultyDevice) -> Vec<u8> {
         device.state().bytes.clone()
     }
 
     fn share_of_failed(faults: Faults, direction: Direction) -> usize {
-        let device = Faulty::new(4 * BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(4 * BLOCK, 1, Delivery::AtOnce);
         device.set(faults);
         let failed = |_: &usize| submit(&device, direction, 1, filled(1, 9)).recv().unwrap().result.is_err();
         (0..1000).filter(failed).count()
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn without_faults_it_is_memory() {
-        let device = Faulty::new(4 * BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(4 * BLOCK, 1, Delivery::AtOnce);
         write(&device, BLOCK as u64, filled(2, 7)).unwrap();
         let read = read(&device, 0, Buffer::zeroed(4 * BLOCK)).unwrap();
         assert!(read[BLOCK..3 * BLOCK].iter().all(|&b| b == 7));
@@ -551,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_broken_range_fails_and_its_neighbours_do_not() {
-        let device = Faulty::new(4 * BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(4 * BLOCK, 1, Delivery::AtOnce);
         device.break_range(Direction::Read, BLOCK as u64 + 1..BLOCK as u64 + 2);
         device.break_range(Direction::Write, 0..1);
         let outcomes: Vec<_> = (0..4).map(|block| read(&device, block * BLOCK as u64, filled(1, 0)).is_ok()).collect();
@@ -563,21 +563,21 @@ mod tests {
     #[test]
     fn reads_and_writes_flip_one_bit() {
         let bits = |bytes: &[u8]| bytes.iter().map(|b| b.count_ones()).sum::<u32>();
-        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
         device.set(Faults { read_flips: 1, ..Faults::default() });
         assert_eq!(bits(&read(&device, 0, filled(1, 0)).unwrap()), 1);
         assert_eq!(bits(&contents(&device)), 0, "a wrong read leaves what is stored");
         device.set(Faults { write_flips: 1, ..Faults::default() });
         write(&device, 0, filled(1, 0)).unwrap();
         assert_eq!(bits(&contents(&device)), 1);
-        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
         device.flip(3, 5);
         assert_eq!((contents(&device)[3], contents(&device.power_cut(1))[3]), (32, 32));
     }
 
     #[test]
     fn writes_are_lost_or_misplaced() {
-        let device = Faulty::new(64 * BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(64 * BLOCK, 1, Delivery::AtOnce);
         device.set(Faults { lost_writes: 1, ..Faults::default() });
         write(&device, 0, filled(1, 1)).unwrap();
         assert!(contents(&device).iter().all(|&b| b == 0));
@@ -590,30 +590,34 @@ mod tests {
 
     #[test]
     fn a_full_queue_gives_requests_back() {
-        let device = Faulty::new(BLOCK, 1, Delivery::Later { queue_depth: 2 });
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::Later { queue_depth: 2 });
         let request =
-            || Request { direction: Direction::Read, offset: 0, buffer: filled(1, 0), done: Box::new(|_| ()) };
+            || TransferRequest { direction: Direction::Read, offset: 0, buffer: filled(1, 0), done: Box::new(|_| ()) };
         assert!(device.submit(request()).is_ok());
         assert!(device.submit(request()).is_ok());
         assert!(device.submit(request()).is_err());
-        device.wait_for_room();
+        device.wait_for_slot();
         assert_eq!(device.pending(), 1);
         assert!(device.submit(request()).is_ok());
         device.drain();
-        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
         device.set(Faults { refusals: 1, ..Faults::default() });
         assert!(device.submit(request()).is_err());
     }
 
     #[test]
     fn transfers_are_done_later_and_in_another_order() {
-        let device = Faulty::new(16 * BLOCK, 3, Delivery::Later { queue_depth: 16 });
+        let device = FaultyDevice::new(16 * BLOCK, 3, Delivery::Later { queue_depth: 16 });
         let order = Arc::new(Mutex::new(Vec::new()));
         for block in 0..16 {
             let order = order.clone();
             let done = Box::new(move |_| order.lock().unwrap().push(block));
-            let request =
-                Request { direction: Direction::Write, offset: block * BLOCK as u64, buffer: filled(1, 1), done };
+            let request = TransferRequest {
+                direction: Direction::Write,
+                offset: block * BLOCK as u64,
+                buffer: filled(1, 1),
+                done,
+            };
             device.submit(request).unwrap();
         }
         assert!(order.lock().unwrap().is_empty());
@@ -627,7 +631,7 @@ mod tests {
     #[test]
     fn a_read_beside_a_write_sees_some_of_it() {
         let torn = |seed| {
-            let device = Faulty::new(BLOCK, seed, Delivery::Later { queue_depth: 2 });
+            let device = FaultyDevice::new(BLOCK, seed, Delivery::Later { queue_depth: 2 });
             let _write = submit(&device, Direction::Write, 0, filled(1, 1));
             let read = submit(&device, Direction::Read, 0, filled(1, 0));
             device.drain();
@@ -642,7 +646,7 @@ mod tests {
     fn a_power_cut_spares_what_was_synced() {
         let mut fates = [0; 3];
         for seed in 0..200 {
-            let device = Faulty::new(4 * BLOCK, seed, Delivery::AtOnce);
+            let device = FaultyDevice::new(4 * BLOCK, seed, Delivery::AtOnce);
             write(&device, 0, filled(2, 1)).unwrap();
             device.sync().unwrap();
             write(&device, BLOCK as u64, filled(2, 2)).unwrap();
@@ -663,7 +667,7 @@ mod tests {
     #[test]
     fn a_power_cut_takes_part_of_what_is_under_way() {
         let kept = |seed| {
-            let device = Faulty::new(BLOCK, seed, Delivery::Later { queue_depth: 1 });
+            let device = FaultyDevice::new(BLOCK, seed, Delivery::Later { queue_depth: 1 });
             let _write = submit(&device, Direction::Write, 0, filled(1, 1));
             contents(&device.power_cut(seed)).iter().filter(|&&b| b == 1).count()
         };
@@ -674,7 +678,7 @@ mod tests {
     #[test]
     fn what_comes_after_the_cut_is_not_found_later() {
         for seed in 0..50 {
-            let device = Faulty::new(4 * BLOCK, seed, Delivery::AtOnce);
+            let device = FaultyDevice::new(4 * BLOCK, seed, Delivery::AtOnce);
             device.cut_at(2);
             for block in 0..4 {
                 assert_eq!(device.is_cut(), block >= 2);
@@ -690,7 +694,7 @@ mod tests {
 
     #[test]
     fn a_failed_sync_keeps_nothing() {
-        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
         device.set(Faults { sync_errors: 1, ..Faults::default() });
         write(&device, 0, filled(1, 1)).unwrap();
         assert!(matches!(device.sync(), Err(Error::Sync { .. })));
@@ -699,7 +703,7 @@ mod tests {
 
     #[test]
     fn what_a_drive_holds_back_is_bounded() {
-        let device = Faulty::new(BLOCK, 1, Delivery::AtOnce);
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
         for _ in 0..2 * VOLATILE_BYTES / BLOCK {
             write(&device, 0, filled(1, 1)).unwrap();
         }
@@ -709,7 +713,7 @@ mod tests {
     #[test]
     fn what_is_discarded_may_change() {
         let after = |seed| {
-            let device = Faulty::new(BLOCK, seed, Delivery::AtOnce);
+            let device = FaultyDevice::new(BLOCK, seed, Delivery::AtOnce);
             write(&device, 0, filled(1, 1)).unwrap();
             device.discard(0, BLOCK as u64).unwrap();
             contents(&device)[0]
@@ -720,7 +724,7 @@ mod tests {
 
     #[test]
     fn a_stopped_device_finishes_what_it_took_and_refuses_the_rest() {
-        let device = Faulty::new(16 * BLOCK, 1, Delivery::Later { queue_depth: 16 });
+        let device = FaultyDevice::new(16 * BLOCK, 1, Delivery::Later { queue_depth: 16 });
         assert_eq!(device.threads(), 1);
         let taken: Vec<_> = (0..16).map(|block| submit(&device, Direction::Write, block, filled(1, 1))).collect();
         std::thread::scope(|scope| {

@@ -33,7 +33,7 @@ pub enum Health {
 
 /// What a device did up to now.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Sample {
+pub(super) struct HealthSample {
     /// Transfers that were over, well or not.
     pub finished: u64,
     pub errors: u64,
@@ -41,27 +41,27 @@ pub(super) struct Sample {
     pub idle: Duration,
 }
 
-pub(super) struct Judge {
+pub(super) struct HealthJudge {
     health: Health,
     window_began: Duration,
-    at_window: Sample,
+    at_window: HealthSample,
     last_errors: u64,
     last_trouble: Duration,
 }
 
-impl Judge {
+impl HealthJudge {
     pub fn new() -> Self {
         Self {
             health: Health::Healthy,
             window_began: Duration::ZERO,
-            at_window: Sample::default(),
+            at_window: HealthSample::default(),
             last_errors: 0,
             last_trouble: Duration::ZERO,
         }
     }
 
     /// `now` is any monotonic time.
-    pub fn observe(&mut self, sample: Sample, now: Duration) -> Health {
+    pub fn observe(&mut self, sample: HealthSample, now: Duration) -> Health {
         let finished = sample.finished - self.at_window.finished;
         let errors = sample.errors - self.at_window.errors;
         let fails_often = finished >= ENOUGH && errors * 2 >= finished;
@@ -90,9 +90,9 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn after(samples: &[(u32, u64, u64, u32)]) -> Vec<Health> {
-        let mut judge = Judge::new();
+        let mut judge = HealthJudge::new();
         let observe = |&(now, finished, errors, idle): &(u32, u64, u64, u32)| {
-            judge.observe(Sample { finished, errors, idle: SECOND * idle }, SECOND * now)
+            judge.observe(HealthSample { finished, errors, idle: SECOND * idle }, SECOND * now)
         };
         samples.iter().map(observe).collect()
     }

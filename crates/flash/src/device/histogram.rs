@@ -15,13 +15,13 @@ const STEPS: usize = 8;
 const OCTAVES: usize = 24;
 const BUCKETS: usize = STEPS * OCTAVES;
 
-pub(super) struct Histogram([AtomicU64; BUCKETS]);
+pub(super) struct AtomicHistogram([AtomicU64; BUCKETS]);
 
 /// Durations that were counted, by length.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Latencies([u64; BUCKETS]);
+pub struct LatencyHistogram([u64; BUCKETS]);
 
-impl Histogram {
+impl AtomicHistogram {
     pub fn new() -> Self {
         Self(array::from_fn(|_| AtomicU64::new(0)))
     }
@@ -30,12 +30,12 @@ impl Histogram {
         self.0[bucket_of(duration)].fetch_add(1, Relaxed);
     }
 
-    pub fn read(&self) -> Latencies {
-        Latencies(array::from_fn(|bucket| self.0[bucket].load(Relaxed)))
+    pub fn read(&self) -> LatencyHistogram {
+        LatencyHistogram(array::from_fn(|bucket| self.0[bucket].load(Relaxed)))
     }
 }
 
-impl Latencies {
+impl LatencyHistogram {
     pub fn count(&self) -> u64 {
         self.0.iter().sum()
     }
@@ -44,10 +44,10 @@ impl Latencies {
     pub fn percentile(&self, percent: f64) -> Option<Duration> {
         let count = self.count();
         let rank = ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
-        let mut below = 0;
+        let mut of_paths = 0;
         let bucket = self.0.iter().position(|&bucket| {
-            below += bucket;
-            below >= rank
+            of_paths += bucket;
+            of_paths >= rank
         })?;
         Some(limit_of(bucket))
     }
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_what_was_added() {
-        let histogram = Histogram::new();
+        let histogram = AtomicHistogram::new();
         assert_eq!(histogram.read().percentile(50.0), None);
         for millis in 1..=100 {
             histogram.add(Duration::from_millis(millis));

@@ -32,7 +32,7 @@ pub(super) struct Label {
 
 /// What the first block of a path holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum LabelState {
     Label(Label),
     /// Ours, but damaged or of another version.
     Unreadable,
@@ -55,7 +55,7 @@ impl Label {
     }
 }
 
-impl Found {
+impl LabelState {
     pub fn in_block(block: &[u8]) -> Self {
         let u16_at = |at: usize| u16::from_le_bytes(block[at..at + 2].try_into().expect("two bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
@@ -96,13 +96,13 @@ mod tests {
     #[test]
     fn a_label_is_found_unless_a_bit_is_wrong() {
         let mut block = LABEL.to_block();
-        assert_eq!(Found::in_block(&block), Found::Label(LABEL));
+        assert_eq!(LabelState::in_block(&block), LabelState::Label(LABEL));
         for bit in 0..48 * 8 {
             block[bit / 8] ^= 1 << (bit % 8);
-            let expected = if bit < 64 { Found::Foreign } else { Found::Unreadable };
-            assert_eq!(Found::in_block(&block), expected, "bit {bit}");
+            let expected = if bit < 64 { LabelState::Foreign } else { LabelState::Unreadable };
+            assert_eq!(LabelState::in_block(&block), expected, "bit {bit}");
             block[bit / 8] ^= 1 << (bit % 8);
         }
-        assert_eq!(Found::in_block(&Buffer::zeroed(BLOCK)), Found::Foreign);
+        assert_eq!(LabelState::in_block(&Buffer::zeroed(BLOCK)), LabelState::Foreign);
     }
 }

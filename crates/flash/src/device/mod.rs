@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A submit never waits for the device: a full queue gives the request back. A completion may run on any thread, also
-//! before `submit` or `wait_for_room` returns; so no lock that it takes may be held over them. It must not block, so it may
+//! before `submit` or `wait_for_slot` returns; so no lock that it takes may be held over them. It must not block, so it may
 //! submit, but not wait for room.
 //!
 //! A device starts no thread. Where it needs some, its owner calls `serve` on [`Device::threads`] of them; until then
@@ -14,54 +14,54 @@
 //! | where | what |
 //! |---|---|
 //! | `disk` | the device of files and block devices |
-//! | `part`, `label`, `refusal` | opening one path, what tells that it is ours, what its operator is told |
-//! | `check` | whether paths could be opened |
+//! | `path`, `label`, `open_error` | opening one path, what tells that it is ours, what its operator is told |
+//! | `dry_run` | whether paths could be opened |
 //! | `stripes` | several paths as one capacity |
 //! | `transfer`, `queue` | a request in pieces, the bounded queue of them |
-//! | `ring`, `pool` | what serves the queue: io_uring, threads |
-//! | `own`, `waiting` | rings that threads have for their own reads: for good, or while they wait |
-//! | `extents` | what a filesystem tells of a file's space |
+//! | `uring`, `thread_pool` | what serves the queue: io_uring, threads |
+//! | `thread_ring`, `blocking_ring` | rings that threads have for their own reads: for good, or while they wait |
+//! | `fiemap` | what a filesystem tells of a file's space |
 //! | `drive` | what the drives below tell of themselves |
-//! | `account`, `histogram`, `health` | counters, latencies, whether the device does its work |
-//! | `memory`, `faults` | devices for tests |
+//! | `stats`, `histogram`, `health` | counters, latencies, whether the device does its work |
+//! | `memory_device`, `faults` | devices for tests |
 
-mod account;
+mod blocking_ring;
 mod buffer;
-mod check;
 mod disk;
 mod drive;
-mod extents;
+mod dry_run;
 mod faults;
+mod fiemap;
 mod health;
 mod histogram;
 mod label;
-mod memory;
-mod own;
-mod part;
-mod pool;
+mod memory_device;
+mod open_error;
+mod path;
 mod queue;
-mod refusal;
-mod ring;
+mod stats;
 mod stripes;
+mod thread_pool;
+mod thread_ring;
 mod transfer;
-mod waiting;
+mod uring;
 
-pub use account::{Account, DeviceStats, LaneStats};
+pub use blocking_ring::BlockingRing;
 pub use buffer::{BLOCK, Buffer};
-pub(crate) use check::check_beside;
-pub use disk::{Disk, DiskOptions, Engine, Opened};
+pub use disk::{Disk, DiskOptions, Engine, OpenedDisk};
 pub use drive::DriveLog;
-pub use extents::Reserved;
-pub use faults::{Delivery, Faults, Faulty};
+pub(crate) use dry_run::check_beside;
+pub use faults::{Delivery, Faults, FaultyDevice};
+pub use fiemap::UnwrittenRanges;
 pub use health::Health;
-pub use histogram::Latencies;
-pub use memory::Memory;
-pub use own::ThreadRing;
-pub use part::{LEAST_ALONE, LEAST_PART};
-pub(crate) use part::{lock, unlock};
-pub use refusal::{Notice, Refusal};
+pub use histogram::LatencyHistogram;
+pub use memory_device::MemoryDevice;
+pub use open_error::{Notice, OpenError};
+pub use path::{MIN_SINGLE_PATH_BYTES, MIN_STRIPED_PATH_BYTES};
+pub(crate) use path::{lock, unlock};
+pub use stats::{DeviceMonitor, DeviceStats, LaneStats};
 pub use stripes::STRIPE;
-pub use waiting::WaitingRing;
+pub use thread_ring::ThreadRing;
 
 use crate::Error;
 use std::fmt;
@@ -84,32 +84,32 @@ pub trait Device: Send + Sync {
     /// # Panics
     ///
     /// Panics when the request is empty, not aligned, or reaches beyond the capacity.
-    fn submit(&self, request: Request) -> Result<(), Request>;
+    fn submit(&self, request: TransferRequest) -> Result<(), TransferRequest>;
 
-    /// Has the calling thread move by itself what it submits with [`Device::submit_here`], for as long as it keeps this. None where
+    /// Has the calling thread move by itself what it submits with [`Device::submit_local`], for as long as it keeps this. None where
     /// that does not work, or the thread has one.
-    fn own_ring(self: Arc<Self>) -> Option<ThreadRing> {
+    fn thread_ring(self: Arc<Self>) -> Option<ThreadRing> {
         None
     }
 
-    /// Whether the calling thread moves by itself what it submits with [`Device::submit_here`]: then it must not wait for that.
-    fn is_moved_here(&self) -> bool {
+    /// Whether the calling thread moves by itself what it submits with [`Device::submit_local`]: then it must not wait for that.
+    fn has_thread_ring(&self) -> bool {
         false
     }
 
-    /// Has the calling thread move by itself what it submits with [`Device::submit_here`], from now until it waits for that. None where
+    /// Has the calling thread move by itself what it submits with [`Device::submit_local`], from now until it waits for that. None where
     /// that does not work, or the thread has a ring.
-    fn waiting_ring(self: Arc<Self>) -> Option<WaitingRing> {
+    fn blocking_ring(self: Arc<Self>) -> Option<BlockingRing> {
         None
     }
 
     /// As [`Device::submit`], by the calling thread's ring if it has one: so nothing that the thread waits for otherwise.
-    fn submit_here(&self, request: Request) -> Result<(), Request> {
+    fn submit_local(&self, request: TransferRequest) -> Result<(), TransferRequest> {
         self.submit(request)
     }
 
     /// Waits until a submit may succeed again, or for a short while.
-    fn wait_for_room(&self);
+    fn wait_for_slot(&self);
 
     /// Returns when all writes that were completed before are durable.
     fn sync(&self) -> Result<(), Error>;
@@ -119,12 +119,12 @@ pub trait Device: Send + Sync {
 
     /// Of these whole blocks, as far as it looks at once, those whose space is reserved in a file while nothing was ever written there: they are zeros.
     /// None where nobody knows. Only for bytes that are not being written.
-    fn reserved(&self, _bytes: Range<u64>) -> Option<Reserved> {
+    fn reserved(&self, _bytes: Range<u64>) -> Option<UnwrittenRanges> {
         None
     }
 
     /// Asks the drives below how they are; None where they do not tell. Waits for them, for seconds at most.
-    fn ask_drives(&self) -> Option<DriveLog> {
+    fn read_drive_logs(&self) -> Option<DriveLog> {
         None
     }
 
@@ -143,7 +143,7 @@ pub trait Device: Send + Sync {
     fn unlock(&self) {}
 
     /// Its counters and its health.
-    fn account(&self) -> &Account;
+    fn account(&self) -> &DeviceMonitor;
 }
 
 impl fmt::Debug for dyn Device {
@@ -159,25 +159,25 @@ pub enum Direction {
 }
 
 /// A transfer of a whole buffer.
-pub struct Request {
+pub struct TransferRequest {
     pub direction: Direction,
     /// A multiple of [`BLOCK`].
     pub offset: u64,
     /// What is written, or filled.
     pub buffer: Buffer,
-    pub done: Done,
+    pub done: OnTransfer,
 }
 
 /// Called once, when the transfer is over.
-pub type Done = Box<dyn FnOnce(Outcome) + Send>;
+pub type OnTransfer = Box<dyn FnOnce(TransferOutcome) + Send>;
 
 /// The buffer comes back in any case; what it holds after a failed read means nothing.
-pub struct Outcome {
+pub struct TransferOutcome {
     pub buffer: Buffer,
     pub result: io::Result<()>,
 }
 
-impl Request {
+impl TransferRequest {
     /// # Panics
     ///
     /// Panics when the request is empty, not aligned, or reaches beyond the capacity: whoever made it does not know the
@@ -190,11 +190,11 @@ impl Request {
     }
 
     pub(crate) fn finish(self, result: io::Result<()>) {
-        (self.done)(Outcome { buffer: self.buffer, result });
+        (self.done)(TransferOutcome { buffer: self.buffer, result });
     }
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for TransferRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} of {} bytes at {}", self.direction, self.buffer.len(), self.offset)
     }
@@ -226,13 +226,13 @@ fn transfer(device: &dyn Device, direction: Direction, offset: u64, buffer: Buff
     let gives_up =
         || direction == Direction::Read && device.account().observe(Instant::now(), Duration::ZERO) == Health::Failed;
     let (sender, receiver) = mpsc::sync_channel(1);
-    let done: Done = Box::new(move |outcome| drop(sender.send(outcome)));
-    let mut request = Request { direction, offset, buffer, done };
+    let done: OnTransfer = Box::new(move |outcome| drop(sender.send(outcome)));
+    let mut request = TransferRequest { direction, offset, buffer, done };
     while let Err(refused) = device.submit(request) {
         if gives_up() {
             return Err(failed(io::ErrorKind::TimedOut.into()));
         }
-        device.wait_for_room();
+        device.wait_for_slot();
         request = refused;
     }
     let outcome = loop {

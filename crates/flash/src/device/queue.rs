@@ -11,14 +11,14 @@
 //! - The ring's thread waits in the kernel. Before it does, it sets `is_asleep` and takes what waits, in one critical section:
 //!   an offer before that is taken, one after it sees `is_asleep` and writes to the eventfd that the ring polls. So no request
 //!   waits while the ring's thread sleeps.
-//! - Whoever found the queue full waits on `room`; each finish wakes one.
+//! - Whoever found the queue full waits on `space`; each finish wakes one.
 //!
 //! After `stop` an offer fails at once. What was taken before is served: a server returns when the queue has stopped and
 //! nothing waits, the ring's also when nothing of its own is under way.
 
-use super::account::Account;
+use super::stats::DeviceMonitor;
 use super::transfer::Transfer;
-use super::{Direction, Request, stopped};
+use super::{Direction, TransferRequest, stopped};
 use rustix::event::EventfdFlags;
 use std::collections::VecDeque;
 use std::io;
@@ -27,16 +27,16 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long a wait for room lasts at most: whoever waits looks at other things, too.
-const PATIENCE: Duration = Duration::from_millis(100);
+const MAX_SLOT_WAIT: Duration = Duration::from_millis(100);
 
-pub(super) struct Queue {
+pub(super) struct RequestQueue {
     depth: usize,
     write_depth: usize,
     state: Mutex<State>,
     work: Condvar,
-    room: Condvar,
+    space: Condvar,
     wake: OwnedFd,
-    account: Account,
+    account: DeviceMonitor,
 }
 
 #[derive(Default)]
@@ -44,14 +44,14 @@ struct State {
     waiting: VecDeque<Transfer>,
     reads: usize,
     writes: usize,
-    /// Threads that wait on `work` and on `room`: to wake nobody costs as much as to wake one.
+    /// Threads that wait on `work` and on `space`: to wake nobody costs as much as to wake one.
     idle: usize,
     blocked: usize,
     is_asleep: bool,
     is_stopped: bool,
 }
 
-impl Queue {
+impl RequestQueue {
     /// For `depth` transfers, two at least.
     pub fn new(depth: usize) -> io::Result<Self> {
         let state = State { waiting: VecDeque::with_capacity(depth), ..State::default() };
@@ -60,13 +60,13 @@ impl Queue {
             write_depth: depth / 2,
             state: Mutex::new(state),
             work: Condvar::new(),
-            room: Condvar::new(),
+            space: Condvar::new(),
             wake: rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?,
-            account: Account::new(),
+            account: DeviceMonitor::new(),
         })
     }
 
-    pub fn account(&self) -> &Account {
+    pub fn account(&self) -> &DeviceMonitor {
         &self.account
     }
 
@@ -74,7 +74,7 @@ impl Queue {
         self.depth
     }
 
-    pub fn offer(&self, request: Request) -> Result<(), Request> {
+    pub fn offer(&self, request: TransferRequest) -> Result<(), TransferRequest> {
         let Some((mut state, transfer)) = self.begin(request)? else { return Ok(()) };
         state.waiting.push_back(transfer);
         let is_asleep = std::mem::take(&mut state.is_asleep);
@@ -84,25 +84,25 @@ impl Queue {
             self.work.notify_one();
         }
         if is_asleep {
-            self.rouse();
+            self.wake_server();
         }
         Ok(())
     }
 
     /// As `offer`, for who serves the request by itself and calls `finish` then. None when the queue has stopped: the request has
     /// failed.
-    pub fn admit(&self, request: Request) -> Result<Option<Transfer>, Request> {
+    pub fn admit(&self, request: TransferRequest) -> Result<Option<Transfer>, TransferRequest> {
         Ok(self.begin(request)?.map(|(_, transfer)| transfer))
     }
 
-    fn begin(&self, request: Request) -> Result<Option<(MutexGuard<'_, State>, Transfer)>, Request> {
+    fn begin(&self, request: TransferRequest) -> Result<Option<(MutexGuard<'_, State>, Transfer)>, TransferRequest> {
         let mut state = self.state();
         if state.is_stopped {
             drop(state);
             request.finish(Err(stopped()));
             return Ok(None);
         }
-        if !self.has_room(&state, request.direction) {
+        if !self.has_space(&state, request.direction) {
             drop(state);
             self.account.refused();
             return Err(request);
@@ -113,11 +113,11 @@ impl Queue {
         Ok(Some((state, Transfer::new(request, now))))
     }
 
-    pub fn wait_for_room(&self) {
-        let is_full = |state: &mut State| !state.is_stopped && !self.has_room(state, Direction::Write);
+    pub fn wait_for_slot(&self) {
+        let is_full = |state: &mut State| !state.is_stopped && !self.has_space(state, Direction::Write);
         let mut state = self.state();
         state.blocked += 1;
-        let (mut state, _) = self.room.wait_timeout_while(state, PATIENCE, is_full).unwrap();
+        let (mut state, _) = self.space.wait_timeout_while(state, MAX_SLOT_WAIT, is_full).unwrap();
         state.blocked -= 1;
     }
 
@@ -145,7 +145,7 @@ impl Queue {
     }
 
     /// Makes `wake` unreadable.
-    pub fn awake(&self) {
+    pub fn clear_wake(&self) {
         // It fails when another was faster: then it is unreadable, too.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
@@ -158,7 +158,7 @@ impl Queue {
         let is_awaited = state.blocked > 0;
         drop(state);
         if is_awaited {
-            self.room.notify_one();
+            self.space.notify_one();
         }
         transfer.request.finish(result);
     }
@@ -166,8 +166,8 @@ impl Queue {
     pub fn stop(&self) {
         self.state().is_stopped = true;
         self.work.notify_all();
-        self.room.notify_all();
-        self.rouse();
+        self.space.notify_all();
+        self.wake_server();
     }
 
     pub fn is_stopped(&self) -> bool {
@@ -180,12 +180,12 @@ impl Queue {
         state.is_stopped && state.reads + state.writes == 0
     }
 
-    fn rouse(&self) {
+    fn wake_server(&self) {
         // It fails when the count is at its end: then it is readable.
         let _ = rustix::io::write(&self.wake, &1_u64.to_ne_bytes());
     }
 
-    fn has_room(&self, state: &State, direction: Direction) -> bool {
+    fn has_space(&self, state: &State, direction: Direction) -> bool {
         let has_lane = direction == Direction::Read || state.writes < self.write_depth;
         has_lane && state.reads + state.writes < self.depth
     }
@@ -204,7 +204,7 @@ impl State {
     }
 }
 
-impl Drop for Queue {
+impl Drop for RequestQueue {
     /// Ends what nobody served.
     fn drop(&mut self) {
         self.stop();
@@ -216,25 +216,25 @@ impl Drop for Queue {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BLOCK, Buffer, Outcome};
+    use super::super::{BLOCK, Buffer, TransferOutcome};
     use super::*;
     use std::sync::mpsc::{Receiver, channel};
 
-    fn offer(queue: &Queue, direction: Direction) -> Result<Receiver<bool>, Request> {
+    fn offer(queue: &RequestQueue, direction: Direction) -> Result<Receiver<bool>, TransferRequest> {
         let (sender, receiver) = channel();
         // Nobody may wait for it.
-        let done = Box::new(move |outcome: Outcome| _ = sender.send(outcome.result.is_ok()));
-        queue.offer(Request { direction, offset: 0, buffer: Buffer::zeroed(BLOCK), done })?;
+        let done = Box::new(move |outcome: TransferOutcome| _ = sender.send(outcome.result.is_ok()));
+        queue.offer(TransferRequest { direction, offset: 0, buffer: Buffer::zeroed(BLOCK), done })?;
         Ok(receiver)
     }
 
     #[test]
     fn writes_leave_half_of_the_queue_to_reads() {
-        let queue = Queue::new(4).unwrap();
+        let queue = RequestQueue::new(4).unwrap();
         let taken = |direction| (0..9).map(|_| offer(&queue, direction)).filter(Result::is_ok).count();
         assert_eq!(taken(Direction::Write), 2);
         assert_eq!(taken(Direction::Read), 2);
-        let queue = Queue::new(4).unwrap();
+        let queue = RequestQueue::new(4).unwrap();
         let taken = |direction| (0..9).map(|_| offer(&queue, direction)).filter(Result::is_ok).count();
         assert_eq!(taken(Direction::Read), 4);
         assert_eq!(taken(Direction::Write), 0);
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_finish_makes_room() {
-        let queue = Queue::new(2).unwrap();
+        let queue = RequestQueue::new(2).unwrap();
         let first = offer(&queue, Direction::Write).ok().unwrap();
         assert!(offer(&queue, Direction::Write).is_err());
         std::thread::scope(|scope| {
@@ -252,7 +252,7 @@ mod tests {
                 queue.finish(transfer, Ok(()));
             });
             while offer(&queue, Direction::Write).is_err() {
-                queue.wait_for_room();
+                queue.wait_for_slot();
             }
         });
         assert!(first.recv().unwrap());
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_nobody_served_ends_with_the_queue() {
-        let queue = Queue::new(4).unwrap();
+        let queue = RequestQueue::new(4).unwrap();
         let taken = offer(&queue, Direction::Read).ok().unwrap();
         queue.stop();
         let late = offer(&queue, Direction::Read).ok().unwrap();

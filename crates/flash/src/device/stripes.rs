@@ -31,7 +31,7 @@ struct Zone {
 
 /// Where some bytes of the capacity lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct StripeLocation {
     pub part: usize,
     pub offset: u64,
     /// How many bytes follow one another from there.
@@ -70,13 +70,13 @@ impl Stripes {
     /// # Panics
     ///
     /// Panics when the offset is not below the capacity.
-    pub fn place(&self, offset: u64) -> Place {
+    pub fn place(&self, offset: u64) -> StripeLocation {
         assert!(offset < self.capacity, "offset {offset} of {} bytes", self.capacity);
         let (stripe, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
         let zone = &self.zones[self.zones.partition_point(|zone| zone.first_stripe <= stripe) - 1];
         let (inside, width) = (stripe - zone.first_stripe, zone.parts.len() as u64);
         let row = zone.first_row + inside / width;
-        Place {
+        StripeLocation {
             part: zone.parts[(inside % width) as usize],
             offset: DATA_START + row * self.stripe_bytes + within,
             run: self.stripe_bytes - within,
@@ -98,7 +98,10 @@ mod tests {
         let stripes = Stripes::new(&[DATA_START + 5 * BLOCK as u64 + 1]);
         assert_eq!(stripes.capacity(), 5 * BLOCK as u64);
         let run = 3 * BLOCK as u64;
-        assert_eq!(stripes.place(2 * BLOCK as u64), Place { part: 0, offset: DATA_START + 2 * BLOCK as u64, run });
+        assert_eq!(
+            stripes.place(2 * BLOCK as u64),
+            StripeLocation { part: 0, offset: DATA_START + 2 * BLOCK as u64, run }
+        );
     }
 
     #[test]
@@ -108,7 +111,7 @@ mod tests {
         let parts: Vec<usize> = (0..9).map(|stripe| stripes.place(stripe * STRIPE).part).collect();
         assert_eq!(parts, [0, 1, 2, 0, 1, 2, 0, 2, 0]);
         let last = stripes.place(9 * STRIPE - 1);
-        assert_eq!(last, Place { part: 0, offset: DATA_START + 4 * STRIPE - 1, run: 1 });
+        assert_eq!(last, StripeLocation { part: 0, offset: DATA_START + 4 * STRIPE - 1, run: 1 });
     }
 
     #[test]

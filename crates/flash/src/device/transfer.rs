@@ -5,7 +5,7 @@
 //! last whole block, since direct I/O begins nowhere else.
 
 use super::stripes::Stripes;
-use super::{BLOCK, Request};
+use super::{BLOCK, TransferRequest};
 use std::io::{self, ErrorKind};
 use std::ops::Range;
 use std::time::Instant;
@@ -15,7 +15,7 @@ const PIECE: u64 = 1 << 20;
 const ATTEMPTS: u32 = 64;
 
 pub(super) struct Transfer {
-    pub request: Request,
+    pub request: TransferRequest,
     pub began: Instant,
     moved: usize,
     attempts: u32,
@@ -33,7 +33,7 @@ pub(super) struct Piece {
 
 impl Transfer {
     /// Of a request that is not empty.
-    pub fn new(request: Request, began: Instant) -> Self {
+    pub fn new(request: TransferRequest, began: Instant) -> Self {
         Self { request, began, moved: 0, attempts: 0 }
     }
 
@@ -50,7 +50,7 @@ impl Transfer {
             Ok(0) => return Some(Err(io::Error::from(ErrorKind::UnexpectedEof))),
             Ok(bytes) => bytes / BLOCK * BLOCK,
             // Cancelled is what io_uring says when it could not go on with a request for the time being.
-            Err(error) if is_passing(&error) => 0,
+            Err(error) if is_transient(&error) => 0,
             Err(error) => return Some(Err(error)),
         };
         self.moved += blocks;
@@ -62,7 +62,7 @@ impl Transfer {
     }
 }
 
-fn is_passing(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     let cancelled = Some(rustix::io::Errno::CANCELED.raw_os_error());
     matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) || error.raw_os_error() == cancelled
 }
@@ -75,8 +75,12 @@ mod tests {
     use super::*;
 
     fn transfer(offset: u64, bytes: usize) -> Transfer {
-        let request =
-            Request { direction: Direction::Read, offset, buffer: Buffer::zeroed(bytes), done: Box::new(|_| ()) };
+        let request = TransferRequest {
+            direction: Direction::Read,
+            offset,
+            buffer: Buffer::zeroed(bytes),
+            done: Box::new(|_| ()),
+        };
         Transfer::new(request, Instant::now())
     }
 

@@ -6,16 +6,16 @@
 //! ```
 
 use super::LargeLog;
+use super::address::UNIT;
 use super::format::{
     FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, RegionHeader,
     block_checksums, checksum, object_bytes, object_checksum, value_bytes_in,
 };
-use super::place::UNIT;
-use super::regions::{Life, State, later};
-use super::stats::Tally;
-use crate::KeyHash;
-use crate::device::{BLOCK, Buffer, Direction, Outcome, Request};
-use crate::object::is_past;
+use super::regions::{RegionState, RegionSummary, later};
+use super::stats::RegionTally;
+use crate::FlashHash;
+use crate::device::{BLOCK, Buffer, Direction, TransferOutcome, TransferRequest};
+use crate::object::has_expired;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const SHARE_OF_GAP: usize = 16;
 const SHARE_OF_GAPS: usize = 64;
 
 /// What is free, and what has yet to be handed to the device.
-pub struct Books {
+pub struct FreeLists {
     /// From the last one on: the beginning of the area can be given away for as long as it is empty.
     pub free: VecDeque<u32>,
     pub free_slots: Vec<u16>,
@@ -43,10 +43,10 @@ pub struct Books {
     pub free_long_slots: Vec<u16>,
     pub next_sequence: u64,
     /// Complete regions that the device had no room for.
-    pub waiting: VecDeque<Complete>,
+    pub waiting: VecDeque<SealedRegion>,
 }
 
-impl Books {
+impl FreeLists {
     pub fn new(regions: Range<u32>, buffers: u16, long_buffers: u16) -> Self {
         Self {
             free: regions.rev().collect(),
@@ -59,32 +59,32 @@ impl Books {
 
     /// A region can begin another life.
     pub fn set_free(&mut self, region: u32) {
-        let place = self.free.partition_point(|&free| free > region);
-        self.free.insert(place, region);
+        let address = self.free.partition_point(|&free| free > region);
+        self.free.insert(address, region);
     }
 }
 
 /// A buffer in use.
-pub struct Staged {
+pub struct StagedRegion {
     pub region: u32,
     pub sequence: u64,
     pub buffer: Buffer,
 }
 
 /// Buffers that are kept for one object of several regions. What it leaves is free again.
-pub struct Kept<'a> {
+pub struct ReservedSlots<'a> {
     pub log: &'a LargeLog,
     pub slots: Vec<u16>,
 }
 
-impl Drop for Kept<'_> {
+impl Drop for ReservedSlots<'_> {
     fn drop(&mut self) {
-        self.log.books().free_long_slots.append(&mut self.slots);
+        self.log.free_lists().free_long_slots.append(&mut self.slots);
     }
 }
 
 /// A region that objects are added to.
-pub struct Open {
+pub struct OpenRegion {
     pub region: u32,
     sequence: u64,
     slot: u16,
@@ -96,21 +96,21 @@ pub struct Open {
     opened: u32,
     latest_expiry: u32,
     lowest_order: u64,
-    tally: Tally,
+    tally: RegionTally,
 }
 
 /// A region that is to be written.
 #[derive(Clone, Copy)]
-pub struct Complete {
+pub struct SealedRegion {
     region: u32,
     slot: u16,
     bytes: usize,
-    tally: Tally,
+    tally: RegionTally,
 }
 
 /// An object, or a part of one, that is to be added.
-pub struct Draft<'a> {
-    pub hash: KeyHash,
+pub struct ObjectDraft<'a> {
+    pub hash: FlashHash,
     /// All but the sequence and the position, and the bytes of the value if it may be cut.
     pub header: ObjectHeader,
     pub key: &'a [u8],
@@ -125,7 +125,7 @@ pub struct Draft<'a> {
 
 /// Where something was added.
 #[derive(Clone, Copy, Debug)]
-pub struct Added {
+pub struct Appended {
     pub region: u32,
     pub sequence: u64,
     pub position: u32,
@@ -135,15 +135,15 @@ pub struct Added {
 
 /// Why nothing can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Full {
+pub enum AppendError {
     Buffers,
     Regions,
 }
 
-impl Open {
+impl OpenRegion {
     /// Where an object of so many bytes goes: to the next unit, or to the next block if that saves reading one and costs
     /// little.
-    fn place(&self, bytes: usize, region_bytes: usize) -> usize {
+    fn address(&self, bytes: usize, region_bytes: usize) -> usize {
         let at = self.used.next_multiple_of(UNIT);
         let gap = at.next_multiple_of(BLOCK) - at;
         let saves = (at % BLOCK + bytes).div_ceil(BLOCK) > bytes.div_ceil(BLOCK);
@@ -159,18 +159,18 @@ impl Open {
     }
 
     /// Where a draft goes, and how much of its value; `None` if there is no room.
-    fn room(&self, draft: &Draft<'_>, region_bytes: usize) -> Option<(usize, usize)> {
+    fn space(&self, draft: &ObjectDraft<'_>, region_bytes: usize) -> Option<(usize, usize)> {
         let rest = draft.header.value_bytes as usize;
         let whole = object_bytes(draft.key.len(), rest);
         let end = self.end(region_bytes);
-        let at = self.place(whole, region_bytes);
+        let at = self.address(whole, region_bytes);
         if at + whole <= end {
             return Some((at, rest));
         }
         let at = self.used.next_multiple_of(UNIT);
-        let room = value_bytes_in(end.checked_sub(at + OBJECT_HEADER_BYTES + draft.key.len())?);
-        let is_enough = room >= rest || draft.may_cut && room >= region_bytes / SHARE_OF_PART;
-        is_enough.then_some((at, rest.min(room)))
+        let space = value_bytes_in(end.checked_sub(at + OBJECT_HEADER_BYTES + draft.key.len())?);
+        let is_enough = space >= rest || draft.may_cut && space >= region_bytes / SHARE_OF_PART;
+        is_enough.then_some((at, rest.min(space)))
     }
 }
 
@@ -179,71 +179,74 @@ impl LargeLog {
     /// is not published yet.
     pub(super) fn add(
         self: &Arc<Self>,
-        group: usize,
-        draft: &Draft<'_>,
-        kept: &mut Vec<u16>,
+        expiry_group: usize,
+        draft: &ObjectDraft<'_>,
+        reserved: &mut Vec<u16>,
         now: u32,
-    ) -> Result<Added, Full> {
-        let mut place = self.groups[group].lock().unwrap();
-        if place.as_ref().is_some_and(|open| open.room(draft, self.geometry.region_bytes).is_none()) {
+    ) -> Result<Appended, AppendError> {
+        let mut address = self.expiry_groups[expiry_group].lock().unwrap();
+        if address.as_ref().is_some_and(|open| open.space(draft, self.geometry.region_bytes).is_none()) {
             // Where there is no other for a copy, the open one stays for what is new.
-            let next = if draft.is_copy { Some(self.open(draft, kept, now)?) } else { None };
-            let full = std::mem::replace(&mut *place, next).expect("it was looked at");
+            let next = if draft.is_copy { Some(self.open(draft, reserved, now)?) } else { None };
+            let full = std::mem::replace(&mut *address, next).expect("it was looked at");
             self.seal(full, now);
         }
-        if place.is_none() {
-            *place = Some(self.open(draft, kept, now)?);
+        if address.is_none() {
+            *address = Some(self.open(draft, reserved, now)?);
         }
-        let open = place.as_mut().expect("it is open");
-        let (at, value_bytes) = open.room(draft, self.geometry.region_bytes).expect("an empty region has room");
+        let open = address.as_mut().expect("it is open");
+        let (at, value_bytes) = open.space(draft, self.geometry.region_bytes).expect("an empty region has room");
         Ok(self.copy_in(open, draft, at, value_bytes))
     }
 
     /// Whether a draft that is not cut leaves hardly anything of a region to others.
-    pub(super) fn fills_a_region(&self, draft: &Draft<'_>) -> bool {
+    pub(super) fn fills_a_region(&self, draft: &ObjectDraft<'_>) -> bool {
         let left = self.geometry.object_bytes_limit().checked_sub(draft.header.object_bytes());
         !draft.may_cut && left.is_some_and(|left| left < self.geometry.region_bytes / SHARE_OF_PART)
     }
 
     /// Adds a draft to a region of its own, and leaves alone the one that is open.
-    pub(super) fn add_alone(self: &Arc<Self>, draft: &Draft<'_>, now: u32) -> Result<Added, Full> {
+    pub(super) fn add_alone(self: &Arc<Self>, draft: &ObjectDraft<'_>, now: u32) -> Result<Appended, AppendError> {
         let mut open = self.open(draft, &mut Vec::new(), now)?;
-        let (at, value_bytes) = open.room(draft, self.geometry.region_bytes).expect("it fits an empty region");
-        let added = self.copy_in(&mut open, draft, at, value_bytes);
+        let (at, value_bytes) = open.space(draft, self.geometry.region_bytes).expect("it fits an empty region");
+        let appended = self.copy_in(&mut open, draft, at, value_bytes);
         self.seal(open, now);
-        Ok(added)
+        Ok(appended)
     }
 
     /// How many free buffers copies leave to inserts.
-    pub(super) fn left_by_copies(&self) -> usize {
-        (self.options.buffers / SHARE_LEFT).min(self.options.buffers - self.options.groups - 1)
+    pub(super) fn buffers_reserved_for_inserts(&self) -> usize {
+        (self.options.buffers / SHARE_LEFT).min(self.options.buffers - self.options.expiry_groups - 1)
     }
 
     /// Begins the life of a region with a draft.
-    fn open(&self, draft: &Draft<'_>, kept: &mut Vec<u16>, now: u32) -> Result<Open, Full> {
-        let (left, order) =
-            if draft.is_copy { (self.left_by_copies(), self.next_order()) } else { (0, draft.header.order) };
+    fn open(&self, draft: &ObjectDraft<'_>, reserved: &mut Vec<u16>, now: u32) -> Result<OpenRegion, AppendError> {
+        let (left, order) = if draft.is_copy {
+            (self.buffers_reserved_for_inserts(), self.next_order())
+        } else {
+            (0, draft.header.order)
+        };
         // What is new may find no other before the next upkeep.
         let regions_left = usize::from(draft.is_copy && !self.may_reclaim_for_inserts());
         let (region, slot, sequence) = {
-            let mut books = self.books();
-            if kept.is_empty() && books.free_slots.len() <= left {
-                return Err(Full::Buffers);
+            let mut free_lists = self.free_lists();
+            if reserved.is_empty() && free_lists.free_slots.len() <= left {
+                return Err(AppendError::Buffers);
             }
-            if books.free.len() <= regions_left {
-                return Err(Full::Regions);
+            if free_lists.free.len() <= regions_left {
+                return Err(AppendError::Regions);
             }
-            let region = books.free.pop_front().expect("it was looked at");
-            let slot = kept.pop().or_else(|| books.free_slots.pop()).expect("it was looked at");
-            let sequence = books.next_sequence;
-            books.next_sequence += 1;
+            let region = free_lists.free.pop_front().expect("it was looked at");
+            let slot = reserved.pop().or_else(|| free_lists.free_slots.pop()).expect("it was looked at");
+            let sequence = free_lists.next_sequence;
+            free_lists.next_sequence += 1;
             // Before it has its buffer: a walk must not pass by what was begun and does not say so.
             self.regions[region as usize].begin(sequence, slot, self.tick.load(Relaxed), order);
             (region, slot, sequence)
         };
         let buffer = Buffer::zeroed(self.geometry.region_bytes);
-        *self.slots[usize::from(slot)].write().unwrap() = Some(Staged { region, sequence, buffer });
-        Ok(Open {
+        *self.slots[usize::from(slot)].write().unwrap() = Some(StagedRegion { region, sequence, buffer });
+        Ok(OpenRegion {
             region,
             sequence,
             slot,
@@ -254,12 +257,12 @@ impl LargeLog {
             // Expired long ago: nothing in it lives.
             latest_expiry: 1,
             lowest_order: u64::MAX,
-            tally: Tally::default(),
+            tally: RegionTally::default(),
         })
     }
 
     /// Copies a draft to its place. Nobody reads there yet; who reads elsewhere in the buffer waits for one piece at most.
-    fn copy_in(&self, open: &mut Open, draft: &Draft<'_>, at: usize, value_bytes: usize) -> Added {
+    fn copy_in(&self, open: &mut OpenRegion, draft: &ObjectDraft<'_>, at: usize, value_bytes: usize) -> Appended {
         let position = (at / UNIT) as u32;
         let header =
             ObjectHeader { sequence: open.sequence, position, value_bytes: value_bytes as u32, ..draft.header };
@@ -307,12 +310,12 @@ impl LargeLog {
             open.tally.payload += (value_bytes + if header.part == 0 { draft.key.len() } else { 0 }) as u64;
         }
         self.regions[open.region as usize].set_copied(open.tally.copied());
-        Added { region: open.region, sequence: open.sequence, position, bytes, value_bytes }
+        Appended { region: open.region, sequence: open.sequence, position, bytes, value_bytes }
     }
 
     /// Ends the adding to a region, and has it written, unless nothing in it lives.
-    pub(super) fn seal(self: &Arc<Self>, open: Open, now: u32) {
-        if is_past(open.latest_expiry, now) {
+    pub(super) fn seal(self: &Arc<Self>, open: OpenRegion, now: u32) {
+        if has_expired(open.latest_expiry, now) {
             self.abandon(open);
             return;
         }
@@ -340,35 +343,39 @@ impl LargeLog {
             };
             buffer[..REGION_HEADER_BYTES].copy_from_slice(&header.encode(self.options.identity));
         }
-        let tally = Tally { footer: (REGION_HEADER_BYTES + footer_bytes) as u64, ..open.tally };
+        let tally = RegionTally { footer: (REGION_HEADER_BYTES + footer_bytes) as u64, ..open.tally };
         let bytes = (footer_offset + footer_bytes).next_multiple_of(BLOCK);
         let region = &self.regions[open.region as usize];
-        let life = Life { sequence: open.sequence, lowest_order: open.lowest_order, latest_expiry: open.latest_expiry };
+        let summary = RegionSummary {
+            sequence: open.sequence,
+            lowest_order: open.lowest_order,
+            latest_expiry: open.latest_expiry,
+        };
         {
-            let mut books = self.books();
-            region.complete(life);
-            region.set_state(State::Writing);
-            books.waiting.push_back(Complete { region: open.region, slot: open.slot, bytes, tally });
+            let mut free_lists = self.free_lists();
+            region.complete(summary);
+            region.set_state(RegionState::Writing);
+            free_lists.waiting.push_back(SealedRegion { region: open.region, slot: open.slot, bytes, tally });
         }
         self.submit_waiting();
     }
 
     /// Drops an open region: its objects are gone, and the device never saw them.
-    pub(super) fn abandon(&self, open: Open) {
+    pub(super) fn abandon(&self, open: OpenRegion) {
         self.counters.regions_unwritten.one();
-        self.regions[open.region as usize].complete(Life {
+        self.regions[open.region as usize].complete(RegionSummary {
             sequence: open.sequence,
             lowest_order: u64::MAX,
             latest_expiry: open.latest_expiry,
         });
-        self.release(open.region, open.slot, State::Emptied);
+        self.release(open.region, open.slot, RegionState::Emptied);
     }
 
     /// Hands complete regions to the device, as far as it takes them.
     pub(super) fn submit_waiting(self: &Arc<Self>) {
         loop {
-            let Some(complete) = self.books().waiting.pop_front() else { return };
-            let Complete { region, slot, bytes, .. } = complete;
+            let Some(complete) = self.free_lists().waiting.pop_front() else { return };
+            let SealedRegion { region, slot, bytes, .. } = complete;
             let buffer = {
                 let staged = self.slots[usize::from(slot)].read().unwrap();
                 staged.as_ref().expect("a region that waits has a buffer").buffer.share(bytes)
@@ -376,48 +383,48 @@ impl LargeLog {
             let log = Arc::clone(self);
             let done = Box::new(move |outcome| log.written(complete, outcome));
             let offset = self.geometry.offset(region);
-            if self.device.submit(Request { direction: Direction::Write, offset, buffer, done }).is_err() {
-                self.books().waiting.push_front(complete);
+            if self.device.submit(TransferRequest { direction: Direction::Write, offset, buffer, done }).is_err() {
+                self.free_lists().waiting.push_front(complete);
                 return;
             }
         }
     }
 
-    fn written(&self, complete: Complete, outcome: Outcome) {
+    fn written(&self, complete: SealedRegion, outcome: TransferOutcome) {
         drop(outcome.buffer);
         let state = match outcome.result {
             Ok(()) => {
                 complete.tally.count(&self.counters, complete.bytes as u64);
-                State::Sealed
+                RegionState::Sealed
             }
             Err(_) => {
                 self.counters.write_errors.one();
-                State::Failed
+                RegionState::Failed
             }
         };
         self.release(complete.region, complete.slot, state);
     }
 
     /// The region leaves its buffer. The state changes first: who finds the slot empty finds the new state.
-    fn release(&self, region: u32, slot: u16, state: State) {
+    fn release(&self, region: u32, slot: u16, state: RegionState) {
         {
-            let _books = self.books();
+            let _books = self.free_lists();
             self.regions[region as usize].set_state(state);
         }
         *self.slots[usize::from(slot)].write().unwrap() = None;
         {
-            let mut books = self.books();
+            let mut free_lists = self.free_lists();
             let is_long = usize::from(slot) >= self.options.buffers;
-            if is_long { &mut books.free_long_slots } else { &mut books.free_slots }.push(slot);
+            if is_long { &mut free_lists.free_long_slots } else { &mut free_lists.free_slots }.push(slot);
         }
         self.freed.notify_all();
     }
 
     /// Waits until more buffers are free than are to be left, for so long at most. False if there are none.
-    pub(super) fn wait_for_buffer(self: &Arc<Self>, left: usize, most: Duration) -> bool {
+    pub(super) fn wait_for_buffer(self: &Arc<Self>, left: usize, max: Duration) -> bool {
         self.submit_waiting();
-        let is_full = |books: &mut Books| books.free_slots.len() <= left;
-        let (_books, timeout) = self.freed.wait_timeout_while(self.books(), most, is_full).unwrap();
+        let is_full = |free_lists: &mut FreeLists| free_lists.free_slots.len() <= left;
+        let (_books, timeout) = self.freed.wait_timeout_while(self.free_lists(), max, is_full).unwrap();
         !timeout.timed_out()
     }
 
@@ -433,14 +440,14 @@ impl LargeLog {
 
     /// Seals regions that have been open for long, and drops those in which nothing lives.
     pub(super) fn seal_old(self: &Arc<Self>, now: u32) {
-        for group in &self.groups {
-            let mut place = group.lock().unwrap();
-            let is_due = |open: &Open| {
+        for expiry_group in &self.expiry_groups {
+            let mut address = expiry_group.lock().unwrap();
+            let is_due = |open: &OpenRegion| {
                 let age = now.saturating_sub(open.opened);
-                age >= self.options.seal_seconds || is_past(open.latest_expiry, now)
+                age >= self.options.seal_seconds || has_expired(open.latest_expiry, now)
             };
-            if place.as_ref().is_some_and(is_due) {
-                let open = place.take().expect("it was looked at");
+            if address.as_ref().is_some_and(is_due) {
+                let open = address.take().expect("it was looked at");
                 self.seal(open, now);
             }
         }

@@ -10,14 +10,14 @@
 //! its seed. The body is durable before block 0 is written.
 
 use super::LargeLog;
+use super::address::Address;
 use super::format::checksum;
-use super::index::{Identity, SHARDS};
-use super::place::Place;
-use super::recover::Gone;
-use super::regions::{Life, State};
+use super::index::{IndexKey, SHARDS};
+use super::recover::Deletions;
+use super::regions::{RegionState, RegionSummary};
 use crate::Error;
+use crate::codec::{DeviceReader, DeviceWriter, FieldReader, FieldWriter};
 use crate::device::{self, BLOCK, Buffer};
-use crate::stream::{Reader, Sink, Source, Writer};
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -74,13 +74,13 @@ impl LargeLog {
             device::write(&*self.device, area.start, Buffer::zeroed(BLOCK))?;
             return self.device.sync();
         }
-        let mut sink = Sink::new(&*self.device, area.start + BLOCK as u64, self.options.identity);
-        self.save(&mut sink)?;
-        let (body_bytes, body_checksum) = sink.finish()?;
+        let mut device_writer = DeviceWriter::new(&*self.device, area.start + BLOCK as u64, self.options.identity);
+        self.save(&mut device_writer)?;
+        let (body_bytes, body_checksum) = device_writer.finish()?;
         let header = Header {
             region_bytes: self.geometry.region_bytes as u32,
             regions: self.geometry.regions,
-            next_sequence: self.books().next_sequence,
+            next_sequence: self.free_lists().next_sequence,
             next_order,
             body_bytes,
             body_checksum,
@@ -108,10 +108,10 @@ impl LargeLog {
     }
 
     fn wait_for_writes(self: &Arc<Self>) -> Result<(), Error> {
-        let is_busy = |books: &mut super::Books| self.used_buffers(books) > 0;
+        let is_busy = |free_lists: &mut super::FreeLists| self.used_buffers(free_lists) > 0;
         for _ in 0..WAITS {
             self.submit_waiting();
-            let wait = self.freed.wait_timeout_while(self.books(), WAIT_STEP, is_busy).unwrap();
+            let wait = self.freed.wait_timeout_while(self.free_lists(), WAIT_STEP, is_busy).unwrap();
             if !wait.1.timed_out() {
                 return Ok(());
             }
@@ -125,74 +125,74 @@ impl LargeLog {
         Error::Transfer { operation: "a write", offset: self.geometry.offset(0), bytes, source }
     }
 
-    fn save(&self, sink: &mut Sink<'_>) -> Result<(), Error> {
+    fn save(&self, device_writer: &mut DeviceWriter<'_>) -> Result<(), Error> {
         for region in &self.regions {
-            let life = region.life();
+            let summary = region.summary();
             let mut bytes = [0; REGION_BYTES];
-            let mut writer = Writer { bytes: &mut bytes, at: 0 };
-            writer.u64(life.sequence).u64(life.lowest_order).u32(life.latest_expiry);
+            let mut writer = FieldWriter { bytes: &mut bytes, at: 0 };
+            writer.u64(summary.sequence).u64(summary.lowest_order).u32(summary.latest_expiry);
             bytes[REGION_BYTES - 1] = region.state() as u8 | if region.is_unclean() { UNCLEAN } else { 0 };
-            sink.put(&bytes)?;
+            device_writer.put(&bytes)?;
         }
         for shard in 0..SHARDS as u8 {
             let objects = self.objects_of(shard);
-            sink.put(&(objects.len() as u32).to_le_bytes())?;
-            for (tag, place) in objects {
-                let words = place.to_words().map(u16::to_le_bytes);
-                sink.put(&tag.to_le_bytes())?;
-                sink.put(words.as_flattened())?;
+            device_writer.put(&(objects.len() as u32).to_le_bytes())?;
+            for (tag, address) in objects {
+                let words = address.to_words().map(u16::to_le_bytes);
+                device_writer.put(&tag.to_le_bytes())?;
+                device_writer.put(words.as_flattened())?;
             }
         }
         Ok(())
     }
 
-    fn objects_of(&self, shard: u8) -> Vec<(u32, Place)> {
+    fn objects_of(&self, shard: u8) -> Vec<(u32, Address)> {
         let locked = self.index.lock(shard);
         (0..).map_while(|page| locked.page(page)).flatten().collect()
     }
 
     /// Fills an empty log. `None` if there is no checkpoint of it, or a damaged one: then the log is of no use.
-    pub(super) fn load(&self, area: &Range<u64>, gone: &Gone) -> Option<()> {
+    pub(super) fn load(&self, area: &Range<u64>, deletions: &Deletions) -> Option<()> {
         let block = device::read(&*self.device, area.start, Buffer::zeroed(BLOCK)).ok()?;
         let header = Header::decode(&block[..HEADER_BYTES], self.options.identity)?;
         let is_same =
             header.region_bytes as usize == self.geometry.region_bytes && header.regions == self.geometry.regions;
-        let fits = area.end.checked_sub(area.start + BLOCK as u64).is_some_and(|room| header.body_bytes <= room);
+        let fits = area.end.checked_sub(area.start + BLOCK as u64).is_some_and(|space| header.body_bytes <= space);
         if !is_same || !fits {
             return None;
         }
         let start = area.start + BLOCK as u64;
-        let mut source = Source::new(&*self.device, start, header.body_bytes, self.options.identity);
+        let mut device_reader = DeviceReader::new(&*self.device, start, header.body_bytes, self.options.identity);
         for (number, region) in (0..).zip(&self.regions) {
-            let bytes: [u8; REGION_BYTES] = source.take()?;
-            let mut reader = Reader { bytes: &bytes, at: 0 };
+            let bytes: [u8; REGION_BYTES] = device_reader.take()?;
+            let mut reader = FieldReader { bytes: &bytes, at: 0 };
             let (sequence, lowest_order) = (reader.u64(), reader.u64());
-            let life = Life { sequence, lowest_order, latest_expiry: reader.u32() };
-            region.complete(life);
-            region.set_state(State::saved(bytes[REGION_BYTES - 1] & !UNCLEAN)?);
+            let summary = RegionSummary { sequence, lowest_order, latest_expiry: reader.u32() };
+            region.complete(summary);
+            region.set_state(RegionState::saved(bytes[REGION_BYTES - 1] & !UNCLEAN)?);
             self.set_unclean(number, bytes[REGION_BYTES - 1] & UNCLEAN != 0);
         }
         for shard in 0..SHARDS as u8 {
-            let count = u32::from_le_bytes(source.take()?);
+            let count = u32::from_le_bytes(device_reader.take()?);
             for _ in 0..count {
-                let bytes: [u8; OBJECT_BYTES] = source.take()?;
-                let tag = Reader { bytes: &bytes, at: 0 }.u32();
+                let bytes: [u8; OBJECT_BYTES] = device_reader.take()?;
+                let tag = FieldReader { bytes: &bytes, at: 0 }.u32();
                 let word = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-                let place = Place::from_words([word(4), word(6), word(8)]);
-                let region = self.geometry.split(place.unit()).0;
-                if self.regions.get(region as usize).is_none_or(|region| region.state() == State::Free) {
+                let address = Address::from_words([word(4), word(6), word(8)]);
+                let region = self.geometry.split(address.unit()).0;
+                if self.regions.get(region as usize).is_none_or(|region| region.state() == RegionState::Free) {
                     return None;
                 }
-                self.index.lock(shard).insert(tag, place);
+                self.index.lock(shard).insert(tag, address);
             }
         }
-        if source.finish()? != header.body_checksum {
+        if device_reader.finish()? != header.body_checksum {
             return None;
         }
-        self.books().next_sequence = header.next_sequence;
+        self.free_lists().next_sequence = header.next_sequence;
         self.next_order.fetch_max(header.next_order, Relaxed);
-        match gone.since(header.next_order) {
-            Some(removed) => removed.for_each(|Identity { shard, tag }| {
+        match deletions.since(header.next_order) {
+            Some(removed) => removed.for_each(|IndexKey { shard, tag }| {
                 self.index.lock(shard).remove(tag);
             }),
             None => self.index.retain(|_, _| false),
@@ -204,7 +204,7 @@ impl LargeLog {
 impl Header {
     fn encode(&self, identity: u64) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        let mut writer = FieldWriter { bytes: &mut bytes, at: 0 };
         writer.u32(MAGIC).u32(VERSION).u64(identity).u32(self.region_bytes).u32(self.regions);
         writer.u64(self.next_sequence).u64(self.next_order).u64(self.body_bytes).u64(self.body_checksum);
         let sum = checksum(identity, &bytes[..HEADER_BYTES - 8]);
@@ -213,7 +213,7 @@ impl Header {
     }
 
     fn decode(bytes: &[u8], identity: u64) -> Option<Self> {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = FieldReader { bytes, at: 0 };
         if reader.u32() != MAGIC || reader.u32() != VERSION || reader.u64() != identity {
             return None;
         }

@@ -23,9 +23,9 @@
 //! - Part 0 is an object, or the first part of one that did not fit into a region. The others carry no key; their hash is made
 //!   from the key's hash, the order and the number of the part.
 
-use super::place::UNIT;
-use crate::KeyHash;
-use crate::stream::{Reader, Writer};
+use super::address::UNIT;
+use crate::FlashHash;
+use crate::codec::{FieldReader, FieldWriter};
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
@@ -70,7 +70,7 @@ pub struct ObjectHeader {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FooterEntry {
-    pub hash: KeyHash,
+    pub hash: FlashHash,
     pub order: u64,
     pub position: u32,
     pub bytes: u32,
@@ -81,7 +81,7 @@ pub struct FooterEntry {
 
 /// Why bytes are not what they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum ObjectMismatch {
     /// Another object, or another life of the region.
     Foreign,
     /// Damaged.
@@ -114,18 +114,18 @@ pub fn value_bytes_in(bytes: usize) -> usize {
 }
 
 /// The hash under which a part other than the first is found.
-pub fn part_hash(hash: KeyHash, order: u64, part: u16) -> KeyHash {
+pub fn part_hash(hash: FlashHash, order: u64, part: u16) -> FlashHash {
     let mut bytes = [0; 18];
     bytes[..8].copy_from_slice(&hash.0.to_le_bytes());
     bytes[8..16].copy_from_slice(&order.to_le_bytes());
     bytes[16..].copy_from_slice(&part.to_le_bytes());
-    KeyHash(XxHash3_64::oneshot(&bytes))
+    FlashHash(XxHash3_64::oneshot(&bytes))
 }
 
 impl RegionHeader {
     pub fn encode(&self, identity: u64) -> [u8; REGION_HEADER_BYTES] {
         let mut bytes = [0; REGION_HEADER_BYTES];
-        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        let mut writer = FieldWriter { bytes: &mut bytes, at: 0 };
         writer.u32(MAGIC).u32(VERSION).u64(self.sequence).u64(identity).u32(self.region).u32(self.objects);
         writer.u32(self.footer_offset).u32(self.latest_expiry).u64(self.lowest_order).u64(self.footer_checksum);
         let sum = checksum(identity, &bytes[..REGION_HEADER_BYTES - CHECKSUM_BYTES]);
@@ -135,7 +135,7 @@ impl RegionHeader {
 
     /// `None` if it is not a header of this log, for this region.
     pub fn decode(bytes: &[u8], identity: u64, region: u32) -> Option<Self> {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = FieldReader { bytes, at: 0 };
         let is_ours = reader.u32() == MAGIC && reader.u32() == VERSION;
         let sequence = reader.u64();
         if !is_ours || reader.u64() != identity || reader.u32() != region {
@@ -180,7 +180,7 @@ impl ObjectHeader {
     /// All but the checksum, which [`object_checksum`] makes when the key and the value are there.
     pub fn encode(&self) -> [u8; OBJECT_HEADER_BYTES] {
         let mut bytes = [0; OBJECT_HEADER_BYTES];
-        let mut writer = Writer { bytes: &mut bytes, at: CHECKSUM_BYTES };
+        let mut writer = FieldWriter { bytes: &mut bytes, at: CHECKSUM_BYTES };
         writer.u64(self.sequence).u64(self.order).u32(self.value_bytes).u32(self.total_bytes).u32(self.position);
         writer.u32(self.expiry).u32(self.client_flags);
         bytes[44..46].copy_from_slice(&self.part.to_le_bytes());
@@ -195,7 +195,7 @@ impl ObjectHeader {
     ///
     /// Panics when there are fewer bytes than a header has.
     pub fn decode(bytes: &[u8]) -> Self {
-        let mut reader = Reader { bytes, at: CHECKSUM_BYTES };
+        let mut reader = FieldReader { bytes, at: CHECKSUM_BYTES };
         Self {
             sequence: reader.u64(),
             order: reader.u64(),
@@ -213,29 +213,29 @@ impl ObjectHeader {
 
     /// The header of an object that must be the one written at this position in this life of a region, unharmed. `bytes`
     /// begins with it and may be longer.
-    pub fn check(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, Unfit> {
+    pub fn check(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, ObjectMismatch> {
         let header = Self::check_front(bytes, identity, sequence, position)?;
-        let object = bytes.get(..header.object_bytes()).ok_or(Unfit::Foreign)?;
+        let object = bytes.get(..header.object_bytes()).ok_or(ObjectMismatch::Foreign)?;
         let sums = object[header.table()].chunks_exact(CHECKSUM_BYTES);
         let mut blocks = object[header.value()].chunks(VALUE_BLOCK_BYTES).zip(sums);
         let is_whole = blocks.all(|(block, sum)| sum == checksum(identity, block).to_le_bytes());
-        if is_whole { Ok(header) } else { Err(Unfit::Corrupt) }
+        if is_whole { Ok(header) } else { Err(ObjectMismatch::Corrupt) }
     }
 
     /// The same of what its checksum covers: of a value of several blocks nothing need be there.
-    pub fn check_front(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, Unfit> {
+    pub fn check_front(bytes: &[u8], identity: u64, sequence: u64, position: u32) -> Result<Self, ObjectMismatch> {
         if bytes.len() < OBJECT_HEADER_BYTES {
-            return Err(Unfit::Foreign);
+            return Err(ObjectMismatch::Foreign);
         }
         let header = Self::decode(bytes);
         if header.sequence != sequence || header.position != position {
-            return Err(Unfit::Foreign);
+            return Err(ObjectMismatch::Foreign);
         }
-        let covered = bytes.get(header.covered()).ok_or(Unfit::Foreign)?;
+        let covered = bytes.get(header.covered()).ok_or(ObjectMismatch::Foreign)?;
         if bytes[..CHECKSUM_BYTES] == checksum(identity, covered).to_le_bytes() {
             Ok(header)
         } else {
-            Err(Unfit::Corrupt)
+            Err(ObjectMismatch::Corrupt)
         }
     }
 }
@@ -254,16 +254,16 @@ pub fn object_checksum(identity: u64, object: &[u8]) -> [u8; CHECKSUM_BYTES] {
 impl FooterEntry {
     pub fn encode(&self) -> [u8; FOOTER_ENTRY_BYTES] {
         let mut bytes = [0; FOOTER_ENTRY_BYTES];
-        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        let mut writer = FieldWriter { bytes: &mut bytes, at: 0 };
         writer.u64(self.hash.0).u64(self.order).u32(self.position).u32(self.bytes).u32(self.expiry);
         writer.u32(u32::from(self.part) | u32::from(self.pool) << 16);
         bytes
     }
 
     pub fn decode(bytes: &[u8]) -> Self {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = FieldReader { bytes, at: 0 };
         let mut entry = Self {
-            hash: KeyHash(reader.u64()),
+            hash: FlashHash(reader.u64()),
             order: reader.u64(),
             position: reader.u32(),
             bytes: reader.u32(),
@@ -341,16 +341,16 @@ mod tests {
         let check = |bytes: &[u8]| ObjectHeader::check(bytes, 0x1d, OBJECT.sequence, 1);
         assert_eq!(check(&bytes), Ok(OBJECT));
         assert_eq!(check(&[&bytes[..], b"more"].concat()), Ok(OBJECT));
-        assert_eq!(ObjectHeader::check(&bytes, 0x1d, OBJECT.sequence + 1, 1), Err(Unfit::Foreign));
-        assert_eq!(ObjectHeader::check(&bytes, 0x1d, OBJECT.sequence, 2), Err(Unfit::Foreign));
-        assert_eq!(ObjectHeader::check(&bytes, 0x1e, OBJECT.sequence, 1), Err(Unfit::Corrupt));
+        assert_eq!(ObjectHeader::check(&bytes, 0x1d, OBJECT.sequence + 1, 1), Err(ObjectMismatch::Foreign));
+        assert_eq!(ObjectHeader::check(&bytes, 0x1d, OBJECT.sequence, 2), Err(ObjectMismatch::Foreign));
+        assert_eq!(ObjectHeader::check(&bytes, 0x1e, OBJECT.sequence, 1), Err(ObjectMismatch::Corrupt));
         for bit in 0..bytes.len() * 8 {
             bytes[bit / 8] ^= 1 << (bit % 8);
             assert!(check(&bytes).is_err(), "bit {bit}");
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         for length in 0..bytes.len() {
-            assert_eq!(check(&bytes[..length]), Err(Unfit::Foreign));
+            assert_eq!(check(&bytes[..length]), Err(ObjectMismatch::Foreign));
         }
     }
 
@@ -379,7 +379,7 @@ mod tests {
             for at in [0, 9, 49, 51, header.value().start - 1, header.value().start, bytes.len() / 2, bytes.len() - 1] {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 1;
-                let check = |check: fn(&[u8], u64, u64, u32) -> Result<ObjectHeader, Unfit>| {
+                let check = |check: fn(&[u8], u64, u64, u32) -> Result<ObjectHeader, ObjectMismatch>| {
                     check(&damaged, 0x1d, OBJECT.sequence, 1)
                 };
                 assert!(check(ObjectHeader::check).is_err(), "byte {at} of {value_bytes}");
@@ -405,7 +405,7 @@ mod tests {
     #[test]
     fn a_footer_entry_is_these_bytes() {
         let entry =
-            FooterEntry { hash: KeyHash(0xa1), order: 100, position: 1, bytes: 56, expiry: 2, part: 3, pool: 0x0405 };
+            FooterEntry { hash: FlashHash(0xa1), order: 100, position: 1, bytes: 56, expiry: 2, part: 3, pool: 0x0405 };
         let bytes = entry.encode();
         assert_eq!(hex(&bytes), "a100000000000000 6400000000000000 0100000038000000 0200000003000504");
         assert_eq!(FooterEntry::decode(&bytes), entry);
@@ -413,7 +413,7 @@ mod tests {
 
     #[test]
     fn parts_have_hashes_of_their_own() {
-        assert_eq!(part_hash(KeyHash(1), 2, 3).0, 9_607_854_705_023_311_518);
-        assert_ne!(part_hash(KeyHash(1), 2, 3), part_hash(KeyHash(1), 3, 3));
+        assert_eq!(part_hash(FlashHash(1), 2, 3).0, 9_607_854_705_023_311_518);
+        assert_ne!(part_hash(FlashHash(1), 2, 3), part_hash(FlashHash(1), 3, 3));
     }
 }

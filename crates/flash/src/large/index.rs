@@ -10,9 +10,9 @@
 //! are sorted and dense, so that no memory is lost to load. Two keys with the same 38 bits are one to the index; the whole
 //! key is on flash.
 
-use super::page::Page;
-use super::place::Place;
-use crate::KeyHash;
+use super::address::Address;
+use super::index_page::IndexPage;
+use crate::FlashHash;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
@@ -25,20 +25,20 @@ const MERGE_BELOW: usize = 160;
 
 /// What the index knows of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Identity {
+pub struct IndexKey {
     pub shard: u8,
     pub tag: u32,
 }
 
-impl Identity {
-    pub fn of(hash: KeyHash) -> Self {
+impl IndexKey {
+    pub fn of(hash: FlashHash) -> Self {
         Self { shard: (hash.0 as usize % SHARDS) as u8, tag: (hash.0 >> 32) as u32 }
     }
 }
 
 #[derive(Debug)]
-pub struct Index {
-    shards: Box<[Padded]>,
+pub struct LargeIndex {
+    shards: Box<[PaddedShard]>,
     /// Bytes of RAM, by all shards.
     bytes: AtomicUsize,
 }
@@ -46,30 +46,30 @@ pub struct Index {
 /// Two locks never share a line.
 #[derive(Debug)]
 #[repr(align(64))]
-struct Padded(Mutex<Shard>);
+struct PaddedShard(Mutex<Shard>);
 
 #[derive(Debug)]
 struct Shard {
-    pages: Vec<Page>,
+    pages: Vec<IndexPage>,
     objects: usize,
 }
 
 /// A shard, locked.
-pub struct Locked<'a> {
+pub struct LockedShard<'a> {
     shard: MutexGuard<'a, Shard>,
     bytes: &'a AtomicUsize,
 }
 
-impl Index {
+impl LargeIndex {
     pub fn new() -> Self {
-        let shard = || Padded(Mutex::new(Shard { pages: vec![Page::default()], objects: 0 }));
-        let shards: Box<[Padded]> = (0..SHARDS).map(|_| shard()).collect();
+        let shard = || PaddedShard(Mutex::new(Shard { pages: vec![IndexPage::default()], objects: 0 }));
+        let shards: Box<[PaddedShard]> = (0..SHARDS).map(|_| shard()).collect();
         let bytes = size_of::<Self>() + shards.iter().map(|shard| shard.0.lock().unwrap().bytes()).sum::<usize>();
         Self { shards, bytes: AtomicUsize::new(bytes) }
     }
 
-    pub fn lock(&self, shard: u8) -> Locked<'_> {
-        Locked { shard: self.shards[usize::from(shard)].0.lock().unwrap(), bytes: &self.bytes }
+    pub fn lock(&self, shard: u8) -> LockedShard<'_> {
+        LockedShard { shard: self.shards[usize::from(shard)].0.lock().unwrap(), bytes: &self.bytes }
     }
 
     /// Bytes of RAM, those of the allocator included.
@@ -82,10 +82,10 @@ impl Index {
     }
 
     /// Keeps what `keep` says. Locks one shard for one page at a time; what comes in meanwhile may be left out.
-    pub fn retain(&self, mut keep: impl FnMut(Identity, Place) -> bool) {
+    pub fn retain(&self, mut keep: impl FnMut(IndexKey, Address) -> bool) {
         for shard in 0..SHARDS as u8 {
             let mut page = 0;
-            while self.lock(shard).retain_page(page, |tag, place| keep(Identity { shard, tag }, place)) {
+            while self.lock(shard).retain_page(page, |tag, address| keep(IndexKey { shard, tag }, address)) {
                 page += 1;
             }
             while self.lock(shard).merge_once() {}
@@ -93,34 +93,34 @@ impl Index {
     }
 
     /// Asserts every invariant, and calls `each` with all objects.
-    pub fn verify(&self, mut each: impl FnMut(Identity, Place)) {
+    pub fn verify(&self, mut each: impl FnMut(IndexKey, Address)) {
         let mut bytes = size_of::<Self>();
         for number in 0..SHARDS as u8 {
             let locked = self.lock(number);
             let shard = &*locked.shard;
             for (i, page) in shard.pages.iter().enumerate() {
                 assert!(page.iter().is_sorted_by(|a, b| a.0 < b.0), "page {i} of shard {number} is not sorted");
-                for (tag, place) in page.iter() {
+                for (tag, address) in page.iter() {
                     assert_eq!(shard.page_of(tag), i, "tag {tag:08x} is in a page that nobody looks at");
-                    each(Identity { shard: number, tag }, place);
+                    each(IndexKey { shard: number, tag }, address);
                 }
             }
-            assert_eq!(shard.pages.iter().map(Page::len).sum::<usize>(), shard.objects);
+            assert_eq!(shard.pages.iter().map(IndexPage::len).sum::<usize>(), shard.objects);
             bytes += shard.bytes();
         }
         assert_eq!(bytes, self.bytes());
     }
 }
 
-impl Locked<'_> {
-    pub fn get(&self, tag: u32) -> Option<Place> {
+impl LockedShard<'_> {
+    pub fn get(&self, tag: u32) -> Option<Address> {
         self.shard.pages[self.shard.page_of(tag)].get(tag)
     }
 
     /// Puts it in, and gives back what had the same tag.
-    pub fn insert(&mut self, tag: u32, place: Place) -> Option<Place> {
+    pub fn insert(&mut self, tag: u32, address: Address) -> Option<Address> {
         let shard = &mut *self.shard;
-        let old = shard.change(tag, self.bytes, |page| page.insert(tag, place));
+        let old = shard.change(tag, self.bytes, |page| page.insert(tag, address));
         if old.is_none() {
             shard.objects += 1;
             if shard.objects > shard.pages.len() * SPLIT_ABOVE {
@@ -130,7 +130,7 @@ impl Locked<'_> {
         old
     }
 
-    pub fn remove(&mut self, tag: u32) -> Option<Place> {
+    pub fn remove(&mut self, tag: u32) -> Option<Address> {
         let shard = &mut *self.shard;
         let old = shard.change(tag, self.bytes, |page| page.remove(tag))?;
         shard.objects -= 1;
@@ -139,12 +139,12 @@ impl Locked<'_> {
     }
 
     /// All objects of a page; `None` behind the last page.
-    pub fn page(&self, number: usize) -> Option<impl Iterator<Item = (u32, Place)>> {
+    pub fn page(&self, number: usize) -> Option<impl Iterator<Item = (u32, Address)>> {
         Some(self.shard.pages.get(number)?.iter())
     }
 
     /// False behind the last page.
-    fn retain_page(&mut self, number: usize, keep: impl FnMut(u32, Place) -> bool) -> bool {
+    fn retain_page(&mut self, number: usize, keep: impl FnMut(u32, Address) -> bool) -> bool {
         let shard = &mut *self.shard;
         let Some(page) = shard.pages.get_mut(number) else { return false };
         let before = page.len();
@@ -174,7 +174,7 @@ impl Shard {
         if page < pages { page } else { page & (mask >> 1) }
     }
 
-    fn change<T>(&mut self, tag: u32, bytes: &AtomicUsize, change: impl FnOnce(&mut Page) -> T) -> T {
+    fn change<T>(&mut self, tag: u32, bytes: &AtomicUsize, change: impl FnOnce(&mut IndexPage) -> T) -> T {
         let page = self.page_of(tag);
         counted(bytes, &mut self.pages[page], change)
     }
@@ -188,7 +188,7 @@ impl Shard {
         let parent = parent(new);
         let bit = new - parent;
         let page = counted(bytes, &mut self.pages[parent], |page| page.split(|tag| tag as usize & bit != 0));
-        bytes.fetch_add(page.heap_bytes() + (self.pages.capacity() - old_capacity) * size_of::<Page>(), Relaxed);
+        bytes.fetch_add(page.heap_bytes() + (self.pages.capacity() - old_capacity) * size_of::<IndexPage>(), Relaxed);
         self.pages.push(page);
     }
 
@@ -200,14 +200,14 @@ impl Shard {
         let old_capacity = self.pages.capacity();
         if old_capacity > self.pages.len() + self.pages.len() / 8 {
             self.pages.shrink_to(self.pages.len() + self.pages.len() / 16);
-            bytes.fetch_sub((old_capacity - self.pages.capacity()) * size_of::<Page>(), Relaxed);
+            bytes.fetch_sub((old_capacity - self.pages.capacity()) * size_of::<IndexPage>(), Relaxed);
         }
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Padded>()
-            + self.pages.capacity() * size_of::<Page>()
-            + self.pages.iter().map(Page::heap_bytes).sum::<usize>()
+        size_of::<PaddedShard>()
+            + self.pages.capacity() * size_of::<IndexPage>()
+            + self.pages.iter().map(IndexPage::heap_bytes).sum::<usize>()
     }
 }
 
@@ -217,7 +217,7 @@ fn parent(page: usize) -> usize {
 }
 
 /// Changes a page and what it takes.
-fn counted<T>(bytes: &AtomicUsize, page: &mut Page, change: impl FnOnce(&mut Page) -> T) -> T {
+fn counted<T>(bytes: &AtomicUsize, page: &mut IndexPage, change: impl FnOnce(&mut IndexPage) -> T) -> T {
     let before = page.heap_bytes();
     let result = change(page);
     // Wrapping: a smaller page adds a number below zero.
@@ -231,26 +231,26 @@ mod tests {
     use ebbtide_testkit::Random;
     use std::collections::BTreeMap;
 
-    fn insert(index: &Index, hash: u64, place: Place) -> Option<Place> {
-        let identity = Identity::of(KeyHash(hash));
-        index.lock(identity.shard).insert(identity.tag, place)
+    fn insert(index: &LargeIndex, hash: u64, address: Address) -> Option<Address> {
+        let identity = IndexKey::of(FlashHash(hash));
+        index.lock(identity.shard).insert(identity.tag, address)
     }
 
-    fn remove(index: &Index, hash: u64) -> Option<Place> {
-        let identity = Identity::of(KeyHash(hash));
+    fn remove(index: &LargeIndex, hash: u64) -> Option<Address> {
+        let identity = IndexKey::of(FlashHash(hash));
         index.lock(identity.shard).remove(identity.tag)
     }
 
     #[test]
     fn it_is_a_map() {
-        let (index, mut map, mut random) = (Index::new(), BTreeMap::new(), Random::new(1));
+        let (index, mut map, mut random) = (LargeIndex::new(), BTreeMap::new(), Random::new(1));
         for round in 0..200_000 {
             // Grows, then shrinks.
             let hash = random.below(60_000).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            let identity = Identity::of(KeyHash(hash));
+            let identity = IndexKey::of(FlashHash(hash));
             if random.chance(if round < 100_000 { 70 } else { 10 }) {
-                let place = Place::new(random.below(1 << 39), 5000);
-                assert_eq!(insert(&index, hash, place), map.insert(identity, place));
+                let address = Address::new(random.below(1 << 39), 5000);
+                assert_eq!(insert(&index, hash, address), map.insert(identity, address));
             } else {
                 assert_eq!(remove(&index, hash), map.remove(&identity));
             }
@@ -259,14 +259,14 @@ mod tests {
         index.retain(|identity, _| identity.tag % 3 == 0);
         map.retain(|identity, _| identity.tag % 3 == 0);
         let mut found = BTreeMap::new();
-        index.verify(|identity, place| assert_eq!(found.insert(identity, place), None));
+        index.verify(|identity, address| assert_eq!(found.insert(identity, address), None));
         assert_eq!(found, map);
         assert_eq!(index.objects(), map.len());
     }
 
     #[test]
     fn an_object_costs_at_most_twelve_bytes() {
-        let (index, mut random) = (Index::new(), Random::new(2));
+        let (index, mut random) = (LargeIndex::new(), Random::new(2));
         let mut hashes = Vec::new();
         let check = |objects: usize, when: &str| {
             let bytes = index.bytes() as f64 / objects as f64;
@@ -277,7 +277,7 @@ mod tests {
         while hashes.len() < 1_500_000 {
             let hash = random.number();
             hashes.push(hash);
-            insert(&index, hash, Place::new(random.below(1 << 39), 9000));
+            insert(&index, hash, Address::new(random.below(1 << 39), 9000));
             if hashes.len().is_multiple_of(1000) {
                 let bytes = check(hashes.len(), "growing");
                 if hashes.len().is_multiple_of(250_000) || [10_000, 50_000, 100_000].contains(&hashes.len()) {
@@ -294,6 +294,6 @@ mod tests {
         }
         index.verify(|_, _| ());
         assert_eq!(index.objects(), 0);
-        assert_eq!(index.bytes(), Index::new().bytes(), "nothing is left behind");
+        assert_eq!(index.bytes(), LargeIndex::new().bytes(), "nothing is left behind");
     }
 }

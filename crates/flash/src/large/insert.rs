@@ -1,14 +1,14 @@
 //! Objects in.
 
 use super::LargeLog;
-use super::buffers::{Added, Draft, Full, Kept, SHARE_OF_PART};
+use super::address::Address;
+use super::buffers::{AppendError, Appended, ObjectDraft, ReservedSlots, SHARE_OF_PART};
 use super::format::{ObjectHeader, object_bytes, part_hash};
-use super::index::Identity;
-use super::options::group_of;
-use super::place::Place;
-use super::stats::Dropped;
+use super::index::IndexKey;
+use super::options::expiry_group_of;
+use super::stats::LargeDrop;
 use crate::object::DEFAULT_POOL;
-use crate::{KeyHash, Object, Token};
+use crate::{FlashHash, Object, Token};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -28,17 +28,17 @@ pub struct Inserted {
 
 impl LargeLog {
     /// Stores an object in place of any older version of its key. It is copied, and found at once. `now` is in seconds since
-    /// 1970. May wait for a buffer and reclaims regions if none is free, both as [`super::Options::patience`] allows.
+    /// 1970. May wait for a buffer and reclaims regions if none is free, both as [`super::Options::max_buffer_wait`] allows.
     ///
     /// # Errors
     ///
     /// Why it was not stored; it is counted. An older version stays: whoever inserts because of a change has removed it before.
-    pub fn insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, Dropped> {
-        let result = self.try_insert(object, self.see(now));
+    pub fn insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, LargeDrop> {
+        let result = self.try_insert(object, self.observe_time(now));
         match &result {
             Ok(inserted) => {
                 let bytes = object.key.bytes.len() + object.value_bytes();
-                self.worth.came(bytes);
+                self.reinsertion_value.inserted(bytes);
                 self.counters.inserts.one();
                 self.counters.inserted_bytes.add(bytes as u64);
                 self.counters.replaced.add(u64::from(inserted.replaced));
@@ -51,36 +51,36 @@ impl LargeLog {
     /// Whether a new object is better not inserted, but refused in the place of copies that were made ([`super::Reinsertion::Auto`]).
     pub fn prefers_copies(&self, object: &Object<'_>) -> bool {
         let bytes = object_bytes(object.key.bytes.len(), object.value_bytes());
-        self.refusal(object).is_none() && self.worth.refuses(object.key.hash, bytes)
+        self.open_error(object).is_none() && self.reinsertion_value.refuses_insert(object.key.hash, bytes)
     }
 
     /// Why nothing like this is taken.
-    fn refusal(&self, object: &Object<'_>) -> Option<Dropped> {
+    fn open_error(&self, object: &Object<'_>) -> Option<LargeDrop> {
         let key_bytes = object.key.bytes.len();
-        let is_long = object.value_bytes() as u64 > self.geometry.value_bytes_limit(self.own_regions().len());
+        let is_long = object.value_bytes() as u64 > self.geometry.value_bytes_limit(self.log_regions().len());
         if is_long || key_bytes == 0 || key_bytes > KEY_BYTES_LIMIT {
-            return Some(Dropped::TooLarge);
+            return Some(LargeDrop::TooLarge);
         }
-        self.index_bound.is_reached(self.index.bytes()).then_some(Dropped::Memory)
+        self.memory_bound.is_reached(self.index.bytes()).then_some(LargeDrop::Memory)
     }
 
-    fn try_insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, Dropped> {
+    fn try_insert(self: &Arc<Self>, object: &Object<'_>, now: u32) -> Result<Inserted, LargeDrop> {
         if object.is_expired(now) {
-            return Err(Dropped::Expired);
+            return Err(LargeDrop::Expired);
         }
         let (key, total) = (object.key, object.value_bytes());
-        if let Some(dropped) = self.refusal(object) {
+        if let Some(dropped) = self.open_error(object) {
             return Err(dropped);
         }
-        let mut kept = Kept { log: self, slots: Vec::new() };
+        let mut reserved = ReservedSlots { log: self, slots: Vec::new() };
         if !self.may_reclaim_for_inserts() {
-            kept.slots = self.keep_buffers(object_bytes(key.bytes.len(), total))?;
+            reserved.slots = self.reserve_buffers(object_bytes(key.bytes.len(), total))?;
         }
-        let identity = Identity::of(key.hash);
+        let identity = IndexKey::of(key.hash);
         let _writer = self.writers[usize::from(identity.shard)].lock().unwrap();
         // Acquire: with `checkpoint`.
         if self.is_closed.load(Acquire) {
-            return Err(Dropped::Closed);
+            return Err(LargeDrop::Closed);
         }
         let order = self.next_order.fetch_add(1, Relaxed);
         let header = ObjectHeader {
@@ -98,15 +98,22 @@ impl LargeLog {
         };
         let may_cut =
             header.object_bytes() > self.geometry.object_bytes_limit() || self.may_fill_up(header.object_bytes(), 1);
-        let draft =
-            Draft { hash: key.hash, header, key: key.bytes, value: object.value, from: 0, may_cut, is_copy: false };
-        let group = self.group(object.expiry, now);
-        let head = self.place(group, &draft, &mut kept.slots, now)?;
+        let draft = ObjectDraft {
+            hash: key.hash,
+            header,
+            key: key.bytes,
+            value: object.value,
+            from: 0,
+            may_cut,
+            is_copy: false,
+        };
+        let expiry_group = self.expiry_group(object.expiry, now);
+        let head = self.address(expiry_group, &draft, &mut reserved.slots, now)?;
         if head.value_bytes < total {
-            let add = |part: &Draft<'_>| self.place(group, part, &mut kept.slots, now);
-            self.add_rest(&draft, head.value_bytes, Dropped::Overtaken, add)?;
+            let add = |part: &ObjectDraft<'_>| self.address(expiry_group, part, &mut reserved.slots, now);
+            self.add_rest(&draft, head.value_bytes, LargeDrop::Overtaken, add)?;
         }
-        let replaced = self.publish(key.hash, head).ok_or(Dropped::Overtaken)?.is_some() || self.is_unclean();
+        let replaced = self.publish(key.hash, head).ok_or(LargeDrop::Overtaken)?.is_some() || self.is_unclean();
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
     }
 
@@ -116,37 +123,37 @@ impl LargeLog {
         if !self.options.fills_up || bytes <= self.geometry.region_bytes / SHARE_OF_PART {
             return false;
         }
-        let books = self.books();
-        books.free.len() > 1 && books.free_slots.len() > buffers_left
+        let free_lists = self.free_lists();
+        free_lists.free.len() > 1 && free_lists.free_slots.len() > buffers_left
     }
 
     /// Where nothing is waited for: whether an object of several regions finds them, and buffers, before any of them is spent on a
     /// part of it. The next upkeep makes that much room, for this one or another. Gives back buffers for it, if it cannot do with
     /// what all have.
-    fn keep_buffers(&self, bytes: usize) -> Result<Vec<u16>, Dropped> {
+    fn reserve_buffers(&self, bytes: usize) -> Result<Vec<u16>, LargeDrop> {
         let regions = self.geometry.regions_of(bytes);
         if regions == 1 {
             return Ok(Vec::new());
         }
         self.wanted.fetch_max(regions, Relaxed);
-        let mut books = self.books();
-        if books.free.len() < regions {
-            return Err(Dropped::NoRegion);
+        let mut free_lists = self.free_lists();
+        if free_lists.free.len() < regions {
+            return Err(LargeDrop::NoRegion);
         }
-        if books.free_slots.len() + 1 >= regions {
+        if free_lists.free_slots.len() + 1 >= regions {
             return Ok(Vec::new());
         }
-        let rest = books.free_long_slots.len().checked_sub(regions);
-        rest.map(|rest| books.free_long_slots.split_off(rest)).ok_or(Dropped::Behind)
+        let rest = free_lists.free_long_slots.len().checked_sub(regions);
+        rest.map(|rest| free_lists.free_long_slots.split_off(rest)).ok_or(LargeDrop::Behind)
     }
 
     /// Stores the other parts of an object of which the first is placed. They are published before it; `overtaken` if that cannot be.
     pub(super) fn add_rest<E>(
         &self,
-        head: &Draft<'_>,
+        head: &ObjectDraft<'_>,
         from: usize,
         overtaken: E,
-        mut add: impl FnMut(&Draft<'_>) -> Result<Added, E>,
+        mut add: impl FnMut(&ObjectDraft<'_>) -> Result<Appended, E>,
     ) -> Result<(), E> {
         let total = head.header.total_bytes as usize;
         let (mut from, mut part) = (from, 1);
@@ -155,32 +162,34 @@ impl LargeLog {
             let key = hash.0.to_le_bytes();
             let value_bytes = (total - from) as u32;
             let header = ObjectHeader { part, key_bytes: key.len() as u8, value_bytes, ..head.header };
-            let added = add(&Draft { hash, header, key: &key, from, ..*head })?;
-            if self.publish_part(hash, added).is_none() {
+            let appended = add(&ObjectDraft { hash, header, key: &key, from, ..*head })?;
+            if self.publish_part(hash, appended).is_none() {
                 return Err(overtaken);
             }
-            from += added.value_bytes;
+            from += appended.value_bytes;
             part += 1;
         }
         Ok(())
     }
 
     /// Adds a draft, waiting for a buffer and reclaiming regions as needed. No lock but the writer's is held meanwhile.
-    fn place(
+    fn address(
         self: &Arc<Self>,
-        group: usize,
-        draft: &Draft<'_>,
-        kept: &mut Vec<u16>,
+        expiry_group: usize,
+        draft: &ObjectDraft<'_>,
+        reserved: &mut Vec<u16>,
         now: u32,
-    ) -> Result<Added, Dropped> {
-        let mut dropped = Dropped::NoRegion;
+    ) -> Result<Appended, LargeDrop> {
+        let mut dropped = LargeDrop::NoRegion;
         for _ in 0..ATTEMPTS {
-            dropped = match self.add(group, draft, kept, now) {
-                Ok(added) => return Ok(added),
-                Err(Full::Buffers) if self.wait_for_buffer(0, self.options.patience) => Dropped::Behind,
-                Err(Full::Buffers) => return Err(Dropped::Behind),
-                Err(Full::Regions) if self.may_reclaim_for_inserts() && self.reclaim(now, 1) => Dropped::NoRegion,
-                Err(Full::Regions) => return Err(Dropped::NoRegion),
+            dropped = match self.add(expiry_group, draft, reserved, now) {
+                Ok(appended) => return Ok(appended),
+                Err(AppendError::Buffers) if self.wait_for_buffer(0, self.options.max_buffer_wait) => LargeDrop::Behind,
+                Err(AppendError::Buffers) => return Err(LargeDrop::Behind),
+                Err(AppendError::Regions) if self.may_reclaim_for_inserts() && self.reclaim(now, 1) => {
+                    LargeDrop::NoRegion
+                }
+                Err(AppendError::Regions) => return Err(LargeDrop::NoRegion),
             };
         }
         Err(dropped)
@@ -188,20 +197,20 @@ impl LargeLog {
 
     /// Makes an object that was added the current one of its hash. `None` if its region is flushed or emptied; otherwise what
     /// was there. In a region that failed it is not found, but known, as all that was published there.
-    fn publish(&self, hash: KeyHash, added: Added) -> Option<Option<Place>> {
-        let identity = Identity::of(hash);
+    fn publish(&self, hash: FlashHash, appended: Appended) -> Option<Option<Address>> {
+        let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
-        let place = self.publishable(added)?;
-        Some(shard.insert(identity.tag, place))
+        let address = self.publishable(appended)?;
+        Some(shard.insert(identity.tag, address))
     }
 
     /// The same for a later part, of which no log of removals is told: what it takes the place of, with another hash of the same tag, could be found
     /// by a restart that does not find the part.
-    fn publish_part(&self, hash: KeyHash, added: Added) -> Option<()> {
-        let identity = Identity::of(hash);
+    fn publish_part(&self, hash: FlashHash, appended: Appended) -> Option<()> {
+        let identity = IndexKey::of(hash);
         let mut shard = self.index.lock(identity.shard);
-        let place = self.publishable(added)?;
-        if let Some(other) = shard.insert(identity.tag, place) {
+        let address = self.publishable(appended)?;
+        if let Some(other) = shard.insert(identity.tag, address) {
             self.set_unclean(self.geometry.split(other.unit()).0, true);
         }
         Some(())
@@ -209,15 +218,15 @@ impl LargeLog {
 
     /// The place of what was added. Only under the lock of a shard: the sweep locks the shard after the region's state has
     /// changed, so either the change is seen here or the place is seen there.
-    pub(super) fn publishable(&self, added: Added) -> Option<Place> {
-        let region = &self.regions[added.region as usize];
-        let fits = region.takes_objects_of(added.sequence) && added.sequence >= self.floor.load(Acquire);
-        fits.then(|| Place::new(self.geometry.unit(added.region, added.position), added.bytes))
+    pub(super) fn publishable(&self, appended: Appended) -> Option<Address> {
+        let region = &self.regions[appended.region as usize];
+        let fits = region.takes_objects_of(appended.sequence) && appended.sequence >= self.floor.load(Acquire);
+        fits.then(|| Address::new(self.geometry.unit(appended.region, appended.position), appended.bytes))
     }
 
     /// The group of objects that expire then.
-    pub(super) fn group(&self, expiry: u32, now: u32) -> usize {
+    pub(super) fn expiry_group(&self, expiry: u32, now: u32) -> usize {
         let seconds = (expiry != 0).then(|| expiry.saturating_sub(now));
-        group_of(seconds, self.options.groups)
+        expiry_group_of(seconds, self.options.expiry_groups)
     }
 }

@@ -13,55 +13,55 @@
 //! |---|---|
 //! | `format` | the bytes on the device |
 //! | `options` | what can be chosen; where regions lie |
-//! | `index`, `page`, `place` | where the objects are: 10 bytes each, and a little |
+//! | `index`, `index_page`, `address` | where the objects are: 10 bytes each, and a little |
 //! | `regions` | what RAM knows of each region; its states |
 //! | `buffers` | open regions, and those that are being written |
 //! | `insert`, `read` | objects in and out |
-//! | `choose`, `reclaim` | which regions go, and how |
-//! | `worth`, `keep` | what of them is written again |
+//! | `reclaim_choice`, `reclaim` | which regions go, and how |
+//! | `reinsertion_value`, `reinsert` | what of them is written again |
 //! | `scan` | a walk over all objects |
 //! | `recover`, `checkpoint` | after a restart |
 //! | `stats` | what is counted |
 //!
 //! Who may touch what, and why no stale value comes out: `docs/concurrency.md`.
 
+mod address;
 mod buffers;
 mod checkpoint;
-mod choose;
 mod format;
 mod index;
+mod index_page;
 mod insert;
-mod keep;
 mod options;
-mod page;
-mod place;
 mod read;
 mod reclaim;
+mod reclaim_choice;
 mod recover;
 mod regions;
+mod reinsert;
+mod reinsertion_value;
 mod scan;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod worth;
 
 pub use insert::Inserted;
 pub use options::{Options, Reclaim, Reinsertion};
-pub use recover::{Known, Recovered, Removal};
-pub(crate) use scan::Walk;
-pub use stats::{Dropped, Stats};
+pub use recover::{Known, LoggedDeletion, Recovered};
+pub(crate) use scan::LargeScan;
+pub use stats::{LargeDrop, Stats};
 
-use self::buffers::{Books, Open, Staged};
-use self::index::{Identity, Index, SHARDS};
-use self::options::{GROUPS_LIMIT, Geometry};
-use self::place::Place;
-use self::reclaim::Longest;
-use self::regions::{Region, State};
+use self::address::Address;
+use self::buffers::{FreeLists, OpenRegion, StagedRegion};
+use self::index::{IndexKey, LargeIndex, SHARDS};
+use self::options::{Geometry, MAX_EXPIRY_GROUPS};
+use self::reclaim::LongestObject;
+use self::regions::{Region, RegionState};
+use self::reinsertion_value::ReinsertionValue;
 use self::stats::Counters;
-use self::worth::Worth;
-use crate::bound::Bound;
 use crate::device::{BLOCK, Device};
-use crate::{Error, KeyHash, Token};
+use crate::memory_bound::MemoryBound;
+use crate::{Error, FlashHash, Token};
 use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::atomic::{
@@ -71,7 +71,7 @@ use std::sync::atomic::{
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 
 /// Free regions that stay a log's when the others are given away: each group may be about to open one.
-const FREE_KEPT: usize = GROUPS_LIMIT + 1;
+const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
 
 /// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `is_current`,
 /// `flush`) never wait for the device.
@@ -79,16 +79,16 @@ pub struct LargeLog {
     device: Arc<dyn Device>,
     options: Options,
     geometry: Geometry,
-    index: Index,
+    index: LargeIndex,
     regions: Box<[Region]>,
     /// The open region of each group.
-    groups: Box<[Mutex<Option<Open>>]>,
-    slots: Box<[RwLock<Option<Staged>>]>,
+    expiry_groups: Box<[Mutex<Option<OpenRegion>>]>,
+    slots: Box<[RwLock<Option<StagedRegion>>]>,
     /// Regions before it are not the log's. Changes under the mutex of the books.
     first_region: AtomicU32,
     /// Bytes of the index at most.
-    index_bound: Bound,
-    books: Mutex<Books>,
+    memory_bound: MemoryBound,
+    free_lists: Mutex<FreeLists>,
     /// A buffer became free.
     freed: Condvar,
     /// One insert at a time for keys of a shard, so that the order of versions is the order of publication.
@@ -100,11 +100,11 @@ pub struct LargeLog {
     next_order: AtomicU64,
     /// Regions of the longest object of several that came since the last upkeep.
     wanted: AtomicUsize,
-    longest: Mutex<Longest>,
+    max_object_bytes: Mutex<LongestObject>,
     /// So many regions the last upkeep could keep free for an object like that.
-    room: AtomicUsize,
+    space: AtomicUsize,
     /// Whether copies are worth it.
-    worth: Worth,
+    reinsertion_value: ReinsertionValue,
     /// A checkpoint is there or being made: nothing that it says may change.
     is_closed: AtomicBool,
     /// Counts hits, for the order of regions by last hit.
@@ -132,13 +132,13 @@ impl LargeLog {
             device,
             options,
             geometry,
-            index: Index::new(),
+            index: LargeIndex::new(),
             regions: (0..geometry.regions).map(|_| Region::free()).collect(),
-            groups: (0..options.groups).map(|_| Mutex::new(None)).collect(),
+            expiry_groups: (0..options.expiry_groups).map(|_| Mutex::new(None)).collect(),
             slots: (0..options.buffers + options.long_buffers).map(|_| RwLock::new(None)).collect(),
             first_region: AtomicU32::new(options.first_region),
-            index_bound: Bound::new(options.index_bytes),
-            books: Mutex::new(Books::new(
+            memory_bound: MemoryBound::new(options.index_bytes),
+            free_lists: Mutex::new(FreeLists::new(
                 options.first_region..geometry.regions,
                 options.buffers as u16,
                 options.long_buffers as u16,
@@ -149,9 +149,9 @@ impl LargeLog {
             floor: AtomicU64::new(1),
             next_order: AtomicU64::new(1),
             wanted: AtomicUsize::new(0),
-            longest: Mutex::default(),
-            room: AtomicUsize::new(0),
-            worth: Worth::default(),
+            max_object_bytes: Mutex::default(),
+            space: AtomicUsize::new(0),
+            reinsertion_value: ReinsertionValue::default(),
             is_closed: AtomicBool::new(false),
             tick: AtomicU64::new(0),
             now: AtomicU32::new(0),
@@ -165,44 +165,44 @@ impl LargeLog {
     pub(crate) fn fixed_bytes(area: &Range<u64>, options: &Options) -> usize {
         let buffers = options.buffers * options.region_bytes;
         let regions = area.end.saturating_sub(area.start) / options.region_bytes as u64;
-        buffers + regions as usize * size_of::<Region>() + Self::least_index_bytes()
+        buffers + regions as usize * size_of::<Region>() + Self::min_index_bytes()
     }
 
     /// Bytes of an index without an object.
-    pub(crate) fn least_index_bytes() -> usize {
-        Index::new().bytes()
+    pub(crate) fn min_index_bytes() -> usize {
+        LargeIndex::new().bytes()
     }
 
     /// Gives the beginning of the area away, up to an offset on the device or to a little before the first region that holds
     /// something, whichever comes first; says where the log begins now.
-    pub fn narrow(&self, to: u64) -> u64 {
-        let mut books = self.books();
+    pub fn shrink_front(&self, to: u64) -> u64 {
+        let mut free_lists = self.free_lists();
         let first = self.first_region.load(Relaxed);
-        let most = self.own_regions().len().saturating_sub(self.options.least_regions());
-        let free = self.untouched_regions(&books).saturating_sub(FREE_KEPT);
+        let max = self.log_regions().len().saturating_sub(self.options.min_regions());
+        let free = self.unused_regions(&free_lists).saturating_sub(MIN_FREE_REGIONS);
         let wanted = to.saturating_sub(self.geometry.offset(first)) / self.geometry.region_bytes as u64;
-        let first = first + free.min(most).min(wanted as usize) as u32;
+        let first = first + free.min(max).min(wanted as usize) as u32;
         self.first_region.store(first, Relaxed);
-        books.free.retain(|&region| region >= first);
+        free_lists.free.retain(|&region| region >= first);
         self.geometry.offset(first)
     }
 
     /// Bytes at the beginning of the area before the first region that holds something.
-    pub fn untouched_bytes(&self) -> u64 {
-        (self.untouched_regions(&self.books()) * self.geometry.region_bytes) as u64
+    pub fn unused_bytes(&self) -> u64 {
+        (self.unused_regions(&self.free_lists()) * self.geometry.region_bytes) as u64
     }
 
     /// How many are free from the first one on.
-    fn untouched_regions(&self, books: &Books) -> usize {
+    fn unused_regions(&self, free_lists: &FreeLists) -> usize {
         let own = self.first_region.load(Relaxed)..;
-        books.free.iter().rev().zip(own).take_while(|&(&free, own)| free == own).count()
+        free_lists.free.iter().rev().zip(own).take_while(|&(&free, own)| free == own).count()
     }
 
     /// Takes back the regions from this one on, which had been given away.
-    pub fn widen(&self, first: u32) {
-        let mut books = self.books();
+    pub fn grow_front(&self, first: u32) {
+        let mut free_lists = self.free_lists();
         let before = self.first_region.swap(first, Relaxed);
-        books.free.extend((first..before).rev());
+        free_lists.free.extend((first..before).rev());
     }
 
     /// Bytes of the index.
@@ -212,64 +212,64 @@ impl LargeLog {
 
     /// Whether more memory for the index would soon save objects.
     pub fn wants_memory(&self) -> bool {
-        self.index_bound.is_in_sight(self.index.bytes())
+        self.memory_bound.is_approaching(self.index.bytes())
     }
 
     /// From now on the index may have so many bytes more.
-    pub fn raise_index(&self, bytes: usize) {
-        self.index_bound.raise(bytes);
+    pub fn grow_index(&self, bytes: usize) {
+        self.memory_bound.increase(bytes);
     }
 
     /// From now on the index has so many bytes at most.
     pub fn limit_index(&self, bytes: usize) {
-        self.index_bound.set(bytes);
+        self.memory_bound.set(bytes);
     }
 
     /// Regions that are the log's.
-    fn own_regions(&self) -> &[Region] {
+    fn log_regions(&self) -> &[Region] {
         &self.regions[self.first_region.load(Relaxed) as usize..]
     }
 
     /// Whether a lookup would look further than the index. No I/O.
-    pub fn could_exist(&self, hash: KeyHash) -> bool {
+    pub fn could_exist(&self, hash: FlashHash) -> bool {
         self.find(hash, |_| ()).is_some()
     }
 
     /// Whether inserts can go on for a while though the device does nothing, also one as long as the longest that came.
-    pub fn has_room(&self) -> bool {
-        let books = self.books();
-        let regions = self.room.load(Relaxed).max(1);
+    pub fn has_space(&self) -> bool {
+        let free_lists = self.free_lists();
+        let regions = self.space.load(Relaxed).max(1);
         let takes_long = if self.options.long_buffers > 0 {
             // Those that are missing may be the open ones of the groups, and half of the others.
-            2 * books.free_long_slots.len() + self.options.groups >= self.options.long_buffers
+            2 * free_lists.free_long_slots.len() + self.options.expiry_groups >= self.options.long_buffers
         } else {
             // Each group may have one for ever.
-            books.free_slots.len() + 1 >= regions.min(self.options.buffers + 1 - self.options.groups)
+            free_lists.free_slots.len() + 1 >= regions.min(self.options.buffers + 1 - self.options.expiry_groups)
         };
-        !books.free_slots.is_empty() && books.free.len() >= regions && takes_long
+        !free_lists.free_slots.is_empty() && free_lists.free.len() >= regions && takes_long
     }
 
-    fn used_buffers(&self, books: &Books) -> usize {
-        self.slots.len() - books.free_slots.len() - books.free_long_slots.len()
+    fn used_buffers(&self, free_lists: &FreeLists) -> usize {
+        self.slots.len() - free_lists.free_slots.len() - free_lists.free_long_slots.len()
     }
 
     /// Bytes that a lookup would read first: all of an object that lies in one region.
-    pub fn bytes_to_read(&self, hash: KeyHash) -> Option<usize> {
-        self.find(hash, |place| place.blocks() * BLOCK)
+    pub fn bytes_to_read(&self, hash: FlashHash) -> Option<usize> {
+        self.find(hash, |address| address.blocks() * BLOCK)
     }
 
     /// Takes an object away, in effect for every lookup that begins later and for those under way. True if there may have been
     /// one: then it may still be on the device, and must be logged to be gone after a crash, with [`LargeLog::next_order`].
-    pub fn remove(&self, hash: KeyHash) -> bool {
-        let identity = Identity::of(hash);
+    pub fn remove(&self, hash: FlashHash) -> bool {
+        let identity = IndexKey::of(hash);
         let removed = self.index.lock(identity.shard).remove(identity.tag).is_some();
         self.counters.removes.add(u64::from(removed));
         removed || self.is_unclean()
     }
 
     /// Whether the object that the token names is what a lookup would find.
-    pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
-        self.find(hash, |place| self.token(place)) == Some(token)
+    pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
+        self.find(hash, |address| self.token(address)) == Some(token)
     }
 
     /// All objects inserted from now on have this order or a higher one; all that were published have a lower one. With it, a
@@ -285,14 +285,14 @@ impl LargeLog {
     }
 
     pub fn stats(&self) -> Stats {
-        let count = |wanted: &[State]| {
-            self.own_regions().iter().filter(|region| wanted.contains(&region.state())).count() as u64
+        let count = |wanted: &[RegionState]| {
+            self.log_regions().iter().filter(|region| wanted.contains(&region.state())).count() as u64
         };
         Stats {
             objects: self.index.objects() as u64,
-            regions_free: count(&[State::Free, State::Emptied]),
-            regions_retired: count(&[State::Failed, State::Lost, State::Retired]),
-            regions: self.own_regions().len() as u64,
+            regions_free: count(&[RegionState::Free, RegionState::Emptied]),
+            regions_retired: count(&[RegionState::Failed, RegionState::Lost, RegionState::Retired]),
+            regions: self.log_regions().len() as u64,
             region_bytes: self.geometry.region_bytes as u64,
             reinserts_unread: matches!(self.options.reinsertion, Reinsertion::Percent(1..)),
             ..self.counters.read()
@@ -301,7 +301,7 @@ impl LargeLog {
 
     /// Bytes of RAM: the index, the table of regions, buffers, reads under way.
     pub fn memory_bytes(&self) -> usize {
-        let buffers = self.used_buffers(&self.books());
+        let buffers = self.used_buffers(&self.free_lists());
         self.index.bytes()
             + size_of_val(&self.regions[..])
             + buffers * self.geometry.region_bytes
@@ -311,57 +311,66 @@ impl LargeLog {
     /// Asserts every invariant. Only while nothing else is going on.
     pub fn verify(&self) {
         let mut units = HashSet::new();
-        self.index.verify(|_, place| {
-            let (region, position) = self.geometry.split(place.unit());
+        self.index.verify(|_, address| {
+            let (region, position) = self.geometry.split(address.unit());
             let state = self.regions[region as usize].state();
-            assert!(!matches!(state, State::Free | State::Retired), "{place:?} is in a region that is {state:?}");
-            assert!(position > 0, "{place:?} is where the header of its region is");
-            assert!(units.insert(place.unit()), "{place:?} is that of two objects");
+            assert!(
+                !matches!(state, RegionState::Free | RegionState::Retired),
+                "{address:?} is in a region that is {state:?}"
+            );
+            assert!(position > 0, "{address:?} is where the header of its region is");
+            assert!(units.insert(address.unit()), "{address:?} is that of two objects");
         });
-        let opened: Vec<u32> =
-            self.groups.iter().filter_map(|group| Some(group.lock().unwrap().as_ref()?.region)).collect();
-        let books = self.books();
-        assert!(books.free.iter().is_sorted_by(|a, b| a > b), "{:?}", books.free);
+        let opened: Vec<u32> = self
+            .expiry_groups
+            .iter()
+            .filter_map(|expiry_group| Some(expiry_group.lock().unwrap().as_ref()?.region))
+            .collect();
+        let free_lists = self.free_lists();
+        assert!(free_lists.free.iter().is_sorted_by(|a, b| a > b), "{:?}", free_lists.free);
         let mut used = 0;
         for (number, region) in self.regions.iter().enumerate() {
             let state = region.state();
             let is_own = number >= self.first_region.load(Relaxed) as usize;
-            assert!(is_own || state == State::Free, "region {number} is {state:?}, and not the log's");
-            let is_free = is_own && state == State::Free;
-            assert_eq!(is_free, books.free.contains(&(number as u32)), "region {number} is {state:?}");
-            assert_eq!(state == State::Open, opened.contains(&(number as u32)), "region {number} is {state:?}");
-            if matches!(state, State::Open | State::Writing) {
+            assert!(is_own || state == RegionState::Free, "region {number} is {state:?}, and not the log's");
+            let is_free = is_own && state == RegionState::Free;
+            assert_eq!(is_free, free_lists.free.contains(&(number as u32)), "region {number} is {state:?}");
+            assert_eq!(state == RegionState::Open, opened.contains(&(number as u32)), "region {number} is {state:?}");
+            if matches!(state, RegionState::Open | RegionState::Writing) {
                 used += 1;
                 let staged = self.slots[usize::from(region.slot())].read().unwrap();
                 let staged = staged.as_ref().expect("a region that is open or being written has a buffer");
                 assert_eq!((staged.region, staged.sequence), (number as u32, region.sequence()));
             }
-            assert!(region.sequence() < books.next_sequence);
+            assert!(region.sequence() < free_lists.next_sequence);
         }
-        assert_eq!(used, self.used_buffers(&books), "a buffer is lost");
+        assert_eq!(used, self.used_buffers(&free_lists), "a buffer is lost");
         let unclean = self.regions.iter().filter(|region| region.is_unclean()).count();
         assert_eq!(unclean, self.unclean.load(Relaxed));
     }
 
     /// What is to be told of the place of an object that is there, under the lock of its shard.
-    fn find<T>(&self, hash: KeyHash, tell: impl FnOnce(Place) -> T) -> Option<T> {
-        let identity = Identity::of(hash);
+    fn find<T>(&self, hash: FlashHash, tell: impl FnOnce(Address) -> T) -> Option<T> {
+        let identity = IndexKey::of(hash);
         let shard = self.index.lock(identity.shard);
-        let place = shard.get(identity.tag)?;
-        self.is_alive(place).then(|| tell(place))
+        let address = shard.get(identity.tag)?;
+        self.is_alive(address).then(|| tell(address))
     }
 
     /// Only under the lock of the shard in which the place was found, for its region to be in the same life.
-    fn is_alive(&self, place: Place) -> bool {
-        let region = self.region_of(place);
-        let holds = matches!(region.state(), State::Open | State::Writing | State::Sealed | State::Dying);
+    fn is_alive(&self, address: Address) -> bool {
+        let region = self.region_of(address);
+        let holds = matches!(
+            region.state(),
+            RegionState::Open | RegionState::Writing | RegionState::Sealed | RegionState::Dying
+        );
         holds && region.sequence() >= self.floor.load(Acquire)
     }
 
     /// As [`LargeLog::is_alive`].
-    fn token(&self, place: Place) -> Token {
-        let position = self.geometry.split(place.unit()).1;
-        Token(self.region_of(place).sequence() << 24 | u64::from(position))
+    fn token(&self, address: Address) -> Token {
+        let position = self.geometry.split(address.unit()).1;
+        Token(self.region_of(address).sequence() << 24 | u64::from(position))
     }
 
     /// Notes whether a restart could find objects in a region that the index does not know.
@@ -376,16 +385,16 @@ impl LargeLog {
         self.unclean.load(Relaxed) > 0
     }
 
-    fn region_of(&self, place: Place) -> &Region {
-        &self.regions[self.geometry.split(place.unit()).0 as usize]
+    fn region_of(&self, address: Address) -> &Region {
+        &self.regions[self.geometry.split(address.unit()).0 as usize]
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap()
+    fn free_lists(&self) -> MutexGuard<'_, FreeLists> {
+        self.free_lists.lock().unwrap()
     }
 
     /// Notes the time; gives back the latest that was noted.
-    fn see(&self, now: u32) -> u32 {
+    fn observe_time(&self, now: u32) -> u32 {
         self.now.fetch_max(now, Relaxed).max(now)
     }
 }

@@ -1,18 +1,18 @@
 //! What can be chosen about the log, and what follows from it.
 
+use super::address::{UNIT, UNITS_LIMIT};
 use super::format::{FOOTER_ENTRY_BYTES, OBJECT_HEADER_BYTES, REGION_HEADER_BYTES, object_bytes, value_bytes_in};
-use super::place::{UNIT, UNITS_LIMIT};
 use crate::Error;
 use crate::device::BLOCK;
 use std::ops::Range;
 use std::time::Duration;
 
 /// The most groups of expiry.
-pub const GROUPS_LIMIT: usize = 8;
+pub const MAX_EXPIRY_GROUPS: usize = 8;
 /// Keys and values share a region with headers; below this nothing useful fits.
-const REGION_BYTES_LEAST: usize = 4 * BLOCK;
+const MIN_REGION_BYTES: usize = 4 * BLOCK;
 /// Positions in a region have 24 bits in a token.
-const REGION_BYTES_MOST: usize = 1 << 30;
+const MAX_REGION_BYTES: usize = 1 << 30;
 const BUFFERS_LIMIT: usize = 128;
 /// Buffers have numbers of 16 bits.
 const LONG_BUFFERS_LIMIT: usize = (1 << 16) - BUFFERS_LIMIT;
@@ -32,8 +32,8 @@ pub struct Options {
     pub region_bytes: usize,
     /// Objects are kept apart by how long they still live, in 1 to 8 groups, each with an open region. 8: a region then
     /// expires as a whole more often, and a group without objects costs nothing.
-    pub groups: usize,
-    /// Regions that may be in RAM, open or being written, each with a buffer of `region_bytes`; more than `groups`. 10: two
+    pub expiry_groups: usize,
+    /// Regions that may be in RAM, open or being written, each with a buffer of `region_bytes`; more than `expiry_groups`. 10: two
     /// can be written while all groups are open.
     pub buffers: usize,
     /// As many more that only objects of several regions get, where an insert waits for nothing and finds too few others: an object
@@ -49,7 +49,7 @@ pub struct Options {
     /// How long an insert waits for a buffer when all are being written. 100 ms: long enough for a stall of the drive, short
     /// enough that eviction, which waits too, finds another way. With zero an insert never waits for the device: it does not
     /// reclaim regions either, and upkeep keeps more of them free.
-    pub patience: Duration,
+    pub max_buffer_wait: Duration,
     /// Which region goes when space is needed. First in, first out: flash is written in sequence.
     pub reclaim: Reclaim,
     /// What of that region is kept. What has proved to be worth another write.
@@ -93,12 +93,12 @@ impl Default for Options {
             identity: 0,
             first_region: 0,
             region_bytes: 16 << 20,
-            groups: GROUPS_LIMIT,
-            buffers: GROUPS_LIMIT + 2,
+            expiry_groups: MAX_EXPIRY_GROUPS,
+            buffers: MAX_EXPIRY_GROUPS + 2,
             long_buffers: 0,
             fills_up: true,
             seal_seconds: 600,
-            patience: Duration::from_millis(100),
+            max_buffer_wait: Duration::from_millis(100),
             reclaim: Reclaim::Fifo,
             reinsertion: Reinsertion::Auto,
             index_bytes: usize::MAX,
@@ -110,8 +110,8 @@ impl Default for Options {
 
 impl Options {
     /// Regions that a log has at least: one for each group, and some that rest or are written.
-    pub(crate) fn least_regions(&self) -> usize {
-        self.groups + 4
+    pub(crate) fn min_regions(&self) -> usize {
+        self.expiry_groups + 4
     }
 
     /// How many buffers only objects of several regions must have, for two values of so many bytes to find enough, since evictions that
@@ -120,8 +120,8 @@ impl Options {
         let object_bytes = object_bytes(u8::MAX.into(), value_bytes as usize);
         // Each group may have one that is open.
         let regions = regions_of(object_bytes, self.region_bytes);
-        let has_enough = regions + self.groups <= self.buffers + 1;
-        if has_enough { 0 } else { (2 * regions + self.groups).min(LONG_BUFFERS_LIMIT) }
+        let has_enough = regions + self.expiry_groups <= self.buffers + 1;
+        if has_enough { 0 } else { (2 * regions + self.expiry_groups).min(LONG_BUFFERS_LIMIT) }
     }
 }
 
@@ -141,18 +141,18 @@ impl Geometry {
     ///
     /// [`Error::Options`] when the options contradict each other or the area is too small for them.
     pub fn new(area: &Range<u64>, options: &Options) -> Result<Self, Error> {
-        let Options { region_bytes, groups, buffers, .. } = *options;
+        let Options { region_bytes, expiry_groups, buffers, .. } = *options;
         let refuse = |input: String, limit: String| Err(Error::Options(format!("{input}: must be {limit}")));
-        if !(1..=GROUPS_LIMIT).contains(&groups) {
-            return refuse(format!("{groups} groups of expiry"), format!("1 to {GROUPS_LIMIT}"));
+        if !(1..=MAX_EXPIRY_GROUPS).contains(&expiry_groups) {
+            return refuse(format!("{expiry_groups} groups of expiry"), format!("1 to {MAX_EXPIRY_GROUPS}"));
         }
-        if buffers <= groups || buffers > BUFFERS_LIMIT {
-            let limit = format!("more than the {groups} groups of expiry, at most {BUFFERS_LIMIT}");
+        if buffers <= expiry_groups || buffers > BUFFERS_LIMIT {
+            let limit = format!("more than the {expiry_groups} groups of expiry, at most {BUFFERS_LIMIT}");
             return refuse(format!("{buffers} buffers of regions"), limit);
         }
-        let fits = (REGION_BYTES_LEAST..=REGION_BYTES_MOST).contains(&region_bytes);
+        let fits = (MIN_REGION_BYTES..=MAX_REGION_BYTES).contains(&region_bytes);
         if !fits || !region_bytes.is_multiple_of(BLOCK) {
-            let limit = format!("{REGION_BYTES_LEAST} to {REGION_BYTES_MOST}, a multiple of {BLOCK}");
+            let limit = format!("{MIN_REGION_BYTES} to {MAX_REGION_BYTES}, a multiple of {BLOCK}");
             return refuse(format!("regions of {region_bytes} bytes"), limit);
         }
         if let Reinsertion::Hits(hits @ (0 | 4..)) = options.reinsertion {
@@ -163,9 +163,9 @@ impl Geometry {
         }
         let start = area.start.next_multiple_of(BLOCK as u64);
         let regions = area.end.saturating_sub(start) / region_bytes as u64;
-        let least = options.least_regions() as u64;
-        if regions.saturating_sub(options.first_region.into()) < least {
-            let limit = format!("at least {least} regions; a larger area, smaller regions, or fewer buffers");
+        let min = options.min_regions() as u64;
+        if regions.saturating_sub(options.first_region.into()) < min {
+            let limit = format!("at least {min} regions; a larger area, smaller regions, or fewer buffers");
             return refuse(format!("an area of {regions} regions of {region_bytes} bytes"), limit);
         }
         if regions * (region_bytes / UNIT) as u64 > UNITS_LIMIT {
@@ -234,10 +234,10 @@ fn regions_of(object_bytes: usize, region_bytes: usize) -> usize {
 
 /// The group of objects with so many seconds to live; `None` for ever. The last one is for those that do not expire, if there
 /// are two or more. Of the others each holds lives four times as long as the one before.
-pub fn group_of(seconds: Option<u32>, groups: usize) -> usize {
-    let Some(seconds) = seconds else { return groups - 1 };
+pub fn expiry_group_of(seconds: Option<u32>, expiry_groups: usize) -> usize {
+    let Some(seconds) = seconds else { return expiry_groups - 1 };
     let octaves = (seconds / FIRST_GROUP_SECONDS).checked_ilog2().map_or(0, |log| log as usize / 2 + 1);
-    octaves.min(groups.saturating_sub(2))
+    octaves.min(expiry_groups.saturating_sub(2))
 }
 
 #[cfg(test)]
@@ -246,21 +246,21 @@ mod tests {
 
     #[test]
     fn groups_are_by_remaining_life() {
-        let of = |seconds: u32| group_of(Some(seconds), 8);
+        let of = |seconds: u32| expiry_group_of(Some(seconds), 8);
         assert_eq!([1, 299, 300, 1199, 1200, 4800, 19_200].map(of), [0, 0, 1, 1, 2, 3, 4]);
-        assert_eq!((of(u32::MAX), group_of(None, 8)), (6, 7));
-        assert_eq!((group_of(Some(u32::MAX), 2), group_of(None, 2)), (0, 1));
-        assert_eq!((group_of(Some(u32::MAX), 1), group_of(None, 1)), (0, 0));
+        assert_eq!((of(u32::MAX), expiry_group_of(None, 8)), (6, 7));
+        assert_eq!((expiry_group_of(Some(u32::MAX), 2), expiry_group_of(None, 2)), (0, 1));
+        assert_eq!((expiry_group_of(Some(u32::MAX), 1), expiry_group_of(None, 1)), (0, 0));
     }
 
     #[test]
     fn what_does_not_fit_is_refused_with_the_limit() {
-        let small = Options { region_bytes: 64 << 10, groups: 2, buffers: 3, ..Options::default() };
-        let refusal = |options: Options| Geometry::new(&(0..1 << 20), &options).unwrap_err().to_string();
+        let small = Options { region_bytes: 64 << 10, expiry_groups: 2, buffers: 3, ..Options::default() };
+        let open_error = |options: Options| Geometry::new(&(0..1 << 20), &options).unwrap_err().to_string();
         assert!(Geometry::new(&(0..1 << 20), &small).is_ok());
         for (options, part) in [
-            (Options { groups: 0, ..small }, "1 to 8"),
-            (Options { groups: 9, buffers: 10, ..small }, "1 to 8"),
+            (Options { expiry_groups: 0, ..small }, "1 to 8"),
+            (Options { expiry_groups: 9, buffers: 10, ..small }, "1 to 8"),
             (Options { buffers: 2, ..small }, "more than the 2 groups"),
             (Options { region_bytes: 5000, ..small }, "16384"),
             (Options { region_bytes: 70_000, ..small }, "multiple of 4096"),
@@ -268,8 +268,8 @@ mod tests {
             (Options { reinsertion: Reinsertion::Hits(0), ..small }, "1 to 3"),
             (Options { reinsertion: Reinsertion::Percent(101), ..small }, "at most 100"),
         ] {
-            let refusal = refusal(options);
-            assert!(refusal.contains(part), "{refusal}");
+            let open_error = open_error(options);
+            assert!(open_error.contains(part), "{open_error}");
         }
         let geometry = Geometry::new(&(1..1 << 20), &small).unwrap();
         assert_eq!((geometry.regions, geometry.offset(1)), (15, 4096 + (64 << 10)));

@@ -11,9 +11,9 @@
 //! need no such mark: what is in them expires again. Nor does anything where nothing is recovered.
 
 use super::LargeLog;
-use super::choose::{Candidate, Cause, Need, choose};
 use super::options::Reinsertion;
-use super::regions::State;
+use super::reclaim_choice::{ReclaimCause, ReclaimNeed, RegionCandidate, choose};
+use super::regions::RegionState;
 use crate::device::{self, BLOCK, Buffer};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -34,14 +34,14 @@ const SHARE_OF_SPARES: usize = 16;
 
 /// The longest object of several regions that came: of its like others may come, while the short ones in between take what is free.
 #[derive(Default)]
-pub(super) struct Longest {
+pub(super) struct LongestObject {
     /// That it has a part in.
     regions: usize,
     /// The sequence of regions with which it is forgotten.
     until: u64,
 }
 
-impl Longest {
+impl LongestObject {
     /// The regions that it needs, for a turn of a log of so many, after one that needs `regions` came, or none.
     fn noted(&mut self, regions: usize, next_sequence: u64, turn: u64) -> usize {
         if regions >= self.regions || next_sequence >= self.until {
@@ -55,24 +55,25 @@ impl LargeLog {
     /// To be called every second or so, from a thread that may wait for the device: writes buffers that are old or were
     /// refused, drops regions that are expired, flushed or failed, and reclaims ahead of need. `now` is in seconds since 1970.
     pub fn maintain(self: &Arc<Self>, now: u32) {
-        let now = self.see(now);
+        let now = self.observe_time(now);
         self.seal_old(now);
         self.submit_waiting();
-        let regions = self.own_regions().len();
-        let least = if self.makes_copies() { SPARES_WITH_COPIES.min(regions / SHARE_OF_SPARES) } else { 0 };
-        let most = SPARES_PER_BUFFER * self.options.buffers;
-        let spare = if self.may_reclaim_for_inserts() { 0 } else { (regions / SPARES).min(most).max(least) };
-        let (next_sequence, turn) = (self.books().next_sequence, self.own_regions().len() as u64);
-        let longest = self.longest.lock().unwrap().noted(self.wanted.swap(0, Relaxed), next_sequence, turn);
-        let is_full = self.index_bound.is_near(self.index.bytes());
-        let more = if is_full { self.books().free.len() + 1 } else { 0 };
-        self.reclaim(now, self.batch().max(spare + longest).max(more));
-        self.room.store(longest.min(self.books().free.len()), Relaxed);
+        let regions = self.log_regions().len();
+        let min = if self.makes_copies() { SPARES_WITH_COPIES.min(regions / SHARE_OF_SPARES) } else { 0 };
+        let max = SPARES_PER_BUFFER * self.options.buffers;
+        let spare = if self.may_reclaim_for_inserts() { 0 } else { (regions / SPARES).min(max).max(min) };
+        let (next_sequence, turn) = (self.free_lists().next_sequence, self.log_regions().len() as u64);
+        let max_object_bytes =
+            self.max_object_bytes.lock().unwrap().noted(self.wanted.swap(0, Relaxed), next_sequence, turn);
+        let is_full = self.memory_bound.is_near(self.index.bytes());
+        let more = if is_full { self.free_lists().free.len() + 1 } else { 0 };
+        self.reclaim(now, self.batch().max(spare + max_object_bytes).max(more));
+        self.space.store(max_object_bytes.min(self.free_lists().free.len()), Relaxed);
     }
 
     /// Reclaiming waits for the device.
     pub(super) fn may_reclaim_for_inserts(&self) -> bool {
-        !self.options.patience.is_zero()
+        !self.options.max_buffer_wait.is_zero()
     }
 
     /// Whether any of what goes may be written again.
@@ -82,10 +83,10 @@ impl LargeLog {
 
     /// Has all that is in buffers written, as far as the device takes it.
     pub fn seal_all(self: &Arc<Self>, now: u32) {
-        let now = self.see(now);
-        for group in &self.groups {
-            let mut place = group.lock().unwrap();
-            if let Some(open) = place.take() {
+        let now = self.observe_time(now);
+        for expiry_group in &self.expiry_groups {
+            let mut address = expiry_group.lock().unwrap();
+            if let Some(open) = address.take() {
                 self.seal(open, now);
             }
         }
@@ -95,14 +96,14 @@ impl LargeLog {
     /// of everything below [`LargeLog::next_order`].
     pub fn flush(&self) {
         let floor = {
-            let books = self.books();
-            self.floor.store(books.next_sequence, Release);
-            books.next_sequence
+            let free_lists = self.free_lists();
+            self.floor.store(free_lists.next_sequence, Release);
+            free_lists.next_sequence
         };
-        self.worth.forgive();
-        for group in &self.groups {
-            let mut place = group.lock().unwrap();
-            if let Some(open) = place.take_if(|open| self.regions[open.region as usize].sequence() < floor) {
+        self.reinsertion_value.clear_debt();
+        for expiry_group in &self.expiry_groups {
+            let mut address = expiry_group.lock().unwrap();
+            if let Some(open) = address.take_if(|open| self.regions[open.region as usize].sequence() < floor) {
                 self.abandon(open);
             }
         }
@@ -111,7 +112,7 @@ impl LargeLog {
     /// How many regions are reclaimed at once, and kept free.
     fn batch(&self) -> usize {
         let limit = if self.makes_copies() { BATCH_LIMIT_WITH_COPIES } else { BATCH_LIMIT };
-        (self.own_regions().len() / SWEEPS).clamp(1, limit)
+        (self.log_regions().len() / SWEEPS).clamp(1, limit)
     }
 
     /// Frees what holds nothing, and more if fewer than `wanted` regions are free then. False if none is free after all.
@@ -122,26 +123,27 @@ impl LargeLog {
             return false;
         }
         self.reclaim_locked(now, wanted);
-        !self.books().free.is_empty()
+        !self.free_lists().free.is_empty()
     }
 
     /// The same, for who holds `reclaiming`.
     pub(super) fn reclaim_locked(self: &Arc<Self>, now: u32, wanted: usize) {
-        let free = self.books().free.len();
+        let free = self.free_lists().free.len();
         let missing = if free >= wanted { 0 } else { self.batch().max(wanted - free) };
         let floor = self.floor.load(Acquire);
-        let need = Need { now, floor, wanted: free + missing, free, reclaim: self.options.reclaim };
-        let candidates = self.regions.iter().enumerate().map(|(number, region)| Candidate {
+        let need = ReclaimNeed { now, floor, wanted: free + missing, free, reclaim: self.options.reclaim };
+        let candidates = self.regions.iter().enumerate().map(|(number, region)| RegionCandidate {
             region: number as u32,
             state: region.state(),
-            life: region.life(),
+            summary: region.summary(),
             last_hit: region.last_hit(),
         });
         let mut chosen = choose(candidates, need);
         if !chosen.is_empty() {
             chosen.retain(|&(region, cause)| self.claim(region, cause));
-            self.keep_some(&chosen, now);
-            let buried = chosen.into_iter().filter_map(|(region, cause)| Some((region, self.bury(region, cause)?)));
+            self.reinsert_some(&chosen, now);
+            let buried =
+                chosen.into_iter().filter_map(|(region, cause)| Some((region, self.mark_dead(region, cause)?)));
             let buried: Vec<_> = buried.collect();
             self.sweep(&buried);
             self.free(&buried);
@@ -149,14 +151,14 @@ impl LargeLog {
     }
 
     /// False if the region failed since it was chosen.
-    fn claim(&self, region: u32, cause: Cause) -> bool {
-        let _books = self.books();
+    fn claim(&self, region: u32, cause: ReclaimCause) -> bool {
+        let _books = self.free_lists();
         let region = &self.regions[region as usize];
         match cause {
-            Cause::Failed => true,
-            _ if region.state() == State::Emptied => true,
-            _ if region.state() == State::Sealed => {
-                region.set_state(State::Dying);
+            ReclaimCause::Failed => true,
+            _ if region.state() == RegionState::Emptied => true,
+            _ if region.state() == RegionState::Sealed => {
+                region.set_state(RegionState::Dying);
                 true
             }
             _ => false,
@@ -165,9 +167,10 @@ impl LargeLog {
 
     /// Makes sure that a restart does not find the region, and says why it goes: it may have failed meanwhile. `None` if that could
     /// not be done: then the index keeps what it knows of it, so that removals are still noticed.
-    fn bury(&self, number: u32, cause: Cause) -> Option<Cause> {
+    fn mark_dead(&self, number: u32, cause: ReclaimCause) -> Option<ReclaimCause> {
         let region = &self.regions[number as usize];
-        let is_found = self.options.recovers && region.state() != State::Emptied && cause != Cause::Expired;
+        let is_found =
+            self.options.recovers && region.state() != RegionState::Emptied && cause != ReclaimCause::Expired;
         let mut is_dead = true;
         if is_found {
             let offset = self.geometry.offset(number);
@@ -176,14 +179,14 @@ impl LargeLog {
             self.counters.written_death_bytes.add(bytes);
             self.counters.write_errors.add(u64::from(!is_dead));
         }
-        let _books = self.books();
-        let has_failed = region.state() == State::Failed;
+        let _books = self.free_lists();
+        let has_failed = region.state() == RegionState::Failed;
         if is_dead {
             self.set_unclean(number, false);
-            region.set_state(State::Emptied);
-            return Some(if has_failed { Cause::Failed } else { cause });
+            region.set_state(RegionState::Emptied);
+            return Some(if has_failed { ReclaimCause::Failed } else { cause });
         }
-        region.set_state(State::Lost);
+        region.set_state(RegionState::Lost);
         self.counters.regions_failed.one();
         // Of what it holds there may be copies, which the index knows instead.
         self.set_unclean(number, true);
@@ -191,43 +194,43 @@ impl LargeLog {
     }
 
     /// Takes everything out of the index that lies in these regions.
-    fn sweep(&self, chosen: &[(u32, Cause)]) {
+    fn sweep(&self, chosen: &[(u32, ReclaimCause)]) {
         let mut causes = vec![None; self.regions.len()];
         chosen.iter().for_each(|&(region, cause)| causes[region as usize] = Some(cause));
         let mut counts = [0; 4];
-        self.index.retain(|_, place| {
-            let Some(cause) = causes[self.geometry.split(place.unit()).0 as usize] else { return true };
+        self.index.retain(|_, address| {
+            let Some(cause) = causes[self.geometry.split(address.unit()).0 as usize] else { return true };
             counts[cause as usize] += 1;
             false
         });
-        self.counters.objects_flushed.add(counts[Cause::Flushed as usize]);
-        self.counters.objects_expired.add(counts[Cause::Expired as usize]);
-        self.counters.objects_failed.add(counts[Cause::Failed as usize]);
-        self.counters.objects_evicted.add(counts[Cause::Space as usize]);
+        self.counters.objects_flushed.add(counts[ReclaimCause::Flushed as usize]);
+        self.counters.objects_expired.add(counts[ReclaimCause::Expired as usize]);
+        self.counters.objects_failed.add(counts[ReclaimCause::Failed as usize]);
+        self.counters.objects_evicted.add(counts[ReclaimCause::Space as usize]);
     }
 
-    fn free(&self, chosen: &[(u32, Cause)]) {
+    fn free(&self, chosen: &[(u32, ReclaimCause)]) {
         for &(region, cause) in chosen {
             match cause {
-                Cause::Flushed => &self.counters.regions_flushed,
-                Cause::Expired => &self.counters.regions_expired,
-                Cause::Failed => &self.counters.regions_failed,
-                Cause::Space => &self.counters.regions_evicted,
+                ReclaimCause::Flushed => &self.counters.regions_flushed,
+                ReclaimCause::Expired => &self.counters.regions_expired,
+                ReclaimCause::Failed => &self.counters.regions_failed,
+                ReclaimCause::Space => &self.counters.regions_evicted,
             }
             .one();
-            let has_failed = cause == Cause::Failed;
+            let has_failed = cause == ReclaimCause::Failed;
             if self.options.discard && !has_failed {
                 // But for the mark of death: a drive may give back what was there before.
                 let (offset, bytes) = (self.geometry.offset(region), self.geometry.region_bytes as u64);
                 let result = self.device.discard(offset + BLOCK as u64, bytes - BLOCK as u64);
                 self.counters.discard_errors.add(u64::from(result.is_err()));
             }
-            let mut books = self.books();
+            let mut free_lists = self.free_lists();
             if has_failed {
-                self.regions[region as usize].set_state(State::Retired);
+                self.regions[region as usize].set_state(RegionState::Retired);
             } else {
-                self.regions[region as usize].set_state(State::Free);
-                books.set_free(region);
+                self.regions[region as usize].set_state(RegionState::Free);
+                free_lists.set_free(region);
             }
         }
     }

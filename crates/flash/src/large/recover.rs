@@ -13,16 +13,16 @@
 //! A region that cannot be read now might be read after the next restart, when nobody knows any more what was removed from it.
 //! So it is marked dead, and if that fails too there is no recovery.
 
+use super::address::{Address, UNIT};
 use super::format::{
     FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, REGION_HEADER_BYTES, RegionHeader, checksum,
 };
-use super::index::Identity;
-use super::place::{Place, UNIT};
-use super::regions::{Life, State};
+use super::index::IndexKey;
+use super::regions::{RegionState, RegionSummary};
 use super::{LargeLog, Options};
 use crate::device::{self, BLOCK, Buffer, Device};
 use crate::object::DEFAULT_POOL;
-use crate::{Error, KeyHash};
+use crate::{Error, FlashHash};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -35,12 +35,12 @@ use std::sync::atomic::Ordering::Relaxed;
 const SEQUENCES_SKIPPED: Range<u64> = 1 << 16..1 << 20;
 const ORDERS_SKIPPED: u64 = 1 << 32;
 /// Footers that are kept while versions are compared.
-const FOOTERS_KEPT: usize = 16;
+const CACHED_FOOTERS: usize = 16;
 
 /// All versions of a hash with a lower order are gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Removal {
-    pub hash: KeyHash,
+pub struct LoggedDeletion {
+    pub hash: FlashHash,
     pub order: u64,
 }
 
@@ -50,7 +50,7 @@ pub struct Known {
     /// Where [`LargeLog::checkpoint`] wrote, if it was given an area.
     pub checkpoint: Option<Range<u64>>,
     /// What is gone, in any order.
-    pub removals: Vec<Removal>,
+    pub removals: Vec<LoggedDeletion>,
     /// Everything with a lower order is flushed.
     pub flushed: u64,
 }
@@ -70,22 +70,22 @@ pub struct Recovered {
 
 /// What is gone, as the index names it: an object that took another one's place, since 38 bits of their hashes are the same, hides
 /// that one with its own removal.
-pub(super) struct Gone {
-    removals: HashMap<Identity, u64>,
+pub(super) struct Deletions {
+    removals: HashMap<IndexKey, u64>,
     flushed: u64,
 }
 
-impl Gone {
+impl Deletions {
     fn new(known: &Known) -> Self {
         let mut removals = HashMap::new();
         for removal in &known.removals {
-            let order: &mut u64 = removals.entry(Identity::of(removal.hash)).or_default();
+            let order: &mut u64 = removals.entry(IndexKey::of(removal.hash)).or_default();
             *order = removal.order.max(*order);
         }
         Self { removals, flushed: known.flushed }
     }
 
-    fn has(&self, identity: Identity, order: u64) -> bool {
+    fn has(&self, identity: IndexKey, order: u64) -> bool {
         order < self.flushed || self.removals.get(&identity).is_some_and(|&removed| order < removed)
     }
 
@@ -94,7 +94,7 @@ impl Gone {
     }
 
     /// What was removed at this order or later; `None` if everything was.
-    pub(super) fn since(&self, order: u64) -> Option<impl Iterator<Item = Identity>> {
+    pub(super) fn since(&self, order: u64) -> Option<impl Iterator<Item = IndexKey>> {
         let removed = self.removals.iter().filter(move |removal| *removal.1 >= order);
         (self.flushed == 0 || self.flushed < order).then(|| removed.map(|removal| *removal.0))
     }
@@ -115,33 +115,33 @@ impl LargeLog {
         known: &Known,
         now: u32,
     ) -> Result<(Arc<Self>, Recovered), Error> {
-        let gone = Gone::new(known);
+        let deletions = Deletions::new(known);
         if let Some(checkpoint) = &known.checkpoint {
             let log = Self::new(Arc::clone(&device), area.clone(), options)?;
-            let loaded = log.load(checkpoint, &gone);
+            let loaded = log.load(checkpoint, &deletions);
             device::write(&*device, checkpoint.start, Buffer::zeroed(BLOCK))?;
             device.sync()?;
             if loaded.is_some() {
                 let recovered = Recovered { from_checkpoint: true, ..Recovered::default() };
-                return Ok(log.recovered(recovered, gone.latest(), now));
+                return Ok(log.recovered(recovered, deletions.latest(), now));
             }
         }
         let log = Self::new(device, area, options)?;
-        let (recovered, latest) = Scan::run(&log, &gone)?;
-        Ok(log.recovered(recovered, latest.max(gone.latest()), now))
+        let (recovered, latest) = RecoveryScan::run(&log, &deletions)?;
+        Ok(log.recovered(recovered, latest.max(deletions.latest()), now))
     }
 
     /// Brings what follows from the regions up to date.
     fn recovered(self: Arc<Self>, mut recovered: Recovered, latest_order: u64, now: u32) -> (Arc<Self>, Recovered) {
-        self.see(now);
-        let is_free = |region: &u32| self.regions[*region as usize].state() == State::Free;
+        self.observe_time(now);
+        let is_free = |region: &u32| self.regions[*region as usize].state() == RegionState::Free;
         {
-            let mut books = self.books();
-            books.free.retain(is_free);
+            let mut free_lists = self.free_lists();
+            free_lists.free.retain(is_free);
             let latest = self.regions.iter().map(|region| region.sequence()).max().unwrap_or(0);
             let drawn = RandomState::new().hash_one(latest) % (SEQUENCES_SKIPPED.end - SEQUENCES_SKIPPED.start);
-            books.next_sequence = books.next_sequence.max(latest) + SEQUENCES_SKIPPED.start + drawn;
-            recovered.regions = (self.own_regions().len() - books.free.len()) as u64;
+            free_lists.next_sequence = free_lists.next_sequence.max(latest) + SEQUENCES_SKIPPED.start + drawn;
+            recovered.regions = (self.log_regions().len() - free_lists.free.len()) as u64;
         }
         self.next_order.fetch_max(latest_order.max(self.next_order()) + ORDERS_SKIPPED, Relaxed);
         recovered.objects = self.index.objects() as u64;
@@ -179,19 +179,19 @@ impl LargeLog {
 }
 
 /// The way through all regions.
-struct Scan<'a> {
+struct RecoveryScan<'a> {
     log: &'a LargeLog,
-    gone: &'a Gone,
+    deletions: &'a Deletions,
     /// Of each region the lowest and the highest order.
     orders: Vec<(u64, u64)>,
     footers: VecDeque<(u32, Vec<FooterEntry>)>,
     found: Recovered,
 }
 
-impl Scan<'_> {
-    fn run(log: &LargeLog, gone: &Gone) -> Result<(Recovered, u64), Error> {
+impl RecoveryScan<'_> {
+    fn run(log: &LargeLog, deletions: &Deletions) -> Result<(Recovered, u64), Error> {
         let orders = vec![(u64::MAX, 0); log.regions.len()];
-        let mut scan = Scan { log, gone, orders, footers: VecDeque::new(), found: Recovered::default() };
+        let mut scan = RecoveryScan { log, deletions, orders, footers: VecDeque::new(), found: Recovered::default() };
         let mut headers = Vec::new();
         for region in log.options.first_region..log.regions.len() as u32 {
             headers.extend(scan.header(region)?);
@@ -201,7 +201,7 @@ impl Scan<'_> {
         for header in headers {
             match log.footer(&header, |blocks| scan.read(header.region, blocks)) {
                 Some(entries) => scan.add(&header, entries),
-                None => scan.bury(header.region)?,
+                None => scan.mark_dead(header.region)?,
             }
         }
         log.device.sync()?;
@@ -224,7 +224,7 @@ impl Scan<'_> {
             .ok()
             .and_then(|block| RegionHeader::decode(&block[..REGION_HEADER_BYTES], self.log.options.identity, region));
         if header.is_none() {
-            self.bury(region)?;
+            self.mark_dead(region)?;
         }
         Ok(header)
     }
@@ -232,32 +232,32 @@ impl Scan<'_> {
     fn add(&mut self, header: &RegionHeader, entries: Vec<FooterEntry>) {
         let number = header.region;
         let region = &self.log.regions[number as usize];
-        region.complete(Life {
+        region.complete(RegionSummary {
             sequence: header.sequence,
             lowest_order: header.lowest_order,
             latest_expiry: header.latest_expiry,
         });
-        region.set_state(State::Sealed);
+        region.set_state(RegionState::Sealed);
         let highest = entries.iter().map(|entry| entry.order).max().unwrap_or(0);
         self.orders[number as usize] = (header.lowest_order, highest);
         for entry in &entries {
             self.add_object(number, entry);
         }
-        self.keep(number, entries);
+        self.cache_footer(number, entries);
     }
 
     fn add_object(&mut self, region: u32, entry: &FooterEntry) {
-        let identity = Identity::of(entry.hash);
+        let identity = IndexKey::of(entry.hash);
         let mut shard = self.log.index.lock(identity.shard);
         let other = shard.get(identity.tag);
-        if entry.pool != DEFAULT_POOL || self.gone.has(identity, entry.order) {
+        if entry.pool != DEFAULT_POOL || self.deletions.has(identity, entry.order) {
             self.found.objects_gone += 1;
             return;
         }
         let mut hidden = Some(region);
         if other.is_none_or(|other| self.is_later(entry.order, identity, other)) {
-            let place = Place::new(self.log.geometry.unit(region, entry.position), entry.bytes as usize);
-            let other = shard.insert(identity.tag, place);
+            let address = Address::new(self.log.geometry.unit(region, entry.position), entry.bytes as usize);
+            let other = shard.insert(identity.tag, address);
             hidden = other.map(|other| self.log.geometry.split(other.unit()).0);
         }
         // The one that is found may leave the index before the other leaves the device.
@@ -268,14 +268,14 @@ impl Scan<'_> {
     }
 
     /// Whether a version is at least as late as the one that lies at a place.
-    fn is_later(&mut self, order: u64, identity: Identity, place: Place) -> bool {
-        let (region, position) = self.log.geometry.split(place.unit());
+    fn is_later(&mut self, order: u64, identity: IndexKey, address: Address) -> bool {
+        let (region, position) = self.log.geometry.split(address.unit());
         let (lowest, highest) = self.orders[region as usize];
         if order >= highest || order < lowest {
             return order >= highest;
         }
         let find = |entries: &[FooterEntry]| {
-            let at = entries.iter().find(|entry| entry.position == position && Identity::of(entry.hash) == identity);
+            let at = entries.iter().find(|entry| entry.position == position && IndexKey::of(entry.hash) == identity);
             at.map(|entry| entry.order)
         };
         if let Some((_, entries)) = self.footers.iter().find(|footer| footer.0 == region) {
@@ -283,19 +283,19 @@ impl Scan<'_> {
         }
         let entries = self.log.listed(region, |blocks| self.read(region, blocks)).unwrap_or_default();
         let other = find(&entries);
-        self.keep(region, entries);
+        self.cache_footer(region, entries);
         // If it cannot be told, the one in the region that was begun later.
         other.is_none_or(|other| order >= other)
     }
 
-    fn keep(&mut self, region: u32, entries: Vec<FooterEntry>) {
-        if self.footers.len() == FOOTERS_KEPT {
+    fn cache_footer(&mut self, region: u32, entries: Vec<FooterEntry>) {
+        if self.footers.len() == CACHED_FOOTERS {
             self.footers.pop_front();
         }
         self.footers.push_back((region, entries));
     }
 
-    fn bury(&mut self, region: u32) -> Result<(), Error> {
+    fn mark_dead(&mut self, region: u32) -> Result<(), Error> {
         self.found.regions_damaged += 1;
         let bytes = Buffer::zeroed(BLOCK);
         device::write(&*self.log.device, self.log.geometry.offset(region), bytes).map(drop)

@@ -10,14 +10,14 @@
 //! ```
 //! States change under the mutex of the books. They are read without it, under the lock of an index shard.
 
-use super::worth::Share;
+use super::reinsertion_value::CopiedShare;
 use std::sync::atomic::{
     AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum RegionState {
     /// Nothing refers to it.
     Free,
     /// Objects are added to it, in a buffer.
@@ -39,7 +39,7 @@ pub enum State {
     Retired,
 }
 
-impl State {
+impl RegionState {
     const ALL: [Self; 9] = [
         Self::Free,
         Self::Open,
@@ -87,7 +87,7 @@ const EARLIER: i32 = 64;
 
 /// One life of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Life {
+pub struct RegionSummary {
     pub sequence: u64,
     pub lowest_order: u64,
     /// 0 for never.
@@ -101,7 +101,7 @@ impl Region {
             lowest_order: AtomicU64::new(0),
             last_hit: AtomicU64::new(0),
             latest_expiry: AtomicU32::new(0),
-            state: AtomicU8::new(State::Free as u8),
+            state: AtomicU8::new(RegionState::Free as u8),
             slot: AtomicU16::new(0),
             is_unclean: AtomicBool::new(false),
             new_from: AtomicU32::new(0),
@@ -110,11 +110,11 @@ impl Region {
     }
 
     /// The partner of [`Region::set_state`]: who sees a state sees the sequence and the slot that were stored before.
-    pub fn state(&self) -> State {
-        State::ALL[usize::from(self.state.load(Acquire))]
+    pub fn state(&self) -> RegionState {
+        RegionState::ALL[usize::from(self.state.load(Acquire))]
     }
 
-    pub fn set_state(&self, state: State) {
+    pub fn set_state(&self, state: RegionState) {
         self.state.store(state as u8, Release);
     }
 
@@ -135,15 +135,15 @@ impl Region {
         self.last_hit.store(last_hit << 1 | 1, Relaxed);
         self.new_from.store(order as u32, Relaxed);
         self.copied.store(0, Relaxed);
-        self.set_state(State::Open);
+        self.set_state(RegionState::Open);
     }
 
     /// The share of its bytes that are copies.
-    pub fn copied(&self) -> Share {
+    pub fn copied(&self) -> CopiedShare {
         self.copied.load(Relaxed)
     }
 
-    pub fn set_copied(&self, copied: Share) {
+    pub fn set_copied(&self, copied: CopiedShare) {
         self.copied.store(copied, Relaxed);
     }
 
@@ -153,14 +153,14 @@ impl Region {
     }
 
     /// What is known when a region is complete, or found after a restart.
-    pub fn complete(&self, life: Life) {
-        self.sequence.store(life.sequence, Relaxed);
-        self.lowest_order.store(life.lowest_order, Relaxed);
-        self.latest_expiry.store(life.latest_expiry, Relaxed);
+    pub fn complete(&self, summary: RegionSummary) {
+        self.sequence.store(summary.sequence, Relaxed);
+        self.lowest_order.store(summary.lowest_order, Relaxed);
+        self.latest_expiry.store(summary.latest_expiry, Relaxed);
     }
 
-    pub fn life(&self) -> Life {
-        Life {
+    pub fn summary(&self) -> RegionSummary {
+        RegionSummary {
             sequence: self.sequence(),
             lowest_order: self.lowest_order.load(Relaxed),
             latest_expiry: self.latest_expiry.load(Relaxed),
@@ -208,7 +208,7 @@ mod tests {
     #[test]
     fn states_are_numbered() {
         let region = Region::free();
-        for state in State::ALL {
+        for state in RegionState::ALL {
             region.set_state(state);
             assert_eq!(region.state(), state);
         }

@@ -9,12 +9,12 @@
 //! visited. No lock is held over a read or a visit.
 
 use super::LargeLog;
+use super::address::UNIT;
 use super::format::{OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, RegionHeader, part_hash};
-use super::place::UNIT;
-use super::regions::State;
+use super::regions::RegionState;
 use crate::device::{self, BLOCK, Buffer};
-use crate::object::{DEFAULT_POOL, Met, Wanted, is_past};
-use crate::{Key, KeyHash};
+use crate::object::{DEFAULT_POOL, ScanContent, ScannedObject, has_expired};
+use crate::{FlashHash, Key};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -23,10 +23,10 @@ const PIECE: usize = 256 << 10;
 /// So often the parts of an object are looked for, if they move meanwhile.
 const MOVES: u32 = 8;
 /// A walk visits so many regions for each one that there is, however many copies reclaim makes meanwhile.
-const TURNS: usize = 2;
+const DECAY_TURNS: usize = 2;
 
 /// How far a walk has come.
-pub(crate) struct Walk {
+pub(crate) struct LargeScan {
     /// Regions up to this sequence were visited,
     passed: u64,
     /// but for these, which were open then.
@@ -41,10 +41,10 @@ pub(crate) struct Walk {
     /// Regions that were open when they were visited: copies may have come there since.
     open: Vec<u64>,
     visited: usize,
-    region: Option<Visiting>,
+    region: Option<RegionScan>,
 }
 
-struct Visiting {
+struct RegionScan {
     region: u32,
     sequence: u64,
     /// Bytes from the begin of the region: where the walk is, and where the objects end, as far as that is known.
@@ -55,27 +55,27 @@ struct Visiting {
 }
 
 /// What whoever walks wants.
-struct Visitor<'a> {
-    wanted: Wanted,
+struct ScanVisitor<'a> {
+    wanted: ScanContent,
     now: u32,
-    visit: &'a mut dyn FnMut(Met<'_>),
+    visit: &'a mut dyn FnMut(ScannedObject<'_>),
 }
 
 /// Region, sequence, position.
-type At = (u32, u64, u32);
+type ScanPosition = (u32, u64, u32);
 
 /// An object in a piece.
-struct Whole<'a> {
+struct WholeObject<'a> {
     header: ObjectHeader,
     key: Key<'a>,
     value: Option<&'a [u8]>,
 }
 
 impl LargeLog {
-    pub(crate) fn walk(&self) -> Walk {
-        let began = self.books().next_sequence;
+    pub(crate) fn scan(&self) -> LargeScan {
+        let began = self.free_lists().next_sequence;
         let began_order = self.next_order();
-        Walk {
+        LargeScan {
             passed: 0,
             late: Vec::new(),
             began,
@@ -89,76 +89,76 @@ impl LargeLog {
     }
 
     /// Visits what is current in the next piece. False at the end. Waits for the device.
-    pub(crate) fn walk_on(
+    pub(crate) fn advance_scan(
         self: &Arc<Self>,
-        walk: &mut Walk,
-        wanted: Wanted,
+        scan: &mut LargeScan,
+        wanted: ScanContent,
         now: u32,
-        visit: &mut dyn FnMut(Met<'_>),
+        visit: &mut dyn FnMut(ScannedObject<'_>),
     ) -> bool {
-        let now = self.see(now);
-        let Some(mut visiting) = walk.region.take().or_else(|| self.next_region(walk)) else { return false };
-        self.visit_piece(&mut visiting, walk.began_order, &mut Visitor { wanted, now, visit });
-        walk.region = (visiting.at < visiting.end).then_some(visiting);
+        let now = self.observe_time(now);
+        let Some(mut visiting) = scan.region.take().or_else(|| self.next_region(scan)) else { return false };
+        self.visit_piece(&mut visiting, scan.began_order, &mut ScanVisitor { wanted, now, visit });
+        scan.region = (visiting.at < visiting.end).then_some(visiting);
         true
     }
 
     /// What part of the log was visited.
-    pub(crate) fn walked(&self, walk: &Walk) -> f64 {
-        let held = self.own_regions().iter().filter(|region| holds_objects(region.state())).count();
-        (walk.visited as f64 / held.max(1) as f64).min(1.0)
+    pub(crate) fn scan_progress(&self, scan: &LargeScan) -> f64 {
+        let contents = self.log_regions().iter().filter(|region| holds_objects(region.state())).count();
+        (scan.visited as f64 / contents.max(1) as f64).min(1.0)
     }
 
-    fn next_region(&self, walk: &mut Walk) -> Option<Visiting> {
-        if walk.visited > TURNS * self.own_regions().len() {
+    fn next_region(&self, scan: &mut LargeScan) -> Option<RegionScan> {
+        if scan.visited > DECAY_TURNS * self.log_regions().len() {
             return None;
         }
-        let next = self.choose_region(walk).or_else(|| {
+        let next = self.choose_region(scan).or_else(|| {
             // They were made before what they were made of was seen to be gone.
             let copies = self.counters.reinserted.get();
-            if walk.last.is_none() || walk.copies != copies {
-                (walk.last, walk.copies) = (Some(self.books().next_sequence), copies);
-                walk.late.append(&mut walk.open);
+            if scan.last.is_none() || scan.copies != copies {
+                (scan.last, scan.copies) = (Some(self.free_lists().next_sequence), copies);
+                scan.late.append(&mut scan.open);
             }
-            self.choose_region(walk)
+            self.choose_region(scan)
         })?;
-        walk.visited += 1;
+        scan.visited += 1;
         Some(next)
     }
 
     /// The complete region with the lowest sequence of those to be visited; at the end of the walk the open ones.
-    fn choose_region(&self, walk: &mut Walk) -> Option<Visiting> {
+    fn choose_region(&self, scan: &mut LargeScan) -> Option<RegionScan> {
         // What has a lower sequence was begun before the books were looked at, so it is seen.
-        let end = walk.last.unwrap_or_else(|| self.books().next_sequence);
+        let end = scan.last.unwrap_or_else(|| self.free_lists().next_sequence);
         let floor = self.floor.load(Acquire);
         let (mut chosen, mut later) = (None, Vec::new());
         for (number, region) in (0..).zip(&self.regions) {
             let (state, sequence) = (region.state(), region.sequence());
-            let is_left = sequence > walk.passed || walk.late.contains(&sequence);
+            let is_left = sequence > scan.passed || scan.late.contains(&sequence);
             if !holds_objects(state) || !is_left || sequence < floor || sequence >= end {
                 continue;
             }
-            let is_open = state == State::Open;
-            if is_open || sequence <= walk.passed {
+            let is_open = state == RegionState::Open;
+            if is_open || sequence <= scan.passed {
                 later.push(sequence);
             }
-            let has_copies = sequence < walk.began || is_open || region.life().lowest_order < walk.began_order;
-            if has_copies && (!is_open || walk.last.is_some()) {
+            let has_copies = sequence < scan.began || is_open || region.summary().lowest_order < scan.began_order;
+            if has_copies && (!is_open || scan.last.is_some()) {
                 chosen = chosen.into_iter().chain([(is_open, sequence, number)]).min();
             }
         }
         let (is_open, sequence, region) = chosen?;
         // A copy in it may have its place published later, if it has two parts.
         let is_copied_to = self.regions[region as usize].copied() > 0 && self.reclaiming.try_lock().is_err();
-        walk.open.extend((is_open || is_copied_to).then_some(sequence));
-        walk.passed = walk.passed.max(sequence);
-        later.retain(|&other| other <= walk.passed && other != sequence);
-        walk.late = later;
-        let (end, is_later) = (self.geometry.region_bytes, sequence >= walk.began);
-        Some(Visiting { region, sequence, at: 0, end, is_later })
+        scan.open.extend((is_open || is_copied_to).then_some(sequence));
+        scan.passed = scan.passed.max(sequence);
+        later.retain(|&other| other <= scan.passed && other != sequence);
+        scan.late = later;
+        let (end, is_later) = (self.geometry.region_bytes, sequence >= scan.began);
+        Some(RegionScan { region, sequence, at: 0, end, is_later })
     }
 
-    fn visit_piece(&self, visiting: &mut Visiting, began_order: u64, visitor: &mut Visitor<'_>) {
+    fn visit_piece(&self, visiting: &mut RegionScan, began_order: u64, visitor: &mut ScanVisitor<'_>) {
         let begin = visiting.at / BLOCK * BLOCK;
         let bytes = (visiting.end - begin).next_multiple_of(BLOCK).min(PIECE);
         let Some(buffer) = self.piece(visiting.region, visiting.sequence, begin, bytes) else {
@@ -182,17 +182,17 @@ impl LargeLog {
                 at += UNIT;
                 continue;
             }
-            let goes_on = at + bytes > buffer.len();
-            if goes_on && at >= BLOCK {
+            let continues = at + bytes > buffer.len();
+            if continues && at >= BLOCK {
                 break;
             }
             let is_ours = header.part == 0 && header.pool == DEFAULT_POOL;
             let counts = is_ours && (!visiting.is_later || header.order < began_order);
-            let place = (visiting.region, visiting.sequence, position);
-            let is_whole = if goes_on {
-                !counts || self.visit_long((&buffer[at..], begin), place, visitor)
+            let address = (visiting.region, visiting.sequence, position);
+            let is_whole = if continues {
+                !counts || self.visit_long((&buffer[at..], begin), address, visitor)
             } else {
-                self.visit_one(&buffer[at..at + bytes], place, visitor, counts)
+                self.visit_one(&buffer[at..at + bytes], address, visitor, counts)
             };
             at = if is_whole { (at + bytes).next_multiple_of(UNIT) } else { at + UNIT };
         }
@@ -200,24 +200,24 @@ impl LargeLog {
     }
 
     /// An object that lies in a piece as a whole. False if it is damaged.
-    fn visit_one(&self, bytes: &[u8], at: At, visitor: &mut Visitor<'_>, counts: bool) -> bool {
+    fn visit_one(&self, bytes: &[u8], at: ScanPosition, visitor: &mut ScanVisitor<'_>, counts: bool) -> bool {
         let (region, sequence, position) = at;
         let Ok(header) = ObjectHeader::check(bytes, self.options.identity, sequence, position) else {
             // What is still being copied into an open region is in no index.
             let key = Key::new(&bytes[OBJECT_HEADER_BYTES..][..usize::from(ObjectHeader::decode(bytes).key_bytes)]);
-            self.counters.scans_corrupt.add(u64::from(self.is_placed(key.hash, region, sequence, position)));
+            self.counters.scans_corrupt.add(u64::from(self.is_at_address(key.hash, region, sequence, position)));
             return false;
         };
         if counts {
             let key = Key::new(&bytes[OBJECT_HEADER_BYTES..][..usize::from(header.key_bytes)]);
-            self.visit_current(&Whole { header, key, value: Some(&bytes[header.value()]) }, at, visitor);
+            self.visit_current(&WholeObject { header, key, value: Some(&bytes[header.value()]) }, at, visitor);
         }
         true
     }
 
     /// An object that is longer than a piece, of which the beginning was read, in the piece that begins there in the region. False if
     /// it is none.
-    fn visit_long(&self, (front, begin): (&[u8], usize), at: At, visitor: &mut Visitor<'_>) -> bool {
+    fn visit_long(&self, (front, begin): (&[u8], usize), at: ScanPosition, visitor: &mut ScanVisitor<'_>) -> bool {
         let (region, sequence, position) = at;
         let header = ObjectHeader::decode(front);
         let Some(key) = front.get(OBJECT_HEADER_BYTES..OBJECT_HEADER_BYTES + usize::from(header.key_bytes)) else {
@@ -225,15 +225,15 @@ impl LargeLog {
         };
         let key = Key::new(key);
         // That the index names this place for this key says that both are right.
-        if !self.is_placed(key.hash, region, sequence, position) {
+        if !self.is_at_address(key.hash, region, sequence, position) {
             return true;
         }
-        if visitor.wanted == Wanted::Keys {
+        if visitor.wanted == ScanContent::Keys {
             if ObjectHeader::check_front(front, self.options.identity, sequence, position).is_err() {
                 self.counters.scans_corrupt.one();
                 return false;
             }
-            self.visit_current(&Whole { header, key, value: None }, at, visitor);
+            self.visit_current(&WholeObject { header, key, value: None }, at, visitor);
             return true;
         }
         let from = position as usize * UNIT - begin;
@@ -242,16 +242,16 @@ impl LargeLog {
     }
 
     /// Visits an object if it is current, and gathers its value if that is in parts.
-    fn visit_current(&self, object: &Whole<'_>, at: At, visitor: &mut Visitor<'_>) {
+    fn visit_current(&self, object: &WholeObject<'_>, at: ScanPosition, visitor: &mut ScanVisitor<'_>) {
         let (region, sequence, position) = at;
-        let Whole { header, key, value } = *object;
-        let is_current = || self.is_placed(key.hash, region, sequence, position);
-        if is_past(header.expiry, visitor.now) || !is_current() {
+        let WholeObject { header, key, value } = *object;
+        let is_current = || self.is_at_address(key.hash, region, sequence, position);
+        if has_expired(header.expiry, visitor.now) || !is_current() {
             return;
         }
         let is_in_parts = header.total_bytes > header.value_bytes;
         let gathered = match (visitor.wanted, value) {
-            (Wanted::Values, Some(first)) if is_in_parts => match self.gather(key.hash, &header, first) {
+            (ScanContent::Values, Some(first)) if is_in_parts => match self.gather(key.hash, &header, first) {
                 Some(gathered) if is_current() => Some(gathered),
                 _ => return,
             },
@@ -259,11 +259,18 @@ impl LargeLog {
         };
         let value = if is_in_parts { gathered.as_deref() } else { value };
         let ObjectHeader { total_bytes, client_flags, attributes, expiry, .. } = header;
-        (visitor.visit)(Met { key, value, value_bytes: u64::from(total_bytes), client_flags, attributes, expiry });
+        (visitor.visit)(ScannedObject {
+            key,
+            value,
+            value_bytes: u64::from(total_bytes),
+            client_flags,
+            attributes,
+            expiry,
+        });
     }
 
     /// The value of an object of which the first part is there.
-    fn gather(&self, hash: KeyHash, first: &ObjectHeader, value: &[u8]) -> Option<Vec<u8>> {
+    fn gather(&self, hash: FlashHash, first: &ObjectHeader, value: &[u8]) -> Option<Vec<u8>> {
         let total = first.total_bytes as usize;
         let mut all = Vec::with_capacity(total);
         all.extend_from_slice(value);
@@ -283,11 +290,11 @@ impl LargeLog {
     }
 
     /// A part other than the first; `None` also if it moved meanwhile.
-    fn part(&self, hash: KeyHash) -> Option<(ObjectHeader, Vec<u8>)> {
-        let (place, sequence) = self.find(hash, |place| (place, self.region_of(place).sequence()))?;
-        let (region, position) = self.geometry.split(place.unit());
+    fn part(&self, hash: FlashHash) -> Option<(ObjectHeader, Vec<u8>)> {
+        let (address, sequence) = self.find(hash, |address| (address, self.region_of(address).sequence()))?;
+        let (region, position) = self.geometry.split(address.unit());
         let begin = position as usize * UNIT / BLOCK * BLOCK;
-        let bytes = (place.blocks() * BLOCK).min(self.geometry.region_bytes - begin);
+        let bytes = (address.blocks() * BLOCK).min(self.geometry.region_bytes - begin);
         let buffer = self.piece(region, sequence, begin, bytes)?;
         let object = &buffer[position as usize * UNIT - begin..];
         let header = ObjectHeader::check(object, self.options.identity, sequence, position).ok()?;
@@ -298,7 +305,7 @@ impl LargeLog {
     /// Bytes of a region in this life; `None` if that is over, or the device fails.
     fn piece(&self, number: u32, sequence: u64, begin: usize, bytes: usize) -> Option<Buffer> {
         let region = &self.regions[number as usize];
-        if matches!(region.state(), State::Open | State::Writing) {
+        if matches!(region.state(), RegionState::Open | RegionState::Writing) {
             let staged = self.slots[usize::from(region.slot())].read().unwrap();
             if let Some(staged) = staged.as_ref().filter(|it| it.region == number && it.sequence == sequence) {
                 let mut copy = Buffer::zeroed(bytes);
@@ -307,7 +314,7 @@ impl LargeLog {
             }
         }
         // One that is open and not in its buffer has none yet, and on the device lies another life.
-        if !matches!(region.state(), State::Sealed | State::Dying) || region.sequence() != sequence {
+        if !matches!(region.state(), RegionState::Sealed | RegionState::Dying) || region.sequence() != sequence {
             return None;
         }
         self.reading_bytes.fetch_add(bytes, Relaxed);
@@ -326,12 +333,13 @@ impl LargeLog {
     }
 
     /// Whether a lookup would go to this place.
-    fn is_placed(&self, hash: KeyHash, region: u32, sequence: u64, position: u32) -> bool {
+    fn is_at_address(&self, hash: FlashHash, region: u32, sequence: u64, position: u32) -> bool {
         let unit = self.geometry.unit(region, position);
-        self.find(hash, |place| place.unit() == unit && self.region_of(place).sequence() == sequence) == Some(true)
+        self.find(hash, |address| address.unit() == unit && self.region_of(address).sequence() == sequence)
+            == Some(true)
     }
 }
 
-fn holds_objects(state: State) -> bool {
-    matches!(state, State::Open | State::Writing | State::Sealed | State::Dying)
+fn holds_objects(state: RegionState) -> bool {
+    matches!(state, RegionState::Open | RegionState::Writing | RegionState::Sealed | RegionState::Dying)
 }

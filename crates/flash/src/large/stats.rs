@@ -1,11 +1,11 @@
 //! What the log counts.
 
-use super::worth::Share;
+use super::reinsertion_value::CopiedShare;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Why an object was not inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
+pub enum LargeDrop {
     /// It was expired.
     Expired,
     /// Its key is empty or longer than 250 bytes, or its value is longer than the log takes.
@@ -152,15 +152,15 @@ impl Counter {
 }
 
 impl Counters {
-    pub fn drop_one(&self, dropped: Dropped) {
+    pub fn drop_one(&self, dropped: LargeDrop) {
         match dropped {
-            Dropped::Expired => &self.dropped_expired,
-            Dropped::TooLarge => &self.dropped_too_large,
-            Dropped::Behind => &self.dropped_behind,
-            Dropped::NoRegion => &self.dropped_no_region,
-            Dropped::Memory => &self.dropped_memory,
-            Dropped::Closed => &self.dropped_closed,
-            Dropped::Overtaken => &self.dropped_overtaken,
+            LargeDrop::Expired => &self.dropped_expired,
+            LargeDrop::TooLarge => &self.dropped_too_large,
+            LargeDrop::Behind => &self.dropped_behind,
+            LargeDrop::NoRegion => &self.dropped_no_region,
+            LargeDrop::Memory => &self.dropped_memory,
+            LargeDrop::Closed => &self.dropped_closed,
+            LargeDrop::Overtaken => &self.dropped_overtaken,
         }
         .one();
     }
@@ -168,18 +168,18 @@ impl Counters {
 
 /// What a region's write carries, by cause.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Tally {
+pub struct RegionTally {
     pub payload: u64,
     pub insert: u64,
     pub reinsertion: u64,
     pub footer: u64,
 }
 
-impl Tally {
+impl RegionTally {
     /// The share of copies among the objects.
-    pub fn copied(&self) -> Share {
+    pub fn copied(&self) -> CopiedShare {
         let bytes = (self.insert + self.reinsertion).max(1);
-        (self.reinsertion * u64::from(Share::MAX) / bytes) as Share
+        (self.reinsertion * u64::from(CopiedShare::MAX) / bytes) as CopiedShare
     }
 
     /// Counts a write of so many bytes that reached the device.

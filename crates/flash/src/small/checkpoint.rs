@@ -4,17 +4,17 @@
 //! block 0   magic u32 | version u32 | salt u64 | sets u32 | segments u32 | bytes of an entry u8, mark u8, 0 u16, 0 u32
 //!           | moment u64 | bytes of the body u64 | checksum of the body u64 | checksum of the 56 bytes before it u64
 //! body      per segment of the log: moment of its first page u64, 0 if it is free
-//!           per group of sets: as `Group::save` draws it
+//!           per group of sets: as `SetGroup::save` draws it
 //! ```
 //! Checksums are XXH3 (64 bits) with the salt as seed. The body is durable before block 0 is written.
 
-use super::group::{Group, SETS};
 use super::options::MARKS;
 use super::page::PAGE;
-use super::{Shared, SmallStore};
+use super::set_group::{SETS, SetGroup};
+use super::{SmallShared, SmallStore};
 use crate::Error;
+use crate::codec::{DeviceReader, DeviceWriter, FieldReader, FieldWriter};
 use crate::device::{self, Buffer};
-use crate::stream::{Reader, Sink, Source, Writer};
 use std::io;
 use std::ops::Range;
 use std::thread;
@@ -36,7 +36,7 @@ struct Header {
     segments: u32,
     entry_bytes: u8,
     mark: u8,
-    moment: u64,
+    log_clock: u64,
     body_bytes: u64,
     body_checksum: u64,
 }
@@ -46,7 +46,7 @@ impl SmallStore {
     pub fn checkpoint_bytes(&self) -> u64 {
         let shared = &self.shared;
         let groups = (0..shared.groups.len()).map(|index| shared.locked((index * SETS) as u32).0.saved_bytes());
-        let segments = shared.division.log.segments as usize * size_of::<u64>();
+        let segments = shared.area_layout.log.segments as usize * size_of::<u64>();
         (PAGE + segments + groups.sum::<usize>()).next_multiple_of(PAGE) as u64
     }
 
@@ -60,28 +60,28 @@ impl SmallStore {
     pub fn checkpoint(&self, area: Range<u64>, now: u32) -> Result<u64, Error> {
         let shared = &self.shared;
         self.write_all(now)?;
-        let upkeep = shared.upkeep.lock().expect("no thread panics with the upkeep");
-        let (bytes, room) = (self.checkpoint_bytes(), area.end - area.start);
-        if bytes > room {
+        let maintenance = shared.maintenance.lock().expect("no thread panics with the upkeep");
+        let (bytes, space) = (self.checkpoint_bytes(), area.end - area.start);
+        if bytes > space {
             device::write(&*shared.device, area.start, Buffer::zeroed(PAGE))?;
             shared.device.sync()?;
             return Ok(PAGE as u64);
         }
         let salt = shared.options.salt;
-        let mut sink = Sink::new(&*shared.device, area.start + PAGE as u64, salt);
+        let mut device_writer = DeviceWriter::new(&*shared.device, area.start + PAGE as u64, salt);
         // What was removed before has no higher order than this.
-        let moment = shared.log.advance();
+        let log_clock = shared.log.advance();
         for first in shared.log.firsts() {
-            sink.put(&first.to_le_bytes())?;
+            device_writer.put(&first.to_le_bytes())?;
         }
         for index in 0..shared.groups.len() {
             let (group, _) = shared.locked((index * SETS) as u32);
-            group.save(|bytes| sink.put(bytes))?;
+            group.save(|bytes| device_writer.put(bytes))?;
         }
-        let (body_bytes, body_checksum) = sink.finish()?;
-        let (sets, segments) = (shared.division.shape.sets, shared.division.log.segments);
-        let (entry_bytes, mark) = (shared.division.shape.entry_bytes as u8, upkeep.mark as u8);
-        let header = Header { sets, segments, entry_bytes, mark, moment, body_bytes, body_checksum };
+        let (body_bytes, body_checksum) = device_writer.finish()?;
+        let (sets, segments) = (shared.area_layout.set_layout.sets, shared.area_layout.log.segments);
+        let (entry_bytes, mark) = (shared.area_layout.set_layout.entry_bytes as u8, maintenance.mark as u8);
+        let header = Header { sets, segments, entry_bytes, mark, log_clock, body_bytes, body_checksum };
         shared.device.sync()?;
         let mut block = Buffer::zeroed(PAGE);
         block[..HEADER_BYTES].copy_from_slice(&header.encode(salt));
@@ -107,63 +107,63 @@ impl SmallStore {
     }
 }
 
-impl Shared {
+impl SmallShared {
     /// Fills an empty store; the moment of the checkpoint. `None` if there is none of it, or a damaged one: then the store is of no
     /// use.
     pub(super) fn load(&self, area: &Range<u64>) -> Option<u64> {
         let block = device::read(&*self.device, area.start, Buffer::zeroed(PAGE)).ok()?;
         let header = Header::decode(&block[..HEADER_BYTES], self.options.salt)?;
-        let (shape, log) = (&self.division.shape, &self.log);
-        let is_same = (header.sets, header.segments) == (shape.sets, self.division.log.segments)
-            && usize::from(header.entry_bytes) == shape.entry_bytes;
-        let room = area.end.checked_sub(area.start + PAGE as u64)?;
-        if !is_same || header.body_bytes > room {
+        let (set_layout, log) = (&self.area_layout.set_layout, &self.log);
+        let is_same = (header.sets, header.segments) == (set_layout.sets, self.area_layout.log.segments)
+            && usize::from(header.entry_bytes) == set_layout.entry_bytes;
+        let space = area.end.checked_sub(area.start + PAGE as u64)?;
+        if !is_same || header.body_bytes > space {
             return None;
         }
         let start = area.start + PAGE as u64;
-        let mut source = Source::new(&*self.device, start, header.body_bytes, self.options.salt);
+        let mut device_reader = DeviceReader::new(&*self.device, start, header.body_bytes, self.options.salt);
         let mut firsts = Vec::new();
         for segment in 0..header.segments {
-            let first = u64::from_le_bytes(source.take()?);
+            let first = u64::from_le_bytes(device_reader.take()?);
             firsts.extend((first != 0).then_some((segment, first)));
         }
-        log.restore(&firsts, header.moment);
-        self.upkeep.lock().expect("nobody else has the store").mark = u32::from(header.mark) % MARKS;
+        log.restore(&firsts, header.log_clock);
+        self.maintenance.lock().expect("nobody else has the store").mark = u32::from(header.mark) % MARKS;
         for index in 0..self.groups.len() {
-            let loaded = Group::load(shape, |bytes| source.fill(bytes))?;
+            let loaded = SetGroup::load(set_layout, |bytes| device_reader.fill(bytes))?;
             let (mut group, _) = self.locked((index * SETS) as u32);
             *group = loaded;
             if group.has_unclean() {
                 self.enqueue(&mut group, (index * SETS) as u32);
             }
         }
-        (source.finish()? == header.body_checksum).then_some(header.moment)
+        (device_reader.finish()? == header.body_checksum).then_some(header.log_clock)
     }
 }
 
 impl Header {
     fn encode(&self, salt: u64) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
-        let mut writer = Writer { bytes: &mut bytes, at: 0 };
+        let mut writer = FieldWriter { bytes: &mut bytes, at: 0 };
         writer.u32(MAGIC).u32(VERSION).u64(salt).u32(self.sets).u32(self.segments);
         writer.u32(u32::from_le_bytes([self.entry_bytes, self.mark, 0, 0])).u32(0);
-        writer.u64(self.moment).u64(self.body_bytes).u64(self.body_checksum);
+        writer.u64(self.log_clock).u64(self.body_bytes).u64(self.body_checksum);
         let sum = XxHash3_64::oneshot_with_seed(salt, &bytes[..HEADER_BYTES - 8]);
         bytes[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
-        let mut reader = Reader { bytes, at: 0 };
+        let mut reader = FieldReader { bytes, at: 0 };
         if reader.u32() != MAGIC || reader.u32() != VERSION || reader.u64() != salt {
             return None;
         }
         let (sets, segments) = (reader.u32(), reader.u32());
         let [entry_bytes, mark, ..] = reader.u32().to_le_bytes();
         reader.u32();
-        let (moment, body_bytes, body_checksum) = (reader.u64(), reader.u64(), reader.u64());
+        let (log_clock, body_bytes, body_checksum) = (reader.u64(), reader.u64(), reader.u64());
         let sum = XxHash3_64::oneshot_with_seed(salt, &bytes[..HEADER_BYTES - 8]);
-        let header = Self { sets, segments, entry_bytes, mark, moment, body_bytes, body_checksum };
+        let header = Self { sets, segments, entry_bytes, mark, log_clock, body_bytes, body_checksum };
         (reader.u64() == sum).then_some(header)
     }
 }
@@ -179,7 +179,7 @@ mod tests {
             segments: 9,
             entry_bytes: 4,
             mark: 1,
-            moment: 0x0102_0304_0506,
+            log_clock: 0x0102_0304_0506,
             body_bytes: 999,
             body_checksum: 0xfeed,
         };

@@ -5,13 +5,13 @@
 //! | hit bits: objects / 8 | filter: objects * quarters / 32 |      both rounded up to bytes
 //! ```
 
-use crate::object::KeyHash;
+use crate::object::FlashHash;
 
 /// How wide filters are: quarters of a bit per object.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Width(u16);
+pub(crate) struct FilterWidth(u16);
 
-impl Width {
+impl FilterWidth {
     /// # Panics
     ///
     /// Panics when no hash function is worth its while with so few bits, or a width overflows with so many.
@@ -30,17 +30,18 @@ impl Width {
         (u32::from(self.0) * 11 / 64).clamp(1, 4)
     }
 
-    pub fn insert(self, filter: &mut [u8], hash: KeyHash) {
-        self.places(filter.len(), hash).for_each(|place| filter[place / 8] |= 1 << (place % 8));
+    pub fn insert(self, filter: &mut [u8], hash: FlashHash) {
+        self.places(filter.len(), hash).for_each(|position| filter[position / 8] |= 1 << (position % 8));
     }
 
     /// Whether an object with this hash may have been inserted; an empty filter says no.
-    pub fn contains(self, filter: &[u8], hash: KeyHash) -> bool {
-        !filter.is_empty() && self.places(filter.len(), hash).all(|place| filter[place / 8] & 1 << (place % 8) != 0)
+    pub fn contains(self, filter: &[u8], hash: FlashHash) -> bool {
+        !filter.is_empty()
+            && self.places(filter.len(), hash).all(|position| filter[position / 8] & 1 << (position % 8) != 0)
     }
 
     /// Bits of a hash that choose neither the set nor a tag, one lane of 16 per function.
-    fn places(self, bytes: usize, hash: KeyHash) -> impl Iterator<Item = usize> {
+    fn places(self, bytes: usize, hash: FlashHash) -> impl Iterator<Item = usize> {
         let mixed = (hash.0 ^ hash.0 >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mixed = mixed ^ mixed >> 32;
         let bits = 8 * bytes as u64;
@@ -58,26 +59,26 @@ mod tests {
 
     #[test]
     fn what_was_inserted_is_contained_and_of_the_rest_few() {
-        for (objects, quarters, at_most) in
+        for (objects, quarters, max_at) in
             [(13, 21, 0.095), (40, 21, 0.09), (70, 21, 0.085), (13, 32, 0.04), (70, 8, 0.45)]
         {
-            let width = Width::of(quarters);
+            let width = FilterWidth::of(quarters);
             let (mut positive, rounds) = (0, 400u64);
             for round in 0..rounds {
-                let hash = |i: u64| KeyHash::of(&(round << 32 | i).to_le_bytes());
+                let hash = |i: u64| FlashHash::of(&(round << 32 | i).to_le_bytes());
                 let mut filter = vec![0; width.bytes(objects) - hit_bytes(objects)];
                 (0..u64::from(objects)).for_each(|i| width.insert(&mut filter, hash(i)));
                 assert!((0..u64::from(objects)).all(|i| width.contains(&filter, hash(i))));
                 positive += (1000..1100).filter(|&i| width.contains(&filter, hash(i))).count();
             }
             let share = positive as f64 / (100 * rounds) as f64;
-            assert!(share < at_most, "{objects} objects, {quarters} quarters: {share}");
+            assert!(share < max_at, "{objects} objects, {quarters} quarters: {share}");
         }
     }
 
     #[test]
     fn nothing_is_in_an_empty_filter() {
-        assert_eq!(Width::of(21).bytes(0), 0);
-        assert!(!Width::of(21).contains(&[], KeyHash(0)));
+        assert_eq!(FilterWidth::of(21).bytes(0), 0);
+        assert!(!FilterWidth::of(21).contains(&[], FlashHash(0)));
     }
 }

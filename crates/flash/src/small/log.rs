@@ -10,7 +10,7 @@
 //! The log's clock, the moment, goes on with each page that is begun: page k of a segment has the moment of its first page
 //! plus k. So RAM knows the moment that any page on flash must have; what a lost or misplaced write left there never passes.
 
-use super::page::{self, Header, PAGE, Writer};
+use super::page::{self, PAGE, PageHeader, PageWriter};
 use crate::device::Buffer;
 use crate::object::Object;
 use std::collections::VecDeque;
@@ -26,7 +26,7 @@ const SPARE_SHARE: usize = 8;
 
 /// Where the log lies and how it is divided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Layout {
+pub(crate) struct LogLayout {
     pub segments: u32,
     pub pages_per_segment: u32,
     /// The number of the first page in the area; none if segments stay in RAM until they are reclaimed.
@@ -36,30 +36,30 @@ pub(crate) struct Layout {
     pub salt: u64,
 }
 
-pub(crate) struct Log {
-    pub layout: Layout,
+pub(crate) struct PageLog {
+    pub log_layout: LogLayout,
     /// Of each segment, the moment of its first page; 0 if it is free.
     first: Box<[AtomicU64]>,
     /// The last one that began.
-    moment: AtomicU64,
+    log_clock: AtomicU64,
     /// Counts flushes.
     epoch: AtomicU32,
     state: Mutex<State>,
 }
 
 struct State {
-    open: Option<Open>,
+    open: Option<OpenSegment>,
     free: VecDeque<u32>,
     /// Sealed and written ones, oldest first.
     filled: VecDeque<u32>,
-    sealed: Vec<Sealed>,
+    sealed: Vec<SealedSegment>,
     /// Never used again.
     retired: usize,
     /// Nothing is appended any more.
     is_closed: bool,
 }
 
-struct Open {
+struct OpenSegment {
     segment: u32,
     buffer: Buffer,
     page: u32,
@@ -69,14 +69,14 @@ struct Open {
     names: Vec<(u32, u64)>,
 }
 
-struct Sealed {
+struct SealedSegment {
     segment: u32,
     buffer: Arc<Buffer>,
-    phase: Phase,
+    phase: SegmentPhase,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum SegmentPhase {
     Waiting,
     Writing,
     Failed,
@@ -85,7 +85,7 @@ pub(crate) enum Phase {
 }
 
 /// What is appended.
-pub(crate) enum Addition<'a> {
+pub(crate) enum LogAppend<'a> {
     New(&'a Object<'a>, usize),
     /// A record from the log's end, unless there was a flush since; the segment that is kept for these may be used.
     Again(&'a [u8], u32),
@@ -93,9 +93,9 @@ pub(crate) enum Addition<'a> {
 
 /// An object's place in the log.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LogPosition {
     pub page: u32,
-    pub moment: u64,
+    pub log_clock: u64,
     /// Whether its page had an object of the same set and tag, be its entry there or not.
     pub repeats: bool,
     /// The flushes before it.
@@ -110,16 +110,16 @@ pub(crate) struct Tail {
     pub failed: bool,
 }
 
-impl Log {
+impl PageLog {
     /// With a clock that goes on from a moment.
-    pub fn new(layout: Layout, moment: u64) -> Self {
-        let count = layout.segments as usize;
-        let (free, filled, sealed) = ((0..layout.segments).collect(), VecDeque::new(), Vec::new());
+    pub fn new(log_layout: LogLayout, log_clock: u64) -> Self {
+        let count = log_layout.segments as usize;
+        let (free, filled, sealed) = ((0..log_layout.segments).collect(), VecDeque::new(), Vec::new());
         let state = State { open: None, free, filled, sealed, retired: 0, is_closed: false };
         Self {
-            layout,
+            log_layout,
             first: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            moment: AtomicU64::new(moment),
+            log_clock: AtomicU64::new(log_clock),
             epoch: AtomicU32::new(0),
             state: Mutex::new(state),
         }
@@ -130,14 +130,14 @@ impl Log {
     }
 
     /// The log's clock.
-    pub fn moment(&self) -> u64 {
-        self.moment.load(Ordering::Relaxed)
+    pub fn log_clock(&self) -> u64 {
+        self.log_clock.load(Ordering::Relaxed)
     }
 
     /// Goes on to a moment that no page has; gives it back.
     pub fn advance(&self) -> u64 {
         let _state = self.state();
-        self.moment.fetch_add(1, Ordering::Relaxed) + 1
+        self.log_clock.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     pub fn epoch(&self) -> u32 {
@@ -152,45 +152,45 @@ impl Log {
     }
 
     /// The moment, and the flushes before it.
-    pub fn moment_and_epoch(&self) -> (u64, u32) {
+    pub fn log_clock_and_epoch(&self) -> (u64, u32) {
         let _state = self.state();
-        (self.moment(), self.epoch())
+        (self.log_clock(), self.epoch())
     }
 
     /// What a page's header must say; none if it lies in no segment in use.
-    pub fn header(&self, page: u32) -> Option<Header> {
-        let first = self.first[(page / self.layout.pages_per_segment) as usize].load(Ordering::Acquire);
-        let moment = first + u64::from(page % self.layout.pages_per_segment);
-        let number = self.layout.first_block.unwrap_or(0) + page;
-        (first != 0).then_some(Header { number, moment, generation: 0 })
+    pub fn header(&self, page: u32) -> Option<PageHeader> {
+        let first = self.first[(page / self.log_layout.pages_per_segment) as usize].load(Ordering::Acquire);
+        let log_clock = first + u64::from(page % self.log_layout.pages_per_segment);
+        let number = self.log_layout.first_block.unwrap_or(0) + page;
+        (first != 0).then_some(PageHeader { number, log_clock, generation: 0 })
     }
 
     /// Copies an object or a record into the open segment, under the lock of its group; `name` says its set and tag. None if
     /// segments are not written or reclaimed fast enough.
-    pub fn append(&self, addition: &Addition<'_>, name: (u32, u64)) -> Option<Place> {
+    pub fn append(&self, addition: &LogAppend<'_>, name: (u32, u64)) -> Option<LogPosition> {
         let mut state = self.state();
         let epoch = self.epoch();
         if state.is_closed {
             return None;
         }
-        if matches!(addition, Addition::Again(_, expected) if *expected != epoch) {
+        if matches!(addition, LogAppend::Again(_, expected) if *expected != epoch) {
             return None;
         }
         loop {
             if state.open.is_none() {
-                state.open = Some(self.begin(&mut state, matches!(addition, Addition::Again(..)))?);
+                state.open = Some(self.begin(&mut state, matches!(addition, LogAppend::Again(..)))?);
             }
             let open = state.open.as_mut().expect("it was begun");
             if open.push(addition) {
-                let page = open.segment * self.layout.pages_per_segment + open.page;
+                let page = open.segment * self.log_layout.pages_per_segment + open.page;
                 let repeats = open.names.contains(&name);
                 open.names.push(name);
-                return Some(Place { page, moment: self.moment(), repeats, epoch });
+                return Some(LogPosition { page, log_clock: self.log_clock(), repeats, epoch });
             }
-            open.seal_page(&self.layout, self.moment());
-            if open.page + 1 < self.layout.pages_per_segment {
+            open.seal_page(&self.log_layout, self.log_clock());
+            if open.page + 1 < self.log_layout.pages_per_segment {
                 open.begin_page();
-                self.moment.fetch_add(1, Ordering::Relaxed);
+                self.log_clock.fetch_add(1, Ordering::Relaxed);
             } else {
                 let full = state.open.take().expect("it was full");
                 self.seal(&mut state, full);
@@ -198,22 +198,22 @@ impl Log {
         }
     }
 
-    fn begin(&self, state: &mut State, again: bool) -> Option<Open> {
-        let kept = usize::from(self.layout.first_block.is_some() && !again);
-        if state.free.len() <= kept || state.sealed.len() >= self.layout.buffers {
+    fn begin(&self, state: &mut State, again: bool) -> Option<OpenSegment> {
+        let reserve = usize::from(self.log_layout.first_block.is_some() && !again);
+        if state.free.len() <= reserve || state.sealed.len() >= self.log_layout.buffers {
             return None;
         }
         let segment = state.free.pop_front()?;
-        let moment = self.moment.fetch_add(1, Ordering::Relaxed) + 1;
-        self.first[segment as usize].store(moment, Ordering::Release);
+        let log_clock = self.log_clock.fetch_add(1, Ordering::Relaxed) + 1;
+        self.first[segment as usize].store(log_clock, Ordering::Release);
         let buffer = Buffer::zeroed(self.segment_bytes());
-        Some(Open { segment, buffer, page: 0, end: 0, objects: 0, names: Vec::new() })
+        Some(OpenSegment { segment, buffer, page: 0, end: 0, objects: 0, names: Vec::new() })
     }
 
-    fn seal(&self, state: &mut State, full: Open) {
-        let phase = if self.layout.first_block.is_some() { Phase::Waiting } else { Phase::Kept };
+    fn seal(&self, state: &mut State, full: OpenSegment) {
+        let phase = if self.log_layout.first_block.is_some() { SegmentPhase::Waiting } else { SegmentPhase::Kept };
         state.filled.push_back(full.segment);
-        state.sealed.push(Sealed { segment: full.segment, buffer: Arc::new(full.buffer), phase });
+        state.sealed.push(SealedSegment { segment: full.segment, buffer: Arc::new(full.buffer), phase });
     }
 
     /// Seals the open segment though it is not full, so that what it holds comes to flash.
@@ -222,30 +222,30 @@ impl Log {
         let Some(mut open) = state.open.take() else {
             return;
         };
-        open.seal_page(&self.layout, self.moment());
-        while open.page + 1 < self.layout.pages_per_segment {
+        open.seal_page(&self.log_layout, self.log_clock());
+        while open.page + 1 < self.log_layout.pages_per_segment {
             open.begin_page();
-            let moment = self.moment.fetch_add(1, Ordering::Relaxed) + 1;
-            open.seal_page(&self.layout, moment);
+            let log_clock = self.log_clock.fetch_add(1, Ordering::Relaxed) + 1;
+            open.seal_page(&self.log_layout, log_clock);
         }
         self.seal(&mut state, open);
     }
 
     pub fn segment_bytes(&self) -> usize {
-        self.layout.pages_per_segment as usize * PAGE
+        self.log_layout.pages_per_segment as usize * PAGE
     }
 
     /// A copy of a page that is in RAM.
     pub fn copy(&self, page: u32) -> Option<Buffer> {
         let (segment, at) =
-            (page / self.layout.pages_per_segment, (page % self.layout.pages_per_segment) as usize * PAGE);
+            (page / self.log_layout.pages_per_segment, (page % self.log_layout.pages_per_segment) as usize * PAGE);
         let mut copy = Buffer::zeroed(PAGE);
         let state = self.state();
         if let Some(open) = state.open.as_ref().filter(|open| open.segment == segment) {
             copy.copy_from_slice(&open.buffer[at..at + PAGE]);
             if open.page as usize * PAGE == at {
                 let header = self.header(page).expect("the open segment is in use");
-                Writer::resume(&mut copy, open.end, open.objects).seal(self.layout.salt, header);
+                PageWriter::resume(&mut copy, open.end, open.objects).seal(self.log_layout.salt, header);
             }
             return Some(copy);
         }
@@ -257,8 +257,8 @@ impl Log {
     /// A segment that waits to be written; it is being written now.
     pub fn next_write(&self) -> Option<(u32, Arc<Buffer>)> {
         let mut state = self.state();
-        let sealed = state.sealed.iter_mut().find(|sealed| sealed.phase == Phase::Waiting)?;
-        sealed.phase = Phase::Writing;
+        let sealed = state.sealed.iter_mut().find(|sealed| sealed.phase == SegmentPhase::Waiting)?;
+        sealed.phase = SegmentPhase::Writing;
         Some((sealed.segment, Arc::clone(&sealed.buffer)))
     }
 
@@ -268,23 +268,25 @@ impl Log {
         let index = state.sealed.iter().position(|sealed| sealed.segment == segment).expect("it is being written");
         match success {
             Some(true) => drop(state.sealed.swap_remove(index)),
-            Some(false) => state.sealed[index].phase = Phase::Failed,
-            None => state.sealed[index].phase = Phase::Waiting,
+            Some(false) => state.sealed[index].phase = SegmentPhase::Failed,
+            None => state.sealed[index].phase = SegmentPhase::Waiting,
         }
     }
 
     /// The segment to reclaim next, if one has to be so that `spare` are free: one that could not be written, else the oldest.
     pub fn tail(&self, spare: usize) -> Option<Tail> {
         let state = self.state();
-        let failed = state.sealed.iter().find(|sealed| sealed.phase == Phase::Failed).map(|sealed| sealed.segment);
+        let failed =
+            state.sealed.iter().find(|sealed| sealed.phase == SegmentPhase::Failed).map(|sealed| sealed.segment);
         let segment = match failed {
             Some(segment) => segment,
-            None if state.free.len() < spare || self.layout.first_block.is_none() => *state.filled.front()?,
+            None if state.free.len() < spare || self.log_layout.first_block.is_none() => *state.filled.front()?,
             None => return None,
         };
         let sealed = state.sealed.iter().find(|sealed| sealed.segment == segment);
-        let underway = sealed.is_some_and(|sealed| matches!(sealed.phase, Phase::Waiting | Phase::Writing));
-        if underway {
+        let pending =
+            sealed.is_some_and(|sealed| matches!(sealed.phase, SegmentPhase::Waiting | SegmentPhase::Writing));
+        if pending {
             return None;
         }
         Some(Tail { segment, buffer: sealed.map(|sealed| Arc::clone(&sealed.buffer)), failed: failed.is_some() })
@@ -295,7 +297,7 @@ impl Log {
         let state = self.state();
         let next =
             state.filled.iter().find(|&&segment| segment != tail).or(state.open.as_ref().map(|open| &open.segment));
-        next.map_or(self.moment() + 1, |&segment| self.first[segment as usize].load(Ordering::Relaxed))
+        next.map_or(self.log_clock() + 1, |&segment| self.first[segment as usize].load(Ordering::Relaxed))
     }
 
     /// A segment whose entries have all ended: it is free, or never used again.
@@ -313,29 +315,29 @@ impl Log {
 
     /// How many segments the upkeep has free.
     pub fn spare(&self) -> usize {
-        let wanted = 1 + self.layout.buffers.max(SPARE_BYTES / self.segment_bytes());
-        wanted.min(self.layout.segments as usize / SPARE_SHARE).max(SPARE_SEGMENTS)
+        let wanted = 1 + self.log_layout.buffers.max(SPARE_BYTES / self.segment_bytes());
+        wanted.min(self.log_layout.segments as usize / SPARE_SHARE).max(SPARE_SEGMENTS)
     }
 
     /// Whether half of the buffers, and segments for them as far as the upkeep has so many free, take what comes next. A log of which too
     /// much is retired to take anything is waited for in vain.
-    pub fn has_room(&self) -> bool {
+    pub fn has_space(&self) -> bool {
         let state = self.state();
-        let half = self.layout.buffers / 2;
+        let half = self.log_layout.buffers / 2;
         // One is open.
-        let most = (self.layout.segments as usize - state.retired).saturating_sub(2);
-        most == 0 || state.sealed.len() <= half && state.free.len() > half.min(self.spare() - 1).min(most)
+        let max = (self.log_layout.segments as usize - state.retired).saturating_sub(2);
+        max == 0 || state.sealed.len() <= half && state.free.len() > half.min(self.spare() - 1).min(max)
     }
 
     /// Free segments, and bytes of RAM for buffers.
-    pub fn room(&self) -> (usize, usize) {
+    pub fn space(&self) -> (usize, usize) {
         let state = self.state();
         let buffers = state.sealed.len() + usize::from(state.open.is_some());
         (state.free.len(), buffers * self.segment_bytes())
     }
 
     /// Takes up a log that lies on flash: its segments with the moments of their first pages, and the clock.
-    pub fn restore(&self, segments: &[(u32, u64)], moment: u64) {
+    pub fn restore(&self, segments: &[(u32, u64)], log_clock: u64) {
         let mut state = self.state();
         let mut segments = segments.to_vec();
         segments.sort_unstable_by_key(|&(_, first)| first);
@@ -344,7 +346,7 @@ impl Log {
             self.first[segment as usize].store(first, Ordering::Release);
             state.free.retain(|&free| free != segment);
         }
-        self.moment.store(moment, Ordering::Relaxed);
+        self.log_clock.store(log_clock, Ordering::Relaxed);
     }
 
     /// From now on nothing is appended.
@@ -354,7 +356,7 @@ impl Log {
 
     /// Whether a segment is on its way to flash.
     pub fn is_writing(&self) -> bool {
-        self.state().sealed.iter().any(|sealed| sealed.phase == Phase::Writing)
+        self.state().sealed.iter().any(|sealed| sealed.phase == SegmentPhase::Writing)
     }
 
     /// Whether nothing is in RAM that is to be on flash.
@@ -384,21 +386,21 @@ impl Log {
     }
 }
 
-impl Open {
-    fn push(&mut self, addition: &Addition<'_>) -> bool {
-        let mut writer = Writer::resume(page_of(&mut self.buffer, self.page), self.end, self.objects);
+impl OpenSegment {
+    fn push(&mut self, addition: &LogAppend<'_>) -> bool {
+        let mut writer = PageWriter::resume(page_of(&mut self.buffer, self.page), self.end, self.objects);
         let pushed = match addition {
-            Addition::New(object, bytes) => writer.push(object, *bytes),
-            Addition::Again(record, _) => writer.push_record(record),
+            LogAppend::New(object, bytes) => writer.push(object, *bytes),
+            LogAppend::Again(record, _) => writer.push_record(record),
         };
         (self.end, self.objects) = (writer.end(), writer.objects());
         pushed
     }
 
-    fn seal_page(&mut self, layout: &Layout, moment: u64) {
-        let number = layout.first_block.unwrap_or(0) + self.segment * layout.pages_per_segment + self.page;
-        let writer = Writer::resume(page_of(&mut self.buffer, self.page), self.end, self.objects);
-        writer.seal(layout.salt, Header { number, moment, generation: 0 });
+    fn seal_page(&mut self, log_layout: &LogLayout, log_clock: u64) {
+        let number = log_layout.first_block.unwrap_or(0) + self.segment * log_layout.pages_per_segment + self.page;
+        let writer = PageWriter::resume(page_of(&mut self.buffer, self.page), self.end, self.objects);
+        writer.seal(log_layout.salt, PageHeader { number, log_clock, generation: 0 });
     }
 
     fn begin_page(&mut self) {
@@ -412,6 +414,6 @@ fn page_of(buffer: &mut Buffer, page: u32) -> &mut [u8] {
 }
 
 /// Whether a page is the one that RAM knows.
-pub(crate) fn is_expected(bytes: &[u8], salt: u64, expected: Option<Header>) -> bool {
+pub(crate) fn is_expected(bytes: &[u8], salt: u64, expected: Option<PageHeader>) -> bool {
     expected.is_some() && page::open(bytes, salt) == expected
 }

@@ -8,13 +8,13 @@
 //! A version that changed means that entries ended or a page was written since: then all that is known is looked up anew. An
 //! entry or a tombstone that came since is newer than what was read, and is found at the second look.
 
-use super::group::Group;
 use super::log::is_expected;
-use super::page::{self, Header, PAGE, Record};
+use super::page::{self, PAGE, PageHeader, PageRecord};
+use super::set_group::SetGroup;
 use super::stats::Counters;
-use super::{Newest, Shared, page_token};
-use crate::device::{Buffer, Direction, Outcome, Request};
-use crate::object::{Done, Found, Key, KeyHash, Lookup, Token, is_past};
+use super::{Newest, SmallShared, page_token};
+use crate::device::{Buffer, Direction, TransferOutcome, TransferRequest};
+use crate::object::{FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token, has_expired};
 use std::io;
 use std::sync::Arc;
 
@@ -23,12 +23,12 @@ const TRIES: u8 = 8;
 
 /// A page, and what its header must say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
-    Log { page: u32, header: Header },
+enum PageSource {
+    Log { page: u32, header: PageHeader },
     Page { number: u32, generation: u8 },
 }
 
-impl Source {
+impl PageSource {
     fn number(self) -> u32 {
         match self {
             Self::Log { header, .. } => header.number,
@@ -36,7 +36,7 @@ impl Source {
         }
     }
 
-    fn approves(self, bytes: &[u8], salt: u64) -> bool {
+    fn is_valid(self, bytes: &[u8], salt: u64) -> bool {
         match self {
             Self::Log { header, .. } => is_expected(bytes, salt, Some(header)),
             Self::Page { number, generation } => {
@@ -46,21 +46,21 @@ impl Source {
     }
 }
 
-enum Fetched {
+enum FetchedPage {
     Whole(Buffer),
     Corrupt,
     Failed,
 }
 
-enum Step {
-    Answer(Option<Found>),
-    Read(Source),
+enum LookupStep {
+    Answer(Option<FlashHit>),
+    Read(PageSource),
 }
 
-struct Seek {
-    shared: Arc<Shared>,
+struct SmallLookup {
+    shared: Arc<SmallShared>,
     key: Box<[u8]>,
-    hash: KeyHash,
+    hash: FlashHash,
     now: u32,
     /// The group's, when what was looked at was chosen.
     version: u32,
@@ -70,72 +70,72 @@ struct Seek {
     read: bool,
 }
 
-pub(super) fn begin(shared: &Arc<Shared>, key: Key<'_>, now: u32, done: Done) -> Lookup {
+pub(super) fn begin(shared: &Arc<SmallShared>, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
     Counters::one(&shared.counters.lookups);
-    let (group, set) = shared.locked(shared.division.shape.set(key.hash));
+    let (group, set) = shared.locked(shared.area_layout.set_layout.set(key.hash));
     if shared.newest(&group, set, key.hash, &[]) == Newest::Nothing {
-        return Lookup::Absent;
+        return FlashLookup::Absent;
     }
     let version = group.version;
     drop(group);
     let (shared, key, hash) = (Arc::clone(shared), key.bytes.into(), key.hash);
-    let mut seek = Seek { shared, key, hash, now, version, foreign: Vec::new(), tries: 0, read: false };
-    match seek.advance(None) {
-        Step::Answer(Some(found)) => Lookup::Found(found),
-        Step::Answer(None) => Lookup::Absent,
-        Step::Read(source) => {
-            let shared = Arc::clone(&seek.shared);
-            match shared.device.submit_here(seek.request(source, done)) {
-                Ok(()) => Lookup::Reading,
+    let mut lookup = SmallLookup { shared, key, hash, now, version, foreign: Vec::new(), tries: 0, read: false };
+    match lookup.advance(None) {
+        LookupStep::Answer(Some(found)) => FlashLookup::FlashHit(found),
+        LookupStep::Answer(None) => FlashLookup::Absent,
+        LookupStep::Read(source) => {
+            let shared = Arc::clone(&lookup.shared);
+            match shared.device.submit_local(lookup.request(source, done)) {
+                Ok(()) => FlashLookup::Reading,
                 Err(_) => {
                     Counters::one(&shared.counters.lookups_refused);
-                    Lookup::Absent
+                    FlashLookup::Absent
                 }
             }
         }
     }
 }
 
-impl Seek {
-    fn request(mut self, source: Source, done: Done) -> Request {
+impl SmallLookup {
+    fn request(mut self, source: PageSource, done: OnLookup) -> TransferRequest {
         if !self.read {
             self.read = true;
             Counters::one(&self.shared.counters.lookups_read);
         }
         let offset = self.shared.offset(source.number());
-        let done = Box::new(move |outcome: Outcome| self.arrived(source, outcome, done));
-        Request { direction: Direction::Read, offset, buffer: Buffer::zeroed(PAGE), done }
+        let done = Box::new(move |outcome: TransferOutcome| self.arrived(source, outcome, done));
+        TransferRequest { direction: Direction::Read, offset, buffer: Buffer::zeroed(PAGE), done }
     }
 
-    fn arrived(mut self, source: Source, outcome: Outcome, done: Done) {
+    fn arrived(mut self, source: PageSource, outcome: TransferOutcome, done: OnLookup) {
         let fetched = match outcome.result {
-            Ok(()) if source.approves(&outcome.buffer, self.shared.options.salt) => Fetched::Whole(outcome.buffer),
-            Ok(()) => Fetched::Corrupt,
+            Ok(()) if source.is_valid(&outcome.buffer, self.shared.options.salt) => FetchedPage::Whole(outcome.buffer),
+            Ok(()) => FetchedPage::Corrupt,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Counters::one(&self.shared.counters.lookups_refused);
                 return done(None);
             }
-            Err(_) => Fetched::Failed,
+            Err(_) => FetchedPage::Failed,
         };
         match self.advance(Some((source, fetched))) {
-            Step::Answer(answer) => {
+            LookupStep::Answer(answer) => {
                 if answer.is_none() {
                     Counters::one(&self.shared.counters.lookups_read_for_nothing);
                 }
                 done(answer);
             }
-            Step::Read(source) => {
+            LookupStep::Read(source) => {
                 let shared = Arc::clone(&self.shared);
-                if let Err(request) = shared.device.submit_here(self.request(source, done)) {
+                if let Err(request) = shared.device.submit_local(self.request(source, done)) {
                     request.finish(Err(io::ErrorKind::WouldBlock.into()));
                 }
             }
         }
     }
 
-    fn advance(&mut self, mut fetched: Option<(Source, Fetched)>) -> Step {
+    fn advance(&mut self, mut fetched: Option<(PageSource, FetchedPage)>) -> LookupStep {
         let shared = Arc::clone(&self.shared);
-        let number = shared.division.shape.set(self.hash);
+        let number = shared.area_layout.set_layout.set(self.hash);
         loop {
             let (mut group, set) = shared.locked(number);
             if group.version != self.version {
@@ -145,23 +145,24 @@ impl Seek {
                 self.tries += 1;
                 if self.tries > TRIES {
                     Counters::one(&shared.counters.lookups_contended);
-                    return Step::Answer(None);
+                    return LookupStep::Answer(None);
                 }
             }
             let newest = shared.newest(&group, set, self.hash, &self.foreign);
             let source = match newest {
-                Newest::Nothing => return Step::Answer(None),
+                Newest::Nothing => return LookupStep::Answer(None),
                 Newest::Log { page, .. } => {
                     let header = shared.log.header(page).expect("an entry's segment is in use");
-                    Source::Log { page, header }
+                    PageSource::Log { page, header }
                 }
-                Newest::Page => {
-                    Source::Page { number: shared.division.first_set + number, generation: group.generation(set) }
-                }
+                Newest::Page => PageSource::Page {
+                    number: shared.area_layout.first_set + number,
+                    generation: group.generation(set),
+                },
             };
             match fetched.take() {
-                Some((from, bytes)) if from == source => match self.judge(&mut group, set, newest, bytes) {
-                    Some(answer) => return Step::Answer(answer),
+                Some((from, bytes)) if from == source => match self.validate(&mut group, set, newest, bytes) {
+                    Some(answer) => return LookupStep::Answer(answer),
                     None => continue,
                 },
                 _ => {}
@@ -169,37 +170,43 @@ impl Seek {
             let image = group.image(set);
             drop(group);
             let copy = match source {
-                Source::Log { page, .. } => shared.log.copy(page),
-                Source::Page { .. } => image.map(|image| copy_of(&image)),
+                PageSource::Log { page, .. } => shared.log.copy(page),
+                PageSource::Page { .. } => image.map(|image| copy_of(&image)),
             };
             let Some(copy) = copy else {
-                return Step::Read(source);
+                return LookupStep::Read(source);
             };
-            fetched = Some((source, Fetched::Whole(copy)));
+            fetched = Some((source, FetchedPage::Whole(copy)));
         }
     }
 
     /// The answer, if the page decides; none if its object is another key's and older entries count.
-    fn judge(&mut self, group: &mut Group, set: usize, newest: Newest, fetched: Fetched) -> Option<Option<Found>> {
+    fn validate(
+        &mut self,
+        group: &mut SetGroup,
+        set: usize,
+        newest: Newest,
+        fetched: FetchedPage,
+    ) -> Option<Option<FlashHit>> {
         let shared = Arc::clone(&self.shared);
-        let shape = &shared.division.shape;
+        let set_layout = &shared.area_layout.set_layout;
         let buffer = match fetched {
-            Fetched::Whole(buffer) => buffer,
-            Fetched::Failed => {
+            FetchedPage::Whole(buffer) => buffer,
+            FetchedPage::Failed => {
                 Counters::one(&shared.counters.read_errors);
                 return Some(None);
             }
-            Fetched::Corrupt => {
+            FetchedPage::Corrupt => {
                 Counters::one(&shared.counters.corrupt_pages);
                 if newest == Newest::Page {
-                    shared.void_failed(group, set, shape.set(self.hash));
+                    shared.invalidate_failed(group, set, set_layout.set(self.hash));
                 }
                 return Some(None);
             }
         };
         match newest {
             Newest::Log { index, page } => {
-                let (number, tag) = (shape.set(self.hash), shape.tag(self.hash));
+                let (number, tag) = (set_layout.set(self.hash), set_layout.tag(self.hash));
                 let last = shared.tagged(number, tag, &buffer);
                 let Some((_, record)) = last.filter(|(_, record)| buffer[record.key.clone()] == *self.key) else {
                     self.foreign.push(page);
@@ -208,7 +215,7 @@ impl Seek {
                 let token = shared.log_token(group, page).expect("an entry's segment is in use");
                 let found = self.found(buffer, record, token);
                 if found.is_some() {
-                    group.note_hit(shape, set, index);
+                    group.note_hit(set_layout, set, index);
                     Counters::one(&shared.counters.log_hits);
                 }
                 Some(found)
@@ -219,7 +226,7 @@ impl Seek {
                 };
                 let found = self.found(buffer, record, page_token(group, set));
                 if found.is_some() {
-                    group.hit(shape, set, position);
+                    group.hit(set_layout, set, position);
                     Counters::one(&shared.counters.set_hits);
                 }
                 Some(found)
@@ -227,9 +234,9 @@ impl Seek {
         }
     }
 
-    fn found(&self, buffer: Buffer, record: Record, token: Token) -> Option<Found> {
-        let Record { value, client_flags, attributes, expiry, .. } = record;
-        (!is_past(expiry, self.now)).then_some(Found { buffer, value, client_flags, attributes, expiry, token })
+    fn found(&self, buffer: Buffer, record: PageRecord, token: Token) -> Option<FlashHit> {
+        let PageRecord { value, client_flags, attributes, expiry, .. } = record;
+        (!has_expired(expiry, self.now)).then_some(FlashHit { buffer, value, client_flags, attributes, expiry, token })
     }
 }
 

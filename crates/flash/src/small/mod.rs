@@ -10,13 +10,13 @@
 //! | where | what |
 //! |---|---|
 //! | `page` | the format of pages |
-//! | `group`, `filter` | what RAM knows of the sets: log index, tombstones, filters |
+//! | `set_group`, `filter` | what RAM knows of the sets: log index, tombstones, filters |
 //! | `log` | segments, from the open one in RAM to the oldest on flash |
 //! | `lookup` | lookups, with their reads |
-//! | `choose` | pure decisions: which objects move, get another life, end |
+//! | `rewrite_choice` | pure decisions: which objects move, get another life, end |
 //! | `reclaim` | the log's end, and sets to be mended |
-//! | `moving` | pages are composed and written |
-//! | `zeros` | pages are written with zeros before they get objects |
+//! | `rewrite` | pages are composed and written |
+//! | `zero_fill` | pages are written with zeros before they get objects |
 //! | `scan` | a walk over all objects |
 //! | `recover`, `checkpoint` | what RAM knows, from flash |
 //!
@@ -24,42 +24,42 @@
 //! waits is [`SmallStore::maintain`]. The protocol is in `docs/concurrency.md`.
 
 mod checkpoint;
-mod choose;
 mod filter;
-mod group;
 mod log;
 mod lookup;
-mod moving;
 mod options;
 mod page;
 mod reclaim;
 mod recover;
+mod rewrite;
+mod rewrite_choice;
 mod scan;
+mod set_group;
 mod stats;
 #[cfg(test)]
 mod tests;
-mod zeros;
+mod zero_fill;
 
 pub use options::Options;
-pub use page::{PAGE, RECORD_MOST, record_bytes};
+pub use page::{MAX_RECORD_BYTES, PAGE, record_bytes};
 pub use recover::Recovered;
 pub use stats::{Counts, Stats};
 
 /// What a store that has ended leaves to the next one of the same device: what named its objects names none of the next one's.
 #[derive(Clone, Default)]
-pub struct Legacy {
+pub struct StorePredecessor {
     counters: Arc<Counters>,
-    moment: u64,
+    log_clock: u64,
     version: u32,
 }
 
 use crate::Error;
-use crate::bound::Bound;
 use crate::device::Device;
-use crate::object::{Done, Key, KeyHash, Lookup, Object, Token};
-use group::{Entry, GENERATIONS, Group, SETS, Totals};
-use log::{Addition, Log, Place};
-use options::Division;
+use crate::memory_bound::MemoryBound;
+use crate::object::{FlashHash, FlashLookup, Key, Object, OnLookup, Token};
+use log::{LogAppend, LogPosition, PageLog};
+use options::AreaLayout;
+use set_group::{Entry, GENERATIONS, GroupTotals, SETS, SetGroup};
 use stats::Counters;
 use std::collections::VecDeque;
 use std::ops::{Deref, DerefMut, Range};
@@ -78,12 +78,12 @@ const VERSIONS_SKIPPED: u32 = 1 << 16;
 /// How often the end of a store looks whether writes are over.
 const END_STEP: Duration = Duration::from_micros(100);
 /// How long it waits for them.
-const END_MOST: Duration = Duration::from_secs(5);
+const MAX_END: Duration = Duration::from_secs(5);
 
 /// Why an object was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dropped {
-    /// Its record is longer than [`RECORD_MOST`], or its key no key.
+pub enum SmallDrop {
+    /// Its record is longer than [`MAX_RECORD_BYTES`], or its key no key.
     Large,
     Expired,
     /// The log is full: the device or `maintain` does not keep up.
@@ -96,29 +96,29 @@ pub enum Dropped {
 
 /// The small objects in one area of a device.
 pub struct SmallStore {
-    shared: Arc<Shared>,
+    shared: Arc<SmallShared>,
 }
 
-struct Shared {
+struct SmallShared {
     device: Arc<dyn Device>,
     area: Range<u64>,
     options: Options,
-    division: Division,
-    groups: Box<[Mutex<Group>]>,
-    log: Log,
+    area_layout: AreaLayout,
+    groups: Box<[Mutex<SetGroup>]>,
+    log: PageLog,
     counters: Arc<Counters>,
     page_objects: AtomicU64,
     log_objects: AtomicU64,
     tombstones: AtomicU64,
     group_bytes: AtomicU64,
-    index_bound: Bound,
+    memory_bound: MemoryBound,
     /// Groups that have sets to mend: many tombstones, or unclean.
     queue: Mutex<VecDeque<u32>>,
     /// Held by the thread that does the upkeep.
-    upkeep: Mutex<reclaim::Upkeep>,
+    maintenance: Mutex<reclaim::MaintenanceState>,
 }
 
-impl Legacy {
+impl StorePredecessor {
     pub fn counts(&self) -> Counts {
         self.counters.read()
     }
@@ -135,7 +135,7 @@ impl SmallStore {
     ///
     /// Panics when the area reaches beyond the device.
     pub fn new(device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Self, Error> {
-        Self::after(&Legacy::default(), device, area, options)
+        Self::after(&StorePredecessor::default(), device, area, options)
     }
 
     /// The same, after another one has ended, which counted from the same counters.
@@ -143,27 +143,33 @@ impl SmallStore {
     /// # Errors
     ///
     /// As [`SmallStore::new`].
-    pub fn after(legacy: &Legacy, device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Self, Error> {
+    pub fn after(
+        predecessor: &StorePredecessor,
+        device: Arc<dyn Device>,
+        area: Range<u64>,
+        options: Options,
+    ) -> Result<Self, Error> {
         assert!(area.end <= device.capacity(), "an area up to {} on a device of {} bytes", area.end, device.capacity());
-        let division = options.divide(&area)?;
-        let groups = (0..division.shape.groups()).map(|_| Mutex::new(Group::new(legacy.version))).collect();
-        let log = Log::new(division.log, legacy.moment);
-        let index_bound = Bound::new(options.index_bytes);
-        let shared = Shared {
+        let area_layout = options.divide(&area)?;
+        let groups =
+            (0..area_layout.set_layout.groups()).map(|_| Mutex::new(SetGroup::new(predecessor.version))).collect();
+        let log = PageLog::new(area_layout.log, predecessor.log_clock);
+        let memory_bound = MemoryBound::new(options.index_bytes);
+        let shared = SmallShared {
             device,
             area,
             options,
-            division,
+            area_layout,
             groups,
             log,
-            counters: Arc::clone(&legacy.counters),
+            counters: Arc::clone(&predecessor.counters),
             page_objects: AtomicU64::new(0),
             log_objects: AtomicU64::new(0),
             tombstones: AtomicU64::new(0),
             group_bytes: AtomicU64::new(0),
-            index_bound,
+            memory_bound,
             queue: Mutex::default(),
-            upkeep: Mutex::default(),
+            maintenance: Mutex::default(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -173,16 +179,16 @@ impl SmallStore {
     /// # Errors
     ///
     /// Says why it was not taken. An older one stays: whoever inserts because of a change has removed it before.
-    pub fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, Dropped> {
+    pub fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, SmallDrop> {
         let result = self.shared.insert(object, now);
         if let Err(reason) = result {
             let counters = &self.shared.counters;
             Counters::one(match reason {
-                Dropped::Large => &counters.dropped_large,
-                Dropped::Expired => &counters.dropped_expired,
-                Dropped::Busy => &counters.dropped_busy,
-                Dropped::Memory => &counters.dropped_memory,
-                Dropped::Crowded => &counters.dropped_crowded,
+                SmallDrop::Large => &counters.dropped_large,
+                SmallDrop::Expired => &counters.dropped_expired,
+                SmallDrop::Busy => &counters.dropped_busy,
+                SmallDrop::Memory => &counters.dropped_memory,
+                SmallDrop::Crowded => &counters.dropped_crowded,
             });
         }
         result
@@ -190,26 +196,26 @@ impl SmallStore {
 
     /// Looks a key up. If flash must be read, `done` is called when that is over, maybe before this returns; otherwise
     /// never.
-    pub fn lookup(&self, key: Key<'_>, now: u32, done: Done) -> Lookup {
+    pub fn lookup(&self, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
         lookup::begin(&self.shared, key, now, done)
     }
 
     /// Whether a lookup may find an object with this hash. No I/O.
-    pub fn could_exist(&self, hash: KeyHash) -> bool {
-        let (group, set) = self.shared.locked(self.shared.division.shape.set(hash));
+    pub fn could_exist(&self, hash: FlashHash) -> bool {
+        let (group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
         self.shared.newest(&group, set, hash, &[]) != Newest::Nothing
     }
 
     /// From now on no lookup finds an object with this hash, also none that is under way. Says whether flash may hold one;
     /// then a recovery must be told of the removal, with the [`SmallStore::next_order`] read after it.
-    pub fn remove(&self, hash: KeyHash) -> bool {
-        let (mut group, set) = self.shared.locked(self.shared.division.shape.set(hash));
+    pub fn remove(&self, hash: FlashHash) -> bool {
+        let (mut group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
         self.shared.remove(&mut group, set, hash)
     }
 
     /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
-    pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
-        let (group, set) = self.shared.locked(self.shared.division.shape.set(hash));
+    pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
+        let (group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
         match self.shared.newest(&group, set, hash, &[]) {
             Newest::Nothing => false,
             Newest::Log { page, .. } => self.shared.log_token(&group, page) == Some(token),
@@ -218,8 +224,8 @@ impl SmallStore {
     }
 
     /// Whether inserts can go on for a while though the device does nothing.
-    pub fn has_room(&self) -> bool {
-        self.shared.log.has_room()
+    pub fn has_space(&self) -> bool {
+        self.shared.log.has_space()
     }
 
     /// All objects are gone, also for lookups under way. A recovery must be told of it, with the [`SmallStore::next_order`]
@@ -231,8 +237,8 @@ impl SmallStore {
     /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and again; of
     /// several threads that call it one works.
     pub fn maintain(&self, now: u32) {
-        if let Some(mut upkeep) = self.shared.maintain(now) {
-            self.shared.write_zeros(&mut upkeep.zeros);
+        if let Some(mut maintenance) = self.shared.maintain(now) {
+            self.shared.fill_zeros(&mut maintenance.zero_fill);
         }
     }
 
@@ -244,37 +250,37 @@ impl SmallStore {
 
     /// Ends the store: lookups find nothing from now on, also those under way, and when this returns nothing of it is being written
     /// or will be, and nothing is taken. Waits for the device; none if that does nothing for long, and the store goes on.
-    pub fn end(&self) -> Option<Legacy> {
+    pub fn end(&self) -> Option<StorePredecessor> {
         let shared = &self.shared;
-        let mut upkeep = shared.upkeep.lock().expect("no thread panics with the upkeep");
-        let deadline = Instant::now() + END_MOST;
+        let mut maintenance = shared.maintenance.lock().expect("no thread panics with the upkeep");
+        let deadline = Instant::now() + MAX_END;
         while shared.log.is_writing() {
             if Instant::now() > deadline {
                 return None;
             }
             thread::sleep(END_STEP);
         }
-        upkeep.has_ended = true;
+        maintenance.has_ended = true;
         shared.log.close();
         // Groups that have not seen the last flush count what it took.
         (0..shared.groups.len()).for_each(|group| drop(shared.locked((group * SETS) as u32)));
         Counters::add(&shared.counters.ended_with_the_store, self.stats().objects() as usize);
         self.flush();
-        Some(self.legacy())
+        Some(self.predecessor())
     }
 
     /// What it would leave if it ended now.
-    pub fn legacy(&self) -> Legacy {
+    pub fn predecessor(&self) -> StorePredecessor {
         let shared = &self.shared;
         let versions = shared.groups.iter().map(|group| group.lock().expect("no thread panics with a group").version);
         let version = versions.max().unwrap_or(0).wrapping_add(VERSIONS_SKIPPED);
-        let moment = shared.log.moment();
-        Legacy { counters: Arc::clone(&shared.counters), moment, version }
+        let log_clock = shared.log.log_clock();
+        StorePredecessor { counters: Arc::clone(&shared.counters), log_clock, version }
     }
 
     pub fn stats(&self) -> Stats {
         let shared = &self.shared;
-        let (free_log_segments, buffer_bytes) = shared.log.room();
+        let (free_log_segments, buffer_bytes) = shared.log.space();
         Stats {
             counts: shared.counters.read(),
             page_objects: shared.page_objects.load(Ordering::Relaxed),
@@ -282,24 +288,24 @@ impl SmallStore {
             tombstones: shared.tombstones.load(Ordering::Relaxed),
             index_bytes: shared.index_bytes() as u64,
             buffer_bytes: buffer_bytes as u64,
-            sets: u64::from(shared.division.shape.sets),
+            sets: u64::from(shared.area_layout.set_layout.sets),
             free_log_segments: free_log_segments as u64,
         }
     }
 
     /// Whether more memory for the index would soon save objects.
     pub fn wants_memory(&self) -> bool {
-        self.shared.index_bound.is_in_sight(self.shared.index_bytes())
+        self.shared.memory_bound.is_approaching(self.shared.index_bytes())
     }
 
     /// From now on the index may have so many bytes more.
-    pub fn raise_index(&self, bytes: usize) {
-        self.shared.index_bound.raise(bytes);
+    pub fn grow_index(&self, bytes: usize) {
+        self.shared.memory_bound.increase(bytes);
     }
 
     /// RAM in use: index and buffers.
     pub fn memory_bytes(&self) -> usize {
-        self.shared.index_bytes() + self.shared.log.room().1
+        self.shared.index_bytes() + self.shared.log.space().1
     }
 
     /// Asserts what always holds. Nothing may be under way.
@@ -321,12 +327,12 @@ enum Newest {
     Page,
 }
 
-impl Shared {
+impl SmallShared {
     /// The group of a set, and the set's place in it. A flush that the group has not seen takes effect.
-    fn locked(&self, set: u32) -> (Locked<'_>, usize) {
+    fn locked(&self, set: u32) -> (LockedGroup<'_>, usize) {
         let group = self.groups[set as usize / SETS].lock().expect("no thread panics with a group");
-        let before = group.totals(&self.division.shape);
-        let mut locked = Locked { shared: self, group, before };
+        let before = group.totals(&self.area_layout.set_layout);
+        let mut locked = LockedGroup { shared: self, group, before };
         let epoch = self.log.epoch();
         if locked.epoch != epoch {
             locked.clear(epoch);
@@ -335,59 +341,59 @@ impl Shared {
     }
 
     fn index_bytes(&self) -> usize {
-        let segments = self.division.log.segments as usize;
-        let fixed = self.groups.len() * size_of::<Mutex<Group>>() + segments * size_of::<AtomicU64>();
+        let segments = self.area_layout.log.segments as usize;
+        let fixed = self.groups.len() * size_of::<Mutex<SetGroup>>() + segments * size_of::<AtomicU64>();
         fixed + self.group_bytes.load(Ordering::Relaxed) as usize
     }
 
     /// Whether the index comes near its bound, so that objects have to end.
     fn is_short_of_memory(&self) -> bool {
-        self.index_bound.is_near(self.index_bytes())
+        self.memory_bound.is_near(self.index_bytes())
     }
 
-    fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, Dropped> {
-        let bytes = page::record_bytes(object).ok_or(Dropped::Large)?;
+    fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, SmallDrop> {
+        let bytes = page::record_bytes(object).ok_or(SmallDrop::Large)?;
         if object.is_expired(now) {
-            return Err(Dropped::Expired);
+            return Err(SmallDrop::Expired);
         }
-        if self.index_bound.is_reached(self.index_bytes()) {
-            return Err(Dropped::Memory);
+        if self.memory_bound.is_reached(self.index_bytes()) {
+            return Err(SmallDrop::Memory);
         }
-        let shape = &self.division.shape;
+        let set_layout = &self.area_layout.set_layout;
         let hash = object.key.hash;
-        let (mut group, set) = self.locked(shape.set(hash));
+        let (mut group, set) = self.locked(set_layout.set(hash));
         if group.len(set) == usize::from(u8::MAX) {
-            return Err(Dropped::Crowded);
+            return Err(SmallDrop::Crowded);
         }
-        let name = (shape.set(hash), shape.tag(hash));
-        let place = self.log.append(&Addition::New(object, bytes), name).ok_or(Dropped::Busy)?;
-        self.publish(&mut group, set, hash, place);
+        let name = (set_layout.set(hash), set_layout.tag(hash));
+        let position = self.log.append(&LogAppend::New(object, bytes), name).ok_or(SmallDrop::Busy)?;
+        self.publish(&mut group, set, hash, position);
         Counters::one(&self.counters.inserted);
         Counters::add(&self.counters.inserted_bytes, bytes);
-        Ok(token_at(&group, place.moment))
+        Ok(token_at(&group, position.log_clock))
     }
 
     /// Makes an object that was appended under the same lock the newest of its key.
-    fn publish(&self, group: &mut Group, set: usize, hash: KeyHash, place: Place) {
-        if group.epoch != place.epoch {
-            group.clear(place.epoch);
+    fn publish(&self, group: &mut SetGroup, set: usize, hash: FlashHash, position: LogPosition) {
+        if group.epoch != position.epoch {
+            group.clear(position.epoch);
         }
-        let page = place.page;
-        let shape = &self.division.shape;
+        let page = position.page;
+        let set_layout = &self.area_layout.set_layout;
         if let Some(twin) = self.entry_at(group, set, hash, page) {
-            group.remove(shape, set, twin);
+            group.remove(set_layout, set, twin);
         }
-        let tag = shape.tag(hash);
-        group.repeats = group.repeats.wrapping_add(u32::from(place.repeats));
-        let pushed = group.push(shape, set, Entry::Object { page, hit: false, tag });
+        let tag = set_layout.tag(hash);
+        group.repeats = group.repeats.wrapping_add(u32::from(position.repeats));
+        let pushed = group.push(set_layout, set, Entry::Object { page, hit: false, tag });
         assert!(pushed, "there was room");
     }
 
     /// What a lookup would look at first; entries of these pages are known to be another key's.
-    fn newest(&self, group: &Group, set: usize, hash: KeyHash, foreign: &[u32]) -> Newest {
-        let shape = &self.division.shape;
-        let (tag, mark) = (shape.tag(hash), shape.mark(hash));
-        for (index, entry) in group.entries(shape, set).enumerate().rev() {
+    fn newest(&self, group: &SetGroup, set: usize, hash: FlashHash, foreign: &[u32]) -> Newest {
+        let set_layout = &self.area_layout.set_layout;
+        let (tag, mark) = (set_layout.tag(hash), set_layout.mark(hash));
+        for (index, entry) in group.entries(set_layout, set).enumerate().rev() {
             match entry {
                 Entry::Tombstone { mark: m } if m == mark => return Newest::Nothing,
                 Entry::Object { page, tag: t, .. } if t == tag && !foreign.contains(&page) => {
@@ -396,34 +402,34 @@ impl Shared {
                 _ => {}
             }
         }
-        if group.may_hold(shape, set, hash) { Newest::Page } else { Newest::Nothing }
+        if group.may_hold(set_layout, set, hash) { Newest::Page } else { Newest::Nothing }
     }
 
     /// Hides a key. Says whether flash may hold it.
-    fn remove(&self, group: &mut Group, set: usize, hash: KeyHash) -> bool {
+    fn remove(&self, group: &mut SetGroup, set: usize, hash: FlashHash) -> bool {
         if self.newest(group, set, hash, &[]) == Newest::Nothing {
             return group.is_unclean(set);
         }
-        let shape = &self.division.shape;
-        let room = group.tombstones() < usize::from(self.options.tombstones_per_group);
-        let pushed = room && group.push(shape, set, Entry::Tombstone { mark: shape.mark(hash) });
+        let set_layout = &self.area_layout.set_layout;
+        let space = group.tombstones() < usize::from(self.options.tombstones_per_group);
+        let pushed = space && group.push(set_layout, set, Entry::Tombstone { mark: set_layout.mark(hash) });
         if !pushed {
             Counters::one(&self.counters.voided_by_tombstones);
-            group.void(shape, set);
+            group.invalidate(set_layout, set);
         }
         if !pushed || group.tombstones() > usize::from(self.options.tombstones_per_group) / 2 {
-            self.enqueue(group, shape.set(hash));
+            self.enqueue(group, set_layout.set(hash));
         }
         true
     }
 
     /// The token of an object of a group in a page of the log.
-    fn log_token(&self, group: &Group, page: u32) -> Option<Token> {
-        self.log.header(page).map(|header| token_at(group, header.moment))
+    fn log_token(&self, group: &SetGroup, page: u32) -> Option<Token> {
+        self.log.header(page).map(|header| token_at(group, header.log_clock))
     }
 
     /// Has a group looked at for sets to mend.
-    fn enqueue(&self, group: &mut Group, set: u32) {
+    fn enqueue(&self, group: &mut SetGroup, set: u32) {
         if !group.queued {
             group.queued = true;
             self.queue.lock().expect("no thread panics with the queue").push_back(set / SETS as u32);
@@ -436,22 +442,22 @@ impl Shared {
     }
 
     fn verify(&self) {
-        let mut totals = Totals::default();
+        let mut totals = GroupTotals::default();
         for index in 0..self.groups.len() {
             let (group, _) = self.locked((index * SETS) as u32);
-            group.verify(&self.division.shape);
-            assert!(group.moves.is_empty(), "a page is being written");
+            group.verify(&self.area_layout.set_layout);
+            assert!(group.rewrites.is_empty(), "a page is being written");
             for set in 0..SETS {
-                for entry in group.entries(&self.division.shape, set) {
+                for entry in group.entries(&self.area_layout.set_layout, set) {
                     let alive = !matches!(entry, Entry::Object { page, .. } if !self.log.is_used(page));
                     assert!(alive, "{entry:?} of set {set} of group {index} is in no segment");
                 }
             }
-            let own = group.totals(&self.division.shape);
-            totals.page_objects += own.page_objects;
-            totals.log_objects += own.log_objects;
-            totals.tombstones += own.tombstones;
-            totals.bytes += own.bytes;
+            let group_totals = group.totals(&self.area_layout.set_layout);
+            totals.page_objects += group_totals.page_objects;
+            totals.log_objects += group_totals.log_objects;
+            totals.tombstones += group_totals.tombstones;
+            totals.bytes += group_totals.bytes;
         }
         let sum = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as usize;
         assert_eq!(sum(&self.page_objects), totals.page_objects);
@@ -464,46 +470,46 @@ impl Shared {
 
 /// Names an object in the log's page of a moment. While a page is filled it may get several versions of an object, so the
 /// group counts those.
-fn token_at(group: &Group, moment: u64) -> Token {
-    Token(moment << REPEATS_BITS | u64::from(group.repeats) & ((1 << REPEATS_BITS) - 1))
+fn token_at(group: &SetGroup, log_clock: u64) -> Token {
+    Token(log_clock << REPEATS_BITS | u64::from(group.repeats) & ((1 << REPEATS_BITS) - 1))
 }
 
 /// Names what a set's page holds: its generation, and the group's version, since generations come again.
-fn page_token(group: &Group, set: usize) -> Token {
+fn page_token(group: &SetGroup, set: usize) -> Token {
     Token(IN_PAGE | u64::from(group.generation(set)) << 32 | u64::from(group.version))
 }
 
 /// Whether the page of a set is still the same; each new one changes the version at least once.
-fn is_page_token(group: &Group, set: usize, token: Token) -> bool {
+fn is_page_token(group: &SetGroup, set: usize, token: Token) -> bool {
     let changes = group.version.wrapping_sub(token.0 as u32);
     let same_generation = (token.0 ^ page_token(group, set).0) >> 32 == 0;
     same_generation && changes < GENERATIONS
 }
 
 /// A locked group. When it is unlocked, what changed is added to the totals.
-struct Locked<'a> {
-    shared: &'a Shared,
-    group: MutexGuard<'a, Group>,
-    before: Totals,
+struct LockedGroup<'a> {
+    shared: &'a SmallShared,
+    group: MutexGuard<'a, SetGroup>,
+    before: GroupTotals,
 }
 
-impl Deref for Locked<'_> {
-    type Target = Group;
+impl Deref for LockedGroup<'_> {
+    type Target = SetGroup;
 
-    fn deref(&self) -> &Group {
+    fn deref(&self) -> &SetGroup {
         &self.group
     }
 }
 
-impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Group {
+impl DerefMut for LockedGroup<'_> {
+    fn deref_mut(&mut self) -> &mut SetGroup {
         &mut self.group
     }
 }
 
-impl Drop for Locked<'_> {
+impl Drop for LockedGroup<'_> {
     fn drop(&mut self) {
-        let (before, after) = (self.before, self.group.totals(&self.shared.division.shape));
+        let (before, after) = (self.before, self.group.totals(&self.shared.area_layout.set_layout));
         let shift = |counter: &AtomicU64, before: usize, after: usize| {
             if before != after {
                 counter.fetch_add((after as u64).wrapping_sub(before as u64), Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! What can be chosen, and how an area is divided by it.
 
-use super::filter::Width;
-use super::group::{Group, SETS, Shape};
-use super::log::Layout;
+use super::filter::FilterWidth;
+use super::log::LogLayout;
 use super::page::PAGE;
+use super::set_group::{SETS, SetGroup, SetLayout};
 use crate::Error;
 use std::ops::Range;
 use std::sync::Mutex;
@@ -13,9 +13,9 @@ use std::sync::atomic::AtomicU64;
 pub(crate) const MARKS: u32 = 2;
 /// Segments of a log at least: one open, one for objects that get another life, two being written or reclaimed, and as many
 /// that rest.
-const SEGMENTS_LEAST: u32 = 8;
+const MIN_SEGMENTS: u32 = 8;
 /// Buffers of the log when nothing of it is written.
-const KEPT_SEGMENTS: u32 = 4;
+const MEMORY_SEGMENTS: u32 = 4;
 
 /// Options of the small-object store.
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ pub struct Options {
     /// A set's page is rewritten for so many objects of the log at least, or as many times 300 bytes, or for one if it fits
     /// beside what the page has. When the log's end comes to an object with fewer others of its set, it ends, or goes to the
     /// log's front if it was hit. With 1 no object ends there.
-    pub move_threshold: u8,
+    pub rewrite_threshold: u8,
     /// Quarters of a bit that a set's filter has per object, 4 to 64. 21 let one in twelve absent keys pass.
     pub filter_quarter_bits: u16,
     /// Bytes of a segment of the log, whole pages: what is written and reclaimed at once. Smaller in small areas.
@@ -40,7 +40,7 @@ pub struct Options {
     /// and pages keep fewer objects each time they are written, at the bound inserts are dropped.
     pub index_bytes: usize,
     /// Pages that are on their way at once, from the first read for one to the end of its write.
-    pub moves_at_once: usize,
+    pub max_concurrent_rewrites: usize,
     /// Whether pages are written with zeros once, in order, before most of them have objects, where the device knows which were never
     /// written: then it finds them faster. By default not: in a small area that saves nothing, and it writes as much as the area has.
     pub zeros_ahead: bool,
@@ -53,13 +53,13 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             log_percent: 10,
-            move_threshold: 2,
+            rewrite_threshold: 2,
             filter_quarter_bits: 21,
             segment_bytes: 256 << 10,
             buffers: 8,
             tombstones_per_group: SETS as u16,
             index_bytes: usize::MAX,
-            moves_at_once: 32,
+            max_concurrent_rewrites: 32,
             zeros_ahead: false,
             salt: 0,
         }
@@ -68,9 +68,9 @@ impl Default for Options {
 
 /// An area, divided.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Division {
-    pub shape: Shape,
-    pub log: Layout,
+pub(crate) struct AreaLayout {
+    pub set_layout: SetLayout,
+    pub log: LogLayout,
     /// The number of the first set's page in the area.
     pub first_set: u32,
 }
@@ -78,14 +78,14 @@ pub(crate) struct Division {
 impl Options {
     /// Bytes of RAM that a store in this area has without an object, and those of its buffers at most.
     pub(crate) fn fixed_bytes(&self, area: &Range<u64>) -> Result<(usize, usize), Error> {
-        let Division { shape, log, .. } = self.divide(area)?;
-        let index = shape.groups() * size_of::<Mutex<Group>>() + log.segments as usize * size_of::<AtomicU64>();
+        let AreaLayout { set_layout, log, .. } = self.divide(area)?;
+        let index = set_layout.groups() * size_of::<Mutex<SetGroup>>() + log.segments as usize * size_of::<AtomicU64>();
         // Sealed ones, and the open one.
         let buffers = (log.buffers + 1) * log.pages_per_segment as usize * PAGE;
         Ok((index, buffers))
     }
 
-    pub(crate) fn divide(&self, area: &Range<u64>) -> Result<Division, Error> {
+    pub(crate) fn divide(&self, area: &Range<u64>) -> Result<AreaLayout, Error> {
         self.check()?;
         let refuse = |message: String| Err(Error::Options(message));
         let bytes = area.end.saturating_sub(area.start);
@@ -94,56 +94,59 @@ impl Options {
         if !aligned || blocks == 0 {
             return refuse(format!("an area of small objects has whole pages, below 16 TiB; this is {area:?}"));
         }
-        let most = (self.segment_bytes / PAGE) as u32;
+        let max = (self.segment_bytes / PAGE) as u32;
         let (log, first_set) = if self.log_percent == 0 {
             (
-                Layout {
-                    segments: KEPT_SEGMENTS,
-                    pages_per_segment: most,
+                LogLayout {
+                    segments: MEMORY_SEGMENTS,
+                    pages_per_segment: max,
                     first_block: None,
-                    buffers: KEPT_SEGMENTS as usize,
+                    buffers: MEMORY_SEGMENTS as usize,
                     salt: self.salt,
                 },
                 0,
             )
         } else {
             let pages = (u64::from(blocks) * u64::from(self.log_percent) / 100) as u32;
-            let pages_per_segment = most.min(pages / (2 * SEGMENTS_LEAST)).max(1);
+            let pages_per_segment = max.min(pages / (2 * MIN_SEGMENTS)).max(1);
             let segments = pages / pages_per_segment;
-            if segments < SEGMENTS_LEAST {
+            if segments < MIN_SEGMENTS {
                 let percent = self.log_percent;
                 return refuse(format!(
-                    "{percent} % of {bytes} bytes are no log of {SEGMENTS_LEAST} pages: raise the log's share or the size"
+                    "{percent} % of {bytes} bytes are no log of {MIN_SEGMENTS} pages: raise the log's share or the size"
                 ));
             }
-            let layout = Layout {
+            let log_layout = LogLayout {
                 segments,
                 pages_per_segment,
                 first_block: Some(MARKS),
                 buffers: self.buffers,
                 salt: self.salt,
             };
-            (layout, MARKS + segments * pages_per_segment)
+            (log_layout, MARKS + segments * pages_per_segment)
         };
         if first_set >= blocks {
             return refuse(format!("{bytes} bytes have no room for sets beside the log: raise the size"));
         }
-        let shape =
-            Shape::new(blocks - first_set, log.segments * log.pages_per_segment, Width::of(self.filter_quarter_bits));
-        Ok(Division { shape, log, first_set })
+        let set_layout = SetLayout::new(
+            blocks - first_set,
+            log.segments * log.pages_per_segment,
+            FilterWidth::of(self.filter_quarter_bits),
+        );
+        Ok(AreaLayout { set_layout, log, first_set })
     }
 
     fn check(&self) -> Result<(), Error> {
         let problem = if self.log_percent > 50 {
             format!("a log share of {} %: at most 50", self.log_percent)
-        } else if self.move_threshold == 0 {
+        } else if self.rewrite_threshold == 0 {
             "a move threshold of 0 objects: at least 1".to_owned()
         } else if !(4..=64).contains(&self.filter_quarter_bits) {
             format!("{} quarters of a filter bit per object: 4 to 64", self.filter_quarter_bits)
         } else if self.segment_bytes < PAGE || !self.segment_bytes.is_multiple_of(PAGE) || self.segment_bytes > 1 << 30
         {
             format!("a log segment of {} bytes: whole pages of {PAGE}, at most 1 GiB", self.segment_bytes)
-        } else if self.buffers == 0 || self.moves_at_once == 0 {
+        } else if self.buffers == 0 || self.max_concurrent_rewrites == 0 {
             "no buffer for the log, or no page written at once: at least 1".to_owned()
         } else {
             return Ok(());
@@ -161,9 +164,9 @@ mod tests {
         let area = 4096..4096 + (1 << 30);
         for (percent, segments, first_set) in [(0, 4, 0), (5, 204, 2 + 204 * 64), (50, 2048, 2 + 2048 * 64)] {
             let options = Options { log_percent: percent, ..Options::default() };
-            let division = options.divide(&area).unwrap();
-            assert_eq!((division.log.segments, division.first_set), (segments, first_set));
-            assert_eq!(division.shape.sets, (1 << 18) - first_set);
+            let area_layout = options.divide(&area).unwrap();
+            assert_eq!((area_layout.log.segments, area_layout.first_set), (segments, first_set));
+            assert_eq!(area_layout.set_layout.sets, (1 << 18) - first_set);
         }
         let small = Options::default().divide(&(0..1 << 20)).unwrap();
         assert_eq!((small.log.pages_per_segment, small.log.segments), (1, 25));
@@ -177,7 +180,7 @@ mod tests {
         };
         let area = 0..1 << 24;
         refused(Options { log_percent: 51, ..Options::default() }, area.clone(), "at most 50");
-        refused(Options { move_threshold: 0, ..Options::default() }, area.clone(), "at least 1");
+        refused(Options { rewrite_threshold: 0, ..Options::default() }, area.clone(), "at least 1");
         refused(Options { filter_quarter_bits: 65, ..Options::default() }, area.clone(), "4 to 64");
         refused(Options { segment_bytes: 5000, ..Options::default() }, area.clone(), "whole pages");
         refused(Options { buffers: 0, ..Options::default() }, area, "at least 1");

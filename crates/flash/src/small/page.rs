@@ -14,13 +14,13 @@
 //!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
 //! ```
 //! All numbers are little-endian. The checksum is XXH3 of all that follows it, with the area's salt as its seed: what
-//! another cache left there never passes. `number` is the page's place in the area, `end` where the records end. `moment`
+//! another cache left there never passes. `number` is the page's place in the area, `end` where the records end. `log_clock`
 //! is the log's clock when the page was begun (log) or composed (set); `gen` counts a set's pages, modulo 256. The first
 //! record of a set's page is the last to go; the last record of a log page is the newest. Fields in brackets are there if
 //! their bit is set: otherwise 0. The pool, of two bytes, is 0: a record of another one is of another key.
 
 use crate::device::BLOCK;
-use crate::object::{DEFAULT_POOL, KeyHash, Object};
+use crate::object::{DEFAULT_POOL, FlashHash, Object};
 use std::ops::Range;
 use twox_hash::XxHash3_64;
 
@@ -29,7 +29,7 @@ pub const PAGE: usize = BLOCK;
 /// Where the records begin.
 pub(crate) const HEADER: usize = 28;
 /// The longest record, of key and value with all that is stored beside them: two fit a page. Objects under 2 KiB.
-pub const RECORD_MOST: usize = (PAGE - HEADER) / 2;
+pub const MAX_RECORD_BYTES: usize = (PAGE - HEADER) / 2;
 
 const RECORD_HEADER: usize = 3;
 const VALUE_BITS: u16 = (1 << 11) - 1;
@@ -38,9 +38,9 @@ const EXPIRY: u16 = 1 << 12;
 const ATTRIBUTES: u16 = 1 << 13;
 const POOL: u16 = 1 << 14;
 /// Records of a page at most, so that a byte counts them.
-pub(crate) const OBJECTS_MOST: usize = 255;
+pub(crate) const MAX_OBJECTS: usize = 255;
 
-const _: () = assert!(PAGE == 4096 && RECORD_MOST <= VALUE_BITS as usize + 1);
+const _: () = assert!(PAGE == 4096 && MAX_RECORD_BYTES <= VALUE_BITS as usize + 1);
 
 /// Bytes of an object's record; none if it is no small object.
 pub fn record_bytes(object: &Object<'_>) -> Option<usize> {
@@ -49,25 +49,25 @@ pub fn record_bytes(object: &Object<'_>) -> Option<usize> {
         + usize::from(object.attributes != 0);
     let bytes = RECORD_HEADER + optional + object.key.bytes.len() + object.value_bytes();
     let key = (1..=usize::from(u8::MAX)).contains(&object.key.bytes.len());
-    (key && bytes <= RECORD_MOST).then_some(bytes)
+    (key && bytes <= MAX_RECORD_BYTES).then_some(bytes)
 }
 
 /// What the header says of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Header {
+pub(crate) struct PageHeader {
     pub number: u32,
-    pub moment: u64,
+    pub log_clock: u64,
     pub generation: u8,
 }
 
 /// Records on their way into a page.
-pub(crate) struct Writer<'a> {
+pub(crate) struct PageWriter<'a> {
     page: &'a mut [u8],
     end: usize,
     objects: usize,
 }
 
-impl<'a> Writer<'a> {
+impl<'a> PageWriter<'a> {
     /// Goes on where a page ends that has no checksum yet; `end` and `objects` are 0 for an empty one.
     pub fn resume(page: &'a mut [u8], end: usize, objects: usize) -> Self {
         assert_eq!(page.len(), PAGE);
@@ -82,30 +82,30 @@ impl<'a> Writer<'a> {
         self.objects
     }
 
-    fn place(&mut self, bytes: usize) -> Option<&mut [u8]> {
-        if self.end + bytes > PAGE || self.objects == OBJECTS_MOST {
+    fn position(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        if self.end + bytes > PAGE || self.objects == MAX_OBJECTS {
             return None;
         }
-        let place = &mut self.page[self.end..self.end + bytes];
+        let position = &mut self.page[self.end..self.end + bytes];
         self.end += bytes;
         self.objects += 1;
-        Some(place)
+        Some(position)
     }
 
     /// Copies a record as it is. Says whether there was room.
     pub fn push_record(&mut self, record: &[u8]) -> bool {
-        self.place(record.len()).map(|place| place.copy_from_slice(record)).is_some()
+        self.position(record.len()).map(|position| position.copy_from_slice(record)).is_some()
     }
 
     /// Writes an object's record of so many bytes. Says whether there was room.
     pub fn push(&mut self, object: &Object<'_>, bytes: usize) -> bool {
-        let Some(place) = self.place(bytes) else {
+        let Some(position) = self.position(bytes) else {
             return false;
         };
         let mut lengths = object.value_bytes() as u16;
         let mut at = RECORD_HEADER;
         let mut put = |bytes: &[u8]| {
-            place[at..at + bytes.len()].copy_from_slice(bytes);
+            position[at..at + bytes.len()].copy_from_slice(bytes);
             at += bytes.len();
         };
         if object.client_flags != 0 {
@@ -123,15 +123,15 @@ impl<'a> Writer<'a> {
         put(object.key.bytes);
         object.value.iter().for_each(|part| put(part));
         assert_eq!(at, bytes, "the record has another length");
-        place[0] = object.key.bytes.len() as u8;
-        place[1..RECORD_HEADER].copy_from_slice(&lengths.to_le_bytes());
+        position[0] = object.key.bytes.len() as u8;
+        position[1..RECORD_HEADER].copy_from_slice(&lengths.to_le_bytes());
         true
     }
 
     /// Writes the header; the page is whole then.
-    pub fn seal(self, salt: u64, header: Header) {
+    pub fn seal(self, salt: u64, header: PageHeader) {
         self.page[self.end..].fill(0);
-        self.page[8..16].copy_from_slice(&header.moment.to_le_bytes());
+        self.page[8..16].copy_from_slice(&header.log_clock.to_le_bytes());
         self.page[16..20].copy_from_slice(&header.number.to_le_bytes());
         self.page[20..22].copy_from_slice(&(self.objects as u16).to_le_bytes());
         self.page[22..24].copy_from_slice(&(self.end as u16).to_le_bytes());
@@ -146,19 +146,19 @@ fn checksum(salt: u64, page: &[u8]) -> u64 {
 }
 
 /// The header of a whole page with the right checksum.
-pub(crate) fn open(page: &[u8], salt: u64) -> Option<Header> {
+pub(crate) fn open(page: &[u8], salt: u64) -> Option<PageHeader> {
     let word = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"));
     let end = usize::from(u16::from_le_bytes([page[22], page[23]]));
     if page.len() != PAGE || word(0) != checksum(salt, page) || !(HEADER..=PAGE).contains(&end) {
         return None;
     }
     let number = u32::from_le_bytes(page[16..20].try_into().expect("four bytes"));
-    Some(Header { number, moment: word(8), generation: page[24] })
+    Some(PageHeader { number, log_clock: word(8), generation: page[24] })
 }
 
 /// An object as it lies in a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct PageRecord {
     /// All of it.
     pub range: Range<usize>,
     pub key: Range<usize>,
@@ -169,9 +169,9 @@ pub(crate) struct Record {
     pub pool: u16,
 }
 
-impl Record {
-    pub fn hash(&self, page: &[u8]) -> KeyHash {
-        KeyHash::of(&page[self.key.clone()])
+impl PageRecord {
+    pub fn hash(&self, page: &[u8]) -> FlashHash {
+        FlashHash::of(&page[self.key.clone()])
     }
 
     /// The record that begins here and ends before the end of the page.
@@ -204,20 +204,20 @@ impl Record {
 }
 
 /// The records of a page that [`open`] approved, first to last.
-pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = Record> + '_ {
-    let objects = usize::from(u16::from_le_bytes([page[20], page[21]])).min(OBJECTS_MOST);
+pub(crate) fn records(page: &[u8]) -> impl Iterator<Item = PageRecord> + '_ {
+    let objects = usize::from(u16::from_le_bytes([page[20], page[21]])).min(MAX_OBJECTS);
     let end = usize::from(u16::from_le_bytes([page[22], page[23]])).min(PAGE);
     let mut at = HEADER;
     (0..objects).map_while(move |_| {
-        let record = Record::read(page, at, end)?;
+        let record = PageRecord::read(page, at, end)?;
         at = record.range.end;
         Some(record)
     })
 }
 
 /// The record of a key, with its position.
-pub(crate) fn find(page: &[u8], key: &[u8]) -> Option<(usize, Record)> {
-    let is_it = |record: &Record| record.pool == DEFAULT_POOL && &page[record.key.clone()] == key;
+pub(crate) fn find(page: &[u8], key: &[u8]) -> Option<(usize, PageRecord)> {
+    let is_it = |record: &PageRecord| record.pool == DEFAULT_POOL && &page[record.key.clone()] == key;
     records(page).enumerate().find(|(_, record)| is_it(record))
 }
 
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn a_page_is_these_bytes() {
         let mut page = Buffer::zeroed(PAGE);
-        let mut writer = Writer::resume(&mut page, 0, 0);
+        let mut writer = PageWriter::resume(&mut page, 0, 0);
         let parts: &[&[u8]] = &[b"va", b"lue"];
         let full = Object { client_flags: 0x0102_0304, attributes: 9, ..object(b"key", parts, 0x0a0b_0c0d) };
         let bare = object(b"k", &[b"v"], 0);
@@ -247,7 +247,7 @@ mod tests {
             let bytes = record_bytes(&object).unwrap();
             assert!(writer.push(&object, bytes));
         }
-        let header = Header { number: 7, moment: 0x1122_3344_5566_7788, generation: 5 };
+        let header = PageHeader { number: 7, log_clock: 0x1122_3344_5566_7788, generation: 5 };
         writer.seal(42, header);
         let expected = "8877665544332211".to_owned() // moment
             + "07000000" // number
@@ -272,9 +272,9 @@ mod tests {
     #[test]
     fn a_changed_bit_anywhere_or_another_salt_is_seen() {
         let mut page = Buffer::zeroed(PAGE);
-        let mut writer = Writer::resume(&mut page, 0, 0);
+        let mut writer = PageWriter::resume(&mut page, 0, 0);
         assert!(writer.push(&object(b"key", &[b"value"], 0), 11));
-        writer.seal(1, Header { number: 0, moment: 1, generation: 0 });
+        writer.seal(1, PageHeader { number: 0, log_clock: 1, generation: 0 });
         assert!(open(&page, 1).is_some() && open(&page, 2).is_none());
         for at in (0..64).chain([PAGE - 1]) {
             page[at] ^= 16;
@@ -286,11 +286,11 @@ mod tests {
     #[test]
     fn a_record_of_another_pool_is_of_another_key() {
         let mut page = Buffer::zeroed(PAGE);
-        let mut writer = Writer::resume(&mut page, 0, 0);
+        let mut writer = PageWriter::resume(&mut page, 0, 0);
         let lengths = (POOL | 1).to_le_bytes();
         assert!(writer.push_record(&[1, lengths[0], lengths[1], 7, 0, b'k', b'o']));
         assert!(writer.push(&object(b"k", &[b"v"], 0), 5));
-        writer.seal(1, Header { number: 0, moment: 1, generation: 0 });
+        writer.seal(1, PageHeader { number: 0, log_clock: 1, generation: 0 });
         let pools: Vec<_> = records(&page).map(|record| record.pool).collect();
         assert_eq!(pools, [7, 0]);
         assert_eq!(
@@ -301,9 +301,9 @@ mod tests {
 
     #[test]
     fn only_small_objects_have_records() {
-        let value = [0u8; RECORD_MOST];
+        let value = [0u8; MAX_RECORD_BYTES];
         let bytes = |key: &[u8], value: &[u8], expiry| record_bytes(&object(key, &[value], expiry));
-        assert_eq!(bytes(b"k", &value[..2030], 0), Some(RECORD_MOST));
+        assert_eq!(bytes(b"k", &value[..2030], 0), Some(MAX_RECORD_BYTES));
         assert_eq!(bytes(b"k", &value[..2031], 0), None);
         assert_eq!(bytes(b"k", &value[..2030], 1), None);
         assert_eq!(bytes(b"", b"v", 0), None);

@@ -14,14 +14,14 @@
 //! overwritten: a set's page by the upkeep, and until then each removal from the set says true; a page of the log at once, and
 //! if that fails there is no recovery.
 
-use super::group::Entry;
 use super::options::MARKS;
-use super::page::{self, Header, PAGE};
-use super::{Options, Shared, SmallStore};
+use super::page::{self, PAGE, PageHeader};
+use super::set_group::Entry;
+use super::{Options, SmallShared, SmallStore};
 use crate::Error;
 use crate::device::{self, Buffer, Device, Direction};
 use crate::large::Known;
-use crate::object::{KeyHash, is_past};
+use crate::object::{FlashHash, has_expired};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -41,27 +41,27 @@ pub struct Recovered {
 }
 
 /// What a page on flash turned out to be.
-enum Seen<'a> {
+enum PageRead<'a> {
     Blank,
     Damaged,
-    Whole(Header, &'a [u8]),
+    Whole(PageHeader, &'a [u8]),
 }
 
 /// An object of the log.
-struct Logged {
-    moment: u64,
+struct LoggedObject {
+    log_clock: u64,
     page: u32,
-    hash: KeyHash,
+    hash: FlashHash,
     expired: bool,
 }
 
-struct Scan<'a> {
-    shared: &'a Shared,
+struct RecoveryScan<'a> {
+    shared: &'a SmallShared,
     now: u32,
     flushed: u64,
-    gone: HashMap<(u32, u64), u64>,
+    deletions: HashMap<(u32, u64), u64>,
     /// Of each set, the moment of its page.
-    moments: Vec<u64>,
+    log_clocks: Vec<u64>,
     latest: u64,
     recovered: Recovered,
 }
@@ -84,8 +84,8 @@ impl SmallStore {
         let loaded = store.shared.load(checkpoint);
         device::write(&*device, checkpoint.start, Buffer::zeroed(PAGE))?;
         device.sync()?;
-        Ok(loaded.map(|moment| {
-            store.forget(known, moment);
+        Ok(loaded.map(|log_clock| {
+            store.forget_rewrite(known, log_clock);
             store
         }))
     }
@@ -104,16 +104,25 @@ impl SmallStore {
         now: u32,
     ) -> Result<(Self, Recovered), Error> {
         let store = Self::new(device, area, options)?;
-        let shape = &store.shared.division.shape;
-        let mut gone = HashMap::new();
+        let set_layout = &store.shared.area_layout.set_layout;
+        let mut deletions = HashMap::new();
         for removal in &known.removals {
-            let order: &mut u64 = gone.entry((shape.set(removal.hash), shape.mark(removal.hash))).or_default();
+            let order: &mut u64 =
+                deletions.entry((set_layout.set(removal.hash), set_layout.mark(removal.hash))).or_default();
             *order = removal.order.max(*order);
         }
-        let latest = gone.values().copied().max().unwrap_or(0).max(known.flushed);
-        let moments = vec![0; shape.sets as usize];
+        let latest = deletions.values().copied().max().unwrap_or(0).max(known.flushed);
+        let log_clocks = vec![0; set_layout.sets as usize];
         let recovered = Recovered::default();
-        let mut scan = Scan { shared: &store.shared, now, flushed: known.flushed, gone, moments, latest, recovered };
+        let mut scan = RecoveryScan {
+            shared: &store.shared,
+            now,
+            flushed: known.flushed,
+            deletions,
+            log_clocks,
+            latest,
+            recovered,
+        };
         scan.sets();
         scan.log()?;
         let mut recovered = scan.recovered;
@@ -122,14 +131,14 @@ impl SmallStore {
     }
 
     /// Takes away what was removed after a checkpoint of this moment.
-    fn forget(&self, known: &Known, moment: u64) {
-        if known.flushed > moment {
+    fn forget_rewrite(&self, known: &Known, log_clock: u64) {
+        if known.flushed > log_clock {
             self.flush();
         }
         known
             .removals
             .iter()
-            .filter(|removal| removal.order > moment)
+            .filter(|removal| removal.order > log_clock)
             .for_each(|removal| _ = self.remove(removal.hash));
     }
 
@@ -141,20 +150,20 @@ impl SmallStore {
     /// [`Error::Transfer`]: what the device did.
     pub fn erase_marks(&self) -> Result<(), Error> {
         let shared = &self.shared;
-        let marks = shared.log.layout.first_block.map_or(0, |_| MARKS);
+        let marks = shared.log.log_layout.first_block.map_or(0, |_| MARKS);
         (0..marks)
             .try_for_each(|mark| device::write(&*shared.device, shared.offset(mark), Buffer::zeroed(PAGE)).map(drop))
     }
 
     /// The order that no object on flash has yet: for the record of a removal, read after it.
     pub fn next_order(&self) -> u64 {
-        self.shared.log.moment() + 1
+        self.shared.log.log_clock() + 1
     }
 }
 
-impl Scan<'_> {
+impl RecoveryScan<'_> {
     /// Calls `each` with pages, by their number.
-    fn pages(&mut self, numbers: Range<u32>, mut each: impl FnMut(&mut Self, u32, Seen<'_>)) {
+    fn pages(&mut self, numbers: Range<u32>, mut each: impl FnMut(&mut Self, u32, PageRead<'_>)) {
         let starts: Vec<u32> = numbers.clone().step_by(PAGES as usize).collect();
         for window in starts.chunks(READS) {
             let bytes = |&start: &u32| (numbers.end - start).min(PAGES) as usize * PAGE;
@@ -175,48 +184,50 @@ impl Scan<'_> {
         }
     }
 
-    fn see(&mut self, number: u32, bytes: Option<&[u8]>, each: &mut impl FnMut(&mut Self, u32, Seen<'_>)) {
+    fn see(&mut self, number: u32, bytes: Option<&[u8]>, each: &mut impl FnMut(&mut Self, u32, PageRead<'_>)) {
         let seen = match bytes {
             Some(bytes) => match page::open(bytes, self.shared.options.salt) {
-                Some(header) if header.number == number => Seen::Whole(header, bytes),
-                _ if bytes.iter().all(|&byte| byte == 0) => Seen::Blank,
-                _ => Seen::Damaged,
+                Some(header) if header.number == number => PageRead::Whole(header, bytes),
+                _ if bytes.iter().all(|&byte| byte == 0) => PageRead::Blank,
+                _ => PageRead::Damaged,
             },
-            None => Seen::Damaged,
+            None => PageRead::Damaged,
         };
         match seen {
-            Seen::Damaged => self.recovered.pages_damaged += 1,
-            Seen::Whole(header, _) => self.latest = self.latest.max(header.moment),
-            Seen::Blank => {}
+            PageRead::Damaged => self.recovered.pages_damaged += 1,
+            PageRead::Whole(header, _) => self.latest = self.latest.max(header.log_clock),
+            PageRead::Blank => {}
         }
         each(self, number, seen);
     }
 
     fn sets(&mut self) {
-        let first = self.shared.division.first_set;
-        let sets = self.shared.division.shape.sets;
+        let first = self.shared.area_layout.first_set;
+        let sets = self.shared.area_layout.set_layout.sets;
         self.pages(first..first + sets, |scan, number, seen| scan.set(number - first, seen));
     }
 
-    fn set(&mut self, number: u32, seen: Seen<'_>) {
-        let (shared, shape) = (self.shared, &self.shared.division.shape);
+    fn set(&mut self, number: u32, seen: PageRead<'_>) {
+        let (shared, set_layout) = (self.shared, &self.shared.area_layout.set_layout);
         let (mut group, set) = shared.locked(number);
         match seen {
-            Seen::Blank => {}
-            Seen::Damaged => {
+            PageRead::Blank => {}
+            PageRead::Damaged => {
                 // What its objects in the log became cannot be told.
-                self.moments[number as usize] = u64::MAX;
+                self.log_clocks[number as usize] = u64::MAX;
                 group.set_unclean(set, true);
                 shared.enqueue(&mut group, number);
             }
-            Seen::Whole(header, _) if header.moment < self.flushed => group.set_generation(set, header.generation),
-            Seen::Whole(header, bytes) => {
-                self.moments[number as usize] = header.moment;
-                let hashes: Vec<KeyHash> = page::records(bytes).map(|record| record.hash(bytes)).collect();
+            PageRead::Whole(header, _) if header.log_clock < self.flushed => {
+                group.set_generation(set, header.generation)
+            }
+            PageRead::Whole(header, bytes) => {
+                self.log_clocks[number as usize] = header.log_clock;
+                let hashes: Vec<FlashHash> = page::records(bytes).map(|record| record.hash(bytes)).collect();
                 let end = page::records(bytes).map(|record| record.range.end).last().unwrap_or(0);
-                group.set_page(shape, set, header.generation, &hashes, end);
+                group.set_page(set_layout, set, header.generation, &hashes, end);
                 for hash in hashes {
-                    if self.is_gone(number, hash, header.moment) {
+                    if self.is_deleted(number, hash, header.log_clock) {
                         self.recovered.objects_gone += 1;
                         shared.remove(&mut group, set, hash);
                     }
@@ -225,92 +236,96 @@ impl Scan<'_> {
         }
     }
 
-    fn is_gone(&self, number: u32, hash: KeyHash, moment: u64) -> bool {
-        let removed = self.gone.get(&(number, self.shared.division.shape.mark(hash)));
-        moment < self.flushed || removed.is_some_and(|&order| moment < order)
+    fn is_deleted(&self, number: u32, hash: FlashHash, log_clock: u64) -> bool {
+        let removed = self.deletions.get(&(number, self.shared.area_layout.set_layout.mark(hash)));
+        log_clock < self.flushed || removed.is_some_and(|&order| log_clock < order)
     }
 
     fn log(&mut self) -> Result<(), Error> {
-        let layout = self.shared.log.layout;
-        let skipped = u64::from(layout.pages_per_segment) * (layout.buffers as u64 + 2);
-        let Some(first) = layout.first_block else {
+        let log_layout = self.shared.log.log_layout;
+        let skipped = u64::from(log_layout.pages_per_segment) * (log_layout.buffers as u64 + 2);
+        let Some(first) = log_layout.first_block else {
             self.shared.log.restore(&[], self.latest + skipped);
             return Ok(());
         };
         let (mut oldest, mut newest_mark, mut is_certain) = (0, 0, true);
         self.pages(0..first, |_, number, seen| match seen {
-            Seen::Whole(header, _) if header.moment > oldest => (oldest, newest_mark) = (header.moment, number),
-            Seen::Damaged => is_certain = false,
+            PageRead::Whole(header, _) if header.log_clock > oldest => {
+                (oldest, newest_mark) = (header.log_clock, number)
+            }
+            PageRead::Damaged => is_certain = false,
             _ => {}
         });
         // The mark that is not there may have been the newer one.
         let oldest = if is_certain { oldest } else { u64::MAX };
-        self.shared.upkeep.lock().expect("nobody else has the store").mark = (newest_mark + 1) % MARKS;
-        let mut firsts = vec![0; layout.segments as usize];
+        self.shared.maintenance.lock().expect("nobody else has the store").mark = (newest_mark + 1) % MARKS;
+        let mut firsts = vec![0; log_layout.segments as usize];
         let (mut objects, mut damaged) = (Vec::new(), Vec::new());
-        let pages = layout.pages_per_segment;
-        self.pages(first..first + layout.segments * pages, |scan, number, seen| match seen {
-            Seen::Blank => {}
-            Seen::Damaged => damaged.push(number),
-            Seen::Whole(header, bytes) => {
+        let pages = log_layout.pages_per_segment;
+        self.pages(first..first + log_layout.segments * pages, |scan, number, seen| match seen {
+            PageRead::Blank => {}
+            PageRead::Damaged => damaged.push(number),
+            PageRead::Whole(header, bytes) => {
                 let page = number - first;
-                let begun = header.moment.saturating_sub(u64::from(page % pages));
-                if begun >= oldest.max(1) {
+                let started = header.log_clock.saturating_sub(u64::from(page % pages));
+                if started >= oldest.max(1) {
                     let segment = &mut firsts[(page / pages) as usize];
-                    *segment = begun.max(*segment);
-                    scan.logged(page, header.moment, bytes, &mut objects);
+                    *segment = started.max(*segment);
+                    scan.logged(page, header.log_clock, bytes, &mut objects);
                 }
             }
         });
         for number in damaged {
             device::write(&*self.shared.device, self.shared.offset(number), Buffer::zeroed(PAGE))?;
         }
-        let segments: Vec<(u32, u64)> = (0..).zip(firsts.iter().copied()).filter(|&(_, begun)| begun != 0).collect();
+        let segments: Vec<(u32, u64)> =
+            (0..).zip(firsts.iter().copied()).filter(|&(_, started)| started != 0).collect();
         self.shared.log.restore(&segments, self.latest + skipped);
         if !is_certain {
             for mark in 0..MARKS {
-                let page = self.shared.mark(mark, self.shared.log.moment() + 1);
+                let page = self.shared.mark(mark, self.shared.log.log_clock() + 1);
                 device::write(&*self.shared.device, self.shared.offset(mark), page)?;
             }
         }
         // Pages of a segment's life before are in none of its sets' pages, and ended.
-        objects
-            .retain(|object| self.shared.log.header(object.page).is_some_and(|header| header.moment == object.moment));
-        objects.sort_by_key(|object| object.moment);
+        objects.retain(|object| {
+            self.shared.log.header(object.page).is_some_and(|header| header.log_clock == object.log_clock)
+        });
+        objects.sort_by_key(|object| object.log_clock);
         objects.iter().for_each(|object| self.restore(object));
         Ok(())
     }
 
-    fn logged(&self, page: u32, moment: u64, bytes: &[u8], objects: &mut Vec<Logged>) {
-        let shape = &self.shared.division.shape;
+    fn logged(&self, page: u32, log_clock: u64, bytes: &[u8], objects: &mut Vec<LoggedObject>) {
+        let set_layout = &self.shared.area_layout.set_layout;
         for record in page::records(bytes) {
             let hash = record.hash(bytes);
-            let number = shape.set(hash);
-            let last = self.shared.tagged(number, shape.tag(hash), bytes);
-            if moment > self.moments[number as usize] && last.is_some_and(|(_, last)| last == record) {
-                objects.push(Logged { moment, page, hash, expired: is_past(record.expiry, self.now) });
+            let number = set_layout.set(hash);
+            let last = self.shared.tagged(number, set_layout.tag(hash), bytes);
+            if log_clock > self.log_clocks[number as usize] && last.is_some_and(|(_, last)| last == record) {
+                objects.push(LoggedObject { log_clock, page, hash, expired: has_expired(record.expiry, self.now) });
             }
         }
     }
 
-    fn restore(&mut self, object: &Logged) {
-        let (shared, shape) = (self.shared, &self.shared.division.shape);
-        let number = shape.set(object.hash);
+    fn restore(&mut self, object: &LoggedObject) {
+        let (shared, set_layout) = (self.shared, &self.shared.area_layout.set_layout);
+        let number = set_layout.set(object.hash);
         let (mut group, set) = shared.locked(number);
-        let gone = self.is_gone(number, object.hash, object.moment);
-        self.recovered.objects_gone += u64::from(gone);
-        if object.moment < self.flushed {
+        let deletions = self.is_deleted(number, object.hash, object.log_clock);
+        self.recovered.objects_gone += u64::from(deletions);
+        if object.log_clock < self.flushed {
             return;
         }
         // A tombstone stays even if it hides nothing in RAM: with it goes the caller's record.
-        let entry = if gone || object.expired {
-            Entry::Tombstone { mark: shape.mark(object.hash) }
+        let entry = if deletions || object.expired {
+            Entry::Tombstone { mark: set_layout.mark(object.hash) }
         } else {
-            Entry::Object { page: object.page, hit: false, tag: shape.tag(object.hash) }
+            Entry::Object { page: object.page, hit: false, tag: set_layout.tag(object.hash) }
         };
-        let room = entry.is_object() || group.tombstones() < usize::from(shared.options.tombstones_per_group);
-        if !room || !group.push(shape, set, entry) {
-            shared.void_failed(&mut group, set, number);
+        let space = entry.is_object() || group.tombstones() < usize::from(shared.options.tombstones_per_group);
+        if !space || !group.push(set_layout, set, entry) {
+            shared.invalidate_failed(&mut group, set, number);
         }
     }
 }

@@ -9,13 +9,13 @@
 //! the set; this is compared under the group's lock right before each visit. What changed is noted and read again, and what
 //! was visited of the set is not visited again.
 
-use super::group::{Entry, Group};
 use super::log::is_expected;
-use super::page::{self, Header, PAGE, Record};
+use super::page::{self, PAGE, PageHeader, PageRecord};
+use super::set_group::{Entry, SetGroup};
 use super::stats::Counters;
-use super::{Shared, SmallStore, is_page_token, page_token};
+use super::{SmallShared, SmallStore, is_page_token, page_token};
 use crate::device::{self, Buffer};
-use crate::object::{DEFAULT_POOL, Key, KeyHash, Met, Token, is_past};
+use crate::object::{DEFAULT_POOL, FlashHash, Key, ScannedObject, Token, has_expired};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const SETS_AT_ONCE: u32 = 64;
 const TRIES: u32 = 32;
 
 /// What RAM has of a set.
-struct Noted {
+struct SetSnapshot {
     epoch: u32,
     repeats: u32,
     /// Of the page.
@@ -34,18 +34,18 @@ struct Noted {
     image: Option<Arc<Buffer>>,
     entries: Vec<Entry>,
     /// What the headers of the entries' pages must say.
-    headers: Vec<Option<Header>>,
+    headers: Vec<Option<PageHeader>>,
 }
 
 /// An object as it lies in one of a set's pages.
-struct Candidate {
-    hash: KeyHash,
+struct ScanCandidate {
+    hash: FlashHash,
     page: usize,
-    record: Record,
+    record: PageRecord,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Still {
+enum Liveness {
     Current,
     /// Overwritten or removed.
     Gone,
@@ -56,21 +56,21 @@ enum Still {
 impl SmallStore {
     /// How many sets there are to walk over.
     pub(crate) fn sets(&self) -> u32 {
-        self.shared.division.shape.sets
+        self.shared.area_layout.set_layout.sets
     }
 
     /// Visits the objects of some sets from this one on; says with which one to go on, if there are more. Waits for the device.
-    pub(crate) fn walk_on(&self, from: u32, now: u32, visit: &mut dyn FnMut(Met<'_>)) -> Option<u32> {
+    pub(crate) fn advance_scan(&self, from: u32, now: u32, visit: &mut dyn FnMut(ScannedObject<'_>)) -> Option<u32> {
         let end = self.sets().min(from.saturating_add(SETS_AT_ONCE));
         self.shared.visit_sets(from..end, now, visit);
         (end < self.sets()).then_some(end)
     }
 }
 
-impl Shared {
-    fn visit_sets(&self, sets: Range<u32>, now: u32, visit: &mut dyn FnMut(Met<'_>)) {
-        let mut noted: Vec<Option<Noted>> = sets.clone().map(|number| self.note(number)).collect();
-        let is_read = |noted: &Option<Noted>| noted.as_ref().is_some_and(Noted::needs_page);
+impl SmallShared {
+    fn visit_sets(&self, sets: Range<u32>, now: u32, visit: &mut dyn FnMut(ScannedObject<'_>)) {
+        let mut noted: Vec<Option<SetSnapshot>> = sets.clone().map(|number| self.note(number)).collect();
+        let is_read = |noted: &Option<SetSnapshot>| noted.as_ref().is_some_and(SetSnapshot::needs_page);
         let pages = noted.iter().position(is_read).zip(noted.iter().rposition(is_read));
         let first = pages.map_or(0, |(first, _)| first);
         let read = pages.and_then(|(first, last)| self.read_pages(sets.start + first as u32, last - first + 1));
@@ -83,25 +83,25 @@ impl Shared {
     }
 
     /// What RAM has of a set, if there is something.
-    fn note(&self, number: u32) -> Option<Noted> {
-        let shape = &self.division.shape;
+    fn note(&self, number: u32) -> Option<SetSnapshot> {
+        let set_layout = &self.area_layout.set_layout;
         let (group, set) = self.locked(number);
         let (objects, image) = (group.objects(set), group.image(set));
         if objects == 0 && group.len(set) == 0 {
             return None;
         }
-        let entries: Vec<Entry> = group.entries(shape, set).map(without_hit).collect();
+        let entries: Vec<Entry> = group.entries(set_layout, set).map(without_hit).collect();
         let header = |entry: &Entry| match *entry {
             Entry::Object { page, .. } => self.log.header(page),
             Entry::Tombstone { .. } => None,
         };
         let headers = entries.iter().map(header).collect();
         let token = page_token(&group, set);
-        Some(Noted { epoch: group.epoch, repeats: group.repeats, token, objects, image, entries, headers })
+        Some(SetSnapshot { epoch: group.epoch, repeats: group.repeats, token, objects, image, entries, headers })
     }
 
     fn read_pages(&self, number: u32, count: usize) -> Option<Buffer> {
-        self.read(self.division.first_set + number, count)
+        self.read(self.area_layout.first_set + number, count)
     }
 
     /// Pages by the number of the first one.
@@ -116,23 +116,23 @@ impl Shared {
     fn visit_set(
         &self,
         number: u32,
-        mut noted: Noted,
+        mut noted: SetSnapshot,
         mut page: Option<Buffer>,
         now: u32,
-        visit: &mut dyn FnMut(Met<'_>),
+        visit: &mut dyn FnMut(ScannedObject<'_>),
     ) {
-        let mut visited: Vec<KeyHash> = Vec::new();
+        let mut visited: Vec<FlashHash> = Vec::new();
         for _ in 0..TRIES {
             let (pages, damaged) = self.pages_of(number, &noted, page);
             let mut changed = false;
-            for Candidate { hash, page, record } in self.candidates_of(number, &noted, &pages) {
-                if visited.contains(&hash) || is_past(record.expiry, now) {
+            for ScanCandidate { hash, page, record } in self.candidates_of(number, &noted, &pages) {
+                if visited.contains(&hash) || has_expired(record.expiry, now) {
                     continue;
                 }
                 match self.still(number, &noted, hash, page == 0) {
-                    Still::Current => {}
-                    Still::Gone => continue,
-                    Still::Changed => {
+                    Liveness::Current => {}
+                    Liveness::Gone => continue,
+                    Liveness::Changed => {
                         changed = true;
                         break;
                     }
@@ -140,9 +140,9 @@ impl Shared {
                 visited.push(hash);
                 let bytes = pages[page].as_ref().expect("a candidate lies in it");
                 let key = Key { bytes: &bytes[record.key.clone()], hash };
-                let Record { value, client_flags, attributes, expiry, .. } = record;
+                let PageRecord { value, client_flags, attributes, expiry, .. } = record;
                 let (value, value_bytes) = (&bytes[value.clone()], value.len() as u64);
-                visit(Met { key, value: Some(value), value_bytes, client_flags, attributes, expiry });
+                visit(ScannedObject { key, value: Some(value), value_bytes, client_flags, attributes, expiry });
             }
             // A page that was being written may be torn.
             changed |= damaged > 0 && !self.is_as(number, &noted);
@@ -158,12 +158,12 @@ impl Shared {
     }
 
     /// The set's page, and that of each of its entries, as far as they can be had; and how many are damaged.
-    fn pages_of(&self, number: u32, noted: &Noted, page: Option<Buffer>) -> (Vec<Option<Buffer>>, usize) {
+    fn pages_of(&self, number: u32, noted: &SetSnapshot, page: Option<Buffer>) -> (Vec<Option<Buffer>>, usize) {
         let (salt, mut damaged) = (self.options.salt, 0);
         let page = match &noted.image {
             Some(image) => Some(copy_of(image)),
             None => page.filter(|page| {
-                let expected = (self.division.first_set + number, (noted.token.0 >> 32) as u8);
+                let expected = (self.area_layout.first_set + number, (noted.token.0 >> 32) as u8);
                 let header = page::open(page, salt);
                 let fits = header.is_some_and(|header| (header.number, header.generation) == expected);
                 damaged += usize::from(!fits);
@@ -187,9 +187,9 @@ impl Shared {
     }
 
     /// Of each key of a set what a lookup would find. Page 0 is the set's, the others are those of the entries.
-    fn candidates_of(&self, number: u32, noted: &Noted, pages: &[Option<Buffer>]) -> Vec<Candidate> {
-        let shape = &self.division.shape;
-        let (mut found, mut marks, mut tags): (Vec<Candidate>, Vec<u64>, Vec<u64>) = Default::default();
+    fn candidates_of(&self, number: u32, noted: &SetSnapshot, pages: &[Option<Buffer>]) -> Vec<ScanCandidate> {
+        let set_layout = &self.area_layout.set_layout;
+        let (mut found, mut marks, mut tags): (Vec<ScanCandidate>, Vec<u64>, Vec<u64>) = Default::default();
         for (index, entry) in noted.entries.iter().enumerate().rev() {
             let tag = match *entry {
                 Entry::Tombstone { mark } => {
@@ -204,31 +204,31 @@ impl Shared {
                 continue;
             };
             let Some((hash, record)) = self.tagged(number, tag, bytes) else { continue };
-            let is_hidden = tags.contains(&tag) || marks.contains(&shape.mark(hash));
+            let is_hidden = tags.contains(&tag) || marks.contains(&set_layout.mark(hash));
             if !is_hidden && found.iter().all(|other| other.hash != hash) {
-                found.push(Candidate { hash, page: index + 1, record });
+                found.push(ScanCandidate { hash, page: index + 1, record });
             }
         }
         let Some(bytes) = &pages[0] else { return found };
         let logged = found.len();
         for record in page::records(bytes).filter(|record| record.pool == DEFAULT_POOL) {
             let hash = record.hash(bytes);
-            let is_hidden = tags.contains(&shape.tag(hash)) || marks.contains(&shape.mark(hash));
+            let is_hidden = tags.contains(&set_layout.tag(hash)) || marks.contains(&set_layout.mark(hash));
             if !is_hidden && found[..logged].iter().all(|other| other.hash != hash) {
-                found.push(Candidate { hash, page: 0, record });
+                found.push(ScanCandidate { hash, page: 0, record });
             }
         }
         found
     }
 
     /// Whether RAM has of a set what was noted, but for entries that came since.
-    fn is_as(&self, number: u32, noted: &Noted) -> bool {
+    fn is_as(&self, number: u32, noted: &SetSnapshot) -> bool {
         let (group, set) = self.locked(number);
         self.fits(&group, set, noted)
     }
 
-    fn fits(&self, group: &Group, set: usize, noted: &Noted) -> bool {
-        let shape = &self.division.shape;
+    fn fits(&self, group: &SetGroup, set: usize, noted: &SetSnapshot) -> bool {
+        let set_layout = &self.area_layout.set_layout;
         let image = group.image(set);
         let is_same_page = match (&image, &noted.image) {
             (Some(now), Some(then)) => Arc::ptr_eq(now, then),
@@ -240,33 +240,33 @@ impl Shared {
             Entry::Tombstone { .. } => true,
         });
         let is_prefix = group.len(set) >= noted.entries.len()
-            && group.entries(shape, set).map(without_hit).zip(&noted.entries).all(|(now, then)| now == *then);
+            && group.entries(set_layout, set).map(without_hit).zip(&noted.entries).all(|(now, then)| now == *then);
         (group.epoch, group.repeats) == (noted.epoch, noted.repeats) && is_same_page && is_same_log && is_prefix
     }
 
     /// Whether an object that was found with what was noted is what a lookup would find now.
-    fn still(&self, number: u32, noted: &Noted, hash: KeyHash, is_in_page: bool) -> Still {
-        let shape = &self.division.shape;
+    fn still(&self, number: u32, noted: &SetSnapshot, hash: FlashHash, is_in_page: bool) -> Liveness {
+        let set_layout = &self.area_layout.set_layout;
         let (group, set) = self.locked(number);
         if !self.fits(&group, set, noted) {
-            return Still::Changed;
+            return Liveness::Changed;
         }
-        if is_in_page && noted.image.is_none() && !group.may_hold(shape, set, hash) {
-            return Still::Gone;
+        if is_in_page && noted.image.is_none() && !group.may_hold(set_layout, set, hash) {
+            return Liveness::Gone;
         }
-        for entry in group.entries(shape, set).skip(noted.entries.len()) {
+        for entry in group.entries(set_layout, set).skip(noted.entries.len()) {
             match entry {
-                Entry::Tombstone { mark } if mark == shape.mark(hash) => return Still::Gone,
+                Entry::Tombstone { mark } if mark == set_layout.mark(hash) => return Liveness::Gone,
                 // Maybe a newer version, maybe another key.
-                Entry::Object { tag, .. } if tag == shape.tag(hash) => return Still::Changed,
+                Entry::Object { tag, .. } if tag == set_layout.tag(hash) => return Liveness::Changed,
                 _ => {}
             }
         }
-        Still::Current
+        Liveness::Current
     }
 }
 
-impl Noted {
+impl SetSnapshot {
     /// Whether the set's page must be read.
     fn needs_page(&self) -> bool {
         self.objects > 0 && self.image.is_none()

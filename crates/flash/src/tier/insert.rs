@@ -2,7 +2,7 @@
 
 use super::{STRIPES, Tier, token_of_large};
 use crate::admission::{Decision, Limits, Offer};
-use crate::removals::Store;
+use crate::deletion_log::StoreKind;
 use crate::{Object, Token};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -21,7 +21,7 @@ impl Tier {
     /// another value must be removed before: an insert alone is not logged, and what it replaced might be found after a crash.
     pub fn insert(&self, object: &Object<'_>, now: u32) -> Option<Token> {
         let hash = object.key.hash;
-        let now = self.see(now);
+        let now = self.observe_time(now);
         let _one = self.inserting[hash.0 as usize % STRIPES].lock().unwrap();
         if self.has_failed(now) {
             self.dropped_failed.fetch_add(1, Relaxed);
@@ -38,8 +38,8 @@ impl Tier {
             self.dropped_closed.fetch_add(1, Relaxed);
             return None;
         }
-        let record = self.mix.record(object);
-        self.mix.note(record, bytes);
+        let record = self.capacity_split.record(object);
+        self.capacity_split.record_arrival(record, bytes);
         if record.is_some() && self.small.is_there() {
             self.remove_large(hash);
             // It may have ended since.
@@ -56,7 +56,7 @@ impl Tier {
         match self.large.insert(object, now) {
             Ok(inserted) => {
                 if inserted.replaced {
-                    self.log(Store::Large, hash, inserted.order);
+                    self.log(StoreKind::Large, hash, inserted.order);
                 }
                 Some(token_of_large(inserted.token))
             }

@@ -16,8 +16,8 @@
 //! ([`super::Tier::wants_memory`]); if nothing comes, its store drops objects before flash is full.
 
 use super::TierOptions;
-use super::size::Size;
-use super::superblock::Shape;
+use super::device_size::DeviceSize;
+use super::superblock::Partition;
 use crate::device::BLOCK;
 use crate::large::LargeLog;
 use crate::{Error, large, small};
@@ -26,20 +26,20 @@ use std::time::Duration;
 
 const MEBIBYTE: u64 = 1 << 20;
 /// Nobody is told of a larger size that would do.
-const SIZE_MOST: u64 = 1 << 50;
-const REGION_BYTES_LEAST: usize = 16 << 10;
+const MAX_SIZE: u64 = 1 << 50;
+const MIN_REGION_BYTES: usize = 16 << 10;
 /// Before they get smaller than this for want of memory, there are fewer groups of expiry.
 const REGION_BYTES_USUAL: usize = 256 << 10;
-const GROUPS_LEAST: usize = 1;
+const MIN_GROUPS: usize = 1;
 /// Buffers beside those of the groups.
 const BUFFERS_BESIDE: usize = 2;
-const REGION_BYTES_MOST: usize = 16 << 20;
+const MAX_REGION_BYTES: usize = 16 << 20;
 /// Regions get smaller until there are so many: with fewer, too much goes at once.
 const REGIONS_WANTED: u64 = 64;
 /// The same where the boundary is drawn later: what large objects have at least is then a sixteenth at most.
 const REGIONS_WANTED_UNDIVIDED: u64 = 192;
-const SHARE_LEAST: f64 = 0.01;
-const SHARE_MOST: f64 = 0.99;
+const MIN_SHARE: f64 = 0.01;
+const MAX_SHARE: f64 = 0.99;
 /// What the memory must be enough for if the share is not known.
 const SHARE_EXPECTED: f64 = 0.5;
 /// Regions get smaller until their buffers take such a part of the memory at most: the first one that leaves enough. The longer they
@@ -49,7 +49,7 @@ const REGION_BUFFERS: [u64; 3] = [2, 4, 8];
 const SEGMENT_BUFFERS: u64 = 8;
 /// An object so long finds buffers, if there is memory and capacity for them: values of the default limit do.
 const OBJECT_BYTES: usize = 1 << 20;
-const BUFFERS_MOST: u64 = 64;
+const MAX_BUFFERS: u64 = 64;
 /// By such a part the boundary goes back until the memory is enough.
 const BOUNDARY_STEP: u64 = 64;
 /// Of the regions, so many for each buffer.
@@ -57,7 +57,7 @@ const REGIONS_PER_BUFFER: u64 = 4;
 /// The checkpoint has such a part of the device, and so many bytes at least: more than the indexes need with objects of 300 B and of
 /// 2 KiB. What does not fit is found by reading its store.
 const CHECKPOINT_SHARE: u64 = 128;
-const CHECKPOINT_LEAST: u64 = 64 << 10;
+const MIN_CHECKPOINT: u64 = 64 << 10;
 /// An area of small objects so large gets zeros ahead, unless there is a budget of writes: below it the extents of its pages are few.
 const ZEROS_FROM: u64 = 1 << 30;
 /// Bytes of an index entry for each byte of flash: 12 for a large object of 16 KiB,
@@ -67,7 +67,7 @@ const SMALL_INDEX: f64 = 1.4 / 300.0;
 
 /// Where both stores lie, and what they are opened with.
 #[derive(Clone, Debug)]
-pub(super) struct Layout {
+pub(super) struct TierLayout {
     /// Where large objects end.
     pub capacity: u64,
     /// Of both stores; empty without a warm restart.
@@ -80,7 +80,7 @@ pub(super) struct Layout {
 }
 
 /// Bytes of RAM.
-struct Memory {
+struct MemoryNeed {
     fixed: f64,
     /// Of the fixed ones, those of the small objects' index.
     small_fixed: usize,
@@ -88,8 +88,8 @@ struct Memory {
     large: f64,
 }
 
-impl Memory {
-    fn least(&self) -> f64 {
+impl MemoryNeed {
+    fn min(&self) -> f64 {
         self.fixed + self.small + self.large
     }
 
@@ -100,20 +100,20 @@ impl Memory {
 
     /// Whether the options give enough, or half of it now and the rest later.
     fn is_enough_later(&self, options: &TierOptions) -> bool {
-        let (now, later) = (options.memory_bytes as f64, options.memory_later as f64);
-        self.half() <= now && self.least() <= now + later
+        let (now, later) = (options.memory_bytes as f64, options.memory_growth_bytes as f64);
+        self.half() <= now && self.min() <= now + later
     }
 
     /// Whether they give enough for what is fixed, and half of the rest, if not now.
-    fn is_half_later(&self, options: &TierOptions) -> bool {
-        let (now, later) = (options.memory_bytes as f64, options.memory_later as f64);
+    fn has_half_later(&self, options: &TierOptions) -> bool {
+        let (now, later) = (options.memory_bytes as f64, options.memory_growth_bytes as f64);
         self.fixed <= now && self.half() <= now + later
     }
 }
 
-impl Layout {
+impl TierLayout {
     /// For a device of whole blocks, divided if the options say how.
-    pub fn new(size: impl Into<Size>, options: &TierOptions) -> Result<Self, Error> {
+    pub fn new(size: impl Into<DeviceSize>, options: &TierOptions) -> Result<Self, Error> {
         check(options)?;
         let size = size.into();
         let fits = |given: u64, memory_bytes: u64| {
@@ -123,24 +123,25 @@ impl Layout {
         match Self::within(size.capacity, options) {
             Ok(Some(layout)) => Ok(layout),
             Ok(None) => {
-                let smallest = Self::parted(size.capacity, REGION_BUFFERS[REGION_BUFFERS.len() - 1], options)?;
-                let least = smallest.memory(options)?.least() as u64;
-                Err(too_little(&size, options, least, fits))
+                let smallest =
+                    Self::split_with_buffers(size.capacity, REGION_BUFFERS[REGION_BUFFERS.len() - 1], options)?;
+                let min = smallest.memory(options)?.min() as u64;
+                Err(memory_error(&size, options, min, fits))
             }
-            Err(error) => Err(no_room(&size, &error, |given| fits(given, options.memory_bytes))),
+            Err(error) => Err(size_error(&size, &error, |given| fits(given, options.memory_bytes))),
         }
     }
 
     /// None if the memory is not enough.
     fn within(capacity: u64, options: &TierOptions) -> Result<Option<Self>, Error> {
         for part in REGION_BUFFERS {
-            let mut divided = Self::parted(capacity, part, options)?;
-            if divided.divide_memory(options)? {
+            let mut split_at_share = Self::split_with_buffers(capacity, part, options)?;
+            if split_at_share.split_memory(options)? {
                 if options.small_share.is_none() {
-                    divided = Self::undivided(capacity, part, options);
-                    assert!(divided.divide_memory(options)?, "small objects need more memory than large ones");
+                    split_at_share = Self::unsplit(capacity, part, options);
+                    assert!(split_at_share.split_memory(options)?, "small objects need more memory than large ones");
                 }
-                return Ok(Some(divided));
+                return Ok(Some(split_at_share));
             }
         }
         Ok(None)
@@ -148,43 +149,43 @@ impl Layout {
 
     /// As it was divided before, with other memory maybe, and with a boundary that was drawn by what came. None if the options say something
     /// else, or the memory is not enough.
-    pub fn as_before(before: &Shape, options: &TierOptions) -> Option<Self> {
+    pub fn as_before(before: &Partition, options: &TierOptions) -> Option<Self> {
         let region_bytes = before.region_bytes as usize;
         if !region_bytes.is_power_of_two() || region_bytes > options.region_bytes {
             return None;
         }
-        let parted = |part| Self::parted_as_before(before, part, options).ok()?;
+        let split_with_buffers = |part| Self::split_as_before(before, part, options).ok()?;
         let fits =
-            |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.least() <= options.memory_bytes as f64);
-        let has_half = |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.is_half_later(options));
-        let layouts = || REGION_BUFFERS.into_iter().filter_map(parted);
+            |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.min() <= options.memory_bytes as f64);
+        let has_half = |layout: &Self| layout.memory(options).is_ok_and(|memory| memory.has_half_later(options));
+        let layouts = || REGION_BUFFERS.into_iter().filter_map(split_with_buffers);
         // With less memory than a new one would need the indexes have less.
         let mut layout = layouts().find(fits).or_else(|| layouts().find(has_half))?;
-        layout.divide_memory(options).ok()?;
+        layout.split_memory(options).ok()?;
         Some(layout)
     }
 
-    fn parted_as_before(before: &Shape, part: u64, options: &TierOptions) -> Result<Option<Self>, Error> {
+    fn split_as_before(before: &Partition, part: u64, options: &TierOptions) -> Result<Option<Self>, Error> {
         let region_bytes = before.region_bytes as usize;
-        let undivided = Self::with_regions(before.capacity, region_bytes, part, options);
+        let unsplit = Self::with_regions(before.capacity, region_bytes, part, options);
         let mut layout = match (before.segment_bytes as usize, options.small_share) {
-            (0, None) => undivided,
+            (0, None) => unsplit,
             (0, Some(_)) => return Ok(None),
-            (segment_bytes, None) => undivided.at(before.boundary, segment_bytes, options)?,
-            (segment_bytes, Some(share)) => undivided.at(undivided.boundary_of(share), segment_bytes, options)?,
+            (segment_bytes, None) => unsplit.at(before.boundary, segment_bytes, options)?,
+            (segment_bytes, Some(share)) => unsplit.at(unsplit.boundary_of(share), segment_bytes, options)?,
         };
         // With more memory there would be more groups, and maybe too few regions for them.
         let regions = (layout.capacity.saturating_sub(layout.boundary) / region_bytes as u64) as usize;
-        let beside_groups = layout.large_options.least_regions() - layout.large_options.groups;
-        let groups = layout.large_options.groups.min(regions.saturating_sub(beside_groups));
-        layout.large_options.groups = groups;
-        let is_same = groups > 0 && Shape::of(before.identity, &layout) == *before;
+        let beside_groups = layout.large_options.min_regions() - layout.large_options.expiry_groups;
+        let expiry_groups = layout.large_options.expiry_groups.min(regions.saturating_sub(beside_groups));
+        layout.large_options.expiry_groups = expiry_groups;
+        let is_same = expiry_groups > 0 && Partition::of(before.identity, &layout) == *before;
         Ok(is_same.then_some(layout))
     }
 
     /// Divided as the options say or as is to be expected, with such a part of the memory for buffers.
-    fn parted(capacity: u64, part: u64, options: &TierOptions) -> Result<Self, Error> {
-        Self::undivided(capacity, part, options).divided(options.small_share.unwrap_or(SHARE_EXPECTED), options)
+    fn split_with_buffers(capacity: u64, part: u64, options: &TierOptions) -> Result<Self, Error> {
+        Self::unsplit(capacity, part, options).split_at_share(options.small_share.unwrap_or(SHARE_EXPECTED), options)
     }
 
     /// The area of small objects, if the capacity is divided.
@@ -201,16 +202,16 @@ impl Layout {
         let large_options = large::Options { first_region: 1, ..self.large_options };
         let boundary = self.large_options.region_bytes as u64;
         let mut joined = Self { boundary, small_options: None, large_options, ..self.clone() };
-        joined.divide_memory(options)?;
+        joined.split_memory(options)?;
         Ok(joined)
     }
 
     /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough, or will be. None if there is none.
-    pub fn divided_below(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
+    pub fn split_at_most(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let region_bytes = self.large_options.region_bytes as u64;
         let mut boundary = boundary / region_bytes * region_bytes;
         while boundary > region_bytes {
-            let layout = self.divided_at(boundary, options);
+            let layout = self.split_at(boundary, options);
             if layout.is_some() {
                 return layout;
             }
@@ -220,9 +221,9 @@ impl Layout {
     }
 
     /// Divided at this boundary; none if the memory is not enough, nor will be.
-    pub fn divided_at(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
+    pub fn split_at(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let mut layout = self.at(boundary, self.segment_bytes(boundary, options).ok()?, options).ok()?;
-        let is_enough = layout.divide_memory(options).ok()? || layout.memory(options).ok()?.is_enough_later(options);
+        let is_enough = layout.split_memory(options).ok()? || layout.memory(options).ok()?.is_enough_later(options);
         is_enough.then_some(layout)
     }
 
@@ -237,23 +238,23 @@ impl Layout {
     }
 
     /// Where large objects end, and what they have at first.
-    fn room(device_bytes: u64, options: &TierOptions) -> (u64, u64) {
-        let kept = (device_bytes / CHECKPOINT_SHARE).max(CHECKPOINT_LEAST).next_multiple_of(BLOCK as u64);
-        let capacity = device_bytes.saturating_sub(if options.warm_restart { kept } else { 0 });
+    fn capacities(device_bytes: u64, options: &TierOptions) -> (u64, u64) {
+        let checkpoint_bytes = (device_bytes / CHECKPOINT_SHARE).max(MIN_CHECKPOINT).next_multiple_of(BLOCK as u64);
+        let capacity = device_bytes.saturating_sub(if options.warm_restart { checkpoint_bytes } else { 0 });
         let large_share = 1.0 - options.small_share.unwrap_or(0.0);
         (capacity, (capacity as f64 * large_share) as u64)
     }
 
-    fn undivided(device_bytes: u64, part: u64, options: &TierOptions) -> Self {
-        let (_, large_bytes) = Self::room(device_bytes, options);
+    fn unsplit(device_bytes: u64, part: u64, options: &TierOptions) -> Self {
+        let (_, large_bytes) = Self::capacities(device_bytes, options);
         let wanted = if options.small_share.is_some() { REGIONS_WANTED } else { REGIONS_WANTED_UNDIVIDED };
         let defaults = large::Options::default();
-        let buffers_most = options.memory_bytes / part;
+        let max_buffers = options.memory_bytes / part;
         let mut region_bytes = options.region_bytes;
-        while region_bytes > REGION_BYTES_LEAST
+        while region_bytes > MIN_REGION_BYTES
             && (large_bytes / (region_bytes as u64) < wanted
-                || region_bytes > REGION_BYTES_USUAL && (defaults.buffers * region_bytes) as u64 > buffers_most
-                || ((GROUPS_LEAST + BUFFERS_BESIDE) * region_bytes) as u64 > buffers_most)
+                || region_bytes > REGION_BYTES_USUAL && (defaults.buffers * region_bytes) as u64 > max_buffers
+                || ((MIN_GROUPS + BUFFERS_BESIDE) * region_bytes) as u64 > max_buffers)
         {
             region_bytes /= 2;
         }
@@ -262,22 +263,22 @@ impl Layout {
 
     /// Undivided, with regions of so many bytes.
     fn with_regions(device_bytes: u64, region_bytes: usize, part: u64, options: &TierOptions) -> Self {
-        let (capacity, large_bytes) = Self::room(device_bytes, options);
-        let buffers_most = options.memory_bytes / part;
+        let (capacity, large_bytes) = Self::capacities(device_bytes, options);
+        let max_buffers = options.memory_bytes / part;
         let defaults = large::Options::default();
-        let affordable = (buffers_most / region_bytes as u64).saturating_sub(BUFFERS_BESIDE as u64);
-        let groups = affordable.clamp(GROUPS_LEAST as u64, defaults.groups as u64) as usize;
+        let affordable = (max_buffers / region_bytes as u64).saturating_sub(BUFFERS_BESIDE as u64);
+        let expiry_groups = affordable.clamp(MIN_GROUPS as u64, defaults.expiry_groups as u64) as usize;
         // Each group may have one, and the last part of an object begins another.
-        let wanted = (OBJECT_BYTES.div_ceil(region_bytes) + groups + 1) as u64;
+        let wanted = (OBJECT_BYTES.div_ceil(region_bytes) + expiry_groups + 1) as u64;
         let regions = large_bytes / region_bytes as u64;
-        let most = (buffers_most / region_bytes as u64).min(regions / REGIONS_PER_BUFFER).min(BUFFERS_MOST);
+        let max = (max_buffers / region_bytes as u64).min(regions / REGIONS_PER_BUFFER).min(MAX_BUFFERS);
         let mut large_options = large::Options {
             first_region: 1,
             region_bytes,
-            groups,
-            buffers: (groups + BUFFERS_BESIDE).max(wanted.min(most) as usize),
+            expiry_groups,
+            buffers: (expiry_groups + BUFFERS_BESIDE).max(wanted.min(max) as usize),
             seal_seconds: options.seal_seconds,
-            patience: Duration::ZERO,
+            max_buffer_wait: Duration::ZERO,
             reclaim: options.reclaim,
             reinsertion: options.reinsertion,
             recovers: options.warm_restart,
@@ -285,17 +286,17 @@ impl Layout {
             ..defaults
         };
         // No value may take more than a quarter of the log.
-        large_options.long_buffers = large_options.long_buffers_for(options.value_bytes_most.min(large_bytes / 4));
+        large_options.long_buffers = large_options.long_buffers_for(options.max_value_bytes.min(large_bytes / 4));
         let (checkpoint, boundary) = (capacity..device_bytes, region_bytes as u64);
         Self { capacity, checkpoint, boundary, small_options: None, large_options }
     }
 
-    fn divided(&self, share: f64, options: &TierOptions) -> Result<Self, Error> {
+    fn split_at_share(&self, share: f64, options: &TierOptions) -> Result<Self, Error> {
         let region_bytes = self.large_options.region_bytes as u64;
-        let (device_bytes, kept) = (self.checkpoint.end, self.checkpoint.end - self.checkpoint.start);
+        let (device_bytes, checkpoint_bytes) = (self.checkpoint.end, self.checkpoint.end - self.checkpoint.start);
         let boundary = self.boundary_of(share);
-        let least = boundary + self.large_options.least_regions() as u64 * region_bytes + kept;
-        if device_bytes < least {
+        let min = boundary + self.large_options.min_regions() as u64 * region_bytes + checkpoint_bytes;
+        if device_bytes < min {
             return Err(Error::Options(format!(
                 "a share of {} % for small objects leaves no room for large ones: lower the share",
                 (share * 1000.0).round() / 10.0
@@ -323,7 +324,7 @@ impl Layout {
     fn at(&self, boundary: u64, segment_bytes: usize, options: &TierOptions) -> Result<Self, Error> {
         let small_options = small::Options {
             log_percent: options.log_percent,
-            move_threshold: options.move_threshold,
+            rewrite_threshold: options.rewrite_threshold,
             segment_bytes,
             zeros_ahead: boundary >= ZEROS_FROM && options.admission.budget.is_none(),
             ..small::Options::default()
@@ -335,14 +336,14 @@ impl Layout {
     }
 
     /// What is needed at least.
-    fn memory(&self, options: &TierOptions) -> Result<Memory, Error> {
+    fn memory(&self, options: &TierOptions) -> Result<MemoryNeed, Error> {
         let large_fixed = LargeLog::fixed_bytes(&self.large_area(), &self.large_options);
         let (small_fixed, small_buffers) = match &self.small_options {
             Some(options) => options.fixed_bytes(&self.small_area())?,
             None => (0, 0),
         };
         let small_bytes = if self.small_options.is_some() { self.boundary as f64 } else { 0.0 };
-        Ok(Memory {
+        Ok(MemoryNeed {
             fixed: (small_fixed + small_buffers + large_fixed + options.admission.memory_bytes()) as f64,
             small_fixed,
             small: small_bytes * SMALL_INDEX,
@@ -351,12 +352,12 @@ impl Layout {
     }
 
     /// Gives each index its bound. False if the memory is not enough.
-    fn divide_memory(&mut self, options: &TierOptions) -> Result<bool, Error> {
+    fn split_memory(&mut self, options: &TierOptions) -> Result<bool, Error> {
         let memory = self.memory(options)?;
-        let spare = options.memory_bytes as f64 - memory.least();
+        let spare = options.memory_bytes as f64 - memory.min();
         let share = spare / (memory.small + memory.large);
         self.large_options.index_bytes =
-            LargeLog::least_index_bytes().saturating_add((memory.large * (1.0 + share)) as usize);
+            LargeLog::min_index_bytes().saturating_add((memory.large * (1.0 + share)) as usize);
         if let Some(small) = &mut self.small_options {
             small.index_bytes = memory.small_fixed.saturating_add((memory.small * (1.0 + share)) as usize);
         }
@@ -365,10 +366,10 @@ impl Layout {
 }
 
 /// Adds the size that would do, if there is one.
-fn no_room(size: &Size, error: &Error, fits: impl Fn(u64) -> bool) -> Error {
+fn size_error(size: &DeviceSize, error: &Error, fits: impl Fn(u64) -> bool) -> Error {
     let given = size.given;
     let mut sizes =
-        std::iter::successors(Some(given.max(1)), |size| size.checked_mul(2).filter(|&size| size <= SIZE_MOST));
+        std::iter::successors(Some(given.max(1)), |size| size.checked_mul(2).filter(|&size| size <= MAX_SIZE));
     let enough = sizes.find(|&size| fits(size)).map(|size| bisect(size, given, &fits));
     let advice = enough.map(|enough| enough.next_multiple_of(MEBIBYTE)).filter(|&enough| fits(enough)).or(enough);
     Error::Options(match advice {
@@ -378,10 +379,10 @@ fn no_room(size: &Size, error: &Error, fits: impl Fn(u64) -> bool) -> Error {
 }
 
 /// Names what would do: more memory, or the largest capacity for which the memory is enough.
-fn too_little(size: &Size, options: &TierOptions, least: u64, fits: impl Fn(u64, u64) -> bool) -> Error {
+fn memory_error(size: &DeviceSize, options: &TierOptions, min: u64, fits: impl Fn(u64, u64) -> bool) -> Error {
     let given = options.memory_bytes;
     // With more memory, buffers are larger, but take a part of it at most.
-    let needed = bisect(2 * least, given, |memory| fits(size.given, memory)).div_ceil(MEBIBYTE);
+    let needed = bisect(2 * min, given, |memory| fits(size.given, memory)).div_ceil(MEBIBYTE);
     let other = match bisect(0, size.given, |size| fits(size, given)) / MEBIBYTE {
         0 => String::new(),
         mebibytes => format!(", or lower the size of flash to {mebibytes} MiB{}", size.how()),
@@ -409,12 +410,12 @@ fn check(options: &TierOptions) -> Result<(), Error> {
     options.admission.check()?;
     let refuse = |text: String| Err(Error::Options(text));
     let (share, region) = (options.small_share, options.region_bytes);
-    if let Some(share) = share.filter(|share| !(SHARE_LEAST..=SHARE_MOST).contains(share)) {
-        return refuse(format!("a share of {share} for small objects: must be {SHARE_LEAST} to {SHARE_MOST}"));
+    if let Some(share) = share.filter(|share| !(MIN_SHARE..=MAX_SHARE).contains(share)) {
+        return refuse(format!("a share of {share} for small objects: must be {MIN_SHARE} to {MAX_SHARE}"));
     }
-    if !region.is_power_of_two() || !(REGION_BYTES_LEAST..=REGION_BYTES_MOST).contains(&region) {
+    if !region.is_power_of_two() || !(MIN_REGION_BYTES..=MAX_REGION_BYTES).contains(&region) {
         return refuse(format!(
-            "regions of {region} bytes: must be a power of two, {REGION_BYTES_LEAST} to {REGION_BYTES_MOST}"
+            "regions of {region} bytes: must be a power of two, {MIN_REGION_BYTES} to {MAX_REGION_BYTES}"
         ));
     }
     Ok(())

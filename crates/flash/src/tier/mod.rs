@@ -6,10 +6,10 @@
 //! ```
 //! | where | what |
 //! |---|---|
-//! | `options`, `size`, `layout` | what can be chosen; bytes given and bytes there; how capacity and memory are divided |
-//! | `divide`, `smalls` | when the boundary is drawn; small objects before and after |
+//! | `options`, `device_size`, `layout` | what can be chosen; bytes given and bytes there; how capacity and memory are divided |
+//! | `capacity_split`, `small_area` | when the boundary is drawn; small objects before and after |
 //! | `superblock` | the format of the first block |
-//! | `start`, `stop`, `created` | from and to what a restart finds; files of a start that is refused |
+//! | `open`, `close`, `created_files` | from and to what a restart finds; files of a start that is refused |
 //! | `insert`, `lookup` | objects in and out |
 //! | `scan` | a walk over all objects |
 //! | `stats` | what is counted |
@@ -19,38 +19,40 @@
 //!
 //! Any thread may call any method. [`Tier::maintain`], [`Tier::settle`] and [`TierScan::advance`] wait for the device; nothing else does.
 
-mod created;
-mod divide;
+mod capacity_split;
+mod close;
+mod created_files;
+mod device_size;
 mod insert;
 mod layout;
 mod lookup;
+mod open;
 mod options;
 mod scan;
-mod size;
-mod smalls;
-mod start;
+mod small_area;
 mod stats;
-mod stop;
 mod superblock;
 #[cfg(test)]
 mod tests;
 
+pub use open::{Opening, remove_stale_wal_buffers};
 pub use options::TierOptions;
 pub use scan::TierScan;
-pub use start::{Opening, remove_left_fronts};
-pub use stats::{Drops, Ended, TierStats, Written};
+pub use stats::{Drops, Evictions, TierStats, WrittenBytes};
 
 use crate::admission::Admission;
-use crate::device::{self, Device, Direction, Disk, DriveLog, Health, Outcome, Request, ThreadRing, WaitingRing};
+use crate::deletion_log::{DeletionLog, StoreKind};
+use crate::device::{
+    self, BlockingRing, Device, Direction, Disk, DriveLog, Health, ThreadRing, TransferOutcome, TransferRequest,
+};
 use crate::large::LargeLog;
-use crate::removals::{RemovalLog, Store};
 use crate::small::PAGE;
-use crate::{Error, KeyHash, Token};
-use divide::Mix;
-use layout::Layout;
-use size::Size;
-use smalls::Smalls;
-use start::removals_of;
+use crate::{Error, FlashHash, Token};
+use capacity_split::CapacitySplit;
+use device_size::DeviceSize;
+use layout::TierLayout;
+use open::deletion_log_path;
+use small_area::SmallArea;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -64,20 +66,20 @@ const LARGE: u64 = 1 << 62;
 const STRIPES: usize = 64;
 
 /// How long [`Tier::settle`] waits at most, and how often it looks.
-const SETTLE_MOST: Duration = Duration::from_secs(30);
+const MAX_SETTLE: Duration = Duration::from_secs(30);
 const SETTLE_STEP: Duration = Duration::from_micros(50);
 
 /// The flash tier.
 pub struct Tier {
     device: Arc<dyn Device>,
     large: Arc<LargeLog>,
-    small: Arc<Smalls>,
+    small: Arc<SmallArea>,
     admission: Admission,
     /// As it is on the device while the tier runs.
     superblock: Mutex<Superblock>,
     /// Where a stop leaves what it knows.
     checkpoint: Option<Range<u64>>,
-    removals: Option<RemovalLog>,
+    removals: Option<DeletionLog>,
     inserting: Box<[Mutex<()>]>,
     /// The latest time that anyone has named: it never goes back, also not with a restart.
     latest: AtomicU32,
@@ -90,15 +92,15 @@ pub struct Tier {
     displaced: AtomicU64,
     is_closed: AtomicBool,
     /// A flush is to come.
-    flush_waits: AtomicBool,
+    flush_is_pending: AtomicBool,
     /// The superblock says that no crash is recovered from, since the log of removals broke and takes no mark.
     is_unlogged: AtomicBool,
     superblock_bytes: AtomicU64,
-    mix: Mix,
+    capacity_split: CapacitySplit,
     /// What the index of large objects has beyond the division of the memory.
-    raised_for_large: AtomicUsize,
+    extra_large_bytes: AtomicUsize,
     /// The same of small ones.
-    raised_for_small: AtomicUsize,
+    extra_small_bytes: AtomicUsize,
 }
 
 impl Tier {
@@ -129,20 +131,20 @@ impl Tier {
     /// As [`Tier::open`] and [`Opening::start`].
     pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(), Error> {
         let capacity = Disk::check(paths, &options.disk)?;
-        if let Some(removals) = removals_of(paths, options).filter(|_| options.warm_restart) {
+        if let Some(removals) = deletion_log_path(paths, options).filter(|_| options.warm_restart) {
             device::check_beside(&removals, paths)?;
         }
-        Layout::new(Size::of_paths(paths, capacity), options).map(drop)
+        TierLayout::new(DeviceSize::of_paths(paths, capacity), options).map(drop)
     }
 
     /// An empty tier on any device. No restart will find what it holds.
     ///
     /// # Errors
     ///
-    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::Memory`] when the memory is.
+    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::MemoryNeed`] when the memory is.
     pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
         let options = TierOptions { warm_restart: false, ..options.clone() };
-        let tier = Arc::new(Opening::of(device, 0, None, &options)?.unkept()?);
+        let tier = Arc::new(Opening::of(device, 0, None, &options)?.volatile()?);
         tier.submit_superblock(&tier.superblock.lock().unwrap());
         Ok(tier)
     }
@@ -151,37 +153,37 @@ impl Tier {
     fn submit_superblock(self: &Arc<Self>, superblock: &Superblock) -> bool {
         // The request may wait for as long as the device lives, which lives as long as the tier.
         let tier = Arc::downgrade(self);
-        let written = move |outcome: Outcome| {
+        let written = move |outcome: TransferOutcome| {
             let bytes = outcome.result.map_or(0, |()| outcome.buffer.len());
             if let Some(tier) = tier.upgrade() {
                 tier.superblock_bytes.fetch_add(bytes as u64, Relaxed);
             }
         };
         let buffer = superblock.encode();
-        let request = Request { direction: Direction::Write, offset: 0, buffer, done: Box::new(written) };
+        let request = TransferRequest { direction: Direction::Write, offset: 0, buffer, done: Box::new(written) };
         self.device.submit(request).is_ok()
     }
 
     /// Has the calling thread move by itself what its lookups read, for as long as it keeps this. None where that does not work, or
     /// the thread has such a ring.
-    pub fn own_ring(&self) -> Option<ThreadRing> {
-        Arc::clone(&self.device).own_ring()
+    pub fn thread_ring(&self) -> Option<ThreadRing> {
+        Arc::clone(&self.device).thread_ring()
     }
 
     /// Whether the calling thread moves by itself what its lookups read.
-    pub fn is_moved_here(&self) -> bool {
-        self.device.is_moved_here()
+    pub fn has_thread_ring(&self) -> bool {
+        self.device.has_thread_ring()
     }
 
     /// Has the calling thread move by itself what its lookups read from now until it waits for that. None where that does not work, or
     /// the thread has a ring.
-    pub fn waiting_ring(&self) -> Option<WaitingRing> {
-        Arc::clone(&self.device).waiting_ring()
+    pub fn blocking_ring(&self) -> Option<BlockingRing> {
+        Arc::clone(&self.device).blocking_ring()
     }
 
     /// Asks the drives below how they are; None where they do not tell. Waits for them, for seconds at most.
-    pub fn ask_drives(&self) -> Option<DriveLog> {
-        self.device.ask_drives()
+    pub fn read_drive_logs(&self) -> Option<DriveLog> {
+        self.device.read_drive_logs()
     }
 
     /// How many threads are to call [`Tier::serve_io`].
@@ -202,12 +204,12 @@ impl Tier {
     /// The upkeep of both stores, of the admission and of the device's health; to be called again and again, about every
     /// 10 ms, from a thread that may wait for the device. `now` is in seconds since 1970.
     pub fn maintain(self: &Arc<Self>, now: u32) {
-        let now = self.see(now);
-        self.look_after_removals();
+        let now = self.observe_time(now);
+        self.check_deletion_log();
         if self.has_failed(now) {
             return;
         }
-        self.divide();
+        self.update_split();
         self.small.maintain(now);
         self.large.maintain(now);
         if self.maintained.swap(now, Relaxed) != now {
@@ -218,7 +220,7 @@ impl Tier {
     /// As [`Tier::maintain`], and waits until the device has done what was begun: for those whose time does not pass by itself.
     /// A device that does nothing is waited for half a minute.
     pub fn settle(self: &Arc<Self>, now: u32) {
-        let deadline = Instant::now() + SETTLE_MOST;
+        let deadline = Instant::now() + MAX_SETTLE;
         self.maintain(now);
         while self.device.account().under_way() > 0 && Instant::now() < deadline {
             std::thread::sleep(SETTLE_STEP);
@@ -227,61 +229,61 @@ impl Tier {
     }
 
     /// Whether a lookup may find an object. No I/O.
-    pub fn could_exist(&self, hash: KeyHash) -> bool {
+    pub fn could_exist(&self, hash: FlashHash) -> bool {
         self.health() != Health::Failed && (self.large.could_exist(hash) || self.small.could_exist(hash))
     }
 
     /// Whether inserts can go on for a while though the device does nothing. Whoever can wait with inserts until it is so loses
     /// none. A tier that was closed, or whose device has failed, has room for all that it drops.
-    pub fn has_room(&self) -> bool {
+    pub fn has_space(&self) -> bool {
         let takes_nothing = self.is_closed.load(Relaxed) || self.health() == Health::Failed;
-        takes_nothing || self.small.has_room() && self.large.has_room()
+        takes_nothing || self.small.has_space() && self.large.has_space()
     }
 
     /// About how many bytes a lookup would read.
-    pub fn bytes_to_read(&self, hash: KeyHash) -> u64 {
+    pub fn bytes_to_read(&self, hash: FlashHash) -> u64 {
         self.large.bytes_to_read(hash).unwrap_or(PAGE) as u64
     }
 
     /// Takes an object away: no lookup that begins later finds it, none that is under way, and none after a crash. Says whether
     /// flash may have held one.
-    pub fn remove(&self, hash: KeyHash) -> bool {
+    pub fn remove(&self, hash: FlashHash) -> bool {
         let was_small = self.remove_small(hash);
         self.remove_large(hash) || was_small
     }
 
-    fn remove_small(&self, hash: KeyHash) -> bool {
+    fn remove_small(&self, hash: FlashHash) -> bool {
         let removed = self.small.remove(hash);
         if removed {
-            self.log(Store::Small, hash, self.next_order(Store::Small));
+            self.log(StoreKind::Small, hash, self.next_order(StoreKind::Small));
         }
         removed
     }
 
-    fn remove_large(&self, hash: KeyHash) -> bool {
+    fn remove_large(&self, hash: FlashHash) -> bool {
         let removed = self.large.remove(hash);
         if removed {
-            self.log(Store::Large, hash, self.next_order(Store::Large));
+            self.log(StoreKind::Large, hash, self.next_order(StoreKind::Large));
         }
         removed
     }
 
     /// The order is read after the removal, as both stores want it.
-    fn log(&self, store: Store, hash: KeyHash, order: u64) {
+    fn log(&self, store: StoreKind, hash: FlashHash, order: u64) {
         if let Some(removals) = &self.removals {
-            removals.removed(store, hash, order);
+            removals.log_removal(store, hash, order);
         }
     }
 
-    fn next_order(&self, store: Store) -> u64 {
+    fn next_order(&self, store: StoreKind) -> u64 {
         match store {
-            Store::Small => self.small.next_order(),
-            Store::Large => self.large.next_order(),
+            StoreKind::Small => self.small.next_order(),
+            StoreKind::Large => self.large.next_order(),
         }
     }
 
     /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
-    pub fn is_current(&self, hash: KeyHash, token: Token) -> bool {
+    pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
         let is_there = match large_token(token) {
             Some(token) => self.large.is_current(hash, token),
             None => self.small.is_current(hash, token),
@@ -290,15 +292,15 @@ impl Tier {
     }
 
     /// A flush is to come: whoever starts before that finds nothing, since nobody knows then when it was to be.
-    pub fn await_flush(&self) {
-        self.note_flush(true);
+    pub fn announce_flush(&self) {
+        self.record_pending_flush(true);
     }
 
-    fn note_flush(&self, waits: bool) {
-        if self.flush_waits.swap(waits, Relaxed) != waits
+    fn record_pending_flush(&self, waits: bool) {
+        if self.flush_is_pending.swap(waits, Relaxed) != waits
             && let Some(removals) = &self.removals
         {
-            removals.flush_waits(waits);
+            removals.flush_is_pending(waits);
         }
     }
 
@@ -307,16 +309,16 @@ impl Tier {
         self.small.flush();
         self.large.flush();
         if let Some(removals) = &self.removals {
-            for store in [Store::Small, Store::Large] {
-                removals.flushed(store, self.next_order(store));
+            for store in [StoreKind::Small, StoreKind::Large] {
+                removals.log_flush(store, self.next_order(store));
             }
         }
-        self.note_flush(false);
+        self.record_pending_flush(false);
     }
 
     /// A key was requested, and DRAM had it not: for admission by history, and for the boundary. Takes no lock.
-    pub fn missed(&self, hash: KeyHash) {
-        self.mix.missed();
+    pub fn missed(&self, hash: FlashHash) {
+        self.capacity_split.missed();
         self.admission.missed(hash);
     }
 
@@ -331,15 +333,15 @@ impl Tier {
     }
 
     /// Raises [`TierOptions::memory_bytes`] by so much, for the index that comes near its bound.
-    pub fn raise_memory(&self, bytes: u64) {
+    pub fn grow_memory(&self, bytes: u64) {
         let bytes = bytes as usize;
         if self.small.wants_memory() {
-            self.small.raise_index(bytes);
-            self.raised_for_small.fetch_add(bytes, Relaxed);
+            self.small.grow_index(bytes);
+            self.extra_small_bytes.fetch_add(bytes, Relaxed);
         } else {
             // In this order: if the capacity is divided between the two, this is lost, and not given twice.
-            self.large.raise_index(bytes);
-            self.raised_for_large.fetch_add(bytes, Relaxed);
+            self.large.grow_index(bytes);
+            self.extra_large_bytes.fetch_add(bytes, Relaxed);
         }
     }
 
@@ -360,14 +362,14 @@ impl Tier {
 
     /// The latest time that anyone has named, which this may be. Whoever names a new second notes it for a restart: what had expired
     /// stays so when the clock goes back.
-    fn see(&self, now: u32) -> u32 {
+    fn observe_time(&self, now: u32) -> u32 {
         if self.latest.load(Relaxed) >= now {
             return self.latest.load(Relaxed);
         }
         if self.latest.fetch_max(now, Relaxed) < now
             && let Some(removals) = &self.removals
         {
-            removals.note(now);
+            removals.record_time(now);
         }
         self.latest.load(Relaxed)
     }
@@ -376,7 +378,7 @@ impl Tier {
     /// wait for a device that does nothing.
     pub fn has_failed(&self, now: u32) -> bool {
         if self.observed.load(Relaxed) != now && self.observed.swap(now, Relaxed) != now {
-            let beside = self.removals.as_ref().map_or(Duration::ZERO, RemovalLog::waits);
+            let beside = self.removals.as_ref().map_or(Duration::ZERO, DeletionLog::stalled_for);
             self.device.account().observe(Instant::now(), beside);
         }
         self.health() == Health::Failed

@@ -11,18 +11,18 @@ pub struct TierOptions {
     pub admission: AdmissionOptions,
     /// How paths are read and written; only for [`super::Tier::open`].
     pub disk: DiskOptions,
-    /// Share of the capacity for small objects, whose record has [`crate::small::RECORD_MOST`] bytes at most; 0.01 to 0.99. By
+    /// Share of the capacity for small objects, whose record has [`crate::small::MAX_RECORD_BYTES`] bytes at most; 0.01 to 0.99. By
     /// default none: it is chosen by what comes, as what is cached is not known before.
     pub small_share: Option<f64>,
     /// Bytes of RAM for indexes, filters and buffers at most; values on their way from the device to a reader come on top. By
     /// default no bound: who composes knows the machine.
     pub memory_bytes: u64,
-    /// By how much that may be raised ([`crate::Tier::raise_memory`]) when an index comes near its bound: small objects get an area for which
+    /// By how much that may be raised ([`crate::Tier::grow_memory`]) when an index comes near its bound: small objects get an area for which
     /// that would be enough, if hardly any others come. By default by nothing.
-    pub memory_later: u64,
+    pub memory_growth_bytes: u64,
     /// The longest value that comes. Two so long may be in RAM beyond the bound, on their way to the device, where it has too few
     /// buffers for their parts. By default 1 MiB.
-    pub value_bytes_most: u64,
+    pub max_value_bytes: u64,
     /// Bytes of a region of large objects at most, a power of two from 64 KiB to 16 MiB; smaller ones are taken where the
     /// capacity or the memory is small. By default 16 MiB: flash is then erased without moving what lives.
     pub region_bytes: usize,
@@ -43,7 +43,7 @@ pub struct TierOptions {
     pub log_percent: u8,
     /// A page of small objects is rewritten for so many of them at least, or as many times 300 bytes, as soon as it is full. By
     /// default 2: a page for one object alone is written 4 KiB for a few hundred bytes.
-    pub move_threshold: u8,
+    pub rewrite_threshold: u8,
     /// Whether a start finds what flash held. By default it does. If not, flash starts empty, nothing is kept for another
     /// start, and no removal is logged.
     pub warm_restart: bool,
@@ -63,15 +63,15 @@ impl Default for TierOptions {
             disk: DiskOptions::default(),
             small_share: None,
             memory_bytes: u64::MAX,
-            memory_later: 0,
-            value_bytes_most: 1 << 20,
+            memory_growth_bytes: 0,
+            max_value_bytes: 1 << 20,
             region_bytes: large.region_bytes,
             reclaim: Reclaim::Lru,
             reinsertion: large.reinsertion,
             discard: large.discard,
             seal_seconds: large.seal_seconds,
             log_percent: small.log_percent,
-            move_threshold: small.move_threshold,
+            rewrite_threshold: small.rewrite_threshold,
             warm_restart: true,
             removals: None,
             scan_bytes: 64 << 30,

@@ -1,8 +1,8 @@
 //! A walk over all that flash holds: large objects, then small ones.
 
 use super::Tier;
-use crate::large::Walk;
-use crate::object::{Met, Wanted};
+use crate::large::LargeScan;
+use crate::object::{ScanContent, ScannedObject};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::Relaxed;
 /// What comes in during the walk may be met or not. Visits note no hits.
 pub struct TierScan {
     tier: Arc<Tier>,
-    wanted: Wanted,
-    large: Walk,
+    wanted: ScanContent,
+    large: LargeScan,
     phase: Phase,
 }
 
@@ -29,8 +29,8 @@ enum Phase {
 
 impl Tier {
     /// Begins a walk over all objects.
-    pub fn scan(self: &Arc<Self>, wanted: Wanted) -> TierScan {
-        TierScan { tier: Arc::clone(self), wanted, large: self.large.walk(), phase: Phase::Large }
+    pub fn scan(self: &Arc<Self>, wanted: ScanContent) -> TierScan {
+        TierScan { tier: Arc::clone(self), wanted, large: self.large.scan(), phase: Phase::Large }
     }
 }
 
@@ -38,16 +38,16 @@ impl TierScan {
     /// Calls `visit` with the objects of the next piece, of 256 KiB, in no order; there may be none. False at the end of the walk,
     /// which comes early if the device has failed or the tier was closed. `now` is in seconds since 1970. Waits for the device, with
     /// one read at a time. Memory is that of the piece, or with values that of the longest value.
-    pub fn advance(&mut self, now: u32, mut visit: impl FnMut(Met<'_>)) -> bool {
+    pub fn advance(&mut self, now: u32, mut visit: impl FnMut(ScannedObject<'_>)) -> bool {
         let Self { tier, wanted, large, phase } = self;
-        let now = tier.see(now);
+        let now = tier.observe_time(now);
         if tier.has_failed(now) || tier.is_closed.load(Relaxed) {
             *phase = Phase::End;
         }
         *phase = match *phase {
-            Phase::Large if tier.large.walk_on(large, *wanted, now, &mut visit) => Phase::Large,
+            Phase::Large if tier.large.advance_scan(large, *wanted, now, &mut visit) => Phase::Large,
             Phase::Large => Phase::Small(0),
-            Phase::Small(from) => tier.small.walk_on(from, now, &mut visit).map_or(Phase::End, Phase::Small),
+            Phase::Small(from) => tier.small.advance_scan(from, now, &mut visit).map_or(Phase::End, Phase::Small),
             Phase::End => Phase::End,
         };
         !matches!(phase, Phase::End)
@@ -58,7 +58,7 @@ impl TierScan {
         let small = f64::from(self.tier.small.sets()) * crate::small::PAGE as f64;
         let share = small / self.tier.capacity_bytes() as f64;
         match self.phase {
-            Phase::Large => self.tier.large.walked(&self.large) * (1.0 - share),
+            Phase::Large => self.tier.large.scan_progress(&self.large) * (1.0 - share),
             Phase::Small(from) => 1.0 - share + share * f64::from(from) / f64::from(self.tier.small.sets().max(1)),
             Phase::End => 1.0,
         }

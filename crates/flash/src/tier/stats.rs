@@ -2,8 +2,8 @@
 
 use super::Tier;
 use crate::admission::AdmissionStats;
+use crate::deletion_log::DeletionLog;
 use crate::device::DeviceStats;
-use crate::removals::RemovalLog;
 use crate::{large, small};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -20,8 +20,8 @@ pub struct TierStats {
     pub inserts: u64,
     pub inserted_bytes: u64,
     pub drops: Drops,
-    pub ended: Ended,
-    pub written: Written,
+    pub evictions: Evictions,
+    pub written: WrittenBytes,
     /// Objects in both stores, expired ones too.
     pub objects: u64,
     pub capacity_bytes: u64,
@@ -60,7 +60,7 @@ pub struct Drops {
 
 /// Objects that were there and ended, by cause, of large ones in several places each part; what was removed, overwritten or flushed does not count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
+pub struct Evictions {
     pub expired: u64,
     /// Others needed the space: of a region, of a page, or of the log of small objects.
     pub space: u64,
@@ -74,7 +74,7 @@ pub struct Ended {
 
 /// Bytes that reached the device, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenBytes {
     pub superblock: u64,
     /// Large objects, with their headers.
     pub large_objects: u64,
@@ -90,7 +90,7 @@ pub struct Written {
     pub small_zeros: u64,
 }
 
-impl Written {
+impl WrittenBytes {
     pub fn total(&self) -> u64 {
         self.recurring() + self.small_zeros
     }
@@ -114,14 +114,14 @@ impl TierStats {
 
     /// Bytes of the large objects that are there, estimated: as many as there are, of the mean of all that were inserted.
     pub fn large_used_bytes(&self) -> u64 {
-        let most = self.large.regions.saturating_sub(self.large.regions_free) * self.large.region_bytes;
-        ((self.large.objects as f64 * self.large_mean_bytes()) as u64).min(most)
+        let max = self.large.regions.saturating_sub(self.large.regions_free) * self.large.region_bytes;
+        ((self.large.objects as f64 * self.large_mean_bytes()) as u64).min(max)
     }
 
     /// The same of small objects.
     pub fn small_used_bytes(&self) -> u64 {
-        let most = self.capacity_bytes.saturating_sub(self.large.regions * self.large.region_bytes);
-        ((self.small.objects() as f64 * self.small_mean_bytes()) as u64).min(most)
+        let max = self.capacity_bytes.saturating_sub(self.large.regions * self.large.region_bytes);
+        ((self.small.objects() as f64 * self.small_mean_bytes()) as u64).min(max)
     }
 
     /// Bytes written for each byte that was inserted, but for zeros, which are written once; 0 if none was. Low as long as little has left
@@ -135,7 +135,7 @@ fn mean(sum: u64, count: u64) -> f64 {
     if count == 0 { 0.0 } else { sum as f64 / count as f64 }
 }
 
-impl Ended {
+impl Evictions {
     /// All of them, with their names.
     pub fn by_cause(&self) -> [(&'static str, u64); 5] {
         let Self { expired, space, alone, memory, failed } = *self;
@@ -178,7 +178,7 @@ impl Tier {
             inserts: large.inserts + small.counts.inserted,
             inserted_bytes: large.inserted_bytes + small.counts.inserted_bytes,
             drops: self.drops(&large, &small),
-            ended: ended(&large, &small.counts),
+            evictions: evictions(&large, &small.counts),
             written: self.written(&large, &small),
             objects: large.objects + small.objects(),
             capacity_bytes: self.capacity_bytes(),
@@ -188,12 +188,12 @@ impl Tier {
             device: self.device.account().stats(),
             admission: self.admission.stats(),
             displaced: self.displaced.load(Relaxed),
-            removals_logged: self.removals.as_ref().map_or(0, RemovalLog::records),
+            removals_logged: self.removals.as_ref().map_or(0, DeletionLog::records),
         }
     }
 
-    pub(super) fn written(&self, large: &large::Stats, small: &small::Stats) -> Written {
-        Written {
+    pub(super) fn written(&self, large: &large::Stats, small: &small::Stats) -> WrittenBytes {
+        WrittenBytes {
             superblock: self.superblock_bytes.load(Relaxed),
             large_objects: large.written_insert_bytes,
             large_again: large.written_reinsertion_bytes,
@@ -220,8 +220,8 @@ impl Tier {
     }
 }
 
-fn ended(large: &large::Stats, small: &small::Counts) -> Ended {
-    Ended {
+fn evictions(large: &large::Stats, small: &small::Counts) -> Evictions {
+    Evictions {
         expired: large.objects_expired + small.ended_expired,
         space: large.objects_evicted + small.ended_evicted + small.ended_unreadmitted + small.ended_with_the_store,
         alone: small.ended_below_threshold,
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn zeros_are_written_and_do_not_go_on() {
-        let written = Written {
+        let written = WrittenBytes {
             superblock: 1,
             large_objects: 2,
             large_again: 4,

@@ -22,9 +22,9 @@
 //! | 1, clean | as of a stop | 0 | where that of the large objects lies | at the stop |
 //! | 2, clean without a log | the same, of a tier without a log of removals, or with one that does not have everything | 0 | the same | at the stop |
 
-use super::layout::Layout;
+use super::layout::TierLayout;
+use crate::deletion_log::Incarnations;
 use crate::device::{BLOCK, Buffer};
-use crate::removals::Lives;
 use twox_hash::XxHash3_64;
 
 const MAGIC: [u8; 8] = *b"ebbtidet";
@@ -36,7 +36,7 @@ const _: () = assert!(CHECKSUM + size_of::<u64>() == BYTES && BYTES <= BLOCK);
 
 /// How the device is divided. What lies there is found only by whoever divides it in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct Partition {
     pub identity: u64,
     pub capacity: u64,
     pub boundary: u64,
@@ -47,7 +47,7 @@ pub(super) struct Shape {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum RunState {
     Running {
         boot: u128,
     },
@@ -60,25 +60,25 @@ pub(super) enum State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Superblock {
-    pub shape: Shape,
-    pub lives: Lives,
+    pub shape: Partition,
+    pub incarnations: Incarnations,
     /// The start that wrote it.
     pub run: u64,
-    pub state: State,
+    pub state: RunState,
     /// Seconds since 1970.
     pub latest: u32,
 }
 
 /// Why a block is no superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Undecodable {
+pub(super) enum SuperblockError {
     Blank,
     Version(u32),
     Damaged,
 }
 
-impl Shape {
-    pub fn of(identity: u64, layout: &Layout) -> Self {
+impl Partition {
+    pub fn of(identity: u64, layout: &TierLayout) -> Self {
         Self {
             identity,
             capacity: layout.checkpoint.end,
@@ -112,11 +112,11 @@ impl Shape {
 
 impl Superblock {
     pub fn encode(&self) -> Buffer {
-        let Shape { identity, capacity, boundary, end, region_bytes, segment_bytes, log_percent } = self.shape;
+        let Partition { identity, capacity, boundary, end, region_bytes, segment_bytes, log_percent } = self.shape;
         let (state, boot, checkpoint) = match self.state {
-            State::Running { boot } => (0_u32, boot, 0),
-            State::Clean { large_checkpoint, is_logged: true } => (1, 0, large_checkpoint),
-            State::Clean { large_checkpoint, is_logged: false } => (2, 0, large_checkpoint),
+            RunState::Running { boot } => (0_u32, boot, 0),
+            RunState::Clean { large_checkpoint, is_logged: true } => (1, 0, large_checkpoint),
+            RunState::Clean { large_checkpoint, is_logged: false } => (2, 0, large_checkpoint),
         };
         let mut block = Buffer::zeroed(BLOCK);
         let mut at = 0;
@@ -127,7 +127,7 @@ impl Superblock {
         put(&MAGIC);
         put(&VERSION.to_le_bytes());
         put(&region_bytes.to_le_bytes());
-        let words = [identity, self.lives.large, self.lives.small, capacity, boundary, end];
+        let words = [identity, self.incarnations.large, self.incarnations.small, capacity, boundary, end];
         words.iter().for_each(|word| put(&word.to_le_bytes()));
         put(&segment_bytes.to_le_bytes());
         put(&log_percent.to_le_bytes());
@@ -141,27 +141,27 @@ impl Superblock {
         block
     }
 
-    pub fn decode(block: &[u8]) -> Result<Self, Undecodable> {
+    pub fn decode(block: &[u8]) -> Result<Self, SuperblockError> {
         let u32_at = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(block[at..at + 8].try_into().expect("eight bytes"));
         if block[..BLOCK].iter().all(|&byte| byte == 0) {
-            return Err(Undecodable::Blank);
+            return Err(SuperblockError::Blank);
         }
         if block[..8] != MAGIC {
-            return Err(Undecodable::Damaged);
+            return Err(SuperblockError::Damaged);
         }
         if u32_at(8) != VERSION {
-            return Err(Undecodable::Version(u32_at(8)));
+            return Err(SuperblockError::Version(u32_at(8)));
         }
         if u64_at(CHECKSUM) != XxHash3_64::oneshot(&block[..CHECKSUM]) {
-            return Err(Undecodable::Damaged);
+            return Err(SuperblockError::Damaged);
         }
         let state = match u32_at(100) {
-            0 => State::Running { boot: u128::from_le_bytes(block[72..88].try_into().expect("sixteen bytes")) },
-            state @ (1 | 2) => State::Clean { large_checkpoint: u64_at(88), is_logged: state == 1 },
-            _ => return Err(Undecodable::Damaged),
+            0 => RunState::Running { boot: u128::from_le_bytes(block[72..88].try_into().expect("sixteen bytes")) },
+            state @ (1 | 2) => RunState::Clean { large_checkpoint: u64_at(88), is_logged: state == 1 },
+            _ => return Err(SuperblockError::Damaged),
         };
-        let shape = Shape {
+        let shape = Partition {
             identity: u64_at(16),
             capacity: u64_at(40),
             boundary: u64_at(48),
@@ -170,8 +170,8 @@ impl Superblock {
             segment_bytes: u32_at(64),
             log_percent: u32_at(68),
         };
-        let lives = Lives { large: u64_at(24), small: u64_at(32) };
-        Ok(Self { shape, lives, run: u64_at(104), state, latest: u32_at(96) })
+        let incarnations = Incarnations { large: u64_at(24), small: u64_at(32) };
+        Ok(Self { shape, incarnations, run: u64_at(104), state, latest: u32_at(96) })
     }
 }
 
@@ -179,7 +179,7 @@ impl Superblock {
 mod tests {
     use super::*;
 
-    const SHAPE: Shape = Shape {
+    const SHAPE: Partition = Partition {
         identity: 0xfedc_ba98_7654_3210,
         capacity: 64 << 20,
         boundary: 32 << 20,
@@ -190,9 +190,9 @@ mod tests {
     };
     const BLOCK_0: Superblock = Superblock {
         shape: SHAPE,
-        lives: Lives { small: 0x1111_2222_3333_4444, large: 0x0123_4567_89ab_cdef },
+        incarnations: Incarnations { small: 0x1111_2222_3333_4444, large: 0x0123_4567_89ab_cdef },
         run: 0x5555_6666_7777_8888,
-        state: State::Running { boot: 0xaabb_ccdd_eeff_0011_2233_4455_6677_8899 },
+        state: RunState::Running { boot: 0xaabb_ccdd_eeff_0011_2233_4455_6677_8899 },
         latest: 1_800_000_000,
     };
 
@@ -209,10 +209,10 @@ mod tests {
                       88887777666655553ee91eece233c694";
         assert_eq!(hex(BLOCK_0), golden);
         let clean =
-            Superblock { state: State::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: true }, ..BLOCK_0 };
+            Superblock { state: RunState::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: true }, ..BLOCK_0 };
         let golden = "00000000000000000000000000000000060504030201000000d2496b0100000088887777666655555e2527cff990ecbd";
         assert_eq!(hex(clean)[144..], *golden);
-        let unlogged = State::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: false };
+        let unlogged = RunState::Clean { large_checkpoint: 0x0102_0304_0506, is_logged: false };
         let golden = "00000000000000000000000000000000060504030201000000d2496b020000008888777766665555bb66b9953b3ba64c";
         assert_eq!(hex(Superblock { state: unlogged, ..BLOCK_0 })[144..], *golden);
     }
@@ -224,25 +224,25 @@ mod tests {
             let mut damaged = block[..].to_vec();
             damaged[bit / 8] ^= 1 << (bit % 8);
             let expected = match bit / 8 {
-                8..12 => Undecodable::Version(VERSION ^ 1 << (bit - 64)),
-                _ => Undecodable::Damaged,
+                8..12 => SuperblockError::Version(VERSION ^ 1 << (bit - 64)),
+                _ => SuperblockError::Damaged,
             };
             assert_eq!(Superblock::decode(&damaged), Err(expected), "bit {bit}");
         }
-        assert_eq!(Superblock::decode(&[0; BLOCK]), Err(Undecodable::Blank));
+        assert_eq!(Superblock::decode(&[0; BLOCK]), Err(SuperblockError::Blank));
     }
 
     #[test]
     fn each_difference_is_named() {
         assert_eq!(SHAPE.difference(&SHAPE), None);
         for (before, part) in [
-            (Shape { identity: 1, ..SHAPE }, "of another device"),
-            (Shape { capacity: 1, ..SHAPE }, "its size is 67108864 now, and was 1 bytes"),
-            (Shape { boundary: 1, ..SHAPE }, "share of small objects"),
-            (Shape { end: 1, ..SHAPE }, "end of large objects"),
-            (Shape { region_bytes: 1, ..SHAPE }, "a region has 524288 now, and was 1"),
-            (Shape { segment_bytes: 1, ..SHAPE }, "a segment has"),
-            (Shape { log_percent: 1, ..SHAPE }, "the log of small objects has 10 now, and was 1 percent"),
+            (Partition { identity: 1, ..SHAPE }, "of another device"),
+            (Partition { capacity: 1, ..SHAPE }, "its size is 67108864 now, and was 1 bytes"),
+            (Partition { boundary: 1, ..SHAPE }, "share of small objects"),
+            (Partition { end: 1, ..SHAPE }, "end of large objects"),
+            (Partition { region_bytes: 1, ..SHAPE }, "a region has 524288 now, and was 1"),
+            (Partition { segment_bytes: 1, ..SHAPE }, "a segment has"),
+            (Partition { log_percent: 1, ..SHAPE }, "the log of small objects has 10 now, and was 1 percent"),
         ] {
             let difference = SHAPE.difference(&before).unwrap();
             assert!(difference.contains(part), "{difference}");

@@ -10,20 +10,20 @@ use std::time::Instant;
 
 use super::Plan;
 use super::dialect::Dialect;
-use super::report::{Tally, record};
+use super::report::{LatencyTally, record};
 use super::resp;
 use crate::keys::KeyBuffer;
 use ebbtide_protocol::client;
 
 /// A request that waits for its answer.
 #[derive(Clone, Copy)]
-struct Pending {
+struct AwaitedAnswer {
     since: Instant,
-    operation: Operation,
+    operation: SentOperation,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Operation {
+pub(super) enum SentOperation {
     /// With so many keys still without an answer.
     Get(u16),
     /// The same, before the line that tells how many answers follow.
@@ -35,7 +35,7 @@ pub(super) enum Operation {
 /// Where what answers say is put down.
 pub(super) struct Ledger<'a> {
     pub(super) plan: &'a Plan,
-    pub(super) tally: &'a mut Tally,
+    pub(super) tally: &'a mut LatencyTally,
     /// Missed keys that are to be set.
     pub(super) fills: &'a mut VecDeque<u64>,
     /// When the answers arrived.
@@ -44,7 +44,7 @@ pub(super) struct Ledger<'a> {
 
 #[derive(Default)]
 pub(super) struct Answers {
-    pending: VecDeque<Pending>,
+    pending: VecDeque<AwaitedAnswer>,
     numbers: VecDeque<u64>,
     /// Bytes of a value and its line end that are still to come.
     body_left: u64,
@@ -57,8 +57,8 @@ impl Answers {
         self.pending.len()
     }
 
-    pub(super) fn expect(&mut self, operation: Operation, since: Instant) {
-        self.pending.push_back(Pending { since, operation });
+    pub(super) fn expect(&mut self, operation: SentOperation, since: Instant) {
+        self.pending.push_back(AwaitedAnswer { since, operation });
     }
 
     /// The next key of the get that is about to be expected.
@@ -86,31 +86,33 @@ impl Answers {
     }
 
     fn take_memcached(&mut self, input: &[u8], ledger: &mut Ledger<'_>) -> Result<Option<usize>, String> {
-        use client::Reply;
+        use client::ClientReply;
         let Some((reply, taken)) = client::parse(input)? else {
             return Ok(None);
         };
         match (self.front()?, reply) {
-            (Operation::Get(left), Reply::Value { key, length }) => {
+            (SentOperation::Get(left), ClientReply::Value { key, length }) => {
                 let misses = self.misses_before(left, key, ledger.plan)?;
                 self.take_misses(misses, ledger);
                 self.take_hit(left - misses, length, ledger);
             }
-            (Operation::Get(left), Reply::End) => {
+            (SentOperation::Get(left), ClientReply::End) => {
                 self.take_misses(left, ledger);
                 self.finish(ledger);
             }
-            (_, Reply::Refused(line)) => self.take_refusal(line, ledger),
-            (Operation::Set | Operation::Fill, Reply::Stored) => self.finish(ledger),
-            (Operation::Get(_) | Operation::List(_), Reply::Stored) => return Err("STORED to a get".into()),
-            (_, Reply::Value { .. } | Reply::End) => return Err("values to a set".into()),
+            (_, ClientReply::Refused(line)) => self.take_refusal(line, ledger),
+            (SentOperation::Set | SentOperation::Fill, ClientReply::Stored) => self.finish(ledger),
+            (SentOperation::Get(_) | SentOperation::List(_), ClientReply::Stored) => {
+                return Err("STORED to a get".into());
+            }
+            (_, ClientReply::Value { .. } | ClientReply::End) => return Err("values to a set".into()),
         }
         Ok(Some(taken))
     }
 
     fn take_redis(&mut self, input: &[u8], ledger: &mut Ledger<'_>) -> Result<Option<usize>, String> {
-        use resp::Reply;
-        let whole = self.body_left == 0 && self.front().is_ok_and(|operation| operation == Operation::Get(0));
+        use resp::RespReply;
+        let whole = self.body_left == 0 && self.front().is_ok_and(|operation| operation == SentOperation::Get(0));
         if whole {
             self.finish(ledger);
         }
@@ -118,22 +120,22 @@ impl Answers {
             return Ok(None);
         };
         match (self.front()?, reply) {
-            (Operation::List(keys), Reply::List(length)) if length == u64::from(keys) => {
-                self.pending[0].operation = Operation::Get(keys);
+            (SentOperation::List(keys), RespReply::List(length)) if length == u64::from(keys) => {
+                self.pending[0].operation = SentOperation::Get(keys);
             }
-            (Operation::Get(left), Reply::Value { length }) => self.take_hit(left, length, ledger),
-            (Operation::Get(left), Reply::Missing) => {
+            (SentOperation::Get(left), RespReply::Value { length }) => self.take_hit(left, length, ledger),
+            (SentOperation::Get(left), RespReply::Missing) => {
                 self.take_misses(1, ledger);
-                self.pending[0].operation = Operation::Get(left - 1);
+                self.pending[0].operation = SentOperation::Get(left - 1);
             }
-            (Operation::Set | Operation::Fill, Reply::Stored) => self.finish(ledger),
-            (_, Reply::Refused(line)) => self.take_refusal(line, ledger),
+            (SentOperation::Set | SentOperation::Fill, RespReply::Stored) => self.finish(ledger),
+            (_, RespReply::Refused(line)) => self.take_refusal(line, ledger),
             (_, reply) => return Err(format!("{reply:?} to another request")),
         }
         Ok(Some(taken))
     }
 
-    fn front(&self) -> Result<Operation, String> {
+    fn front(&self) -> Result<SentOperation, String> {
         self.pending.front().map(|pending| pending.operation).ok_or_else(|| "an answer without a request".into())
     }
 
@@ -150,7 +152,7 @@ impl Answers {
     fn take_hit(&mut self, left: u16, length: u64, ledger: &mut Ledger<'_>) {
         self.numbers.pop_front();
         self.body_left = length + 2;
-        self.pending[0].operation = Operation::Get(left - 1);
+        self.pending[0].operation = SentOperation::Get(left - 1);
         ledger.tally.gets += 1;
         ledger.tally.hits += 1;
     }
@@ -165,7 +167,7 @@ impl Answers {
 
     fn take_refusal(&mut self, line: &[u8], ledger: &mut Ledger<'_>) {
         ledger.tally.error(|| line.escape_ascii().to_string());
-        if let Operation::Get(left) | Operation::List(left) = self.pending[0].operation {
+        if let SentOperation::Get(left) | SentOperation::List(left) = self.pending[0].operation {
             ledger.tally.gets += u64::from(left);
             self.numbers.drain(..usize::from(left));
         }
@@ -174,16 +176,16 @@ impl Answers {
 
     /// The request in front has its whole answer.
     fn finish(&mut self, ledger: &mut Ledger<'_>) {
-        let Some(Pending { since, operation }) = self.pending.pop_front() else {
+        let Some(AwaitedAnswer { since, operation }) = self.pending.pop_front() else {
             return;
         };
         let histogram = match operation {
-            Operation::Get(_) | Operation::List(_) => &mut ledger.tally.get_latency,
-            Operation::Set => {
+            SentOperation::Get(_) | SentOperation::List(_) => &mut ledger.tally.get_latency,
+            SentOperation::Set => {
                 ledger.tally.sets += 1;
                 &mut ledger.tally.set_latency
             }
-            Operation::Fill => {
+            SentOperation::Fill => {
                 ledger.tally.fills += 1;
                 &mut ledger.tally.set_latency
             }

@@ -6,11 +6,11 @@ use std::time::Instant;
 use mio::net::TcpStream;
 
 use super::Plan;
-use super::answers::{Answers, Ledger, Operation};
+use super::answers::{Answers, Ledger, SentOperation};
 use super::dialect::Dialect;
 use super::drive::Meter;
 use super::feed::{Feed, Task};
-use super::report::{Tally, record};
+use super::report::{LatencyTally, record};
 use crate::keys::KeyBuffer;
 
 const READ_BUFFER: usize = 64 << 10;
@@ -27,7 +27,7 @@ impl From<io::Error> for Broken {
     }
 }
 
-pub(super) struct Connection {
+pub(super) struct BenchConnection {
     pub(super) stream: TcpStream,
     output: Vec<u8>,
     written: usize,
@@ -38,7 +38,7 @@ pub(super) struct Connection {
     key: KeyBuffer,
 }
 
-impl Connection {
+impl BenchConnection {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self {
             stream,
@@ -62,7 +62,7 @@ impl Connection {
         feed: &mut Feed,
         plan: &Plan,
         meter: &Meter<'_>,
-        tally: &mut Tally,
+        tally: &mut LatencyTally,
         now: Instant,
     ) -> bool {
         let Some((task, since)) = feed.next(now, meter.stop) else {
@@ -72,11 +72,11 @@ impl Connection {
         let operation = match task {
             Task::Fill(number) => {
                 self.write_set(number, plan);
-                Operation::Fill
+                SentOperation::Fill
             }
             Task::Set => {
                 self.write_set(feed.load.number(), plan);
-                Operation::Set
+                SentOperation::Set
             }
             Task::Get(keys) => self.write_get(feed, keys, plan),
         };
@@ -89,7 +89,7 @@ impl Connection {
     }
 
     /// Reads what has arrived, up to one buffer, and takes the answers off. False when nothing more is there now.
-    pub(super) fn receive(&mut self, feed: &mut Feed, plan: &Plan, tally: &mut Tally) -> Result<bool, Broken> {
+    pub(super) fn receive(&mut self, feed: &mut Feed, plan: &Plan, tally: &mut LatencyTally) -> Result<bool, Broken> {
         let room = self.input.len() - self.filled;
         let read = match self.stream.read(&mut self.input[self.filled..]) {
             Ok(0) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
@@ -128,7 +128,7 @@ impl Connection {
         plan.args.protocol.write_set(&mut self.output, &plan.objects, number, &mut self.key);
     }
 
-    fn write_get(&mut self, feed: &mut Feed, keys: u16, plan: &Plan) -> Operation {
+    fn write_get(&mut self, feed: &mut Feed, keys: u16, plan: &Plan) -> SentOperation {
         let dialect = plan.args.protocol;
         dialect.begin_get(&mut self.output, keys);
         for _ in 0..keys {
@@ -138,8 +138,8 @@ impl Connection {
         }
         dialect.end_get(&mut self.output);
         match dialect {
-            Dialect::Redis if keys > 1 => Operation::List(keys),
-            _ => Operation::Get(keys),
+            Dialect::Redis if keys > 1 => SentOperation::List(keys),
+            _ => SentOperation::Get(keys),
         }
     }
 }

@@ -14,7 +14,7 @@ const TICK: Duration = Duration::from_millis(20);
 
 /// When a phase ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum End {
+pub(super) enum RunEnd {
     After(Duration),
     /// When the threads have sent so many requests.
     Requests(u64),
@@ -23,13 +23,13 @@ pub(super) enum End {
 /// What a thread sees of its phase.
 pub(super) struct Meter<'a> {
     pub(super) stop: &'a AtomicBool,
-    progress: &'a Progress,
+    progress: &'a WorkerProgress,
 }
 
 /// On a cache line of its own, so that threads do not slow each other by counting.
 #[derive(Default)]
 #[repr(align(128))]
-struct Progress(AtomicU64);
+struct WorkerProgress(AtomicU64);
 
 impl Meter<'_> {
     /// Tells how many requests the thread has sent so far.
@@ -43,15 +43,15 @@ impl Meter<'_> {
 pub(super) fn drive<W: Send>(
     title: &'static str,
     workers: Vec<W>,
-    end: End,
+    end: RunEnd,
     work: impl Fn(&mut W, &Meter<'_>) -> Result<(), Error> + Sync,
 ) -> Result<(Vec<W>, Duration), Error> {
     let stop = AtomicBool::new(false);
     let running = AtomicUsize::new(workers.len());
-    let progress: Vec<Progress> = workers.iter().map(|_| Progress::default()).collect();
+    let progress: Vec<WorkerProgress> = workers.iter().map(|_| WorkerProgress::default()).collect();
     let start_line = Barrier::new(workers.len() + 1);
     let run = |mut worker: W, progress| {
-        let _leaving = Leaving(&running);
+        let _count = CountOnDrop(&running);
         start_line.wait();
         let started = Instant::now();
         let meter = Meter { stop: &stop, progress };
@@ -89,9 +89,9 @@ pub(super) fn drive<W: Send>(
 }
 
 /// Counts a thread out however it ends.
-struct Leaving<'a>(&'a AtomicUsize);
+struct CountOnDrop<'a>(&'a AtomicUsize);
 
-impl Drop for Leaving<'_> {
+impl Drop for CountOnDrop<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -99,11 +99,11 @@ impl Drop for Leaving<'_> {
 
 fn watch(
     title: &'static str,
-    end: End,
+    end: RunEnd,
     start: Instant,
     stop: &AtomicBool,
     running: &AtomicUsize,
-    progress: &[Progress],
+    progress: &[WorkerProgress],
 ) {
     let bar = bar(title, end);
     while running.load(Ordering::Relaxed) > 0 {
@@ -112,8 +112,8 @@ fn watch(
         let rate = requests as f64 / elapsed.as_secs_f64().max(1e-9);
         bar.set_message(format!("{rate:.0} requests/s"));
         match end {
-            End::Requests(_) => bar.set_position(requests),
-            End::After(duration) => {
+            RunEnd::Requests(_) => bar.set_position(requests),
+            RunEnd::After(duration) => {
                 bar.set_position(elapsed.min(duration).as_millis() as u64);
                 if elapsed >= duration {
                     stop.store(true, Ordering::Relaxed);
@@ -121,8 +121,8 @@ fn watch(
             }
         }
         let rest = match end {
-            End::After(duration) => duration.saturating_sub(elapsed),
-            End::Requests(_) => TICK,
+            RunEnd::After(duration) => duration.saturating_sub(elapsed),
+            RunEnd::Requests(_) => TICK,
         };
         thread::sleep(TICK.min(rest.max(Duration::from_millis(1))));
     }
@@ -130,10 +130,10 @@ fn watch(
 }
 
 /// Shown on a terminal only.
-fn bar(title: &'static str, end: End) -> ProgressBar {
+fn bar(title: &'static str, end: RunEnd) -> ProgressBar {
     let length = match end {
-        End::After(duration) => duration.as_millis() as u64,
-        End::Requests(requests) => requests,
+        RunEnd::After(duration) => duration.as_millis() as u64,
+        RunEnd::Requests(requests) => requests,
     };
     let style = ProgressStyle::with_template("{prefix} {wide_bar} {percent}% {msg}").expect("the template is valid");
     ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr()).with_style(style).with_prefix(title)
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn the_time_stops_all_workers() {
-        let end = End::After(Duration::from_millis(5));
+        let end = RunEnd::After(Duration::from_millis(5));
         let (workers, elapsed) = drive("test", vec![0u64; 2], end, |worker, meter| {
             // A worker that is late finds that the time is over.
             loop {
@@ -161,16 +161,16 @@ mod tests {
         assert!(elapsed >= end_of(end));
     }
 
-    fn end_of(end: End) -> Duration {
+    fn end_of(end: RunEnd) -> Duration {
         match end {
-            End::After(duration) => duration,
-            End::Requests(_) => unreachable!(),
+            RunEnd::After(duration) => duration,
+            RunEnd::Requests(_) => unreachable!(),
         }
     }
 
     #[test]
     fn an_error_stops_the_others() {
-        let outcome = drive("test", vec![0, 1], End::Requests(1), |worker, meter| {
+        let outcome = drive("test", vec![0, 1], RunEnd::Requests(1), |worker, meter| {
             if *worker == 0 {
                 return Err(Error::Protocol { target: "test".into(), reason: "broken".into() });
             }

@@ -2,7 +2,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::load::{Kind, Load};
+use super::load::{Load, LoadKind};
 use super::schedule::Schedule;
 
 /// What a thread's connections take their next request from.
@@ -63,8 +63,8 @@ impl Feed {
             schedule.advance();
         }
         let task = match kind {
-            Kind::Set => Task::Set,
-            Kind::Get => Task::Get(keys),
+            LoadKind::Set => Task::Set,
+            LoadKind::Get => Task::Get(keys),
         };
         Some((task, since))
     }

@@ -7,7 +7,7 @@ use crate::workload::{Popularity, Random, Ranks};
 
 /// What to send next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum LoadKind {
     /// Of as many keys as a batch has.
     Get,
     Set,
@@ -15,13 +15,13 @@ pub(super) enum Kind {
 
 /// The requests of one thread in one phase.
 pub(super) struct Load {
-    source: Source,
+    source: LoadSource,
     batch: u64,
     /// Keys still to draw.
     left: u64,
 }
 
-enum Source {
+enum LoadSource {
     Drawn {
         ranks: Ranks,
         random: Random,
@@ -40,7 +40,7 @@ impl Load {
     pub(super) fn prefill(plan: &Plan, thread: u16) -> Self {
         let keys = plan.objects.count();
         let threads = plan.args.threads;
-        let source = Source::Drawn {
+        let source = LoadSource::Drawn {
             ranks: Ranks::new(Popularity::Scan, keys, 0.0, share_start(keys, thread, threads)),
             random: Random::new(plan.args.seed, u64::from(thread)),
             get_ratio: 0.0,
@@ -52,12 +52,12 @@ impl Load {
     pub(super) fn mixed(plan: &Plan, thread: u16) -> Self {
         let args = &plan.args;
         let source = match &plan.objects {
-            Objects::Drawn { keys, .. } => Source::Drawn {
+            Objects::Drawn { keys, .. } => LoadSource::Drawn {
                 ranks: Ranks::new(args.popularity, *keys, args.exponent, share_start(*keys, thread, args.threads)),
                 random: Random::new(args.seed, u64::from(thread)),
                 get_ratio: args.get_ratio,
             },
-            Objects::Recorded(recording) => Source::Recorded {
+            Objects::Recorded(recording) => LoadSource::Recorded {
                 recording: Arc::clone(recording),
                 place: u64::from(thread),
                 stride: u64::from(args.threads),
@@ -71,25 +71,25 @@ impl Load {
     }
 
     /// The next request and how many keys it has, each to be drawn with `number`; `None` when the phase is over.
-    pub(super) fn next(&mut self, stop: &AtomicBool) -> Option<(Kind, u16)> {
+    pub(super) fn next(&mut self, stop: &AtomicBool) -> Option<(LoadKind, u16)> {
         if self.left == 0 || stop.load(Ordering::Relaxed) {
             return None;
         }
-        let most = self.batch.min(self.left);
+        let max = self.batch.min(self.left);
         let gets = match &mut self.source {
-            Source::Drawn { random, get_ratio, .. } => {
+            LoadSource::Drawn { random, get_ratio, .. } => {
                 if random.next_unit() < *get_ratio {
-                    most
+                    max
                 } else {
                     0
                 }
             }
-            Source::Recorded { recording, place, stride } => {
-                let gets = (0..most).take_while(|step| !recording.step(*place + step * *stride).writes());
+            LoadSource::Recorded { recording, place, stride } => {
+                let gets = (0..max).take_while(|step| !recording.step(*place + step * *stride).writes());
                 gets.count() as u64
             }
         };
-        let (kind, keys) = if gets > 0 { (Kind::Get, gets) } else { (Kind::Set, 1) };
+        let (kind, keys) = if gets > 0 { (LoadKind::Get, gets) } else { (LoadKind::Set, 1) };
         self.left -= keys;
         Some((kind, keys as u16))
     }
@@ -97,8 +97,8 @@ impl Load {
     /// The number of the next key.
     pub(super) fn number(&mut self) -> u64 {
         match &mut self.source {
-            Source::Drawn { ranks, random, .. } => ranks.next(random),
-            Source::Recorded { recording, place, stride } => {
+            LoadSource::Drawn { ranks, random, .. } => ranks.next(random),
+            LoadSource::Recorded { recording, place, stride } => {
                 let step = recording.step(*place);
                 *place += *stride;
                 step.object()
@@ -124,13 +124,13 @@ mod tests {
     use std::io::Write;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestArgs {
         #[command(flatten)]
         args: BenchArgs,
     }
 
     fn plan(line: &str) -> Plan {
-        let args = Line::parse_from(std::iter::once("bench").chain(line.split_whitespace())).args;
+        let args = TestArgs::parse_from(std::iter::once("bench").chain(line.split_whitespace())).args;
         Plan { objects: Objects::new(&args).unwrap(), args }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         for thread in 0..3 {
             let mut load = Load::prefill(&plan, thread);
             while let Some((kind, keys)) = load.next(&stop) {
-                assert_eq!((kind, keys), (Kind::Set, 1));
+                assert_eq!((kind, keys), (LoadKind::Set, 1));
                 seen[load.number() as usize] += 1;
             }
         }
@@ -158,8 +158,8 @@ mod tests {
             let mut load = Load::mixed(&plan, thread);
             while let Some((kind, keys)) = load.next(&stop) {
                 match kind {
-                    Kind::Get => gets += u64::from(keys),
-                    Kind::Set => sets += 1,
+                    LoadKind::Get => gets += u64::from(keys),
+                    LoadKind::Set => sets += 1,
                 }
             }
         }
@@ -184,8 +184,8 @@ mod tests {
             }
             played
         };
-        let get = |numbers: &[u64]| (Kind::Get, numbers.to_vec());
-        let set = |number| (Kind::Set, vec![number]);
+        let get = |numbers: &[u64]| (LoadKind::Get, numbers.to_vec());
+        let set = |number| (LoadKind::Set, vec![number]);
         assert_eq!(played("--requests 7 --batch 4", 0), [get(&[0, 1]), set(2), get(&[0, 0, 0, 1])]);
         let by_threads = [played("--requests 6 --threads 2", 0), played("--requests 6 --threads 2", 1)];
         assert_eq!(by_threads, [[get(&[0]), set(2), get(&[0])], [get(&[1]), get(&[0]), get(&[0])]]);

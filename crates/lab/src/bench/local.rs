@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use ebbtide::{Cache, Item, Lookup, Mode};
 
 use super::Plan;
-use super::drive::{End, Meter, drive};
-use super::load::{Kind, Load};
-use super::report::{BenchReport, Tally, record};
+use super::drive::{Meter, RunEnd, drive};
+use super::load::{Load, LoadKind};
+use super::report::{BenchReport, LatencyTally, record};
 use crate::Error;
 use crate::flash::FlashReport;
 use crate::keys::KeyBuffer;
@@ -32,23 +32,23 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
     if largest > 1 << 20 {
         builder = builder.max_value(ebbtide::ByteSize::bytes(largest));
     }
-    let cache = args.flash.lay_below(builder, None).build()?;
-    let worker = |load| Worker {
+    let cache = args.flash.add_flash_tier(builder, None).build()?;
+    let worker = |load| LocalWorker {
         cache: cache.clone(),
         plan,
         load,
         chunk: Chunk::default(),
         values: ValueWriter::default(),
-        tally: Tally::default(),
+        tally: LatencyTally::default(),
         busy: Duration::ZERO,
     };
     if args.prefill {
         let workers = (0..args.threads).map(|thread| worker(Load::prefill(plan, thread)));
-        drive("prefill", workers.collect(), End::Requests(objects.count()), Worker::work)?;
+        drive("prefill", workers.collect(), RunEnd::Requests(objects.count()), LocalWorker::work)?;
     }
     let workers = (0..args.threads).map(|thread| worker(Load::mixed(plan, thread)));
-    let (workers, elapsed) = drive("bench", workers.collect(), args.end(), Worker::work)?;
-    let mut total = Tally::default();
+    let (workers, elapsed) = drive("bench", workers.collect(), args.end(), LocalWorker::work)?;
+    let mut total = LatencyTally::default();
     let mut ops_per_second = 0.0;
     for worker in workers {
         ops_per_second += worker.tally.requests() as f64 / worker.busy.as_secs_f64().max(1e-9);
@@ -58,13 +58,13 @@ pub(super) fn bench(plan: &Plan) -> Result<BenchReport, Error> {
     Ok(BenchReport { flash, ..total.report(plan, elapsed, ops_per_second) })
 }
 
-struct Worker<'a> {
+struct LocalWorker<'a> {
     cache: Cache,
     plan: &'a Plan,
     load: Load,
     chunk: Chunk,
     values: ValueWriter,
-    tally: Tally,
+    tally: LatencyTally,
     /// Time spent in executing chunks.
     busy: Duration,
 }
@@ -72,20 +72,20 @@ struct Worker<'a> {
 /// Requests drawn ahead.
 #[derive(Default)]
 struct Chunk {
-    requests: Vec<(Kind, u16)>,
-    keys: Vec<Key>,
+    requests: Vec<(LoadKind, u16)>,
+    keys: Vec<DrawnKey>,
     bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy)]
-struct Key {
+struct DrawnKey {
     number: u64,
     start: u32,
     length: u16,
 }
 
 impl Chunk {
-    fn key(&self, key: Key) -> &[u8] {
+    fn key(&self, key: DrawnKey) -> &[u8] {
         &self.bytes[key.start as usize..][..usize::from(key.length)]
     }
 
@@ -102,14 +102,14 @@ impl Chunk {
             for _ in 0..keys {
                 let number = load.number();
                 let key = plan.objects.write_key(number, &mut buffer);
-                self.keys.push(Key { number, start: self.bytes.len() as u32, length: key.len() as u16 });
+                self.keys.push(DrawnKey { number, start: self.bytes.len() as u32, length: key.len() as u16 });
                 self.bytes.extend_from_slice(key);
             }
         }
     }
 }
 
-impl Worker<'_> {
+impl LocalWorker<'_> {
     fn work(&mut self, meter: &Meter<'_>) -> Result<(), Error> {
         loop {
             self.chunk.draw(&mut self.load, self.plan, meter);
@@ -127,7 +127,7 @@ impl Worker<'_> {
         let Self { cache, plan, chunk, values, tally, .. } = self;
         let mut names: [&[u8]; MAX_BATCH] = [&[]; MAX_BATCH];
         let mut missed = [0u16; MAX_BATCH];
-        let mut set = |key: Key, tally: &mut Tally| {
+        let mut set = |key: DrawnKey, tally: &mut LatencyTally| {
             let size = plan.objects.value_size(key.number);
             let ttl = ttl_of(plan.objects.ttl_seconds(key.number));
             let stored = values.store(cache, chunk.key(key), &[], size, ttl, Mode::Set);
@@ -140,7 +140,7 @@ impl Worker<'_> {
             let (keys, later) = rest.split_at(usize::from(count));
             rest = later;
             let start = index.is_multiple_of(SAMPLED).then(Instant::now);
-            if kind == Kind::Set {
+            if kind == LoadKind::Set {
                 set(keys[0], tally);
                 tally.sets += 1;
                 if let Some(start) = start {

@@ -34,15 +34,15 @@ use std::time::Duration;
 use clap::ValueEnum;
 use ebbtide::{ByteSize, Policy};
 
-use self::drive::End;
+use self::drive::RunEnd;
 use self::objects::Objects;
 use crate::Error;
 use crate::flash::FlashArgs;
-use crate::generate::{Count, Preset};
+use crate::generate::{CountArg, Preset};
 use crate::workload::{Popularity, SizeDistribution};
 
 /// What says how requests are drawn, and means nothing for a trace or a workload that has its own.
-const DRAWN: [&str; 7] = ["popularity", "exponent", "keys", "key_size", "value_size", "get_ratio", "ttl"];
+const WORKLOAD_ARGS: [&str; 7] = ["popularity", "exponent", "keys", "key_size", "value_size", "get_ratio", "ttl"];
 
 /// The arguments of `ebbtide bench`.
 #[derive(Clone, Debug, clap::Args)]
@@ -54,17 +54,17 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t)]
     pub protocol: Dialect,
     /// Play the gets and writes of a trace, round and round and as fast as it goes, instead of drawing requests
-    #[arg(long, value_name = "FILE", conflicts_with_all = DRAWN)]
+    #[arg(long, value_name = "FILE", conflicts_with_all = WORKLOAD_ARGS)]
     pub trace: Option<PathBuf>,
     /// The same with a workload of `ebbtide generate`, by its name
-    #[arg(long, value_enum, conflicts_with_all = DRAWN, conflicts_with = "trace")]
+    #[arg(long, value_enum, conflicts_with_all = WORKLOAD_ARGS, conflicts_with = "trace")]
     pub preset: Option<Preset>,
     /// The same with a workload of CacheBench: a JSON file with its `test_config`
-    #[arg(long, value_name = "FILE", conflicts_with_all = DRAWN, conflicts_with_all = ["trace", "preset"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = WORKLOAD_ARGS, conflicts_with_all = ["trace", "preset"])]
     pub cachebench: Option<PathBuf>,
     /// Requests of --preset or --cachebench that are drawn, to be played round and round
     #[arg(long, value_name = "COUNT", default_value = "1m")]
-    pub generated: Count,
+    pub generated: CountArg,
     /// How often each key is asked for
     #[arg(long, value_enum, default_value_t)]
     pub popularity: Popularity,
@@ -137,10 +137,10 @@ pub struct BenchArgs {
 }
 
 impl BenchArgs {
-    fn end(&self) -> End {
+    fn end(&self) -> RunEnd {
         match self.requests {
-            Some(requests) => End::Requests(requests),
-            None => End::After(Duration::from_secs_f64(self.seconds)),
+            Some(requests) => RunEnd::Requests(requests),
+            None => RunEnd::After(Duration::from_secs_f64(self.seconds)),
         }
     }
 
@@ -163,7 +163,7 @@ impl BenchArgs {
 }
 
 /// TTLs above this are absolute times in the memcached protocol.
-const LONGEST_RELATIVE_TTL: u32 = 30 * 24 * 3600;
+const MAX_RELATIVE_TTL: u32 = 30 * 24 * 3600;
 
 /// `ebbtide bench`: prints the report.
 pub fn run(args: BenchArgs) -> Result<(), Error> {
@@ -221,7 +221,7 @@ fn check(args: &BenchArgs) -> Result<(), Error> {
     if let Some(rate) = args.rate.filter(|rate| !(0.001..=1e9).contains(rate)) {
         return refuse("--rate", rate.to_string(), "it is from 0.001 to 1000000000");
     }
-    if args.ttl > LONGEST_RELATIVE_TTL {
+    if args.ttl > MAX_RELATIVE_TTL {
         let reason = "servers read TTLs of more than 2592000 s as absolute times";
         return refuse("--ttl", args.ttl.to_string(), reason);
     }

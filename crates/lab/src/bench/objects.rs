@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{BenchArgs, LONGEST_RELATIVE_TTL};
+use super::{BenchArgs, MAX_RELATIVE_TTL};
 use crate::Error;
 use crate::generate::{Workload, WorkloadArgs};
 use crate::keys::KeyBuffer;
@@ -24,12 +24,12 @@ pub(super) enum Objects {
 /// The gets and writes of a trace or a workload.
 #[derive(Debug)]
 pub(super) struct Recording {
-    objects: Vec<Object>,
-    steps: Vec<Step>,
+    objects: Vec<BenchObject>,
+    steps: Vec<RequestStep>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Object {
+struct BenchObject {
     key: u64,
     key_size: u32,
     value_size: u32,
@@ -38,9 +38,9 @@ struct Object {
 
 /// An object's number, and in the lowest bit whether it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step(u32);
+pub(super) struct RequestStep(u32);
 
-impl Step {
+impl RequestStep {
     pub(super) fn object(self) -> u64 {
         u64::from(self.0 >> 1)
     }
@@ -72,8 +72,8 @@ impl Objects {
             Some(_) if recording.objects.len() > MAX_OBJECTS => {
                 refuse(format!("it has more than {MAX_OBJECTS} objects"))
             }
-            Some(ttl) if args.target.is_some() && ttl > LONGEST_RELATIVE_TTL => refuse(format!(
-                "it has a TTL of {ttl} s, and servers read more than {LONGEST_RELATIVE_TTL} s as an absolute time"
+            Some(ttl) if args.target.is_some() && ttl > MAX_RELATIVE_TTL => refuse(format!(
+                "it has a TTL of {ttl} s, and servers read more than {MAX_RELATIVE_TTL} s as an absolute time"
             )),
             Some(_) => Ok(Self::Recorded(Arc::new(recording))),
         }
@@ -148,24 +148,24 @@ impl Recording {
                 continue;
             }
             let number = *numbers.entry((key, key_size)).or_insert_with(|| {
-                objects.push(Object { key, key_size, value_size, ttl_seconds });
+                objects.push(BenchObject { key, key_size, value_size, ttl_seconds });
                 objects.len() as u32 - 1
             });
             if objects.len() > MAX_OBJECTS {
                 break;
             }
             let writes = !matches!(op, Op::Get | Op::Gets);
-            steps.push(Step(number << 1 | u32::from(writes)));
+            steps.push(RequestStep(number << 1 | u32::from(writes)));
         }
         Ok(Self { objects, steps })
     }
 
     /// The request at this place; behind the last comes the first again.
-    pub(super) fn step(&self, place: u64) -> Step {
+    pub(super) fn step(&self, place: u64) -> RequestStep {
         self.steps[(place % self.steps.len() as u64) as usize]
     }
 
-    fn object(&self, number: u64) -> &Object {
+    fn object(&self, number: u64) -> &BenchObject {
         &self.objects[number as usize]
     }
 }

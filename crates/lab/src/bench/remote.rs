@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use mio::{Events, Interest, Poll, Token};
 
 use super::Plan;
-use super::connection::{Broken, Connection};
-use super::drive::{End, Meter, drive};
+use super::connection::{BenchConnection, Broken};
+use super::drive::{Meter, RunEnd, drive};
 use super::feed::Feed;
 use super::load::Load;
-use super::report::{BenchReport, Tally};
+use super::report::{BenchReport, LatencyTally};
 use super::schedule::Schedule;
 use crate::Error;
 
@@ -26,31 +26,31 @@ const PREFILL_DEPTH: usize = 64;
 const SLACK: Duration = Duration::from_millis(2);
 
 /// The longest sleep before the next request is due, so that the end of the phase is seen.
-const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 
 pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
     let args = &plan.args;
     let addresses: Vec<SocketAddr> = target.to_socket_addrs().map_err(|error| unreachable(target, error))?.collect();
     let mut workers = Vec::new();
     for thread in 0..args.threads {
-        workers.push(Worker::connect(plan, target, &addresses, thread)?);
+        workers.push(RemoteWorker::connect(plan, target, &addresses, thread)?);
     }
     if args.prefill {
         for (thread, worker) in (0..).zip(&mut workers) {
             worker.feed = Feed::new(Load::prefill(plan, thread), None);
             worker.depth = PREFILL_DEPTH;
         }
-        let end = End::Requests(plan.objects.count());
-        (workers, _) = drive("prefill", workers, end, Worker::work)?;
+        let end = RunEnd::Requests(plan.objects.count());
+        (workers, _) = drive("prefill", workers, end, RemoteWorker::work)?;
     }
     for (thread, worker) in (0..).zip(&mut workers) {
         let schedule = args.rate.map(|rate| Schedule::new(args, rate, thread));
         worker.feed = Feed::new(Load::mixed(plan, thread), schedule);
         worker.depth = args.pipeline.into();
-        worker.tally = Tally::default();
+        worker.tally = LatencyTally::default();
     }
-    let (workers, elapsed) = drive("bench", workers, args.end(), Worker::work)?;
-    let mut total = Tally::default();
+    let (workers, elapsed) = drive("bench", workers, args.end(), RemoteWorker::work)?;
+    let mut total = LatencyTally::default();
     for worker in workers {
         total.unsent += worker.feed.unsent();
         total.add(worker.tally);
@@ -59,23 +59,23 @@ pub(super) fn bench(plan: &Plan, target: &str) -> Result<BenchReport, Error> {
     Ok(total.report(plan, elapsed, ops_per_second))
 }
 
-struct Worker<'a> {
+struct RemoteWorker<'a> {
     plan: &'a Plan,
     target: &'a str,
     feed: Feed,
     /// Requests in flight per connection.
     depth: usize,
     poll: Poll,
-    connections: Vec<Connection>,
+    connections: Vec<BenchConnection>,
     /// The connection that takes the next request of an open loop.
     turn: usize,
-    tally: Tally,
+    tally: LatencyTally,
 }
 
-impl<'a> Worker<'a> {
+impl<'a> RemoteWorker<'a> {
     fn connect(plan: &'a Plan, target: &'a str, addresses: &[SocketAddr], thread: u16) -> Result<Self, Error> {
         let args = &plan.args;
-        let open = || -> io::Result<(Poll, Vec<Connection>)> {
+        let open = || -> io::Result<(Poll, Vec<BenchConnection>)> {
             let poll = Poll::new()?;
             let mut connections = Vec::new();
             let first = usize::from(thread);
@@ -83,7 +83,7 @@ impl<'a> Worker<'a> {
                 let stream = std::net::TcpStream::connect(addresses)?;
                 stream.set_nodelay(true)?;
                 stream.set_nonblocking(true)?;
-                let mut connection = Connection::new(mio::net::TcpStream::from_std(stream));
+                let mut connection = BenchConnection::new(mio::net::TcpStream::from_std(stream));
                 poll.registry().register(
                     &mut connection.stream,
                     Token(connections.len()),
@@ -102,7 +102,7 @@ impl<'a> Worker<'a> {
             poll,
             connections,
             turn: 0,
-            tally: Tally::default(),
+            tally: LatencyTally::default(),
         })
     }
 
@@ -186,7 +186,7 @@ impl<'a> Worker<'a> {
             }
             self.turn = (self.turn + 1) % count;
         }
-        self.connections.iter_mut().try_for_each(Connection::flush)
+        self.connections.iter_mut().try_for_each(BenchConnection::flush)
     }
 
     /// How long to wait for an event: no longer than until the next request is due, if a connection may take it.
@@ -194,7 +194,7 @@ impl<'a> Worker<'a> {
         let has_room = self.connections.iter().any(|connection| connection.in_flight() < self.depth);
         match self.feed.wait(now).filter(|_| has_room) {
             Some(wait) if wait <= SLACK => Duration::ZERO,
-            Some(wait) => (wait - SLACK).min(LONGEST_SLEEP),
+            Some(wait) => (wait - SLACK).min(MAX_SLEEP),
             None => PATIENCE,
         }
     }

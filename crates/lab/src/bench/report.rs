@@ -7,7 +7,7 @@ use super::{Arrivals, Plan};
 use crate::flash::FlashReport;
 
 /// The longest latency that is told apart, in nanoseconds.
-const LONGEST: u64 = 60_000_000_000;
+const MAX_LATENCY_NS: u64 = 60_000_000_000;
 
 /// What a load brought; the names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, Serialize)]
@@ -115,7 +115,7 @@ pub struct LatencyBucket {
 const BUCKETS_US: [u64; 10] = [50, 100, 200, 500, 1000, 2000, 5000, 10_000, 100_000, 1_000_000];
 
 /// What one thread counts.
-pub(super) struct Tally {
+pub(super) struct LatencyTally {
     pub(super) gets: u64,
     pub(super) hits: u64,
     pub(super) sets: u64,
@@ -132,7 +132,7 @@ pub(super) struct Tally {
     pub(super) bytes_received: u64,
 }
 
-impl Default for Tally {
+impl Default for LatencyTally {
     fn default() -> Self {
         Self {
             gets: 0,
@@ -151,7 +151,7 @@ impl Default for Tally {
     }
 }
 
-impl Tally {
+impl LatencyTally {
     pub(super) fn requests(&self) -> u64 {
         self.gets + self.sets + self.fills
     }
@@ -162,7 +162,7 @@ impl Tally {
         self.first_error.get_or_insert_with(reason);
     }
 
-    pub(super) fn add(&mut self, other: Tally) {
+    pub(super) fn add(&mut self, other: LatencyTally) {
         self.gets += other.gets;
         self.hits += other.hits;
         self.sets += other.sets;
@@ -232,11 +232,11 @@ impl Tally {
 
 /// Takes down a latency.
 pub(super) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
-    histogram.saturating_record(latency.as_nanos().min(u128::from(LONGEST)) as u64);
+    histogram.saturating_record(latency.as_nanos().min(u128::from(MAX_LATENCY_NS)) as u64);
 }
 
 fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, 3).expect("the bounds are valid")
+    Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3).expect("the bounds are valid")
 }
 
 fn latency(histogram: &Histogram<u64>) -> Option<Latency> {

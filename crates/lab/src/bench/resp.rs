@@ -12,7 +12,7 @@ const MAX_LINE: usize = 2048;
 
 /// One line of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Reply<'a> {
+pub(super) enum RespReply<'a> {
     /// So many bytes and a line end follow.
     Value {
         length: u64,
@@ -26,7 +26,7 @@ pub(super) enum Reply<'a> {
 
 /// Reads the first line in `input`: the reply and how many bytes it takes. `None` if the line is not complete; an
 /// error if it is nothing that the requests here are answered with.
-pub(super) fn parse(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> {
+pub(super) fn parse(input: &[u8]) -> Result<Option<(RespReply<'_>, usize)>, String> {
     let window = &input[..input.len().min(MAX_LINE)];
     let Some(end) = window.iter().position(|&byte| byte == b'\n') else {
         return match window.len() {
@@ -37,11 +37,11 @@ pub(super) fn parse(input: &[u8]) -> Result<Option<(Reply<'_>, usize)>, String> 
     let unknown = || format!("`{}`", input[..end.min(80)].escape_ascii());
     let line = input[..end].strip_suffix(b"\r").ok_or_else(unknown)?;
     let reply = match line {
-        b"+OK" => Reply::Stored,
-        b"$-1" => Reply::Missing,
-        [b'$', digits @ ..] => Reply::Value { length: number(digits).ok_or_else(unknown)? },
-        [b'*', digits @ ..] => Reply::List(number(digits).ok_or_else(unknown)?),
-        [b'-', reason @ ..] => Reply::Refused(reason),
+        b"+OK" => RespReply::Stored,
+        b"$-1" => RespReply::Missing,
+        [b'$', digits @ ..] => RespReply::Value { length: number(digits).ok_or_else(unknown)? },
+        [b'*', digits @ ..] => RespReply::List(number(digits).ok_or_else(unknown)?),
+        [b'-', reason @ ..] => RespReply::Refused(reason),
         _ => return Err(unknown()),
     };
     Ok(Some((reply, end + 1)))
@@ -109,12 +109,12 @@ mod tests {
 
     #[test]
     fn replies_are_cut_at_their_line_ends() {
-        assert_eq!(parse(b"$100\r\n....").unwrap(), Some((Reply::Value { length: 100 }, 6)));
-        assert_eq!(parse(b"$0\r\n\r\n").unwrap(), Some((Reply::Value { length: 0 }, 4)));
-        assert_eq!(parse(b"$-1\r\n").unwrap(), Some((Reply::Missing, 5)));
-        assert_eq!(parse(b"*50\r\n").unwrap(), Some((Reply::List(50), 5)));
-        assert_eq!(parse(b"+OK\r\n+OK\r\n").unwrap(), Some((Reply::Stored, 5)));
-        let refused = Reply::Refused(b"OOM command not allowed");
+        assert_eq!(parse(b"$100\r\n....").unwrap(), Some((RespReply::Value { length: 100 }, 6)));
+        assert_eq!(parse(b"$0\r\n\r\n").unwrap(), Some((RespReply::Value { length: 0 }, 4)));
+        assert_eq!(parse(b"$-1\r\n").unwrap(), Some((RespReply::Missing, 5)));
+        assert_eq!(parse(b"*50\r\n").unwrap(), Some((RespReply::List(50), 5)));
+        assert_eq!(parse(b"+OK\r\n+OK\r\n").unwrap(), Some((RespReply::Stored, 5)));
+        let refused = RespReply::Refused(b"OOM command not allowed");
         assert_eq!(parse(b"-OOM command not allowed\r\n").unwrap(), Some((refused, 26)));
         for cut in 0..6 {
             assert_eq!(parse(&b"$100\r\n"[..cut]), Ok(None));

@@ -120,13 +120,13 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestArgs {
         #[command(flatten)]
         args: BenchArgs,
     }
 
     fn schedule(flags: &str, thread: u16) -> Schedule {
-        let line = Line::parse_from(std::iter::once("bench").chain(flags.split_whitespace()));
+        let line = TestArgs::parse_from(std::iter::once("bench").chain(flags.split_whitespace()));
         Schedule::new(&line.args, line.args.rate.unwrap(), thread)
     }
 

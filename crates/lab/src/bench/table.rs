@@ -64,22 +64,28 @@ fn line(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::{BenchArgs, Plan, objects::Objects, report::Tally};
+    use crate::bench::{BenchArgs, Plan, objects::Objects, report::LatencyTally};
     use clap::Parser;
     use std::time::Duration;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestArgs {
         #[command(flatten)]
         args: BenchArgs,
     }
 
     #[test]
     fn operations_and_latencies_stand_in_their_columns() {
-        let args = Line::parse_from("bench --target x:1 --rate 10 --batch 4".split(' ')).args;
+        let args = TestArgs::parse_from("bench --target x:1 --rate 10 --batch 4".split(' ')).args;
         let plan = Plan { objects: Objects::new(&args).unwrap(), args };
-        let mut tally =
-            Tally { gets: 40, hits: 30, unsent: 7, bytes_sent: 1024, bytes_received: 3072, ..Tally::default() };
+        let mut tally = LatencyTally {
+            gets: 40,
+            hits: 30,
+            unsent: 7,
+            bytes_sent: 1024,
+            bytes_received: 3072,
+            ..LatencyTally::default()
+        };
         tally.get_latency.record_n(2_000_000, 10).unwrap();
         let mut out = Vec::new();
         print(&tally.report(&plan, Duration::from_secs(2), 20.0), &mut out).unwrap();

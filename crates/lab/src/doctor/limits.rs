@@ -6,13 +6,13 @@ use super::finding::Finding;
 use super::machine::Machine;
 
 /// Files that a server has open beside its connections, and for each thread.
-const FILES_BESIDE: u64 = 64;
+const OTHER_FILES: u64 = 64;
 const FILES_PER_THREAD: u64 = 4;
 
 pub fn open_files(machine: &Machine, connections: u64, threads: u64) -> Finding {
     // The server raises the soft limit itself.
     let hard = getrlimit(Resource::Nofile).maximum;
-    judge_files(hard, machine.number("proc/sys/fs/nr_open"), connections + threads * FILES_PER_THREAD + FILES_BESIDE)
+    judge_files(hard, machine.number("proc/sys/fs/nr_open"), connections + threads * FILES_PER_THREAD + OTHER_FILES)
 }
 
 fn judge_files(hard: Option<u64>, kernel: Option<u64>, needed: u64) -> Finding {
@@ -37,12 +37,12 @@ fn judge_files(hard: Option<u64>, kernel: Option<u64>, needed: u64) -> Finding {
 pub fn backlog(machine: &Machine, backlog: u64) -> Finding {
     const NAME: &str = "backlog";
     match machine.number("proc/sys/net/core/somaxconn") {
-        Some(most) if most < backlog => Finding::advice(
+        Some(max) if max < backlog => Finding::advice(
             NAME,
-            format!("net.core.somaxconn={most} cuts -b {backlog} short"),
+            format!("net.core.somaxconn={max} cuts -b {backlog} short"),
             format!("sysctl -w net.core.somaxconn={backlog}"),
         ),
-        Some(most) => Finding::ok(NAME, format!("net.core.somaxconn={most}, -b {backlog}")),
+        Some(max) => Finding::ok(NAME, format!("net.core.somaxconn={max}, -b {backlog}")),
         None => Finding::ok(NAME, format!("-b {backlog}; this system does not tell its limit")),
     }
 }

@@ -6,8 +6,8 @@ use super::finding::Finding;
 use super::machine::Machine;
 
 /// What a server needs beside its memory limit: a share of it, and buffers and code.
-const BESIDE_SHARE: u64 = 20;
-const BESIDE_BYTES: u64 = 32 << 20;
+const OVERHEAD_SHARE: u64 = 20;
+const OVERHEAD_BYTES: u64 = 32 << 20;
 /// The share of the memory from which on little is left for the rest of the machine.
 const CROWDED_PERCENT: u64 = 90;
 /// A server reserves so much more address space than memory, so that the limit can be raised while it runs.
@@ -22,19 +22,19 @@ pub fn fits(machine: &Machine, memory: ByteSize) -> Finding {
     };
     let group = machine.group_limit().filter(|limit| *limit < all);
     let there = group.unwrap_or(all);
-    let needed = memory.as_bytes() + memory.as_bytes() / BESIDE_SHARE + BESIDE_BYTES;
+    let needed = memory.as_bytes() + memory.as_bytes() / OVERHEAD_SHARE + OVERHEAD_BYTES;
     let whose = if group.is_some() { "in this control group" } else { "in this machine" };
     let size = ByteSize::bytes;
     let found = format!("{} needed for -m {}, {} {whose}", size(needed), memory, size(there));
     if needed > there {
-        let uncrowded = (there / 100 * CROWDED_PERCENT).saturating_sub(BESIDE_BYTES);
-        let most = (uncrowded - uncrowded / (BESIDE_SHARE + 1)) >> 20;
+        let uncrowded = (there / 100 * CROWDED_PERCENT).saturating_sub(OVERHEAD_BYTES);
+        let max = (uncrowded - uncrowded / (OVERHEAD_SHARE + 1)) >> 20;
         let more = if group.is_some() {
             ", or raise the limit (MemoryMax= of the unit, resources.limits of the pod)"
         } else {
             ""
         };
-        return Finding::problem(NAME, found, format!("lower -m to {most} at most{more}"));
+        return Finding::problem(NAME, found, format!("lower -m to {max} at most{more}"));
     }
     if needed > there / 100 * CROWDED_PERCENT {
         return Finding::advice(

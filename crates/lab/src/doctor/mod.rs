@@ -81,7 +81,7 @@ mod tests {
     use clap::Parser;
 
     #[derive(Parser)]
-    struct Line {
+    struct TestArgs {
         #[command(flatten)]
         args: DoctorArgs,
     }
@@ -90,7 +90,7 @@ mod tests {
     fn everything_is_looked_at_and_every_advice_says_what_to_do() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().to_str().unwrap();
-        let args = Line::parse_from(["doctor", "-m", "100t", "-c", "100000000", "--path", path]).args;
+        let args = TestArgs::parse_from(["doctor", "-m", "100t", "-c", "100000000", "--path", path]).args;
         let findings = examine(&args, &Machine::this());
         assert_eq!(findings.len(), 12);
         for finding in &findings {

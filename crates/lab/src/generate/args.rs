@@ -39,7 +39,7 @@ pub struct WorkloadArgs {
     pub cachebench: Option<PathBuf>,
     /// Requests, such as 20m; presets and clusters come near to it [default: 10m, or what --cachebench says]
     #[arg(long, value_name = "COUNT")]
-    pub requests: Option<Count>,
+    pub requests: Option<CountArg>,
     /// Seed of keys, sizes and times
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -57,7 +57,7 @@ pub struct WorkloadArgs {
 pub struct PlainArgs {
     /// Keys at one time, such as 1m; also instead of CacheBench's numKeys [default: 1m]
     #[arg(long, value_name = "COUNT")]
-    pub keys: Option<Count>,
+    pub keys: Option<CountArg>,
     /// Seconds from the first request to the last; also for --cachebench [default: 604800, a week]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=u64::from(u32::MAX)))]
     pub span: Option<u64>,
@@ -94,9 +94,9 @@ pub enum ExportFormat {
 
 /// A number of things: at least one, with `k`, `m` or `g` for thousands, millions and billions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Count(pub u64);
+pub struct CountArg(pub u64);
 
-impl FromStr for Count {
+impl FromStr for CountArg {
     type Err = String;
     fn from_str(text: &str) -> Result<Self, String> {
         let lower = text.to_ascii_lowercase();
@@ -121,10 +121,10 @@ mod tests {
     #[test]
     fn counts_are_decimal() {
         for (text, count) in [("7", 7), ("20m", 20_000_000), ("3K", 3000), ("2g", 2_000_000_000)] {
-            assert_eq!(text.parse(), Ok(Count(count)));
+            assert_eq!(text.parse(), Ok(CountArg(count)));
         }
         for text in ["", "m", "0", "0k", "-1", "1.5m", "5 m", "99999999999g", "1é"] {
-            assert!(text.parse::<Count>().is_err(), "{text}");
+            assert!(text.parse::<CountArg>().is_err(), "{text}");
         }
     }
 }

@@ -22,10 +22,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::Extent;
+use super::TraceExtent;
 use crate::Error;
 use crate::trace::{Op, Request};
-use crate::workload::{Choice, Random, coprime_near_golden_section, mix, unit};
+use crate::workload::{Random, WeightedChoice, coprime_near_golden_section, mix, unit};
 
 /// The keys of `test_config` that mean something here.
 #[derive(Clone, Debug, Deserialize)]
@@ -110,9 +110,9 @@ struct SizeFile {
 /// A workload of CacheBench.
 #[derive(Clone, Debug)]
 pub(super) struct CacheBench {
-    operations: Choice<Operation>,
+    operations: WeightedChoice<CacheBenchOperation>,
     /// Each bucket's first rank and how many it has.
-    buckets: Choice<(u64, u64)>,
+    buckets: WeightedChoice<(u64, u64)>,
     keys: u64,
     stride: u64,
     key_sizes: Sizes,
@@ -124,7 +124,7 @@ pub(super) struct CacheBench {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Operation {
+enum CacheBenchOperation {
     Of(Op),
     /// On a key that is never asked for again.
     Lone(Op),
@@ -155,12 +155,12 @@ impl CacheBench {
     }
 
     fn new(config: &TestConfig, ignored: Vec<String>) -> Result<Self, String> {
-        let operations = Choice::new([
-            (Operation::Of(Op::Get), config.get_ratio),
-            (Operation::Of(Op::Set), config.set_ratio),
-            (Operation::Of(Op::Delete), config.del_ratio),
-            (Operation::Lone(Op::Get), config.lone_get_ratio.unwrap_or(0.0)),
-            (Operation::Lone(Op::Set), config.lone_set_ratio),
+        let operations = WeightedChoice::new([
+            (CacheBenchOperation::Of(Op::Get), config.get_ratio),
+            (CacheBenchOperation::Of(Op::Set), config.set_ratio),
+            (CacheBenchOperation::Of(Op::Delete), config.del_ratio),
+            (CacheBenchOperation::Lone(Op::Get), config.lone_get_ratio.unwrap_or(0.0)),
+            (CacheBenchOperation::Lone(Op::Set), config.lone_set_ratio),
         ]);
         if config.num_keys == 0 {
             return Err("numKeys is 0; a workload has one key at least".into());
@@ -177,14 +177,14 @@ impl CacheBench {
         })
     }
 
-    pub(super) fn requests(&self, span_seconds: u64, extent: Extent) -> impl Iterator<Item = Request> + '_ {
+    pub(super) fn requests(&self, span_seconds: u64, extent: TraceExtent) -> impl Iterator<Item = Request> + '_ {
         let mut random = Random::new(extent.seed, 0);
         let mut lone = self.keys;
         let step = span_seconds as f64 / extent.requests as f64;
         (0..extent.requests).map(move |index| {
             let (op, key) = match self.operations.pick(random.next_unit()) {
-                Operation::Of(op) => (op, self.key(&mut random)),
-                Operation::Lone(op) => {
+                CacheBenchOperation::Of(op) => (op, self.key(&mut random)),
+                CacheBenchOperation::Lone(op) => {
                     lone += 1;
                     (op, lone - 1)
                 }
@@ -210,13 +210,13 @@ impl CacheBench {
 }
 
 /// The buckets, scaled to as many ranks as there are keys; without any, all keys are in one.
-fn buckets(config: &TestConfig) -> Result<Choice<(u64, u64)>, String> {
+fn buckets(config: &TestConfig) -> Result<WeightedChoice<(u64, u64)>, String> {
     let (sizes, weights) = (&config.popularity_buckets, &config.popularity_weights);
     if sizes.len() != weights.len() {
         return Err(format!("{} popularityBuckets and {} popularityWeights", sizes.len(), weights.len()));
     }
     if sizes.is_empty() {
-        return Ok(Choice::new([((0, config.num_keys), 1.0)]).expect("one weight is one"));
+        return Ok(WeightedChoice::new([((0, config.num_keys), 1.0)]).expect("one weight is one"));
     }
     let total: f64 = sizes.iter().sum();
     if sizes.iter().any(|size| size.is_nan() || *size < 0.0) || !(total > 0.0 && total.is_finite()) {
@@ -231,15 +231,15 @@ fn buckets(config: &TestConfig) -> Result<Choice<(u64, u64)>, String> {
         // A bucket that the scale leaves no key of its own shares its neighbour's.
         ((first, next.saturating_sub(first).max(1)), weight)
     });
-    Choice::new(scaled).ok_or_else(|| "popularityWeights are not weights".into())
+    WeightedChoice::new(scaled).ok_or_else(|| "popularityWeights are not weights".into())
 }
 
 /// Sizes with probabilities, or ranges of sizes.
 #[derive(Clone, Debug)]
 enum Sizes {
-    Each(Choice<u32>),
+    Each(WeightedChoice<u32>),
     /// From the first of two, up to the second and without it.
-    Between(Choice<(f64, f64)>),
+    Between(WeightedChoice<(f64, f64)>),
 }
 
 impl Sizes {
@@ -250,7 +250,7 @@ impl Sizes {
         let wrong = || format!("{name}Probability has no weights, or some that are below 0");
         if sizes.len() == probabilities.len() {
             let each = sizes.iter().map(|&size| size as u32).zip(probabilities.iter().copied());
-            return Choice::new(each).map(Self::Each).ok_or_else(wrong);
+            return WeightedChoice::new(each).map(Self::Each).ok_or_else(wrong);
         }
         if sizes.len() != probabilities.len() + 1 || !sizes.is_sorted() {
             return Err(format!(
@@ -260,7 +260,7 @@ impl Sizes {
             ));
         }
         let between = sizes.windows(2).map(|ends| (ends[0], ends[1])).zip(probabilities.iter().copied());
-        Choice::new(between).map(Self::Between).ok_or_else(wrong)
+        WeightedChoice::new(between).map(Self::Between).ok_or_else(wrong)
     }
 
     fn pick(&self, unit: f64) -> u32 {

@@ -18,7 +18,7 @@ use super::shot_noise::ShotNoise;
 use super::traits::{Traits, Values};
 use crate::Error;
 use crate::trace::Op;
-use crate::workload::Choice;
+use crate::workload::WeightedChoice;
 
 /// The columns that are used, by their names in the first line.
 const COLUMNS: [&str; 7] =
@@ -82,7 +82,7 @@ fn component(cluster: u32, row: &[&str; COLUMNS.len()]) -> Result<(Component, u6
         return Err(format!("mean_freq `{}` is below 1", row[3]));
     }
     let traits = Traits {
-        key_sizes: Choice::new([(key_size as u32, 1.0)]).expect("one weight is one"),
+        key_sizes: WeightedChoice::new([(key_size as u32, 1.0)]).expect("one weight is one"),
         values: Values::LogNormal { mean: value_size, sigma: VALUE_SIGMA, growth: 0.0 },
         ttls: ttls(row[5])?,
         ops: operations(row[6])?,
@@ -139,13 +139,13 @@ fn one_hits(sigma: f64, mean_frequency: f64) -> f64 {
 }
 
 /// `86400:0.65;1209600:0.27`
-fn ttls(mix: &str) -> Result<Choice<u32>, String> {
+fn ttls(mix: &str) -> Result<WeightedChoice<u32>, String> {
     let parts: Option<Vec<(u32, f64)>> = parts(mix).map(|part| Some((part?.0.parse().ok()?, part?.1))).collect();
-    parts.and_then(Choice::new).ok_or_else(|| format!("ttl_mix `{mix}` is not SECONDS:SHARE;..."))
+    parts.and_then(WeightedChoice::new).ok_or_else(|| format!("ttl_mix `{mix}` is not SECONDS:SHARE;..."))
 }
 
 /// `get:0.96;add:0.02`
-fn operations(mix: &str) -> Result<Choice<Op>, String> {
+fn operations(mix: &str) -> Result<WeightedChoice<Op>, String> {
     let wrong = || format!("op_mix `{mix}` is not OPERATION:SHARE;...");
     let mut shares = [(Op::Get, 0.0), (Op::Set, 0.0), (Op::Delete, 0.0)];
     let mut fills = 0.0;
@@ -161,7 +161,7 @@ fn operations(mix: &str) -> Result<Choice<Op>, String> {
     if shares[0].1 == 0.0 {
         shares[1].1 += fills;
     }
-    Choice::new(shares).ok_or_else(wrong)
+    WeightedChoice::new(shares).ok_or_else(wrong)
 }
 
 fn parts(mix: &str) -> impl Iterator<Item = Option<(&str, f64)>> {

@@ -9,7 +9,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use super::args::ExportFormat;
-use super::report::Counts;
+use super::report::OperationCounts;
 use super::workload::Workload;
 use crate::trace::{CSV_HEADER, Request, oracle_record};
 
@@ -20,7 +20,7 @@ const ZSTD_LEVEL: i32 = 3;
 const NEVER: i64 = -1;
 
 /// Writes all requests to a file, compressed if it is named `.zst`.
-pub(super) fn write(workload: &Workload, path: &Path, format: ExportFormat) -> io::Result<Counts> {
+pub(super) fn write(workload: &Workload, path: &Path, format: ExportFormat) -> io::Result<OperationCounts> {
     let file = File::create(path)?;
     if path.extension().is_some_and(|extension| extension == "zst") {
         let mut out = BufWriter::with_capacity(BUFFER, zstd::stream::write::Encoder::new(file, ZSTD_LEVEL)?);
@@ -34,8 +34,8 @@ pub(super) fn write(workload: &Workload, path: &Path, format: ExportFormat) -> i
     Ok(counts)
 }
 
-pub(super) fn write_to(workload: &Workload, out: &mut impl Write, format: ExportFormat) -> io::Result<Counts> {
-    let mut counts = Counts::default();
+pub(super) fn write_to(workload: &Workload, out: &mut impl Write, format: ExportFormat) -> io::Result<OperationCounts> {
+    let mut counts = OperationCounts::default();
     match format {
         ExportFormat::Csv => {
             out.write_all(CSV_HEADER)?;

@@ -1,10 +1,10 @@
 //! A workload of shot noise: one cache or several side by side, all requests sorted in memory.
 
-use super::clock::Clock;
+use super::clock::DailyClock;
 use super::preset::Component;
-use super::shot_noise::Event;
+use super::shot_noise::ShotEvent;
 use super::traits::Traits;
-use super::{Extent, refused};
+use super::{TraceExtent, refused};
 use crate::Error;
 use crate::trace::Request;
 use crate::workload::Random;
@@ -16,21 +16,21 @@ const OPERATIONS: u64 = 0;
 /// All requests of a workload, with what their keys have.
 pub(super) struct Fitted {
     seed: u64,
-    clock: Clock,
+    clock: DailyClock,
     span_seconds: f64,
-    events: Vec<Event>,
-    parts: Vec<Part>,
+    events: Vec<ShotEvent>,
+    parts: Vec<FittedPart>,
 }
 
 /// The keys of one component, numbered from `first_key`.
-struct Part {
+struct FittedPart {
     first_key: u32,
     traits: Traits,
     value_sizes: Vec<u32>,
 }
 
 impl Fitted {
-    pub(super) fn new(components: Vec<Component>, span_seconds: u64, extent: &Extent) -> Result<Self, Error> {
+    pub(super) fn new(components: Vec<Component>, span_seconds: u64, extent: &TraceExtent) -> Result<Self, Error> {
         let share = |component: &Component| (extent.requests as f64 * component.share).round() as u64;
         let keys: u64 = components.iter().map(|component| component.model.keys(share(component))).sum();
         if keys > u64::from(u32::MAX) {
@@ -49,7 +49,7 @@ impl Fitted {
             let weights = component.model.weights(share(&component), &mut random);
             component.model.draw(&weights, span_seconds, first_key, &mut random, &mut events);
             let value_sizes = component.traits.value_sizes(extent.seed, first_key, &weights);
-            parts.push(Part { first_key, traits: component.traits, value_sizes });
+            parts.push(FittedPart { first_key, traits: component.traits, value_sizes });
             first_key += weights.len() as u32;
         }
         events.sort_unstable();
@@ -62,7 +62,7 @@ impl Fitted {
 
     /// Bytes of the keys and values of all keys.
     pub(super) fn footprint_bytes(&self) -> u64 {
-        let sizes = |part: &Part| -> u64 {
+        let sizes = |part: &FittedPart| -> u64 {
             let size = |(key, &value): (u32, &u32)| u64::from(part.traits.key_size(self.seed, key.into()) + value);
             (part.first_key..).zip(&part.value_sizes).map(size).sum()
         };

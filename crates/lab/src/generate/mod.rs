@@ -22,7 +22,7 @@ mod shot_noise;
 mod traits;
 mod workload;
 
-pub use args::{Count, ExportFormat, GenerateArgs, PlainArgs, WorkloadArgs};
+pub use args::{CountArg, ExportFormat, GenerateArgs, PlainArgs, WorkloadArgs};
 pub use preset::Preset;
 pub use report::GenerateReport;
 pub use workload::Workload;
@@ -31,7 +31,7 @@ use std::fmt::Display;
 use std::io::stdout;
 
 use crate::Error;
-use workload::Extent;
+use workload::TraceExtent;
 
 /// `ebbtide generate`: writes the trace and prints a report.
 pub fn run(args: GenerateArgs) -> Result<(), Error> {

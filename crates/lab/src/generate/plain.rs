@@ -3,7 +3,7 @@
 //! With a churn of c each of the n places of the popularity distribution gets a new key c times a day, each at its own
 //! time of day, so the popularities stay and the keys pass. Without, nothing ever changes.
 
-use super::Extent;
+use super::TraceExtent;
 use crate::trace::{Op, Request};
 use crate::workload::{Popularity, Random, Ranks, SizeDistribution, mix, unit};
 
@@ -21,12 +21,12 @@ pub(super) struct Plain {
     pub(super) ttl_seconds: u32,
     pub(super) set_ratio: f64,
     pub(super) span_seconds: u64,
-    pub(super) extent: Extent,
+    pub(super) extent: TraceExtent,
 }
 
 impl Plain {
     pub(super) fn requests(&self) -> impl Iterator<Item = Request> + '_ {
-        let Extent { requests, seed, clock } = self.extent;
+        let TraceExtent { requests, seed, clock } = self.extent;
         let mut random = Random::new(seed, 0);
         let mut ranks = Ranks::new(self.popularity, self.keys, self.exponent, 0);
         let step = self.span_seconds as f64 / requests as f64;
@@ -58,7 +58,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
-    use crate::generate::clock::Clock;
+    use crate::generate::clock::DailyClock;
 
     fn plain(churn: f64, set_ratio: f64) -> Plain {
         Plain {
@@ -71,7 +71,7 @@ mod tests {
             ttl_seconds: 60,
             set_ratio,
             span_seconds: 3 * 86_400,
-            extent: Extent { requests: 100_000, seed: 1, clock: Clock::Even },
+            extent: TraceExtent { requests: 100_000, seed: 1, clock: DailyClock::Even },
         }
     }
 

@@ -9,10 +9,10 @@
 //! In the source an add is the fill after a miss, which is up to whoever replays; a cas counts as a set, and an incr
 //! as a get.
 
-use super::shot_noise::{Life, ShotNoise};
+use super::shot_noise::{KeyLifetime, ShotNoise};
 use super::traits::{Traits, Values};
 use crate::trace::Op;
-use crate::workload::Choice;
+use crate::workload::WeightedChoice;
 
 /// What to generate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -76,8 +76,8 @@ pub(super) const C: ShotNoise = ShotNoise {
     weight_cap: 19_520.0,
     stationary: 0.2526,
     tilt: -0.5,
-    life: Life { median_seconds: 306.2, sigma: 0.5886 },
-    second_life: Life { median_seconds: 9687.0, sigma: 0.2 },
+    life: KeyLifetime { median_seconds: 306.2, sigma: 0.5886 },
+    second_life: KeyLifetime { median_seconds: 9687.0, sigma: 0.2 },
     second_share: 0.119,
     repeat: 0.2929,
     repeat_seconds: 17.38,
@@ -90,8 +90,8 @@ pub(super) const U1: ShotNoise = ShotNoise {
     weight_cap: 27_060.0,
     stationary: 0.1479,
     tilt: -0.4966,
-    life: Life { median_seconds: 341.7, sigma: 0.3 },
-    second_life: Life { median_seconds: 30_720.0, sigma: 1.148 },
+    life: KeyLifetime { median_seconds: 341.7, sigma: 0.3 },
+    second_life: KeyLifetime { median_seconds: 30_720.0, sigma: 1.148 },
     second_share: 0.1858,
     repeat: 0.4358,
     repeat_seconds: 1.829,
@@ -104,8 +104,8 @@ pub(super) const U2: ShotNoise = ShotNoise {
     weight_cap: 165_500.0,
     stationary: 0.2846,
     tilt: -0.2348,
-    life: Life { median_seconds: 79.0, sigma: 1.511 },
-    second_life: Life { median_seconds: 17_900.0, sigma: 0.184 },
+    life: KeyLifetime { median_seconds: 79.0, sigma: 1.511 },
+    second_life: KeyLifetime { median_seconds: 17_900.0, sigma: 0.184 },
     second_share: 0.01875,
     repeat: 0.1717,
     repeat_seconds: 8.46,
@@ -118,8 +118,8 @@ pub(super) const N: ShotNoise = ShotNoise {
     weight_cap: 4730.0,
     stationary: 0.2282,
     tilt: -0.3916,
-    life: Life { median_seconds: 165.7, sigma: 2.703 },
-    second_life: Life { median_seconds: 66_830.0, sigma: 1.046 },
+    life: KeyLifetime { median_seconds: 165.7, sigma: 2.703 },
+    second_life: KeyLifetime { median_seconds: 66_830.0, sigma: 1.046 },
     second_share: 0.02256,
     repeat: 0.2453,
     repeat_seconds: 228.5,
@@ -133,8 +133,8 @@ pub(super) const LIVEPIPELINE: ShotNoise = ShotNoise {
     weight_cap: f64::INFINITY,
     stationary: 0.0,
     tilt: 0.0,
-    life: Life { median_seconds: 1.0, sigma: 0.5 },
-    second_life: Life { median_seconds: 1.0, sigma: 0.5 },
+    life: KeyLifetime { median_seconds: 1.0, sigma: 0.5 },
+    second_life: KeyLifetime { median_seconds: 1.0, sigma: 0.5 },
     second_share: 0.0,
     repeat: 0.0,
     repeat_seconds: 0.0,
@@ -186,13 +186,13 @@ fn livepipeline_traits() -> Traits {
     }
 }
 
-fn shares(weighted: &[(u32, f64)]) -> Choice<u32> {
-    Choice::new(weighted.iter().copied()).expect("the weights are constants")
+fn shares(weighted: &[(u32, f64)]) -> WeightedChoice<u32> {
+    WeightedChoice::new(weighted.iter().copied()).expect("the weights are constants")
 }
 
-fn operations(sets: f64, deletes: f64) -> Choice<Op> {
+fn operations(sets: f64, deletes: f64) -> WeightedChoice<Op> {
     let weighted = [(Op::Get, 1.0 - sets - deletes), (Op::Set, sets), (Op::Delete, deletes)];
-    Choice::new(weighted).expect("the weights are constants")
+    WeightedChoice::new(weighted).expect("the weights are constants")
 }
 
 /// Value sizes of cluster 52 over its keys, as (share of the keys, bytes), rounded; two points at one size stand for

@@ -21,14 +21,14 @@ pub struct GenerateReport {
 
 /// The requests so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct OperationCounts {
     pub(super) requests: u64,
     pub(super) sets: u64,
     pub(super) deletes: u64,
     pub(super) seconds: u64,
 }
 
-impl Counts {
+impl OperationCounts {
     pub(super) fn add(&mut self, request: &Request) {
         self.requests += 1;
         self.sets += u64::from(request.op == Op::Set);

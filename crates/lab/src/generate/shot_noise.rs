@@ -34,9 +34,9 @@ pub(super) struct ShotNoise {
     pub(super) stationary: f64,
     /// How the log-odds of that change per unit of ln(w / mean).
     pub(super) tilt: f64,
-    pub(super) life: Life,
+    pub(super) life: KeyLifetime,
     /// The life of a share of the mortal keys.
-    pub(super) second_life: Life,
+    pub(super) second_life: KeyLifetime,
     pub(super) second_share: f64,
     /// Probability that a request is repeated, and the scale of the pause before.
     pub(super) repeat: f64,
@@ -45,7 +45,7 @@ pub(super) struct ShotNoise {
 
 /// Lognormal lives.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Life {
+pub(super) struct KeyLifetime {
     pub(super) median_seconds: f64,
     pub(super) sigma: f64,
 }
@@ -86,7 +86,7 @@ impl ShotNoise {
         span_seconds: f64,
         first_key: u32,
         random: &mut Random,
-        events: &mut Vec<Event>,
+        events: &mut Vec<ShotEvent>,
     ) {
         let mean = self.mean_frequency;
         for (key, &weight) in (first_key..).zip(weights) {
@@ -99,7 +99,7 @@ impl ShotNoise {
                     None => random.next_unit() * span_seconds,
                     Some(shot) => shot.instant(span_seconds, random),
                 };
-                events.push(Event::new(seconds, span_seconds, key));
+                events.push(ShotEvent::new(seconds, span_seconds, key));
                 left -= 1;
                 while left > 0 && random.next_unit() < self.repeat {
                     let lag = random.next_exponential() * (REPEAT_SIGMA * random.next_normal()).exp();
@@ -107,7 +107,7 @@ impl ShotNoise {
                     if seconds >= span_seconds {
                         break;
                     }
-                    events.push(Event::new(seconds, span_seconds, key));
+                    events.push(ShotEvent::new(seconds, span_seconds, key));
                     left -= 1;
                 }
             }
@@ -152,14 +152,14 @@ impl Shot {
 
 /// One request: when, and of which key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Event(u64);
+pub(super) struct ShotEvent(u64);
 
-const _: () = assert!(size_of::<Event>() == 8);
+const _: () = assert!(size_of::<ShotEvent>() == 8);
 
 /// Ticks that a span has.
 const TICKS: f64 = (1u64 << 32) as f64;
 
-impl Event {
+impl ShotEvent {
     pub(super) fn new(seconds: f64, span_seconds: f64, key: u32) -> Self {
         let ticks = (seconds / span_seconds * TICKS) as u32;
         Self(u64::from(ticks) << 32 | u64::from(key))
@@ -188,8 +188,8 @@ mod tests {
             weight_cap: 500.0,
             stationary: 0.0,
             tilt: 0.0,
-            life: Life { median_seconds: 100.0, sigma: 0.1 },
-            second_life: Life { median_seconds: 5000.0, sigma: 0.1 },
+            life: KeyLifetime { median_seconds: 100.0, sigma: 0.1 },
+            second_life: KeyLifetime { median_seconds: 5000.0, sigma: 0.1 },
             second_share: 0.0,
             repeat: 0.0,
             repeat_seconds: 1.0,

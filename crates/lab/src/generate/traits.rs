@@ -1,7 +1,7 @@
 //! What a key has for all its life, sizes and TTL, and what is done to it. All follows from a hash of the key.
 
 use crate::trace::Op;
-use crate::workload::{Choice, Random, mix, normal, unit};
+use crate::workload::{Random, WeightedChoice, mix, normal, unit};
 
 /// Tell apart the hashes that the traits of one key are taken from.
 const KEY_SIZE: u64 = 0x4B45_5953;
@@ -11,17 +11,17 @@ const TTL: u64 = 0x0054_544C;
 /// Sizes, TTLs and operations of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct Traits {
-    pub(super) key_sizes: Choice<u32>,
+    pub(super) key_sizes: WeightedChoice<u32>,
     pub(super) values: Values,
     /// In seconds; 0 is no expiry.
-    pub(super) ttls: Choice<u32>,
-    pub(super) ops: Choice<Op>,
+    pub(super) ttls: WeightedChoice<u32>,
+    pub(super) ops: WeightedChoice<Op>,
 }
 
 /// How large values are.
 #[derive(Clone, Debug)]
 pub(super) enum Values {
-    OneOf(Choice<u32>),
+    OneOf(WeightedChoice<u32>),
     /// With a mean over the keys in bytes, and `growth`, the power of a key's weight that its value grows by.
     LogNormal {
         mean: f64,
@@ -91,10 +91,10 @@ mod tests {
 
     fn traits(values: Values) -> Traits {
         Traits {
-            key_sizes: Choice::new([(20, 1.0), (40, 1.0)]).unwrap(),
+            key_sizes: WeightedChoice::new([(20, 1.0), (40, 1.0)]).unwrap(),
             values,
-            ttls: Choice::new([(60, 0.9), (0, 0.1)]).unwrap(),
-            ops: Choice::new([(Op::Get, 0.7), (Op::Set, 0.2), (Op::Delete, 0.1)]).unwrap(),
+            ttls: WeightedChoice::new([(60, 0.9), (0, 0.1)]).unwrap(),
+            ops: WeightedChoice::new([(Op::Get, 0.7), (Op::Set, 0.2), (Op::Delete, 0.1)]).unwrap(),
         }
     }
 
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn traits_stay_with_their_key_and_come_by_their_shares() {
-        let traits = traits(Values::OneOf(Choice::new([(10, 1.0), (30, 3.0)]).unwrap()));
+        let traits = traits(Values::OneOf(WeightedChoice::new([(10, 1.0), (30, 3.0)]).unwrap()));
         assert_eq!(traits.key_size(1, 7), traits.key_size(1, 7));
         let long = (0..10_000).filter(|&key| traits.key_size(1, key) == 40).count();
         let mortal = (0..10_000).filter(|&key| traits.ttl_seconds(1, key) == 60).count();

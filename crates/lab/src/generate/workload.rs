@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use super::args::{Count, PlainArgs, WorkloadArgs};
+use super::args::{CountArg, PlainArgs, WorkloadArgs};
 use super::cachebench::CacheBench;
-use super::clock::Clock;
+use super::clock::DailyClock;
 use super::fitted::Fitted;
 use super::plain::Plain;
 use super::preset::{Preset, WEEK_SECONDS};
@@ -21,48 +21,52 @@ const MAX_REQUESTS: u64 = u32::MAX as u64;
 
 /// What every kind of workload is told.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Extent {
+pub(super) struct TraceExtent {
     pub(super) requests: u64,
     pub(super) seed: u64,
-    pub(super) clock: Clock,
+    pub(super) clock: DailyClock,
 }
 
 /// A workload: the same requests each time they are asked for.
-pub struct Workload(Kind);
+pub struct Workload(WorkloadKind);
 
-enum Kind {
+enum WorkloadKind {
     Fitted(Fitted),
     Plain(Plain),
-    CacheBench { bench: CacheBench, span_seconds: u64, extent: Extent },
+    CacheBench { bench: CacheBench, span_seconds: u64, extent: TraceExtent },
 }
 
 impl Workload {
     /// Makes what the arguments ask for. Presets and clusters draw all their requests here, 8 bytes each.
     pub fn new(args: &WorkloadArgs) -> Result<Self, Error> {
         check(args)?;
-        let requests = args.requests.map(|Count(requests)| requests);
-        let clock = if args.diurnal { Clock::Diurnal } else { Clock::Even };
-        let extent = |default| -> Result<Extent, Error> {
+        let requests = args.requests.map(|CountArg(requests)| requests);
+        let clock = if args.diurnal { DailyClock::Diurnal } else { DailyClock::Even };
+        let extent = |default| -> Result<TraceExtent, Error> {
             let requests = requests.unwrap_or(default);
             match requests {
-                1..=MAX_REQUESTS => Ok(Extent { requests, seed: args.seed, clock }),
+                1..=MAX_REQUESTS => Ok(TraceExtent { requests, seed: args.seed, clock }),
                 _ => Err(refused("--requests", requests, format!("it is from 1 to {MAX_REQUESTS}; ask for fewer"))),
             }
         };
         let span_seconds = args.plain.span.unwrap_or(WEEK_SECONDS);
         let kind = if let Some(config) = &args.cachebench {
-            let bench = CacheBench::read(config, args.plain.keys.map(|Count(keys)| keys))?;
+            let bench = CacheBench::read(config, args.plain.keys.map(|CountArg(keys)| keys))?;
             let extent = extent(bench.operations_in_all)?;
-            Kind::CacheBench { bench, span_seconds, extent }
+            WorkloadKind::CacheBench { bench, span_seconds, extent }
         } else if let (Some(number), Some(table)) = (args.cluster, &args.cluster_table) {
             let (component, span_seconds) = cluster::read(table, number)?;
-            Kind::Fitted(Fitted::new(vec![component], span_seconds, &extent(DEFAULT_REQUESTS)?)?)
+            WorkloadKind::Fitted(Fitted::new(vec![component], span_seconds, &extent(DEFAULT_REQUESTS)?)?)
         } else {
             match args.preset.unwrap_or(Preset::C) {
-                Preset::Zipf => Kind::Plain(plain(&args.plain, Popularity::Zipf, extent(DEFAULT_REQUESTS)?)),
-                Preset::Uniform => Kind::Plain(plain(&args.plain, Popularity::Uniform, extent(DEFAULT_REQUESTS)?)),
-                Preset::Scan => Kind::Plain(plain(&args.plain, Popularity::Scan, extent(DEFAULT_REQUESTS)?)),
-                fitted => Kind::Fitted(Fitted::new(fitted.components(), WEEK_SECONDS, &extent(DEFAULT_REQUESTS)?)?),
+                Preset::Zipf => WorkloadKind::Plain(plain(&args.plain, Popularity::Zipf, extent(DEFAULT_REQUESTS)?)),
+                Preset::Uniform => {
+                    WorkloadKind::Plain(plain(&args.plain, Popularity::Uniform, extent(DEFAULT_REQUESTS)?))
+                }
+                Preset::Scan => WorkloadKind::Plain(plain(&args.plain, Popularity::Scan, extent(DEFAULT_REQUESTS)?)),
+                fitted => {
+                    WorkloadKind::Fitted(Fitted::new(fitted.components(), WEEK_SECONDS, &extent(DEFAULT_REQUESTS)?)?)
+                }
             }
         };
         Ok(Self(kind))
@@ -71,34 +75,36 @@ impl Workload {
     /// All requests in the order of their time.
     pub fn requests(&self) -> Box<dyn Iterator<Item = Request> + '_> {
         match &self.0 {
-            Kind::Fitted(fitted) => Box::new(fitted.requests()),
-            Kind::Plain(plain) => Box::new(plain.requests()),
-            Kind::CacheBench { bench, span_seconds, extent } => Box::new(bench.requests(*span_seconds, *extent)),
+            WorkloadKind::Fitted(fitted) => Box::new(fitted.requests()),
+            WorkloadKind::Plain(plain) => Box::new(plain.requests()),
+            WorkloadKind::CacheBench { bench, span_seconds, extent } => {
+                Box::new(bench.requests(*span_seconds, *extent))
+            }
         }
     }
 
     /// Distinct keys and the bytes that they have with their values, where that is known without counting.
     pub fn size(&self) -> Option<(u64, u64)> {
         match &self.0 {
-            Kind::Fitted(fitted) => Some((fitted.keys(), fitted.footprint_bytes())),
-            Kind::Plain(_) | Kind::CacheBench { .. } => None,
+            WorkloadKind::Fitted(fitted) => Some((fitted.keys(), fitted.footprint_bytes())),
+            WorkloadKind::Plain(_) | WorkloadKind::CacheBench { .. } => None,
         }
     }
 
     /// Keys of the input that mean nothing here.
     pub fn ignored(&self) -> &[String] {
         match &self.0 {
-            Kind::CacheBench { bench, .. } => &bench.ignored,
-            Kind::Fitted(_) | Kind::Plain(_) => &[],
+            WorkloadKind::CacheBench { bench, .. } => &bench.ignored,
+            WorkloadKind::Fitted(_) | WorkloadKind::Plain(_) => &[],
         }
     }
 }
 
-fn plain(args: &PlainArgs, popularity: Popularity, extent: Extent) -> Plain {
+fn plain(args: &PlainArgs, popularity: Popularity, extent: TraceExtent) -> Plain {
     Plain {
         popularity,
         exponent: args.alpha.unwrap_or(1.0),
-        keys: args.keys.map_or(DEFAULT_KEYS, |Count(keys)| keys),
+        keys: args.keys.map_or(DEFAULT_KEYS, |CountArg(keys)| keys),
         churn: args.churn.unwrap_or(0.0),
         key_size: args.key_size.unwrap_or(SizeDistribution::Fixed(20)),
         value_size: args.value_size.unwrap_or(SizeDistribution::Fixed(100)),
@@ -115,7 +121,7 @@ fn check(args: &WorkloadArgs) -> Result<(), Error> {
     let plain = zipf || matches!(args.preset, Some(Preset::Uniform | Preset::Scan));
     let open = plain || args.cachebench.is_some();
     let out_of_place = [
-        ("--keys", shown(keys.map(|Count(keys)| keys)), open),
+        ("--keys", shown(keys.map(|CountArg(keys)| keys)), open),
         ("--span", shown(*span), open),
         ("--alpha", shown(*alpha), zipf),
         ("--churn", shown(*churn), plain),

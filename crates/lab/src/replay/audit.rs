@@ -18,7 +18,7 @@ use crate::workload::mix;
 pub(super) const HEAD: usize = 16;
 
 /// What the replay tells the audit about one value that the cache returned.
-pub(super) struct Answer<'a> {
+pub(super) struct LastAnswer<'a> {
     pub(super) length: usize,
     /// At least the first [`HEAD`] bytes, or all.
     pub(super) head: &'a [u8],
@@ -50,7 +50,7 @@ impl Findings {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Model {
+struct AuditModel {
     version: u64,
     /// Bytes of the piece that begins with the head.
     piece: u32,
@@ -75,7 +75,7 @@ type Id = (u64, u16);
 /// The model of all keys of one thread.
 #[derive(Default)]
 pub(super) struct Audit {
-    models: HashMap<Id, Model>,
+    models: HashMap<Id, AuditModel>,
     versions: u64,
     pub(super) findings: Findings,
 }
@@ -93,7 +93,7 @@ impl Audit {
         let life = u64::from(ttl_seconds) * 1000;
         self.models.insert(
             id,
-            Model {
+            AuditModel {
                 version: self.versions,
                 piece: request.value_size,
                 length: u64::from(request.value_size),
@@ -132,7 +132,7 @@ impl Audit {
     }
 
     /// The cache returned a value.
-    pub(super) fn hit(&mut self, id: Id, answer: &Answer<'_>, now: u64) {
+    pub(super) fn hit(&mut self, id: Id, answer: &LastAnswer<'_>, now: u64) {
         let Some(model) = self.models.get(&id) else {
             self.findings.wrong_values += 1;
             return;
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn hit(audit: &mut Audit, head: &[u8], length: usize, now: u64) -> Findings {
-        audit.hit(ID, &Answer { length, head }, now);
+        audit.hit(ID, &LastAnswer { length, head }, now);
         audit.findings
     }
 

@@ -9,7 +9,7 @@ use std::thread;
 
 use ebbtide::{ByteSize, Policy};
 
-use super::report::{AuditReport, Report};
+use super::report::{AuditReport, ReplayReport};
 use super::{ReplayArgs, replay};
 use crate::Error;
 use crate::report;
@@ -74,7 +74,7 @@ pub fn run(args: ReplayArgs) -> Result<(), Error> {
 
 const HEAD: &str = "memory     policy        miss ratio   by bytes      objects   evictions      ops/s";
 
-fn row(cell: Cell, report: &Report) -> String {
+fn row(cell: Cell, report: &ReplayReport) -> String {
     format!(
         "{:<10} {:<11} {:>12.6} {:>10.6} {:>12} {:>11} {:>10.0}",
         cell.memory.to_string(),

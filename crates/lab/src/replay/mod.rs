@@ -28,7 +28,7 @@ mod run;
 pub(crate) use grid::each_in_order;
 pub use grid::{Cell, run};
 pub use pools::{Decision, Divide, PoolReport};
-pub use report::{AuditReport, Report};
+pub use report::{AuditReport, ReplayReport};
 pub use run::replay;
 pub(crate) use run::replay_requests;
 

@@ -1,6 +1,6 @@
 use ebbtide::{Cache, Item, Lookup, Mode, Stored};
 
-use super::audit::{Answer, Audit, HEAD, Joined};
+use super::audit::{Audit, HEAD, Joined, LastAnswer};
 use crate::keys::KeyBuffer;
 use crate::store::{ValueWriter, ttl_of};
 use crate::trace::{Op, Request};
@@ -10,7 +10,7 @@ const COUNTER_DIGITS: usize = 20;
 
 /// What happened in one thread of a replay.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct ReplayCounts {
     pub(super) requests: u64,
     pub(super) hits: u64,
     pub(super) misses: u64,
@@ -26,8 +26,8 @@ pub(super) struct Counts {
     pub(super) keys_resized: u64,
 }
 
-impl Counts {
-    pub(super) fn add(&mut self, other: &Counts) {
+impl ReplayCounts {
+    pub(super) fn add(&mut self, other: &ReplayCounts) {
         self.requests += other.requests;
         self.hits += other.hits;
         self.misses += other.misses;
@@ -45,7 +45,7 @@ pub(super) struct Player {
     cache: Cache,
     key: KeyBuffer,
     values: ValueWriter,
-    pub(super) counts: Counts,
+    pub(super) counts: ReplayCounts,
     pub(super) audit: Option<Audit>,
 }
 
@@ -55,7 +55,7 @@ impl Player {
             cache,
             key: KeyBuffer::default(),
             values: ValueWriter::default(),
-            counts: Counts::default(),
+            counts: ReplayCounts::default(),
             audit: audit.then(Audit::default),
         }
     }
@@ -97,7 +97,7 @@ impl Player {
                 if let Some(audit) = &mut self.audit {
                     let mut head = [0; HEAD];
                     let known = copy_head(&item, &mut head);
-                    let answer = Answer { length: item.len(), head: &head[..known] };
+                    let answer = LastAnswer { length: item.len(), head: &head[..known] };
                     audit.hit(id, &answer, now);
                 }
                 return;

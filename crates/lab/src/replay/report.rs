@@ -7,7 +7,7 @@ use crate::flash::FlashReport;
 
 /// What a replay found; the names of the fields are the names in the JSON object.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Report {
+pub struct ReplayReport {
     /// All requests, of every operation.
     pub requests: u64,
     /// Gets only, as are misses and both ratios.

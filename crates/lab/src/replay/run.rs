@@ -14,10 +14,10 @@ use super::ReplayArgs;
 use super::audit::Findings;
 use super::batches::{BATCH, Batches, Routed};
 use super::grid::Cell;
-use super::player::{Counts, Player};
+use super::player::{ReplayCounts, Player};
 use super::pool_file::{self, PoolSpec};
 use super::pools::{PoolReport, Pools};
-use super::report::{AuditReport, Report};
+use super::report::{AuditReport, ReplayReport};
 use crate::Error;
 use crate::flash::FlashReport;
 use crate::trace::{Request, STANDARD_INPUT, TraceReader};
@@ -27,7 +27,7 @@ use crate::workload::mix;
 const VALUE_LIMIT: ByteSize = ByteSize::mib(1);
 
 /// Replays the trace through one cache, or one for each pool. What the audit finds is in the report.
-pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<Report, Error> {
+pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     let mut reader = TraceReader::open(&args.trace, args.format)?;
     let Some(file) = &args.pools else {
         let format = reader.format().name();
@@ -57,7 +57,7 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<Report, Error> {
     let (trace, format) = (router.name().to_owned(), router.format());
     let next = || Ok(router.next_request()?.map(|(request, pool)| Routed { request, pool }));
     let (mut report, played) = replay_routed(next, (&trace, format), args, cell, &caches)?;
-    let pool_report = |((spec, memory), counts): ((&PoolSpec, &ByteSize), &Counts)| PoolReport {
+    let pool_report = |((spec, memory), counts): ((&PoolSpec, &ByteSize), &ReplayCounts)| PoolReport {
         name: spec.share.name.clone(),
         requests: counts.requests,
         hits: counts.hits,
@@ -76,10 +76,10 @@ pub(crate) fn replay_requests(
     format: &'static str,
     args: &ReplayArgs,
     cell: Cell,
-) -> Result<Report, Error> {
+) -> Result<ReplayReport, Error> {
     let builder = build(args, cell);
     let builder = args.max_value.into_iter().fold(builder, CacheBuilder::max_value);
-    let cache = args.flash.lay_below(builder, cell.number).build()?;
+    let cache = args.flash.add_flash_tier(builder, cell.number).build()?;
     let routed = || Ok(source()?.map(|request| Routed { request, pool: 0 }));
     let (report, _) = replay_routed(routed, (trace, format), args, cell, &[cache])?;
     Ok(report)
@@ -92,24 +92,24 @@ fn replay_routed(
     args: &ReplayArgs,
     cell: Cell,
     caches: &[Cache],
-) -> Result<(Report, Vec<Counts>), Error> {
+) -> Result<(ReplayReport, Vec<ReplayCounts>), Error> {
     let mut batches = Batches::new(source, args.strict)?;
     if batches.is_empty() {
         return Err(Error::NoRequests { trace: trace.to_owned(), format, malformed: batches.malformed });
     }
     let team = || Team(caches.iter().map(|cache| Player::new(cache.clone(), args.audit)).collect());
-    let mut played = Played { counts: vec![Counts::default(); caches.len()], ..Played::default() };
+    let mut played = Played { counts: vec![ReplayCounts::default(); caches.len()], ..Played::default() };
     match args.threads {
-        1 => play_alone(caches, &mut batches, team(), &mut played)?,
-        threads => play_together(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
+        1 => play_on_this_thread(caches, &mut batches, team(), &mut played)?,
+        threads => play_on_threads(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
     }
     let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
     let sum = |field: fn(&Stats) -> u64| stats.iter().map(field).sum::<u64>();
-    let mut counts = Counts::default();
+    let mut counts = ReplayCounts::default();
     played.counts.iter().for_each(|pool| counts.add(pool));
     let gets = counts.hits + counts.misses;
     let evictions = sum(|stats| stats.evictions);
-    let report = Report {
+    let report = ReplayReport {
         requests: counts.requests,
         hits: counts.hits,
         misses: counts.misses,
@@ -160,7 +160,7 @@ fn ratio(part: f64, whole: f64) -> f64 {
 #[derive(Default)]
 struct Played {
     /// By pool.
-    counts: Vec<Counts>,
+    counts: Vec<ReplayCounts>,
     findings: Option<Findings>,
     /// Time spent in the cache, not in reading the trace.
     busy: Duration,
@@ -188,7 +188,7 @@ impl Team {
     }
 }
 
-fn play_alone<S: FnMut() -> Result<Option<Routed>, Error>>(
+fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
     caches: &[Cache],
     batches: &mut Batches<S>,
     mut team: Team,
@@ -209,30 +209,30 @@ fn play_alone<S: FnMut() -> Result<Option<Routed>, Error>>(
 }
 
 /// One of several players, seen from the reading thread.
-struct Seat {
-    hand: Vec<Routed>,
-    dealt: mpsc::SyncSender<(u64, Vec<Routed>)>,
+struct PlayerQueue {
+    batch: Vec<Routed>,
+    sent: mpsc::SyncSender<(u64, Vec<Routed>)>,
     returned: mpsc::Receiver<Vec<Routed>>,
     playing: bool,
 }
 
-fn play_together<S: FnMut() -> Result<Option<Routed>, Error>>(
+fn play_on_threads<S: FnMut() -> Result<Option<Routed>, Error>>(
     caches: &[Cache],
     batches: &mut Batches<S>,
     teams: Vec<Team>,
     played: &mut Played,
 ) -> Result<(), Error> {
     thread::scope(|scope| {
-        let (mut seats, mut threads) = (Vec::new(), Vec::new());
+        let (mut queues, mut threads) = (Vec::new(), Vec::new());
         for team in teams {
-            let (dealt, hands) = mpsc::sync_channel(1);
+            let (sent, batches_of_player) = mpsc::sync_channel(1);
             let (back, returned) = mpsc::sync_channel(1);
-            threads.push(scope.spawn(move || play_hands(team, &hands, &back)));
-            seats.push(Seat { hand: Vec::new(), dealt, returned, playing: false });
+            threads.push(scope.spawn(move || play_batches(team, &batches_of_player, &back)));
+            queues.push(PlayerQueue { batch: Vec::new(), sent, returned, playing: false });
         }
-        let dealt = deal(caches, batches, &mut seats, played);
-        drop(seats);
-        dealt?;
+        let sent = distribute(caches, batches, &mut queues, played);
+        drop(queues);
+        sent?;
         for thread in threads {
             match thread.join() {
                 Ok(team) => played.add(&team),
@@ -243,34 +243,34 @@ fn play_together<S: FnMut() -> Result<Option<Routed>, Error>>(
     })
 }
 
-/// Deals until the trace ends, or until a player has panicked (which `join` finds).
-fn deal<S: FnMut() -> Result<Option<Routed>, Error>>(
+/// Sends batches until the trace ends, or until a player has panicked (which `join` finds).
+fn distribute<S: FnMut() -> Result<Option<Routed>, Error>>(
     caches: &[Cache],
     batches: &mut Batches<S>,
-    seats: &mut [Seat],
+    queues: &mut [PlayerQueue],
     played: &mut Played,
 ) -> Result<(), Error> {
-    let count = seats.len() as u64;
+    let count = queues.len() as u64;
     while let Some(now) = batches.next_batch(|routed| {
-        let seat = (mix(routed.request.key) % count) as usize;
-        seats[seat].hand.push(routed);
+        let queue = (mix(routed.request.key) % count) as usize;
+        queues[queue].batch.push(routed);
     })? {
         let start = Instant::now();
         caches.iter().for_each(|cache| cache.maintain(now));
         let milliseconds = now.as_millis() as u64;
-        for seat in seats.iter_mut().filter(|seat| !seat.hand.is_empty()) {
-            let hand = mem::take(&mut seat.hand);
-            if seat.dealt.send((milliseconds, hand)).is_err() {
+        for queue in queues.iter_mut().filter(|queue| !queue.batch.is_empty()) {
+            let batch = mem::take(&mut queue.batch);
+            if queue.sent.send((milliseconds, batch)).is_err() {
                 return Ok(());
             }
-            seat.playing = true;
+            queue.playing = true;
         }
-        for seat in seats.iter_mut().filter(|seat| seat.playing) {
-            match seat.returned.recv() {
-                Ok(hand) => seat.hand = hand,
+        for queue in queues.iter_mut().filter(|queue| queue.playing) {
+            match queue.returned.recv() {
+                Ok(batch) => queue.batch = batch,
                 Err(_) => return Ok(()),
             }
-            seat.playing = false;
+            queue.playing = false;
         }
         played.busy += start.elapsed();
         played.end = now;
@@ -278,16 +278,16 @@ fn deal<S: FnMut() -> Result<Option<Routed>, Error>>(
     Ok(())
 }
 
-fn play_hands(
+fn play_batches(
     mut team: Team,
-    hands: &mpsc::Receiver<(u64, Vec<Routed>)>,
+    batches_of_player: &mpsc::Receiver<(u64, Vec<Routed>)>,
     back: &mpsc::SyncSender<Vec<Routed>>,
 ) -> Team {
-    while let Ok((now, mut hand)) = hands.recv() {
-        for routed in hand.drain(..) {
+    while let Ok((now, mut batch)) = batches_of_player.recv() {
+        for routed in batch.drain(..) {
             team.play(&routed, now);
         }
-        if back.send(hand).is_err() {
+        if back.send(batch).is_err() {
             break;
         }
     }

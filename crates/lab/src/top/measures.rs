@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use super::source::Sample;
+use super::source::StatsSample;
 
 /// A report; the names of the fields are those of the JSON object. `None` is what the server does not tell, and for
 /// rates also an interval in which the counters began anew.
 #[derive(Clone, Debug, Serialize)]
-pub struct Report {
+pub struct TopReport {
     pub target: String,
     pub server: String,
     pub uptime_seconds: Option<u64>,
@@ -21,11 +21,11 @@ pub struct Report {
     pub operations_per_second: Option<f64>,
     pub operations: Operations,
     pub items: Option<u64>,
-    pub memory: Memory,
+    pub memory: MemoryUse,
     /// `None` if the server has none.
-    pub flash: Option<Flash>,
-    pub evictions: Counter,
-    pub expirations: Counter,
+    pub flash: Option<FlashRates>,
+    pub evictions: CounterRate,
+    pub expirations: CounterRate,
     pub connections: Connections,
     pub network: Network,
     /// Processor time over time: 1.5 is one and a half cores.
@@ -33,13 +33,13 @@ pub struct Report {
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Counter {
+pub struct CounterRate {
     pub per_second: Option<f64>,
     pub total: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct Operation {
+pub struct OperationRate {
     pub per_second: Option<f64>,
     pub total: Option<u64>,
     /// Of the interval.
@@ -48,19 +48,19 @@ pub struct Operation {
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Operations {
-    pub get: Operation,
-    pub set: Operation,
-    pub delete: Operation,
-    pub touch: Operation,
-    pub incr: Operation,
-    pub decr: Operation,
-    pub cas: Operation,
-    pub meta: Operation,
-    pub flush: Operation,
+    pub get: OperationRate,
+    pub set: OperationRate,
+    pub delete: OperationRate,
+    pub touch: OperationRate,
+    pub incr: OperationRate,
+    pub decr: OperationRate,
+    pub cas: OperationRate,
+    pub meta: OperationRate,
+    pub flush: OperationRate,
 }
 
 impl Operations {
-    pub fn named(&self) -> [(&'static str, &Operation); 9] {
+    pub fn named(&self) -> [(&'static str, &OperationRate); 9] {
         [
             ("get", &self.get),
             ("set", &self.set),
@@ -76,7 +76,7 @@ impl Operations {
 }
 
 #[derive(Clone, Debug, Serialize)]
-pub struct Memory {
+pub struct MemoryUse {
     pub limit_bytes: Option<u64>,
     pub used_bytes: Option<u64>,
     /// Of the items, with their keys.
@@ -88,12 +88,12 @@ pub struct Memory {
 
 /// What lies below memory: Ebbtide's flash, or memcached's external storage.
 #[derive(Clone, Debug, Serialize)]
-pub struct Flash {
+pub struct FlashRates {
     pub limit_bytes: u64,
     pub used_bytes: Option<u64>,
     /// Gets that it answered. `hit_ratio` is its share of all hits of the interval; memory had the others.
-    pub hits: Operation,
-    pub written_bytes: Counter,
+    pub hits: OperationRate,
+    pub written_bytes: CounterRate,
     /// Reads and writes that wait for the device.
     pub queue: Option<u64>,
     pub health: Option<String>,
@@ -103,14 +103,14 @@ pub struct Flash {
 pub struct Connections {
     pub open: Option<u64>,
     pub limit: Option<u64>,
-    pub accepted: Counter,
-    pub rejected: Counter,
+    pub accepted: CounterRate,
+    pub rejected: CounterRate,
 }
 
 #[derive(Clone, Debug, Serialize)]
 pub struct Network {
-    pub read_bytes: Counter,
-    pub written_bytes: Counter,
+    pub read_bytes: CounterRate,
+    pub written_bytes: CounterRate,
 }
 
 /// Counters that only grow while a server lives. If one has fallen, all have begun anew.
@@ -129,8 +129,8 @@ const GROWING: [&str; 10] = [
 
 /// Two samples, if the counters went on between them.
 struct Span<'a> {
-    before: Option<&'a Sample>,
-    now: &'a Sample,
+    before: Option<&'a StatsSample>,
+    now: &'a StatsSample,
 }
 
 impl Span<'_> {
@@ -147,32 +147,32 @@ impl Span<'_> {
         Some(self.growth(names)? as f64 / self.seconds()?)
     }
 
-    fn counter(&self, names: &[&str]) -> Counter {
-        Counter { per_second: self.per_second(names), total: self.now.sum(names) }
+    fn counter(&self, names: &[&str]) -> CounterRate {
+        CounterRate { per_second: self.per_second(names), total: self.now.sum(names) }
     }
 
-    fn operation(&self, names: &[&str]) -> Operation {
-        Operation { per_second: self.per_second(names), total: self.now.sum(names), hit_ratio: None }
+    fn operation(&self, names: &[&str]) -> OperationRate {
+        OperationRate { per_second: self.per_second(names), total: self.now.sum(names), hit_ratio: None }
     }
 
     /// An operation whose count is the sum of its hits and its other outcomes.
-    fn looked_up(&self, hits: &str, others: &[&str]) -> Operation {
+    fn looked_up(&self, hits: &str, others: &[&str]) -> OperationRate {
         let all: Vec<&str> = std::iter::once(hits).chain(others.iter().copied()).collect();
         let hit_ratio = ratio(self.growth(&[hits]), self.growth(&all));
-        Operation { hit_ratio, ..self.operation(&all) }
+        OperationRate { hit_ratio, ..self.operation(&all) }
     }
 
-    fn flash(&self) -> Option<Flash> {
-        let hits = |sample: &Sample| {
+    fn flash(&self) -> Option<FlashRates> {
+        let hits = |sample: &StatsSample| {
             sample.number("get_extstore")?.checked_sub(sample.number("miss_from_extstore").unwrap_or_default())
         };
         let total = hits(self.now);
         let growth = self.before.and_then(|before| total?.checked_sub(hits(before)?));
         let per_second = growth.and_then(|growth| Some(growth as f64 / self.seconds()?));
-        Some(Flash {
+        Some(FlashRates {
             limit_bytes: self.now.number("extstore_limit_maxbytes")?,
             used_bytes: self.now.number("extstore_bytes_used"),
-            hits: Operation { per_second, total, hit_ratio: ratio(growth, self.growth(&["get_hits"])) },
+            hits: OperationRate { per_second, total, hit_ratio: ratio(growth, self.growth(&["get_hits"])) },
             written_bytes: self.counter(&["extstore_bytes_written"]),
             queue: self.now.number("extstore_io_queue"),
             health: self.now.own_text("flash_health"),
@@ -180,7 +180,7 @@ impl Span<'_> {
     }
 
     fn cpu_cores(&self) -> Option<f64> {
-        let used = |sample: &Sample| Some(sample.decimal("rusage_user")? + sample.decimal("rusage_system")?);
+        let used = |sample: &StatsSample| Some(sample.decimal("rusage_user")? + sample.decimal("rusage_system")?);
         let cores = (used(self.now)? - used(self.before?)?) / self.seconds()?;
         (cores >= 0.0).then_some(cores)
     }
@@ -193,7 +193,7 @@ fn ratio(part: Option<u64>, whole: Option<u64>) -> Option<f64> {
     }
 }
 
-fn goes_on(before: &Sample, now: &Sample) -> bool {
+fn goes_on(before: &StatsSample, now: &StatsSample) -> bool {
     before.number("pid") == now.number("pid")
         && GROWING.iter().all(|name| match (before.number(name), now.number(name)) {
             (Some(before), Some(now)) => before <= now,
@@ -201,8 +201,8 @@ fn goes_on(before: &Sample, now: &Sample) -> bool {
         })
 }
 
-impl Report {
-    pub fn new(target: &str, before: Option<&Sample>, now: &Sample) -> Self {
+impl TopReport {
+    pub fn new(target: &str, before: Option<&StatsSample>, now: &StatsSample) -> Self {
         let span = Span { before: before.filter(|before| goes_on(before, now)), now };
         let operations = Operations {
             get: span.looked_up("get_hits", &["get_misses"]),
@@ -230,7 +230,7 @@ impl Report {
             operations_per_second: counted.filter_map(|operation| operation.per_second).reduce(|sum, one| sum + one),
             operations,
             items: now.number("curr_items"),
-            memory: Memory {
+            memory: MemoryUse {
                 limit_bytes: now.number("limit_maxbytes"),
                 used_bytes: now.own_number("memory_used_bytes"),
                 live_bytes: now.number("bytes"),
@@ -266,11 +266,11 @@ mod tests {
     const BEFORE: &str = "pid 7\nuptime 10\nget_hits 100\nget_misses 100\ncmd_set 5\nreclaimed 3\nrusage_user 1.0\n\
                           rusage_system 1.0\nbytes_read 1000";
 
-    fn report(before: Option<&str>, now: &str, own: &str) -> Report {
+    fn report(before: Option<&str>, now: &str, own: &str) -> TopReport {
         let start = Instant::now();
-        let before = before.map(|text| Sample::from_lines(start, text, ""));
-        let now = Sample::from_lines(start + Duration::from_secs(2), now, own);
-        Report::new("t", before.as_ref(), &now)
+        let before = before.map(|text| StatsSample::from_lines(start, text, ""));
+        let now = StatsSample::from_lines(start + Duration::from_secs(2), now, own);
+        TopReport::new("t", before.as_ref(), &now)
     }
 
     #[test]

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use self::measures::Report;
-use self::source::Source;
+use self::measures::TopReport;
+use self::source::StatsSource;
 use crate::Error;
 
 const DEFAULT_PORT: u16 = 11211;
@@ -68,7 +68,7 @@ struct Silence<'a> {
 
 /// `ebbtide top`: shows the server until the user quits, or prints what was asked for.
 pub fn run(args: TopArgs) -> Result<(), Error> {
-    let mut source = Source::new(with_port(&args.target));
+    let mut source = StatsSource::new(with_port(&args.target));
     let first = source.sample()?;
     if !args.json && !args.once && stdout().is_terminal() {
         return screen::run(source, first, args.interval());
@@ -81,7 +81,7 @@ pub fn run(args: TopArgs) -> Result<(), Error> {
         let mut out = stdout().lock();
         match source.sample() {
             Ok(now) => {
-                let report = Report::new(source.target(), before.as_ref(), &now);
+                let report = TopReport::new(source.target(), before.as_ref(), &now);
                 crate::report::print(&report, args.json, &mut out)?;
                 before = Some(now);
             }

@@ -5,16 +5,16 @@ use std::time::{Duration, Instant};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-use super::measures::Report;
-use super::source::{Sample, Source};
-use super::view::View;
+use super::measures::TopReport;
+use super::source::{StatsSample, StatsSource};
+use super::view::TopView;
 use crate::Error;
 
 /// How long a key may wait while nothing else happens.
 const NAP: Duration = Duration::from_millis(100);
 
 /// Shows the server until the user quits. The terminal is given back however this ends, also by a panic.
-pub fn run(source: Source, first: Sample, interval: Duration) -> Result<(), Error> {
+pub fn run(source: StatsSource, first: StatsSample, interval: Duration) -> Result<(), Error> {
     let target = source.target().to_owned();
     let (sender, samples) = channel();
     // A thread of its own, so that a server that hangs does not hold up the keys. It ends with the process.
@@ -25,7 +25,7 @@ pub fn run(source: Source, first: Sample, interval: Duration) -> Result<(), Erro
     shown
 }
 
-fn watch(mut source: Source, interval: Duration, sender: &Sender<Result<Sample, String>>) {
+fn watch(mut source: StatsSource, interval: Duration, sender: &Sender<Result<StatsSample, String>>) {
     let mut due = Instant::now();
     loop {
         // An answer that came late does not bring the next one forward.
@@ -44,17 +44,17 @@ fn watch(mut source: Source, interval: Duration, sender: &Sender<Result<Sample, 
 fn show(
     terminal: &mut DefaultTerminal,
     target: &str,
-    first: Sample,
+    first: StatsSample,
     interval: Duration,
-    samples: &Receiver<Result<Sample, String>>,
+    samples: &Receiver<Result<StatsSample, String>>,
 ) -> Result<(), Error> {
-    let mut view = View::new(Report::new(target, None, &first), interval);
+    let mut view = TopView::new(TopReport::new(target, None, &first), interval);
     let mut last = first;
     loop {
         for answer in samples.try_iter() {
             match answer {
                 Ok(now) => {
-                    view.update(Report::new(target, Some(&last), &now));
+                    view.update(TopReport::new(target, Some(&last), &now));
                     last = now;
                 }
                 Err(reason) => view.silence = Some((reason, last.taken.elapsed())),

@@ -8,18 +8,18 @@ use crate::Error;
 /// A server that takes longer counts as gone.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Bytes of one answer: some ten times those of the longest known.
-const LONGEST_ANSWER: u64 = 256 << 10;
+const MAX_ANSWER_BYTES: u64 = 256 << 10;
 
 /// What the server counts, at one moment.
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct StatsSample {
     pub taken: Instant,
     stats: BTreeMap<String, String>,
     /// The answer to `stats ebbtide`; empty for other servers.
     own: BTreeMap<String, String>,
 }
 
-impl Sample {
+impl StatsSample {
     #[cfg(test)]
     pub fn from_lines(taken: Instant, stats: &str, own: &str) -> Self {
         let parse = |text: &str| text.lines().filter_map(|line| stat(&format!("STAT {line}"))).collect();
@@ -60,18 +60,18 @@ impl Sample {
 }
 
 /// The way to the server. A connection that fails is given up, and the next sample makes a new one.
-pub struct Source {
+pub struct StatsSource {
     target: String,
-    connection: Option<Connection>,
+    connection: Option<StatsConnection>,
 }
 
-struct Connection {
+struct StatsConnection {
     stream: BufReader<TcpStream>,
     /// Whether the server knows `stats ebbtide`.
     is_ours: bool,
 }
 
-impl Source {
+impl StatsSource {
     pub fn new(target: String) -> Self {
         Self { target, connection: None }
     }
@@ -81,7 +81,7 @@ impl Source {
     }
 
     /// Asks the server, for at most a few seconds.
-    pub fn sample(&mut self) -> Result<Sample, Error> {
+    pub fn sample(&mut self) -> Result<StatsSample, Error> {
         let mut connection = match self.connection.take() {
             Some(connection) => connection,
             None => self.connect().map_err(|source| Error::Connection { target: self.target.clone(), source })?,
@@ -95,17 +95,17 @@ impl Source {
             }
         }
         self.connection = Some(connection);
-        Ok(Sample { taken: Instant::now(), stats, own })
+        Ok(StatsSample { taken: Instant::now(), stats, own })
     }
 
-    fn connect(&self) -> io::Result<Connection> {
+    fn connect(&self) -> io::Result<StatsConnection> {
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in self.target.to_socket_addrs()? {
             match TcpStream::connect_timeout(&address, PATIENCE) {
                 Ok(stream) => {
                     stream.set_read_timeout(Some(PATIENCE))?;
                     stream.set_write_timeout(Some(PATIENCE))?;
-                    return Ok(Connection { stream: BufReader::new(stream), is_ours: true });
+                    return Ok(StatsConnection { stream: BufReader::new(stream), is_ours: true });
                 }
                 Err(error) => last = error,
             }
@@ -116,7 +116,7 @@ impl Source {
     /// The statistics, or the line with which the server refuses to tell them.
     fn ask(
         &self,
-        connection: &mut Connection,
+        connection: &mut StatsConnection,
         command: &str,
     ) -> Result<Result<BTreeMap<String, String>, String>, Error> {
         converse(&mut connection.stream, command).map_err(|source| {
@@ -137,7 +137,7 @@ impl Source {
 
 fn converse(stream: &mut BufReader<TcpStream>, command: &str) -> io::Result<Result<BTreeMap<String, String>, String>> {
     stream.get_mut().write_all(format!("{command}\r\n").as_bytes())?;
-    read_stats(&mut stream.take(LONGEST_ANSWER))
+    read_stats(&mut stream.take(MAX_ANSWER_BYTES))
 }
 
 fn read_stats(input: &mut impl BufRead) -> io::Result<Result<BTreeMap<String, String>, String>> {
@@ -200,7 +200,7 @@ mod tests {
 
     #[test]
     fn sums_take_what_is_there() {
-        let sample = Sample::from_lines(Instant::now(), "a 1\nb 2\nbroken x", "");
+        let sample = StatsSample::from_lines(Instant::now(), "a 1\nb 2\nbroken x", "");
         assert_eq!(sample.sum(&["a", "b", "missing"]), Some(3));
         assert_eq!(sample.sum(&["missing", "broken"]), None);
         assert_eq!(sample.server(), "memcached -");

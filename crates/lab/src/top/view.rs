@@ -10,7 +10,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
 use super::format::{bars, byte_rate, bytes, count, duration, gauge, percent, rate};
-use super::measures::{Flash, Report};
+use super::measures::{FlashRates, TopReport};
 
 /// Intervals that the bars remember: a wide terminal's worth.
 const REMEMBERED: usize = 300;
@@ -19,8 +19,8 @@ const VALUE: usize = 13;
 const MORE: usize = 26;
 
 /// What is on the screen.
-pub struct View {
-    report: Report,
+pub struct TopView {
+    report: TopReport,
     /// Hit ratio and operations per second, oldest first.
     past: VecDeque<(Option<f64>, Option<f64>)>,
     interval: Duration,
@@ -28,13 +28,13 @@ pub struct View {
     pub silence: Option<(String, Duration)>,
 }
 
-impl View {
-    pub fn new(report: Report, interval: Duration) -> Self {
+impl TopView {
+    pub fn new(report: TopReport, interval: Duration) -> Self {
         Self { report, past: VecDeque::new(), interval, silence: None }
     }
 
     /// A new report takes the place of the last one.
-    pub fn update(&mut self, report: Report) {
+    pub fn update(&mut self, report: TopReport) {
         self.past.push_back((report.hit_ratio, report.operations_per_second));
         if self.past.len() > REMEMBERED {
             self.past.pop_front();
@@ -81,9 +81,9 @@ impl View {
     fn body(&self, width: usize) -> Vec<Line<'static>> {
         let report = &self.report;
         let room = width.saturating_sub(MORE + 1);
-        let most = self.past.iter().filter_map(|(_, operations)| *operations).fold(1.0, f64::max);
+        let max = self.past.iter().filter_map(|(_, operations)| *operations).fold(1.0, f64::max);
         let ratios = bars(self.past.iter().map(|(ratio, _)| *ratio), room.saturating_sub(24));
-        let speeds = bars(self.past.iter().map(|(_, speed)| speed.map(|speed| speed / most)), room.saturating_sub(24));
+        let speeds = bars(self.past.iter().map(|(_, speed)| speed.map(|speed| speed / max)), room.saturating_sub(24));
         let mut lines = vec![
             with_bar(
                 "Hit ratio",
@@ -95,7 +95,7 @@ impl View {
                 "Operations",
                 rate(report.operations_per_second),
                 speeds,
-                format!("{} at most", rate(Some(most).filter(|_| !self.past.is_empty()))),
+                format!("{} at most", rate(Some(max).filter(|_| !self.past.is_empty()))),
             ),
             Line::default(),
             Line::styled(
@@ -166,7 +166,7 @@ impl View {
     }
 }
 
-fn of_flash(flash: &Flash, room: usize) -> [Line<'static>; 2] {
+fn of_flash(flash: &FlashRates, room: usize) -> [Line<'static>; 2] {
     let share = flash.used_bytes.filter(|_| flash.limit_bytes > 0).map(|used| used as f64 / flash.limit_bytes as f64);
     let full = format!("of {}, {}", bytes(Some(flash.limit_bytes)), percent(share));
     let bar = share.map_or(String::new(), |share| gauge(share, room.saturating_sub(24).min(40)));
@@ -196,7 +196,7 @@ mod tests {
     use ratatui::Terminal;
     use ratatui::backend::TestBackend;
 
-    use super::super::source::Sample;
+    use super::super::source::StatsSample;
     use super::*;
 
     const BEFORE: &str = "pid 7\nuptime 11530\nversion 1.6.18\nthreads 4\nget_hits 100\nget_misses 0\ncmd_set 0\n\
@@ -204,16 +204,16 @@ mod tests {
     const NOW: &str = "pid 7\nuptime 11531\nversion 1.6.18\nthreads 4\nget_hits 190\nget_misses 10\ncmd_set 20\n\
                        evictions 3\nlimit_maxbytes 1048576\nbytes 524288\ncurr_items 4096";
 
-    fn view(own: &str) -> View {
+    fn view(own: &str) -> TopView {
         let start = Instant::now();
-        let before = Sample::from_lines(start, BEFORE, own);
-        let now = Sample::from_lines(start + Duration::from_secs(1), NOW, own);
-        let mut view = View::new(Report::new("host:1", None, &before), Duration::from_secs(1));
-        view.update(Report::new("host:1", Some(&before), &now));
+        let before = StatsSample::from_lines(start, BEFORE, own);
+        let now = StatsSample::from_lines(start + Duration::from_secs(1), NOW, own);
+        let mut view = TopView::new(TopReport::new("host:1", None, &before), Duration::from_secs(1));
+        view.update(TopReport::new("host:1", Some(&before), &now));
         view
     }
 
-    fn screen(view: &View, width: u16, height: u16) -> Vec<String> {
+    fn screen(view: &TopView, width: u16, height: u16) -> Vec<String> {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
         terminal.draw(|frame| view.draw(frame)).unwrap();
         let buffer = terminal.backend().buffer();
@@ -264,11 +264,11 @@ mod tests {
             )
         };
         let start = Instant::now();
-        let before = Sample::from_lines(start, &format!("{BEFORE}\n{}", flash(0, 0)), "");
+        let before = StatsSample::from_lines(start, &format!("{BEFORE}\n{}", flash(0, 0)), "");
         let now = format!("{NOW}\n{}", flash(45, 2048));
-        let now = Sample::from_lines(start + Duration::from_secs(1), &now, "flash_health healthy");
-        let mut view = View::new(Report::new("host:1", None, &before), Duration::from_secs(1));
-        view.update(Report::new("host:1", Some(&before), &now));
+        let now = StatsSample::from_lines(start + Duration::from_secs(1), &now, "flash_health healthy");
+        let mut view = TopView::new(TopReport::new("host:1", None, &before), Duration::from_secs(1));
+        view.update(TopReport::new("host:1", Some(&before), &now));
         let screen = screen(&view, 100, 26);
         for row in [
             "Flash 1 MiB of 4 MiB, 25.0 %",

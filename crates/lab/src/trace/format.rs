@@ -8,7 +8,7 @@
 use std::str::FromStr;
 
 use super::kvcache::Columns;
-use super::lines::{Line, Lines};
+use super::lines::{Lines, TraceLine};
 use super::oracle::{self, RECORD_SIZE};
 use super::text;
 
@@ -63,7 +63,7 @@ impl Format {
 /// The first line that says something; empty if there is none.
 pub(super) fn first_line(start: &[u8]) -> Vec<u8> {
     match Lines::new(start).next() {
-        Ok(Line::Text(line)) => line.to_vec(),
+        Ok(TraceLine::Text(line)) => line.to_vec(),
         _ => Vec::new(),
     }
 }

@@ -10,7 +10,7 @@ pub(super) const MAX_LINE: usize = 64 << 10;
 
 /// One line, or what stands in its place.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line<'a> {
+pub(super) enum TraceLine<'a> {
     /// Without its line end (`\n` or `\r\n`).
     Text(&'a [u8]),
     TooLong,
@@ -35,24 +35,24 @@ impl<R: BufRead> Lines<R> {
     }
 
     /// The next line that says something. Ends: every turn of the loop reads on in the input.
-    pub(super) fn next(&mut self) -> io::Result<Line<'_>> {
+    pub(super) fn next(&mut self) -> io::Result<TraceLine<'_>> {
         loop {
             let found = self.read_line()?;
-            if found != Found::Text {
-                return Ok(if found == Found::End { Line::End } else { Line::TooLong });
+            if found != LineFound::Text {
+                return Ok(if found == LineFound::End { TraceLine::End } else { TraceLine::TooLong });
             }
             if !says_nothing(&self.line) {
-                return Ok(Line::Text(&self.line));
+                return Ok(TraceLine::Text(&self.line));
             }
         }
     }
 
-    fn read_line(&mut self) -> io::Result<Found> {
+    fn read_line(&mut self) -> io::Result<LineFound> {
         self.line.clear();
         let limit = MAX_LINE as u64 + 2;
         let read = self.input.by_ref().take(limit).read_until(b'\n', &mut self.line)?;
         if read == 0 {
-            return Ok(Found::End);
+            return Ok(LineFound::End);
         }
         self.number += 1;
         if self.line.last() == Some(&b'\n') {
@@ -64,18 +64,18 @@ impl<R: BufRead> Lines<R> {
             self.line.pop();
         }
         if self.line.len() > MAX_LINE {
-            return Ok(Found::TooLong);
+            return Ok(LineFound::TooLong);
         }
         if self.number == 1 && self.line.starts_with(BYTE_ORDER_MARK) {
             self.line.drain(..BYTE_ORDER_MARK.len());
         }
-        Ok(Found::Text)
+        Ok(LineFound::Text)
     }
 }
 
 /// What `read_line` left in the buffer.
 #[derive(PartialEq, Eq)]
-enum Found {
+enum LineFound {
     Text,
     TooLong,
     End,
@@ -94,22 +94,22 @@ mod tests {
     fn lines_end_with_either_line_end_or_with_the_file() {
         let mut lines = Lines::new(&b"a\r\nb\nc"[..]);
         for expected in ["a", "b", "c"] {
-            assert_eq!(lines.next().unwrap(), Line::Text(expected.as_bytes()));
+            assert_eq!(lines.next().unwrap(), TraceLine::Text(expected.as_bytes()));
         }
         assert_eq!(lines.number(), 3);
-        assert_eq!(lines.next().unwrap(), Line::End);
+        assert_eq!(lines.next().unwrap(), TraceLine::End);
     }
 
     #[test]
     fn lines_that_say_nothing_are_counted_only() {
         let mut lines = Lines::new(&b"\xEF\xBB\xBF\n# comment\na\n \t\r\n  # another\n\xEF\xBB\xBFb\n\n"[..]);
-        assert_eq!(lines.next().unwrap(), Line::Text(b"a"));
+        assert_eq!(lines.next().unwrap(), TraceLine::Text(b"a"));
         assert_eq!(lines.number(), 3);
-        assert_eq!(lines.next().unwrap(), Line::Text(b"\xEF\xBB\xBFb"), "a mark is the file's first bytes only");
+        assert_eq!(lines.next().unwrap(), TraceLine::Text(b"\xEF\xBB\xBFb"), "a mark is the file's first bytes only");
         assert_eq!(lines.number(), 6);
-        assert_eq!(lines.next().unwrap(), Line::End);
+        assert_eq!(lines.next().unwrap(), TraceLine::End);
         let mut marked = Lines::new(&b"\xEF\xBB\xBFa"[..]);
-        assert_eq!(marked.next().unwrap(), Line::Text(b"a"));
+        assert_eq!(marked.next().unwrap(), TraceLine::Text(b"a"));
     }
 
     #[test]
@@ -118,12 +118,12 @@ mod tests {
             let mut text = vec![b'x'; MAX_LINE + extra];
             text.extend_from_slice(b"\nnext\n");
             let mut lines = Lines::new(&text[..]);
-            assert_eq!(lines.next().unwrap(), Line::TooLong);
-            assert_eq!(lines.next().unwrap(), Line::Text(b"next"));
+            assert_eq!(lines.next().unwrap(), TraceLine::TooLong);
+            assert_eq!(lines.next().unwrap(), TraceLine::Text(b"next"));
             assert!(lines.line.capacity() < 4 * MAX_LINE);
         }
         let exact = [&vec![b'x'; MAX_LINE][..], b"\r\n"].concat();
         let mut lines = Lines::new(&exact[..]);
-        assert!(matches!(lines.next().unwrap(), Line::Text(t) if t.len() == MAX_LINE));
+        assert!(matches!(lines.next().unwrap(), TraceLine::Text(t) if t.len() == MAX_LINE));
     }
 }

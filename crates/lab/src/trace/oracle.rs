@@ -16,26 +16,26 @@ pub(super) const RECORD_SIZE: usize = 24;
 
 /// One record, or what stands in its place.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Record {
+pub(super) enum OracleRecord {
     Request(Request),
     /// The file ends in the middle of a record, after so many bytes.
     Truncated(usize),
     End,
 }
 
-pub(super) fn read_record(input: &mut impl Read) -> io::Result<Record> {
+pub(super) fn read_record(input: &mut impl Read) -> io::Result<OracleRecord> {
     let mut record = [0; RECORD_SIZE];
     let mut filled = 0;
     while filled < RECORD_SIZE {
         match input.read(&mut record[filled..]) {
-            Ok(0) if filled == 0 => return Ok(Record::End),
-            Ok(0) => return Ok(Record::Truncated(filled)),
+            Ok(0) if filled == 0 => return Ok(OracleRecord::End),
+            Ok(0) => return Ok(OracleRecord::Truncated(filled)),
             Ok(read) => filled += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(Record::Request(decode(&record)))
+    Ok(OracleRecord::Request(decode(&record)))
 }
 
 /// The record of a request whose key is asked for again by the request at position `next` (from 0), or never (-1).
@@ -142,13 +142,13 @@ mod tests {
         bytes.extend_from_slice(&(-1i64).to_le_bytes());
         bytes.extend_from_slice(&[1, 2, 3]);
         let mut input = &bytes[..];
-        let Record::Request(request) = read_record(&mut input).unwrap() else {
+        let OracleRecord::Request(request) = read_record(&mut input).unwrap() else {
             panic!("no record");
         };
         assert_eq!(request.time_seconds, 77);
         assert_eq!(request.key, 0x0102_0304_0506_0708);
         assert_eq!(request.key_size + request.value_size, 5000);
-        assert_eq!(read_record(&mut input).unwrap(), Record::Truncated(3));
-        assert_eq!(read_record(&mut input).unwrap(), Record::End);
+        assert_eq!(read_record(&mut input).unwrap(), OracleRecord::Truncated(3));
+        assert_eq!(read_record(&mut input).unwrap(), OracleRecord::End);
     }
 }

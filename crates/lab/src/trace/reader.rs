@@ -7,8 +7,8 @@ use std::path::Path;
 use super::compression::{Input, decompressed, peek};
 use super::format::first_line;
 use super::kvcache::{Columns, KvcacheDecoder};
-use super::lines::{Line, Lines, MAX_LINE};
-use super::oracle::{self, Record};
+use super::lines::{Lines, MAX_LINE, TraceLine};
+use super::oracle::{self, OracleRecord};
 use super::signature;
 use super::text::{self, Fault};
 use super::{Format, Request};
@@ -116,9 +116,9 @@ type Parsed = (io::Result<Option<Result<Request, Fault>>>, u64);
 
 fn next_line(lines: &mut Lines<BufReader<Input>>, parse: impl FnOnce(&[u8]) -> Result<Request, Fault>) -> Parsed {
     let parsed = lines.next().map(|line| match line {
-        Line::Text(text) => Some(parse(text)),
-        Line::TooLong => Some(Err(format!("longer than {MAX_LINE} bytes"))),
-        Line::End => None,
+        TraceLine::Text(text) => Some(parse(text)),
+        TraceLine::TooLong => Some(Err(format!("longer than {MAX_LINE} bytes"))),
+        TraceLine::End => None,
     });
     (parsed, lines.number())
 }
@@ -127,11 +127,11 @@ fn next_record(input: &mut BufReader<Input>, records: &mut u64) -> Parsed {
     let parsed = oracle::read_record(input).map(|record| {
         *records += 1;
         match record {
-            Record::Request(request) => Some(Ok(request)),
-            Record::Truncated(bytes) => {
+            OracleRecord::Request(request) => Some(Ok(request)),
+            OracleRecord::Truncated(bytes) => {
                 Some(Err(format!("the file ends after {bytes} of {} bytes", oracle::RECORD_SIZE)))
             }
-            Record::End => None,
+            OracleRecord::End => None,
         }
     });
     (parsed, *records)

@@ -1,12 +1,12 @@
 /// A choice among values with given weights.
 #[derive(Clone, Debug)]
-pub struct Choice<T> {
+pub struct WeightedChoice<T> {
     values: Vec<T>,
     /// Sum of the weights up to and with each value, in shares of the whole.
     cumulative: Vec<f64>,
 }
 
-impl<T: Copy> Choice<T> {
+impl<T: Copy> WeightedChoice<T> {
     /// `None` unless some weight is positive, and all are finite and not negative.
     pub fn new(weighted: impl IntoIterator<Item = (T, f64)>) -> Option<Self> {
         let (values, weights): (Vec<T>, Vec<f64>) = weighted.into_iter().unzip();
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn values_come_by_their_weights() {
-        let choice = Choice::new([("a", 1.0), ("never", 0.0), ("b", 3.0)]).unwrap();
+        let choice = WeightedChoice::new([("a", 1.0), ("never", 0.0), ("b", 3.0)]).unwrap();
         assert_eq!(choice.pick(0.0), "a");
         assert_eq!(choice.pick(0.249), "a");
         assert_eq!(choice.pick(0.25), "b");
@@ -59,7 +59,7 @@ mod tests {
     #[test]
     fn weights_that_are_none_are_refused() {
         for weights in [&[][..], &[0.0], &[1.0, -0.5], &[f64::NAN, 1.0], &[f64::INFINITY]] {
-            assert!(Choice::new(weights.iter().map(|&weight| ((), weight))).is_none(), "{weights:?}");
+            assert!(WeightedChoice::new(weights.iter().map(|&weight| ((), weight))).is_none(), "{weights:?}");
         }
     }
 }

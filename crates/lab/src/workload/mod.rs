@@ -8,7 +8,7 @@ mod sizes;
 mod variates;
 mod zipf;
 
-pub use choice::Choice;
+pub use choice::WeightedChoice;
 pub use popularity::{Popularity, Ranks};
 pub use random::{Random, mix};
 pub use sizes::SizeDistribution;

@@ -31,11 +31,11 @@ impl Popularity {
 pub struct Ranks {
     keys: u64,
     stride: u64,
-    source: Source,
+    source: RankSource,
 }
 
 #[derive(Clone, Debug)]
-enum Source {
+enum RankSource {
     Zipf(Zipf),
     Uniform,
     Scan(u64),
@@ -45,9 +45,9 @@ impl Ranks {
     /// `start` is the key number where a scan begins: the threads of one run begin at different places.
     pub fn new(popularity: Popularity, keys: u64, exponent: f64, start: u64) -> Self {
         let source = match popularity {
-            Popularity::Zipf => Source::Zipf(Zipf::new(keys, exponent)),
-            Popularity::Uniform => Source::Uniform,
-            Popularity::Scan => Source::Scan(start % keys),
+            Popularity::Zipf => RankSource::Zipf(Zipf::new(keys, exponent)),
+            Popularity::Uniform => RankSource::Uniform,
+            Popularity::Scan => RankSource::Scan(start % keys),
         };
         Self { keys, stride: coprime_near_golden_section(keys), source }
     }
@@ -55,12 +55,12 @@ impl Ranks {
     /// The next key number.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         match &mut self.source {
-            Source::Zipf(zipf) => {
+            RankSource::Zipf(zipf) => {
                 let rank = zipf.sample(random) - 1;
                 (u128::from(rank) * u128::from(self.stride) % u128::from(self.keys)) as u64
             }
-            Source::Uniform => random.below(self.keys),
-            Source::Scan(position) => {
+            RankSource::Uniform => random.below(self.keys),
+            RankSource::Scan(position) => {
                 let number = *position;
                 *position = (number + 1) % self.keys;
                 number

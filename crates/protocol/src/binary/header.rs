@@ -28,7 +28,7 @@ const _: () = assert!(CAS + size_of::<u64>() == HEADER_BYTES);
 
 /// The header of a request, but for its magic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Header {
+pub struct PacketHeader {
     pub opcode: u8,
     pub extras_length: u8,
     pub key_length: u16,
@@ -38,7 +38,7 @@ pub struct Header {
     pub cas: u64,
 }
 
-impl Header {
+impl PacketHeader {
     /// Reads the header at the front of `input`; `None` if it is not all there.
     pub fn read(input: &[u8]) -> Option<Self> {
         let bytes: &[u8; HEADER_BYTES] = input.first_chunk()?;
@@ -92,10 +92,10 @@ mod tests {
     #[test]
     fn every_field_has_its_place() {
         let bytes: Vec<u8> = (0x80..0x98).collect();
-        let header = Header::read(&bytes).expect("24 bytes");
+        let header = PacketHeader::read(&bytes).expect("24 bytes");
         assert_eq!(
             header,
-            Header {
+            PacketHeader {
                 opcode: 0x81,
                 extras_length: 0x84,
                 key_length: 0x8283,
@@ -104,7 +104,7 @@ mod tests {
                 cas: 0x9091_9293_9495_9697,
             }
         );
-        assert_eq!(Header::read(&bytes[..23]), None);
+        assert_eq!(PacketHeader::read(&bytes[..23]), None);
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_body_must_hold_what_it_is_said_to_hold() {
-        let header = |extras_length, key_length, body_length| Header {
+        let header = |extras_length, key_length, body_length| PacketHeader {
             opcode: 0,
             extras_length,
             key_length,

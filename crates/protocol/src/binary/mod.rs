@@ -14,7 +14,7 @@ mod parser;
 pub mod reply;
 mod request;
 
-pub use header::{HEADER_BYTES, Header, REQUEST_MAGIC, RESPONSE_MAGIC};
+pub use header::{HEADER_BYTES, PacketHeader, REQUEST_MAGIC, RESPONSE_MAGIC};
 pub use opcode::Opcode;
-pub use parser::{After, BODY_LIMIT, MECHANISM_LIMIT, Step, next};
-pub use request::{Command, Head, Initial, Put, Touched};
+pub use parser::{After, BODY_LIMIT, MECHANISM_LIMIT, PacketStep, next};
+pub use request::{BinaryCommand, Initial, PacketHead, Put, Touched};

@@ -5,10 +5,10 @@
 //! answered with the same one of them. A value of more than `inline_limit` bytes that is not all there is left to the
 //! caller, so that the bytes waiting for a packet to be complete stay below 24 + 20 + 250 + `inline_limit`.
 
-use super::header::{HEADER_BYTES, Header, REQUEST_MAGIC};
+use super::header::{HEADER_BYTES, PacketHeader, REQUEST_MAGIC};
 use super::opcode::Opcode;
 use super::reply::Status;
-use super::request::{Command, Head, Initial, Put, Touched};
+use super::request::{BinaryCommand, Initial, PacketHead, Put, Touched};
 use crate::{MAX_KEY, StoreMode};
 
 /// A packet that announces a longer body closes the connection: memcached counts bodies in an int.
@@ -20,11 +20,11 @@ const NO_INITIAL: u32 = u32::MAX;
 
 /// What stands at the front of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<'a> {
-    Request(Head, Command<'a>),
+pub enum PacketStep<'a> {
+    Request(PacketHead, BinaryCommand<'a>),
     /// Answer the status, even to a quiet command.
     Reject {
-        head: Head,
+        head: PacketHead,
         status: Status,
         after: After,
     },
@@ -44,17 +44,17 @@ pub enum After {
 }
 
 /// What stands at the front of `input`, and how many bytes of it that took.
-pub fn next(input: &[u8], inline_limit: usize) -> (Step<'_>, usize) {
+pub fn next(input: &[u8], inline_limit: usize) -> (PacketStep<'_>, usize) {
     if input.first().is_some_and(|&magic| magic != REQUEST_MAGIC) {
-        return (Step::Close, input.len());
+        return (PacketStep::Close, input.len());
     }
-    let Some(header) = Header::read(input) else {
-        return (Step::NeedMore, 0);
+    let Some(header) = PacketHeader::read(input) else {
+        return (PacketStep::NeedMore, 0);
     };
     let known = Opcode::from_number(header.opcode);
     let quiet = known.is_some_and(|(_, quiet)| quiet);
-    let head = Head { opcode: header.opcode, quiet, opaque: header.opaque };
-    let reject = |status, after| (Step::Reject { head, status, after }, HEADER_BYTES);
+    let head = PacketHead { opcode: header.opcode, quiet, opaque: header.opaque };
+    let reject = |status, after| (PacketStep::Reject { head, status, after }, HEADER_BYTES);
     let Some(value_length) = header.value_length() else {
         return reject(Status::UnknownCommand, After::Close);
     };
@@ -73,7 +73,7 @@ pub fn next(input: &[u8], inline_limit: usize) -> (Step<'_>, usize) {
     let body = &input[HEADER_BYTES..];
     let (extras_length, key_length) = (usize::from(header.extras_length), usize::from(header.key_length));
     if body.len() < extras_length + key_length {
-        return (Step::NeedMore, 0);
+        return (PacketStep::NeedMore, 0);
     }
     let (extras, rest) = body.split_at(extras_length);
     let (key, rest) = rest.split_at(key_length);
@@ -83,7 +83,7 @@ pub fn next(input: &[u8], inline_limit: usize) -> (Step<'_>, usize) {
     if matches!(opcode, Opcode::SaslAuth | Opcode::SaslStep) {
         if key.len() > MECHANISM_LIMIT {
             return (
-                Step::Reject { head, status: Status::InvalidArguments, after: After::Skip(value_length) },
+                PacketStep::Reject { head, status: Status::InvalidArguments, after: After::Skip(value_length) },
                 before_value,
             );
         }
@@ -93,14 +93,14 @@ pub fn next(input: &[u8], inline_limit: usize) -> (Step<'_>, usize) {
         }
     }
     if value.is_none() && !is_long {
-        return (Step::NeedMore, 0);
+        return (PacketStep::NeedMore, 0);
     }
     let packet = Packet { opcode, cas: header.cas, extras, key, value_length, value };
-    (Step::Request(head, packet.command()), before_value + value.map_or(0, <[u8]>::len))
+    (PacketStep::Request(head, packet.command()), before_value + value.map_or(0, <[u8]>::len))
 }
 
 /// Whether a packet has the parts that its command has.
-fn lengths_are_valid(opcode: Opcode, header: &Header, value_length: u32) -> bool {
+fn lengths_are_valid(opcode: Opcode, header: &PacketHeader, value_length: u32) -> bool {
     let (extras, has_key, has_value) = (header.extras_length, header.key_length > 0, value_length > 0);
     match opcode {
         Opcode::Get | Opcode::GetKey | Opcode::Delete => extras == 0 && has_key && !has_value,
@@ -126,11 +126,11 @@ struct Packet<'a> {
 }
 
 impl<'a> Packet<'a> {
-    fn command(&self) -> Command<'a> {
+    fn command(&self) -> BinaryCommand<'a> {
         let key = self.key;
         match self.opcode {
-            Opcode::Get => Command::Get { key, with_key: false },
-            Opcode::GetKey => Command::Get { key, with_key: true },
+            Opcode::Get => BinaryCommand::Get { key, with_key: false },
+            Opcode::GetKey => BinaryCommand::Get { key, with_key: true },
             Opcode::Touch => self.touch(Touched::Flags),
             Opcode::GetAndTouch => self.touch(Touched::Value),
             Opcode::GetKeyAndTouch => self.touch(Touched::KeyAndValue),
@@ -139,39 +139,39 @@ impl<'a> Packet<'a> {
             Opcode::Replace => self.put(StoreMode::Replace, self.u32_at(0), self.u32_at(4)),
             Opcode::Append => self.put(StoreMode::Append, 0, 0),
             Opcode::Prepend => self.put(StoreMode::Prepend, 0, 0),
-            Opcode::Delete => Command::Delete { key, cas: self.cas },
+            Opcode::Delete => BinaryCommand::Delete { key, cas: self.cas },
             Opcode::Increment => self.arithmetic(true),
             Opcode::Decrement => self.arithmetic(false),
-            Opcode::Flush if self.extras.is_empty() => Command::Flush { exptime: 0 },
-            Opcode::Flush => Command::Flush { exptime: self.u32_at(0) },
-            Opcode::Noop => Command::Noop,
-            Opcode::Version => Command::Version,
-            Opcode::Stat => Command::Stat { topic: key },
-            Opcode::Quit => Command::Quit,
-            Opcode::SaslMechanisms => Command::SaslMechanisms,
+            Opcode::Flush if self.extras.is_empty() => BinaryCommand::Flush { exptime: 0 },
+            Opcode::Flush => BinaryCommand::Flush { exptime: self.u32_at(0) },
+            Opcode::Noop => BinaryCommand::Noop,
+            Opcode::Version => BinaryCommand::Version,
+            Opcode::Stat => BinaryCommand::Stat { topic: key },
+            Opcode::Quit => BinaryCommand::Quit,
+            Opcode::SaslMechanisms => BinaryCommand::SaslMechanisms,
             Opcode::SaslAuth => self.sasl(false),
             Opcode::SaslStep => self.sasl(true),
         }
     }
 
-    fn touch(&self, answer: Touched) -> Command<'a> {
-        Command::Touch { key: self.key, exptime: self.u32_at(0), answer }
+    fn touch(&self, answer: Touched) -> BinaryCommand<'a> {
+        BinaryCommand::Touch { key: self.key, exptime: self.u32_at(0), answer }
     }
 
-    fn put(&self, mode: StoreMode, flags: u32, exptime: u32) -> Command<'a> {
+    fn put(&self, mode: StoreMode, flags: u32, exptime: u32) -> BinaryCommand<'a> {
         let (key, length, value) = (self.key, self.value_length, self.value);
-        Command::Put(Put { mode, key, flags, exptime, cas: self.cas, length, value })
+        BinaryCommand::Put(Put { mode, key, flags, exptime, cas: self.cas, length, value })
     }
 
-    fn arithmetic(&self, increment: bool) -> Command<'a> {
+    fn arithmetic(&self, increment: bool) -> BinaryCommand<'a> {
         let exptime = self.u32_at(16);
         let initial = (exptime != NO_INITIAL).then(|| Initial { value: self.u64_at(8), exptime });
-        Command::Arithmetic { key: self.key, delta: self.u64_at(0), increment, initial, cas: self.cas }
+        BinaryCommand::Arithmetic { key: self.key, delta: self.u64_at(0), increment, initial, cas: self.cas }
     }
 
-    fn sasl(&self, step: bool) -> Command<'a> {
+    fn sasl(&self, step: bool) -> BinaryCommand<'a> {
         let data = self.value.unwrap_or_default();
-        Command::Sasl { step, mechanism: self.key, data }
+        BinaryCommand::Sasl { step, mechanism: self.key, data }
     }
 
     fn u32_at(&self, at: usize) -> u32 {

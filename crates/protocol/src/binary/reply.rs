@@ -1,7 +1,7 @@
 //! What a server answers.
 
 use super::header::{self, Lengths};
-use super::request::Head;
+use super::request::PacketHead;
 
 /// How a command ended, with memcached's numbers and words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,43 +38,43 @@ impl Status {
 }
 
 /// An answer that says what went wrong; quiet commands have it as well.
-pub fn error(out: &mut Vec<u8>, head: Head, status: Status) {
+pub fn error(out: &mut Vec<u8>, head: PacketHead, status: Status) {
     write(out, head, status as u16, &[], status.text(), 0);
 }
 
 /// A miss that names its key.
-pub fn missing_key(out: &mut Vec<u8>, head: Head, key: &[u8]) {
+pub fn missing_key(out: &mut Vec<u8>, head: PacketHead, key: &[u8]) {
     write(out, head, Status::NotFound as u16, key, &[], 0);
 }
 
 /// An answer without a body. `cas`: the token of what a write stored, or 0.
-pub fn done(out: &mut Vec<u8>, head: Head, cas: u64) {
+pub fn done(out: &mut Vec<u8>, head: PacketHead, cas: u64) {
     write(out, head, 0, &[], &[], cas);
 }
 
 /// An answer whose body is a text.
-pub fn text(out: &mut Vec<u8>, head: Head, text: &[u8]) {
+pub fn text(out: &mut Vec<u8>, head: PacketHead, text: &[u8]) {
     write(out, head, 0, &[], text, 0);
 }
 
 /// The request for another step of an authentication.
-pub fn auth_continue(out: &mut Vec<u8>, head: Head) {
+pub fn auth_continue(out: &mut Vec<u8>, head: PacketHead) {
     write(out, head, AUTH_CONTINUE, &[], &[], 0);
 }
 
 /// The new value after incr or decr.
-pub fn number(out: &mut Vec<u8>, head: Head, value: u64, cas: u64) {
+pub fn number(out: &mut Vec<u8>, head: PacketHead, value: u64, cas: u64) {
     write(out, head, 0, &[], &value.to_be_bytes(), cas);
 }
 
 /// One of the statistics. The last packet of an answer to stat is [`done`].
-pub fn stat(out: &mut Vec<u8>, head: Head, name: &[u8], value: &[u8]) {
+pub fn stat(out: &mut Vec<u8>, head: PacketHead, name: &[u8], value: &[u8]) {
     write(out, head, 0, name, value, 0);
 }
 
 /// All of a hit but its value, of which `length` bytes follow. `key` is empty if the answer does not name it.
 #[inline]
-pub fn hit(out: &mut Vec<u8>, head: Head, key: &[u8], flags: u32, length: u32, cas: u64) {
+pub fn hit(out: &mut Vec<u8>, head: PacketHead, key: &[u8], flags: u32, length: u32, cas: u64) {
     let lengths = Lengths { extras: 4, key: key.len() as u16, value: length };
     out.extend_from_slice(&header::answer(head.opcode, head.opaque, 0, lengths, cas));
     out.extend_from_slice(&flags.to_be_bytes());
@@ -82,7 +82,7 @@ pub fn hit(out: &mut Vec<u8>, head: Head, key: &[u8], flags: u32, length: u32, c
 }
 
 /// No answer but a hit has extras.
-fn write(out: &mut Vec<u8>, head: Head, status: u16, key: &[u8], value: &[u8], cas: u64) {
+fn write(out: &mut Vec<u8>, head: PacketHead, status: u16, key: &[u8], value: &[u8], cas: u64) {
     let lengths = Lengths { extras: 0, key: key.len() as u16, value: value.len() as u32 };
     out.extend_from_slice(&header::answer(head.opcode, head.opaque, status, lengths, cas));
     out.extend_from_slice(key);

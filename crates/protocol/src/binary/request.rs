@@ -2,7 +2,7 @@ use crate::StoreMode;
 
 /// What an answer repeats, and whether there is one when all goes as expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
+pub struct PacketHead {
     /// The number of the command, as it was sent.
     pub opcode: u8,
     pub quiet: bool,
@@ -11,7 +11,7 @@ pub struct Head {
 
 /// What a packet asks for; keys and data are borrowed from the read buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command<'a> {
+pub enum BinaryCommand<'a> {
     Get {
         key: &'a [u8],
         /// The answer, also to a miss, names the key.

@@ -1,14 +1,14 @@
 //! Flash in the JSON and in the metrics; nothing where there is none.
 
 use ebbtide::FlashStats;
-use ebbtide::flash::{Health, LaneStats, Latencies};
+use ebbtide::flash::{Health, LaneStats, LatencyHistogram};
 use prometheus::proto::{Bucket, Histogram as Buckets, Metric, MetricType};
 use serde_json::{Map, Value, json};
 
-use super::metrics::{Page, labels};
-use super::routes::State;
+use super::metrics::{MetricsPage, labels};
+use super::routes::AdminState;
 use crate::execute::health;
-use crate::observe::Pace;
+use crate::observe::WearRate;
 use crate::shared::lock;
 
 /// Buckets of the metrics end at these powers of two of a microsecond: 8 us to 4 s.
@@ -17,9 +17,9 @@ const PERCENTILES: [(&str, f64); 4] = [("p50", 50.0), ("p90", 90.0), ("p99", 99.
 const DAY_SECONDS: f64 = 86_400.0;
 
 /// What `/api/overview` has under `flash`: null without flash.
-pub fn overview(state: &State, get_hits: u64) -> Value {
+pub fn overview(state: &AdminState, get_hits: u64) -> Value {
     let Some(flash) = state.shared.cache.flash_stats() else { return Value::Null };
-    let (tier, pace) = (&flash.tier, pace(state, &flash));
+    let (tier, wear_rate) = (&flash.tier, wear_rate(state, &flash));
     let device = &tier.device;
     json!({
         "health": health(device.health),
@@ -42,42 +42,42 @@ pub fn overview(state: &State, get_hits: u64) -> Value {
         "written_bytes": object(&written(&flash)),
         "read_bytes_total": device.reads.bytes,
         "write_amplification": tier.write_amplification(),
-        "ended": object(&flash.tier.ended.by_cause()),
+        "ended": object(&flash.tier.evictions.by_cause()),
         "drops": object(&flash.tier.drops.by_reason()),
         "refusals": object(&refusals(&flash)),
         "corrupt_total": corrupt(&flash),
         "transfers": {
             "under_way": device.under_way,
-            "most_under_way": device.most_under_way,
+            "most_under_way": device.max_under_way,
             "refused_total": device.refusals,
             "read_errors_total": device.reads.errors,
             "write_errors_total": device.writes.errors,
         },
         "latency_us": { "read": latency(&device.reads), "write": latency(&device.writes) },
         "wear": {
-            "bytes_per_day": pace.bytes_per_day,
-            "drive_writes_per_day": pace.drive_writes_per_day,
-            "device_write_amplification": pace.device_amplification,
-            "is_measured": pace.is_measured,
+            "bytes_per_day": wear_rate.bytes_per_day,
+            "drive_writes_per_day": wear_rate.drive_writes_per_day,
+            "device_write_amplification": wear_rate.device_amplification,
+            "is_measured": wear_rate.is_measured,
             // Null where the drive does not tell.
-            "life_used": pace.life_used,
+            "life_used": wear_rate.life_used,
             // Endless is null.
-            "life_days": pace.life_seconds / DAY_SECONDS,
+            "life_days": wear_rate.life_seconds / DAY_SECONDS,
         },
     })
 }
 
 /// The families of flash.
-pub fn metrics(page: &mut Page, state: &State) {
+pub fn metrics(page: &mut MetricsPage, state: &AdminState) {
     let Some(flash) = state.shared.cache.flash_stats() else { return };
     space(page, &flash);
     reads(page, &flash);
     writes(page, &flash);
     device(page, &flash);
-    wear(page, &pace(state, &flash));
+    wear(page, &wear_rate(state, &flash));
 }
 
-fn space(page: &mut Page, flash: &FlashStats) {
+fn space(page: &mut MetricsPage, flash: &FlashStats) {
     let tier = &flash.tier;
     page.plain_gauge("ebbtide_flash_capacity_bytes", "What objects may take on flash.", tier.capacity_bytes as f64);
     page.gauge(
@@ -105,7 +105,7 @@ fn space(page: &mut Page, flash: &FlashStats) {
     );
 }
 
-fn reads(page: &mut Page, flash: &FlashStats) {
+fn reads(page: &mut MetricsPage, flash: &FlashStats) {
     let tier = &flash.tier;
     page.plain_counter("ebbtide_flash_lookups_total", "Keys looked for on flash.", lookups(flash));
     page.by(
@@ -128,7 +128,7 @@ fn reads(page: &mut Page, flash: &FlashStats) {
     page.plain_counter("ebbtide_flash_corrupt_total", "Reads that brought wrong bytes: misses.", corrupt(flash));
 }
 
-fn writes(page: &mut Page, flash: &FlashStats) {
+fn writes(page: &mut MetricsPage, flash: &FlashStats) {
     let (tier, small) = (&flash.tier, &flash.tier.small.counts);
     page.by(
         "ebbtide_flash_inserted_total",
@@ -169,11 +169,11 @@ fn writes(page: &mut Page, flash: &FlashStats) {
         "ebbtide_flash_ended_total",
         "Objects that flash had and gave up, by cause.",
         "cause",
-        &flash.tier.ended.by_cause(),
+        &flash.tier.evictions.by_cause(),
     );
 }
 
-fn device(page: &mut Page, flash: &FlashStats) {
+fn device(page: &mut MetricsPage, flash: &FlashStats) {
     let device = &flash.tier.device;
     let states = [Health::Healthy, Health::Degraded, Health::Failed].map(|state| (state, [("state", health(state))]));
     let samples = states.each_ref().map(|(state, pair)| (&pair[..], f64::from(u8::from(device.health == *state))));
@@ -213,32 +213,32 @@ fn device(page: &mut Page, flash: &FlashStats) {
     );
 }
 
-fn wear(page: &mut Page, pace: &Pace) {
+fn wear(page: &mut MetricsPage, wear_rate: &WearRate) {
     page.plain_gauge(
         "ebbtide_flash_drive_writes_per_day",
         "How often a day flash is written over, at the pace of the last hour.",
-        pace.drive_writes_per_day,
+        wear_rate.drive_writes_per_day,
     );
     page.plain_gauge(
         "ebbtide_flash_device_write_amplification_ratio",
         "Bytes that the drive writes for each that it is given; estimated, unless it tells.",
-        pace.device_amplification,
+        wear_rate.device_amplification,
     );
     page.plain_gauge(
         "ebbtide_flash_projected_life_seconds",
         "How long the drive lasts at this pace, a new one unless it tells; +Inf if nothing is written.",
-        pace.life_seconds,
+        wear_rate.life_seconds,
     );
     page.plain_gauge(
         "ebbtide_flash_drive_life_used_ratio",
         "The part of its life that the drive says it has used; NaN if it does not tell.",
-        pace.life_used.unwrap_or(f64::NAN),
+        wear_rate.life_used.unwrap_or(f64::NAN),
     );
 }
 
-fn pace(state: &State, flash: &FlashStats) -> Pace {
+fn wear_rate(state: &AdminState, flash: &FlashStats) -> WearRate {
     let rating = state.shared.options.flash_rating;
-    lock(&state.observer).pace(flash.tier.capacity_bytes, rating)
+    lock(&state.observer).wear_rate(flash.tier.capacity_bytes, rating)
 }
 
 fn lookups(flash: &FlashStats) -> u64 {
@@ -286,7 +286,7 @@ fn latency(lane: &LaneStats) -> Map<String, Value> {
 }
 
 /// The sum is of the ends of buckets, an eighth too high at most.
-fn durations(latencies: &Latencies) -> Buckets {
+fn durations(latencies: &LatencyHistogram) -> Buckets {
     let buckets = OCTAVES.map(|octave| {
         let end_us = 1u128 << octave;
         let mut bucket = Bucket::default();

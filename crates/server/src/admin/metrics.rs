@@ -8,9 +8,9 @@ use prometheus::proto::{Bucket, Counter, Gauge, Histogram as Buckets, LabelPair,
 
 use super::flash;
 use super::overview::resident_bytes;
-use super::routes::State;
-use crate::counters::Totals;
-use crate::observe::{Command, Histogram};
+use super::routes::AdminState;
+use crate::counters::CommandTotals;
+use crate::observe::{CommandKind, LatencyHistogram};
 use crate::shared::lock;
 
 /// What the body is.
@@ -20,11 +20,11 @@ pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OCTAVES: std::ops::RangeInclusive<u32> = 10..=30;
 
 /// The whole page.
-pub fn metrics(state: &State) -> String {
+pub fn metrics(state: &AdminState) -> String {
     let shared = &*state.shared;
     let totals = shared.totals();
     let cache = shared.cache.stats();
-    let mut page = Page::default();
+    let mut page = MetricsPage::default();
     page.gauge("ebbtide_build_info", "The version that runs.", &[(&[("version", env!("CARGO_PKG_VERSION"))], 1.0)]);
     let started = state.started_unix.as_secs_f64();
     page.plain_gauge(
@@ -45,7 +45,7 @@ pub fn metrics(state: &State) -> String {
     TextEncoder::new().encode_to_string(&page.families).unwrap_or_default()
 }
 
-fn connections(page: &mut Page, state: &State, totals: &Totals) {
+fn connections(page: &mut MetricsPage, state: &AdminState, totals: &CommandTotals) {
     let shared = &*state.shared;
     let open = lock(&shared.connections).len();
     page.plain_gauge("ebbtide_connections", "Connections that are open.", open as f64);
@@ -72,7 +72,7 @@ fn connections(page: &mut Page, state: &State, totals: &Totals) {
     page.plain_counter("ebbtide_network_sent_bytes_total", "Bytes written to clients.", totals.bytes_written);
 }
 
-fn commands(page: &mut Page, totals: &Totals, cache: &ebbtide::Stats) {
+fn commands(page: &mut MetricsPage, totals: &CommandTotals, cache: &ebbtide::Stats) {
     let results = [
         ("get", "hit", totals.get_hits),
         ("get", "miss", totals.get_misses),
@@ -89,7 +89,7 @@ fn commands(page: &mut Page, totals: &Totals, cache: &ebbtide::Stats) {
         ("cas", "mismatch", totals.cas_badval),
     ];
     let labels = results.map(|(command, result, _)| [("command", command), ("result", result)]);
-    let samples: Vec<Sample<'_>> =
+    let samples: Vec<MetricSample<'_>> =
         labels.iter().zip(&results).map(|(labels, result)| (labels.as_slice(), result.2 as f64)).collect();
     page.counter("ebbtide_commands_total", "Keys asked for, by command and result; gat counts as touch.", &samples);
     page.by(
@@ -112,7 +112,7 @@ fn commands(page: &mut Page, totals: &Totals, cache: &ebbtide::Stats) {
     page.plain_counter("ebbtide_flushes_total", "flush_all commands.", totals.flush_commands);
 }
 
-fn memory(page: &mut Page, state: &State, cache: &ebbtide::Stats) {
+fn memory(page: &mut MetricsPage, state: &AdminState, cache: &ebbtide::Stats) {
     let census = state.shared.cache.segment_snapshot();
     page.plain_gauge("ebbtide_items", "Objects in the index.", cache.items as f64);
     page.plain_gauge("ebbtide_memory_limit_bytes", "The memory limit (-m).", cache.memory_limit_bytes as f64);
@@ -144,7 +144,7 @@ fn memory(page: &mut Page, state: &State, cache: &ebbtide::Stats) {
     );
 }
 
-fn removals(page: &mut Page, cache: &ebbtide::Stats) {
+fn removals(page: &mut MetricsPage, cache: &ebbtide::Stats) {
     page.by(
         "ebbtide_evictions_total",
         "Objects that were alive and had to go, by reason.",
@@ -169,10 +169,10 @@ fn removals(page: &mut Page, cache: &ebbtide::Stats) {
     );
 }
 
-fn durations(page: &mut Page, state: &State) {
+fn durations(page: &mut MetricsPage, state: &AdminState) {
     let samples = || state.shared.samples.iter().map(|samples| &samples.latencies);
-    let metrics = Command::ALL.into_iter().map(|command| {
-        let seen = Histogram::sum(samples(), command);
+    let metrics = CommandKind::ALL.into_iter().map(|command| {
+        let seen = LatencyHistogram::sum(samples(), command);
         let buckets = OCTAVES.map(|octave| {
             let mut bucket = Bucket::default();
             bucket.set_upper_bound((1u64 << octave) as f64 / 1e9);
@@ -192,7 +192,7 @@ fn durations(page: &mut Page, state: &State) {
 }
 
 /// Labels and a value.
-type Sample<'a> = (&'a [(&'a str, &'a str)], f64);
+type MetricSample<'a> = (&'a [(&'a str, &'a str)], f64);
 
 pub fn labels(pairs: &[(&str, &str)]) -> Vec<LabelPair> {
     let label = |(name, value): &(&str, &str)| {
@@ -206,11 +206,11 @@ pub fn labels(pairs: &[(&str, &str)]) -> Vec<LabelPair> {
 
 /// The families in their order.
 #[derive(Default)]
-pub struct Page {
+pub struct MetricsPage {
     families: Vec<MetricFamily>,
 }
 
-impl Page {
+impl MetricsPage {
     pub fn add(&mut self, name: &str, help: &str, kind: MetricType, metrics: Vec<Metric>) {
         let mut family = MetricFamily::default();
         family.set_name(name.to_string());
@@ -220,7 +220,7 @@ impl Page {
         self.families.push(family);
     }
 
-    pub fn gauge(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) {
+    pub fn gauge(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
         let metrics = samples.iter().map(|(pairs, value)| {
             let mut gauge = Gauge::default();
             gauge.set_value(*value);
@@ -235,7 +235,7 @@ impl Page {
         self.gauge(name, help, &[(&[], value)]);
     }
 
-    fn counter(&mut self, name: &str, help: &str, samples: &[Sample<'_>]) {
+    fn counter(&mut self, name: &str, help: &str, samples: &[MetricSample<'_>]) {
         let metrics = samples.iter().map(|(pairs, value)| {
             let mut counter = Counter::default();
             counter.set_value(*value);
@@ -253,7 +253,7 @@ impl Page {
     /// A counter with one label.
     pub fn by(&mut self, name: &str, help: &str, label: &str, values: &[(&str, u64)]) {
         let pairs: Vec<_> = values.iter().map(|(value, _)| [(label, *value)]).collect();
-        let samples: Vec<Sample<'_>> =
+        let samples: Vec<MetricSample<'_>> =
             pairs.iter().zip(values).map(|(pair, (_, count))| (pair.as_slice(), *count as f64)).collect();
         self.counter(name, help, &samples);
     }

@@ -41,12 +41,12 @@ pub struct Admin {
 }
 
 /// A bound address.
-pub struct Bound {
+pub struct AdminListener {
     listener: TcpListener,
     address: SocketAddr,
 }
 
-impl Bound {
+impl AdminListener {
     /// Binds, or warns and goes without where that is allowed.
     pub fn open(admin: &Admin) -> Result<Option<Self>, Error> {
         let bound = TcpListener::bind(admin.address).and_then(|listener| {
@@ -80,7 +80,7 @@ impl Bound {
     }
 
     /// Starts the thread.
-    pub fn start(self, shared: Arc<Shared>) -> Result<Running, Error> {
+    pub fn start(self, shared: Arc<Shared>) -> Result<AdminThread, Error> {
         let (stop, stopped) = oneshot::channel();
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build().map_err(Error::Thread)?;
@@ -90,7 +90,7 @@ impl Bound {
                 warn(format_args!("admin HTTP has ended: {error}"));
             }
         });
-        Ok(Running { stop: Some(stop), thread: Some(spawned.map_err(Error::Thread)?) })
+        Ok(AdminThread { stop: Some(stop), thread: Some(spawned.map_err(Error::Thread)?) })
     }
 }
 
@@ -99,12 +99,12 @@ fn warn(message: fmt::Arguments<'_>) {
 }
 
 /// The thread; it ends when this is dropped.
-pub struct Running {
+pub struct AdminThread {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Running {
+impl Drop for AdminThread {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(thread) = self.thread.take() {

@@ -8,9 +8,9 @@ use ebbtide::{SegmentSnapshot, Stats};
 use serde_json::{Map, Value, json};
 
 use super::flash;
-use super::routes::{State, unix_now};
-use crate::counters::Totals;
-use crate::observe::{Histogram, HotKeys, Observer, hottest, printable};
+use super::routes::{AdminState, unix_now};
+use crate::counters::CommandTotals;
+use crate::observe::{HotKeys, LatencyHistogram, Observer, hottest, printable};
 use crate::shared::{Shared, lock};
 
 /// What is left of a hot key's weight after a second: half of it after ten.
@@ -19,12 +19,12 @@ pub const HOT_KEYS_DECAY: f64 = 0.933;
 const HOT_KEYS: usize = 20;
 
 /// `/api/history`.
-pub fn history(state: &State) -> Value {
+pub fn history(state: &AdminState) -> Value {
     json!({ "step_seconds": 1, "points": lock(&state.observer).points() })
 }
 
 /// `/api/overview`.
-pub fn overview(state: &State) -> Value {
+pub fn overview(state: &AdminState) -> Value {
     let shared = &*state.shared;
     let cache = shared.cache.stats();
     let census = shared.cache.segment_snapshot();
@@ -84,7 +84,7 @@ pub fn overview(state: &State) -> Value {
     })
 }
 
-fn commands(totals: &Totals, cache: &Stats) -> Value {
+fn commands(totals: &CommandTotals, cache: &Stats) -> Value {
     let pair = |hits: u64, misses: u64| json!({ "hits": hits, "misses": misses });
     json!({
         "get": {
@@ -122,7 +122,7 @@ fn memory(cache: &Stats, census: &SegmentSnapshot) -> Value {
     })
 }
 
-fn pools(totals: &Totals, cache: &Stats, census: &SegmentSnapshot) -> Value {
+fn pools(totals: &CommandTotals, cache: &Stats, census: &SegmentSnapshot) -> Value {
     json!([{
         "name": "default",
         "limit_bytes": cache.memory_limit_bytes,
@@ -150,7 +150,7 @@ fn ttl_buckets(census: &SegmentSnapshot) -> Vec<Value> {
 }
 
 fn latencies(observer: &Observer) -> Map<String, Value> {
-    let one = |histogram: &Histogram| {
+    let one = |histogram: &LatencyHistogram| {
         json!({
             "count": histogram.count(),
             "mean": histogram.mean_us(),

@@ -15,7 +15,7 @@ use axum::{Json, Router};
 use ebbtide::flash::Health;
 
 use super::{dashboard, metrics, overview};
-use crate::observe::{Command, FlashLook, Given, Histogram, Observer, Snapshot};
+use crate::observe::{CommandKind, DriveWrites, FlashSnapshot, LatencyHistogram, Observer, Snapshot};
 use crate::shared::{Shared, lock};
 
 /// With status 200 all the same: a restart, which a supervisor answers other ones with, would empty the memory, too.
@@ -25,7 +25,7 @@ const TROUBLED: &str =
     "degraded: the device of flash had errors, or did nothing for seconds, and is used on; see the system's log\n";
 
 /// What the answers are made from.
-pub struct State {
+pub struct AdminState {
     pub shared: Arc<Shared>,
     pub observer: Mutex<Observer>,
     /// When the server started, by the system's clock.
@@ -33,7 +33,7 @@ pub struct State {
     checks_host: bool,
 }
 
-impl State {
+impl AdminState {
     pub fn new(shared: Arc<Shared>, address: SocketAddr) -> Self {
         Self {
             started_unix: unix_now().saturating_sub(shared.uptime()),
@@ -73,21 +73,21 @@ fn snapshot(shared: &Shared) -> Snapshot {
         connections_limit: shared.options.max_connections as u64,
         rejected: shared.rejected.load(Ordering::Relaxed),
         listen_disabled: shared.listen_disabled.load(Ordering::Relaxed),
-        latencies: Command::ALL.iter().map(|&command| Histogram::sum(latencies(), command)).collect(),
+        latencies: CommandKind::ALL.iter().map(|&command| LatencyHistogram::sum(latencies(), command)).collect(),
         flash: flash(shared),
     }
 }
 
-fn flash(shared: &Shared) -> Option<FlashLook> {
+fn flash(shared: &Shared) -> Option<FlashSnapshot> {
     let tier = shared.cache.flash_stats()?.tier;
     let in_pages = tier.written.small_pages;
     // The life of a drive is of what goes on.
-    let given = Given { in_sequence: tier.written.recurring() - in_pages, in_pages };
-    Some(FlashLook { given, health: tier.device.health, dropped_behind: tier.drops.behind, drives: None })
+    let drive_writes = DriveWrites { in_sequence: tier.written.recurring() - in_pages, in_pages };
+    Some(FlashSnapshot { drive_writes, health: tier.device.health, dropped_behind: tier.drops.behind, drives: None })
 }
 
 /// All paths.
-pub fn router(state: Arc<State>) -> Router {
+pub fn router(state: Arc<AdminState>) -> Router {
     Router::new()
         .route("/", get(dashboard::page))
         .route("/api/overview", get(overview_json))
@@ -102,7 +102,7 @@ pub fn router(state: Arc<State>) -> Router {
 }
 
 /// Refuses requests for other hosts, and has browsers take answers for nothing but what they are.
-async fn guard(FromState(state): FromState<Arc<State>>, request: Request, next: Next) -> Response {
+async fn guard(FromState(state): FromState<Arc<AdminState>>, request: Request, next: Next) -> Response {
     let named = request.headers().get(header::HOST).map(|host| host.as_bytes());
     let is_ours = named.is_none_or(|host| str::from_utf8(host).is_ok_and(is_local));
     let mut response = if state.checks_host && !is_ours {
@@ -126,19 +126,19 @@ fn is_local(host: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
 
-async fn overview_json(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+async fn overview_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
     Json(overview::overview(&state))
 }
 
-async fn history_json(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+async fn history_json(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
     Json(overview::history(&state))
 }
 
-async fn metrics_text(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+async fn metrics_text(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::metrics(&state))
 }
 
-async fn health(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+async fn health(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
     let good = match state.shared.cache.flash_health() {
         None | Some(Health::Healthy) => "ok\n",
         Some(Health::Degraded) => TROUBLED,
@@ -147,7 +147,7 @@ async fn health(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
     verdict(!state.shared.is_stopping(), good, "the server is stopping\n")
 }
 
-async fn ready(FromState(state): FromState<Arc<State>>) -> impl IntoResponse {
+async fn ready(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
     let shared = &state.shared;
     let accepts = shared.accepting.load(Ordering::Relaxed) && !shared.is_stopping();
     verdict(accepts, "ok\n", "no connections are accepted now\n")

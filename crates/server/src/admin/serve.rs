@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
-use super::routes::{self, State};
+use super::routes::{self, AdminState};
 use crate::shared::Shared;
 
 /// Connections at a time; more are closed at once. Enough for a few browsers and scrapers.
@@ -35,7 +35,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub async fn serve(listener: net::TcpListener, shared: Arc<Shared>, mut stop: oneshot::Receiver<()>) -> io::Result<()> {
     let address = listener.local_addr()?;
     let listener = TcpListener::from_std(listener)?;
-    let state = Arc::new(State::new(shared, address));
+    let state = Arc::new(AdminState::new(shared, address));
     let router = routes::router(Arc::clone(&state));
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     let mut ticks = interval(SECOND);

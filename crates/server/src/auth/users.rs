@@ -27,10 +27,10 @@ pub enum UserFormat {
 pub struct UserFile {
     path: PathBuf,
     format: UserFormat,
-    entries: RwLock<Vec<Entry>>,
+    entries: RwLock<Vec<UserEntry>>,
 }
 
-struct Entry {
+struct UserEntry {
     user: Vec<u8>,
     password: Vec<u8>,
 }
@@ -72,7 +72,7 @@ impl UserFile {
     }
 
     /// What `user` has to be: without the host, unless the client gives one.
-    fn name<'a>(&self, entry: &'a Entry, user: &[u8]) -> &'a [u8] {
+    fn name<'a>(&self, entry: &'a UserEntry, user: &[u8]) -> &'a [u8] {
         let at = entry.user.iter().position(|&byte| byte == b'@');
         match at {
             Some(at) if self.format == UserFormat::Fields && !user.contains(&b'@') => &entry.user[..at],
@@ -95,7 +95,7 @@ fn is_same(left: &[u8], right: &[u8]) -> bool {
     left.iter().zip(right).fold(0, |differences, (left, right)| black_box(differences | (left ^ right))) == 0
 }
 
-fn read(path: &Path, format: UserFormat) -> Result<Vec<Entry>, Error> {
+fn read(path: &Path, format: UserFormat) -> Result<Vec<UserEntry>, Error> {
     let failed = |source| Error::UserFileRead { path: path.to_owned(), source };
     let mut text = Vec::new();
     File::open(path).map_err(failed)?.take(FILE_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
@@ -110,7 +110,7 @@ fn read(path: &Path, format: UserFormat) -> Result<Vec<Entry>, Error> {
     lines.map(|(index, line)| entry(line, format, || (path.to_owned(), index + 1))).collect()
 }
 
-fn entry(line: &[u8], format: UserFormat, place: impl FnOnce() -> (PathBuf, usize)) -> Result<Entry, Error> {
+fn entry(line: &[u8], format: UserFormat, place: impl FnOnce() -> (PathBuf, usize)) -> Result<UserEntry, Error> {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let colon = line.iter().position(|&byte| byte == b':');
     let reason = match colon {
@@ -124,7 +124,7 @@ fn entry(line: &[u8], format: UserFormat, place: impl FnOnce() -> (PathBuf, usiz
                 UserFormat::Fields => password.iter().position(|&byte| byte == b':'),
             };
             let password = end.map_or(password, |end| &password[..end]);
-            return Ok(Entry { user: user.into(), password: password.into() });
+            return Ok(UserEntry { user: user.into(), password: password.into() });
         }
     };
     let (path, line) = place();

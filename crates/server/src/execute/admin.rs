@@ -6,7 +6,7 @@ use std::time::Duration;
 use ebbtide::ByteSize;
 use ebbtide_protocol::reply;
 
-use super::{Executor, Next, Reply};
+use super::{Executor, Next, OptionalReply};
 use crate::output::Output;
 
 /// memcached's highest verbosity.
@@ -16,7 +16,7 @@ const MEGABYTES_MIN: u32 = 8;
 const MEGABYTES_MAX: u32 = 1_000_000_000;
 
 impl Executor {
-    pub(super) fn flush_all(&self, exptime: i32, reply: Reply<'_>) {
+    pub(super) fn flush_all(&self, exptime: i32, reply: OptionalReply<'_>) {
         if !self.shared.options.allow_flush {
             return reply.line(reply::FLUSH_NOT_ALLOWED);
         }
@@ -25,13 +25,13 @@ impl Executor {
         reply.line(reply::OK);
     }
 
-    pub(super) fn verbosity(&self, level: u32, reply: Reply<'_>) {
+    pub(super) fn verbosity(&self, level: u32, reply: OptionalReply<'_>) {
         let level = level.min(VERBOSITY_LIMIT);
         self.shared.verbosity.store(level, Ordering::Relaxed);
         reply.line(reply::OK);
     }
 
-    pub(super) fn memory_limit(&self, megabytes: u32, reply: Reply<'_>) {
+    pub(super) fn memory_limit(&self, megabytes: u32, reply: OptionalReply<'_>) {
         let line = match megabytes {
             ..MEGABYTES_MIN => reply::MEMORY_LIMIT_TOO_SMALL,
             MEGABYTES_MIN..=MEGABYTES_MAX => match self.cache.resize(ByteSize::mib(u64::from(megabytes))) {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use ebbtide::{Entry, Scan};
 use ebbtide_protocol::{CacheDump, Dump, DumpFormat, Rejection, encoding, reply};
 
-use super::below::Errand;
+use super::flash_reads::WakeOnDrop;
 use super::{Executor, Next, unix_now};
 use crate::output::Output;
 use crate::shared::lock;
@@ -34,55 +34,55 @@ const CLASS: u32 = 1;
 const SLICE_READS: usize = 16;
 
 /// A dump under way.
-pub struct Dumping {
+pub struct DumpProgress {
     format: DumpFormat,
-    scan: Place,
+    scan: ScanOwner,
 }
 
-enum Place {
-    Here(Box<Scan>),
+enum ScanOwner {
+    Connection(Box<Scan>),
     /// With the thread of dumps, which leaves it there.
-    Away(Arc<Mutex<Option<Slice>>>),
+    Thread(Arc<Mutex<Option<DumpSlice>>>),
 }
 
 /// What a dump does after a slice.
-pub enum Sliced {
+pub enum SliceEnd {
     /// There is more, after others had their turn.
-    Turn,
+    More,
     /// The connection is parked until flash was read.
     Parked,
-    End,
+    Finished,
 }
 
-struct Slice {
+struct DumpSlice {
     scan: Box<Scan>,
     lines: Vec<u8>,
-    goes_on: bool,
+    has_more: bool,
 }
 
 /// A slice that is to be made.
-struct Job {
+struct SliceJob {
     scan: Box<Scan>,
     format: DumpFormat,
     skipped: Duration,
-    slice: Arc<Mutex<Option<Slice>>>,
+    slice: Arc<Mutex<Option<DumpSlice>>>,
     /// Ends last: then the slice is there.
-    _errand: Errand,
+    _wake: WakeOnDrop,
 }
 
 /// The thread of dumps that have come to flash. It begins with the first one and ends with the server.
 #[derive(Default)]
-pub struct Dumps {
-    jobs: Mutex<Option<Sender<Job>>>,
+pub struct DumpThread {
+    jobs: Mutex<Option<Sender<SliceJob>>>,
 }
 
-impl Dumps {
+impl DumpThread {
     /// Has a slice made. The job is dropped if that is not possible, which ends its errand.
-    fn send(&self, job: Job) {
+    fn send(&self, job: SliceJob) {
         let mut jobs = lock(&self.jobs);
         if jobs.is_none() {
-            let (sender, receiver) = mpsc::channel::<Job>();
-            let run = move || receiver.iter().for_each(Job::run);
+            let (sender, receiver) = mpsc::channel::<SliceJob>();
+            let run = move || receiver.iter().for_each(SliceJob::run);
             *jobs = thread::Builder::new().name("dumps".to_string()).spawn(run).is_ok().then_some(sender);
         }
         if let Some(jobs) = &*jobs {
@@ -91,13 +91,13 @@ impl Dumps {
     }
 }
 
-impl Job {
+impl SliceJob {
     fn run(self) {
-        let Self { mut scan, format, skipped, slice, _errand } = self;
+        let Self { mut scan, format, skipped, slice, _wake } = self;
         let mut lines = Vec::new();
         let now = unix_now() + skipped;
-        let goes_on = fill(&mut lines, &mut scan, format, now, SLICE_READS);
-        *lock(&slice) = Some(Slice { scan, lines, goes_on });
+        let has_more = fill(&mut lines, &mut scan, format, now, SLICE_READS);
+        *lock(&slice) = Some(DumpSlice { scan, lines, has_more });
     }
 }
 
@@ -115,8 +115,8 @@ impl Executor {
             (true, true) => match self.cache.scan() {
                 Ok(scan) => {
                     output.bytes().extend_from_slice(reply::OK);
-                    let scan = Place::Here(Box::new(scan.without_long_values()));
-                    return Next::Dump(Dumping { format: dump.format, scan });
+                    let scan = ScanOwner::Connection(Box::new(scan.without_long_values()));
+                    return Next::Dump(DumpProgress { format: dump.format, scan });
                 }
                 Err(_) => reply::BUSY,
             },
@@ -146,48 +146,54 @@ impl Executor {
         let end = out.len() + CACHE_DUMP_BYTES;
         let mut left = if limit == 0 { u32::MAX } else { limit };
         for _ in 0..CACHE_DUMP_STEPS {
-            let goes_on = scan.advance(|entry| {
+            let has_more = scan.advance(|entry| {
                 if left > 0 && !encoding::is_binary(entry.key()) && out.len() + ITEM_LINE_MAX <= end {
                     left -= 1;
                     item_line(out, &entry, now_ms);
                 }
             });
             // What follows is on flash, and would be waited for.
-            if !goes_on || left == 0 || scan.waits() || out.len() + ITEM_LINE_MAX > end {
+            if !has_more || left == 0 || scan.waits() || out.len() + ITEM_LINE_MAX > end {
                 break;
             }
         }
     }
 
     /// Appends the next slice of a dump, or begins to have it made.
-    pub fn dump_slice(&self, dumping: Dumping, output: &mut Output) -> (Sliced, Option<Dumping>) {
-        let Dumping { format, scan } = dumping;
+    pub fn dump_slice(&self, dumping: DumpProgress, output: &mut Output) -> (SliceEnd, Option<DumpProgress>) {
+        let DumpProgress { format, scan } = dumping;
         let out = output.bytes();
-        let (goes_on, scan) = match scan {
-            Place::Here(scan) if scan.waits() => {
+        let (has_more, scan) = match scan {
+            ScanOwner::Connection(scan) if scan.waits() => {
                 let slice = Arc::new(Mutex::new(None));
-                let away = Place::Away(Arc::clone(&slice));
+                let owner = ScanOwner::Thread(Arc::clone(&slice));
                 let skipped = self.cache.skipped_time();
-                self.shared.dumps.send(Job { scan, format, skipped, slice, _errand: self.send_out() });
-                return (Sliced::Parked, Some(Dumping { format, scan: away }));
+                self.shared.dump_thread.send(SliceJob {
+                    scan,
+                    format,
+                    skipped,
+                    slice,
+                    _wake: self.park_until_dropped(),
+                });
+                return (SliceEnd::Parked, Some(DumpProgress { format, scan: owner }));
             }
-            Place::Here(mut scan) => (fill(out, &mut scan, format, self.unix_now(), SLICE_STEPS), scan),
-            Place::Away(slice) => match lock(&slice).take() {
-                Some(Slice { scan, lines, goes_on }) => {
+            ScanOwner::Connection(mut scan) => (fill(out, &mut scan, format, self.unix_now(), SLICE_STEPS), scan),
+            ScanOwner::Thread(slice) => match lock(&slice).take() {
+                Some(DumpSlice { scan, lines, has_more }) => {
                     out.extend_from_slice(&lines);
-                    (goes_on, scan)
+                    (has_more, scan)
                 }
                 None => {
                     out.extend_from_slice(b"SERVER_ERROR the dump has broken off\r\n");
-                    return (Sliced::End, None);
+                    return (SliceEnd::Finished, None);
                 }
             },
         };
-        if goes_on {
-            return (Sliced::Turn, Some(Dumping { format, scan: Place::Here(scan) }));
+        if has_more {
+            return (SliceEnd::More, Some(DumpProgress { format, scan: ScanOwner::Connection(scan) }));
         }
         out.extend_from_slice(end(format));
-        (Sliced::End, None)
+        (SliceEnd::Finished, None)
     }
 }
 
@@ -196,11 +202,11 @@ fn fill(out: &mut Vec<u8>, scan: &mut Scan, format: DumpFormat, unix_now: Durati
     let now_ms = unix_now.as_millis() as u64;
     let waits = scan.waits();
     for _ in 0..steps {
-        let goes_on = scan.advance(|entry| match format {
+        let has_more = scan.advance(|entry| match format {
             DumpFormat::Metadump => metadump_line(out, &entry, now_ms),
             DumpFormat::Mgdump => mgdump_line(out, entry.key()),
         });
-        if !goes_on {
+        if !has_more {
             return false;
         }
         if out.len() >= SLICE_BYTES || scan.waits() != waits {

@@ -1,7 +1,7 @@
 //! What memcached's external storage tells, of flash: in `stats` under its names, where there is flash. What each comes to
 //! here is in docs/compatibility.md.
 
-use super::{Executor, Reply};
+use super::{Executor, OptionalReply};
 use ebbtide::flash::Health;
 use ebbtide::{FlashLimits, FlashPromotion, FlashStats};
 use ebbtide_protocol::ExternalStorage;
@@ -12,7 +12,7 @@ const NEVER: u32 = u32::MAX;
 
 impl Executor {
     /// Executes extstore: changes a limit of flash.
-    pub(super) fn external_storage(&self, setting: ExternalStorage, reply: Reply<'_>) {
+    pub(super) fn external_storage(&self, setting: ExternalStorage, reply: OptionalReply<'_>) {
         if let Some(mut limits) = self.cache.flash_limits() {
             match setting {
                 ExternalStorage::ItemSize(bytes) => limits.min_value_bytes = bytes,
@@ -29,7 +29,7 @@ impl Executor {
 
 /// What gets came to on flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Gets {
+pub struct FlashGets {
     /// Found.
     found: u64,
     /// Given up because the device had no room for a read.
@@ -42,7 +42,7 @@ pub struct Gets {
     corrupt: u64,
 }
 
-impl Gets {
+impl FlashGets {
     pub fn of(flash: &FlashStats) -> Self {
         let (large, small) = (&flash.tier.large, &flash.tier.small.counts);
         let corrupt = large.misses_corrupt + small.corrupt_pages;
@@ -70,8 +70,8 @@ impl Gets {
 }
 
 /// The counts of gets, since `stats reset`.
-pub fn gets(flash: &FlashStats, reset: Gets, out: &mut Vec<u8>) {
-    let gets = Gets::of(flash).since(reset);
+pub fn gets(flash: &FlashStats, reset: FlashGets, out: &mut Vec<u8>) {
+    let gets = FlashGets::of(flash).since(reset);
     stat(out, "get_extstore", gets.found + gets.missed);
     stat(out, "get_aborted_extstore", gets.aborted);
     stat(out, "get_oom_extstore", gets.no_memory);
@@ -126,7 +126,7 @@ pub fn settings(flash: &FlashStats, limits: &FlashLimits, out: &mut Vec<u8>) {
 }
 
 /// What only this server tells.
-pub fn own(flash: &FlashStats, out: &mut Vec<u8>) {
+pub fn ebbtide_stats(flash: &FlashStats, out: &mut Vec<u8>) {
     let tier = &flash.tier;
     stat(out, "flash_health", health(tier.device.health));
     stat(out, "flash_capacity_bytes", tier.capacity_bytes);

@@ -2,7 +2,7 @@
 //!
 //! Consecutive gets and plain mgs of one read, however many keys each has, form runs of up to [`RUN_KEYS`] keys, and each
 //! run is one batch for the cache. A gat is a write and is executed key by key. An mg that finds a stale item is one, too:
-//! it ends the batch, and another one goes on behind it. So does a key that only flash may have (`execute/below.rs`); where
+//! it ends the batch, and another one goes on behind it. So does a key that only flash may have (`execute/flash_reads.rs`); where
 //! nothing but key, value and flags is asked for, it may be answered from there.
 //!
 //! When the output is full in the middle of a run the remaining keys are not answered: the caller is told where in the
@@ -14,9 +14,9 @@ use ebbtide::{Handle, Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
-use super::below::{Below, Presence};
-use super::meta::{Uses, answer_hit, answer_miss, must_visit};
-use crate::observe::Command;
+use super::flash_reads::{FlashOutcome, KeyPresence};
+use super::meta::{Uses, answer_hit, answer_miss, can_win_recache};
+use crate::observe::CommandKind;
 use crate::output::Output;
 
 /// Keys per batch: enough to overlap all the memory accesses a core can have in flight several times over.
@@ -35,24 +35,24 @@ pub struct GetRun<'a> {
     /// What the keys stand in.
     input: &'a [u8],
     keys: [&'a [u8]; RUN_KEYS],
-    marks: [Mark; RUN_KEYS],
+    run_keys: [RunKey; RUN_KEYS],
     length: usize,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Mark {
+struct RunKey {
     /// Where in the input to go on from if the key is not answered: at the key, or, of an mg, at its line.
     position: u32,
     /// Of an mg: the bytes of its flags, which stand behind the key.
     flag_bytes: u16,
-    shape: Shape,
+    form: AnswerForm,
     /// The command ends with this key.
     last: bool,
 }
 
 /// How a key is answered.
 #[derive(Clone, Copy, Default)]
-enum Shape {
+enum AnswerForm {
     #[default]
     Get,
     GetWithCas,
@@ -64,7 +64,7 @@ enum Shape {
     },
 }
 
-impl Shape {
+impl AnswerForm {
     /// Whether it can be answered from flash.
     fn is_plain(self) -> bool {
         matches!(self, Self::Get | Self::Meta { is_plain: true, .. })
@@ -86,10 +86,10 @@ pub enum Rest {
 }
 
 /// Why a batch of a run ended before the run did: at the key of this number.
-enum Stop {
+enum RunStop {
     Full(usize),
     Visit(usize, Uses),
-    Below(usize),
+    OnFlash(usize),
 }
 
 /// Where the line of an mg with this key begins, spaces left aside. What stands before it need not end a line: a refused
@@ -100,7 +100,7 @@ pub fn line_of(input: &[u8], key: &[u8]) -> usize {
 
 impl<'a> GetRun<'a> {
     pub fn new(input: &'a [u8]) -> Self {
-        Self { input, keys: [&[]; RUN_KEYS], marks: [Mark::default(); RUN_KEYS], length: 0 }
+        Self { input, keys: [&[]; RUN_KEYS], run_keys: [RunKey::default(); RUN_KEYS], length: 0 }
     }
 
     pub fn is_full(&self) -> bool {
@@ -108,8 +108,8 @@ impl<'a> GetRun<'a> {
     }
 
     pub fn push(&mut self, key: &'a [u8], position: usize, with_cas: bool) {
-        let shape = if with_cas { Shape::GetWithCas } else { Shape::Get };
-        self.add(key, Mark { position: position as u32, flag_bytes: 0, shape, last: false });
+        let form = if with_cas { AnswerForm::GetWithCas } else { AnswerForm::Get };
+        self.add(key, RunKey { position: position as u32, flag_bytes: 0, form, last: false });
     }
 
     /// Adds a plain mg.
@@ -119,34 +119,34 @@ impl<'a> GetRun<'a> {
         // A line of commands is shorter than 16 KiB.
         let (position, flag_bytes) = (line_of(self.input, key) as u32, flags.len() as u16);
         let is_plain = !NEEDS_MEMORY.iter().any(|flag| meta.has(*flag));
-        let shape = Shape::Meta { value: meta.has(b'v'), quiet: meta.has(b'q'), is_plain };
-        self.add(key, Mark { position, flag_bytes, shape, last: true });
+        let form = AnswerForm::Meta { value: meta.has(b'v'), quiet: meta.has(b'q'), is_plain };
+        self.add(key, RunKey { position, flag_bytes, form, last: true });
     }
 
-    fn add(&mut self, key: &'a [u8], mark: Mark) {
+    fn add(&mut self, key: &'a [u8], run_key: RunKey) {
         self.keys[self.length] = key;
-        self.marks[self.length] = mark;
+        self.run_keys[self.length] = run_key;
         self.length += 1;
     }
 
     /// The key pushed last is the last of its command.
     pub fn end_command(&mut self) {
-        self.marks[self.length - 1].last = true;
+        self.run_keys[self.length - 1].last = true;
     }
 
     /// The keys from here on are not answered.
-    fn give_up(&mut self, index: usize) -> Unanswered {
+    fn stop_at(&mut self, index: usize) -> Unanswered {
         self.length = 0;
         self.unanswered(index)
     }
 
     fn unanswered(&self, index: usize) -> Unanswered {
-        let mark = self.marks[index];
-        let position = mark.position as usize;
-        let rest = match mark.shape {
-            Shape::Get => Rest::Keys { with_cas: false, touch: None },
-            Shape::GetWithCas => Rest::Keys { with_cas: true, touch: None },
-            Shape::Meta { .. } => Rest::Line,
+        let run_key = self.run_keys[index];
+        let position = run_key.position as usize;
+        let rest = match run_key.form {
+            AnswerForm::Get => Rest::Keys { with_cas: false, touch: None },
+            AnswerForm::GetWithCas => Rest::Keys { with_cas: true, touch: None },
+            AnswerForm::Meta { .. } => Rest::Line,
         };
         Unanswered { position, rest }
     }
@@ -155,7 +155,7 @@ impl<'a> GetRun<'a> {
     fn flags(&self, index: usize) -> Keys<'a> {
         let key = self.keys[index];
         let start = position_in(self.input, key) + key.len();
-        Meta::flags_in(&self.input[start..start + usize::from(self.marks[index].flag_bytes)])
+        Meta::flags_in(&self.input[start..start + usize::from(self.run_keys[index].flag_bytes)])
     }
 }
 
@@ -165,36 +165,36 @@ impl Executor {
     pub fn get_run(&self, run: &mut GetRun<'_>, failed: &mut bool, output: &mut Output) -> Result<(), Unanswered> {
         let mut from = 0;
         // The first key was looked for on flash: memory decides.
-        let mut settled = false;
+        let mut memory_decides = false;
         while from < run.length {
-            match self.batch(run, from, std::mem::take(&mut settled), failed, output) {
+            match self.batch(run, from, std::mem::take(&mut memory_decides), failed, output) {
                 None => break,
-                Some(Stop::Visit(index, uses)) => {
-                    self.visit_key(run, index, uses, output);
+                Some(RunStop::Visit(index, uses)) => {
+                    self.answer_stale_key(run, index, uses, output);
                     if self.is_waiting() {
-                        return Err(run.give_up(index));
+                        return Err(run.stop_at(index));
                     }
                     from = index + 1;
                 }
-                Some(Stop::Below(index)) => {
-                    match self.raise(&run.keys[index..run.length], run.marks[index].shape.is_plain()) {
+                Some(RunStop::OnFlash(index)) => {
+                    match self.read_from_flash(&run.keys[index..run.length], run.run_keys[index].form.is_plain()) {
                         // Without room in memory a get that needs a token misses.
-                        Below::Decided | Below::NoMemory => {
+                        FlashOutcome::MemoryDecides | FlashOutcome::NoMemory => {
                             self.end_memory_wait();
-                            (settled, from) = (true, index);
+                            (memory_decides, from) = (true, index);
                         }
-                        Below::Served(item) => {
+                        FlashOutcome::Served(item) => {
                             self.answer_served(run, index, item, failed, output);
                             from = index + 1;
                         }
-                        Below::Parked => return Err(run.give_up(index)),
+                        FlashOutcome::Parked => return Err(run.stop_at(index)),
                     }
                 }
-                Some(Stop::Full(index)) => return Err(run.give_up(index)),
+                Some(RunStop::Full(index)) => return Err(run.stop_at(index)),
             }
         }
         if run.length > 0 && self.probe.is_sampling() {
-            let commands = run.marks[..run.length].iter().filter(|mark| mark.last).count();
+            let commands = run.run_keys[..run.length].iter().filter(|run_key| run_key.last).count();
             self.probe.note_gets(self.samples(), &run.keys[..run.length], commands);
         }
         run.length = 0;
@@ -206,32 +206,32 @@ impl Executor {
         &self,
         run: &GetRun<'_>,
         from: usize,
-        settled: bool,
+        memory_decides: bool,
         failed: &mut bool,
         output: &mut Output,
-    ) -> Option<Stop> {
+    ) -> Option<RunStop> {
         let (mut hits, mut misses) = (0, 0);
         let mut stop = None;
         let noted = self.notes_gets();
         self.cache.get_batch_while(&run.keys[from..run.length], |index, lookup| {
             let index = from + index;
             if output.is_full() {
-                stop = Some(Stop::Full(index));
+                stop = Some(RunStop::Full(index));
                 return ControlFlow::Break(());
             }
-            let mark = run.marks[index];
+            let run_key = run.run_keys[index];
             let key = run.keys[index];
-            if let Shape::Meta { .. } = mark.shape
+            if let AnswerForm::Meta { .. } = run_key.form
                 && let Some(item) = lookup.item()
-                && must_visit(item)
+                && can_win_recache(item)
             {
-                stop = Some(Stop::Visit(index, Uses::of(item)));
+                stop = Some(RunStop::Visit(index, Uses::of(item)));
                 return ControlFlow::Break(());
             }
-            let is_wanted = || !*failed || matches!(mark.shape, Shape::Meta { .. });
-            let is_open = index > from || !settled;
-            if !lookup.is_hit() && is_open && is_wanted() && self.may_be_below(key) {
-                stop = Some(Stop::Below(index));
+            let is_wanted = || !*failed || matches!(run_key.form, AnswerForm::Meta { .. });
+            let is_open = index > from || !memory_decides;
+            if !lookup.is_hit() && is_open && is_wanted() && self.may_be_on_flash(key) {
+                stop = Some(RunStop::OnFlash(index));
                 return ControlFlow::Break(());
             }
             if noted {
@@ -260,7 +260,7 @@ impl Executor {
     }
 
     /// Answers the one mg of a run that has found a stale item; that look has counted as its use.
-    fn visit_key(&self, run: &GetRun<'_>, index: usize, uses: Uses, output: &mut Output) {
+    fn answer_stale_key(&self, run: &GetRun<'_>, index: usize, uses: Uses, output: &mut Output) {
         let line = &run.input[run.unanswered(index).position..];
         match Parser::new(0).next(line) {
             (Step::Request(Request::Meta { meta, .. }), _) => self.meta_get(&meta, run.keys[index], Some(uses), output),
@@ -289,12 +289,12 @@ impl Executor {
             let rest = Rest::Keys { with_cas: get.with_cas, touch: Some(exptime) };
             let unanswered = Unanswered { position: position_in(input, key), rest };
             let lookup = match self.presence(key) {
-                Presence::Known => match self.settled(self.cache.get_and_touch(key, ttl)) {
+                KeyPresence::Known => match self.park_if_waiting(self.cache.get_and_touch(key, ttl)) {
                     Some(lookup) => lookup.ok(),
                     None => return Err(unanswered),
                 },
-                Presence::NoMemory => None,
-                Presence::Awaited => return Err(unanswered),
+                KeyPresence::NoMemory => None,
+                KeyPresence::NeedsFlash => return Err(unanswered),
             };
             if let Some(lookup) = &lookup
                 && self.notes_gets()
@@ -315,7 +315,7 @@ impl Executor {
         }
         if get.last {
             end_get(failed, output);
-            self.probe.note(self.samples(), Command::GetAndTouch, get.keys.clone().next());
+            self.probe.note(self.samples(), CommandKind::GetAndTouch, get.keys.clone().next());
         }
         Ok(())
     }
@@ -330,26 +330,26 @@ fn answer_key(
     failed: &mut bool,
     output: &mut Output,
 ) -> Option<bool> {
-    let (mark, key) = (run.marks[index], run.keys[index]);
-    let outcome = match (lookup, mark.shape) {
-        (Lookup::Hit(item), Shape::Meta { value, .. }) => {
+    let (run_key, key) = (run.run_keys[index], run.keys[index]);
+    let outcome = match (lookup, run_key.form) {
+        (Lookup::Hit(item), AnswerForm::Meta { value, .. }) => {
             answer_hit(key, run.flags(index), value, item, output);
             return Some(true);
         }
-        (Lookup::Miss, Shape::Meta { quiet, .. }) => {
+        (Lookup::Miss, AnswerForm::Meta { quiet, .. }) => {
             if !quiet {
                 answer_miss(key, run.flags(index), false, output);
             }
             return Some(false);
         }
         (Lookup::Hit(_), _) if *failed => None,
-        (Lookup::Hit(item), shape) => {
-            *failed = !write_item(key, item, matches!(shape, Shape::GetWithCas), output);
+        (Lookup::Hit(item), form) => {
+            *failed = !write_item(key, item, matches!(form, AnswerForm::GetWithCas), output);
             Some(true)
         }
         (Lookup::Miss, _) => Some(false),
     };
-    if mark.last {
+    if run_key.last {
         end_get(failed, output);
     }
     outcome

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ebbtide::{Error, Patience, WaitReason};
 
 use super::Executor;
-use super::below::Pending;
+use super::flash_reads::ConnectionWait;
 
 /// However often what a command waits for changes, it is refused after this.
 const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 /// The wait of a command.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemoryWait {
-    begun: Instant,
+    started: Instant,
     reason: WaitReason,
     /// When its patience changes.
     deadline: Instant,
@@ -28,35 +28,35 @@ pub(super) struct MemoryWait {
 }
 
 impl MemoryWait {
-    fn begin(reason: WaitReason, limit: Duration, now: Instant) -> Self {
-        Self { begun: now, reason, deadline: now + limit, patience: Patience::Whole }
+    fn start(reason: WaitReason, limit: Duration, now: Instant) -> Self {
+        Self { started: now, reason, deadline: now + limit, patience: Patience::Whole }
     }
 
     /// The same wait after another try, at the time of `now`.
-    fn go_on(self, reason: WaitReason, limit: Duration, now: Instant) -> Self {
+    fn retry_at(self, reason: WaitReason, limit: Duration, now: Instant) -> Self {
         let patience = self.patience_at(now);
         let is_same = (reason, patience) == (self.reason, self.patience);
-        let deadline = if is_same { self.deadline } else { (now + limit).min(self.begun + WAIT_MAX) };
-        Self { begun: self.begun, reason, deadline, patience }
+        let deadline = if is_same { self.deadline } else { (now + limit).min(self.started + WAIT_MAX) };
+        Self { started: self.started, reason, deadline, patience }
     }
 
     fn patience_at(self, now: Instant) -> Patience {
         match now {
-            _ if now >= self.begun + WAIT_MAX => Patience::Spent,
+            _ if now >= self.started + WAIT_MAX => Patience::Spent,
             _ if now >= self.deadline => self.patience.after(self.reason),
             _ => self.patience,
         }
     }
 }
 
-impl Pending {
-    /// Parks the connection until [`Pending::retry`]. It holds nothing that has landed: others' reads must not wait with it.
+impl ConnectionWait {
+    /// Parks the connection until [`ConnectionWait::retry`]. It holds nothing that has landed: others' reads must not wait with it.
     pub(super) fn wait_for_memory(&mut self, reason: WaitReason, limit: Duration) {
-        self.landed.clear();
+        self.completed.clear();
         let now = Instant::now();
         self.memory = Some(match self.memory {
-            Some(wait) => wait.go_on(reason, limit, now),
-            None => MemoryWait::begin(reason, limit, now),
+            Some(wait) => wait.retry_at(reason, limit, now),
+            None => MemoryWait::start(reason, limit, now),
         });
         self.waits_for_memory = true;
     }
@@ -85,9 +85,9 @@ impl Pending {
 impl Executor {
     /// What came of an operation; none if it would have to wait: then nothing was done, and the connection is parked.
     #[inline]
-    pub(super) fn settled<T>(&self, outcome: Result<T, Error>) -> Option<Result<T, Error>> {
+    pub(super) fn park_if_waiting<T>(&self, outcome: Result<T, Error>) -> Option<Result<T, Error>> {
         if let Err(Error::WouldWait { reason }) = outcome {
-            self.pending.borrow_mut().wait_for_memory(reason, self.cache.wait_limit(reason));
+            self.wait.borrow_mut().wait_for_memory(reason, self.cache.wait_limit(reason));
             self.counters().memory_waits.add(1);
             return None;
         }
@@ -97,9 +97,9 @@ impl Executor {
 
     /// The command no longer waits for memory: the next one has a whole wait of its own.
     pub(super) fn end_memory_wait(&self) {
-        let pending = &mut *self.pending.borrow_mut();
-        if pending.memory.is_some() {
-            pending.end_memory_wait();
+        let wait = &mut *self.wait.borrow_mut();
+        if wait.memory.is_some() {
+            wait.end_memory_wait();
             self.cache.set_patience(Patience::Whole);
         }
     }
@@ -115,12 +115,12 @@ impl Executor {
 
     /// Whether the command has parked the connection, so that it is to be given again.
     pub(super) fn is_waiting(&self) -> bool {
-        self.pending.borrow().waits_for_memory
+        self.wait.borrow().waits_for_memory
     }
 
     /// Of the connection that is served.
     pub(super) fn patience(&self) -> Patience {
-        self.pending.borrow().patience()
+        self.wait.borrow().patience()
     }
 }
 
@@ -130,25 +130,25 @@ mod tests {
 
     #[test]
     fn every_wait_ends_by_its_limit() {
-        let (begun, ms) = (Instant::now(), Duration::from_millis);
-        let wait = MemoryWait::begin(WaitReason::Demotion, ms(50), begun);
-        assert_eq!(wait.patience_at(begun + ms(49)), Patience::Whole);
-        assert_eq!(wait.patience_at(begun + ms(50)), Patience::WithoutFlash);
-        let again = wait.go_on(WaitReason::Demotion, ms(50), begun + ms(30));
-        assert_eq!(again.patience_at(begun + ms(50)), Patience::WithoutFlash, "a try does not prolong it");
-        let evicting = again.go_on(WaitReason::Eviction, ms(2000), begun + ms(60));
-        assert_eq!(evicting.patience_at(begun + ms(2059)), Patience::WithoutFlash, "flash is waited for no more");
-        assert_eq!(evicting.patience_at(begun + ms(2060)), Patience::Spent);
+        let (started, ms) = (Instant::now(), Duration::from_millis);
+        let wait = MemoryWait::start(WaitReason::Demotion, ms(50), started);
+        assert_eq!(wait.patience_at(started + ms(49)), Patience::Whole);
+        assert_eq!(wait.patience_at(started + ms(50)), Patience::WithoutFlash);
+        let again = wait.retry_at(WaitReason::Demotion, ms(50), started + ms(30));
+        assert_eq!(again.patience_at(started + ms(50)), Patience::WithoutFlash, "a try does not prolong it");
+        let evicting = again.retry_at(WaitReason::Eviction, ms(2000), started + ms(60));
+        assert_eq!(evicting.patience_at(started + ms(2059)), Patience::WithoutFlash, "flash is waited for no more");
+        assert_eq!(evicting.patience_at(started + ms(2060)), Patience::Spent);
         let reasons = [WaitReason::Reader, WaitReason::Eviction].into_iter().cycle();
         let alternating = (1..100).zip(reasons).fold(wait, |wait, (step, reason)| {
-            let now = begun + ms(step * 1000);
-            wait.go_on(reason, ms(2000), now)
+            let now = started + ms(step * 1000);
+            wait.retry_at(reason, ms(2000), now)
         });
-        assert_eq!(alternating.patience_at(begun + ms(99_000)), Patience::Spent);
+        assert_eq!(alternating.patience_at(started + ms(99_000)), Patience::Spent);
         let soon = (1..10).zip([WaitReason::Reader, WaitReason::Eviction].into_iter().cycle());
-        let soon = soon.fold(MemoryWait::begin(WaitReason::Held, ms(100), begun), |wait, (step, reason)| {
-            wait.go_on(reason, ms(2000), begun + ms(step * 90))
+        let soon = soon.fold(MemoryWait::start(WaitReason::Held, ms(100), started), |wait, (step, reason)| {
+            wait.retry_at(reason, ms(2000), started + ms(step * 90))
         });
-        assert_eq!(soon.patience_at(begun + ms(900)), Patience::Whole);
+        assert_eq!(soon.patience_at(started + ms(900)), Patience::Whole);
     }
 }

@@ -1,21 +1,21 @@
 //! Commands against the cache. Each file is a family of them; this one holds what they share.
 
 mod admin;
-mod below;
 pub mod binary;
 mod body;
 mod dump;
 mod expiry;
 mod extstore;
+mod flash_reads;
 mod get;
-mod intake;
-mod keyed;
 mod memory_wait;
 mod meta;
-mod notice;
+mod modify;
 mod stats;
 mod store;
 mod tls;
+mod value_reader;
+mod watch_events;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -24,19 +24,19 @@ use ebbtide::Cache;
 use ebbtide_protocol::{Rejection, Request, reply};
 
 use crate::ServerOptions;
-use crate::counters::Counters;
-use crate::observe::{Command, Probe, Samples};
+use crate::counters::CommandCounters;
+use crate::observe::{CommandKind, Probe, Samples};
 use crate::output::Output;
-use crate::shared::{Inbox, Place, Shared};
+use crate::shared::{ConnectionKey, Inbox, Shared};
 use crate::watch::Watch;
 
-use below::{NO_MEMORY_FOR_PRESENT, Presence};
+use flash_reads::{KeyPresence, NO_MEMORY_FOR_PRESENT};
 
-pub use below::Pending;
 pub use body::Body;
-pub use dump::{Dumping, Dumps, Sliced};
+pub use dump::{DumpProgress, DumpThread, SliceEnd};
 pub use expiry::unix_now;
-pub use extstore::{Gets, health};
+pub use extstore::{FlashGets, health};
+pub use flash_reads::ConnectionWait;
 pub use get::{GetRun, Rest, Unanswered, end_get, line_of, position_in};
 
 /// Executes commands for one worker.
@@ -50,22 +50,22 @@ pub struct Executor {
     /// Whether answers may go on for long: dumps, watching.
     has_streams: bool,
     /// The connection that is served, and what it has fetched from flash.
-    place: Cell<Place>,
-    pending: RefCell<Pending>,
+    connection_key: Cell<ConnectionKey>,
+    wait: RefCell<ConnectionWait>,
 }
 
 /// What a connection does after a command.
 pub enum Next {
     Continue,
     /// Nothing was done: flash has to be read first, or the connection waits for memory.
-    Below,
+    Parked,
     /// Take this value off the stream before the next command.
     Receive(Body),
     /// Answer with the slices of this before the next command.
-    Dump(Dumping),
+    Dump(DumpProgress),
     /// Send what this is told from now on, and take no more commands.
     Watch(Watch),
-    /// Close once what is pending is sent.
+    /// Close once pending output is sent.
     Close,
 }
 
@@ -79,8 +79,8 @@ impl Executor {
             worker,
             probe: Probe::new(samples, worker),
             inbox,
-            place: Cell::new(Place { index: 0, id: 0 }),
-            pending: RefCell::default(),
+            connection_key: Cell::new(ConnectionKey { index: 0, id: 0 }),
+            wait: RefCell::default(),
         }
     }
 
@@ -89,10 +89,10 @@ impl Executor {
         Self { has_streams: false, ..self }
     }
 
-    /// What is executed from now on is for this connection, which lends what it has fetched; `swap_pending` gives that back.
-    pub fn serve(&self, place: Place, fetched: &mut Pending) {
-        self.place.set(place);
-        self.swap_pending(fetched);
+    /// What is executed from now on is for this connection, which lends what it has fetched; `swap_wait` gives that back.
+    pub fn serve(&self, connection_key: ConnectionKey, fetched: &mut ConnectionWait) {
+        self.connection_key.set(connection_key);
+        self.swap_wait(fetched);
         self.cache.set_patience(self.patience());
     }
 
@@ -100,7 +100,7 @@ impl Executor {
         self.has_flash
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub fn counters(&self) -> &CommandCounters {
         &self.shared.counters[self.worker]
     }
 
@@ -129,10 +129,10 @@ impl Executor {
         if !self.probe.is_sampling() {
             return self.carry_out(request, connection, output);
         }
-        let (command, key) = Command::of(&request);
+        let (command, key) = CommandKind::of(&request);
         let next = self.carry_out(request, connection, output);
         // A value that is still to come is noted when it is stored.
-        if !matches!(next, Next::Receive(_) | Next::Below) {
+        if !matches!(next, Next::Receive(_) | Next::Parked) {
             self.probe.note(self.samples(), command, key);
         }
         next
@@ -140,9 +140,9 @@ impl Executor {
 
     fn carry_out(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
         match self.request_presence(&request) {
-            Presence::Known => {}
-            Presence::Awaited => return Next::Below,
-            Presence::NoMemory => {
+            KeyPresence::Known => {}
+            KeyPresence::NeedsFlash => return Next::Parked,
+            KeyPresence::NoMemory => {
                 self.refuse_for_memory(&request, output);
                 return Next::Continue;
             }
@@ -185,7 +185,7 @@ impl Executor {
             Request::Unchanged { noreply } => reply_to(output, noreply).line(reply::OK),
             Request::Quit => return Next::Close,
         }
-        if self.is_waiting() { Next::Below } else { Next::Continue }
+        if self.is_waiting() { Next::Parked } else { Next::Continue }
     }
 
     /// Answers a command whose present value is on flash, and memory has no room for it.
@@ -212,13 +212,13 @@ impl Executor {
 }
 
 /// Where the answer of one command goes: nowhere with `noreply`.
-pub struct Reply<'a>(Option<&'a mut Output>);
+pub struct OptionalReply<'a>(Option<&'a mut Output>);
 
-pub fn reply_to(output: &mut Output, noreply: bool) -> Reply<'_> {
-    Reply((!noreply).then_some(output))
+pub fn reply_to(output: &mut Output, noreply: bool) -> OptionalReply<'_> {
+    OptionalReply((!noreply).then_some(output))
 }
 
-impl Reply<'_> {
+impl OptionalReply<'_> {
     pub fn line(self, line: &[u8]) {
         if let Some(output) = self.0 {
             output.bytes().extend_from_slice(line);

@@ -11,9 +11,9 @@ use ebbtide_protocol::reply::{self, stat};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
 
-use super::{Executor, Gets, extstore, tls};
+use super::{Executor, FlashGets, extstore, tls};
 use crate::auth::Auth;
-use crate::counters::Totals;
+use crate::counters::CommandTotals;
 use crate::shared::lock;
 use crate::watch;
 use crate::{Listen, VERSION};
@@ -24,9 +24,9 @@ const BUCKET_BYTES: u64 = 64;
 const CLASS: u32 = 1;
 
 /// Counts since the last `stats reset`, and the cache as it is.
-struct Counts {
+struct StatsView {
     cache: ebbtide::Stats,
-    totals: Totals,
+    totals: CommandTotals,
     stored: u64,
     evictions: u64,
     expired: u64,
@@ -37,7 +37,7 @@ struct Counts {
     listen_disabled: u64,
     listen_disabled_us: u64,
     /// Since the start, and its gets at the reset.
-    flash: Option<(FlashStats, Gets)>,
+    flash: Option<(FlashStats, FlashGets)>,
 }
 
 impl Executor {
@@ -56,12 +56,12 @@ impl Executor {
                 return out.extend_from_slice(reply::DETAIL_NOT_ALLOWED);
             }
             Some(b"detail") => match argument {
-                Some(b"dump") => self.shared.prefixes.dump(out),
+                Some(b"dump") => self.shared.prefix_stats.dump(out),
                 argument => return out.extend_from_slice(self.switch_detail(argument)),
             },
             Some(b"reset") => {
                 self.shared.reset_stats();
-                self.shared.prefixes.reset();
+                self.shared.prefix_stats.reset();
                 return out.extend_from_slice(reply::RESET);
             }
             Some(_) => return out.extend_from_slice(reply::ERROR),
@@ -75,16 +75,16 @@ impl Executor {
             Some(b"off") => false,
             _ => return reply::DETAIL_USAGE,
         };
-        self.shared.prefixes.set_counting(on);
+        self.shared.prefix_stats.set_counting(on);
         reply::OK
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> StatsView {
         let shared = &self.shared;
         let baseline = lock(&shared.baseline);
         // Behind the lock, as all that is subtracted from: a look from before a reset would be less than what it remembers.
         let cache = self.cache.stats();
-        Counts {
+        StatsView {
             totals: shared.totals().since(&baseline.totals),
             stored: cache.stored_total - baseline.cache.stored_total,
             evictions: cache.evictions - baseline.cache.evictions,
@@ -184,8 +184,8 @@ impl Executor {
         stat(out, "shutdown_command", yes_no(options.allow_shutdown));
         stat(out, "num_threads", options.threads);
         stat(out, "num_threads_per_udp", 1);
-        stat(out, "stat_key_prefix", char::from(self.shared.prefixes.delimiter));
-        stat(out, "detail_enabled", yes_no(self.shared.prefixes.is_counting()));
+        stat(out, "stat_key_prefix", char::from(self.shared.prefix_stats.delimiter));
+        stat(out, "detail_enabled", yes_no(self.shared.prefix_stats.is_counting()));
         stat(out, "reqs_per_event", options.requests_per_event);
         stat(out, "cas_enabled", "yes");
         stat(out, "tcp_backlog", options.backlog);
@@ -306,13 +306,13 @@ impl Executor {
         stat(out, "segments_compacted", cache.segments_compacted);
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
         if let Some(flash) = self.cache.flash_stats() {
-            extstore::own(&flash, out);
+            extstore::ebbtide_stats(&flash, out);
         }
     }
 }
 
 /// What has come of watching. A worker's buffer is the watcher's, so a worker drops nothing of its own.
-fn log(counts: &watch::Counts, out: &mut Vec<u8>) {
+fn log(counts: &watch::WatchCounts, out: &mut Vec<u8>) {
     stat(out, "log_worker_dropped", 0);
     stat(out, "log_worker_written", counts.lines);
     stat(out, "log_watcher_skipped", counts.skipped);
@@ -321,7 +321,7 @@ fn log(counts: &watch::Counts, out: &mut Vec<u8>) {
 }
 
 /// The counts of commands and what came of them.
-fn commands(counts: &Counts, out: &mut Vec<u8>) {
+fn commands(counts: &StatsView, out: &mut Vec<u8>) {
     let totals = &counts.totals;
     stat(out, "cmd_get", totals.get_hits + totals.get_misses);
     stat(out, "cmd_set", totals.set_commands);

@@ -1,9 +1,9 @@
 //! set, add, replace, append, prepend and cas.
 
 use ebbtide::{Error, Mode, Stored, Ttl};
-use ebbtide_protocol::{Store, StoreMode, reply};
+use ebbtide_protocol::{StoreMode, StoreRequest, reply};
 
-use super::body::{Body, Target};
+use super::body::{Body, StoreTarget};
 use super::{Executor, Next, reply_to};
 use crate::output::Output;
 
@@ -20,7 +20,7 @@ pub fn mode(mode: StoreMode) -> Mode {
 }
 
 impl Executor {
-    pub(super) fn store(&self, store: &Store<'_>, output: &mut Output) -> Next {
+    pub(super) fn store(&self, store: &StoreRequest<'_>, output: &mut Output) -> Next {
         let length = u64::from(store.length);
         if length > self.cache.max_value().as_bytes() {
             if store.mode == StoreMode::Set {
@@ -45,17 +45,17 @@ impl Executor {
                     .ttl(self.ttl(store.exptime))
                     .mode(mode(store.mode))
                     .apply();
-                let Some(stored) = self.settled(stored) else { return Next::Below };
+                let Some(stored) = self.park_if_waiting(stored) else { return Next::Parked };
                 let life = || self.ttl(store.exptime);
                 self.note_store(store.key, mode(store.mode), life, value.len(), stored.as_ref().copied());
                 reply_to(output, store.noreply).line(self.stored_line(store.mode, stored));
                 Next::Continue
             }
             Some(value) => {
-                let body = self.receive(Target::classic(store), output);
+                let body = self.receive(StoreTarget::classic(store), output);
                 self.finish_whole(body, value, output)
             }
-            None => Next::Receive(self.receive(Target::classic(store), output)),
+            None => Next::Receive(self.receive(StoreTarget::classic(store), output)),
         }
     }
 

@@ -12,7 +12,7 @@ const SAME_MS: u64 = 10_000;
 /// The families of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum EventKind {
     Eviction,
     Expiry,
     Resize,
@@ -25,7 +25,7 @@ pub enum Kind {
 pub struct Event {
     /// When it began.
     pub time_unix_ms: u64,
-    pub kind: Kind,
+    pub kind: EventKind,
     pub reason: String,
     /// How many objects, connections or commands it was about.
     pub count: u64,
@@ -42,7 +42,7 @@ pub struct Events {
 
 impl Events {
     /// Notes that something has happened `count` times.
-    pub fn note(&mut self, now_unix_ms: u64, kind: Kind, reason: String, count: u64) {
+    pub fn note(&mut self, now_unix_ms: u64, kind: EventKind, reason: String, count: u64) {
         let same = self.kept.iter_mut().rev().find(|event| event.kind == kind && event.reason == reason);
         if let Some(event) = same.filter(|event| now_unix_ms.saturating_sub(event.last_unix_ms) <= SAME_MS) {
             event.count += count;
@@ -69,14 +69,17 @@ mod tests {
     fn what_goes_on_is_one_event_and_the_list_is_bounded() {
         let mut events = Events::default();
         for second in 0..30 {
-            events.note(second * 1000, Kind::Eviction, "full".to_string(), 5);
+            events.note(second * 1000, EventKind::Eviction, "full".to_string(), 5);
         }
-        events.note(31_000, Kind::Flush, "flush_all".to_string(), 1);
-        events.note(50_000, Kind::Eviction, "full".to_string(), 1);
+        events.note(31_000, EventKind::Flush, "flush_all".to_string(), 1);
+        events.note(50_000, EventKind::Eviction, "full".to_string(), 1);
         let seen: Vec<_> = events.newest().map(|event| (event.time_unix_ms, event.kind, event.count)).collect();
-        assert_eq!(seen, [(50_000, Kind::Eviction, 1), (31_000, Kind::Flush, 1), (0, Kind::Eviction, 150)]);
+        assert_eq!(
+            seen,
+            [(50_000, EventKind::Eviction, 1), (31_000, EventKind::Flush, 1), (0, EventKind::Eviction, 150)]
+        );
         for time in 0..200 {
-            events.note(time * 20_000, Kind::Warning, "x".to_string(), 1);
+            events.note(time * 20_000, EventKind::Warning, "x".to_string(), 1);
         }
         assert_eq!(events.newest().count(), KEPT);
         assert_eq!(events.newest().next().map(|event| event.time_unix_ms), Some(199 * 20_000));

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::Command;
+use super::CommandKind;
 
 /// Values below 2^LEAST nanoseconds share the first bucket, values from 2^MOST on the last.
 const LEAST: u32 = 8;
@@ -34,8 +34,8 @@ fn end(bucket: usize) -> u64 {
 }
 
 /// The latencies that one worker has seen.
-pub struct Latencies {
-    commands: [Recorder; Command::ALL.len()],
+pub struct CommandLatencies {
+    commands: [Recorder; CommandKind::ALL.len()],
 }
 
 struct Recorder {
@@ -43,7 +43,7 @@ struct Recorder {
     sum: AtomicU64,
 }
 
-impl Default for Latencies {
+impl Default for CommandLatencies {
     fn default() -> Self {
         let recorder =
             || Recorder { counts: (0..BUCKETS).map(|_| AtomicU64::new(0)).collect(), sum: AtomicU64::new(0) };
@@ -51,9 +51,9 @@ impl Default for Latencies {
     }
 }
 
-impl Latencies {
+impl CommandLatencies {
     /// Adds `weight` commands of this latency. Only for the worker that owns the histogram.
-    pub fn add(&self, command: Command, nanoseconds: u64, weight: u64) {
+    pub fn add(&self, command: CommandKind, nanoseconds: u64, weight: u64) {
         let recorder = &self.commands[command as usize];
         let add = |word: &AtomicU64, amount| word.store(word.load(Ordering::Relaxed) + amount, Ordering::Relaxed);
         add(&recorder.counts[bucket(nanoseconds)], weight);
@@ -63,20 +63,20 @@ impl Latencies {
 
 /// A histogram at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Histogram {
+pub struct LatencyHistogram {
     counts: Box<[u64]>,
     sum: u64,
 }
 
-impl Default for Histogram {
+impl Default for LatencyHistogram {
     fn default() -> Self {
         Self { counts: vec![0; BUCKETS].into(), sum: 0 }
     }
 }
 
-impl Histogram {
+impl LatencyHistogram {
     /// What all workers have seen of a command.
-    pub fn sum<'a>(workers: impl Iterator<Item = &'a Latencies>, command: Command) -> Self {
+    pub fn sum<'a>(workers: impl Iterator<Item = &'a CommandLatencies>, command: CommandKind) -> Self {
         let mut total = Self::default();
         for worker in workers {
             let recorder = &worker.commands[command as usize];
@@ -153,19 +153,19 @@ mod tests {
 
     #[test]
     fn quantiles_count_weights() {
-        let workers = [Latencies::default(), Latencies::default()];
-        workers[0].add(Command::Get, 1000, 90);
-        workers[1].add(Command::Get, 100_000, 10);
-        workers[1].add(Command::Set, 5, 1);
-        let all = Histogram::sum(workers.iter(), Command::Get);
+        let workers = [CommandLatencies::default(), CommandLatencies::default()];
+        workers[0].add(CommandKind::Get, 1000, 90);
+        workers[1].add(CommandKind::Get, 100_000, 10);
+        workers[1].add(CommandKind::Set, 5, 1);
+        let all = LatencyHistogram::sum(workers.iter(), CommandKind::Get);
         assert_eq!((all.count(), all.sum), (100, 90 * 1000 + 10 * 100_000));
         assert!((1.0..1.13).contains(&all.quantile_us(0.5)) && (1.0..1.13).contains(&all.quantile_us(0.9)));
         assert!((100.0..113.0).contains(&all.quantile_us(0.91)) && (100.0..113.0).contains(&all.quantile_us(1.0)));
         assert_eq!((all.below(10), all.below(16), all.below(17), all.below(40)), (90, 90, 100, 100));
         assert_eq!(all.mean_us(), 10.9);
-        workers[0].add(Command::Get, 1000, 1);
-        let later = Histogram::sum(workers.iter(), Command::Get).since(&all);
+        workers[0].add(CommandKind::Get, 1000, 1);
+        let later = LatencyHistogram::sum(workers.iter(), CommandKind::Get).since(&all);
         assert_eq!((later.count(), later.sum), (1, 1000));
-        assert_eq!(Histogram::default().quantile_us(0.5), 0.0);
+        assert_eq!(LatencyHistogram::default().quantile_us(0.5), 0.0);
     }
 }

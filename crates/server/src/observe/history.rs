@@ -9,7 +9,7 @@ const KEPT: usize = 15 * 60;
 
 /// What happened in a second, and how things stood at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Point {
+pub struct HistoryPoint {
     pub time_unix_ms: u64,
     pub gets: u64,
     pub hits: u64,
@@ -28,18 +28,18 @@ pub struct Point {
 /// The points, oldest first.
 #[derive(Debug, Default)]
 pub struct History {
-    points: VecDeque<Point>,
+    points: VecDeque<HistoryPoint>,
 }
 
 impl History {
-    pub fn push(&mut self, point: Point) {
+    pub fn push(&mut self, point: HistoryPoint) {
         if self.points.len() == KEPT {
             self.points.pop_front();
         }
         self.points.push_back(point);
     }
 
-    pub fn points(&self) -> &VecDeque<Point> {
+    pub fn points(&self) -> &VecDeque<HistoryPoint> {
         &self.points
     }
 }
@@ -52,7 +52,7 @@ mod tests {
     fn the_oldest_points_are_forgotten() {
         let mut history = History::default();
         for time_unix_ms in 0..1000 {
-            history.push(Point { time_unix_ms, ..Point::default() });
+            history.push(HistoryPoint { time_unix_ms, ..HistoryPoint::default() });
         }
         assert_eq!(history.points().len(), KEPT);
         assert_eq!((history.points()[0].time_unix_ms, history.points()[KEPT - 1].time_unix_ms), (100, 999));

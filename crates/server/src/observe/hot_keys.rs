@@ -20,11 +20,11 @@ pub struct HotKeys {
     /// Parallel to each other, so that looking for a hash or for the least weight goes through little memory.
     hashes: Vec<u64>,
     weights: Vec<f32>,
-    entries: Vec<Entry>,
+    entries: Vec<HotKey>,
     total: f64,
 }
 
-struct Entry {
+struct HotKey {
     key: Vec<u8>,
     /// The most that the weight may be too high.
     error: f32,
@@ -43,17 +43,17 @@ impl HotKeys {
         if self.entries.len() < CAPACITY {
             self.hashes.push(hash);
             self.weights.push(weight);
-            self.entries.push(Entry { key: key.to_vec(), error: 0.0 });
+            self.entries.push(HotKey { key: key.to_vec(), error: 0.0 });
             return;
         }
-        let least = self.weights.iter().copied().fold(f32::INFINITY, f32::min);
-        let Some(at) = self.weights.iter().position(|weight| *weight == least) else { return };
+        let min = self.weights.iter().copied().fold(f32::INFINITY, f32::min);
+        let Some(at) = self.weights.iter().position(|weight| *weight == min) else { return };
         self.hashes[at] = hash;
-        self.weights[at] = least + weight;
+        self.weights[at] = min + weight;
         let entry = &mut self.entries[at];
         entry.key.clear();
         entry.key.extend_from_slice(key);
-        entry.error = least;
+        entry.error = min;
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<usize> {
@@ -79,7 +79,7 @@ impl HotKeys {
 }
 
 /// Keys of several sketches with the share of all accesses that they have at least, the hottest first.
-pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, most: usize) -> Vec<(Vec<u8>, f64)> {
+pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, max: usize) -> Vec<(Vec<u8>, f64)> {
     let mut total = 0.0;
     let mut sum: HashMap<&[u8], f64> = HashMap::new();
     for worker in workers {
@@ -90,7 +90,7 @@ pub fn hottest<'a>(workers: impl Iterator<Item = &'a HotKeys>, most: usize) -> V
     }
     let mut keys: Vec<_> = sum.into_iter().filter(|(_, weight)| *weight > 0.0).collect();
     keys.sort_by(|(a_key, a), (b_key, b)| b.total_cmp(a).then_with(|| a_key.cmp(b_key)));
-    keys.truncate(most);
+    keys.truncate(max);
     keys.into_iter().map(|(key, weight)| (key.to_vec(), weight / total)).collect()
 }
 

@@ -20,18 +20,18 @@ mod observer;
 mod probe;
 mod wear;
 
-pub use histogram::Histogram;
+pub use histogram::LatencyHistogram;
 pub use hot_keys::{HotKeys, hottest, printable};
-pub use observer::{FlashLook, Observer, Snapshot};
+pub use observer::{FlashSnapshot, Observer, Snapshot};
 pub use probe::{Probe, Samples};
-pub use wear::{Endurance, FlashRating, Given, Pace};
+pub use wear::{DriveWrites, Endurance, FlashRating, WearRate};
 
 use ebbtide_protocol::{MetaCommand, Request, binary};
 
 /// What is told apart in latencies: what a command does, in whichever dialect it was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
-pub enum Command {
+pub enum CommandKind {
     Get,
     GetAndTouch,
     /// All that store a value.
@@ -43,7 +43,7 @@ pub enum Command {
     Other,
 }
 
-impl Command {
+impl CommandKind {
     pub const ALL: [Self; 8] =
         [Self::Get, Self::GetAndTouch, Self::Set, Self::Delete, Self::Incr, Self::Decr, Self::Touch, Self::Other];
 
@@ -87,15 +87,15 @@ impl Command {
     }
 
     /// The same of a packet of the binary protocol.
-    pub fn of_binary<'a>(command: &binary::Command<'a>) -> (Self, Option<&'a [u8]>) {
+    pub fn of_binary<'a>(command: &binary::BinaryCommand<'a>) -> (Self, Option<&'a [u8]>) {
         match command {
-            binary::Command::Get { key, .. } => (Self::Get, Some(key)),
-            binary::Command::Touch { key, answer: binary::Touched::Flags, .. } => (Self::Touch, Some(key)),
-            binary::Command::Touch { key, .. } => (Self::GetAndTouch, Some(key)),
-            binary::Command::Put(put) => (Self::Set, Some(put.key)),
-            binary::Command::Delete { key, .. } => (Self::Delete, Some(key)),
-            binary::Command::Arithmetic { key, increment: true, .. } => (Self::Incr, Some(key)),
-            binary::Command::Arithmetic { key, .. } => (Self::Decr, Some(key)),
+            binary::BinaryCommand::Get { key, .. } => (Self::Get, Some(key)),
+            binary::BinaryCommand::Touch { key, answer: binary::Touched::Flags, .. } => (Self::Touch, Some(key)),
+            binary::BinaryCommand::Touch { key, .. } => (Self::GetAndTouch, Some(key)),
+            binary::BinaryCommand::Put(put) => (Self::Set, Some(put.key)),
+            binary::BinaryCommand::Delete { key, .. } => (Self::Delete, Some(key)),
+            binary::BinaryCommand::Arithmetic { key, increment: true, .. } => (Self::Incr, Some(key)),
+            binary::BinaryCommand::Arithmetic { key, .. } => (Self::Decr, Some(key)),
             _ => (Self::Other, None),
         }
     }
@@ -103,11 +103,11 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use super::Command;
+    use super::CommandKind;
 
     #[test]
     fn commands_are_numbered_as_they_are_listed() {
-        for (at, command) in Command::ALL.into_iter().enumerate() {
+        for (at, command) in CommandKind::ALL.into_iter().enumerate() {
             assert_eq!(command as usize, at);
         }
     }

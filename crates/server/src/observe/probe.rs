@@ -9,8 +9,8 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::Command;
-use super::histogram::Latencies;
+use super::CommandKind;
+use super::histogram::CommandLatencies;
 use super::hot_keys::HotKeys;
 
 /// Time between two samples of a worker that is busy.
@@ -18,15 +18,15 @@ const PERIOD: Duration = Duration::from_millis(4);
 /// After so long without a sample the next read is one.
 const QUIET: Duration = Duration::from_millis(100);
 /// The most reads that one sample stands for.
-const GAP_MOST: u32 = 1 << 14;
+const MAX_GAP: u32 = 1 << 14;
 /// Keys that are noted of a sampled read, on average and at most.
 const KEYS_PER_READ: u32 = 4;
-const KEYS_MOST: u32 = 16;
+const MAX_KEYS: u32 = 16;
 
 /// What a worker leaves for others to read.
 #[derive(Default)]
 pub struct Samples {
-    pub latencies: Latencies,
+    pub latencies: CommandLatencies,
     /// Taken by the worker for sampled keys, unless somebody looks at it just then: nobody waits here.
     pub hot_keys: Mutex<HotKeys>,
 }
@@ -66,7 +66,7 @@ impl KeyChoice {
         }
         self.wait.set(self.step.get() - 1);
         self.noted.set(self.noted.get() + 1);
-        self.noted.get() <= KEYS_MOST
+        self.noted.get() <= MAX_KEYS
     }
 }
 
@@ -127,7 +127,7 @@ impl Probe {
     fn sample(&self, now: Instant) {
         let since = now.saturating_duration_since(self.last_sample.replace(now));
         let gap = match self.gap.get() {
-            gap if since < PERIOD / 2 => (gap * 2).min(GAP_MOST),
+            gap if since < PERIOD / 2 => (gap * 2).min(MAX_GAP),
             gap if since > PERIOD * 2 => (gap / 2).max(1),
             gap => gap,
         };
@@ -158,7 +158,7 @@ impl Probe {
     }
 
     /// A sampled command has been answered.
-    pub fn note(&self, samples: &Samples, command: Command, key: Option<&[u8]>) {
+    pub fn note(&self, samples: &Samples, command: CommandKind, key: Option<&[u8]>) {
         let Some(read_at) = self.sampled.get() else { return };
         let weight = self.weight.get();
         samples.latencies.add(command, read_at.elapsed().as_nanos() as u64, weight.into());
@@ -171,7 +171,7 @@ impl Probe {
     pub fn note_gets(&self, samples: &Samples, keys: &[&[u8]], commands: usize) {
         let Some(read_at) = self.sampled.get() else { return };
         let weight = u64::from(self.weight.get()) * commands as u64;
-        samples.latencies.add(Command::Get, read_at.elapsed().as_nanos() as u64, weight);
+        samples.latencies.add(CommandKind::Get, read_at.elapsed().as_nanos() as u64, weight);
         for key in keys {
             self.note_key(samples, key);
         }
@@ -188,7 +188,7 @@ impl Probe {
 
 #[cfg(test)]
 mod tests {
-    use super::super::histogram::Histogram;
+    use super::super::histogram::LatencyHistogram;
     use super::super::hot_keys::hottest;
     use super::*;
 
@@ -203,7 +203,7 @@ mod tests {
             } else {
                 probe.sample(*now);
                 sampled += 1;
-                probe.note(samples, Command::Set, Some(b"k"));
+                probe.note(samples, CommandKind::Set, Some(b"k"));
             }
         }
         sampled
@@ -218,7 +218,7 @@ mod tests {
         now += QUIET;
         let quiet = read(&probe, &samples, &mut now, 50, Duration::from_millis(10));
         assert_eq!(quiet, 50);
-        let count = Histogram::sum([&samples.latencies].into_iter(), Command::Set).count();
+        let count = LatencyHistogram::sum([&samples.latencies].into_iter(), CommandKind::Set).count();
         assert!((990_000..=1_000_050).contains(&count), "{count}");
     }
 
@@ -228,9 +228,9 @@ mod tests {
         for _ in 0..10 {
             probe.after_read();
             assert!(!probe.is_sampling());
-            probe.note(&samples, Command::Get, Some(b"k"));
+            probe.note(&samples, CommandKind::Get, Some(b"k"));
         }
-        assert_eq!(Histogram::sum([&samples.latencies].into_iter(), Command::Get).count(), 0);
+        assert_eq!(LatencyHistogram::sum([&samples.latencies].into_iter(), CommandKind::Get).count(), 0);
     }
 
     #[test]
@@ -242,14 +242,14 @@ mod tests {
             probe.weight.set(1);
             probe.note_gets(&samples, &[b"a".as_slice(), b"b", b"b", b"b"].repeat(16), 10);
             assert!(probe.keys.noted.get() > 0);
-            noted += probe.keys.noted.get().min(KEYS_MOST);
+            noted += probe.keys.noted.get().min(MAX_KEYS);
         }
         assert!((1800..2600).contains(&noted), "{noted} of 500 reads");
         let found = hottest([&*samples.hot_keys.lock().unwrap()].into_iter(), 5);
         let share = |at: usize| found[at].1;
         assert_eq!((found[0].0.as_slice(), found[1].0.as_slice()), (b"b".as_slice(), b"a".as_slice()));
         assert!((0.65..0.85).contains(&share(0)) && (0.15..0.35).contains(&share(1)), "{found:?}");
-        assert_eq!(Histogram::sum([&samples.latencies].into_iter(), Command::Get).count(), 5000);
+        assert_eq!(LatencyHistogram::sum([&samples.latencies].into_iter(), CommandKind::Get).count(), 5000);
     }
 
     #[test]
@@ -257,9 +257,9 @@ mod tests {
         let (probe, samples) = (Probe::new(true, 0), Samples::default());
         let looking = samples.hot_keys.lock().unwrap();
         probe.sample(Instant::now());
-        probe.note(&samples, Command::Get, Some(b"k"));
+        probe.note(&samples, CommandKind::Get, Some(b"k"));
         drop(looking);
-        probe.note(&samples, Command::Get, Some(b"k"));
+        probe.note(&samples, CommandKind::Get, Some(b"k"));
         let found = hottest([&*samples.hot_keys.lock().unwrap()].into_iter(), 5);
         assert_eq!(found.len(), 1);
     }

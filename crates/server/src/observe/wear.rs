@@ -14,14 +14,14 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Looks that are kept, so far apart: "now" is the last hour, or all the time since the start if that is less.
-const LOOKS: usize = 61;
-const STEP: Duration = Duration::from_secs(60);
+const MAX_SAMPLES: usize = 61;
+const SAMPLE_INTERVAL: Duration = Duration::from_secs(60);
 const DAY_SECONDS: f64 = 86_400.0;
 /// What ratings in drive writes per day are given for.
 const RATED_DAYS: f64 = 5.0 * 365.0;
 const TERABYTE: f64 = 1e12;
-/// How much drives must have been given between two looks for what they wrote meanwhile to mean something: they move things later.
-const MEASURED_LEAST: u64 = 1 << 30;
+/// How much drives must have been given between two samples for what they wrote meanwhile to mean something: they move things later.
+const MIN_MEASURED_BYTES: u64 = 1 << 30;
 
 /// What the drive below flash is made for, so that its life can be projected.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -72,7 +72,7 @@ impl FlashRating {
 
 /// Bytes given to a drive up to a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Given {
+pub struct DriveWrites {
     /// In regions and segments.
     pub in_sequence: u64,
     /// In pages here and there.
@@ -83,20 +83,20 @@ pub struct Given {
 #[derive(Debug, Default)]
 pub struct Wear {
     /// Oldest first.
-    looks: VecDeque<Look>,
-    latest: Option<(Duration, Given)>,
+    samples: VecDeque<WearSample>,
+    latest: Option<(Duration, DriveWrites)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Look {
+struct WearSample {
     uptime: Duration,
-    given: Given,
+    drive_writes: DriveWrites,
     drives: Option<DriveLog>,
 }
 
 /// How it goes on, if it goes on as in the last hour.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pace {
+pub struct WearRate {
     /// What the drive is given.
     pub bytes_per_day: f64,
     pub drive_writes_per_day: f64,
@@ -113,21 +113,21 @@ pub struct Pace {
 impl Wear {
     /// Whether it is time to ask the drives again.
     pub fn is_due(&self, uptime: Duration) -> bool {
-        self.looks.back().is_none_or(|last| uptime.saturating_sub(last.uptime) >= STEP)
+        self.samples.back().is_none_or(|last| uptime.saturating_sub(last.uptime) >= SAMPLE_INTERVAL)
     }
 
     /// Takes what was written up to now, and, when that was due, what the drives tell. `uptime` is by a clock that nobody sets.
-    pub fn observe(&mut self, uptime: Duration, given: Given, drives: Option<DriveLog>) {
+    pub fn observe(&mut self, uptime: Duration, drive_writes: DriveWrites, drives: Option<DriveLog>) {
         if self.is_due(uptime) {
-            if self.looks.len() == LOOKS {
-                self.looks.pop_front();
+            if self.samples.len() == MAX_SAMPLES {
+                self.samples.pop_front();
             }
-            self.looks.push_back(Look { uptime, given, drives });
+            self.samples.push_back(WearSample { uptime, drive_writes, drives });
         }
-        self.latest = Some((uptime, given));
+        self.latest = Some((uptime, drive_writes));
     }
 
-    pub fn pace(&self, capacity: u64, rating: FlashRating) -> Pace {
+    pub fn wear_rate(&self, capacity: u64, rating: FlashRating) -> WearRate {
         let (in_sequence, in_pages) = self.per_day();
         let bytes_per_day = in_sequence + in_pages;
         let measured = self.measured_amplification();
@@ -136,9 +136,9 @@ impl Wear {
             bytes => (in_sequence + in_pages * rating.page_amplification()) / bytes,
         };
         let device_amplification = measured.unwrap_or_else(estimated);
-        let life_used = self.looks.back().and_then(|look| look.drives).map(|drives| drives.life_used);
+        let life_used = self.samples.back().and_then(|look| look.drives).map(|drives| drives.life_used);
         let left = rating.endurance.bytes(capacity) * (1.0 - life_used.unwrap_or(0.0)).max(0.0);
-        Pace {
+        WearRate {
             bytes_per_day,
             drive_writes_per_day: bytes_per_day / capacity as f64,
             device_amplification,
@@ -153,21 +153,26 @@ impl Wear {
 
     /// What drives wrote for each byte that they were given, in the last hour.
     fn measured_amplification(&self) -> Option<f64> {
-        let (before, now) = (self.looks.front()?.drives?, self.looks.back()?.drives?);
-        let given = now.given_bytes.checked_sub(before.given_bytes).filter(|given| *given >= MEASURED_LEAST)?;
+        let (before, now) = (self.samples.front()?.drives?, self.samples.back()?.drives?);
+        let drive_writes = now
+            .given_bytes
+            .checked_sub(before.given_bytes)
+            .filter(|drive_writes| *drive_writes >= MIN_MEASURED_BYTES)?;
         let written = now.written_bytes?.checked_sub(before.written_bytes?)?;
-        Some(written as f64 / given as f64)
+        Some(written as f64 / drive_writes as f64)
     }
 
     /// Bytes a day, in sequence and in pages.
     fn per_day(&self) -> (f64, f64) {
-        let (Some(first), Some((now, given))) = (self.looks.front(), self.latest) else { return (0.0, 0.0) };
-        let (seconds, before) = (now.saturating_sub(first.uptime).as_secs_f64(), first.given);
+        let (Some(first), Some((now, drive_writes))) = (self.samples.front(), self.latest) else {
+            return (0.0, 0.0);
+        };
+        let (seconds, before) = (now.saturating_sub(first.uptime).as_secs_f64(), first.drive_writes);
         let rate = |now: u64, before: u64| match seconds {
             0.0 => 0.0,
             seconds => now.saturating_sub(before) as f64 / seconds * DAY_SECONDS,
         };
-        (rate(given.in_sequence, before.in_sequence), rate(given.in_pages, before.in_pages))
+        (rate(drive_writes.in_sequence, before.in_sequence), rate(drive_writes.in_pages, before.in_pages))
     }
 }
 
@@ -181,8 +186,8 @@ mod tests {
     fn after(seconds: u64, in_sequence: u64, in_pages: u64) -> Wear {
         let mut wear = Wear::default();
         for second in 0..=seconds {
-            let given = Given { in_sequence: in_sequence * second, in_pages: in_pages * second };
-            wear.observe(Duration::from_secs(second), given, None);
+            let drive_writes = DriveWrites { in_sequence: in_sequence * second, in_pages: in_pages * second };
+            wear.observe(Duration::from_secs(second), drive_writes, None);
         }
         wear
     }
@@ -195,15 +200,15 @@ mod tests {
     fn the_pace_is_that_of_the_last_hour() {
         let mut wear = after(7200, 1_000_000, 0);
         let total = 7200 * 1_000_000;
-        let pace = |wear: &Wear| wear.pace(CAPACITY, FlashRating::default()).bytes_per_day;
-        assert!(is_near(pace(&wear), 86_400e6));
+        let wear_rate = |wear: &Wear| wear.wear_rate(CAPACITY, FlashRating::default()).bytes_per_day;
+        assert!(is_near(wear_rate(&wear), 86_400e6));
         for second in 7201..=10_800 {
-            wear.observe(Duration::from_secs(second), Given { in_sequence: total, in_pages: 0 }, None);
+            wear.observe(Duration::from_secs(second), DriveWrites { in_sequence: total, in_pages: 0 }, None);
         }
-        assert_eq!(pace(&wear), 0.0, "an hour in which nothing was written");
-        assert!(wear.looks.len() == LOOKS);
-        assert!(is_near(pace(&after(5, 1_000_000, 0)), 86_400e6), "soon after the start");
-        assert_eq!(pace(&Wear::default()), 0.0);
+        assert_eq!(wear_rate(&wear), 0.0, "an hour in which nothing was written");
+        assert!(wear.samples.len() == MAX_SAMPLES);
+        assert!(is_near(wear_rate(&after(5, 1_000_000, 0)), 86_400e6), "soon after the start");
+        assert_eq!(wear_rate(&Wear::default()), 0.0);
     }
 
     #[test]
@@ -211,7 +216,7 @@ mod tests {
         let wear = after(100, 1000, 1000);
         let amplification = |spare_percent| {
             let rating = FlashRating { spare_percent, ..FlashRating::default() };
-            wear.pace(CAPACITY, rating).device_amplification
+            wear.wear_rate(CAPACITY, rating).device_amplification
         };
         assert!(is_near(amplification(50.0), (1.0 + 1.5) / 2.0));
         assert!(is_near(amplification(100.0), 1.0) && is_near(amplification(900.0), 1.0));
@@ -223,7 +228,7 @@ mod tests {
         let in_sequence = after(100, CAPACITY / 86_400, 0);
         let years = |wear: &Wear, endurance| {
             let rating = FlashRating { endurance, spare_percent: 50.0 };
-            wear.pace(CAPACITY, rating).life_seconds / DAY_SECONDS / 365.0
+            wear.wear_rate(CAPACITY, rating).life_seconds / DAY_SECONDS / 365.0
         };
         let one = Endurance::DriveWritesPerDay(1.0);
         assert!((years(&in_sequence, one) - 5.0).abs() < 0.01, "one drive write a day, rated for one");
@@ -234,15 +239,15 @@ mod tests {
     }
 
     /// What drives tell of themselves after so many minutes, of pages that they are given at a GB a minute.
-    fn told(minutes: u64, log: impl Fn(u64) -> Option<DriveLog>) -> Pace {
+    fn told(minutes: u64, log: impl Fn(u64) -> Option<DriveLog>) -> WearRate {
         let mut wear = Wear::default();
         for minute in 0..=minutes {
-            let uptime = STEP * minute as u32;
+            let uptime = SAMPLE_INTERVAL * minute as u32;
             assert!(wear.is_due(uptime));
-            wear.observe(uptime, Given { in_sequence: 0, in_pages: minute * 1_000_000_000 }, log(minute));
-            assert!(!wear.is_due(uptime + STEP / 2));
+            wear.observe(uptime, DriveWrites { in_sequence: 0, in_pages: minute * 1_000_000_000 }, log(minute));
+            assert!(!wear.is_due(uptime + SAMPLE_INTERVAL / 2));
         }
-        wear.pace(CAPACITY, FlashRating::default())
+        wear.wear_rate(CAPACITY, FlashRating::default())
     }
 
     #[test]

@@ -6,20 +6,20 @@ use ebbtide_protocol::reply;
 
 use crate::execute::Executor;
 use crate::output::Output;
-use crate::session::{Progress, Stopped};
+use crate::session::{SessionProgress, StopReason};
 
 /// Bytes of answers from which on nothing more is answered before they are sent: who is not known holds little memory.
 const FULL_BYTES: usize = 4 << 10;
 
 /// Takes lines off the front of `input` until one of them says who is there. True once that is known; what was not
 /// consumed is for the session that follows.
-pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (Progress, bool) {
+pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (SessionProgress, bool) {
     let mut consumed = 0;
     let mut requests = 0;
     let mut known = false;
-    let stopped = loop {
+    let stop = loop {
         if output.bytes().len() >= FULL_BYTES {
-            break Stopped::Full;
+            break StopReason::OutputFull;
         }
         let (login, used) = login::next(&input[consumed..]);
         consumed += used;
@@ -34,17 +34,17 @@ pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (Progr
             Login::Unauthenticated | Login::UnknownLength => reply::UNAUTHENTICATED,
             Login::BadTermination => reply::BAD_TERMINATION,
             Login::BadToken | Login::TooLong => reply::BAD_TOKEN,
-            Login::NeedMore => break Stopped::Starved,
-            Login::Close => break Stopped::Close,
+            Login::NeedMore => break StopReason::NeedInput,
+            Login::Close => break StopReason::Close,
         };
         output.bytes().extend_from_slice(line);
         requests += 1;
         if matches!(login, Login::TooLong | Login::UnknownLength) {
-            break Stopped::Close;
+            break StopReason::Close;
         }
         if known {
-            break Stopped::Starved;
+            break StopReason::NeedInput;
         }
     };
-    (Progress { consumed, requests, stopped }, known)
+    (SessionProgress { consumed, requests, stop }, known)
 }

@@ -22,11 +22,11 @@ use text::TextSession;
 const INLINE_VALUE_BYTES: usize = 8 << 10;
 
 pub struct Session {
-    dialect: Dialect,
+    state: SessionState,
     id: usize,
 }
 
-enum Dialect {
+enum SessionState {
     /// Nothing has arrived.
     Undecided,
     /// Text, of somebody who is not known yet.
@@ -39,106 +39,106 @@ enum Dialect {
 
 /// Why processing stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopped {
+pub enum StopReason {
     /// All is done that can be done before more bytes arrive.
-    Starved,
+    NeedInput,
     /// The output has to be sent first.
-    Full,
+    OutputFull,
     /// Flash has to be read first, or memory is waited for; what was not executed is given again then.
-    Below,
-    /// As `Full`, and others have their turn before it goes on.
-    Turn,
+    Parked,
+    /// As `OutputFull`, and others have their turn before it goes on.
+    Yield,
     /// The connection is to be closed once the output is sent.
     Close,
     /// As `Close`, because what has arrived is not the protocol.
-    Refused,
+    NotTheProtocol,
 }
 
 /// What one call of `process` did.
-pub struct Progress {
+pub struct SessionProgress {
     pub consumed: usize,
     pub requests: usize,
-    pub stopped: Stopped,
+    pub stop: StopReason,
 }
 
 impl Session {
     /// `id`: the connection's number in `stats conns`.
     pub fn new(id: usize) -> Self {
-        Self { dialect: Dialect::Undecided, id }
+        Self { state: SessionState::Undecided, id }
     }
 
     /// True while the value of a storage command is being received.
     pub fn is_receiving(&self) -> bool {
-        match &self.dialect {
-            Dialect::Undecided | Dialect::Login | Dialect::Watching(_) => false,
-            Dialect::Text(session) => session.is_receiving(),
-            Dialect::Binary(session) => session.is_receiving(),
+        match &self.state {
+            SessionState::Undecided | SessionState::Login | SessionState::Watching(_) => false,
+            SessionState::Text(session) => session.is_receiving(),
+            SessionState::Binary(session) => session.is_receiving(),
         }
     }
 
     /// What the connection watches, if it does.
     pub fn watch(&self) -> Option<&Watch> {
-        match &self.dialect {
-            Dialect::Watching(watch) => Some(watch),
+        match &self.state {
+            SessionState::Watching(watch) => Some(watch),
             _ => None,
         }
     }
 
     /// Executes what is in `input`, until it has no complete command any more or the output is full. What was not
     /// consumed must be given again, followed by what has arrived since.
-    pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
-        match &mut self.dialect {
-            Dialect::Text(session) => {
+    pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> SessionProgress {
+        match &mut self.state {
+            SessionState::Text(session) => {
                 let mut progress = session.process(executor, input, output);
                 if let Some(watch) = session.take_watch() {
-                    self.dialect = Dialect::Watching(watch);
+                    self.state = SessionState::Watching(watch);
                     progress.consumed = input.len();
                 }
                 progress
             }
-            Dialect::Watching(watch) => {
+            SessionState::Watching(watch) => {
                 watch.take(output.bytes());
-                Progress { consumed: input.len(), requests: 0, stopped: Stopped::Starved }
+                SessionProgress { consumed: input.len(), requests: 0, stop: StopReason::NeedInput }
             }
-            Dialect::Binary(session) => session.process(executor, input, output),
-            Dialect::Login => self.login(executor, input, output),
-            Dialect::Undecided => match input.first() {
+            SessionState::Binary(session) => session.process(executor, input, output),
+            SessionState::Login => self.login(executor, input, output),
+            SessionState::Undecided => match input.first() {
                 Some(&first) => {
-                    self.dialect = self.decide(executor, first);
+                    self.state = self.decide(executor, first);
                     self.process(executor, input, output)
                 }
-                None => Progress { consumed: 0, requests: 0, stopped: Stopped::Starved },
+                None => SessionProgress { consumed: 0, requests: 0, stop: StopReason::NeedInput },
             },
         }
     }
 
-    /// The dialect of a connection whose first byte is `first`.
-    fn decide(&self, executor: &Executor, first: u8) -> Dialect {
+    /// The session of a connection whose first byte is `first`.
+    fn decide(&self, executor: &Executor, first: u8) -> SessionState {
         let options = executor.options();
         match (&options.auth, options.protocol) {
-            (Some(Auth::Ascii(_)), _) => Dialect::Login,
+            (Some(Auth::Ascii(_)), _) => SessionState::Login,
             (Some(Auth::Sasl(_)), _) => self.binary(Sasl::Unknown),
             (None, Protocol::Binary) => self.binary(Sasl::NotSpoken),
             (None, Protocol::Auto) if first == REQUEST_MAGIC => self.binary(Sasl::NotSpoken),
-            (None, Protocol::Auto | Protocol::Ascii) => Dialect::Text(TextSession::new(self.id)),
+            (None, Protocol::Auto | Protocol::Ascii) => SessionState::Text(TextSession::new(self.id)),
         }
     }
 
-    fn binary(&self, sasl: Sasl) -> Dialect {
-        Dialect::Binary(Box::new(BinarySession::new(self.id, sasl)))
+    fn binary(&self, sasl: Sasl) -> SessionState {
+        SessionState::Binary(Box::new(BinarySession::new(self.id, sasl)))
     }
 
-    fn login(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
+    fn login(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> SessionProgress {
         let (before, known) = login::process(executor, input, output);
         if !known {
             return before;
         }
-        self.dialect = Dialect::Text(TextSession::new(self.id));
+        self.state = SessionState::Text(TextSession::new(self.id));
         let after = self.process(executor, &input[before.consumed..], output);
-        Progress {
+        SessionProgress {
             consumed: before.consumed + after.consumed,
             requests: before.requests + after.requests,
-            stopped: after.stopped,
+            stop: after.stop,
         }
     }
 }

@@ -2,9 +2,11 @@
 
 use ebbtide_protocol::{Get, Meta, MetaCommand, Parser, Request, Step};
 
-use crate::execute::{Body, Dumping, Executor, GetRun, Next, Rest, Sliced, Unanswered, end_get, line_of, position_in};
+use crate::execute::{
+    Body, DumpProgress, Executor, GetRun, Next, Rest, SliceEnd, Unanswered, end_get, line_of, position_in,
+};
 use crate::output::Output;
-use crate::session::{INLINE_VALUE_BYTES, Progress, Stopped};
+use crate::session::{INLINE_VALUE_BYTES, SessionProgress, StopReason};
 use crate::watch::Watch;
 
 pub struct TextSession {
@@ -12,7 +14,7 @@ pub struct TextSession {
     /// The value that is being received.
     body: Option<Box<Body>>,
     /// The dump that is being answered.
-    dump: Option<Dumping>,
+    dump: Option<DumpProgress>,
     /// The connection watches from now on.
     watch: Option<Watch>,
     /// An error has taken the place of the rest of a get's answer.
@@ -38,34 +40,34 @@ impl TextSession {
 
     /// Executes what is in `input`, until it has no complete command any more or the output is full. What was not
     /// consumed must be given again, followed by what has arrived since.
-    pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> Progress {
+    pub fn process(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> SessionProgress {
         let mut run = GetRun::new(input);
         let mut consumed = 0;
         let mut requests = 0;
-        let stopped = loop {
+        let stop = loop {
             if let Some(body) = &mut self.body {
-                if executor.body_is_blocked(body) {
-                    break Stopped::Below;
+                if executor.body_waits_for_memory(body) {
+                    break StopReason::Parked;
                 }
                 let (count, complete) = body.feed(&input[consumed..]);
                 consumed += count;
-                if executor.body_is_blocked(body) {
-                    break Stopped::Below;
+                if executor.body_waits_for_memory(body) {
+                    break StopReason::Parked;
                 }
                 if !complete {
-                    break Stopped::Starved;
+                    break StopReason::NeedInput;
                 }
-                if executor.body_awaits(body) || !executor.finish(body, output) {
-                    break Stopped::Below;
+                if executor.body_waits_for_flash(body) || !executor.finish(body, output) {
+                    break StopReason::Parked;
                 }
                 self.body = None;
                 requests += 1;
             }
             if output.is_full() {
-                break Stopped::Full;
+                break StopReason::OutputFull;
             }
-            if let Some(stopped) = self.go_on_dumping(executor, output) {
-                break stopped;
+            if let Some(stop) = self.continue_dump(executor, output) {
+                break stop;
             }
             let position = consumed;
             let (step, used) = self.parser.next(&input[consumed..]);
@@ -77,7 +79,7 @@ impl TextSession {
                         Ok(()) => continue,
                         Err(unanswered) => {
                             consumed = self.resume(unanswered);
-                            break executor.why_unanswered();
+                            break executor.stop_reason();
                         }
                     }
                 }
@@ -87,7 +89,7 @@ impl TextSession {
                         Ok(()) => continue,
                         Err(unanswered) => {
                             consumed = self.resume(unanswered);
-                            break executor.why_unanswered();
+                            break executor.stop_reason();
                         }
                     }
                 }
@@ -95,28 +97,28 @@ impl TextSession {
             };
             if let Err(unanswered) = executor.get_run(&mut run, &mut self.get_failed, output) {
                 consumed = self.resume(unanswered);
-                break executor.why_unanswered();
+                break executor.stop_reason();
             }
             match self.step(executor, step, (input, position), output) {
                 Ok(None) => requests += 1,
-                Ok(Some(stopped)) => break stopped,
+                Ok(Some(stop)) => break stop,
                 Err(unanswered) => {
                     consumed = self.resume(unanswered);
-                    break executor.why_unanswered();
+                    break executor.stop_reason();
                 }
             }
         };
-        Progress { consumed, requests, stopped }
+        SessionProgress { consumed, requests, stop }
     }
 
     /// Why to stop for a dump that has not ended.
-    fn go_on_dumping(&mut self, executor: &Executor, output: &mut Output) -> Option<Stopped> {
+    fn continue_dump(&mut self, executor: &Executor, output: &mut Output) -> Option<StopReason> {
         let (sliced, rest) = executor.dump_slice(self.dump.take()?, output);
         self.dump = rest;
         match sliced {
-            Sliced::Turn => Some(Stopped::Turn),
-            Sliced::Parked => Some(Stopped::Below),
-            Sliced::End => None,
+            SliceEnd::More => Some(StopReason::Yield),
+            SliceEnd::Parked => Some(StopReason::Parked),
+            SliceEnd::Finished => None,
         }
     }
 
@@ -179,7 +181,7 @@ impl TextSession {
         step: Step<'_>,
         (input, position): (&[u8], usize),
         output: &mut Output,
-    ) -> Result<Option<Stopped>, Unanswered> {
+    ) -> Result<Option<StopReason>, Unanswered> {
         match step {
             Step::Request(Request::Get(get)) => {
                 let exptime = get.touch.unwrap_or_default();
@@ -190,18 +192,18 @@ impl TextSession {
                 Next::Dump(dump) => self.dump = Some(dump),
                 Next::Watch(watch) => {
                     self.watch = Some(watch);
-                    return Ok(Some(Stopped::Starved));
+                    return Ok(Some(StopReason::NeedInput));
                 }
-                Next::Below => return Err(Unanswered { position, rest: Rest::Line }),
+                Next::Parked => return Err(Unanswered { position, rest: Rest::Line }),
                 Next::Receive(body) => self.body = Some(Box::new(body)),
-                Next::Close => return Ok(Some(Stopped::Close)),
+                Next::Close => return Ok(Some(StopReason::Close)),
             },
             Step::Reject { rejection, noreply } => {
                 self.get_failed = false;
                 executor.reject(rejection, noreply, output);
             }
-            Step::NeedMore => return Ok(Some(Stopped::Starved)),
-            Step::Close => return Ok(Some(Stopped::Refused)),
+            Step::NeedMore => return Ok(Some(StopReason::NeedInput)),
+            Step::Close => return Ok(Some(StopReason::NotTheProtocol)),
         }
         Ok(None)
     }

@@ -10,7 +10,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::{TLS12, TLS13};
 use rustls::{InconsistentKeys, RootCertStore, ServerConfig};
 
-use super::files::{CA, CHAIN, Files, KEY, bad};
+use super::files::{CA, CHAIN, KEY, TlsFiles, bad};
 use super::options::{ClientCertificates, TlsOptions, TlsVersion};
 use super::{ciphers, key};
 use crate::Error;
@@ -20,7 +20,7 @@ const SESSIONS: usize = 20_480;
 /// TLS 1.3 tickets for each client: one for the next connection, one in case that two are opened at once.
 const TICKETS: usize = 2;
 
-pub fn build(options: &TlsOptions, files: &Files) -> Result<Arc<ServerConfig>, Error> {
+pub fn build(options: &TlsOptions, files: &TlsFiles) -> Result<Arc<ServerConfig>, Error> {
     let provider = Arc::new(provider(options)?);
     let versions: &[_] = match options.min_version {
         TlsVersion::V1_2 => &[&TLS13, &TLS12],
@@ -42,7 +42,7 @@ pub fn build(options: &TlsOptions, files: &Files) -> Result<Arc<ServerConfig>, E
 }
 
 /// The certificate with its key, if they belong together.
-fn certified_key(options: &TlsOptions, files: &Files, provider: &CryptoProvider) -> Result<CertifiedKey, Error> {
+fn certified_key(options: &TlsOptions, files: &TlsFiles, provider: &CryptoProvider) -> Result<CertifiedKey, Error> {
     let loaded = provider.key_provider.load_private_key(files.key.clone_key());
     let signing = loaded.map_err(|_| bad(KEY, options.key_path(), key::refusal(&files.key)))?;
     let certified = CertifiedKey::new(files.chain.clone(), signing);
@@ -87,7 +87,7 @@ fn provider(options: &TlsOptions) -> Result<CryptoProvider, Error> {
 
 fn verifier(
     options: &TlsOptions,
-    files: &Files,
+    files: &TlsFiles,
     provider: Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Error> {
     let (authorities, path) = match (options.client_certificates, &files.authorities, &options.ca_cert) {
@@ -114,7 +114,7 @@ mod tests {
     use std::fs;
 
     fn message(options: &TlsOptions) -> String {
-        let loaded = provider(options).and_then(|_| Files::read(options)).and_then(|files| build(options, &files));
+        let loaded = provider(options).and_then(|_| TlsFiles::read(options)).and_then(|files| build(options, &files));
         loaded.expect_err("a refusal").to_string()
     }
 

@@ -20,14 +20,14 @@ pub const CHAIN: &str = "certificate chain";
 pub const KEY: &str = "key";
 pub const CA: &str = "CA certificate";
 
-pub struct Files {
+pub struct TlsFiles {
     pub chain: Vec<CertificateDer<'static>>,
     pub key: PrivateKeyDer<'static>,
     /// Who signs the certificates of clients; `None` without a file.
     pub authorities: Option<Vec<CertificateDer<'static>>>,
 }
 
-impl Files {
+impl TlsFiles {
     pub fn read(options: &TlsOptions) -> Result<Self, Error> {
         Ok(Self {
             chain: bytes_of(CHAIN, &options.chain_cert).and_then(|bytes| chain(options, &bytes))?,

@@ -25,7 +25,7 @@ use rustls::{ServerConfig, ServerConnection};
 use crate::Error;
 use crate::shared::lock;
 
-use files::Files;
+use files::TlsFiles;
 
 pub use options::{ClientCertificates, KeyFormat, TlsOptions, TlsVersion};
 pub use stream::TlsStream;
@@ -37,13 +37,13 @@ pub struct Certificates {
 }
 
 struct Loaded {
-    files: Files,
+    files: TlsFiles,
     config: Arc<ServerConfig>,
     at: Instant,
 }
 
 impl Loaded {
-    fn new(options: &TlsOptions, files: Files) -> Result<Self, Error> {
+    fn new(options: &TlsOptions, files: TlsFiles) -> Result<Self, Error> {
         Ok(Self { config: config::build(options, &files)?, files, at: Instant::now() })
     }
 }
@@ -51,7 +51,7 @@ impl Loaded {
 impl Certificates {
     /// Reads the files.
     pub fn load(options: &TlsOptions) -> Result<Self, Error> {
-        let loaded = Loaded::new(options, Files::read(options)?)?;
+        let loaded = Loaded::new(options, TlsFiles::read(options)?)?;
         Ok(Self { options: options.clone(), current: Mutex::new(loaded) })
     }
 

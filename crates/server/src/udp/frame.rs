@@ -28,14 +28,14 @@ pub fn parse(datagram: &[u8]) -> Option<(u16, &[u8])> {
 }
 
 /// An answer on its way out.
-pub struct Answer {
+pub struct DatagramWriter {
     request: u16,
     text: Vec<u8>,
     /// Datagrams that were sent.
     sent: usize,
 }
 
-impl Answer {
+impl DatagramWriter {
     /// # Panics
     /// If the text is longer than [`ANSWER_BYTES_MAX`].
     pub fn new(request: u16, text: Vec<u8>) -> Self {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn datagrams(request: u16, text: Vec<u8>) -> Vec<Vec<u8>> {
-        let mut answer = Answer::new(request, text);
+        let mut answer = DatagramWriter::new(request, text);
         let mut buffer = Vec::new();
         let mut all = Vec::new();
         while answer.write_next(&mut buffer) {

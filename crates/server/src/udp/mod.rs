@@ -30,13 +30,13 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
 use crate::Error;
-use crate::execute::{Executor, Pending};
+use crate::execute::{ConnectionWait, Executor};
 use crate::output::Output;
 use crate::server::StopOnPanic;
-use crate::session::{Session, Stopped};
-use crate::shared::{ConnectionInfo, ConnectionState, Inbox, Place, Shared, lock};
+use crate::session::{Session, StopReason};
+use crate::shared::{ConnectionInfo, ConnectionKey, ConnectionState, Inbox, Shared, lock};
 
-use frame::{ANSWER_BYTES_MAX, Answer};
+use frame::{ANSWER_BYTES_MAX, DatagramWriter};
 pub use socket::UdpSocket;
 
 /// The token of the waker. Sockets have their index.
@@ -60,12 +60,12 @@ pub struct Udp {
 }
 
 /// The thread.
-pub struct Running {
+pub struct UdpThread {
     thread: JoinHandle<()>,
     inbox: Arc<Inbox>,
 }
 
-impl Running {
+impl UdpThread {
     /// Wakes the thread, which ends if the server is stopping.
     pub fn stop(self) -> JoinHandle<()> {
         self.inbox.waker.wake().expect("an event counter takes one more event");
@@ -90,23 +90,23 @@ impl Udp {
     }
 
     /// `samples`: whether commands are sampled.
-    pub fn start(self, samples: bool, guard: StopOnPanic) -> Result<Running, Error> {
+    pub fn start(self, samples: bool, guard: StopOnPanic) -> Result<UdpThread, Error> {
         let inbox = Arc::clone(&self.inbox);
         let spawned = thread::Builder::new().name("udp".to_owned()).spawn(move || {
             let _guard = guard;
             Service::new(self, samples).run();
         });
-        Ok(Running { thread: spawned.map_err(Error::Thread)?, inbox })
+        Ok(UdpThread { thread: spawned.map_err(Error::Thread)?, inbox })
     }
 }
 
 /// A request that is being answered.
-struct Work {
+struct UdpRequest {
     socket: usize,
     from: SocketAddr,
     request: u16,
     session: Session,
-    fetched: Pending,
+    wait: ConnectionWait,
     /// What was not executed.
     input: Vec<u8>,
     answer: Vec<u8>,
@@ -120,7 +120,7 @@ struct Service {
     inbox: Arc<Inbox>,
     shared: Arc<Shared>,
     executor: Executor,
-    parked: Slab<Work>,
+    parked: Slab<UdpRequest>,
     /// When those of them that wait for memory are tried again.
     next_retry: Instant,
     output: Output,
@@ -130,7 +130,7 @@ impl Service {
     /// To be made on the thread that runs it.
     fn new(udp: Udp, samples: bool) -> Self {
         let Udp { sockets, poll, inbox, shared } = udp;
-        inbox.is_for_this_thread();
+        inbox.claim_for_this_thread();
         let shown = sockets.iter().map(|socket| show(socket, &shared)).collect();
         let worker = shared.options.threads;
         let executor = Executor::new(Arc::clone(&shared), Arc::clone(&inbox), worker, samples).without_streams();
@@ -143,13 +143,13 @@ impl Service {
         let mut events = Events::with_capacity(64);
         let mut buffer = vec![0; RECEIVE_BYTES];
         while !self.shared.is_stopping() {
-            self.resume_landed();
+            self.resume_reads_done();
             self.retry_waiting(Instant::now());
             // This thread is not woken for what it has read itself.
-            let has_work = self.sockets.iter().any(UdpSocket::has_work) || !lock(&self.inbox.landed).is_empty();
+            let has_work = self.sockets.iter().any(UdpSocket::has_work) || !lock(&self.inbox.reads_done).is_empty();
             let timeout = match has_work {
                 true => Some(Duration::ZERO),
-                false => self.parked.iter().any(|(_, work)| work.fetched.waits_for_memory()).then_some(RETRY),
+                false => self.parked.iter().any(|(_, work)| work.wait.waits_for_memory()).then_some(RETRY),
             };
             if let Err(error) = self.poll.poll(&mut events, timeout) {
                 assert!(
@@ -180,12 +180,12 @@ impl Service {
             let Some((request, text)) = frame::parse(&buffer[..length]) else { continue };
             let (number, info) = &self.shown[socket];
             info.active_ms.store(self.shared.uptime().as_millis() as u64, Ordering::Relaxed);
-            self.go_on(Work {
+            self.execute(UdpRequest {
                 socket,
                 from,
                 request,
                 session: Session::new(*number),
-                fetched: Pending::default(),
+                wait: ConnectionWait::default(),
                 input: text.to_vec(),
                 answer: Vec::new(),
             });
@@ -193,14 +193,14 @@ impl Service {
     }
 
     /// Executes a request until it is answered, or waits for flash or memory.
-    fn go_on(&mut self, mut work: Work) {
-        let place = Place { index: self.parked.vacant_key(), id: self.shown[work.socket].0 };
+    fn execute(&mut self, mut work: UdpRequest) {
+        let connection_key = ConnectionKey { index: self.parked.vacant_key(), id: self.shown[work.socket].0 };
         loop {
-            self.executor.serve(place, &mut work.fetched);
+            self.executor.serve(connection_key, &mut work.wait);
             let progress = work.session.process(&self.executor, &work.input, &mut self.output);
-            self.executor.swap_pending(&mut work.fetched);
-            if progress.stopped != Stopped::Below {
-                work.fetched.end_memory_wait();
+            self.executor.swap_wait(&mut work.wait);
+            if progress.stop != StopReason::Parked {
+                work.wait.end_memory_wait();
             }
             work.input.drain(..progress.consumed);
             self.output.send(&mut work.answer).expect("a Vec takes all that is written to it");
@@ -208,29 +208,29 @@ impl Service {
                 work.answer = TOO_LARGE.to_vec();
                 break;
             }
-            match progress.stopped {
-                Stopped::Starved | Stopped::Close | Stopped::Refused => break,
+            match progress.stop {
+                StopReason::NeedInput | StopReason::Close | StopReason::NotTheProtocol => break,
                 // Ends at the latest when the answer is too large: a full output has made it longer.
-                Stopped::Full | Stopped::Turn => {}
-                Stopped::Below if self.parked.len() < PARKED_MAX => {
+                StopReason::OutputFull | StopReason::Yield => {}
+                StopReason::Parked if self.parked.len() < PARKED_MAX => {
                     self.parked.insert(work);
                     return;
                 }
-                Stopped::Below => return,
+                StopReason::Parked => return,
             }
         }
-        self.sockets[work.socket].push(work.from, Answer::new(work.request, work.answer));
+        self.sockets[work.socket].push(work.from, DatagramWriter::new(work.request, work.answer));
         self.send(work.socket);
     }
 
     /// Goes on with requests that have waited for flash.
-    fn resume_landed(&mut self) {
-        let landed = std::mem::take(&mut *lock(&self.inbox.landed));
-        for place in landed {
+    fn resume_reads_done(&mut self) {
+        let landed = std::mem::take(&mut *lock(&self.inbox.reads_done));
+        for connection_key in landed {
             // Another request may have its place: that one goes on waiting.
-            if self.parked.get_mut(place.index).is_some_and(|work| work.fetched.arrive()) {
-                let work = self.parked.remove(place.index);
-                self.go_on(work);
+            if self.parked.get_mut(connection_key.index).is_some_and(|work| work.wait.take_completed()) {
+                let work = self.parked.remove(connection_key.index);
+                self.execute(work);
             }
         }
     }
@@ -240,7 +240,7 @@ impl Service {
         if now < self.next_retry {
             return;
         }
-        let is_waiting = |(index, work): (usize, &Work)| work.fetched.waits_for_memory().then_some(index);
+        let is_waiting = |(index, work): (usize, &UdpRequest)| work.wait.waits_for_memory().then_some(index);
         let waiting: Vec<usize> = self.parked.iter().filter_map(is_waiting).collect();
         if waiting.is_empty() {
             return;
@@ -248,8 +248,8 @@ impl Service {
         self.next_retry = now + RETRY;
         for index in waiting {
             let mut work = self.parked.remove(index);
-            work.fetched.retry();
-            self.go_on(work);
+            work.wait.retry();
+            self.execute(work);
         }
     }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::frame::Answer;
+use super::frame::DatagramWriter;
 use crate::Error;
 
 /// Bytes that the system is asked to hold for the network: a long answer at once. It may give less.
@@ -17,7 +17,7 @@ pub struct UdpSocket {
     pub socket: mio::net::UdpSocket,
     pub address: SocketAddr,
     /// In the order in which they go out.
-    answers: VecDeque<(SocketAddr, Answer)>,
+    answers: VecDeque<(SocketAddr, DatagramWriter)>,
     datagram: Vec<u8>,
     /// There may be a datagram to read; false from when the socket has said no until the next event.
     pub readable: bool,
@@ -73,7 +73,7 @@ impl UdpSocket {
         self.readable && self.answers.is_empty()
     }
 
-    pub fn push(&mut self, to: SocketAddr, answer: Answer) {
+    pub fn push(&mut self, to: SocketAddr, answer: DatagramWriter) {
         self.answers.push_back((to, answer));
     }
 

@@ -10,14 +10,14 @@ use crate::execute::unix_now;
 
 /// What came of the look-up of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fetched {
+pub enum FetchResult {
     /// With the bytes of the value, where they are known.
     Hit(usize),
     Miss,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StoreCommand {
+pub enum StoreVerb {
     Add,
     Set,
     Replace,
@@ -38,7 +38,7 @@ pub enum StoreStatus {
 
 /// A storage command and what came of it.
 pub struct StoreEvent {
-    pub command: StoreCommand,
+    pub command: StoreVerb,
     pub status: StoreStatus,
     /// Zero for never.
     pub ttl_seconds: u32,
@@ -72,22 +72,22 @@ pub fn begin(line: &mut Vec<u8>, number: u64) {
     write_to!(line, "ts={}.{} gid={number} ", now.as_secs(), now.subsec_micros());
 }
 
-fn keyed(line: &mut Vec<u8>, what: &str, key: &[u8]) {
+fn modify(line: &mut Vec<u8>, what: &str, key: &[u8]) {
     write_to!(line, "type={what} key=");
     uri_encode(line, key);
 }
 
-pub fn item_get(line: &mut Vec<u8>, key: &[u8], connection: usize, fetched: Fetched) {
-    keyed(line, "item_get", key);
+pub fn item_get(line: &mut Vec<u8>, key: &[u8], connection: usize, fetched: FetchResult) {
+    modify(line, "item_get", key);
     let (status, class, length) = match fetched {
-        Fetched::Hit(length) => ("found", 1, length),
-        Fetched::Miss => ("not_found", 0, 0),
+        FetchResult::Hit(length) => ("found", 1, length),
+        FetchResult::Miss => ("not_found", 0, 0),
     };
     write_to!(line, " status={status} clsid={class} cfd={connection} size={length}");
 }
 
 pub fn item_store(line: &mut Vec<u8>, key: &[u8], connection: usize, store: &StoreEvent) {
-    keyed(line, "item_store", key);
+    modify(line, "item_store", key);
     let status = match store.status {
         StoreStatus::NotStored => "not_stored",
         StoreStatus::Stored => "stored",
@@ -97,19 +97,19 @@ pub fn item_store(line: &mut Vec<u8>, key: &[u8], connection: usize, store: &Sto
         StoreStatus::NoMemory => "no_memory",
     };
     let command = match store.command {
-        StoreCommand::Add => "add",
-        StoreCommand::Set => "set",
-        StoreCommand::Replace => "replace",
-        StoreCommand::Append => "append",
-        StoreCommand::Prepend => "prepend",
-        StoreCommand::Cas => "cas",
+        StoreVerb::Add => "add",
+        StoreVerb::Set => "set",
+        StoreVerb::Replace => "replace",
+        StoreVerb::Append => "append",
+        StoreVerb::Prepend => "prepend",
+        StoreVerb::Cas => "cas",
     };
     let (ttl, length) = (store.ttl_seconds, store.length);
     write_to!(line, " status={status} cmd={command} ttl={ttl} clsid=1 cfd={connection} size={length}");
 }
 
 pub fn deleted(line: &mut Vec<u8>, key: &[u8], command: DeleteCommand, length: usize) {
-    keyed(line, "deleted", key);
+    modify(line, "deleted", key);
     let command = match command {
         DeleteCommand::Delete => "delete",
         DeleteCommand::MetaDelete => "md",
@@ -118,7 +118,7 @@ pub fn deleted(line: &mut Vec<u8>, key: &[u8], command: DeleteCommand, length: u
 }
 
 pub fn eviction(line: &mut Vec<u8>, removal: &Removal<'_>) {
-    keyed(line, "eviction", removal.key());
+    modify(line, "eviction", removal.key());
     let fetched = if removal.was_used() { "yes" } else { "no" };
     let ttl = removal.ttl().map_or(-1, |ttl| ttl.as_secs() as i64);
     let (idle, length) = (removal.idle().as_secs(), removal.len());
@@ -173,7 +173,7 @@ mod tests {
 
     #[test]
     fn stores_tell_their_command_and_its_outcome() {
-        let store = StoreEvent { command: StoreCommand::Cas, status: StoreStatus::Exists, ttl_seconds: 9, length: 4 };
+        let store = StoreEvent { command: StoreVerb::Cas, status: StoreStatus::Exists, ttl_seconds: 9, length: 4 };
         let line = text(|line| item_store(line, b"a b", 5, &store));
         assert_eq!(line, "type=item_store key=a%20b status=exists cmd=cas ttl=9 clsid=1 cfd=5 size=4");
     }

@@ -14,17 +14,17 @@ use ebbtide_protocol::Watched;
 
 use crate::shared::{ConnectionInfo, Inbox, lock};
 
-pub use line::{CloseReason, DeleteCommand, Fetched, StoreCommand, StoreEvent, StoreStatus};
+pub use line::{CloseReason, DeleteCommand, FetchResult, StoreEvent, StoreStatus, StoreVerb};
 
 /// Watchers at a time, as memcached has it.
-const WATCHERS: usize = 20;
+const MAX_WATCHERS: usize = 20;
 /// Bytes of lines that wait for a watcher: memcached's `watcher_logbuf_size`.
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A kind of events, as a bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Kind {
+pub enum WatchKind {
     Fetch = 1,
     Mutation = 2,
     Eviction = 4,
@@ -44,7 +44,7 @@ pub struct Watching {
 }
 
 /// What has come of watching.
-pub struct Counts {
+pub struct WatchCounts {
     pub watchers: usize,
     /// Lines written, sent to watchers, and lost by those who were slow.
     pub lines: u64,
@@ -55,14 +55,14 @@ pub struct Counts {
 /// One watcher, shared by those who write for it and the connection that sends.
 pub struct Watcher {
     kinds: u8,
-    pending: Mutex<Pending>,
+    pending: Mutex<PendingLines>,
     /// The worker knows that there is something to send.
     announced: AtomicBool,
     worker: OnceLock<Arc<Inbox>>,
 }
 
 #[derive(Default)]
-struct Pending {
+struct PendingLines {
     bytes: Vec<u8>,
     skipped: u64,
 }
@@ -75,12 +75,12 @@ pub struct Watch {
 
 impl Watching {
     #[inline]
-    pub fn wants(&self, kind: Kind) -> bool {
+    pub fn wants(&self, kind: WatchKind) -> bool {
         self.wanted.load(Ordering::Relaxed) & kind as u8 != 0
     }
 
-    pub fn counts(&self) -> Counts {
-        Counts {
+    pub fn counts(&self) -> WatchCounts {
+        WatchCounts {
             watchers: lock(&self.watchers).len(),
             lines: self.lines.load(Ordering::Relaxed),
             sent: self.sent.load(Ordering::Relaxed),
@@ -89,17 +89,17 @@ impl Watching {
     }
 
     /// Begins to watch; `None` if there are as many watchers as there can be.
-    pub fn begin(self: &Arc<Self>, watched: Watched) -> Option<Watch> {
+    pub fn subscribe(self: &Arc<Self>, watched: Watched) -> Option<Watch> {
         let kinds = [
-            (watched.fetchers, Kind::Fetch),
-            (watched.mutations, Kind::Mutation),
-            (watched.evictions, Kind::Eviction),
-            (watched.connections, Kind::Connection),
-            (watched.deletions, Kind::Deletion),
+            (watched.fetchers, WatchKind::Fetch),
+            (watched.mutations, WatchKind::Mutation),
+            (watched.evictions, WatchKind::Eviction),
+            (watched.connections, WatchKind::Connection),
+            (watched.deletions, WatchKind::Deletion),
         ];
         let kinds = kinds.iter().filter(|(asked, _)| *asked).fold(0, |kinds, (_, kind)| kinds | *kind as u8);
         let mut watchers = lock(&self.watchers);
-        if watchers.len() >= WATCHERS {
+        if watchers.len() >= MAX_WATCHERS {
             return None;
         }
         let watcher = Arc::new(Watcher {
@@ -120,7 +120,7 @@ impl Watching {
 
     /// Appends a line to the buffers of those who want its kind.
     #[cold]
-    fn tell(&self, kind: Kind, write: impl FnOnce(&mut Vec<u8>)) {
+    fn append_line(&self, kind: WatchKind, write: impl FnOnce(&mut Vec<u8>)) {
         let mut line = Vec::with_capacity(256);
         line::begin(&mut line, self.lines.fetch_add(1, Ordering::Relaxed) + 1);
         write(&mut line);
@@ -132,28 +132,28 @@ impl Watching {
         }
     }
 
-    pub fn fetch(&self, key: &[u8], connection: usize, fetched: Fetched) {
-        self.tell(Kind::Fetch, |line| line::item_get(line, key, connection, fetched));
+    pub fn fetch(&self, key: &[u8], connection: usize, fetched: FetchResult) {
+        self.append_line(WatchKind::Fetch, |line| line::item_get(line, key, connection, fetched));
     }
 
     pub fn store(&self, key: &[u8], connection: usize, store: &StoreEvent) {
-        self.tell(Kind::Mutation, |line| line::item_store(line, key, connection, store));
+        self.append_line(WatchKind::Mutation, |line| line::item_store(line, key, connection, store));
     }
 
     pub fn delete(&self, key: &[u8], command: DeleteCommand, length: usize) {
-        self.tell(Kind::Deletion, |line| line::deleted(line, key, command, length));
+        self.append_line(WatchKind::Deletion, |line| line::deleted(line, key, command, length));
     }
 
     pub fn evict(&self, removal: &Removal<'_>) {
-        self.tell(Kind::Eviction, |line| line::eviction(line, removal));
+        self.append_line(WatchKind::Eviction, |line| line::eviction(line, removal));
     }
 
     pub fn open(&self, info: &ConnectionInfo, connection: usize) {
-        self.tell(Kind::Connection, |line| line::connection(line, &info.peer, connection, None));
+        self.append_line(WatchKind::Connection, |line| line::connection(line, &info.peer, connection, None));
     }
 
     pub fn close(&self, info: &ConnectionInfo, connection: usize, reason: CloseReason) {
-        self.tell(Kind::Connection, |line| line::connection(line, &info.peer, connection, Some(reason)));
+        self.append_line(WatchKind::Connection, |line| line::connection(line, &info.peer, connection, Some(reason)));
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     fn watch(watching: &Arc<Watching>) -> Watch {
-        watching.begin(Watched { fetchers: true, ..Watched::default() }).expect("room for a watcher")
+        watching.subscribe(Watched { fetchers: true, ..Watched::default() }).expect("room for a watcher")
     }
 
     fn taken(watch: &Watch) -> String {
@@ -224,15 +224,15 @@ mod tests {
     #[test]
     fn only_what_is_wanted_is_told() {
         let watching = Arc::new(Watching::default());
-        assert!(!watching.wants(Kind::Fetch));
+        assert!(!watching.wants(WatchKind::Fetch));
         let one = watch(&watching);
-        assert!(watching.wants(Kind::Fetch) && !watching.wants(Kind::Eviction));
+        assert!(watching.wants(WatchKind::Fetch) && !watching.wants(WatchKind::Eviction));
         watching.delete(b"k", DeleteCommand::Delete, 1);
         assert_eq!(taken(&one), "");
-        watching.fetch(b"k", 7, Fetched::Miss);
+        watching.fetch(b"k", 7, FetchResult::Miss);
         assert!(taken(&one).ends_with("gid=2 type=item_get key=k status=not_found clsid=0 cfd=7 size=0\n"));
         drop(one);
-        assert!(!watching.wants(Kind::Fetch));
+        assert!(!watching.wants(WatchKind::Fetch));
     }
 
     #[test]
@@ -242,13 +242,13 @@ mod tests {
         let key = [b'k'; 250];
         let mut told = 0;
         while watching.skipped.load(Ordering::Relaxed) < 3 {
-            watching.fetch(&key, 1, Fetched::Hit(5));
+            watching.fetch(&key, 1, FetchResult::Hit(5));
             told += 1;
         }
         let text = taken(&slow);
         assert!(text.len() <= BUFFER_BYTES && text.len() > BUFFER_BYTES - 400);
         assert_eq!(text.lines().count(), told - 3);
-        watching.fetch(b"k", 1, Fetched::Miss);
+        watching.fetch(b"k", 1, FetchResult::Miss);
         let text = taken(&slow);
         assert!(text.starts_with("skipped=3\nts=") && text.lines().count() == 2, "{text}");
     }
@@ -256,9 +256,9 @@ mod tests {
     #[test]
     fn watchers_are_bounded() {
         let watching = Arc::new(Watching::default());
-        let mut all: Vec<Watch> = (0..WATCHERS).map(|_| watch(&watching)).collect();
-        assert!(watching.begin(Watched::default()).is_none());
+        let mut all: Vec<Watch> = (0..MAX_WATCHERS).map(|_| watch(&watching)).collect();
+        assert!(watching.subscribe(Watched::default()).is_none());
         all.pop();
-        assert!(watching.begin(Watched::default()).is_some());
+        assert!(watching.subscribe(Watched::default()).is_some());
     }
 }

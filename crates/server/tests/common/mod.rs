@@ -1,7 +1,7 @@
 //! A server in this process, and plain sockets to talk to it. Not every test file uses all of it.
 #![allow(dead_code)]
 
-pub mod below;
+pub mod flash_server;
 pub mod packet;
 
 use std::io::{Read, Write};

@@ -10,7 +10,8 @@ use crate::flash::promotion::{FlashPromotion, Promotions};
 use crate::flash::threads::IoThreads;
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
-    Account, BLOCK, Buffer, Delivery, Device, Direction, Disk, DiskOptions, Faults, Faulty, Health, Request, read,
+    BLOCK, Buffer, Delivery, Device, DeviceMonitor, Direction, Disk, DiskOptions, Faults, FaultyDevice, Health,
+    TransferRequest, read,
 };
 use ebbtide_flash::{Object, Tier, TierOptions};
 use std::sync::mpsc::{Receiver, channel};
@@ -20,8 +21,8 @@ const NOW: u32 = 5;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What has so much room for values has all these keys on a device that does one step when it is told to.
-fn with_keys_on_flash(keys: &[&[u8]], permit_bytes: u64) -> (Arc<FlashTier>, Arc<Faulty>) {
-    let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
+fn with_keys_on_flash(keys: &[&[u8]], permit_bytes: u64) -> (Arc<FlashTier>, Arc<FaultyDevice>) {
+    let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
     (with_keys_on(device.clone(), keys, permit_bytes, || device.drain()), device)
 }
 
@@ -136,8 +137,8 @@ fn cancelled_reads_are_misses() {
 
 /// Takes reads and never ends them, from when it holds them.
 struct Stalled {
-    device: Arc<Faulty>,
-    held: Mutex<Option<Vec<Request>>>,
+    device: Arc<FaultyDevice>,
+    held: Mutex<Option<Vec<TransferRequest>>>,
 }
 
 impl Stalled {
@@ -151,7 +152,7 @@ impl Device for Stalled {
         self.device.capacity()
     }
 
-    fn submit(&self, request: Request) -> Result<(), Request> {
+    fn submit(&self, request: TransferRequest) -> Result<(), TransferRequest> {
         match (&mut *self.held.lock().unwrap(), request.direction) {
             (Some(held), Direction::Read) => held.push(request),
             _ => return self.device.submit(request),
@@ -159,7 +160,7 @@ impl Device for Stalled {
         Ok(())
     }
 
-    fn wait_for_room(&self) {}
+    fn wait_for_slot(&self) {}
 
     fn sync(&self) -> Result<(), Error> {
         self.device.sync()
@@ -169,7 +170,7 @@ impl Device for Stalled {
         Ok(())
     }
 
-    fn account(&self) -> &Account {
+    fn account(&self) -> &DeviceMonitor {
         self.device.account()
     }
 }
@@ -177,7 +178,7 @@ impl Device for Stalled {
 impl Stalled {
     /// With a device that does what it is told at once.
     fn new() -> Arc<Self> {
-        let device = Arc::new(Faulty::new(64 << 20, 7, Delivery::AtOnce));
+        let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::AtOnce));
         Arc::new(Self { device, held: Mutex::new(None) })
     }
 

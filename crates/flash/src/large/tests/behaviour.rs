@@ -2,8 +2,8 @@
 
 use super::super::options::Options;
 use super::*;
-use crate::KeyHash;
-use crate::device::{BLOCK, Delivery, Faults, Faulty};
+use crate::FlashHash;
+use crate::device::{BLOCK, Delivery, Faults, FaultyDevice};
 
 #[test]
 fn an_object_is_found_before_and_after_it_is_written() {
@@ -23,12 +23,12 @@ fn an_object_is_found_before_and_after_it_is_written() {
 #[test]
 fn what_cannot_be_stored_says_why() {
     let log = on_memory(16, small());
-    assert_eq!(insert(&log, 1, b"value", 5, 5), Err(Dropped::Expired));
-    assert_eq!(insert(&log, 1, &vec![0; 5 * REGION_BYTES], 0, 5), Err(Dropped::TooLarge));
+    assert_eq!(insert(&log, 1, b"value", 5, 5), Err(LargeDrop::Expired));
+    assert_eq!(insert(&log, 1, &vec![0; 5 * REGION_BYTES], 0, 5), Err(LargeDrop::TooLarge));
     let long = [0; 251];
     for bytes in [&long[..], b""] {
         let object = Object { key: Key::new(bytes), value: &[], client_flags: 0, attributes: 0, expiry: 0 };
-        assert_eq!(log.insert(&object, 5), Err(Dropped::TooLarge));
+        assert_eq!(log.insert(&object, 5), Err(LargeDrop::TooLarge));
     }
     assert_eq!((log.stats().dropped_expired, log.stats().dropped_too_large), (1, 3));
     log.verify();
@@ -60,14 +60,14 @@ fn an_expired_object_is_a_miss() {
 
 /// A lookup of key 1 whose read is under way while `change` happens.
 fn meanwhile(change: impl FnOnce(&Arc<LargeLog>)) -> Option<Option<Vec<u8>>> {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 64 }));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 64 }));
     let log = on(device.clone(), small());
     insert(&log, 1, b"old", 0, 1).unwrap();
     log.seal_all(1);
     device.drain();
     let (sender, receiver) = mpsc::channel();
-    let done = Box::new(move |found: Option<Found>| sender.send(found.map(|found| found.value().to_vec())).unwrap());
-    assert!(matches!(log.lookup(Key::new(&key(1)), 1, done), Lookup::Reading));
+    let done = Box::new(move |found: Option<FlashHit>| sender.send(found.map(|found| found.value().to_vec())).unwrap());
+    assert!(matches!(log.lookup(Key::new(&key(1)), 1, done), FlashLookup::Reading));
     assert_eq!(device.pending(), 1);
     change(&log);
     device.drain();
@@ -98,7 +98,7 @@ fn what_goes_during_the_read_is_not_found() {
 #[test]
 fn a_token_names_one_version() {
     let log = on_memory(16, small());
-    let hash = KeyHash::of(&key(1));
+    let hash = FlashHash::of(&key(1));
     let old = insert(&log, 1, b"value", 0, 1).unwrap().token;
     let new = insert(&log, 1, b"value", 0, 1).unwrap();
     assert!(new.replaced && !log.is_current(hash, old) && log.is_current(hash, new.token));
@@ -113,10 +113,11 @@ fn a_token_names_one_version() {
 #[test]
 fn two_keys_of_one_hash_are_not_mistaken() {
     let log = on_memory(16, small());
-    let (mine, other) = (Key::new(b"mine"), Key { bytes: b"other", hash: KeyHash::of(b"mine") });
+    let (mine, other) = (Key::new(b"mine"), Key { bytes: b"other", hash: FlashHash::of(b"mine") });
     let object = |key, value| Object { key, value, client_flags: 0, attributes: 0, expiry: 0 };
     log.insert(&object(mine, &[b"value"]), 1).unwrap();
-    let miss = |_: &str| matches!(log.lookup(other, 1, Box::new(|found| assert!(found.is_none()))), Lookup::Absent);
+    let miss =
+        |_: &str| matches!(log.lookup(other, 1, Box::new(|found| assert!(found.is_none()))), FlashLookup::Absent);
     assert!(miss("in the buffer"));
     log.seal_all(1);
     assert!(!miss("on the device"));
@@ -125,12 +126,12 @@ fn two_keys_of_one_hash_are_not_mistaken() {
 
 #[test]
 fn a_device_that_does_not_keep_up_costs_inserts_not_time() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
-    let options = Options { patience: std::time::Duration::from_millis(1), fills_up: false, ..small() };
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
+    let options = Options { max_buffer_wait: std::time::Duration::from_millis(1), fills_up: false, ..small() };
     let log = on(device.clone(), options);
     let results: Vec<_> = (0..20).map(|i| insert(&log, i, &value(i, i, 50_000), 0, 1)).collect();
     assert!(results[..5].iter().all(Result::is_ok));
-    assert!(results[5..].iter().all(|result| *result == Err(Dropped::Behind)));
+    assert!(results[5..].iter().all(|result| *result == Err(LargeDrop::Behind)));
     assert_eq!(log.stats().dropped_behind, 15);
     assert_eq!(get(&log, 2, 1), Some(value(2, 2, 50_000)), "from the buffer that waits");
     device.drain();
@@ -144,8 +145,8 @@ fn a_device_that_does_not_keep_up_costs_inserts_not_time() {
 
 #[test]
 fn an_insert_waits_for_a_buffer_as_long_as_it_may() {
-    let device = Arc::new(Faulty::new(32 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
-    let options = Options { patience: std::time::Duration::from_secs(60), ..small() };
+    let device = Arc::new(FaultyDevice::new(32 * REGION_BYTES, 1, Delivery::Later { queue_depth: 1 }));
+    let options = Options { max_buffer_wait: std::time::Duration::from_secs(60), ..small() };
     let log = on(device.clone(), options);
     std::thread::scope(|scope| {
         let _stop = served(scope, &*device);
@@ -157,7 +158,7 @@ fn an_insert_waits_for_a_buffer_as_long_as_it_may() {
 
 #[test]
 fn reads_that_the_device_has_no_room_for_are_misses() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     insert(&log, 1, b"value", 0, 1).unwrap();
     log.seal_all(1);
@@ -170,7 +171,7 @@ fn reads_that_the_device_has_no_room_for_are_misses() {
 
 #[test]
 fn a_wrong_byte_is_a_miss() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     insert(&log, 1, &value(1, 1, 3000), 0, 1).unwrap();
     log.seal_all(1);
@@ -182,7 +183,7 @@ fn a_wrong_byte_is_a_miss() {
 
 #[test]
 fn lost_writes_are_misses() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     device.set(Faults { lost_writes: 1, ..Faults::default() });
     insert(&log, 1, &value(1, 1, 3000), 0, 1).unwrap();
@@ -193,14 +194,14 @@ fn lost_writes_are_misses() {
 
 #[test]
 fn a_region_that_still_holds_its_last_life_is_a_miss() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
-    for life in 0..2 {
+    for summary in 0..2 {
         // The mark of death covers a block: the key lies behind it.
-        insert(&log, 0, &value(0, life, 9000), 0, 1).unwrap();
-        insert(&log, 1, &value(1, life, 3000), 0, 1).unwrap();
+        insert(&log, 0, &value(0, summary, 9000), 0, 1).unwrap();
+        insert(&log, 1, &value(1, summary, 3000), 0, 1).unwrap();
         log.seal_all(1);
-        if life == 0 {
+        if summary == 0 {
             for i in 0..15 {
                 insert(&log, 10 + i, &value(i, i, 60_000), 0, 1).unwrap();
             }
@@ -236,7 +237,7 @@ fn memory_is_what_is_in_use() {
     assert!(log.memory_bytes() - empty > 2 * REGION_BYTES, "another group");
     log.seal_all(1);
     assert!(log.memory_bytes() - empty < 1000);
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 64 }));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::Later { queue_depth: 64 }));
     let log = on(device.clone(), small());
     insert(&log, 1, &[1; 5000], 0, 1).unwrap();
     log.seal_all(1);
@@ -251,17 +252,17 @@ fn memory_is_what_is_in_use() {
 #[test]
 fn a_read_covers_few_blocks() {
     let log = on_memory(128, small());
-    let mut least = 0;
+    let mut min = 0;
     for i in 0..500 {
         let bytes = 2000 + (i as usize * 7919) % 14_000;
         insert(&log, i, &value(i, 1, bytes), 0, 1).unwrap();
-        least += (bytes + key(i).len() + 48).div_ceil(BLOCK);
+        min += (bytes + key(i).len() + 48).div_ceil(BLOCK);
     }
     log.seal_all(1);
     assert!((0..500).all(|i| get(&log, i, 1).is_some()));
     let read = log.stats().read_bytes as usize / BLOCK;
-    println!("{read} blocks read, {least} at least");
-    assert!(read <= least + 500 * 6 / 10, "{read} blocks read, {least} at least");
+    println!("{read} blocks read, {min} at least");
+    assert!(read <= min + 500 * 6 / 10, "{read} blocks read, {min} at least");
 }
 
 #[test]
@@ -300,7 +301,7 @@ fn an_object_of_any_length_fits_an_empty_region() {
 #[test]
 fn objects_a_little_longer_than_half_a_region_fill_the_log() {
     let living = |fills_up| {
-        let log = on_memory(96, Options { fills_up, patience: std::time::Duration::ZERO, ..small() });
+        let log = on_memory(96, Options { fills_up, max_buffer_wait: std::time::Duration::ZERO, ..small() });
         for i in 0..300 {
             insert(&log, i, &value(i, i, 33_000), 0, 1).unwrap();
             log.maintain(1);

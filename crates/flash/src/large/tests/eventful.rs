@@ -1,15 +1,15 @@
 //! A device that has something happen at a moment that the test chooses.
 
 use crate::Error;
-use crate::device::{Account, BLOCK, Device, Direction, Memory, Request};
+use crate::device::{BLOCK, Device, DeviceMonitor, Direction, MemoryDevice, TransferRequest};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 type Event = Box<dyn FnOnce() + Send>;
 
-/// Memory that has something happen within one transfer, or when a region was marked as dead.
+/// MemoryDevice that has something happen within one transfer, or when a region was marked as dead.
 pub struct Eventful {
-    memory: Memory,
+    memory: MemoryDevice,
     /// In which transfer, how many of its kind are passed over, what happens.
     pub event: Mutex<Option<(Direction, usize, Event)>>,
     pub at_mark: Mutex<Option<Event>>,
@@ -19,7 +19,7 @@ pub struct Eventful {
 
 impl Eventful {
     pub fn new(bytes: usize) -> Arc<Self> {
-        let memory = Memory::new(bytes);
+        let memory = MemoryDevice::new(bytes);
         Arc::new(Self { memory, event: Mutex::default(), at_mark: Mutex::default(), is_busy: AtomicBool::new(false) })
     }
 
@@ -37,7 +37,7 @@ impl Device for Eventful {
         self.memory.capacity()
     }
 
-    fn submit(&self, request: Request) -> Result<(), Request> {
+    fn submit(&self, request: TransferRequest) -> Result<(), TransferRequest> {
         let is_due = |event: &mut (Direction, usize, Event)| {
             let fits = event.0 == request.direction;
             let is_due = fits && event.1 == 0;
@@ -60,9 +60,9 @@ impl Device for Eventful {
         submitted
     }
 
-    fn wait_for_room(&self) {}
+    fn wait_for_slot(&self) {}
 
-    fn account(&self) -> &Account {
+    fn account(&self) -> &DeviceMonitor {
         self.memory.account()
     }
 

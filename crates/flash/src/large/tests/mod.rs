@@ -11,10 +11,10 @@ mod restart;
 mod stress;
 mod unclean;
 
-use super::{Dropped, Inserted, LargeLog, Options, Stats};
-use crate::Lookup;
-use crate::device::{Device, Memory};
-use crate::{Found, Key, Object};
+use super::{Inserted, LargeDrop, LargeLog, Options, Stats};
+use crate::FlashLookup;
+use crate::device::{Device, MemoryDevice};
+use crate::{FlashHit, Key, Object};
 use ebbtide_testkit::Stamp;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -24,11 +24,11 @@ const REGION_BYTES: usize = 64 << 10;
 
 /// Small regions, so that a test turns the log around often.
 fn small() -> Options {
-    Options { identity: 7, region_bytes: REGION_BYTES, groups: 3, buffers: 5, ..Options::default() }
+    Options { identity: 7, region_bytes: REGION_BYTES, expiry_groups: 3, buffers: 5, ..Options::default() }
 }
 
 fn on_memory(regions: usize, options: Options) -> Arc<LargeLog> {
-    on(Arc::new(Memory::new(regions * options.region_bytes)), options)
+    on(Arc::new(MemoryDevice::new(regions * options.region_bytes)), options)
 }
 
 fn on(device: Arc<dyn Device>, options: Options) -> Arc<LargeLog> {
@@ -56,7 +56,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key-{number}").into_bytes()
 }
 
-fn insert(log: &Arc<LargeLog>, number: u64, value: &[u8], expiry: u32, now: u32) -> Result<Inserted, Dropped> {
+fn insert(log: &Arc<LargeLog>, number: u64, value: &[u8], expiry: u32, now: u32) -> Result<Inserted, LargeDrop> {
     let key = key(number);
     // In two pieces, as a chained value comes.
     let (front, back) = value.split_at(value.len() / 3);
@@ -69,13 +69,13 @@ fn remove(log: &LargeLog, number: u64) -> bool {
 }
 
 /// Waits for the read, so only on devices that need no serving or are served.
-fn find(log: &Arc<LargeLog>, number: u64, now: u32) -> Option<Found> {
+fn find(log: &Arc<LargeLog>, number: u64, now: u32) -> Option<FlashHit> {
     let (sender, receiver) = mpsc::channel();
     let done = Box::new(move |found| sender.send(found).unwrap());
     match log.lookup(Key::new(&key(number)), now, done) {
-        Lookup::Absent => None,
-        Lookup::Found(found) => Some(found),
-        Lookup::Reading => receiver.recv().unwrap(),
+        FlashLookup::Absent => None,
+        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Reading => receiver.recv().unwrap(),
     }
 }
 

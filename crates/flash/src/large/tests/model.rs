@@ -3,8 +3,8 @@
 use super::super::options::Options;
 use super::super::{LargeLog, Reclaim, Reinsertion};
 use super::*;
-use crate::device::{Delivery, Faulty};
-use crate::{KeyHash, Token};
+use crate::device::{Delivery, FaultyDevice};
+use crate::{FlashHash, Token};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Run {
 impl Run {
     fn step(&mut self) {
         let number = self.random.below(100);
-        let hash = KeyHash::of(&key(number));
+        let hash = FlashHash::of(&key(number));
         match self.random.below(1000) {
             0 => {
                 self.log.flush();
@@ -69,11 +69,11 @@ impl Run {
                 assert!(replaced || !self.is_missed(number));
                 self.map.insert(number, Known { version: self.versions, expiry, token });
             }
-            Err(dropped) => assert!(dropped == Dropped::Expired || !self.is_exact, "{dropped:?}"),
+            Err(dropped) => assert!(dropped == LargeDrop::Expired || !self.is_exact, "{dropped:?}"),
         }
     }
 
-    fn cancel(&mut self, number: u64, hash: KeyHash) {
+    fn cancel(&mut self, number: u64, hash: FlashHash) {
         let token = self.map.get(&number).map_or(Token(1 << 30), |known| known.token);
         assert!(!self.log.is_current(hash, Token(token.0 + 1)));
         let is_current = self.log.is_current(hash, token);
@@ -92,7 +92,7 @@ impl Run {
         self.map.get(&number).filter(|known| known.expiry == 0 || known.expiry > self.now)
     }
 
-    fn look_up(&mut self, number: u64, hash: KeyHash) {
+    fn look_up(&mut self, number: u64, hash: FlashHash) {
         let found = find(&self.log, number, self.now);
         let Some(found) = found else {
             assert!(!self.is_missed(number), "key {number} is lost");
@@ -111,7 +111,7 @@ impl Run {
 /// Gives back hits, and misses of what had been inserted.
 fn run(seed: u64, steps: usize, regions: usize, options: Options, delivery: Delivery) -> (u64, u64) {
     println!("seed {seed}, {options:?}");
-    let device = Arc::new(Faulty::new(regions * options.region_bytes, seed, delivery));
+    let device = Arc::new(FaultyDevice::new(regions * options.region_bytes, seed, delivery));
     let log = on(device.clone(), options);
     let is_exact = regions > 1000;
     let mut run = Run {
@@ -179,21 +179,21 @@ fn what_is_found_is_right_whatever_the_log_is_like() {
     for seed in 100..130 {
         let mut random = Random::new(seed);
         let mut one_of = |count: usize| random.below(count as u64) as usize;
-        let groups = 1 + one_of(8);
-        let buffers = groups + 1 + one_of(8);
+        let expiry_groups = 1 + one_of(8);
+        let buffers = expiry_groups + 1 + one_of(8);
         let options = Options {
             region_bytes: [16 << 10, 32 << 10, REGION_BYTES, 3 * REGION_BYTES][one_of(4)],
-            groups,
+            expiry_groups,
             buffers,
             long_buffers: one_of(20),
             fills_up: one_of(2) == 0,
-            patience: Duration::from_millis([0, 100][one_of(2)]),
+            max_buffer_wait: Duration::from_millis([0, 100][one_of(2)]),
             reclaim: [Reclaim::Fifo, Reclaim::Lru][one_of(2)],
             reinsertion: [Reinsertion::Auto, Reinsertion::Hits(1), Reinsertion::Percent(100)][one_of(3)],
             ..small()
         };
         let delivery = [Delivery::AtOnce, Delivery::Later { queue_depth: 4 }][one_of(2)];
-        let (hits, _) = run(seed, 3000, options.least_regions() + one_of(24), options, delivery);
+        let (hits, _) = run(seed, 3000, options.min_regions() + one_of(24), options, delivery);
         assert!(hits > 100, "{hits} hits");
     }
 }

@@ -1,12 +1,12 @@
 //! What happens while the log reads or writes, at a moment that the test chooses.
 
-use super::super::index::Identity;
+use super::super::index::IndexKey;
 use super::super::options::Options;
 use super::super::{LargeLog, Reinsertion};
 use super::eventful::Eventful;
 use super::*;
 use crate::device::Direction;
-use crate::object::Wanted;
+use crate::object::ScanContent;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::Duration;
@@ -47,8 +47,8 @@ fn a_copy_does_not_bring_back_what_went_meanwhile() {
 #[test]
 fn copies_leave_buffers_to_inserts_while_the_device_is_busy() {
     let device = Eventful::new(16 * REGION_BYTES);
-    let (reinsertion, patience) = (Reinsertion::Hits(1), Duration::ZERO);
-    let log = on(device.clone(), Options { reinsertion, patience, groups: 1, buffers: 3, ..small() });
+    let (reinsertion, max_buffer_wait) = (Reinsertion::Hits(1), Duration::ZERO);
+    let log = on(device.clone(), Options { reinsertion, max_buffer_wait, expiry_groups: 1, buffers: 3, ..small() });
     let put = |i| insert(&log, i, &value(i, i, 9 << 10), 0, 1);
     for i in 0..80 {
         put(i).unwrap();
@@ -68,7 +68,7 @@ fn copies_leave_buffers_to_inserts_while_the_device_is_busy() {
 fn while_parts_are_written(
     part: usize,
     event: impl FnOnce(&Arc<LargeLog>) + Send + 'static,
-) -> Result<Inserted, Dropped> {
+) -> Result<Inserted, LargeDrop> {
     let device = Eventful::new(16 * REGION_BYTES);
     let log = on(device.clone(), small());
     let theirs = log.clone();
@@ -84,7 +84,7 @@ fn while_parts_are_written(
 fn an_insert_whose_region_is_reclaimed_meanwhile_is_none() {
     assert!(while_parts_are_written(1, |_| ()).is_ok());
     // Of another group and another writer's lock than the insert under way has.
-    let writer = |number| Identity::of(Key::new(&key(number)).hash).shard;
+    let writer = |number| IndexKey::of(Key::new(&key(number)).hash).shard;
     let turn = move |log: &Arc<LargeLog>| {
         for i in (10..).filter(|&i| writer(i) != writer(1)) {
             insert(log, i, &value(i, i, 60_000), 5000, 1).unwrap();
@@ -93,7 +93,7 @@ fn an_insert_whose_region_is_reclaimed_meanwhile_is_none() {
             }
         }
     };
-    assert_eq!(while_parts_are_written(1, turn).unwrap_err(), Dropped::Overtaken);
+    assert_eq!(while_parts_are_written(1, turn).unwrap_err(), LargeDrop::Overtaken);
 }
 
 #[test]
@@ -134,17 +134,17 @@ fn a_region_that_is_being_opened_is_not_given_away() {
     (0..64 * 8).for_each(|number| _ = insert(&log, number, &value(number, 1, 9000), 10, 1).unwrap());
     log.seal_all(1);
     log.maintain(100);
-    let free = log.books().free.len();
+    let free = log.free_lists().free.len();
     assert!(free > 60, "{free}");
     thread::scope(|scope| {
         // As lookups hold them while they copy from a buffer.
-        let held: Vec<_> = log.slots.iter().map(|slot| slot.read().unwrap()).collect();
+        let contents: Vec<_> = log.slots.iter().map(|slot| slot.read().unwrap()).collect();
         let inserting = scope.spawn(|| insert(&log, 1 << 40, &value(1 << 40, 1, 9000), 0, 100).unwrap());
-        while log.books().free.len() == free {
+        while log.free_lists().free.len() == free {
             thread::yield_now();
         }
-        assert_eq!(log.narrow(32 * REGION_BYTES as u64), 32 * REGION_BYTES as u64);
-        drop(held);
+        assert_eq!(log.shrink_front(32 * REGION_BYTES as u64), 32 * REGION_BYTES as u64);
+        drop(contents);
         inserting.join().unwrap();
     });
     assert!(get(&log, 1 << 40, 100).is_some());
@@ -153,29 +153,29 @@ fn a_region_that_is_being_opened_is_not_given_away() {
 
 #[test]
 fn a_region_has_begun_when_another_one_can_draw_the_next_sequence() {
-    let log = on(Eventful::new(64 * REGION_BYTES), Options { groups: 1, ..small() });
+    let log = on(Eventful::new(64 * REGION_BYTES), Options { expiry_groups: 1, ..small() });
     let has_seen_enough = AtomicBool::new(false);
-    let begun = thread::scope(|scope| {
+    let started = thread::scope(|scope| {
         scope.spawn(|| {
             (0..).take_while(|_| !has_seen_enough.load(Relaxed)).for_each(|i| {
                 insert(&log, i, &value(i, i, 60_000), 0, 1).unwrap();
             });
         });
-        let (mut begun, mut last) = (Vec::new(), 0);
-        while begun.len() < 300 {
-            let books = log.books();
+        let (mut started, mut last) = (Vec::new(), 0);
+        while started.len() < 300 {
+            let free_lists = log.free_lists();
             let newest = log.regions.iter().map(|region| region.sequence()).max().unwrap();
-            if books.next_sequence != last {
-                last = books.next_sequence;
-                begun.push((newest, last - 1));
+            if free_lists.next_sequence != last {
+                last = free_lists.next_sequence;
+                started.push((newest, last - 1));
             }
-            drop(books);
+            drop(free_lists);
             thread::yield_now();
         }
         has_seen_enough.store(true, Relaxed);
-        begun
+        started
     });
-    assert!(begun.iter().all(|(newest, drawn)| newest == drawn), "{begun:?}");
+    assert!(started.iter().all(|(newest, drawn)| newest == drawn), "{started:?}");
     log.verify();
 }
 
@@ -184,12 +184,12 @@ fn a_walk_does_not_read_a_region_that_has_no_buffer_yet() {
     let log = on(Eventful::new(16 * REGION_BYTES), small());
     insert(&log, 1, &value(1, 1, 1000), 0, 1).unwrap();
     let sequence = {
-        let mut books = log.books();
-        books.next_sequence += 1;
-        books.next_sequence - 1
+        let mut free_lists = log.free_lists();
+        free_lists.next_sequence += 1;
+        free_lists.next_sequence - 1
     };
     log.regions[3].begin(sequence, 4, 0, log.next_order());
-    let (mut walk, mut met) = (log.walk(), 0);
-    while log.walk_on(&mut walk, Wanted::Values, 1, &mut |_| met += 1) {}
+    let (mut scan, mut met) = (log.scan(), 0);
+    while log.advance_scan(&mut scan, ScanContent::Values, 1, &mut |_| met += 1) {}
     assert_eq!((met, log.stats().read_bytes), (1, 0));
 }

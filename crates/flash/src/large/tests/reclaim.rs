@@ -3,7 +3,7 @@
 use super::super::options::Options;
 use super::super::{Reclaim, Reinsertion};
 use super::*;
-use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read};
+use crate::device::{BLOCK, Buffer, Delivery, Faults, FaultyDevice, read};
 use ebbtide_testkit::Random;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ fn an_index_that_comes_to_its_bound_loses_the_oldest() {
             log.maintain(1);
         }
         let result = insert(&log, i, &value(i, i, 40), 0, 1);
-        dropped += u64::from(result == Err(Dropped::Memory));
+        dropped += u64::from(result == Err(LargeDrop::Memory));
         assert!(log.index.bytes() < bound + BLOCK, "{}", log.index.bytes());
     }
     let stats = log.stats();
@@ -40,7 +40,7 @@ fn an_index_that_comes_to_its_bound_loses_the_oldest() {
 
 #[test]
 fn few_regions_of_a_full_log_are_free() {
-    let log = on_memory(640, Options { patience: Duration::ZERO, ..small() });
+    let log = on_memory(640, Options { max_buffer_wait: Duration::ZERO, ..small() });
     let mut free = Vec::new();
     for i in 0..4000 {
         insert(&log, i, &value(i, i, 16 << 10), 0, 1).unwrap();
@@ -67,7 +67,7 @@ fn the_oldest_region_goes_first() {
 
 #[test]
 fn lru_keeps_what_is_hit() {
-    for (reclaim, is_kept) in [(Reclaim::Fifo, false), (Reclaim::Lru, true)] {
+    for (reclaim, is_reinserted) in [(Reclaim::Fifo, false), (Reclaim::Lru, true)] {
         let log = on_memory(16, Options { reclaim, reinsertion: Reinsertion::Never, ..small() });
         insert(&log, 1000, b"favourite", 0, 1).unwrap();
         for i in 0..200 {
@@ -75,7 +75,7 @@ fn lru_keeps_what_is_hit() {
             log.maintain(1);
             get(&log, 1000, 1);
         }
-        assert_eq!(get(&log, 1000, 1).is_some(), is_kept, "{reclaim:?}");
+        assert_eq!(get(&log, 1000, 1).is_some(), is_reinserted, "{reclaim:?}");
         log.verify();
     }
 }
@@ -83,7 +83,7 @@ fn lru_keeps_what_is_hit() {
 #[test]
 fn the_device_is_told_of_reclaimed_regions_if_it_shall_be() {
     let changed = |discard| {
-        let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+        let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
         let log = on(device.clone(), Options { discard, ..small() });
         for i in 0..14 {
             insert(&log, i, &value(i, i, 60_000), 0, 1).unwrap();
@@ -146,7 +146,7 @@ fn a_flush_frees_everything() {
 
 #[test]
 fn a_write_that_fails_retires_its_region() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     insert(&log, 1, b"value", 0, 1).unwrap();
     device.set(Faults { write_errors: 1, ..Faults::default() });
@@ -166,7 +166,7 @@ fn a_write_that_fails_retires_its_region() {
 
 #[test]
 fn a_read_that_fails_retires_its_region() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     insert(&log, 1, b"value", 0, 1).unwrap();
     insert(&log, 2, b"value", 0, 1).unwrap();
@@ -183,7 +183,7 @@ fn a_read_that_fails_retires_its_region() {
 
 #[test]
 fn a_device_that_fails_for_good_leaves_nothing_to_insert_into() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), small());
     device.set(Faults { write_errors: 1, read_errors: 1, ..Faults::default() });
     for i in 0..100 {

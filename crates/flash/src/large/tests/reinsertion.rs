@@ -6,9 +6,9 @@ use super::super::{Known, Reclaim, Reinsertion};
 use super::eventful::Eventful;
 use super::reclaim::survivors;
 use super::*;
-use crate::KeyHash;
-use crate::device::{Delivery, Direction, Faulty};
-use crate::object::Wanted;
+use crate::FlashHash;
+use crate::device::{Delivery, Direction, FaultyDevice};
+use crate::object::ScanContent;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,11 +20,11 @@ const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (64 << 10);
 
 /// As the tier has it: nothing is waited for, and one group.
 fn without_patience() -> Options {
-    Options { patience: Duration::ZERO, groups: 1, ..small() }
+    Options { max_buffer_wait: Duration::ZERO, expiry_groups: 1, ..small() }
 }
 
 fn region_of(log: &LargeLog, number: u64) -> Option<u32> {
-    log.find(KeyHash::of(&key(number)), |place| log.geometry.split(place.unit()).0)
+    log.find(FlashHash::of(&key(number)), |address| log.geometry.split(address.unit()).0)
 }
 
 /// Inserts objects of so many bytes until so many regions are free, and says how many.
@@ -121,8 +121,8 @@ fn of_short_objects_at_most_half_is_written_again_too() {
     fill(&log, 1, 20);
     let before = log.stats();
     (0..20).for_each(|_| log.maintain(1));
-    let gone = log.stats().regions_evicted - before.regions_evicted;
-    assert!((2..9).contains(&gone), "{gone} regions were reclaimed for none that came");
+    let deletions = log.stats().regions_evicted - before.regions_evicted;
+    assert!((2..9).contains(&deletions), "{deletions} regions were reclaimed for none that came");
 }
 
 #[test]
@@ -143,13 +143,16 @@ fn what_is_not_copied_for_its_length_takes_no_room_from_what_is() {
 
 #[test]
 fn copies_of_several_groups_take_half_of_what_is_won_at_most() {
-    let (now, lives) = (400_000, [100, 600, 2400, 10_000, 40_000, 160_000, 400_000]);
-    let log =
-        on_memory(32, Options { reinsertion: Reinsertion::Hits(1), groups: 8, buffers: 12, ..without_patience() });
+    let (now, incarnations) = (400_000, [100, 600, 2400, 10_000, 40_000, 160_000, 400_000]);
+    let log = on_memory(
+        32,
+        Options { reinsertion: Reinsertion::Hits(1), expiry_groups: 8, buffers: 12, ..without_patience() },
+    );
     let mut next = 0;
     // Of one group as they come, of seven later.
     while log.stats().regions_free > 2 {
-        insert(&log, next, &value(next, next, 9 << 10), now + lives[next as usize % lives.len()], 1).unwrap();
+        insert(&log, next, &value(next, next, 9 << 10), now + incarnations[next as usize % incarnations.len()], 1)
+            .unwrap();
         next += 1;
     }
     hit_all(&log, next);
@@ -181,8 +184,9 @@ fn what_was_copied_is_owed() {
     hit_all(&log, fill(&log, 2, 9 << 10));
     log.reclaim(1, 12);
     let copied = log.stats().reinserted * (9 << 10);
-    let owed = (0..10_000).filter(|&i| log.worth.refuses(KeyHash(i), 1 << 10)).count() as u64 * (1 << 10);
-    assert!(copied > 0 && (copied * 9 / 10..copied * 11 / 10).contains(&owed), "{copied} were copied, {owed} are owed");
+    let debt =
+        (0..10_000).filter(|&i| log.reinsertion_value.refuses_insert(FlashHash(i), 1 << 10)).count() as u64 * (1 << 10);
+    assert!(copied > 0 && (copied * 9 / 10..copied * 11 / 10).contains(&debt), "{copied} were copied, {debt} are owed");
 }
 
 #[test]
@@ -213,7 +217,7 @@ fn copies_fill_regions_up_and_a_restart_finds_them() {
     // Two do not fit a region.
     const BYTES: usize = 34_000;
     const COUNT: u64 = 5000;
-    let device = Arc::new(Memory::new(512 * REGION_BYTES));
+    let device = Arc::new(MemoryDevice::new(512 * REGION_BYTES));
     let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
     let log = on(device.clone(), options);
     for i in 0..COUNT {
@@ -276,7 +280,7 @@ fn what_is_owed_is_neither_for_a_flush_nor_for_what_would_not_be_taken() {
         let value = vec![0; bytes];
         let value: &[&[u8]] = &[&value];
         let object = |hash| Object {
-            key: Key { bytes: b"key", hash: KeyHash(hash) },
+            key: Key { bytes: b"key", hash: FlashHash(hash) },
             value,
             client_flags: 0,
             attributes: 0,
@@ -285,7 +289,7 @@ fn what_is_owed_is_neither_for_a_flush_nor_for_what_would_not_be_taken() {
         !(0..50).any(|hash| log.prefers_copies(&object(hash)))
     };
     assert!(takes_all(1000));
-    log.worth.owe(1 << 20);
+    log.reinsertion_value.add_debt(1 << 20);
     assert!(takes_all(20 << 20), "it is too long");
     assert!(!takes_all(1000));
     log.flush();
@@ -294,8 +298,8 @@ fn what_is_owed_is_neither_for_a_flush_nor_for_what_would_not_be_taken() {
 
 #[test]
 fn copies_that_pay_are_made_after_a_restart_too() {
-    let device = Arc::new(Faulty::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce));
-    let go_on = |log: &Arc<LargeLog>, numbers: Range<u64>| {
+    let device = Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce));
+    let resume = |log: &Arc<LargeLog>, numbers: Range<u64>| {
         for i in numbers {
             insert(log, i, &value(i, i, 9 << 10), 0, 1).unwrap();
             get(log, i % 10 * 7, 1);
@@ -304,23 +308,23 @@ fn copies_that_pay_are_made_after_a_restart_too() {
         (0..10).filter(|&i| log.could_exist(Key::new(&key(i * 7)).hash)).count()
     };
     let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
-    assert_eq!(go_on(&log, 0..1000), 10);
+    assert_eq!(resume(&log, 0..1000), 10);
     let log = restarted(log, device, small());
-    assert_eq!(go_on(&log, 1000..2000), 10);
+    assert_eq!(resume(&log, 1000..2000), 10);
 }
 
 #[test]
 fn hits_of_what_a_restart_found_say_nothing_of_copies() {
     for first_order in [1, 0x9000_0000] {
-        let device = Arc::new(Faulty::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce));
+        let device = Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce));
         let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
         log.next_order.store(first_order, Relaxed);
         (0..50).for_each(|i| _ = insert(&log, i, &value(i, i, 9 << 10), 0, 1).unwrap());
         let log = restarted(log, device, small());
         hit_all(&log, 50);
         // Half of the bytes are copies, and only what is new is hit.
-        (0..50).for_each(|_| log.worth.first_hit(false, u16::MAX / 2));
-        assert!(!log.worth.judge(0.0, 0), "orders from {first_order:#x} on");
+        (0..50).for_each(|_| log.reinsertion_value.first_hit(false, u16::MAX / 2));
+        assert!(!log.reinsertion_value.copies_pay(0.0, 0), "orders from {first_order:#x} on");
     }
 }
 
@@ -328,7 +332,7 @@ fn hits_of_what_a_restart_found_say_nothing_of_copies() {
 #[test]
 fn a_checkpoint_waits_for_a_reclaim_that_has_begun() {
     let device = Eventful::new(CHECKPOINT.end as usize);
-    let options = Options { reinsertion: Reinsertion::Hits(1), patience: Duration::ZERO, ..small() };
+    let options = Options { reinsertion: Reinsertion::Hits(1), max_buffer_wait: Duration::ZERO, ..small() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     hit_all(&log, fill(&log, 4, 9 << 10));
     let (theirs, stopping) = (log.clone(), Arc::new(Mutex::new(None)));
@@ -409,7 +413,7 @@ fn of_an_object_in_two_regions_the_first_part_is_copied_with_the_other() {
         let order = insert(&log, 1, &value(1, 1, 24 << 10), 0, 1).unwrap().order;
         log.seal_all(1);
         assert!(get(&log, 1, 1).is_some());
-        let hash = KeyHash::of(&key(1));
+        let hash = FlashHash::of(&key(1));
         assert!(has_second || log.remove(part_hash(hash, order, 1)));
         while region_of(&log, 0).is_some() {
             reclaim_one(&log);
@@ -429,19 +433,19 @@ fn of_an_object_longer_than_a_region_nothing_is_copied_where_one_goes_at_a_time(
 }
 
 /// A log whose object 0 was hit and has three parts, of which the second one fills a region; and the hash of the last.
-fn with_a_long_one(device: Arc<dyn Device>, options: Options) -> (Arc<LargeLog>, KeyHash) {
+fn with_a_long_one(device: Arc<dyn Device>, options: Options) -> (Arc<LargeLog>, FlashHash) {
     let log = LargeLog::new(device, AREA, options).unwrap();
     insert(&log, 1, &value(1, 1, 40 << 10), 0, 1).unwrap();
     let order = insert(&log, 0, &value(0, 0, 100 << 10), 0, 1).unwrap().order;
     (2..9).for_each(|i| _ = insert(&log, i, &value(i, i, 36 << 10), 0, 1).unwrap());
     log.seal_all(1);
     hit_all(&log, 1);
-    (log, part_hash(KeyHash::of(&key(0)), order, 2))
+    (log, part_hash(FlashHash::of(&key(0)), order, 2))
 }
 
 #[test]
 fn an_object_of_several_regions_is_copied_part_by_part() {
-    let device = Arc::new(Memory::new(CHECKPOINT.end as usize));
+    let device = Arc::new(MemoryDevice::new(CHECKPOINT.end as usize));
     let options = Options { reinsertion: Reinsertion::Hits(1), buffers: 6, ..without_patience() };
     let (log, last) = with_a_long_one(device.clone(), options);
     insert(&log, 10, &value(10, 10, 1000), 0, 1).unwrap();
@@ -453,7 +457,7 @@ fn an_object_of_several_regions_is_copied_part_by_part() {
     assert!((1..9).all(|i| region_of(&log, i).is_none()), "they were in the same regions");
     // What fills a region has one of its own: the open one has the others, and goes on.
     insert(&log, 11, &value(11, 11, 1000), 0, 1).unwrap();
-    let last = log.find(last, |place| log.geometry.split(place.unit()).0);
+    let last = log.find(last, |address| log.geometry.split(address.unit()).0);
     assert_eq!([region_of(&log, 0), last, region_of(&log, 11)], [open; 3]);
     log.verify();
     let log = restarted(log, device.clone(), options);
@@ -466,7 +470,7 @@ fn an_object_of_several_regions_is_copied_part_by_part() {
 #[test]
 fn of_an_object_that_lacks_a_part_the_first_is_not_copied() {
     let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
-    let (log, last) = with_a_long_one(Arc::new(Memory::new(CHECKPOINT.end as usize)), options);
+    let (log, last) = with_a_long_one(Arc::new(MemoryDevice::new(CHECKPOINT.end as usize)), options);
     assert!(log.remove(last));
     log.reclaim(1, log.stats().regions_free as usize + 7);
     assert!(region_of(&log, 0).is_none());
@@ -474,7 +478,7 @@ fn of_an_object_that_lacks_a_part_the_first_is_not_copied() {
 
 #[test]
 fn of_an_object_that_is_long_as_a_whole_no_part_is_copied_by_itself() {
-    let (log, _) = with_a_long_one(Arc::new(Memory::new(CHECKPOINT.end as usize)), without_patience());
+    let (log, _) = with_a_long_one(Arc::new(MemoryDevice::new(CHECKPOINT.end as usize)), without_patience());
     log.reclaim(1, log.stats().regions_free as usize + 7);
     assert_eq!(log.stats().reinserted, 0);
 }
@@ -497,7 +501,7 @@ fn chance_keeps_all_parts_of_an_object_or_none() {
     let mut in_two = Vec::new();
     for i in 0..20 {
         let order = insert(&log, i, &value(i, i, 50 << 10), 0, 1).unwrap().order;
-        let rest = part_hash(KeyHash::of(&key(i)), order, 1);
+        let rest = part_hash(FlashHash::of(&key(i)), order, 1);
         in_two.extend(log.could_exist(rest).then_some((i, rest)));
     }
     log.seal_all(1);
@@ -544,7 +548,7 @@ fn what_reclaim_reads_is_counted() {
 
 #[test]
 fn a_region_whose_footer_cannot_be_read_has_failed() {
-    let device = Arc::new(Faulty::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
     let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..small() });
     hit_all(&log, fill(&log, 1, 9 << 10));
     let begin = log.geometry.offset(region_of(&log, 0).unwrap());
@@ -562,8 +566,8 @@ fn a_walk_meets_what_is_copied_at_its_end() {
         insert(&log, number, b"value", expiry, 1).unwrap();
     }
     hit_all(&log, 3);
-    let (mut met, mut walk, mut visits) = (Vec::new(), log.walk(), 0);
-    while log.walk_on(&mut walk, Wanted::Keys, 1, &mut |it| met.push(it.key.bytes.to_vec())) {
+    let (mut met, mut scan, mut visits) = (Vec::new(), log.scan(), 0);
+    while log.advance_scan(&mut scan, ScanContent::Keys, 1, &mut |it| met.push(it.key.bytes.to_vec())) {
         visits += 1;
         if visits == 1 {
             log.seal_all(1);
@@ -580,8 +584,8 @@ fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
     // Each in a group of its own.
     (0..2).for_each(|number| _ = insert(&log, number, b"value", [200, 400][number as usize], 1).unwrap());
     hit_all(&log, 2);
-    let (mut met, mut walk, mut visits) = (Vec::new(), log.walk(), 0);
-    while log.walk_on(&mut walk, Wanted::Keys, 1, &mut |it| met.push(it.key.bytes.to_vec())) {
+    let (mut met, mut scan, mut visits) = (Vec::new(), log.scan(), 0);
+    while log.advance_scan(&mut scan, ScanContent::Keys, 1, &mut |it| met.push(it.key.bytes.to_vec())) {
         visits += 1;
         if visits == 1 {
             // The region of the second one is full, and goes; now it has as little time left as the first one had.
@@ -623,8 +627,8 @@ fn a_copy_is_not_begun_that_finds_no_buffer_for_its_second_part() {
     device.is_busy.store(true, Relaxed);
     // One buffer is left, for inserts.
     (1..3).for_each(|i| _ = insert(&log, i, &value(i, i, 55_000), 0, 1).unwrap());
-    assert_eq!(log.books().free_slots.len(), log.left_by_copies());
-    let open = log.groups[0].lock().unwrap().as_ref().unwrap().region;
+    assert_eq!(log.free_lists().free_slots.len(), log.buffers_reserved_for_inserts());
+    let open = log.expiry_groups[0].lock().unwrap().as_ref().unwrap().region;
     reclaim_one(&log);
     assert_eq!((log.stats().reinserted, log.regions[open as usize].copied()), (0, 0));
     device.is_busy.store(false, Relaxed);
@@ -635,7 +639,7 @@ fn a_copy_is_not_begun_that_finds_no_buffer_for_its_second_part() {
 #[test]
 fn a_copy_has_two_parts_at_most() {
     let device = Eventful::new(16 * REGION_BYTES);
-    let options = Options { patience: Duration::from_secs(10), groups: 2, buffers: 4, ..small() };
+    let options = Options { max_buffer_wait: Duration::from_secs(10), expiry_groups: 2, buffers: 4, ..small() };
     let (log, order) = with_one_to_copy(&device, options);
     let put = |number, bytes, expiry| insert(&log, number, &value(number, 1, bytes), expiry, 1).unwrap();
     put(1, 50_000, 0);
@@ -643,21 +647,21 @@ fn a_copy_has_two_parts_at_most() {
     let slot = usize::from(log.regions[region_of(&log, 1).unwrap() as usize].slot());
     thread::scope(|scope| {
         // As a lookup holds it while it copies from a buffer.
-        let held = log.slots[slot].read().unwrap();
+        let contents = log.slots[slot].read().unwrap();
         let reclaiming = scope.spawn(|| reclaim_one(&log));
-        while log.groups[1].try_lock().is_ok() {
+        while log.expiry_groups[1].try_lock().is_ok() {
             thread::yield_now();
         }
         // Of another group: the second part has to wait for a buffer.
         (2..4).for_each(|i| _ = put(i, 60_000, 200));
-        drop(held);
+        drop(contents);
         // The next region of its own group has room for a part of it.
         put(4, 58_000, 0);
         device.is_busy.store(false, Relaxed);
         log.submit_waiting();
         reclaiming.join().unwrap();
     });
-    let parts = [1, 2].map(|part| log.could_exist(part_hash(KeyHash::of(&key(0)), order, part)));
+    let parts = [1, 2].map(|part| log.could_exist(part_hash(FlashHash::of(&key(0)), order, part)));
     assert_eq!((parts, get(&log, 0, 1)), ([true, false], Some(value(0, 0, 30_000))));
     log.verify();
 }
@@ -682,20 +686,20 @@ fn a_walk_meets_what_is_copied_in_two_parts() {
     insert(&log, 2, &value(2, 2, 40_000), 500, 1).unwrap();
     hit_all(&log, 1);
     let met = Arc::new(Mutex::new(Vec::new()));
-    let walk_on = {
+    let advance_scan = {
         let (log, met) = (log.clone(), met.clone());
-        move |walk: &mut _| {
-            log.walk_on(walk, Wanted::Keys, 150, &mut |it| met.lock().unwrap().push(it.key.bytes.to_vec()))
+        move |scan: &mut _| {
+            log.advance_scan(scan, ScanContent::Keys, 150, &mut |it| met.lock().unwrap().push(it.key.bytes.to_vec()))
         }
     };
-    let (theirs, walk) = (walk_on.clone(), Arc::new(Mutex::new(log.walk())));
-    let begun = walk.clone();
+    let (theirs, scan) = (advance_scan.clone(), Arc::new(Mutex::new(log.scan())));
+    let started = scan.clone();
     // The region of the first part.
-    device.at_next(Direction::Write, move || assert!(theirs(&mut begun.lock().unwrap())));
+    device.at_next(Direction::Write, move || assert!(theirs(&mut started.lock().unwrap())));
     // By now it has as little time left as the one that is open.
     log.reclaim(150, log.stats().regions_free as usize + 1);
     assert_eq!((log.stats().reinserted, met.lock().unwrap().clone()), (1, vec![key(1)]));
-    while walk_on(&mut walk.lock().unwrap()) {}
+    while advance_scan(&mut scan.lock().unwrap()) {}
     assert!(get(&log, 0, 150).is_some() && met.lock().unwrap().contains(&key(0)), "it was there all the time");
 }
 
@@ -705,7 +709,7 @@ fn a_checkpoint_gives_up_on_a_device_that_is_stuck_during_a_reclaim() {
     let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     hit_all(&log, fill(&log, 4, 9 << 10));
-    let (go_on, stuck) = mpsc::channel::<()>();
+    let (resume, stuck) = mpsc::channel::<()>();
     let (is_stuck, reached) = mpsc::channel();
     // The header and the footer of the region are read before.
     device.after(2, Direction::Read, move || {
@@ -719,7 +723,7 @@ fn a_checkpoint_gives_up_on_a_device_that_is_stuck_during_a_reclaim() {
         let theirs = log.clone();
         scope.spawn(move || sender.send(theirs.checkpoint(CHECKPOINT, 1)));
         let result = result.recv_timeout(Duration::from_secs(30));
-        drop(go_on);
+        drop(resume);
         assert!(matches!(result, Ok(Err(_))), "{result:?}");
     });
 }

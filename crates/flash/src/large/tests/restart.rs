@@ -2,10 +2,10 @@
 
 use super::super::format::RegionHeader;
 use super::super::options::Options;
-use super::super::{Known, LargeLog, Reclaim, Recovered, Reinsertion, Removal};
+use super::super::{Known, LargeLog, LoggedDeletion, Reclaim, Recovered, Reinsertion};
 use super::*;
-use crate::KeyHash;
-use crate::device::{BLOCK, Buffer, Delivery, Faults, Faulty, read, write};
+use crate::FlashHash;
+use crate::device::{BLOCK, Buffer, Delivery, Faults, FaultyDevice, read, write};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,11 +15,11 @@ const AREA: Range<u64> = 0..(REGIONS * REGION_BYTES) as u64;
 const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (64 << 10);
 const DEVICE_BYTES: usize = CHECKPOINT.end as usize;
 
-fn device(seed: u64) -> Arc<Faulty> {
-    Arc::new(Faulty::new(DEVICE_BYTES, seed, Delivery::AtOnce))
+fn device(seed: u64) -> Arc<FaultyDevice> {
+    Arc::new(FaultyDevice::new(DEVICE_BYTES, seed, Delivery::AtOnce))
 }
 
-fn filled(device: &Arc<Faulty>, objects: u64) -> Arc<LargeLog> {
+fn filled(device: &Arc<FaultyDevice>, objects: u64) -> Arc<LargeLog> {
     let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
     for i in 0..objects {
         insert(&log, i, &value(i, i, 3000), if i % 3 == 0 { 500 } else { 0 }, 1).unwrap();
@@ -27,7 +27,7 @@ fn filled(device: &Arc<Faulty>, objects: u64) -> Arc<LargeLog> {
     log
 }
 
-fn recover(device: &Arc<Faulty>, known: &Known) -> (Arc<LargeLog>, Recovered) {
+fn recover(device: &Arc<FaultyDevice>, known: &Known) -> (Arc<LargeLog>, Recovered) {
     let (log, recovered) = LargeLog::recover(device.clone(), AREA, small(), known, 1).unwrap();
     log.verify();
     (log, recovered)
@@ -52,7 +52,7 @@ fn a_checkpoint_brings_everything_back_once() {
     remove(&log, 50);
     assert!(log.checkpoint_bytes() <= CHECKPOINT.end - CHECKPOINT.start);
     log.checkpoint(CHECKPOINT, 1).unwrap();
-    assert_eq!(insert(&log, 1, b"late", 0, 1), Err(Dropped::Closed));
+    assert_eq!(insert(&log, 1, b"late", 0, 1), Err(LargeDrop::Closed));
     let next_order = log.next_order();
     let reads = device.writes();
     let (log, recovered) = recover(&device, &checkpointed());
@@ -61,7 +61,7 @@ fn a_checkpoint_brings_everything_back_once() {
     assert!(log.next_order() > next_order);
     insert(&log, 7, b"new", 0, 1).unwrap();
     log.seal_all(1);
-    let removals = vec![Removal { hash: KeyHash::of(&key(50)), order: next_order }];
+    let removals = vec![LoggedDeletion { hash: FlashHash::of(&key(50)), order: next_order }];
     let (log, recovered) = recover(&device, &Known { removals, ..checkpointed() });
     assert!(!recovered.from_checkpoint, "it is used up");
     assert_eq!(get(&log, 7, 1), Some(b"new".to_vec()));
@@ -74,7 +74,7 @@ fn what_was_removed_after_the_checkpoint_stays_removed() {
     let log = filled(&device, 20);
     log.checkpoint(CHECKPOINT, 1).unwrap();
     assert!(remove(&log, 3));
-    let removals = vec![Removal { hash: KeyHash::of(&key(3)), order: log.next_order() }];
+    let removals = vec![LoggedDeletion { hash: FlashHash::of(&key(3)), order: log.next_order() }];
     let (log, _) = recover(&device, &Known { removals, ..checkpointed() });
     assert_eq!(log.stats().objects, 19);
     assert_eq!(get(&log, 3, 1), None);
@@ -123,8 +123,9 @@ fn footers_bring_back_what_was_written() {
     let (log, recovered) = recover(&device, &Known::default());
     assert_eq!(recovered.objects_gone, 0);
     assert_eq!((found(&log, 102), get(&log, 200, 1)), (all(100), Some(value(200, 1, 150_000))));
-    let gone = Known { removals: vec![Removal { hash: KeyHash::of(&key(4)), order: 6 }], ..Known::default() };
-    let (log, recovered) = recover(&device, &gone);
+    let deletions =
+        Known { removals: vec![LoggedDeletion { hash: FlashHash::of(&key(4)), order: 6 }], ..Known::default() };
+    let (log, recovered) = recover(&device, &deletions);
     assert_eq!((recovered.objects_gone, get(&log, 4, 1)), (1, None));
     let (log, _) = recover(&device, &Known { flushed: 51, ..Known::default() });
     assert_eq!(found(&log, 100), (50..100).collect::<Vec<_>>());
@@ -153,8 +154,8 @@ fn versions_are_compared_though_their_regions_overlap() {
     for (inserts, last) in [(vec![(1, 0), (1, 1), (2, 0)], 1), (vec![(3, 0), (1, 1), (1, 0), (2, 1)], 2)] {
         let device = device(1);
         let log = LargeLog::new(device.clone(), AREA, small()).unwrap();
-        for (i, (key, group)) in inserts.into_iter().enumerate() {
-            insert(&log, key, &value(key, i as u64, 3000), group * 500, 1).unwrap();
+        for (i, (key, expiry_group)) in inserts.into_iter().enumerate() {
+            insert(&log, key, &value(key, i as u64, 3000), expiry_group * 500, 1).unwrap();
         }
         log.seal_all(1);
         let (log, recovered) = recover(&device, &Known::default());
@@ -221,9 +222,9 @@ fn a_region_that_cannot_be_read_stays_forgotten() {
 }
 
 /// A log with the record of what is gone, as a caller keeps it, across crashes.
-struct Life {
+struct RegionSummary {
     log: Arc<LargeLog>,
-    device: Arc<Faulty>,
+    device: Arc<FaultyDevice>,
     options: Options,
     /// The version that is current, and when it expires.
     current: HashMap<u64, (u64, u32)>,
@@ -239,9 +240,9 @@ struct Life {
     hits: u64,
 }
 
-impl Life {
+impl RegionSummary {
     fn new(seed: u64, notes_all: bool, delivery: Delivery) -> Self {
-        let device = Arc::new(Faulty::new(DEVICE_BYTES, seed, delivery));
+        let device = Arc::new(FaultyDevice::new(DEVICE_BYTES, seed, delivery));
         let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40)][seed as usize % 3];
         let reclaim = [Reclaim::Fifo, Reclaim::Lru][seed as usize / 3 % 2];
         let options = Options { reclaim, reinsertion, discard: seed.is_multiple_of(2), ..small() };
@@ -280,7 +281,7 @@ impl Life {
     }
 
     fn note(&mut self, number: u64, order: u64) {
-        self.known.removals.push(Removal { hash: KeyHash::of(&key(number)), order });
+        self.known.removals.push(LoggedDeletion { hash: FlashHash::of(&key(number)), order });
     }
 
     fn remove(&mut self, number: u64) {
@@ -336,16 +337,16 @@ impl Life {
 fn after_a_power_cut_at_any_write_nothing_stale_comes_back() {
     let (mut hits, mut cuts) = (0, 0);
     for seed in 0..750 {
-        let mut life = Life::new(seed, true, Delivery::AtOnce);
+        let mut summary = RegionSummary::new(seed, true, Delivery::AtOnce);
         for crash in 0..4 {
-            let write = life.device.writes() + life.random.between(1, 30);
-            life.device.cut_at(write);
-            while !life.device.is_cut() {
-                life.step();
+            let write = summary.device.writes() + summary.random.between(1, 30);
+            summary.device.cut_at(write);
+            while !summary.device.is_cut() {
+                summary.step();
             }
-            let before = life.hits;
-            life.crash(seed * 100 + crash);
-            hits += life.hits - before;
+            let before = summary.hits;
+            summary.crash(seed * 100 + crash);
+            hits += summary.hits - before;
             cuts += 1;
         }
     }
@@ -357,47 +358,48 @@ fn after_a_power_cut_at_any_write_nothing_stale_comes_back() {
 fn after_a_crash_of_the_process_the_noted_removals_are_enough() {
     let mut hits = 0;
     for seed in 0..60 {
-        let mut life = Life::new(seed, false, Delivery::AtOnce);
+        let mut summary = RegionSummary::new(seed, false, Delivery::AtOnce);
         for crash in 0..4 {
-            for _ in 0..life.random.between(20, 300) {
-                life.step();
+            for _ in 0..summary.random.between(20, 300) {
+                summary.step();
             }
             // What was completed is with the system.
-            life.device.sync().unwrap();
-            let before = life.hits;
-            life.crash(seed * 100 + crash);
-            hits += life.hits - before;
+            summary.device.sync().unwrap();
+            let before = summary.hits;
+            summary.crash(seed * 100 + crash);
+            hits += summary.hits - before;
         }
     }
     assert!(hits > 1000, "{hits} objects came back");
 }
 
 /// Where all regions have failed nothing is written any more.
-const STEPS_MOST: usize = 5000;
+const MAX_STEPS: usize = 5000;
 
 #[test]
 fn kills_at_any_write_of_a_device_with_faults_bring_nothing_stale_back() {
     let (mut hits, mut lost) = (0, 0);
     for seed in 0..300 {
         println!("seed {seed}");
-        let mut life = Life { keys: 200, removes_first: true, ..Life::new(seed, false, Delivery::AtOnce) };
+        let mut summary =
+            RegionSummary { keys: 200, removes_first: true, ..RegionSummary::new(seed, false, Delivery::AtOnce) };
         for crash in 0..6 {
             if seed % 4 > 0 {
-                life.device.set(Faults { read_errors: 20, write_errors: 20, ..Faults::default() });
+                summary.device.set(Faults { read_errors: 20, write_errors: 20, ..Faults::default() });
             }
-            life.device.cut_at(life.device.writes() + life.random.between(1, 120));
-            for _ in 0..STEPS_MOST {
-                if life.device.is_cut() {
+            summary.device.cut_at(summary.device.writes() + summary.random.between(1, 120));
+            for _ in 0..MAX_STEPS {
+                if summary.device.is_cut() {
                     break;
                 }
-                life.step();
+                summary.step();
                 // What was completed is with the system.
-                life.device.sync().unwrap();
+                summary.device.sync().unwrap();
             }
-            lost += life.log.stats().regions_retired;
-            let before = life.hits;
-            life.crash(seed * 100 + crash);
-            hits += life.hits - before;
+            lost += summary.log.stats().regions_retired;
+            let before = summary.hits;
+            summary.crash(seed * 100 + crash);
+            hits += summary.hits - before;
         }
     }
     assert!(hits > 10_000 && lost > 1000, "{hits} objects came back, {lost} regions failed");
@@ -406,22 +408,22 @@ fn kills_at_any_write_of_a_device_with_faults_bring_nothing_stale_back() {
 #[test]
 fn clean_and_unclean_restarts_may_follow_each_other() {
     for seed in 0..40 {
-        let mut life = Life::new(seed, false, Delivery::AtOnce);
+        let mut summary = RegionSummary::new(seed, false, Delivery::AtOnce);
         for _ in 0..4 {
-            for _ in 0..life.random.between(20, 200) {
-                life.step();
+            for _ in 0..summary.random.between(20, 200) {
+                summary.step();
             }
-            life.known.checkpoint = life.random.chance(50).then_some(CHECKPOINT);
-            if let Some(checkpoint) = life.known.checkpoint.clone() {
-                life.log.checkpoint(checkpoint, life.now).unwrap();
-                for _ in 0..life.random.below(10) {
-                    let number = life.random.below(60);
-                    life.remove(number);
+            summary.known.checkpoint = summary.random.chance(50).then_some(CHECKPOINT);
+            if let Some(checkpoint) = summary.known.checkpoint.clone() {
+                summary.log.checkpoint(checkpoint, summary.now).unwrap();
+                for _ in 0..summary.random.below(10) {
+                    let number = summary.random.below(60);
+                    summary.remove(number);
                 }
             }
-            life.restart();
+            summary.restart();
         }
-        assert!(life.hits > 20);
+        assert!(summary.hits > 20);
     }
 }
 

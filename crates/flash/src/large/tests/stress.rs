@@ -4,8 +4,8 @@ use super::super::options::Options;
 use super::super::{LargeLog, Reclaim, Reinsertion};
 use super::history::History;
 use super::*;
-use crate::KeyHash;
-use crate::device::{Delivery, Faults, Faulty};
+use crate::FlashHash;
+use crate::device::{Delivery, Faults, FaultyDevice};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 
@@ -44,7 +44,7 @@ impl Shared {
         let (log, history, hits) = (self.log.clone(), self.history.clone(), self.hits.clone());
         let now = self.now.load(SeqCst);
         let begin = history.now();
-        let judge = move |found: Option<Found>| {
+        let copies_pay = move |found: Option<FlashHit>| {
             let Some(found) = found else { return };
             let stamp = Stamp::read(found.value()).expect("a whole value");
             assert_eq!(stamp.key, number, "a foreign value");
@@ -52,13 +52,13 @@ impl Shared {
             history.check(number, stamp.version, begin);
             hits.fetch_add(1, SeqCst);
             let begin = history.now();
-            if log.is_current(KeyHash::of(&key(number)), found.token) {
+            if log.is_current(FlashHash::of(&key(number)), found.token) {
                 history.check(number, stamp.version, begin);
             }
         };
-        let again = judge.clone();
-        if let Lookup::Found(found) = self.log.lookup(Key::new(&key(number)), now, Box::new(again)) {
-            judge(Some(found));
+        let again = copies_pay.clone();
+        if let FlashLookup::FlashHit(found) = self.log.lookup(Key::new(&key(number)), now, Box::new(again)) {
+            copies_pay(Some(found));
         }
     }
 
@@ -73,7 +73,7 @@ impl Shared {
         if keys.end - keys.start == KEYS {
             self.log.flush();
         } else {
-            self.log.remove(KeyHash::of(&key(keys.start)));
+            self.log.remove(FlashHash::of(&key(keys.start)));
         }
         self.history.end(keys, begin, false);
     }
@@ -100,7 +100,7 @@ impl Shared {
 /// Hits, and what was counted.
 fn stress(seed: u64, steps: u64, faults: Faults, options: Options) -> (u64, Stats) {
     println!("seed {seed}");
-    let device = Arc::new(Faulty::new(REGIONS * REGION_BYTES, seed, Delivery::Later { queue_depth: 16 }));
+    let device = Arc::new(FaultyDevice::new(REGIONS * REGION_BYTES, seed, Delivery::Later { queue_depth: 16 }));
     device.set(faults);
     let log = on(device.clone(), options);
     let shared = Shared {

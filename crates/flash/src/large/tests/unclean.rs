@@ -1,12 +1,12 @@
 //! What lies on the device and is not in the index: it must not come back once its key was removed.
 
 use super::super::format::part_hash;
-use super::super::regions::State;
-use super::super::{Known, Reclaim, Reinsertion, Removal};
+use super::super::regions::RegionState;
+use super::super::{Known, LoggedDeletion, Reclaim, Reinsertion};
 use super::eventful::Eventful;
 use super::*;
-use crate::KeyHash;
-use crate::device::{BLOCK, Buffer, Delivery, Direction, Faulty, read, write};
+use crate::FlashHash;
+use crate::device::{BLOCK, Buffer, Delivery, Direction, FaultyDevice, read, write};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -18,8 +18,8 @@ fn options() -> Options {
     Options { reinsertion: Reinsertion::Percent(100), ..small() }
 }
 
-fn device() -> Arc<Faulty> {
-    Arc::new(Faulty::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce))
+fn device() -> Arc<FaultyDevice> {
+    Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, 1, Delivery::AtOnce))
 }
 
 /// Seven to a region.
@@ -28,7 +28,7 @@ fn fill(log: &Arc<LargeLog>, number: u64) {
 }
 
 /// A log in which one region is free, and the number of the next object.
-fn full(device: &Arc<Faulty>) -> (Arc<LargeLog>, u64) {
+fn full(device: &Arc<FaultyDevice>) -> (Arc<LargeLog>, u64) {
     let log = LargeLog::new(device.clone(), AREA, options()).unwrap();
     let mut next = 0;
     while log.stats().regions_free > 1 {
@@ -39,10 +39,10 @@ fn full(device: &Arc<Faulty>) -> (Arc<LargeLog>, u64) {
 }
 
 fn region_of(log: &LargeLog, number: u64) -> Option<u32> {
-    log.find(KeyHash::of(&key(number)), |place| log.geometry.split(place.unit()).0)
+    log.find(FlashHash::of(&key(number)), |address| log.geometry.split(address.unit()).0)
 }
 
-fn recover(device: &Arc<Faulty>, options: Options, removals: Vec<Removal>) -> Arc<LargeLog> {
+fn recover(device: &Arc<FaultyDevice>, options: Options, removals: Vec<LoggedDeletion>) -> Arc<LargeLog> {
     let known = Known { removals, ..Known::default() };
     let (log, _) = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap();
     log.verify();
@@ -50,9 +50,9 @@ fn recover(device: &Arc<Faulty>, options: Options, removals: Vec<Removal>) -> Ar
 }
 
 /// Removes objects, and says which are found after a crash for want of a record of that.
-fn found_again(log: &LargeLog, device: &Faulty, numbers: &[u64]) -> Vec<u64> {
+fn found_again(log: &LargeLog, device: &FaultyDevice, numbers: &[u64]) -> Vec<u64> {
     let noted = numbers.iter().filter(|&&number| remove(log, number));
-    let removals = noted.map(|&number| Removal { hash: KeyHash::of(&key(number)), order: log.next_order() });
+    let removals = noted.map(|&number| LoggedDeletion { hash: FlashHash::of(&key(number)), order: log.next_order() });
     let log = recover(&Arc::new(device.killed(1)), options(), removals.collect());
     numbers.iter().copied().filter(|&number| get(&log, number, 1).is_some()).collect()
 }
@@ -84,7 +84,7 @@ fn originals_in_a_region_that_cannot_be_marked_dead() {
     let begin = log.geometry.offset(region);
     device.break_range(Direction::Write, begin..begin + 1);
     reclaim_one(&log);
-    assert_eq!(log.regions[region as usize].state(), State::Lost);
+    assert_eq!(log.regions[region as usize].state(), RegionState::Lost);
     assert!(region_of(&log, 1).is_some_and(|other| other != region), "there is a copy");
     while region_of(&log, 1).is_some() {
         fill(&log, next);
@@ -140,18 +140,18 @@ fn what_a_part_took_the_place_of_stays_away_once_removed() {
     let other = Key { bytes: b"other", hash: part_hash(long.hash, log.next_order() + 1, 1) };
     put(other, b"stale");
     log.seal_all(1);
-    let first = log.find(other.hash, |place| log.geometry.split(place.unit()).0).unwrap();
+    let first = log.find(other.hash, |address| log.geometry.split(address.unit()).0).unwrap();
     put(long, &vec![1; REGION_BYTES + 1000]);
     log.seal_all(1);
     assert!(log.remove(long.hash));
-    let mut removals = vec![Removal { hash: long.hash, order: log.next_order() }];
+    let mut removals = vec![LoggedDeletion { hash: long.hash, order: log.next_order() }];
     while log.find(other.hash, |_| ()).is_some() {
         // The region of the other one stays.
         log.regions[first as usize].hit(u64::MAX);
         reclaim_one(&log);
     }
     if log.remove(other.hash) {
-        removals.push(Removal { hash: other.hash, order: log.next_order() });
+        removals.push(LoggedDeletion { hash: other.hash, order: log.next_order() });
     }
     let log = recover(&Arc::new(device.killed(1)), small(), removals);
     assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
@@ -162,8 +162,13 @@ fn what_a_part_took_the_place_of_stays_away_once_removed() {
 fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     const ORDER: u64 = 1000;
     let device = Eventful::new(16 * REGION_BYTES);
-    let options =
-        Options { reinsertion: Reinsertion::Hits(1), patience: Duration::ZERO, groups: 1, buffers: 6, ..small() };
+    let options = Options {
+        reinsertion: Reinsertion::Hits(1),
+        max_buffer_wait: Duration::ZERO,
+        expiry_groups: 1,
+        buffers: 6,
+        ..small()
+    };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     let long = Key::new(b"long");
     let other = Key { bytes: b"other", hash: part_hash(long.hash, ORDER, 1) };
@@ -171,7 +176,7 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
         Object { key, value, client_flags: 0, attributes: 0, expiry: 0 }
     }
     log.insert(&object(other, &[b"stale"]), 1).unwrap();
-    assert!(matches!(log.lookup(other, 1, Box::new(|_| ())), crate::Lookup::Found(_)));
+    assert!(matches!(log.lookup(other, 1, Box::new(|_| ())), crate::FlashLookup::FlashHit(_)));
     let mut next = 0;
     while log.stats().regions_free > 8 {
         fill(&log, next);
@@ -188,14 +193,14 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     assert_eq!(log.stats().reinsertions_dropped, 1, "the copy was made and not published");
     log.seal_all(1);
     assert!(log.remove(long.hash));
-    let mut removals = vec![Removal { hash: long.hash, order: log.next_order() }];
+    let mut removals = vec![LoggedDeletion { hash: long.hash, order: log.next_order() }];
     while log.find(other.hash, |_| ()).is_some() {
         reclaim_one(&log);
         fill(&log, next);
         next += 1;
     }
     if log.remove(other.hash) {
-        removals.push(Removal { hash: other.hash, order: log.next_order() });
+        removals.push(LoggedDeletion { hash: other.hash, order: log.next_order() });
     }
     let known = Known { removals, ..Known::default() };
     let (log, _) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
@@ -205,7 +210,8 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
 #[test]
 fn what_is_copied_from_an_unclean_region_leaves_it_there() {
     let device = device();
-    let options = Options { reinsertion: Reinsertion::Hits(1), patience: Duration::ZERO, groups: 1, ..small() };
+    let options =
+        Options { reinsertion: Reinsertion::Hits(1), max_buffer_wait: Duration::ZERO, expiry_groups: 1, ..small() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     // Two versions of each.
     (0..20).for_each(|i| fill(&log, i % 10));
@@ -224,7 +230,13 @@ fn what_is_copied_from_an_unclean_region_leaves_it_there() {
 }
 
 fn of_two_groups() -> Options {
-    Options { reinsertion: Reinsertion::Hits(1), patience: Duration::ZERO, groups: 2, buffers: 6, ..small() }
+    Options {
+        reinsertion: Reinsertion::Hits(1),
+        max_buffer_wait: Duration::ZERO,
+        expiry_groups: 2,
+        buffers: 6,
+        ..small()
+    }
 }
 
 fn put(log: &Arc<LargeLog>, number: u64, bytes: usize) -> u64 {
@@ -232,7 +244,7 @@ fn put(log: &Arc<LargeLog>, number: u64, bytes: usize) -> u64 {
 }
 
 /// A log whose object 0 a crash left whole, beside the second part of a copy that was cut behind an object of 50,000 bytes.
-fn with_a_second_part(device: &Arc<Faulty>) -> Arc<LargeLog> {
+fn with_a_second_part(device: &Arc<FaultyDevice>) -> Arc<LargeLog> {
     let log = LargeLog::new(device.clone(), AREA, of_two_groups()).unwrap();
     let order = put(&log, 0, 30_000);
     log.seal_all(1);
@@ -242,7 +254,7 @@ fn with_a_second_part(device: &Arc<Faulty>) -> Arc<LargeLog> {
     put(&log, 1, 50_000);
     reclaim_one(&log);
     let first = log.geometry.offset(region_of(&log, 0).unwrap());
-    assert!(first != original && log.could_exist(part_hash(KeyHash::of(&key(0)), order, 1)));
+    assert!(first != original && log.could_exist(part_hash(FlashHash::of(&key(0)), order, 1)));
     log.seal_all(1);
     // Neither the mark of death nor the first part were written.
     write(&**device, original, header).unwrap();
@@ -275,20 +287,20 @@ fn the_first_part_of_a_copy_that_was_given_up_stays_away_once_removed() {
     let slot = usize::from(log.regions[region_of(&log, 1).unwrap() as usize].slot());
     std::thread::scope(|scope| {
         // As a lookup holds it while it copies from a buffer.
-        let held = log.slots[slot].read().unwrap();
+        let contents = log.slots[slot].read().unwrap();
         let reclaiming = scope.spawn(|| reclaim_one(&log));
-        while log.groups[1].try_lock().is_ok() {
+        while log.expiry_groups[1].try_lock().is_ok() {
             std::thread::yield_now();
         }
         // Of another group: it takes the region that the other part was to have.
         insert(&log, 3, b"value", 200, 1).unwrap();
-        drop(held);
+        drop(contents);
         reclaiming.join().unwrap();
     });
     assert_eq!((log.stats().reinserted, log.stats().reinsertions_dropped, get(&log, 0, 1)), (0, 1, None));
     log.seal_all(1);
     log.verify();
-    let removals = remove(&log, 0).then(|| Removal { hash: KeyHash::of(&key(0)), order: log.next_order() });
+    let removals = remove(&log, 0).then(|| LoggedDeletion { hash: FlashHash::of(&key(0)), order: log.next_order() });
     let log = recover(&Arc::new(device.killed(1)), of_two_groups(), removals.into_iter().collect());
     assert!(get(&log, 0, 1).is_none(), "what was removed is found after a crash");
 }

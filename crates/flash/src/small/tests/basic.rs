@@ -1,17 +1,19 @@
-use super::super::group::{Group, next_generation};
-use super::super::{Counts, Dropped, Options, PAGE, RECORD_MOST, is_page_token, page_token};
+use super::super::set_group::{SetGroup, next_generation};
+use super::super::{Counts, MAX_RECORD_BYTES, Options, PAGE, SmallDrop, is_page_token, page_token};
 use super::{get, put, store, store_on, value};
 use crate::Error;
-use crate::Lookup;
-use crate::device::{Account, BLOCK, Delivery, Device, Direction, Faults, Faulty, Memory, Request};
-use crate::object::{Found, Key, KeyHash, Token};
+use crate::FlashLookup;
+use crate::device::{
+    BLOCK, Delivery, Device, DeviceMonitor, Direction, Faults, FaultyDevice, MemoryDevice, TransferRequest,
+};
+use crate::object::{FlashHash, FlashHit, Key, Token};
 use std::sync::{Arc, Mutex};
 
 const MIB: usize = 1 << 20;
 
 fn fill(store: &super::SmallStore, keys: std::ops::Range<u32>, bytes: usize) {
     for i in keys {
-        while put(store, &i.to_le_bytes(), &vec![i as u8; bytes], 0, 1) == Err(Dropped::Busy) {
+        while put(store, &i.to_le_bytes(), &vec![i as u8; bytes], 0, 1) == Err(SmallDrop::Busy) {
             store.maintain(1);
         }
     }
@@ -21,7 +23,7 @@ fn fill(store: &super::SmallStore, keys: std::ops::Range<u32>, bytes: usize) {
 #[test]
 fn objects_are_found_in_ram_in_the_log_and_in_sets() {
     for log_percent in [0, 15] {
-        let store = store(8 * MIB, Options { log_percent, move_threshold: 1, ..Options::default() });
+        let store = store(8 * MIB, Options { log_percent, rewrite_threshold: 1, ..Options::default() });
         put(&store, b"first", b"value", 0, 1).unwrap();
         assert_eq!(value(&store, b"first").unwrap(), b"value");
         fill(&store, 0..7000, 300);
@@ -39,17 +41,17 @@ fn objects_are_found_in_ram_in_the_log_and_in_sets() {
 
 #[test]
 fn a_burst_between_two_upkeeps_fills_all_buffers_though_the_log_is_full() {
-    let options = Options { segment_bytes: 64 << 10, move_threshold: 1, ..Options::default() };
+    let options = Options { segment_bytes: 64 << 10, rewrite_threshold: 1, ..Options::default() };
     let store = store(64 * MIB, options.clone());
     let burst = |from: u32| (from..).take_while(|i| put(&store, &i.to_le_bytes(), &[1; 1500], 0, 1).is_ok()).count();
     // What finds its page full goes to the log's front, into the same buffers.
     let readmitted = || store.stats().counts.readmitted as usize;
     let mut waiting = 0;
     for round in 0..16 {
-        assert!(store.has_room());
+        assert!(store.has_space());
         let taken = burst(round * 10_000);
         assert!(taken + waiting >= 2 * 16 * options.buffers, "{taken} and {waiting} of round {round}");
-        assert!(!store.has_room());
+        assert!(!store.has_space());
         let fixed = options.fixed_bytes(&(8192..64 * MIB as u64)).unwrap();
         assert!(store.stats().buffer_bytes <= fixed.1 as u64, "{:?} of {fixed:?}", store.stats());
         let before = readmitted();
@@ -89,13 +91,13 @@ fn hardly_anything_ends_for_want_of_room_in_its_page_while_most_pages_have_room(
 #[test]
 fn each_object_ends_once_also_beside_one_that_waits_in_vain() {
     let store = store(4 * MIB, Options { segment_bytes: 64 << 10, ..Options::default() });
-    let shape = store.shared.division.shape;
-    let is_here = |key: &[u8]| shape.set(KeyHash::of(key)) == 5;
+    let set_layout = store.shared.area_layout.set_layout;
+    let is_here = |key: &[u8]| set_layout.set(FlashHash::of(key)) == 5;
     let mut here = (0_u32..).map(u32::to_le_bytes).filter(|key| is_here(key));
     let mut elsewhere = (0_u32..).map(u32::to_be_bytes).filter(|key| !is_here(key));
     let mut others = |count: usize, now: u32| {
         for key in elsewhere.by_ref().take(count) {
-            while put(&store, &key, &[1; 1900], now + 1, now) == Err(Dropped::Busy) {
+            while put(&store, &key, &[1; 1900], now + 1, now) == Err(SmallDrop::Busy) {
                 store.maintain(now + 5);
             }
         }
@@ -134,9 +136,9 @@ fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
             assert_eq!(found, [round as u8; 100]);
         }
         if round % 2 == 1 {
-            store.remove(KeyHash::of(key));
+            store.remove(FlashHash::of(key));
             assert_eq!(value(&store, key), None);
-            assert!(!store.could_exist(KeyHash::of(key)));
+            assert!(!store.could_exist(FlashHash::of(key)));
             fill(&store, round * 5000..round * 5000 + 3000, 200);
             assert_eq!(value(&store, key), None);
         }
@@ -148,7 +150,7 @@ fn the_newest_value_is_found_and_a_removed_one_is_not_wherever_they_lie() {
 fn a_token_names_one_version_though_the_next_follows_at_once() {
     for tombstones_per_group in [0, 1000] {
         let store = store(4 * MIB, Options { tombstones_per_group, ..Options::default() });
-        let hash = KeyHash::of(b"key");
+        let hash = FlashHash::of(b"key");
         let leave: [(&str, &dyn Fn()); 3] =
             [("overwritten", &|| ()), ("removed", &|| _ = store.remove(hash)), ("flushed", &|| store.flush())];
         let mut tokens = vec![put(&store, b"key", b"value", 0, 1).unwrap()];
@@ -169,10 +171,10 @@ fn a_token_names_one_version_though_the_next_follows_at_once() {
 
 #[test]
 fn tombstones_go_with_the_next_write_of_their_page() {
-    let store = store(2 * MIB, Options { tombstones_per_group: 1000, move_threshold: 1, ..Options::default() });
+    let store = store(2 * MIB, Options { tombstones_per_group: 1000, rewrite_threshold: 1, ..Options::default() });
     fill(&store, 0..2000, 300);
     let before = store.stats().tombstones;
-    let removed = (0..2000u32).step_by(10).filter(|i| store.remove(KeyHash::of(&i.to_le_bytes()))).count();
+    let removed = (0..2000u32).step_by(10).filter(|i| store.remove(FlashHash::of(&i.to_le_bytes()))).count();
     assert_eq!(removed, 200);
     assert_eq!(store.stats().tombstones, before + 200);
     fill(&store, 2000..9000, 300);
@@ -187,7 +189,7 @@ fn tombstones_are_bounded_and_never_forgotten() {
     let store = store(2 * MIB, Options { tombstones_per_group: bound, ..Options::default() });
     fill(&store, 0..5000, 300);
     for i in 0..2500u32 {
-        store.remove(KeyHash::of(&i.to_le_bytes()));
+        store.remove(FlashHash::of(&i.to_le_bytes()));
         if i % 500 == 0 {
             store.maintain(1);
         }
@@ -221,11 +223,11 @@ fn a_flush_takes_all_at_once() {
 fn what_expired_is_not_found_and_leaves_with_its_page() {
     let store = store(2 * MIB, Options::default());
     put(&store, b"early", b"v", 10, 9).unwrap();
-    assert_eq!(put(&store, b"late", b"v", 10, 10), Err(Dropped::Expired));
+    assert_eq!(put(&store, b"late", b"v", 10, 10), Err(SmallDrop::Expired));
     assert!(get(&store, b"early", 9).is_some());
     assert!(get(&store, b"early", 10).is_none());
     for i in 0..12_000u32 {
-        while put(&store, &i.to_le_bytes(), &[7; 300], 100 + i, 1) == Err(Dropped::Busy) {
+        while put(&store, &i.to_le_bytes(), &[7; 300], 100 + i, 1) == Err(SmallDrop::Busy) {
             store.maintain(20_000);
         }
     }
@@ -236,7 +238,7 @@ fn what_expired_is_not_found_and_leaves_with_its_page() {
 #[test]
 fn tokens_name_one_version() {
     let store = store(2 * MIB, Options::default());
-    let hash = KeyHash::of(b"key");
+    let hash = FlashHash::of(b"key");
     let first = put(&store, b"key", b"first", 0, 1).unwrap();
     assert_eq!(get(&store, b"key", 1).unwrap().1, first);
     assert!(store.is_current(hash, first));
@@ -258,8 +260,8 @@ fn tokens_name_one_version() {
 
 #[test]
 fn tokens_of_a_store_that_has_ended_name_nothing_of_the_next_one() {
-    let device: Arc<dyn Device> = Arc::new(Memory::new(2 * MIB));
-    let options = Options { move_threshold: 1, ..Options::default() };
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(2 * MIB));
+    let options = Options { rewrite_threshold: 1, ..Options::default() };
     let keys = 0..6000u32;
     let mut before: Vec<Vec<Token>> = vec![Vec::new(); keys.len()];
     let mut store = store_on(Arc::clone(&device), options.clone());
@@ -267,7 +269,7 @@ fn tokens_of_a_store_that_has_ended_name_nothing_of_the_next_one() {
         fill(&store, keys.clone(), 200);
         let mut found = 0;
         for (key, before) in keys.clone().zip(&mut before) {
-            let hash = KeyHash::of(&key.to_le_bytes());
+            let hash = FlashHash::of(&key.to_le_bytes());
             assert!(!before.iter().any(|&token| store.is_current(hash, token)), "key {key} in round {round}");
             let Some((_, token)) = get(&store, &key.to_le_bytes(), 1) else { continue };
             assert!(store.is_current(hash, token));
@@ -276,24 +278,25 @@ fn tokens_of_a_store_that_has_ended_name_nothing_of_the_next_one() {
         }
         assert!(found > 3000 && store.stats().page_objects > 1000, "{found}");
         let inserted = store.stats().counts.inserted;
-        let legacy = store.end().unwrap();
-        assert_eq!(legacy.counts().inserted, inserted);
+        let predecessor = store.end().unwrap();
+        assert_eq!(predecessor.counts().inserted, inserted);
         assert!(keys.clone().all(|key| value(&store, &key.to_le_bytes()).is_none()), "it has ended");
         let writes = device.account().stats().writes.transfers;
-        assert_eq!(put(&store, b"key", b"value", 0, 1), Err(Dropped::Busy), "nothing is taken any more");
+        assert_eq!(put(&store, b"key", b"value", 0, 1), Err(SmallDrop::Busy), "nothing is taken any more");
         store.seal(1);
         assert_eq!(device.account().stats().writes.transfers, writes, "nothing is written any more");
-        store = super::super::SmallStore::after(&legacy, Arc::clone(&device), 8192..2 * MIB as u64, options.clone())
-            .unwrap();
+        store =
+            super::super::SmallStore::after(&predecessor, Arc::clone(&device), 8192..2 * MIB as u64, options.clone())
+                .unwrap();
     }
 }
 
 #[test]
 fn a_store_ends_when_nothing_of_it_is_being_written() {
-    let device = Arc::new(Faulty::new(4 * MIB, 1, Delivery::Later { queue_depth: 8 }));
+    let device = Arc::new(FaultyDevice::new(4 * MIB, 1, Delivery::Later { queue_depth: 8 }));
     let store = store_on(Arc::clone(&device) as Arc<dyn Device>, Options::default());
     let mut keys = 0..;
-    while store.has_room() {
+    while store.has_space() {
         put(&store, &u32::to_le_bytes(keys.next().unwrap()), &[7; 300], 0, 1).unwrap();
     }
     store.maintain(1);
@@ -314,7 +317,7 @@ fn a_store_ends_when_nothing_of_it_is_being_written() {
 #[test]
 fn what_does_not_fit_is_refused() {
     let store = store(2 * MIB, Options::default());
-    assert_eq!(put(&store, b"key", &[0; RECORD_MOST], 0, 1), Err(Dropped::Large));
+    assert_eq!(put(&store, b"key", &[0; MAX_RECORD_BYTES], 0, 1), Err(SmallDrop::Large));
     assert_eq!(value(&store, b"key"), None);
     assert_eq!(store.stats().counts.dropped_large, 1);
 }
@@ -322,7 +325,8 @@ fn what_does_not_fit_is_refused() {
 #[test]
 fn without_upkeep_inserts_are_dropped_in_the_end() {
     let store = store(MIB, Options::default());
-    let busy = (0..20_000u32).filter(|i| put(&store, &i.to_le_bytes(), &[1; 300], 0, 1) == Err(Dropped::Busy)).count();
+    let busy =
+        (0..20_000u32).filter(|i| put(&store, &i.to_le_bytes(), &[1; 300], 0, 1) == Err(SmallDrop::Busy)).count();
     assert!(busy > 10_000);
     assert_eq!(store.stats().counts.dropped_busy, busy as u64);
     store.maintain(1);
@@ -355,7 +359,7 @@ fn memory_is_bounded_and_counted() {
 
 #[test]
 fn a_threshold_ends_lonely_objects_and_readmits_those_that_were_hit() {
-    let options = Options { log_percent: 5, move_threshold: 3, ..Options::default() };
+    let options = Options { log_percent: 5, rewrite_threshold: 3, ..Options::default() };
     let store = store(4 * MIB, options);
     let fill = |numbers: std::ops::Range<u32>| {
         for i in numbers {
@@ -377,10 +381,10 @@ fn a_threshold_ends_lonely_objects_and_readmits_those_that_were_hit() {
     store.verify();
 }
 
-/// Memory that keeps single pages that were read to itself for a while.
+/// MemoryDevice that keeps single pages that were read to itself for a while.
 struct Holding {
-    memory: Memory,
-    held: Mutex<Option<Vec<Request>>>,
+    memory: MemoryDevice,
+    contents: Mutex<Option<Vec<TransferRequest>>>,
 }
 
 impl Device for Holding {
@@ -388,19 +392,19 @@ impl Device for Holding {
         self.memory.capacity()
     }
 
-    fn submit(&self, mut request: Request) -> Result<(), Request> {
-        let mut held = self.held.lock().unwrap();
-        if let (Some(held), Direction::Read, BLOCK) = (held.as_mut(), request.direction, request.buffer.len()) {
+    fn submit(&self, mut request: TransferRequest) -> Result<(), TransferRequest> {
+        let mut contents = self.contents.lock().unwrap();
+        if let (Some(contents), Direction::Read, BLOCK) = (contents.as_mut(), request.direction, request.buffer.len()) {
             let page = crate::device::read(&self.memory, request.offset, crate::device::Buffer::zeroed(BLOCK));
             request.buffer = page.unwrap();
-            held.push(request);
+            contents.push(request);
             return Ok(());
         }
-        drop(held);
+        drop(contents);
         self.memory.submit(request)
     }
 
-    fn wait_for_room(&self) {}
+    fn wait_for_slot(&self) {}
 
     fn sync(&self) -> Result<(), Error> {
         Ok(())
@@ -410,26 +414,27 @@ impl Device for Holding {
         Ok(())
     }
 
-    fn account(&self) -> &Account {
+    fn account(&self) -> &DeviceMonitor {
         self.memory.account()
     }
 }
 
 /// What a lookup answers if this happens while its page is being read.
 fn read_during(keys: u32, change: impl FnOnce(&super::SmallStore)) -> Option<Vec<u8>> {
-    let device = Arc::new(Holding { memory: Memory::new(2 * MIB), held: Mutex::new(None) });
-    let store = store_on(Arc::clone(&device) as Arc<dyn Device>, Options { move_threshold: 1, ..Options::default() });
+    let device = Arc::new(Holding { memory: MemoryDevice::new(2 * MIB), contents: Mutex::new(None) });
+    let store =
+        store_on(Arc::clone(&device) as Arc<dyn Device>, Options { rewrite_threshold: 1, ..Options::default() });
     put(&store, b"key", b"old", 0, 1).unwrap();
     fill(&store, 0..keys, 300);
-    *device.held.lock().unwrap() = Some(Vec::new());
+    *device.contents.lock().unwrap() = Some(Vec::new());
     let answer = Arc::new(Mutex::new(None));
     let later = Arc::clone(&answer);
-    let done = Box::new(move |found: Option<Found>| *later.lock().unwrap() = Some(found));
-    assert!(matches!(store.lookup(Key::new(b"key"), 1, done), Lookup::Reading));
-    let held = device.held.lock().unwrap().take().unwrap();
-    assert_eq!(held.len(), 1);
+    let done = Box::new(move |found: Option<FlashHit>| *later.lock().unwrap() = Some(found));
+    assert!(matches!(store.lookup(Key::new(b"key"), 1, done), FlashLookup::Reading));
+    let contents = device.contents.lock().unwrap().take().unwrap();
+    assert_eq!(contents.len(), 1);
     change(&store);
-    held.into_iter().for_each(|request| request.finish(Ok(())));
+    contents.into_iter().for_each(|request| request.finish(Ok(())));
     store.verify();
     let found = answer.lock().unwrap().take().expect("the lookup is over");
     found.map(|found| found.value().to_vec())
@@ -438,7 +443,7 @@ fn read_during(keys: u32, change: impl FnOnce(&super::SmallStore)) -> Option<Vec
 #[test]
 fn what_changes_during_a_read_is_not_missed() {
     for keys in [1200, 2500] {
-        let hash = KeyHash::of(b"key");
+        let hash = FlashHash::of(b"key");
         assert_eq!(read_during(keys, |_| {}).unwrap(), b"old");
         assert_eq!(read_during(keys, |store| fill(store, 3000..3010, 300)).unwrap(), b"old");
         assert_eq!(read_during(keys, |store| assert!(store.remove(hash))), None);
@@ -458,8 +463,8 @@ fn what_changes_during_a_read_is_not_missed() {
 #[test]
 fn a_log_of_which_segments_were_retired_has_room_as_long_as_it_takes_something() {
     for left in [2, 3, 5, 8] {
-        let device = Arc::new(Faulty::new(2 * MIB, 1, Delivery::AtOnce));
-        let options = Options { log_percent: 5, move_threshold: 1, ..Options::default() };
+        let device = Arc::new(FaultyDevice::new(2 * MIB, 1, Delivery::AtOnce));
+        let options = Options { log_percent: 5, rewrite_threshold: 1, ..Options::default() };
         let store = store_on(Arc::clone(&device) as Arc<dyn Device>, options);
         let mut number = 0_u32;
         let mut is_taken = || {
@@ -468,12 +473,12 @@ fn a_log_of_which_segments_were_retired_has_room_as_long_as_it_takes_something()
             put(&store, &number.to_le_bytes(), &[1; 1000], 0, 1).is_ok()
         };
         device.set(Faults { write_errors: 1, ..Faults::default() });
-        let segments = u64::from(store.shared.division.log.segments);
+        let segments = u64::from(store.shared.area_layout.log.segments);
         while store.stats().counts.segments_retired < segments - left {
             is_taken();
         }
         device.set(Faults::default());
-        let outcomes: Vec<_> = (0..1000).map(|_| (is_taken(), store.has_room())).collect();
+        let outcomes: Vec<_> = (0..1000).map(|_| (is_taken(), store.has_space())).collect();
         let count = |is: fn(&(bool, bool)) -> bool| outcomes.iter().filter(|one| is(one)).count();
         let (taken, rooms) = (count(|one| one.0), count(|one| one.1));
         assert!(taken > 700 && rooms > 500, "{left} of {segments} segments: {taken} of 1000 taken, room {rooms} times");
@@ -484,13 +489,13 @@ fn a_log_of_which_segments_were_retired_has_room_as_long_as_it_takes_something()
 #[test]
 fn a_token_of_a_page_is_that_of_no_later_page_of_its_set() {
     let store = store(8 * MIB, Options::default());
-    let (shape, mut group) = (&store.shared.division.shape, Group::new(u32::MAX - 5));
-    group.set_page(shape, 3, 1, &[], 0);
+    let (set_layout, mut group) = (&store.shared.area_layout.set_layout, SetGroup::new(u32::MAX - 5));
+    group.set_page(set_layout, 3, 1, &[], 0);
     let token = page_token(&group, 3);
     assert!(is_page_token(&group, 3, token));
     for later in 0..1000 {
         let generation = next_generation(group.generation(3));
-        group.set_page(shape, 3, generation, &[], 0);
+        group.set_page(set_layout, 3, generation, &[], 0);
         assert!(!is_page_token(&group, 3, token), "{later} pages later");
     }
 }

@@ -4,11 +4,11 @@ mod basic;
 mod model;
 mod restart;
 mod stress;
-mod zeros;
+mod zero_fill;
 
-use super::{Dropped, Options, SmallStore};
-use crate::Lookup;
-use crate::device::{Device, Memory};
+use super::{Options, SmallDrop, SmallStore};
+use crate::FlashLookup;
+use crate::device::{Device, MemoryDevice};
 use crate::object::{Key, Object, Token};
 use std::sync::{Arc, Mutex};
 
@@ -34,11 +34,11 @@ pub(super) fn store_on(device: Arc<dyn Device>, options: Options) -> SmallStore 
 }
 
 pub(super) fn store(bytes: usize, options: Options) -> SmallStore {
-    store_on(Arc::new(Memory::new(bytes)), options)
+    store_on(Arc::new(MemoryDevice::new(bytes)), options)
 }
 
 /// As the tier does: of a key that is not taken, no older version is left.
-pub(super) fn put(store: &SmallStore, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Result<Token, Dropped> {
+pub(super) fn put(store: &SmallStore, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Result<Token, SmallDrop> {
     let key = Key::new(key);
     let object = Object { key, value: &[value], client_flags: 5, attributes: 0, expiry };
     store.insert(&object, now).inspect_err(|_| _ = store.remove(key.hash))
@@ -50,9 +50,9 @@ pub(super) fn get(store: &SmallStore, key: &[u8], now: u32) -> Option<(Vec<u8>, 
     let later = Arc::clone(&answer);
     let done = Box::new(move |found| *later.lock().unwrap() = Some(found));
     let found = match store.lookup(Key::new(key), now, done) {
-        Lookup::Absent => None,
-        Lookup::Found(found) => Some(found),
-        Lookup::Reading => answer.lock().unwrap().take().expect("the read is done"),
+        FlashLookup::Absent => None,
+        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Reading => answer.lock().unwrap().take().expect("the read is done"),
     };
     found.map(|found| {
         assert_eq!(found.client_flags, 5);

@@ -1,8 +1,8 @@
 //! Random operations against a plain map.
 
-use super::super::{Dropped, Options, SmallStore};
+use super::super::{Options, SmallDrop, SmallStore};
 use super::{Random, get, put, store};
-use crate::object::KeyHash;
+use crate::object::FlashHash;
 use std::collections::HashMap;
 
 struct Kept {
@@ -34,7 +34,7 @@ impl Run {
         match put(&self.store, &key.to_le_bytes(), &value, expiry, self.now) {
             Ok(_) => drop(self.map.insert(key, Kept { value, expiry })),
             Err(reason) => {
-                assert_eq!(reason, Dropped::Busy);
+                assert_eq!(reason, SmallDrop::Busy);
                 self.map.remove(&key);
                 self.store.maintain(self.now);
             }
@@ -48,8 +48,8 @@ impl Run {
             (Some((value, token)), kept) => {
                 let kept = kept.unwrap_or_else(|| panic!("key {key} is not there, and was found"));
                 assert_eq!(value, kept.value, "key {key} has another value");
-                assert!(self.store.could_exist(KeyHash::of(&key.to_le_bytes())));
-                self.outdated += usize::from(!self.store.is_current(KeyHash::of(&key.to_le_bytes()), token));
+                assert!(self.store.could_exist(FlashHash::of(&key.to_le_bytes())));
+                self.outdated += usize::from(!self.store.is_current(FlashHash::of(&key.to_le_bytes()), token));
                 self.hits += 1;
             }
             (None, kept) => assert!(!self.roomy || kept.is_none(), "key {key} is lost"),
@@ -58,7 +58,7 @@ impl Run {
 
     fn step(&mut self, keys: u64) {
         let key = self.key(keys);
-        let hash = KeyHash::of(&key.to_le_bytes());
+        let hash = FlashHash::of(&key.to_le_bytes());
         match self.random.below(1000) {
             0..400 => self.insert(key),
             400..850 => self.look(key),
@@ -100,7 +100,7 @@ fn random_operations_agree_with_a_map() {
     for seed in 0..4 {
         let log_percent = [15, 0, 5, 40][seed as usize % 4];
         let options =
-            Options { log_percent, move_threshold: 1 + seed as u8 % 3, segment_bytes: 16384, ..Options::default() };
+            Options { log_percent, rewrite_threshold: 1 + seed as u8 % 3, segment_bytes: 16384, ..Options::default() };
         run(seed, 1 << 20, 6000, Options { tombstones_per_group: 20, ..options.clone() }, false);
         run(seed, 1 << 20, 20_000, options, false);
     }
@@ -111,7 +111,7 @@ fn with_room_for_all_nothing_is_lost() {
     for seed in 10..13 {
         let options = Options {
             log_percent: 15 * (seed as u8 % 2),
-            move_threshold: 1,
+            rewrite_threshold: 1,
             tombstones_per_group: 10_000,
             ..Options::default()
         };

@@ -2,9 +2,9 @@
 
 use super::super::{Options, SmallStore};
 use super::{Random, get, put, store_on};
-use crate::device::{Delivery, Device, Faults, Faulty};
-use crate::large::{Known, Removal};
-use crate::object::KeyHash;
+use crate::device::{Delivery, Device, Faults, FaultyDevice};
+use crate::large::{Known, LoggedDeletion};
+use crate::object::FlashHash;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ const KEYS: u64 = 3000;
 
 struct World {
     random: Random,
-    device: Arc<Faulty>,
+    device: Arc<FaultyDevice>,
     options: Options,
     store: SmallStore,
     known: Known,
@@ -20,13 +20,13 @@ struct World {
     hits: usize,
 }
 
-fn hash_of(key: u64) -> KeyHash {
-    KeyHash::of(&key.to_le_bytes())
+fn hash_of(key: u64) -> FlashHash {
+    FlashHash::of(&key.to_le_bytes())
 }
 
 impl World {
     fn new(seed: u64, options: Options) -> Self {
-        let device = Arc::new(Faulty::new(1 << 20, seed, Delivery::AtOnce));
+        let device = Arc::new(FaultyDevice::new(1 << 20, seed, Delivery::AtOnce));
         let store = store_on(Arc::clone(&device) as Arc<dyn Device>, options.clone());
         let (known, map) = (Known::default(), HashMap::new());
         Self { random: Random(seed), device, options, store, known, map, hits: 0 }
@@ -34,7 +34,7 @@ impl World {
 
     fn remove(&mut self, key: u64) {
         if self.store.remove(hash_of(key)) {
-            self.known.removals.push(Removal { hash: hash_of(key), order: self.store.next_order() });
+            self.known.removals.push(LoggedDeletion { hash: hash_of(key), order: self.store.next_order() });
         }
         self.map.remove(&key);
     }
@@ -112,8 +112,8 @@ impl World {
 fn after_a_crash_nothing_comes_back_that_is_gone() {
     for seed in 0..6u64 {
         let log_percent = [10, 30, 0][seed as usize % 3];
-        let move_threshold = 1 + seed as u8 % 2;
-        let options = Options { log_percent, move_threshold, segment_bytes: 8192, salt: seed, ..Options::default() };
+        let rewrite_threshold = 1 + seed as u8 % 2;
+        let options = Options { log_percent, rewrite_threshold, segment_bytes: 8192, salt: seed, ..Options::default() };
         println!("seed {seed}, {options:?}");
         let mut world = World::new(seed, options);
         let crashes = 40;
@@ -128,10 +128,10 @@ fn after_a_crash_of_a_device_with_faults_nothing_comes_back_that_is_gone() {
     let faults = Faults { read_errors: 300, write_errors: 300, read_flips: 300, ..Faults::default() };
     let (mut empty, mut hits) = (0, 0);
     for seed in 0..12u64 {
-        let (log_percent, move_threshold) = ([10, 30, 30, 0][seed as usize % 4], [2, 8][seed as usize % 2]);
+        let (log_percent, rewrite_threshold) = ([10, 30, 30, 0][seed as usize % 4], [2, 8][seed as usize % 2]);
         let tombstones_per_group = [128, 12][seed as usize / 4 % 2];
         let options =
-            Options { log_percent, move_threshold, tombstones_per_group, segment_bytes: 8192, ..Options::default() };
+            Options { log_percent, rewrite_threshold, tombstones_per_group, segment_bytes: 8192, ..Options::default() };
         println!("seed {seed}, {options:?}");
         let mut world = World::new(seed, options);
         for _ in 0..12 {
@@ -156,7 +156,7 @@ fn after_a_crash_of_a_device_with_faults_nothing_comes_back_that_is_gone() {
 
 #[test]
 fn what_was_written_is_there_after_a_restart() {
-    let options = Options { move_threshold: 1, salt: 9, ..Options::default() };
+    let options = Options { rewrite_threshold: 1, salt: 9, ..Options::default() };
     let mut world = World::new(1, options);
     for key in 0..1500u64 {
         while put(&world.store, &key.to_le_bytes(), &[key as u8; 200], 0, 1).is_err() {
@@ -181,7 +181,7 @@ const CHECKPOINT: std::ops::Range<u64> = 1 << 20..(1 << 20) + (64 << 10);
 /// A world with a checkpoint, on a device with room for it.
 fn checkpointed(seed: u64, log_percent: u8) -> World {
     let options = Options { log_percent, segment_bytes: 8192, salt: seed, ..Options::default() };
-    let device = Arc::new(Faulty::new(CHECKPOINT.end as usize, seed, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, seed, Delivery::AtOnce));
     let store = SmallStore::new(Arc::clone(&device) as _, 8192..CHECKPOINT.start, options.clone()).unwrap();
     let (known, map) = (Known::default(), HashMap::new());
     let mut world = World { random: Random(seed), device, options, store, known, map, hits: 0 };
@@ -273,7 +273,7 @@ fn pages_that_cannot_be_read_stay_away() {
 fn what_a_mark_ended_does_not_come_back_when_the_mark_is_damaged() {
     for mark in 0..2 {
         let options =
-            Options { log_percent: 30, move_threshold: 100, segment_bytes: 8192, salt: 5, ..Options::default() };
+            Options { log_percent: 30, rewrite_threshold: 100, segment_bytes: 8192, salt: 5, ..Options::default() };
         let mut world = World::new(4, options);
         for key in 0..KEYS {
             while put(&world.store, &key.to_le_bytes(), &[key as u8; 600], 0, 1).is_err() {
@@ -302,7 +302,7 @@ fn what_a_mark_ended_does_not_come_back_when_the_mark_is_damaged() {
 
 #[test]
 fn what_ram_forgot_does_not_come_back_once_removed() {
-    let lonely = Options { log_percent: 30, move_threshold: 100, ..Options::default() };
+    let lonely = Options { log_percent: 30, rewrite_threshold: 100, ..Options::default() };
     let crowded = Options { tombstones_per_group: 4, ..Options::default() };
     for options in [lonely, crowded] {
         let mut world = World::new(4, Options { segment_bytes: 8192, salt: 5, ..options });

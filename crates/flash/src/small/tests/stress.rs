@@ -1,11 +1,11 @@
 //! Threads on a device that is slow, reorders and fails. Every hit must be a value that was current at some moment of its
-//! lookup. A key has one writer, so its versions are counted: `begun` before an operation, `done` after it.
+//! lookup. A key has one writer, so its versions are counted: `started` before an operation, `done` after it.
 
 use super::super::{Options, SmallStore};
 use super::{Random, put, store_on};
-use crate::Lookup;
-use crate::device::{Delivery, Device, Faults, Faulty};
-use crate::object::{Found, Key, KeyHash, Token};
+use crate::FlashLookup;
+use crate::device::{Delivery, Device, Faults, FaultyDevice};
+use crate::object::{FlashHash, FlashHit, Key, Token};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, mpsc};
 use std::thread;
@@ -16,7 +16,7 @@ const READERS: usize = 2;
 
 #[derive(Default)]
 struct History {
-    begun: AtomicU64,
+    started: AtomicU64,
     done: AtomicU64,
 }
 
@@ -67,7 +67,7 @@ impl World {
             let key = skewed as usize / WRITERS * WRITERS + writer;
             let shared = self.flushing.read().unwrap();
             let history = &self.histories[key];
-            let version = history.begun.fetch_add(1, Ordering::SeqCst) + 1;
+            let version = history.started.fetch_add(1, Ordering::SeqCst) + 1;
             let bytes = (key as u64).to_le_bytes();
             let flushes = self.flushes.load(Ordering::SeqCst);
             match random.below(10) {
@@ -75,20 +75,20 @@ impl World {
                     let expiry = if random.below(4) == 0 { self.now() + 1 + random.below(3) as u32 } else { 0 };
                     let token = self.put(&bytes, &value_of(key, version, flushes), expiry);
                     if token.is_some() && random.below(20) == 0 {
-                        history.begun.fetch_add(1, Ordering::SeqCst);
-                        self.store.remove(KeyHash::of(&bytes));
+                        history.started.fetch_add(1, Ordering::SeqCst);
+                        self.store.remove(FlashHash::of(&bytes));
                         history.done.store(version + 1, Ordering::SeqCst);
                         continue;
                     }
                 }
-                _ => drop(self.store.remove(KeyHash::of(&bytes))),
+                _ => drop(self.store.remove(FlashHash::of(&bytes))),
             }
             history.done.store(version, Ordering::SeqCst);
             drop(shared);
         }
     }
 
-    fn check(&self, question: &Question, found: Option<Found>) -> bool {
+    fn check(&self, question: &Question, found: Option<FlashHit>) -> bool {
         let Some(found) = found else {
             return false;
         };
@@ -97,14 +97,14 @@ impl World {
         assert_eq!(key, question.key as u64, "a foreign value");
         assert_eq!(found.value(), value_of(question.key, version, flushes), "a torn value");
         assert!(version >= question.done, "key {key}: version {version} after {} was done", question.done);
-        assert!(version <= self.histories[question.key].begun.load(Ordering::SeqCst));
+        assert!(version <= self.histories[question.key].started.load(Ordering::SeqCst));
         assert!(flushes >= question.flushes, "key {key}: a value from before a flush");
         true
     }
 
     fn read(self: &Arc<Self>, seed: u64) -> u64 {
         let mut random = Random(seed);
-        let (sender, receiver) = mpsc::channel::<(Question, Option<Found>)>();
+        let (sender, receiver) = mpsc::channel::<(Question, Option<FlashHit>)>();
         let (mut hits, mut open) = (0, 0);
         while !self.over.load(Ordering::SeqCst) {
             let key = (random.below(KEYS as u64) * random.below(KEYS as u64) / KEYS as u64) as usize;
@@ -118,9 +118,9 @@ impl World {
             // A reader that failed takes no answers.
             let done = Box::new(move |found| drop(sender.send((again, found))));
             match self.store.lookup(Key::new(&bytes), self.now(), done) {
-                Lookup::Absent => {}
-                Lookup::Found(found) => hits += u64::from(self.check(&question, Some(found))),
-                Lookup::Reading => open += 1,
+                FlashLookup::Absent => {}
+                FlashLookup::FlashHit(found) => hits += u64::from(self.check(&question, Some(found))),
+                FlashLookup::Reading => open += 1,
             }
             while open > 16 || (open > 0 && random.below(4) == 0) {
                 let (question, found) = receiver.recv().unwrap();
@@ -154,7 +154,7 @@ impl World {
 
 fn run(seed: u64, options: Options, faults: Faults, operations: u64) {
     println!("seed {seed}, {options:?}, {faults:?}");
-    let device = Arc::new(Faulty::new(1 << 20, seed, Delivery::Later { queue_depth: 32 }));
+    let device = Arc::new(FaultyDevice::new(1 << 20, seed, Delivery::Later { queue_depth: 32 }));
     device.set(faults);
     let mut histories = Vec::new();
     histories.resize_with(KEYS, History::default);
@@ -176,7 +176,7 @@ fn run(seed: u64, options: Options, faults: Faults, operations: u64) {
                 })
             })
             .collect();
-        let upkeep = scope.spawn(|| world.keep_up(seed ^ 200));
+        let maintenance = scope.spawn(|| world.keep_up(seed ^ 200));
         let writers: Vec<_> = (0..WRITERS)
             .map(|i| {
                 let world = &world;
@@ -186,7 +186,7 @@ fn run(seed: u64, options: Options, faults: Faults, operations: u64) {
         let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         world.over.store(true, Ordering::SeqCst);
         let hits = readers.into_iter().map(|reader| reader.join()).collect::<Vec<_>>();
-        let kept = upkeep.join();
+        let kept = maintenance.join();
         world.store.maintain(world.now());
         device.stop();
         written.into_iter().chain([kept]).for_each(|result| result.expect("no thread fails"));
@@ -205,10 +205,10 @@ fn run(seed: u64, options: Options, faults: Faults, operations: u64) {
 fn options(seed: u64) -> Options {
     Options {
         log_percent: [15, 30, 0][seed as usize % 3],
-        move_threshold: 1 + (seed as u8 & 1),
+        rewrite_threshold: 1 + (seed as u8 & 1),
         segment_bytes: 8192,
         tombstones_per_group: [128, 12][seed as usize % 2],
-        moves_at_once: 8,
+        max_concurrent_rewrites: 8,
         ..Options::default()
     }
 }

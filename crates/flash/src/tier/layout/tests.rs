@@ -1,5 +1,5 @@
 use super::*;
-use crate::admission::{AdmissionOptions, Policy, WriteBudget};
+use crate::admission::{AdmissionOptions, AdmissionPolicy, WriteBudget};
 use crate::device::STRIPE;
 use crate::large::{Reclaim, Reinsertion};
 
@@ -15,17 +15,17 @@ fn the_boundary_is_aligned_and_regions_follow_the_capacity() {
         (3 * MIB, 0.5, 16 << 10, 3 * MIB / 2),
     ] {
         let options = TierOptions { small_share: Some(share), ..TierOptions::default() };
-        let layout = Layout::new(capacity, &options).unwrap();
+        let layout = TierLayout::new(capacity, &options).unwrap();
         assert_eq!((layout.large_options.region_bytes, layout.boundary), (region, boundary));
         assert_eq!(layout.large_options.first_region as u64, boundary / region as u64);
         let end = capacity - (capacity / 128).max(64 << 10);
         assert_eq!((layout.small_area(), layout.large_area()), (4096..boundary, 0..end));
         assert_eq!(layout.checkpoint, end..capacity);
-        let unkept = Layout::new(capacity, &TierOptions { warm_restart: false, ..options }).unwrap();
-        assert_eq!((unkept.large_area(), unkept.checkpoint), (0..capacity, capacity..capacity));
+        let volatile = TierLayout::new(capacity, &TierOptions { warm_restart: false, ..options }).unwrap();
+        assert_eq!((volatile.large_area(), volatile.checkpoint), (0..capacity, capacity..capacity));
     }
     let small_regions = TierOptions { region_bytes: 1 << 20, ..TierOptions::default() };
-    assert_eq!(Layout::new(1 << 40, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
+    assert_eq!(TierLayout::new(1 << 40, &small_regions).unwrap().large_options.region_bytes, 1 << 20);
 }
 
 #[test]
@@ -37,16 +37,16 @@ fn both_stores_are_told_what_was_chosen() {
         warm_restart: false,
         seal_seconds: 7,
         log_percent: 20,
-        move_threshold: 3,
+        rewrite_threshold: 3,
         small_share: Some(0.5),
         ..TierOptions::default()
     };
-    let Layout { large_options: large, small_options, .. } = Layout::new(64 * MIB, &chosen).unwrap();
+    let TierLayout { large_options: large, small_options, .. } = TierLayout::new(64 * MIB, &chosen).unwrap();
     let small = small_options.unwrap();
     assert_eq!((large.reclaim, large.reinsertion), (Reclaim::Lru, Reinsertion::Hits(2)));
-    assert_eq!((large.discard, large.seal_seconds, large.patience), (true, 7, Duration::ZERO));
-    assert!(!large.recovers && Layout::new(64 * MIB, &TierOptions::default()).unwrap().large_options.recovers);
-    assert_eq!((small.log_percent, small.move_threshold), (20, 3));
+    assert_eq!((large.discard, large.seal_seconds, large.max_buffer_wait), (true, 7, Duration::ZERO));
+    assert!(!large.recovers && TierLayout::new(64 * MIB, &TierOptions::default()).unwrap().large_options.recovers);
+    assert_eq!((small.log_percent, small.rewrite_threshold), (20, 3));
 }
 
 #[test]
@@ -58,7 +58,7 @@ fn a_large_area_of_small_objects_gets_zeros_ahead_unless_writes_have_a_budget() 
         (4 << 30, budget, false),
     ] {
         let options = TierOptions { small_share: Some(0.5), admission, ..TierOptions::default() };
-        let layout = Layout::new(capacity, &options).unwrap();
+        let layout = TierLayout::new(capacity, &options).unwrap();
         assert_eq!(layout.small_options.unwrap().zeros_ahead, zeros_ahead, "{capacity} bytes, {admission:?}");
     }
 }
@@ -74,72 +74,74 @@ fn what_makes_no_sense_is_refused_with_the_limit() {
         (TierOptions { small_share: Some(0.99), ..base.clone() }, 4 * MIB, "lower the share"),
         (TierOptions { small_share: Some(0.5), ..base }, MIB / 4, "raise its size to 1048576 bytes"),
     ] {
-        let refusal = Layout::new(capacity, &options).unwrap_err().to_string();
-        assert!(refusal.contains(part), "{refusal}");
+        let open_error = TierLayout::new(capacity, &options).unwrap_err().to_string();
+        assert!(open_error.contains(part), "{open_error}");
     }
 }
 
 #[test]
 fn small_objects_get_an_area_for_which_the_memory_will_be_enough() {
-    let with = |memory_bytes, memory_later| TierOptions { memory_bytes, memory_later, ..TierOptions::default() };
+    let with =
+        |memory_bytes, memory_growth_bytes| TierOptions { memory_bytes, memory_growth_bytes, ..TierOptions::default() };
     let memory = MIB + MIB / 64;
-    let undivided = Layout::new(80 * MIB, &with(memory, 0)).unwrap();
+    let unsplit = TierLayout::new(80 * MIB, &with(memory, 0)).unwrap();
     let boundary = |later| {
-        let divided = undivided.divided_below(79 * MIB, &with(memory, later)).unwrap();
-        assert!(divided.small_options.unwrap().index_bytes > 400_000);
-        divided.boundary
+        let split_at_share = unsplit.split_at_most(79 * MIB, &with(memory, later)).unwrap();
+        assert!(split_at_share.small_options.unwrap().index_bytes > 400_000);
+        split_at_share.boundary
     };
     assert!(boundary(0) < 72 * MIB, "{}", boundary(0));
     assert!(boundary(MIB / 64) > boundary(0) && boundary(MIB / 64) < 79 * MIB);
     assert_eq!(boundary(MIB / 4), 79 * MIB);
-    let half = undivided.divided_below(79 * MIB, &with(memory - MIB / 4, u64::MAX / 2)).unwrap();
+    let half = unsplit.split_at_most(79 * MIB, &with(memory - MIB / 4, u64::MAX / 2)).unwrap();
     assert!(half.boundary < 79 * MIB, "half of the indexes would have no memory now");
-    let divided = undivided.divided_below(77 * MIB, &with(memory, MIB / 4)).unwrap();
-    let again = |memory, later| Layout::as_before(&Shape::of(7, &divided), &with(memory, later)).is_some();
-    let least = |later: u64| (1..=16).find(|&part| again(memory / 16 * part, later)).unwrap();
-    assert!(least(MIB / 4) < least(0) && least(MIB) > 1, "what is fixed must be there");
+    let split_at_share = unsplit.split_at_most(77 * MIB, &with(memory, MIB / 4)).unwrap();
+    let again =
+        |memory, later| TierLayout::as_before(&Partition::of(7, &split_at_share), &with(memory, later)).is_some();
+    let min = |later: u64| (1..=16).find(|&part| again(memory / 16 * part, later)).unwrap();
+    assert!(min(MIB / 4) < min(0) && min(MIB) > 1, "what is fixed must be there");
 }
 
 #[test]
 fn with_more_memory_there_are_no_more_groups_than_large_objects_have_regions_for() {
     let little = TierOptions { memory_bytes: 500 << 10, ..TierOptions::default() };
-    let undivided = Layout::new(8 * MIB, &little).unwrap();
-    let region_bytes = undivided.large_options.region_bytes;
-    let least = (undivided.large_options.least_regions() * region_bytes) as u64;
-    let divided = undivided.divided_below(undivided.capacity - least, &little).unwrap();
-    let again = Layout::as_before(&Shape::of(7, &divided), &TierOptions::default()).unwrap();
+    let unsplit = TierLayout::new(8 * MIB, &little).unwrap();
+    let region_bytes = unsplit.large_options.region_bytes;
+    let min = (unsplit.large_options.min_regions() * region_bytes) as u64;
+    let split_at_share = unsplit.split_at_most(unsplit.capacity - min, &little).unwrap();
+    let again = TierLayout::as_before(&Partition::of(7, &split_at_share), &TierOptions::default()).unwrap();
     let regions = (again.capacity - again.boundary) as usize / region_bytes;
-    assert!(again.large_options.least_regions() <= regions, "{regions} {:?}", again.large_options);
+    assert!(again.large_options.min_regions() <= regions, "{regions} {:?}", again.large_options);
 }
 
 #[test]
 fn the_memory_is_divided_and_too_little_of_it_is_refused_with_what_would_do() {
-    let policy = Policy::RejectFirst { times: 1, keys: 1000 };
+    let policy = AdmissionPolicy::RejectFirst { times: 1, keys: 1000 };
     let admission = AdmissionOptions { policy, ..AdmissionOptions::default() };
     let with = |memory_bytes| TierOptions { memory_bytes, admission, small_share: Some(0.5), ..TierOptions::default() };
-    let layout = |capacity, memory| Layout::new(capacity, &with(memory));
+    let layout = |capacity, memory| TierLayout::new(capacity, &with(memory));
     let (capacity, memory) = (64 << 30, 512 * MIB);
     let options = layout(capacity, memory).unwrap();
     let (large, small) = (&options.large_options, options.small_options.as_ref().unwrap());
     let fixed = LargeLog::fixed_bytes(&options.large_area(), large)
         + small.fixed_bytes(&options.small_area()).unwrap().1
         + admission.memory_bytes();
-    let total = (fixed - LargeLog::least_index_bytes() + large.index_bytes + small.index_bytes) as u64;
+    let total = (fixed - LargeLog::min_index_bytes() + large.index_bytes + small.index_bytes) as u64;
     assert!(total <= memory && total > memory - 10, "{total} of {memory}");
     assert_eq!(large.region_bytes, 16 << 20);
     let less = layout(16 << 30, 128 * MIB).unwrap().large_options;
     assert_eq!((less.region_bytes, less.buffers), (4 << 20, 10), "ten buffers take half at most");
 
-    let refusal = layout(capacity, 100 * MIB).unwrap_err().to_string();
+    let open_error = layout(capacity, 100 * MIB).unwrap_err().to_string();
     let number = |before: &str| -> u64 {
-        let rest = refusal.split(before).nth(1).unwrap_or_else(|| panic!("{refusal}"));
+        let rest = open_error.split(before).nth(1).unwrap_or_else(|| panic!("{open_error}"));
         rest.split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
     };
     let (needed, fits) = (number("raise that to ") * MIB, number("size of flash to ") * MIB);
-    assert!(layout(capacity, needed).is_ok() && needed < 300 * MIB, "{refusal}");
-    assert!(layout(fits, 100 * MIB).is_ok() && fits > capacity / 8, "{refusal}");
-    let refusal = layout(capacity, 1000).unwrap_err().to_string();
-    assert!(refusal.ends_with(" MiB") && !refusal.contains("lower"), "{refusal}");
+    assert!(layout(capacity, needed).is_ok() && needed < 300 * MIB, "{open_error}");
+    assert!(layout(fits, 100 * MIB).is_ok() && fits > capacity / 8, "{open_error}");
+    let open_error = layout(capacity, 1000).unwrap_err().to_string();
+    assert!(open_error.ends_with(" MiB") && !open_error.contains("lower"), "{open_error}");
 }
 
 #[test]
@@ -151,18 +153,18 @@ fn who_restarts_with_the_same_options_divides_as_before() {
             let capacity = capacity_mib * MIB;
             let memory_bytes = (capacity as f64 / 600.0 * 1.025_f64.powi(step)) as u64;
             let options = TierOptions { memory_bytes, ..TierOptions::default() };
-            let Ok(undivided) = Layout::new(capacity, &options) else { continue };
-            for (share, memory_later) in [(0.05, 0), (0.5, 0), (0.95, 0), (0.95, memory_bytes)] {
-                let boundary = (undivided.capacity as f64 * share) as u64;
-                let options = TierOptions { memory_later, ..options.clone() };
-                let Some(divided) = undivided.divided_below(boundary, &options) else { continue };
+            let Ok(unsplit) = TierLayout::new(capacity, &options) else { continue };
+            for (share, memory_growth_bytes) in [(0.05, 0), (0.5, 0), (0.95, 0), (0.95, memory_bytes)] {
+                let boundary = (unsplit.capacity as f64 * share) as u64;
+                let options = TierOptions { memory_growth_bytes, ..options.clone() };
+                let Some(split_at_share) = unsplit.split_at_most(boundary, &options) else { continue };
                 tried += 1;
-                if Layout::as_before(&Shape::of(7, &divided), &options).is_none() {
-                    lost.push((capacity_mib, memory_bytes, share, divided.large_options.region_bytes));
+                if TierLayout::as_before(&Partition::of(7, &split_at_share), &options).is_none() {
+                    lost.push((capacity_mib, memory_bytes, share, split_at_share.large_options.region_bytes));
                 }
             }
-            if Layout::as_before(&Shape::of(7, &undivided), &options).is_none() {
-                lost.push((capacity_mib, memory_bytes, 0.0, undivided.large_options.region_bytes));
+            if TierLayout::as_before(&Partition::of(7, &unsplit), &options).is_none() {
+                lost.push((capacity_mib, memory_bytes, 0.0, unsplit.large_options.region_bytes));
             }
         }
     }
@@ -183,21 +185,21 @@ fn who_restarts_with_more_memory_divides_as_before() {
             };
             let memory = capacity as f64 / 600.0 * 1.04_f64.powi(step);
             for small_share in [None, Some(0.5)] {
-                let Ok(undivided) = Layout::new(capacity, &with(memory, small_share)) else { continue };
+                let Ok(unsplit) = TierLayout::new(capacity, &with(memory, small_share)) else { continue };
                 for share in [0.0, 0.05, 0.5, 0.95, 0.99] {
                     // As a log is narrowed: the groups have their regions.
-                    let large = &undivided.large_options;
-                    let least = (large.least_regions() * large.region_bytes) as u64;
-                    let boundary = ((undivided.capacity as f64 * share) as u64).min(undivided.capacity - least);
-                    let divided = match small_share {
-                        None if share > 0.0 => undivided.divided_below(boundary, &with(memory, small_share)),
-                        _ => Some(undivided.clone()),
+                    let large = &unsplit.large_options;
+                    let min = (large.min_regions() * large.region_bytes) as u64;
+                    let boundary = ((unsplit.capacity as f64 * share) as u64).min(unsplit.capacity - min);
+                    let split_at_share = match small_share {
+                        None if share > 0.0 => unsplit.split_at_most(boundary, &with(memory, small_share)),
+                        _ => Some(unsplit.clone()),
                     };
-                    let Some(divided) = divided else { continue };
+                    let Some(split_at_share) = split_at_share else { continue };
                     for more in [1.05, 1.3, 2.0, 4.0, 16.0] {
                         tried += 1;
                         let options = with(memory * more, small_share);
-                        if Layout::as_before(&Shape::of(7, &divided), &options).is_none() {
+                        if TierLayout::as_before(&Partition::of(7, &split_at_share), &options).is_none() {
                             lost.push((capacity_mib, memory as u64, more, small_share, share));
                         }
                     }

@@ -1,16 +1,16 @@
 //! What the tier promises, one by one, on a device that is done at once.
 
 use super::{SMALL, get, put, put_until, tier_on};
-use crate::admission::{AdmissionOptions, Policy};
-use crate::device::{BLOCK, Delivery, Faults, Faulty, Health, Memory};
-use crate::{Key, KeyHash, Lookup, Tier, TierOptions};
+use crate::admission::{AdmissionOptions, AdmissionPolicy};
+use crate::device::{BLOCK, Delivery, Faults, FaultyDevice, Health, MemoryDevice};
+use crate::{FlashHash, FlashLookup, Key, Tier, TierOptions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 const CAPACITY: usize = 8 << 20;
 
 fn tier() -> Arc<Tier> {
-    tier_on(Arc::new(Memory::new(CAPACITY)))
+    tier_on(Arc::new(MemoryDevice::new(CAPACITY)))
 }
 
 #[test]
@@ -21,8 +21,8 @@ fn sizes_go_to_their_store_and_come_back() {
         let token = put(&tier, key.as_bytes(), &value, 1).unwrap_or_else(|| panic!("{bytes} bytes"));
         let found = get(&tier, key.as_bytes(), 1).unwrap();
         assert_eq!((found.value(), found.token), (&value[..], token));
-        assert!(tier.is_current(KeyHash::of(key.as_bytes()), token));
-        assert!(tier.could_exist(KeyHash::of(key.as_bytes())));
+        assert!(tier.is_current(FlashHash::of(key.as_bytes()), token));
+        assert!(tier.could_exist(FlashHash::of(key.as_bytes())));
     }
     let stats = tier.stats();
     assert_eq!((stats.large.inserts, stats.small.counts.inserted), (3, 4));
@@ -37,7 +37,7 @@ fn sizes_go_to_their_store_and_come_back() {
 fn a_version_of_another_size_hides_the_older_one_for_good() {
     for sizes in [[100, 5000], [5000, 100]] {
         let tier = tier();
-        let hash = KeyHash::of(b"key");
+        let hash = FlashHash::of(b"key");
         let tokens = sizes.map(|bytes| put(&tier, b"key", &vec![1; bytes], 1).unwrap());
         assert_eq!(get(&tier, b"key", 1).unwrap().value().len(), sizes[1]);
         assert_eq!(tokens.map(|token| tier.is_current(hash, token)), [false, true]);
@@ -54,7 +54,7 @@ fn what_is_removed_or_flushed_or_expired_is_gone() {
         let tier = tier();
         let value = vec![1; bytes];
         put(&tier, b"removed", &value, 1).unwrap();
-        assert!(tier.remove(KeyHash::of(b"removed")));
+        assert!(tier.remove(FlashHash::of(b"removed")));
         assert!(get(&tier, b"removed", 1).is_none());
         put_until(&tier, b"expired", &value, 20, 1).unwrap();
         assert!(get(&tier, b"expired", 19).is_some());
@@ -62,7 +62,7 @@ fn what_is_removed_or_flushed_or_expired_is_gone() {
         put(&tier, b"flushed", &value, 20).unwrap();
         tier.flush();
         assert!(get(&tier, b"flushed", 20).is_none());
-        assert!(!tier.could_exist(KeyHash::of(b"flushed")));
+        assert!(!tier.could_exist(FlashHash::of(b"flushed")));
         put_until(&tier, b"expired", &value, 200, 20).unwrap();
         assert!(get(&tier, b"expired", 20).is_some());
         assert!(get(&tier, b"expired", 200).is_none());
@@ -89,10 +89,12 @@ fn what_is_not_taken_leaves_no_older_version() {
 
 #[test]
 fn admission_decides() {
-    let admission =
-        AdmissionOptions { policy: Policy::RejectFirst { times: 1, keys: 100 }, ..AdmissionOptions::default() };
+    let admission = AdmissionOptions {
+        policy: AdmissionPolicy::RejectFirst { times: 1, keys: 100 },
+        ..AdmissionOptions::default()
+    };
     let options = TierOptions { admission, ..TierOptions::default() };
-    let tier = Tier::on(Arc::new(Memory::new(CAPACITY)), &options).unwrap();
+    let tier = Tier::on(Arc::new(MemoryDevice::new(CAPACITY)), &options).unwrap();
     assert!(put(&tier, b"key", b"value", 1).is_none());
     assert!(put(&tier, b"key", b"value", 1).is_some());
     let stats = tier.stats().admission;
@@ -101,7 +103,7 @@ fn admission_decides() {
 
 #[test]
 fn a_device_that_failed_holds_nothing_and_takes_nothing() {
-    let device = Arc::new(Faulty::new(CAPACITY, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(CAPACITY, 1, Delivery::AtOnce));
     let tier = tier_on(Arc::clone(&device) as _);
     let token = put(&tier, b"key", b"value", 1).unwrap();
     device.set(Faults { read_errors: 1, ..Faults::default() });
@@ -109,12 +111,12 @@ fn a_device_that_failed_holds_nothing_and_takes_nothing() {
         let _ = crate::device::read(&*device, 0, crate::device::Buffer::zeroed(BLOCK));
     }
     assert_eq!(tier.health(), Health::Healthy, "nobody looked yet");
-    assert!(matches!(tier.lookup(Key::new(b"key"), 2, Box::new(|_| ())), Lookup::Absent));
+    assert!(matches!(tier.lookup(Key::new(b"key"), 2, Box::new(|_| ())), FlashLookup::Absent));
     assert_eq!(tier.health(), Health::Failed);
-    assert!(!tier.could_exist(KeyHash::of(b"key")) && !tier.is_current(KeyHash::of(b"key"), token));
+    assert!(!tier.could_exist(FlashHash::of(b"key")) && !tier.is_current(FlashHash::of(b"key"), token));
     assert!(put(&tier, b"key", b"value", 2).is_none());
     assert_eq!(tier.stats().drops.failed, 1);
-    assert!(!tier.remove(KeyHash::of(b"key")), "the insert took the older version away");
+    assert!(!tier.remove(FlashHash::of(b"key")), "the insert took the older version away");
     tier.flush();
     tier.maintain(3);
     tier.verify();
@@ -122,13 +124,13 @@ fn a_device_that_failed_holds_nothing_and_takes_nothing() {
 
 #[test]
 fn a_tier_that_was_closed_is_waited_for_no_more() {
-    let device = Arc::new(Faulty::new(CAPACITY, 1, Delivery::Later { queue_depth: 64 }));
+    let device = Arc::new(FaultyDevice::new(CAPACITY, 1, Delivery::Later { queue_depth: 64 }));
     let tier = tier_on(Arc::clone(&device) as _);
-    let has_room = |number: &u64| tier.has_room() && put(&tier, &number.to_le_bytes(), &[1; 1000], 1).is_some();
-    assert!((0..100_000).take_while(has_room).count() < 100_000);
-    assert!(!tier.has_room());
+    let has_space = |number: &u64| tier.has_space() && put(&tier, &number.to_le_bytes(), &[1; 1000], 1).is_some();
+    assert!((0..100_000).take_while(has_space).count() < 100_000);
+    assert!(!tier.has_space());
     tier.close(1).unwrap();
-    assert!(tier.has_room() && put(&tier, b"key", b"value", 1).is_none());
+    assert!(tier.has_space() && put(&tier, b"key", b"value", 1).is_none());
     assert_eq!(tier.stats().drops.closed, 1);
     device.drain();
 }
@@ -137,7 +139,7 @@ fn a_tier_that_was_closed_is_waited_for_no_more() {
 fn another_key_with_the_same_tag_is_passed_over() {
     let tier = tier();
     put(&tier, b"mine", b"small", 1).unwrap();
-    let hash = KeyHash::of(b"mine");
+    let hash = FlashHash::of(b"mine");
     // Under the same hash, as a collision would have it; put in behind the back of the tier, which would remove the small one.
     let foreign = crate::Object {
         key: Key { bytes: b"foreign", hash },
@@ -151,10 +153,10 @@ fn another_key_with_the_same_tag_is_passed_over() {
     tier.large.seal_all(1);
     let answered = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&answered);
-    let done = Box::new(move |found: Option<crate::Found>| {
+    let done = Box::new(move |found: Option<crate::FlashHit>| {
         counter.fetch_add(found.expect("it is small").value().len(), Relaxed);
     });
-    assert!(matches!(tier.lookup(Key::new(b"mine"), 1, done), Lookup::Reading));
+    assert!(matches!(tier.lookup(Key::new(b"mine"), 1, done), FlashLookup::Reading));
     assert_eq!(answered.load(Relaxed), 5);
     tier.verify();
 }

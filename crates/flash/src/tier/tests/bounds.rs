@@ -1,18 +1,18 @@
 //! The memory stays within its bound, and the tier goes on taking objects there.
 
 use super::{Stopping, get, put, serve, stamped};
-use crate::device::{Delivery, Faulty, Memory};
+use crate::device::{Delivery, FaultyDevice, MemoryDevice};
 use crate::{Tier, TierOptions};
 use std::sync::Arc;
 
 /// Enough for the indexes of 300 B and 16 KiB, but not for these objects, far more than flash can hold.
 #[test]
 fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
-    for (share, bytes, least) in [(0.95, 8, 20_000), (0.05, 2100, 2000)] {
+    for (share, bytes, min) in [(0.95, 8, 20_000), (0.05, 2100, 2000)] {
         let base = TierOptions { small_share: Some(share), memory_bytes: 2 << 20, ..TierOptions::default() };
-        let device = || Arc::new(Memory::new(32 << 20));
-        let refusal = Tier::on(device(), &TierOptions { memory_bytes: 1 << 16, ..base.clone() }).err().unwrap();
-        let mebibytes = refusal.to_string();
+        let device = || Arc::new(MemoryDevice::new(32 << 20));
+        let open_error = Tier::on(device(), &TierOptions { memory_bytes: 1 << 16, ..base.clone() }).err().unwrap();
+        let mebibytes = open_error.to_string();
         assert!(mebibytes.contains("raise that to 1 MiB"), "{mebibytes}");
         let tier = Tier::on(device(), &TierOptions { memory_bytes: 1 << 20, ..base }).unwrap();
         let (mut taken, mut found) = (0, 0);
@@ -28,7 +28,7 @@ fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
                 found += u64::from(get(&tier, &key, 1).is_some());
             }
         }
-        assert!(taken > least && found > 0, "{taken} {:?}", tier.stats());
+        assert!(taken > min && found > 0, "{taken} {:?}", tier.stats());
         tier.verify();
     }
 }
@@ -38,17 +38,17 @@ fn many_tiny_objects_stay_within_the_memory_and_new_ones_are_taken() {
 #[test]
 fn values_of_more_parts_than_buffers_are_taken_two_at_a_time() {
     const LONGEST: u64 = 3 << 20;
-    let device = Arc::new(Faulty::new(64 << 20, 1, Delivery::Later { queue_depth: 64 }));
-    let options = TierOptions { memory_bytes: 1 << 20, value_bytes_most: LONGEST, ..TierOptions::default() };
+    let device = Arc::new(FaultyDevice::new(64 << 20, 1, Delivery::Later { queue_depth: 64 }));
+    let options = TierOptions { memory_bytes: 1 << 20, max_value_bytes: LONGEST, ..TierOptions::default() };
     let tier = Tier::on(Arc::clone(&device) as _, &options).unwrap();
     let long = |number: u8| stamped(number.into(), 1, LONGEST - 16);
     for number in (0..8).step_by(2) {
         device.drain();
         for number in [number, number + 1] {
-            assert!(tier.has_room(), "{number}");
+            assert!(tier.has_space(), "{number}");
             assert!(put(&tier, &[number], &long(number), 1).is_some(), "{number}: {:?}", tier.stats().drops);
         }
-        assert!(!tier.has_room() && tier.memory_bytes() > 2 * LONGEST, "{number}: they are in buffers");
+        assert!(!tier.has_space() && tier.memory_bytes() > 2 * LONGEST, "{number}: they are in buffers");
         let before = tier.stats();
         assert!(put(&tier, b"another", &long(99), 1).is_none());
         let after = tier.stats();
@@ -73,7 +73,7 @@ fn values_of_more_parts_than_buffers_are_taken_two_at_a_time() {
 #[test]
 fn an_object_of_several_regions_finds_room_after_the_next_upkeep() {
     let options = TierOptions { small_share: Some(0.5), ..TierOptions::default() };
-    let tier = Tier::on(Arc::new(Memory::new(8 << 20)), &options).unwrap();
+    let tier = Tier::on(Arc::new(MemoryDevice::new(8 << 20)), &options).unwrap();
     let fill = |from: u64| (from..from + 900).all(|number| put(&tier, &number.to_le_bytes(), &[1; 5000], 1).is_some());
     assert!(!fill(0), "the log is full");
     let before = tier.stats().large.regions_written;
@@ -90,7 +90,7 @@ fn an_object_of_several_regions_finds_room_after_the_next_upkeep() {
 #[test]
 fn long_values_find_room_whenever_they_come() {
     for (mib, share) in [(32, None), (64, Some(0.5))] {
-        let device = Arc::new(Faulty::new(mib << 20, 1, Delivery::Later { queue_depth: 64 }));
+        let device = Arc::new(FaultyDevice::new(mib << 20, 1, Delivery::Later { queue_depth: 64 }));
         let tier =
             Tier::on(Arc::clone(&device) as _, &TierOptions { small_share: share, ..TierOptions::default() }).unwrap();
         let settle = || (0..2).for_each(|_| (device.drain(), tier.maintain(1)).1);
@@ -103,9 +103,9 @@ fn long_values_find_room_whenever_they_come() {
             }
             if number % 16 == 15 && number > 2 * mib as u64 {
                 settle();
-                assert!(tier.has_room());
+                assert!(tier.has_space());
                 for key in [b"first", b"other"] {
-                    let had_room = tier.has_room();
+                    let had_room = tier.has_space();
                     let is_taken = put(&tier, key, &[2; 1 << 20], 1).is_some();
                     taken += u32::from(is_taken);
                     lost.extend((had_room && !is_taken).then_some(number));

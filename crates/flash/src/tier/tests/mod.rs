@@ -2,7 +2,7 @@
 
 mod basic;
 mod bounds;
-mod division;
+mod capacity_split;
 mod model;
 mod restart;
 mod scan;
@@ -10,7 +10,7 @@ mod stress;
 
 use super::{Tier, TierOptions};
 use crate::device::Device;
-use crate::{Found, Key, Lookup, Object, Token};
+use crate::{FlashHit, FlashLookup, Key, Object, Token};
 use ebbtide_testkit::Random;
 use std::sync::{Arc, mpsc};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -51,12 +51,12 @@ fn put_until(tier: &Tier, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Op
     tier.insert(&Object { key, value: &[value], client_flags: 5, attributes: 6, expiry }, now)
 }
 
-fn get(tier: &Tier, key: &[u8], now: u32) -> Option<Found> {
+fn get(tier: &Tier, key: &[u8], now: u32) -> Option<FlashHit> {
     let (sender, receiver) = mpsc::channel();
     let found = match tier.lookup(Key::new(key), now, Box::new(move |found| sender.send(found).unwrap())) {
-        Lookup::Absent => None,
-        Lookup::Found(found) => Some(found),
-        Lookup::Reading => receiver.recv().unwrap(),
+        FlashLookup::Absent => None,
+        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Reading => receiver.recv().unwrap(),
     }?;
     assert_eq!((found.client_flags, found.attributes), (5, 6));
     Some(found)

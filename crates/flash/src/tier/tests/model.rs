@@ -2,8 +2,8 @@
 //! at some moment of its lookup.
 
 use super::{Stopping, put_until, serve, value_of};
-use crate::device::{Delivery, Faults, Faulty};
-use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions, TierStats, Token};
+use crate::device::{Delivery, Faults, FaultyDevice};
+use crate::{FlashHash, FlashHit, FlashLookup, Key, Tier, TierOptions, TierStats, Token};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::sync::{Arc, mpsc};
@@ -25,12 +25,12 @@ struct Question {
     key: u64,
     operation: u64,
     now: u32,
-    answer: mpsc::Receiver<Option<Found>>,
+    answer: mpsc::Receiver<Option<FlashHit>>,
 }
 
 struct Run {
     random: Random,
-    device: Arc<Faulty>,
+    device: Arc<FaultyDevice>,
     tier: Arc<Tier>,
     versions: HashMap<u64, Vec<Version>>,
     open: Vec<Question>,
@@ -68,9 +68,9 @@ impl Run {
         let question = Question { key, operation: self.operation, now: self.now, answer };
         match self.tier.lookup(Key::new(&key.to_le_bytes()), self.now, Box::new(move |found| drop(sender.send(found))))
         {
-            Lookup::Absent => {}
-            Lookup::Found(found) => self.check(&question, &found),
-            Lookup::Reading => self.open.push(question),
+            FlashLookup::Absent => {}
+            FlashLookup::FlashHit(found) => self.check(&question, &found),
+            FlashLookup::Reading => self.open.push(question),
         }
         if self.open.len() > OPEN {
             let chosen = self.random.below(self.open.len() as u64) as usize;
@@ -85,7 +85,7 @@ impl Run {
         }
     }
 
-    fn check(&mut self, question: &Question, found: &Found) {
+    fn check(&mut self, question: &Question, found: &FlashHit) {
         let word = |at: usize| u64::from_le_bytes(found.value()[at..at + 8].try_into().unwrap());
         let (key, number) = (word(0), word(8));
         assert_eq!(key, question.key, "a foreign value");
@@ -101,7 +101,7 @@ impl Run {
     fn step(&mut self) {
         self.operation += 1;
         let key = self.random.below(KEYS).min(self.random.below(KEYS));
-        let hash = KeyHash::of(&key.to_le_bytes());
+        let hash = FlashHash::of(&key.to_le_bytes());
         match self.random.below(1000) {
             0..250 => self.insert(key),
             250..850 => self.ask(key),
@@ -137,7 +137,7 @@ impl Run {
 /// Gives back how many hits there were, and what the tier did.
 fn run(seed: u64, operations: u64, faults: Faults) -> (u64, TierStats) {
     println!("seed {seed}");
-    let device = Arc::new(Faulty::new(6 << 20, seed, Delivery::Later { queue_depth: 24 }));
+    let device = Arc::new(FaultyDevice::new(6 << 20, seed, Delivery::Later { queue_depth: 24 }));
     let options = TierOptions { region_bytes: 64 << 10, seal_seconds: 5, ..TierOptions::default() };
     let tier = Tier::on(Arc::clone(&device) as _, &options).unwrap();
     let mut run = Run {

@@ -6,11 +6,11 @@ mod logs;
 mod runs;
 
 use super::{SMALL, get, put_until, stamped};
-use crate::device::{BLOCK, Delivery, Device, Faulty, Refusal};
+use crate::deletion_log::DeletionLog;
+use crate::device::{BLOCK, Delivery, Device, FaultyDevice, OpenError};
 use crate::large::{Reclaim, Reinsertion};
-use crate::removals::RemovalLog;
-use crate::tier::start::Opening;
-use crate::{Error, KeyHash, Tier, TierOptions};
+use crate::tier::open::Opening;
+use crate::{Error, FlashHash, Tier, TierOptions};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::fs;
@@ -32,7 +32,7 @@ enum End {
 
 struct World {
     random: Random,
-    device: Arc<Faulty>,
+    device: Arc<FaultyDevice>,
     folder: TempDir,
     /// The log of removals has them, in the same folder.
     has_fronts: bool,
@@ -61,19 +61,19 @@ fn options() -> TierOptions {
     TierOptions {
         region_bytes: 64 << 10,
         seal_seconds: 5,
-        move_threshold: 1,
+        rewrite_threshold: 1,
         small_share: Some(0.5),
         ..TierOptions::default()
     }
 }
 
 /// With a log whose fronts are beside it, if it has any.
-fn opening(device: &Arc<Faulty>, log: PathBuf, options: &TierOptions, boot: u128, has_fronts: bool) -> Opening {
-    let fronts = log.parent().filter(|_| has_fronts).map(Path::to_owned);
+fn opening(device: &Arc<FaultyDevice>, log: PathBuf, options: &TierOptions, boot: u128, has_fronts: bool) -> Opening {
+    let wal_folder = log.parent().filter(|_| has_fronts).map(Path::to_owned);
     let mut opening = Opening::of(Arc::clone(device) as Arc<dyn Device>, 7, Some(log), options).unwrap();
     opening.boot = Some(boot);
-    opening.makes_front = fronts.is_some();
-    opening.fronts = fronts;
+    opening.uses_wal_buffer = wal_folder.is_some();
+    opening.wal_folder = wal_folder;
     opening
 }
 
@@ -95,16 +95,16 @@ impl World {
         let reclaim = [Reclaim::Lru, Reclaim::Fifo][seed as usize / 4 % 2];
         let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40), Reinsertion::Auto]
             [seed as usize / 2 % 4];
-        Self::begun(seed, TierOptions { small_share, reclaim, reinsertion, ..options() }, seed / 8 % 2 == 1)
+        Self::started(seed, TierOptions { small_share, reclaim, reinsertion, ..options() }, seed / 8 % 2 == 1)
     }
 
     fn with(seed: u64, options: TierOptions) -> Self {
-        Self::begun(seed, options, false)
+        Self::started(seed, options, false)
     }
 
-    fn begun(seed: u64, options: TierOptions, has_fronts: bool) -> Self {
+    fn started(seed: u64, options: TierOptions, has_fronts: bool) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let device = Arc::new(Faulty::new(CAPACITY, seed, Delivery::AtOnce));
+        let device = Arc::new(FaultyDevice::new(CAPACITY, seed, Delivery::AtOnce));
         let (tier, notices) =
             opening(&device, folder.path().join("log"), &options, 1, has_fronts).start(10_000).unwrap();
         Self {
@@ -131,7 +131,7 @@ impl World {
 
     /// As DRAM does when a key changes.
     fn change(&mut self, key: u64) {
-        self.tier.remove(KeyHash::of(&key.to_le_bytes()));
+        self.tier.remove(FlashHash::of(&key.to_le_bytes()));
         self.current.remove(&key);
     }
 
@@ -193,7 +193,7 @@ impl World {
             self.joins += 1;
             if self.device.is_cut() {
                 // The log begins again only after that.
-                self.let_go();
+                self.release();
                 log.into_iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
             }
         }
@@ -219,7 +219,7 @@ impl World {
 
     /// The process has ended when the files were these.
     fn put_back(&self, files: Files) {
-        self.let_go();
+        self.release();
         files_in(self.folder.path()).into_iter().for_each(|(path, _)| fs::remove_file(path).unwrap());
         files.into_iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
     }
@@ -230,7 +230,7 @@ impl World {
             self.device.sync().unwrap();
         } else {
             self.boot += 1;
-            self.let_go();
+            self.release();
             for (path, _) in self.logged().iter().filter(|(path, _)| *path != self.log()) {
                 // What is in memory is lost.
                 fs::remove_file(path).unwrap();
@@ -246,13 +246,13 @@ impl World {
     }
 
     /// The process that had the tier has ended.
-    fn let_go(&self) {
-        let end = if self.has_fronts { RemovalLog::kill } else { RemovalLog::close };
+    fn release(&self) {
+        let end = if self.has_fronts { DeletionLog::kill } else { DeletionLog::close };
         self.tier.removals.iter().for_each(end);
     }
 
     fn start(&mut self) {
-        self.let_go();
+        self.release();
         let opening = opening(&self.device, self.log(), &self.options, self.boot, self.has_fronts);
         (self.tier, self.notices) = opening.start(self.now).unwrap();
         self.latest = if self.is_warm() { self.latest.max(self.now) } else { self.now };
@@ -317,7 +317,7 @@ fn kills_within_starts_and_stops_are_as_others() {
             }
             if round < 2 {
                 // The start that is cut off; what it does afterwards did not happen.
-                world.let_go();
+                world.release();
                 let opening = opening(&world.device, world.log(), &world.options, world.boot, world.has_fronts);
                 drop(opening.start(world.now).unwrap());
             }
@@ -383,7 +383,7 @@ fn kills_stops_and_power_cuts_may_follow_each_other() {
     assert!(hits > 12_000, "{hits} hits");
 }
 
-fn reads(device: &Faulty) -> u64 {
+fn reads(device: &FaultyDevice) -> u64 {
     device.account().stats().reads.transfers
 }
 
@@ -409,8 +409,8 @@ fn a_start_reads_a_bounded_part() {
     world.start();
     let layout = &world.tier.stats();
     let small_pages = (CAPACITY / 2 / BLOCK) as u64;
-    let most = 1 + 2 * layout.large.regions + 3 * small_pages.div_ceil(64) + 20;
-    assert!(reads(&world.device) - before <= most, "{} reads, {most} at most", reads(&world.device) - before);
+    let max = 1 + 2 * layout.large.regions + 3 * small_pages.div_ceil(64) + 20;
+    assert!(reads(&world.device) - before <= max, "{} reads, {max} at most", reads(&world.device) - before);
     // But for small objects that were written in the same page as a removal of an earlier version.
     assert!(world.look_at_all() > found * 2 / 3);
 }
@@ -470,12 +470,12 @@ fn a_start_with_other_memory_divides_as_before() {
             (0..500).for_each(|_| world.step());
             for memory_bytes in [then, first, then] {
                 world.tier.close(world.now).unwrap();
-                let held = world.tier.stats().objects;
+                let contents = world.tier.stats().objects;
                 world.options = with(memory_bytes);
                 world.start();
                 assert!(world.is_warm(), "{small_share:?}, {first} and {then}: {:?}", world.notices);
-                assert_eq!(world.tier.stats().objects, held);
-                assert!(world.look_at_all() > 20, "{held}");
+                assert_eq!(world.tier.stats().objects, contents);
+                assert!(world.look_at_all() > 20, "{contents}");
                 (0..100).for_each(|_| world.step());
             }
         }
@@ -500,7 +500,7 @@ fn a_start_says_why_it_is_empty() {
     world.tier.maintain(world.now + 5000);
     world.start();
     assert!(world.is_cold_because("the clock went back by 5000 seconds"), "{:?}", world.notices);
-    world.tier.remove(KeyHash::of(b"1"));
+    world.tier.remove(FlashHash::of(b"1"));
     let flip = |log: &Path, at: usize| {
         let mut bytes = fs::read(log).unwrap();
         bytes[at] ^= 1;
@@ -551,7 +551,7 @@ fn a_flush_that_is_to_come_ends_what_a_restart_would_find() {
     for (closes, comes) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut world = World::new(8);
         (0..500).for_each(|_| world.step());
-        world.tier.await_flush();
+        world.tier.announce_flush();
         (0..50).for_each(|key| world.demote(key));
         if comes {
             world.tier.flush();
@@ -589,7 +589,7 @@ fn after_a_stop_everything_is_there_whatever_its_length() {
     const FIRST: u64 = 500;
     for length in [24, 60, 300, 1050, 2100] {
         let mut world = World::with(30, TierOptions { memory_bytes: 4 << 20, ..TierOptions::default() });
-        world.device = Arc::new(Faulty::new(BYTES as usize, 1, Delivery::AtOnce));
+        world.device = Arc::new(FaultyDevice::new(BYTES as usize, 1, Delivery::AtOnce));
         world.start();
         let put = |world: &World, numbers: std::ops::Range<u64>| {
             for number in numbers {
@@ -597,7 +597,7 @@ fn after_a_stop_everything_is_there_whatever_its_length() {
                 if number % 64 == 0 {
                     world.tier.maintain(world.now);
                     if world.tier.wants_memory() {
-                        world.tier.raise_memory(1 << 16);
+                        world.tier.grow_memory(1 << 16);
                     }
                 }
             }
@@ -607,14 +607,14 @@ fn after_a_stop_everything_is_there_whatever_its_length() {
         world.start();
         put(&world, FIRST..2 * BYTES / (length as u64 + 30));
         put(&world, 0..FIRST);
-        (0..FIRST).for_each(|number| _ = world.tier.remove(KeyHash::of(&number.to_le_bytes())));
-        let held = world.tier.stats().objects;
+        (0..FIRST).for_each(|number| _ = world.tier.remove(FlashHash::of(&number.to_le_bytes())));
+        let contents = world.tier.stats().objects;
         world.tier.close(world.now).unwrap();
         world.boot += 1;
         world.start();
         assert!(world.is_warm(), "{length} bytes: {:?}", world.notices);
         let found = world.tier.stats().objects;
-        assert!(found > held / 20 * 19, "{length} bytes: {found} of {held}");
+        assert!(found > contents / 20 * 19, "{length} bytes: {found} of {contents}");
         let is_gone = |number: u64| get(&world.tier, &number.to_le_bytes(), world.now).is_none();
         assert!((0..FIRST).all(is_gone), "{length} bytes");
     }

@@ -1,9 +1,9 @@
 //! Walks over all that flash holds, against a plain map, with everything going on in between.
 
 use super::{SMALL, Stopping, get, put, put_until, serve, tier_on, value_of};
-use crate::device::{Delivery, Device, Faults, Faulty, Memory};
+use crate::device::{Delivery, Device, Faults, FaultyDevice, MemoryDevice};
 use crate::large::Reinsertion;
-use crate::{KeyHash, Met, Tier, TierOptions, Wanted};
+use crate::{FlashHash, ScanContent, ScannedObject, Tier, TierOptions};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Run {
             region_bytes: 64 << 10,
             seal_seconds: 5,
             small_share: Some(0.06),
-            move_threshold: 4,
+            rewrite_threshold: 4,
             reinsertion: Reinsertion::Hits(1),
             ..TierOptions::default()
         };
@@ -67,7 +67,7 @@ impl Run {
             300..880 => drop(get(&self.tier, &key.to_le_bytes(), self.now)),
             880..920 if key >= cold => {
                 self.versions.remove(&key);
-                self.tier.remove(KeyHash::of(&key.to_le_bytes()));
+                self.tier.remove(FlashHash::of(&key.to_le_bytes()));
             }
             920..985 => self.tier.maintain(self.now),
             985..990 => self.now += 1,
@@ -79,12 +79,12 @@ impl Run {
         }
     }
 
-    fn check(&self, met: &Met<'_>, wanted: Wanted) -> (u64, u64) {
+    fn check(&self, met: &ScannedObject<'_>, wanted: ScanContent) -> (u64, u64) {
         let key = word(met.key.bytes, 0);
         let version = self.versions.get(&key).unwrap_or_else(|| panic!("key {key} is not there"));
         let value = value_of(key, version.number);
         assert_eq!(met.value_bytes, value.len() as u64, "key {key}");
-        assert!(wanted == Wanted::Keys || met.value.is_some(), "key {key}");
+        assert!(wanted == ScanContent::Keys || met.value.is_some(), "key {key}");
         assert!(met.value.is_none_or(|met| *met == value), "key {key} has another version, or a torn one");
         assert_eq!((met.client_flags, met.attributes, met.expiry), (5, 6, version.expiry));
         assert!(version.expiry == 0 || version.expiry > self.now, "key {key} had expired");
@@ -92,7 +92,7 @@ impl Run {
     }
 
     /// A walk with so many operations after each piece.
-    fn walk(&mut self, wanted: Wanted, pause: u64, cold: u64) {
+    fn scan(&mut self, wanted: ScanContent, pause: u64, cold: u64) {
         let (began, mut counts) = (self.operation, HashMap::new());
         let mut scan = self.tier.scan(wanted);
         loop {
@@ -125,14 +125,14 @@ impl Run {
 #[test]
 fn what_is_there_all_the_time_is_met_and_nothing_that_is_gone() {
     for seed in 1..3 {
-        let mut run = Run::new(seed, Arc::new(Memory::new(6 << 20)));
-        for walk in 0..16 {
+        let mut run = Run::new(seed, Arc::new(MemoryDevice::new(6 << 20)));
+        for scan in 0..16 {
             for _ in 0..250 {
                 run.step(0);
             }
-            let wanted = if walk % 2 == 0 { Wanted::Keys } else { Wanted::Values };
-            let cold = if walk % 3 == 0 { 0 } else { KEYS / 2 };
-            run.walk(wanted, [0, 4, 40, 100][walk % 4], cold);
+            let wanted = if scan % 2 == 0 { ScanContent::Keys } else { ScanContent::Values };
+            let cold = if scan % 3 == 0 { 0 } else { KEYS / 2 };
+            run.scan(wanted, [0, 4, 40, 100][scan % 4], cold);
         }
         run.tier.verify();
         let stats = run.tier.stats();
@@ -146,8 +146,10 @@ fn what_is_there_all_the_time_is_met_and_nothing_that_is_gone() {
 /// While values that do not fit a piece are left out, their keys and lives are there.
 #[test]
 fn a_value_that_is_longer_than_a_piece_is_read_if_it_is_wanted() {
-    let tier =
-        Tier::on(Arc::new(Memory::new(64 << 20)), &TierOptions { small_share: Some(0.1), ..TierOptions::default() });
+    let tier = Tier::on(
+        Arc::new(MemoryDevice::new(64 << 20)),
+        &TierOptions { small_share: Some(0.1), ..TierOptions::default() },
+    );
     let tier = tier.unwrap();
     let sizes = [300_000, 800_000, 100, 3000, 1_000_000];
     let fill = |tier: &Arc<Tier>| {
@@ -157,7 +159,7 @@ fn a_value_that_is_longer_than_a_piece_is_read_if_it_is_wanted() {
     };
     fill(&tier);
     for _ in 0..2 {
-        for wanted in [Wanted::Keys, Wanted::Values] {
+        for wanted in [ScanContent::Keys, ScanContent::Values] {
             let (mut scan, mut met) = (tier.scan(wanted), Vec::new());
             while scan.advance(1, |object| {
                 assert!(object.value.is_none_or(|value| value.iter().all(|&byte| u64::from(byte) == met_key(&object))));
@@ -166,7 +168,7 @@ fn a_value_that_is_longer_than_a_piece_is_read_if_it_is_wanted() {
             }) {}
             met.sort_unstable();
             let expected = (0..).zip(sizes).map(|(key, bytes)| {
-                let is_read = wanted == Wanted::Values || bytes < 250_000;
+                let is_read = wanted == ScanContent::Values || bytes < 250_000;
                 (key, bytes, is_read.then_some(bytes))
             });
             assert_eq!(met, expected.collect::<Vec<_>>(), "{wanted:?}");
@@ -174,34 +176,34 @@ fn a_value_that_is_longer_than_a_piece_is_read_if_it_is_wanted() {
         // Then from the device.
         tier.large.seal_all(1);
     }
-    let (mut scan, mut met) = (tier.scan(Wanted::Values), 0);
+    let (mut scan, mut met) = (tier.scan(ScanContent::Values), 0);
     while scan.advance(77, |_| met += 1) {}
     assert_eq!(met, 0, "all have expired");
 }
 
-fn met_key(met: &Met<'_>) -> u64 {
+fn met_key(met: &ScannedObject<'_>) -> u64 {
     word(met.key.bytes, 0)
 }
 
 /// A visitor that uses the tier finds no lock held.
 #[test]
 fn a_visitor_may_change_what_it_meets() {
-    let tier = tier_on(Arc::new(Memory::new(8 << 20)));
+    let tier = tier_on(Arc::new(MemoryDevice::new(8 << 20)));
     let value = |key: u64| vec![1; if key.is_multiple_of(20) { 5000 } else { 200 }];
     for key in 0..2000_u64 {
         put(&tier, &key.to_le_bytes(), &value(key), 1).unwrap();
         tier.maintain(1);
     }
-    let (mut scan, mut met) = (tier.scan(Wanted::Values), 0);
+    let (mut scan, mut met) = (tier.scan(ScanContent::Values), 0);
     while scan.advance(1, |object| {
         met += 1;
         let key = met_key(&object);
         assert!(key < 2000 && tier.remove(object.key.hash), "key {key}");
         // The next one is removed before it is met, or was met before.
-        tier.remove(KeyHash::of(&(key + 1).to_le_bytes()));
+        tier.remove(FlashHash::of(&(key + 1).to_le_bytes()));
     }) {}
     assert!((700..2000).contains(&met), "{met} met");
-    let (mut scan, mut left) = (tier.scan(Wanted::Values), 0);
+    let (mut scan, mut left) = (tier.scan(ScanContent::Values), 0);
     while scan.advance(1, |_| left += 1) {}
     assert_eq!(left, 0, "all were removed");
     tier.verify();
@@ -210,15 +212,15 @@ fn a_visitor_may_change_what_it_meets() {
 /// A piece that cannot be read, or is damaged, is left out and counted; the walk goes on.
 #[test]
 fn a_device_that_fails_here_and_there_does_not_end_the_walk() {
-    let device = Arc::new(Faulty::new(6 << 20, 1, Delivery::AtOnce));
+    let device = Arc::new(FaultyDevice::new(6 << 20, 1, Delivery::AtOnce));
     let mut run = Run::new(1, Arc::clone(&device) as _);
     for _ in 0..3000 {
         run.step(0);
     }
     run.tier.maintain(run.now);
     let count = |run: &Run| {
-        let (mut scan, mut met) = (run.tier.scan(Wanted::Values), 0);
-        while scan.advance(run.now, |object| _ = (run.check(&object, Wanted::Values), met += 1)) {}
+        let (mut scan, mut met) = (run.tier.scan(ScanContent::Values), 0);
+        while scan.advance(run.now, |object| _ = (run.check(&object, ScanContent::Values), met += 1)) {}
         met
     };
     let all = count(&run);
@@ -237,11 +239,11 @@ fn a_device_that_fails_here_and_there_does_not_end_the_walk() {
 /// With real threads: what was removed before a piece began is not met in it, and what nobody touches is met in every walk.
 #[test]
 fn walks_beside_threads_that_insert_remove_and_maintain() {
-    let device = Arc::new(Faulty::new(16 << 20, 1, Delivery::Later { queue_depth: 24 }));
+    let device = Arc::new(FaultyDevice::new(16 << 20, 1, Delivery::Later { queue_depth: 24 }));
     let tier = tier_on(device);
     let value = |key: u64, version: u64| [&key.to_le_bytes()[..], &version.to_le_bytes(), &[7; 200]].concat();
     // Versions below this one have been removed, by key.
-    let least: Vec<AtomicU64> = (0..400).map(|_| AtomicU64::new(0)).collect();
+    let min: Vec<AtomicU64> = (0..400).map(|_| AtomicU64::new(0)).collect();
     let is_over = &AtomicU64::new(0);
     thread::scope(|scope| {
         let _stopping = Stopping(&tier);
@@ -250,7 +252,7 @@ fn walks_beside_threads_that_insert_remove_and_maintain() {
             put(&tier, &key.to_le_bytes(), &value(key, 0), 1).unwrap();
         }
         for owner in 0..2_u64 {
-            let (tier, least) = (&tier, &least);
+            let (tier, min) = (&tier, &min);
             scope.spawn(move || {
                 let mut random = Random::new(owner);
                 for version in 1.. {
@@ -259,8 +261,8 @@ fn walks_beside_threads_that_insert_remove_and_maintain() {
                         break;
                     }
                     let bytes = key.to_le_bytes();
-                    tier.remove(KeyHash::of(&bytes));
-                    least[key as usize].store(version, Relaxed);
+                    tier.remove(FlashHash::of(&bytes));
+                    min[key as usize].store(version, Relaxed);
                     put(tier, &bytes, &value(key, version), 1);
                     if version % 64 == 0 {
                         tier.maintain(1);
@@ -269,9 +271,9 @@ fn walks_beside_threads_that_insert_remove_and_maintain() {
             });
         }
         for _ in 0..10 {
-            let (mut scan, mut seen) = (tier.scan(Wanted::Values), std::collections::HashSet::new());
+            let (mut scan, mut seen) = (tier.scan(ScanContent::Values), std::collections::HashSet::new());
             loop {
-                let before: Vec<u64> = least.iter().map(|least| least.load(Relaxed)).collect();
+                let before: Vec<u64> = min.iter().map(|min| min.load(Relaxed)).collect();
                 let goes_on = scan.advance(1, |met| {
                     let (bytes, key) = (met.value.unwrap(), met_key(&met));
                     assert_eq!(word(bytes, 0), key, "a foreign value");

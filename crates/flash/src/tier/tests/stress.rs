@@ -1,10 +1,10 @@
 //! Threads on a device that is slow, reorders and fails. Every hit must be a version that was current at some moment of its
-//! lookup. A key has one writer, so its versions are counted: `begun` before an operation, `done` after it. Some keys have two
+//! lookup. A key has one writer, so its versions are counted: `started` before an operation, `done` after it. Some keys have two
 //! writers: of these at most one store may have a version in the end.
 
 use super::{SMALL, Stopping, put, put_until, serve, tier_on};
-use crate::device::{Delivery, Faults, Faulty, Memory};
-use crate::{Found, Key, KeyHash, Lookup, Tier, TierOptions, TierStats};
+use crate::device::{Delivery, Faults, FaultyDevice, MemoryDevice};
+use crate::{FlashHash, FlashHit, FlashLookup, Key, Tier, TierOptions, TierStats};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Barrier, RwLock, mpsc};
@@ -20,7 +20,7 @@ const DURATION: Duration = Duration::from_secs(2);
 
 #[derive(Default)]
 struct History {
-    begun: AtomicU64,
+    started: AtomicU64,
     done: AtomicU64,
 }
 
@@ -62,10 +62,10 @@ impl World {
     fn write(&self, writer: u64, mut random: Random) {
         while !self.over.load(SeqCst) {
             let key = random.below(KEYS).min(random.below(KEYS)) / WRITERS * WRITERS + writer;
-            let (bytes, hash) = (key.to_le_bytes(), KeyHash::of(&key.to_le_bytes()));
+            let (bytes, hash) = (key.to_le_bytes(), FlashHash::of(&key.to_le_bytes()));
             let shared = self.flushing.read().unwrap();
             let history = &self.histories[key as usize];
-            let version = history.begun.fetch_add(1, SeqCst) + 1;
+            let version = history.started.fetch_add(1, SeqCst) + 1;
             let flushes = self.flushes.load(SeqCst);
             if random.below(5) == 0 {
                 self.tier.remove(hash);
@@ -75,7 +75,7 @@ impl World {
             let expiry = if random.below(4) == 0 { self.now() + 10 + random.below(5) as u32 } else { 0 };
             let token = put_until(&self.tier, &bytes, &value_of(key, version, flushes), expiry, self.now());
             if token.is_some() && random.below(10) == 0 {
-                history.begun.fetch_add(1, SeqCst);
+                history.started.fetch_add(1, SeqCst);
                 self.tier.remove(hash);
                 history.done.store(version + 1, SeqCst);
                 continue;
@@ -88,7 +88,7 @@ impl World {
     }
 
     fn read(&self, mut random: Random) {
-        let (sender, receiver) = mpsc::channel::<(Question, Option<Found>)>();
+        let (sender, receiver) = mpsc::channel::<(Question, Option<FlashHit>)>();
         let mut open = 0;
         while !self.over.load(SeqCst) {
             let key = random.below(KEYS).min(random.below(KEYS));
@@ -97,9 +97,9 @@ impl World {
             let (noted, asked, sender) = (question(), question(), sender.clone());
             let done = Box::new(move |found| drop(sender.send((noted, found))));
             match self.tier.lookup(Key::new(&key.to_le_bytes()), self.now(), done) {
-                Lookup::Absent => {}
-                Lookup::Found(found) => self.check(&asked, &found),
-                Lookup::Reading => open += 1,
+                FlashLookup::Absent => {}
+                FlashLookup::FlashHit(found) => self.check(&asked, &found),
+                FlashLookup::Reading => open += 1,
             }
             while open > 0 {
                 let answer = if open > 20 { receiver.recv().ok() } else { receiver.try_recv().ok() };
@@ -114,13 +114,13 @@ impl World {
         }
     }
 
-    fn check(&self, question: &Question, found: &Found) {
+    fn check(&self, question: &Question, found: &FlashHit) {
         let word = |at: usize| u64::from_le_bytes(found.value()[at..at + 8].try_into().unwrap());
         let (key, version, flushes) = (word(0), word(8), word(16));
         assert_eq!(key, question.key, "a foreign value");
         assert_eq!(found.value(), value_of(key, version, flushes), "a torn value");
         assert!(version >= question.done, "key {key}: version {version} after {} was done", question.done);
-        assert!(version <= self.histories[key as usize].begun.load(SeqCst));
+        assert!(version <= self.histories[key as usize].started.load(SeqCst));
         assert!(flushes >= question.flushes, "key {key}: a value from before a flush");
         self.hits.fetch_add(1, SeqCst);
     }
@@ -136,15 +136,16 @@ impl World {
         let bytes = key.to_le_bytes();
         let answers = [0, 1].map(|store| {
             let (sender, receiver) = mpsc::channel();
-            let done = Box::new(move |found: Option<Found>| sender.send(found.is_some()).expect("this thread waits"));
+            let done =
+                Box::new(move |found: Option<FlashHit>| sender.send(found.is_some()).expect("this thread waits"));
             match store {
                 0 => match self.tier.large.lookup(Key::new(&bytes), self.now(), done) {
-                    Lookup::Reading => receiver.recv().unwrap(),
-                    answer => matches!(answer, Lookup::Found(_)),
+                    FlashLookup::Reading => receiver.recv().unwrap(),
+                    answer => matches!(answer, FlashLookup::FlashHit(_)),
                 },
                 _ => match self.tier.small.lookup(Key::new(&bytes), self.now(), done) {
-                    Lookup::Reading => receiver.recv().unwrap(),
-                    answer => matches!(answer, Lookup::Found(_)),
+                    FlashLookup::Reading => receiver.recv().unwrap(),
+                    answer => matches!(answer, FlashLookup::FlashHit(_)),
                 },
             }
         });
@@ -154,7 +155,7 @@ impl World {
 
 fn run(seed: u64, faults: Faults) -> TierStats {
     println!("seed {seed}");
-    let device = Arc::new(Faulty::new(8 << 20, seed, Delivery::Later { queue_depth: 32 }));
+    let device = Arc::new(FaultyDevice::new(8 << 20, seed, Delivery::Later { queue_depth: 32 }));
     let options = TierOptions { region_bytes: 64 << 10, seal_seconds: 20, ..TierOptions::default() };
     let world = World {
         tier: Tier::on(Arc::clone(&device) as _, &options).unwrap(),
@@ -227,7 +228,7 @@ fn every_hit_was_current_on_a_bad_device() {
 
 #[test]
 fn of_two_inserts_that_meet_one_is_found() {
-    let tier = tier_on(Arc::new(Memory::new(8 << 20)));
+    let tier = tier_on(Arc::new(MemoryDevice::new(8 << 20)));
     let barrier = Barrier::new(2);
     let rounds = 20_000;
     thread::scope(|scope| {
@@ -246,7 +247,7 @@ fn of_two_inserts_that_meet_one_is_found() {
             barrier.wait();
             put(&tier, b"key", &[2; 1000], 1);
             barrier.wait();
-            let hash = KeyHash::of(b"key");
+            let hash = FlashHash::of(b"key");
             in_both += u32::from(tier.large.could_exist(hash) && tier.small.could_exist(hash));
             tier.remove(hash);
         }

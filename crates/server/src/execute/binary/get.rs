@@ -2,65 +2,65 @@
 //!
 //! Consecutive gets of one read form runs of up to [`RUN_KEYS`] keys, and each run is one batch for the cache. When the
 //! output is full in the middle of a run, the caller is told where in the input the first packet stands that was not
-//! answered, sends what there is, and goes on from there; so also when flash has to be read first (`execute/below.rs`).
+//! answered, sends what there is, and goes on from there; so also when flash has to be read first (`execute/flash_reads.rs`).
 
 use std::ops::ControlFlow;
 
 use ebbtide::{Item, Lookup};
-use ebbtide_protocol::binary::Head;
+use ebbtide_protocol::binary::PacketHead;
 use ebbtide_protocol::binary::reply::{self, Status};
 
 use crate::execute::Executor;
-use crate::execute::below::Below;
+use crate::execute::flash_reads::FlashOutcome;
 use crate::execute::get::{Payload, RUN_KEYS, payload};
 use crate::output::Output;
 
 /// Gets that wait to be executed together.
 pub struct BinaryRun<'a> {
     keys: [&'a [u8]; RUN_KEYS],
-    marks: [Mark; RUN_KEYS],
+    packets: [PacketInfo; RUN_KEYS],
     length: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Mark {
+struct PacketInfo {
     /// Where in the input the packet begins.
     position: u32,
-    head: Head,
+    head: PacketHead,
     with_key: bool,
 }
 
 /// Why a batch of a run ended before the run did: at the key of this number.
-enum Stop {
+enum PacketStop {
     Full(usize),
-    Below(usize),
+    OnFlash(usize),
 }
 
 impl<'a> BinaryRun<'a> {
     pub fn new() -> Self {
-        let head = Head { opcode: 0, quiet: false, opaque: [0; 4] };
-        let mark = Mark { position: 0, head, with_key: false };
-        Self { keys: [&[]; RUN_KEYS], marks: [mark; RUN_KEYS], length: 0 }
+        let head = PacketHead { opcode: 0, quiet: false, opaque: [0; 4] };
+        let packet = PacketInfo { position: 0, head, with_key: false };
+        Self { keys: [&[]; RUN_KEYS], packets: [packet; RUN_KEYS], length: 0 }
     }
 
     pub fn is_full(&self) -> bool {
         self.length == RUN_KEYS
     }
 
-    pub fn push(&mut self, head: Head, key: &'a [u8], with_key: bool, position: usize) {
+    pub fn push(&mut self, head: PacketHead, key: &'a [u8], with_key: bool, position: usize) {
         self.keys[self.length] = key;
-        self.marks[self.length] = Mark { position: position as u32, head, with_key };
+        self.packets[self.length] = PacketInfo { position: position as u32, head, with_key };
         self.length += 1;
     }
 
     fn name(&self, index: usize) -> &'a [u8] {
-        if self.marks[index].with_key { self.keys[index] } else { &[] }
+        if self.packets[index].with_key { self.keys[index] } else { &[] }
     }
 
     /// The packets from this one on are not answered. Where it stands in the input.
-    fn give_up(&mut self, index: usize) -> usize {
+    fn stop_at(&mut self, index: usize) -> usize {
         self.length = 0;
-        self.marks[index].position as usize
+        self.packets[index].position as usize
     }
 }
 
@@ -69,19 +69,19 @@ impl Executor {
     pub fn binary_run(&self, run: &mut BinaryRun<'_>, output: &mut Output) -> Result<(), usize> {
         let mut from = 0;
         // The first key was looked for on flash: memory decides.
-        let mut settled = false;
+        let mut memory_decides = false;
         while from < run.length {
-            match self.binary_batch(run, from, std::mem::take(&mut settled), output) {
+            match self.binary_batch(run, from, std::mem::take(&mut memory_decides), output) {
                 None => break,
-                Some(Stop::Below(index)) => match self.raise(&run.keys[index..run.length], true) {
-                    Below::Decided | Below::NoMemory => (settled, from) = (true, index),
-                    Below::Served(item) => {
+                Some(PacketStop::OnFlash(index)) => match self.read_from_flash(&run.keys[index..run.length], true) {
+                    FlashOutcome::MemoryDecides | FlashOutcome::NoMemory => (memory_decides, from) = (true, index),
+                    FlashOutcome::Served(item) => {
                         self.answer_served_packet(run, index, &item, output);
                         from = index + 1;
                     }
-                    Below::Parked => return Err(run.give_up(index)),
+                    FlashOutcome::Parked => return Err(run.stop_at(index)),
                 },
-                Some(Stop::Full(index)) => return Err(run.give_up(index)),
+                Some(PacketStop::Full(index)) => return Err(run.stop_at(index)),
             }
         }
         if run.length > 0 && self.probe.is_sampling() {
@@ -92,20 +92,26 @@ impl Executor {
     }
 
     /// Answers the keys of a run from `from` on, as one batch.
-    fn binary_batch(&self, run: &BinaryRun<'_>, from: usize, settled: bool, output: &mut Output) -> Option<Stop> {
-        let (keys, marks) = (&run.keys[..run.length], &run.marks[..run.length]);
+    fn binary_batch(
+        &self,
+        run: &BinaryRun<'_>,
+        from: usize,
+        memory_decides: bool,
+        output: &mut Output,
+    ) -> Option<PacketStop> {
+        let (keys, packets) = (&run.keys[..run.length], &run.packets[..run.length]);
         let (mut hits, mut misses) = (0, 0);
         let mut stop = None;
         let noted = self.notes_gets();
         self.cache.get_batch_while(&keys[from..], |index, lookup| {
             let index = from + index;
-            let head = marks[index].head;
+            let head = packets[index].head;
             if output.is_full() {
-                stop = Some(Stop::Full(index));
+                stop = Some(PacketStop::Full(index));
                 return ControlFlow::Break(());
             }
-            if !lookup.is_hit() && (index > from || !settled) && self.may_be_below(keys[index]) {
-                stop = Some(Stop::Below(index));
+            if !lookup.is_hit() && (index > from || !memory_decides) && self.may_be_on_flash(keys[index]) {
+                stop = Some(PacketStop::OnFlash(index));
                 return ControlFlow::Break(());
             }
             let name = run.name(index);
@@ -134,13 +140,13 @@ impl Executor {
         if self.notes_gets() {
             self.note_get(run.keys[index], Some(item.len()));
         }
-        write_hit(run.marks[index].head, run.name(index), item, output);
+        write_hit(run.packets[index].head, run.name(index), item, output);
         self.counters().get_hits.add(1);
     }
 }
 
 /// `name` is the key, if the answer names it. The token of a value that flash has answered is none's.
-pub fn write_hit(head: Head, name: &[u8], item: &Item<'_>, output: &mut Output) {
+pub fn write_hit(head: PacketHead, name: &[u8], item: &Item<'_>, output: &mut Output) {
     let payload = payload(item);
     if let Payload::Refused = payload {
         return reply::error(output.bytes(), head, Status::OutOfMemory);
@@ -153,7 +159,7 @@ pub fn write_hit(head: Head, name: &[u8], item: &Item<'_>, output: &mut Output) 
 }
 
 /// `name` as in [`write_hit`].
-pub fn write_miss(head: Head, name: &[u8], output: &mut Output) {
+pub fn write_miss(head: PacketHead, name: &[u8], output: &mut Output) {
     match name {
         _ if head.quiet => {}
         [] => reply::error(output.bytes(), head, Status::NotFound),

@@ -7,11 +7,11 @@ mod stat;
 
 use ebbtide::{Change, Changed, Error, Lookup, Mode, Stored};
 use ebbtide_protocol::binary::reply::{self, Status};
-use ebbtide_protocol::binary::{Command, Head, Initial, Touched};
+use ebbtide_protocol::binary::{BinaryCommand, Initial, PacketHead, Touched};
 
 use super::Executor;
-use super::below::Presence;
-use super::intake::Entry;
+use super::flash_reads::KeyPresence;
+use super::value_reader::NewItem;
 use crate::observe;
 use crate::output::Output;
 use crate::watch::DeleteCommand;
@@ -22,15 +22,15 @@ pub(super) use put::mode as put_mode;
 pub use sasl::Sasl;
 
 /// What a connection does after a packet.
-pub enum Next {
+pub enum PacketNext {
     Continue,
     /// Nothing was done: flash has to be read first, or the connection waits for memory.
-    Below,
+    Parked,
     /// Take this value off the stream before the next packet.
     Receive(PutBody),
     /// Take so many bytes off the stream and drop them.
     Skip(u32),
-    /// Close once what is pending is sent.
+    /// Close once pending output is sent.
     Close,
 }
 
@@ -39,19 +39,19 @@ impl Executor {
     /// one who asks.
     pub fn execute_binary(
         &self,
-        head: Head,
-        command: Command<'_>,
+        head: PacketHead,
+        command: BinaryCommand<'_>,
         connection: usize,
         sasl: &mut Sasl,
         output: &mut Output,
-    ) -> Next {
+    ) -> PacketNext {
         if !self.probe.is_sampling() {
             return self.carry_out_binary(head, command, connection, sasl, output);
         }
-        let (observed, key) = observe::Command::of_binary(&command);
+        let (observed, key) = observe::CommandKind::of_binary(&command);
         let next = self.carry_out_binary(head, command, connection, sasl, output);
         // A value that is still to come is noted when it is stored.
-        if !matches!(next, Next::Receive(_) | Next::Below) {
+        if !matches!(next, PacketNext::Receive(_) | PacketNext::Parked) {
             self.probe.note(self.samples(), observed, key);
         }
         next
@@ -59,58 +59,58 @@ impl Executor {
 
     fn carry_out_binary(
         &self,
-        head: Head,
-        command: Command<'_>,
+        head: PacketHead,
+        command: BinaryCommand<'_>,
         connection: usize,
         sasl: &mut Sasl,
         output: &mut Output,
-    ) -> Next {
+    ) -> PacketNext {
         match self.command_presence(&command) {
-            Presence::Known => {}
-            Presence::Awaited => return Next::Below,
-            Presence::NoMemory => {
+            KeyPresence::Known => {}
+            KeyPresence::NeedsFlash => return PacketNext::Parked,
+            KeyPresence::NoMemory => {
                 reply::error(output.bytes(), head, Status::OutOfMemory);
-                return Next::Continue;
+                return PacketNext::Continue;
             }
         }
         match command {
-            Command::Get { .. } => unreachable!("gets are executed in runs"),
-            Command::Put(put) => return self.put(head, &put, output),
-            Command::Touch { key, exptime, answer } => self.touch_binary(head, key, exptime, answer, output),
-            Command::Delete { key, cas } => return self.delete_binary(head, key, cas, output),
-            Command::Arithmetic { key, delta, increment, initial, cas } => {
+            BinaryCommand::Get { .. } => unreachable!("gets are executed in runs"),
+            BinaryCommand::Put(put) => return self.put(head, &put, output),
+            BinaryCommand::Touch { key, exptime, answer } => self.touch_binary(head, key, exptime, answer, output),
+            BinaryCommand::Delete { key, cas } => return self.delete_binary(head, key, cas, output),
+            BinaryCommand::Arithmetic { key, delta, increment, initial, cas } => {
                 self.arithmetic_binary(head, key, (delta, increment), initial, cas, output);
             }
-            Command::Flush { exptime } => self.flush_binary(head, exptime, output),
-            Command::Noop => self.done(head, 0, output),
-            Command::Version => reply::text(output.bytes(), head, crate::VERSION.as_bytes()),
-            Command::Stat { topic } => self.stat_binary(head, topic, connection, output),
-            Command::Quit => {
+            BinaryCommand::Flush { exptime } => self.flush_binary(head, exptime, output),
+            BinaryCommand::Noop => self.done(head, 0, output),
+            BinaryCommand::Version => reply::text(output.bytes(), head, crate::VERSION.as_bytes()),
+            BinaryCommand::Stat { topic } => self.stat_binary(head, topic, connection, output),
+            BinaryCommand::Quit => {
                 self.done(head, 0, output);
-                return Next::Close;
+                return PacketNext::Close;
             }
-            Command::SaslMechanisms | Command::Sasl { .. } if !sasl.is_spoken() => {
+            BinaryCommand::SaslMechanisms | BinaryCommand::Sasl { .. } if !sasl.is_spoken() => {
                 reply::error(output.bytes(), head, Status::UnknownCommand);
             }
-            Command::SaslMechanisms => {
+            BinaryCommand::SaslMechanisms => {
                 sasl.begin_again();
                 reply::text(output.bytes(), head, sasl::MECHANISM);
             }
-            Command::Sasl { step, mechanism, data } => self.sasl(head, sasl, step, (mechanism, data), output),
+            BinaryCommand::Sasl { step, mechanism, data } => self.sasl(head, sasl, step, (mechanism, data), output),
         }
-        if self.is_waiting() { Next::Below } else { Next::Continue }
+        if self.is_waiting() { PacketNext::Parked } else { PacketNext::Continue }
     }
 
     /// Answers that all went as expected, unless the command is quiet.
-    fn done(&self, head: Head, cas: u64, output: &mut Output) {
+    fn done(&self, head: PacketHead, cas: u64, output: &mut Output) {
         if !head.quiet {
             reply::done(output.bytes(), head, cas);
         }
     }
 
-    fn touch_binary(&self, head: Head, key: &[u8], exptime: u32, answer: Touched, output: &mut Output) {
+    fn touch_binary(&self, head: PacketHead, key: &[u8], exptime: u32, answer: Touched, output: &mut Output) {
         let name: &[u8] = if answer == Touched::KeyAndValue { key } else { &[] };
-        let Some(touched) = self.settled(self.cache.get_and_touch(key, self.ttl(exptime))) else { return };
+        let Some(touched) = self.park_if_waiting(self.cache.get_and_touch(key, self.ttl(exptime))) else { return };
         match touched {
             Ok(Lookup::Hit(item)) => {
                 self.counters().touch_hits.add(1);
@@ -127,7 +127,7 @@ impl Executor {
         }
     }
 
-    fn flush_binary(&self, head: Head, exptime: u32, output: &mut Output) {
+    fn flush_binary(&self, head: PacketHead, exptime: u32, output: &mut Output) {
         if !self.options().allow_flush {
             return reply::error(output.bytes(), head, Status::AuthError);
         }
@@ -136,9 +136,9 @@ impl Executor {
         self.done(head, 0, output);
     }
 
-    fn delete_binary(&self, head: Head, key: &[u8], cas: u64, output: &mut Output) -> Next {
+    fn delete_binary(&self, head: PacketHead, key: &[u8], cas: u64, output: &mut Output) -> PacketNext {
         let Some(deleted) = self.delete_noted(key, (cas != 0).then_some(cas), DeleteCommand::Delete) else {
-            return Next::Below;
+            return PacketNext::Parked;
         };
         match deleted {
             Changed::Done(()) => {
@@ -151,12 +151,12 @@ impl Executor {
             }
             Changed::Exists => reply::error(output.bytes(), head, Status::Exists),
         }
-        Next::Continue
+        PacketNext::Continue
     }
 
     fn arithmetic_binary(
         &self,
-        head: Head,
+        head: PacketHead,
         key: &[u8],
         (delta, increment): (u64, bool),
         initial: Option<Initial>,
@@ -174,7 +174,7 @@ impl Executor {
             let changed = match self.cache.change(key, change, expected) {
                 // Then it is the add that the command may wait for.
                 absent @ Ok(Changed::Absent) if initial.is_some() => Some(absent),
-                changed => self.settled(changed),
+                changed => self.park_if_waiting(changed),
             };
             let Some(changed) = changed else { return };
             let status = match (changed, initial) {
@@ -182,7 +182,7 @@ impl Executor {
                     hits.add(1);
                     break (number.value, number.token);
                 }
-                (Ok(Changed::Absent), Some(initial)) => match self.settled(self.add_number(key, initial)) {
+                (Ok(Changed::Absent), Some(initial)) => match self.park_if_waiting(self.add_number(key, initial)) {
                     Some(Ok(Some(token))) => break (initial.value, token),
                     Some(Ok(None)) => continue,
                     Some(Err(_)) => Status::OutOfMemory,
@@ -207,7 +207,7 @@ impl Executor {
     fn add_number(&self, key: &[u8], initial: Initial) -> Result<Option<u64>, Error> {
         let mut text = Vec::with_capacity(20);
         ebbtide_protocol::reply::number(&mut text, initial.value);
-        let entry = Entry { key, flags: 0, ttl: self.ttl(initial.exptime), mode: Mode::Add };
+        let entry = NewItem { key, flags: 0, ttl: self.ttl(initial.exptime), mode: Mode::Add };
         let written = entry.store(&self.cache, &text)?;
         Ok((written.stored == Stored::Stored).then_some(written.token))
     }

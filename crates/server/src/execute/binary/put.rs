@@ -3,34 +3,34 @@
 use ebbtide::{Error, Mode, Stored, Written};
 use ebbtide_protocol::StoreMode;
 use ebbtide_protocol::binary::reply::{self, Status};
-use ebbtide_protocol::binary::{Head, Put};
+use ebbtide_protocol::binary::{PacketHead, Put};
 
-use super::Next;
+use super::PacketNext;
 use crate::execute::Executor;
-use crate::execute::below::{NO_MEMORY_FOR_PRESENT, Presence};
-use crate::execute::intake::{Entry, Intake};
-use crate::observe::Command;
+use crate::execute::flash_reads::{KeyPresence, NO_MEMORY_FOR_PRESENT};
+use crate::execute::value_reader::{NewItem, ValueReader};
+use crate::observe::CommandKind;
 use crate::output::Output;
 
 /// A value that is being received.
 pub struct PutBody {
-    intake: Intake,
+    value_reader: ValueReader,
     key: Box<[u8]>,
     /// Its value is none.
     put: Put<'static>,
-    head: Head,
+    head: PacketHead,
 }
 
 impl PutBody {
     /// Takes what belongs to the value off the front of `input`: how many bytes that was, and whether it is complete.
     pub fn feed(&mut self, input: &[u8]) -> (usize, bool) {
-        let count = self.intake.take(input);
-        (count, self.intake.is_complete())
+        let count = self.value_reader.take(input);
+        (count, self.value_reader.is_complete())
     }
 }
 
 impl Executor {
-    pub(super) fn put(&self, head: Head, put: &Put<'_>, output: &mut Output) -> Next {
+    pub(super) fn put(&self, head: PacketHead, put: &Put<'_>, output: &mut Output) -> PacketNext {
         let length = u64::from(put.length);
         if length > self.cache.max_value().as_bytes() {
             if put.mode == StoreMode::Set {
@@ -40,54 +40,57 @@ impl Executor {
             self.counters().store_too_large.add(1);
             reply::error(output.bytes(), head, Status::TooLarge);
             return match put.value {
-                Some(_) => Next::Continue,
-                None => Next::Skip(put.length),
+                Some(_) => PacketNext::Continue,
+                None => PacketNext::Skip(put.length),
             };
         }
         let entry = self.entry(put);
         match put.value {
             Some(value) => {
-                let Some(written) = self.settled(entry.store(&self.cache, value)) else { return Next::Below };
+                let Some(written) = self.park_if_waiting(entry.store(&self.cache, value)) else {
+                    return PacketNext::Parked;
+                };
                 self.answer_put(head, put, written, output);
-                Next::Continue
+                PacketNext::Continue
             }
             None => {
-                let intake = Intake::begin(&self.cache, &entry, length);
+                let value_reader = ValueReader::begin(&self.cache, &entry, length);
                 let Put { mode, flags, exptime, cas, length, .. } = *put;
                 let put = Put { key: &[], value: None, mode, flags, exptime, cas, length };
-                Next::Receive(PutBody { intake, key: entry.key.into(), put, head })
+                PacketNext::Receive(PutBody { value_reader, key: entry.key.into(), put, head })
             }
         }
     }
 
     /// Whether a complete body has to wait until flash was read.
-    pub fn put_awaits(&self, body: &mut PutBody) -> bool {
+    pub fn put_waits_for_flash(&self, body: &mut PutBody) -> bool {
         if mode(&body.put) == Mode::Set {
             return false;
         }
         let presence = self.presence(&body.key);
-        if presence == Presence::NoMemory {
-            body.intake.break_off(NO_MEMORY_FOR_PRESENT);
+        if presence == KeyPresence::NoMemory {
+            body.value_reader.fail(NO_MEMORY_FOR_PRESENT);
         }
-        presence == Presence::Awaited
+        presence == KeyPresence::NeedsFlash
     }
 
     /// Whether a body has bytes that memory has to be waited for: the connection is parked then.
-    pub fn put_is_blocked(&self, body: &mut PutBody) -> bool {
-        body.intake.is_blocked() && self.settled(body.intake.resume(self.patience())).is_none()
+    pub fn put_waits_for_memory(&self, body: &mut PutBody) -> bool {
+        body.value_reader.waits_for_memory()
+            && self.park_if_waiting(body.value_reader.resume(self.patience())).is_none()
     }
 
     /// Stores a complete body and answers. False if memory has to be waited for: then it is to be given again.
     pub fn finish_put(&self, body: &mut PutBody, output: &mut Output) -> bool {
         let put = Put { key: &body.key, ..body.put };
-        let written = body.intake.finish(&self.cache, &self.entry(&put), self.patience());
-        let Some(written) = self.settled(written) else { return false };
+        let written = body.value_reader.finish(&self.cache, &self.entry(&put), self.patience());
+        let Some(written) = self.park_if_waiting(written) else { return false };
         self.answer_put(body.head, &put, written, output);
-        self.probe.note(self.samples(), Command::Set, Some(&body.key));
+        self.probe.note(self.samples(), CommandKind::Set, Some(&body.key));
         true
     }
 
-    fn answer_put(&self, head: Head, put: &Put<'_>, written: Result<Written, Error>, output: &mut Output) {
+    fn answer_put(&self, head: PacketHead, put: &Put<'_>, written: Result<Written, Error>, output: &mut Output) {
         let counters = self.counters();
         counters.set_commands.add(1);
         let is_cas = matches!(mode(put), Mode::Cas(_));
@@ -108,8 +111,8 @@ impl Executor {
         reply::error(output.bytes(), head, status_of(put.mode, &written));
     }
 
-    fn entry<'a>(&self, put: &Put<'a>) -> Entry<'a> {
-        Entry { key: put.key, flags: put.flags, ttl: self.ttl(put.exptime), mode: mode(put) }
+    fn entry<'a>(&self, put: &Put<'a>) -> NewItem<'a> {
+        NewItem { key: put.key, flags: put.flags, ttl: self.ttl(put.exptime), mode: mode(put) }
     }
 }
 

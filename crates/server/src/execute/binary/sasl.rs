@@ -1,7 +1,7 @@
 //! Authentication by SASL, with the mechanism PLAIN: one message of `[authorization] NUL user NUL password`.
 
 use ebbtide_protocol::binary::reply::{self, Status};
-use ebbtide_protocol::binary::{Head, Opcode};
+use ebbtide_protocol::binary::{Opcode, PacketHead};
 
 use crate::auth::Auth;
 use crate::execute::Executor;
@@ -49,7 +49,7 @@ impl Sasl {
 impl Executor {
     pub(super) fn sasl(
         &self,
-        head: Head,
+        head: PacketHead,
         state: &mut Sasl,
         step: bool,
         (mechanism, data): (&[u8], &[u8]),

@@ -1,13 +1,13 @@
 //! stat: what the text protocol answers, one packet for each line.
 
-use ebbtide_protocol::binary::Head;
+use ebbtide_protocol::binary::PacketHead;
 use ebbtide_protocol::binary::reply::{self, Status};
 
 use crate::execute::Executor;
 use crate::output::Output;
 
 impl Executor {
-    pub(super) fn stat_binary(&self, head: Head, topic: &[u8], connection: usize, output: &mut Output) {
+    pub(super) fn stat_binary(&self, head: PacketHead, topic: &[u8], connection: usize, output: &mut Output) {
         let mut text = Vec::new();
         let (word, argument) = match topic.iter().position(|byte| *byte == b' ') {
             Some(space) => (&topic[..space], Some(&topic[space + 1..])),

@@ -28,7 +28,7 @@ impl Executor {
             true => (&counters.incr_hits, &counters.incr_misses),
             false => (&counters.decr_hits, &counters.decr_misses),
         };
-        let Some(counted) = self.settled(self.cache.count(key, &count)) else { return };
+        let Some(counted) = self.park_if_waiting(self.cache.count(key, &count)) else { return };
         let found = match &counted {
             Ok(Changed::Done(number)) => !number.is_new,
             Ok(Changed::Exists) | Err(Error::NotNumeric) => true,

@@ -15,7 +15,7 @@ impl Executor {
     pub(super) fn meta_delete(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) -> Next {
         let counters = self.counters();
         let done = if meta.has(b'x') {
-            let Some(left) = self.settled(self.leave_tombstone(meta, key)) else { return Next::Below };
+            let Some(left) = self.park_if_waiting(self.leave_tombstone(meta, key)) else { return Next::Parked };
             let Ok(done) = left else {
                 output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
                 return Next::Continue;
@@ -23,7 +23,7 @@ impl Executor {
             self.note_tombstone(key, done, meta.has(b'I'));
             done
         } else if meta.has(b'I') {
-            let Some(marked) = self.settled(self.mark_stale(meta, key)) else { return Next::Below };
+            let Some(marked) = self.park_if_waiting(self.mark_stale(meta, key)) else { return Next::Parked };
             let Ok(done) = marked else {
                 output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
                 return Next::Continue;
@@ -32,7 +32,7 @@ impl Executor {
             done
         } else {
             let Some(done) = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete) else {
-                return Next::Below;
+                return Next::Parked;
             };
             counters.delete_hits.add(u64::from(done == Changed::Done(())));
             done

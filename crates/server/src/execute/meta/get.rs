@@ -26,7 +26,7 @@ impl Uses {
 }
 
 /// What an answer tells of an item.
-struct Facts {
+struct ItemFacts {
     length: usize,
     client_flags: u32,
     /// None: that of the item, if it is asked for.
@@ -39,7 +39,7 @@ struct Facts {
     wins: bool,
 }
 
-impl Facts {
+impl ItemFacts {
     #[inline]
     fn of(item: &Item<'_>, token: Option<u64>) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Facts {
     }
 }
 
-impl Facts {
+impl ItemFacts {
     fn token(&self, item: Option<&Item<'_>>) -> u64 {
         self.token.or(item.map(Item::cas)).expect("what has no item has a token")
     }
@@ -77,7 +77,7 @@ impl Facts {
 
 /// What of a line an answer needs: the key, and the flags in their order.
 #[derive(Clone)]
-struct Asked<'a> {
+struct MetaQuery<'a> {
     key: &'a [u8],
     flags: Keys<'a>,
     is_base64: bool,
@@ -86,15 +86,15 @@ struct Asked<'a> {
 
 /// Whether an item needs a visit even by an mg that asks for no change: it is stale, and whoever asks first wins.
 #[inline]
-pub fn must_visit(item: &Item<'_>) -> bool {
+pub fn can_win_recache(item: &Item<'_>) -> bool {
     item.is_stale() && !item.is_won()
 }
 
 /// Answers a hit of an mg that changes nothing.
 #[inline]
 pub fn answer_hit(key: &[u8], flags: Keys<'_>, value: bool, item: &Item<'_>, output: &mut Output) {
-    let asked = Asked { key, flags, is_base64: false, value };
-    answer(&asked, &Facts::of(item, None), Some(item), |_, _| None, output);
+    let query = MetaQuery { key, flags, is_base64: false, value };
+    answer(&query, &ItemFacts::of(item, None), Some(item), |_, _| None, output);
 }
 
 /// Answers a miss.
@@ -110,25 +110,25 @@ pub fn answer_miss(key: &[u8], flags: Keys<'_>, is_base64: bool, output: &mut Ou
 /// Answers a hit. `new_life` gives the life from a flag on.
 #[inline]
 fn answer(
-    asked: &Asked<'_>,
-    facts: &Facts,
+    query: &MetaQuery<'_>,
+    facts: &ItemFacts,
     item: Option<&Item<'_>>,
     new_life: impl Fn(u8, Remaining) -> Option<Remaining>,
     output: &mut Output,
 ) {
-    let payload = item.filter(|_| asked.value).map_or(Payload::Copy, payload);
+    let payload = item.filter(|_| query.value).map_or(Payload::Copy, payload);
     if let Payload::Refused = payload {
         return output.bytes().extend_from_slice(reply::OUT_OF_MEMORY_WRITING);
     }
     let out = output.bytes();
-    if asked.value {
+    if query.value {
         out.extend_from_slice(b"VA ");
         reply::number(out, facts.length as u64);
     } else {
         out.extend_from_slice(b"HD");
     }
     let mut remaining = facts.remaining;
-    for flag in asked.flags.clone() {
+    for flag in query.flags.clone() {
         let number = match flag[0] {
             b's' => facts.length as u64,
             b'c' => facts.token(item),
@@ -140,7 +140,7 @@ fn answer(
                 continue;
             }
             letter => {
-                if !reflect(flag, asked.key, asked.is_base64, out) {
+                if !reflect(flag, query.key, query.is_base64, out) {
                     remaining = new_life(letter, remaining).unwrap_or(remaining);
                 }
                 continue;
@@ -155,7 +155,7 @@ fn answer(
         }
     }
     out.extend_from_slice(reply::LINE_END);
-    if asked.value {
+    if query.value {
         if let Some(item) = item {
             send(item, payload, output);
         }
@@ -193,10 +193,10 @@ impl Executor {
             wins = !item.is_won() && (item.is_stale() || runs_out);
             Some(MetaFlagsChange { ttl: touch, flags: if wins { MetaFlags::Won } else { MetaFlags::Unchanged } })
         });
-        let Some(visited) = self.settled(visited) else { return };
+        let Some(visited) = self.park_if_waiting(visited) else { return };
         // A value whose token the client has is left out.
         let value = meta.has(b'v') && !is_known;
-        let asked = Asked { key, flags: meta.flags(), is_base64: meta.has(b'b'), value };
+        let query = MetaQuery { key, flags: meta.flags(), is_base64: meta.has(b'b'), value };
         let counters = self.counters();
         let hits = if touch.is_some() { &counters.touch_hits } else { &counters.get_hits };
         match visited {
@@ -207,10 +207,10 @@ impl Executor {
                 }
                 // Kept if it is handed out.
                 let token = if meta.has(b'c') { self.cache.keep_cas(key, token) } else { token };
-                let facts = Facts::of(&item, Some(token));
-                let facts = Facts { wins, uses: uses.unwrap_or(facts.uses), ..facts };
+                let facts = ItemFacts::of(&item, Some(token));
+                let facts = ItemFacts { wins, uses: uses.unwrap_or(facts.uses), ..facts };
                 let new_life = |letter, _| touch.filter(|_| letter == b'T').map(|ttl| self.remaining(ttl));
-                answer(&asked, &facts, Some(&item), new_life, output);
+                answer(&query, &facts, Some(&item), new_life, output);
             }
             Ok(Visited::Created { token }) => {
                 hits.add(1);
@@ -221,7 +221,7 @@ impl Executor {
                     b'T' | b'N' => self.life(meta, letter).map(|ttl| self.remaining(ttl)),
                     _ => None,
                 };
-                answer(&asked, &Facts::of_new(token), None, new_life, output);
+                answer(&query, &ItemFacts::of_new(token), None, new_life, output);
             }
             Ok(Visited::Absent) => {
                 counters.get_misses.add(1);
@@ -252,7 +252,7 @@ impl Executor {
         let Lookup::Hit(item) = lookup else {
             return answer_code(meta, key, b"EN", output);
         };
-        let facts = Facts::of(&item, None);
+        let facts = ItemFacts::of(&item, None);
         let out = output.bytes();
         out.extend_from_slice(b"ME ");
         match meta.has(b'b') {

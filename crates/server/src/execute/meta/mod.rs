@@ -8,8 +8,8 @@ mod delete;
 mod get;
 mod set;
 
-pub use get::{Uses, answer_hit, answer_miss, must_visit};
-pub use set::{Order, Outcome, creates, mode as set_mode};
+pub use get::{Uses, answer_hit, answer_miss, can_win_recache};
+pub use set::{MetaAnswer, SetOutcome, creates, mode as set_mode};
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Executor {
             MetaCommand::Arithmetic => self.meta_arithmetic(meta, key, output),
             MetaCommand::Debug => self.meta_debug(meta, key, output),
         }
-        if self.is_waiting() { Next::Below } else { Next::Continue }
+        if self.is_waiting() { Next::Parked } else { Next::Continue }
     }
 
     /// The life that a flag asks for.

@@ -4,7 +4,7 @@ use ebbtide::{Error, Mode, Stored, Ttl, Written};
 use ebbtide_protocol::{MAX_KEY, Meta, MetaSet, reply};
 
 use super::reflect;
-use crate::execute::body::{Body, Target};
+use crate::execute::body::{Body, StoreTarget};
 use crate::execute::{Executor, Next};
 use crate::output::Output;
 
@@ -12,13 +12,13 @@ use crate::output::Output;
 const CREATE_TRIES: u32 = 8;
 
 /// What of a line is still needed when the value has come.
-pub struct Order {
+pub struct MetaAnswer {
     flags: Box<[u8]>,
     is_base64: bool,
     quiet: bool,
 }
 
-impl Order {
+impl MetaAnswer {
     pub fn of(meta: &Meta<'_>) -> Self {
         Self { flags: meta.flag_bytes().into(), is_base64: meta.has(b'b'), quiet: meta.has(b'q') }
     }
@@ -30,7 +30,7 @@ impl Order {
 }
 
 /// What an answer tells of a write.
-pub struct Outcome {
+pub struct SetOutcome {
     pub mode: Mode,
     pub written: Result<Written, Error>,
     /// Bytes of the whole value if it was stored, else of the one that was sent.
@@ -86,14 +86,14 @@ impl Executor {
                     let insert = self.cache.insert(key, value).flags(meta.client_flags()).ttl(life);
                     insert.mode(mode).token(meta.number(b'E')).apply_with_token()
                 });
-            let Some(written) = self.settled(written) else { return Next::Below };
+            let Some(written) = self.park_if_waiting(written) else { return Next::Parked };
             self.note_store(key, mode, || life, value.len(), written.as_ref().map(|written| written.stored));
             let length = self.length_after(key, before, &written, value.len());
-            let outcome = Outcome { mode, written, length };
+            let outcome = SetOutcome { mode, written, length };
             self.answer_set(meta.flag_bytes(), meta.has(b'b'), meta.has(b'q'), key, outcome, output);
             return Next::Continue;
         }
-        let target = Target::meta(key, set, mode);
+        let target = StoreTarget::meta(key, set, mode);
         match set.value {
             Some(value) => {
                 let body = self.receive(target, output);
@@ -149,8 +149,14 @@ impl Executor {
     }
 
     /// Answers an ms whose value came in pieces.
-    pub(in crate::execute) fn answer_order(&self, order: &Order, key: &[u8], outcome: Outcome, output: &mut Output) {
-        self.answer_set(&order.flags, order.is_base64, order.quiet, key, outcome, output);
+    pub(in crate::execute) fn answer_meta_set(
+        &self,
+        meta_answer: &MetaAnswer,
+        key: &[u8],
+        outcome: SetOutcome,
+        output: &mut Output,
+    ) {
+        self.answer_set(&meta_answer.flags, meta_answer.is_base64, meta_answer.quiet, key, outcome, output);
     }
 
     fn answer_set(
@@ -159,7 +165,7 @@ impl Executor {
         is_base64: bool,
         quiet: bool,
         key: &[u8],
-        Outcome { mode, written, length }: Outcome,
+        SetOutcome { mode, written, length }: SetOutcome,
         output: &mut Output,
     ) {
         self.count_stored(matches!(mode, Mode::Cas(_) | Mode::CasOrStale(_)), written.as_ref().map(|w| w.stored));

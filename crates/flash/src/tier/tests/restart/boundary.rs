@@ -36,24 +36,24 @@ impl World {
     }
 }
 
-fn undivided() -> TierOptions {
+fn unsplit() -> TierOptions {
     TierOptions { small_share: None, ..options() }
 }
 
 /// One whose device says that there is a boundary, though it has said that it could not write that.
 fn in_doubt() -> World {
-    let mut world = World::with(3, undivided());
+    let mut world = World::with(3, unsplit());
     for _ in 0..20_000 {
         let key = world.random.below(KEYS);
         world.put(key, 300 + 5000 * (key % 2));
         world.device.set(Faults { sync_errors: 1, write_errors: 2, ..Faults::default() });
-        world.tier.divide();
+        world.tier.update_split();
         world.device.set(Faults::default());
         if world.has_boundary() {
             assert!(!world.tier.small.is_there());
             return world;
         }
-        world.tier.divide();
+        world.tier.update_split();
     }
     panic!("no superblock with a boundary was written");
 }
@@ -78,16 +78,16 @@ fn what_lies_below_a_boundary_that_may_be_is_not_lost_sight_of() {
 #[test]
 fn a_boundary_that_may_be_is_no_more_when_the_device_writes_again() {
     let world = in_doubt();
-    let bytes = world.tier.large.untouched_bytes();
-    world.tier.divide();
+    let bytes = world.tier.large.unused_bytes();
+    world.tier.update_split();
     assert!(!world.has_boundary() && !world.tier.small.is_there());
-    assert!(world.tier.large.untouched_bytes() > bytes, "all is for large objects again");
+    assert!(world.tier.large.unused_bytes() > bytes, "all is for large objects again");
     world.tier.verify();
 }
 
 #[test]
 fn a_flush_while_the_boundary_is_taken_back_ends_nothing_of_the_next_small_objects() {
-    let mut world = World::with(7, undivided());
+    let mut world = World::with(7, unsplit());
     (0..60).for_each(|_| world.fill());
     assert!(world.tier.small.is_there());
     let tier = Arc::clone(&world.tier);

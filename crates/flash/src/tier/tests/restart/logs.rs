@@ -33,7 +33,7 @@ fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
 fn a_stop_is_believed_if_its_log_broke_before_and_not_if_it_broke_after() {
     for (breaks_before, breaks_after) in [(false, false), (true, false), (false, true)] {
         let mut world = World::new(5);
-        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().give_up());
+        let break_if = |world: &World, breaks: bool| breaks.then(|| world.tier.removals.as_ref().unwrap().abandon());
         (0..1000).for_each(|_| world.step());
         break_if(&world, breaks_before);
         world.tier.close(world.now).unwrap();
@@ -99,10 +99,10 @@ fn after_a_stop_no_log_is_believed_that_was_spoilt() {
 #[test]
 fn two_tiers_have_no_log_of_removals_in_common() {
     let world = World::new(7);
-    let other = Arc::new(Faulty::new(CAPACITY, 1, Delivery::AtOnce));
+    let other = Arc::new(FaultyDevice::new(CAPACITY, 1, Delivery::AtOnce));
     let start = || opening(&other, world.log(), &world.options, 1, false).start(10_000);
-    assert!(matches!(start(), Err(Error::Refused { path, reason: Refusal::InUse }) if path == world.log()));
-    world.let_go();
+    assert!(matches!(start(), Err(Error::Refused { path, reason: OpenError::InUse }) if path == world.log()));
+    world.release();
     assert!(start().is_ok());
 }
 
@@ -113,7 +113,7 @@ fn a_log_that_was_left_for_another_one_is_believed_no_more() {
     (0..1000).for_each(|_| world.step());
     world.tier.close(world.now).unwrap();
     let start = |world: &mut World, log: &PathBuf| {
-        world.let_go();
+        world.release();
         let opening = opening(&world.device, log.clone(), &world.options, world.boot, false);
         (world.tier, world.notices) = opening.start(world.now).unwrap();
     };
@@ -127,12 +127,12 @@ fn a_log_that_was_left_for_another_one_is_believed_no_more() {
 
 #[test]
 fn what_a_killed_server_had_in_memory_is_found_if_its_log_is_named_now() {
-    let mut world = World::begun(9, TierOptions { small_share: Some(0.5), ..options() }, true);
+    let mut world = World::started(9, TierOptions { small_share: Some(0.5), ..options() }, true);
     (0..1000).for_each(|_| world.step());
     world.device.sync().unwrap();
-    world.let_go();
+    world.release();
     let mut named = opening(&world.device, world.log(), &world.options, world.boot, true);
-    named.makes_front = false;
+    named.uses_wal_buffer = false;
     (world.tier, world.notices) = named.start(world.now).unwrap();
     assert!(world.is_warm() && world.look_at_all() > 50, "{:?}", world.notices);
     assert_eq!(world.logged().len(), 1, "its records go to the file");

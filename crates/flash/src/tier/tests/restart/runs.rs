@@ -4,7 +4,7 @@ use super::*;
 
 impl World {
     /// Everything that is durable, as `cp` has it of a server that was stopped.
-    fn copy(&self) -> Arc<Faulty> {
+    fn copy(&self) -> Arc<FaultyDevice> {
         self.device.sync().unwrap();
         Arc::new(self.device.power_cut(1))
     }
@@ -14,7 +14,7 @@ impl World {
         if stops {
             self.tier.close(self.now).unwrap();
         }
-        self.let_go();
+        self.release();
         self.device.sync().unwrap();
     }
 
@@ -33,8 +33,8 @@ impl World {
 }
 
 /// With a stop behind it, and a copy of the flash and of the files beside it.
-fn copied(seed: u64, has_fronts: bool) -> (World, Arc<Faulty>, Files) {
-    let mut world = World::begun(seed, TierOptions { small_share: Some(0.5), ..options() }, has_fronts);
+fn copied(seed: u64, has_fronts: bool) -> (World, Arc<FaultyDevice>, Files) {
+    let mut world = World::started(seed, TierOptions { small_share: Some(0.5), ..options() }, has_fronts);
     (0..KEYS).for_each(|key| world.demote(key));
     world.tier.maintain(world.now);
     world.tier.close(world.now).unwrap();
@@ -84,7 +84,7 @@ fn an_old_flash_with_its_own_log_is_not_told() {
 #[test]
 fn a_start_that_is_killed_after_any_write_is_warm_the_next_time() {
     for (stops, has_fronts) in [(true, false), (false, false), (true, true), (false, true)] {
-        let mut world = World::begun(43, TierOptions { small_share: Some(0.5), ..options() }, has_fronts);
+        let mut world = World::started(43, TierOptions { small_share: Some(0.5), ..options() }, has_fronts);
         (0..1500).for_each(|_| world.step());
         let mut writes = 0;
         for write in 1.. {

@@ -1,0 +1,203 @@
+//! The records of one store, in a ring of blocks: what is full begins to overwrite the oldest.
+//!
+//! ```text
+//! block    0        8         16      18         24       48       72            4080
+//!          | number | highest | zeros | checksum | record | record | ... 169 ... | zeros |
+//!
+//! record   0      8       16     18         24
+//!          | hash | order | pool | checksum |
+//! ```
+//! Little-endian. Blocks have numbers from 0 on; block n lies at n modulo the ring's length. `highest` is the highest order of all records
+//! in blocks before: whoever finds only the later ones knows that all with a lower order is to count as gone. The
+//! highest bit of an order says that everything is gone that has a lower one; the hash is 0 then. The pool is 0: a whole record of another one was
+//! written by a version that has pools, of which this one cannot say what it ends, and the log counts as damaged. Checksums are XXH3 of the bytes before, with
+//! the store's life, the number of the block, the ring and the place in the block as the seed: so a record of an earlier round is none. A record
+//! has the low 48 bits of it, as has the head of a block, behind zeros for the pool.
+//!
+//! All blocks of the latest round must be there and, but for the last one, full. In the last one the first record that is not whole ends the
+//! log, if none follows: it is the one that was being written, of which nobody has been told.
+
+use super::{StoreKind, Unreadable};
+use crate::FlashHash;
+use crate::device::BLOCK;
+use crate::large::{Known, LoggedDeletion};
+use crate::object::DEFAULT_POOL;
+use std::io;
+use twox_hash::XxHash3_64;
+
+const RECORD: usize = 24;
+const HEAD: usize = 24;
+/// Where the checksum of a record is.
+const CHECKSUM: usize = 18;
+/// Records of a block.
+pub(super) const RECORDS: usize = (BLOCK - HEAD) / RECORD;
+/// Everything, not one hash.
+const ALL: u64 = 1 << 63;
+/// So many blocks are read at once.
+const BLOCKS_AT_ONCE: u32 = 256;
+
+const _: () = assert!(HEAD + RECORDS * RECORD <= BLOCK && RECORDS == 169 && HEAD == RECORD);
+
+/// What ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deletion {
+    Key(FlashHash),
+    All,
+}
+
+/// A record, after the head of its block if it is the first.
+pub(super) struct RecordBytes {
+    bytes: [u8; HEAD + RECORD],
+    from: usize,
+}
+
+impl RecordBytes {
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
+}
+
+/// Where a ring goes on.
+pub(super) struct RecordRing {
+    store: StoreKind,
+    blocks: u32,
+    incarnation: u64,
+    /// The block that is being filled, its `highest`, and its records.
+    number: u64,
+    highest_before: u64,
+    used: usize,
+    /// Of all records.
+    highest: u64,
+}
+
+/// What a block turned out to be.
+struct RecordBlock {
+    number: u64,
+    highest: u64,
+    used: usize,
+    /// Whether a whole record follows one that is not.
+    has_gap: bool,
+    /// Whether a whole record is of another pool than 0.
+    has_other_pool: bool,
+}
+
+impl RecordRing {
+    pub fn new(store: StoreKind, blocks: u32) -> Self {
+        Self { store, blocks, incarnation: 0, number: 0, highest_before: 0, used: 0, highest: 0 }
+    }
+
+    /// Begins with an empty block.
+    pub fn begin(&mut self, incarnation: u64, highest: u64) {
+        (self.incarnation, self.number, self.used) = (incarnation, 0, 0);
+        (self.highest, self.highest_before) = (highest, highest);
+    }
+
+    /// The head of the block that is being filled.
+    pub fn head(&self) -> [u8; HEAD] {
+        self.signed([self.number, self.highest_before], DEFAULT_POOL, self.number, 0)
+    }
+
+    /// Where the block that is being filled lies in the file.
+    pub fn offset(&self) -> u64 {
+        self.start() + self.number % u64::from(self.blocks) * BLOCK as u64
+    }
+
+    /// After the head of the file, and the ring before.
+    fn start(&self) -> u64 {
+        BLOCK as u64 * (1 + self.store as u64 * u64::from(self.blocks))
+    }
+
+    fn signed(&self, words: [u64; 2], pool: u16, number: u64, place: usize) -> [u8; RECORD] {
+        let mut bytes = [0; RECORD];
+        bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+        bytes[8..16].copy_from_slice(&words[1].to_le_bytes());
+        bytes[16..CHECKSUM].copy_from_slice(&pool.to_le_bytes());
+        let seed = self.incarnation ^ (number << 9 | (self.store as u64) << 8 | place as u64);
+        let sum = XxHash3_64::oneshot_with_seed(seed, &bytes[..CHECKSUM]);
+        bytes[CHECKSUM..].copy_from_slice(&sum.to_le_bytes()[..RECORD - CHECKSUM]);
+        bytes
+    }
+
+    /// The bytes of a record, and where they are to be written.
+    pub fn append(&mut self, end: Deletion, order: u64) -> (u64, RecordBytes) {
+        debug_assert!(order < ALL);
+        let mut record = RecordBytes { bytes: [0; HEAD + RECORD], from: HEAD };
+        if self.used == RECORDS {
+            (self.number, self.used, self.highest_before) = (self.number + 1, 0, self.highest);
+            record.from = 0;
+            record.bytes[..HEAD].copy_from_slice(&self.head());
+        }
+        let (hash, word) = match end {
+            Deletion::Key(hash) => (hash.0, order),
+            Deletion::All => (0, order | ALL),
+        };
+        self.used += 1;
+        record.bytes[HEAD..].copy_from_slice(&self.signed([hash, word], DEFAULT_POOL, self.number, self.used));
+        self.highest = self.highest.max(order);
+        let place = HEAD + (self.used - 1) * RECORD - (HEAD - record.from);
+        (self.offset() + place as u64, record)
+    }
+
+    /// What the ring holds of a life; it goes on where that ends.
+    pub fn read(
+        &mut self,
+        incarnation: u64,
+        mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    ) -> Result<Known, Unreadable> {
+        self.incarnation = incarnation;
+        let mut known = Known::default();
+        let mut blocks = Vec::new();
+        for first in (0..self.blocks).step_by(BLOCKS_AT_ONCE as usize) {
+            let count = BLOCKS_AT_ONCE.min(self.blocks - first) as usize;
+            let mut bytes = vec![0; count * BLOCK];
+            read(self.start() + u64::from(first) * BLOCK as u64, &mut bytes).map_err(|_| Unreadable::Damaged)?;
+            for (place, bytes) in (u64::from(first)..).zip(bytes.chunks_exact(BLOCK)) {
+                blocks.extend(self.block(place, bytes, &mut known));
+            }
+        }
+        let last = blocks.iter().max_by_key(|block| block.number).ok_or(Unreadable::Missing)?;
+        let oldest = (last.number + 1).saturating_sub(u64::from(self.blocks));
+        let is_last = |block: &RecordBlock| block.number == last.number;
+        // A number fits one place only, so as many blocks as there are numbers are all of them.
+        let is_whole = blocks.len() as u64 == last.number + 1 - oldest
+            && blocks.iter().all(|block| block.number >= oldest && (is_last(block) || block.used == RECORDS))
+            && !last.has_gap
+            && !blocks.iter().any(|block| block.has_other_pool);
+        if !is_whole {
+            return Err(Unreadable::Damaged);
+        }
+        let before = blocks.iter().find(|block| block.number == oldest).map_or(0, |block| block.highest);
+        known.flushed = known.flushed.max(before);
+        (self.number, self.used, self.highest_before) = (last.number, last.used, last.highest);
+        let orders = known.removals.iter().map(|removal| removal.order);
+        self.highest = orders.max().unwrap_or(0).max(known.flushed);
+        Ok(known)
+    }
+
+    /// A block of this life at its place, its records added to what is known.
+    fn block(&self, place: u64, bytes: &[u8], known: &mut Known) -> Option<RecordBlock> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let (number, highest) = (word(0), word(8));
+        let is_here = number % u64::from(self.blocks) == place && number < 1 << 54;
+        if !is_here || bytes[..HEAD] != self.signed([number, highest], DEFAULT_POOL, number, 0) {
+            return None;
+        }
+        let mut block = RecordBlock { number, highest, used: 0, has_gap: false, has_other_pool: false };
+        for index in 0..RECORDS {
+            let at = HEAD + index * RECORD;
+            let (hash, order) = (word(at), word(at + 8));
+            let pool = u16::from_le_bytes([bytes[at + 16], bytes[at + 17]]);
+            if bytes[at..at + RECORD] != self.signed([hash, order], pool, number, index + 1) {
+                continue;
+            }
+            block.has_other_pool |= pool != DEFAULT_POOL;
+            block.has_gap |= block.used != index;
+            block.used += 1;
+            match order & ALL {
+                0 => known.removals.push(LoggedDeletion { hash: FlashHash(hash), order }),
+                _ => known.flushed = known.flushed.max(order & !ALL),
+            }
+        }
+        Some(block)
+    }
+}

@@ -1,0 +1,137 @@
+//! A process that logs removals is killed at any instant, again and again: what had returned is known to the next one.
+
+use super::*;
+use std::env;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+const FOLDER: &str = "EBBTIDE_KILLS_FOLDER";
+const SEED: &str = "EBBTIDE_KILLS_SEED";
+/// Each of a thread, and one for the time.
+const THREADS: u64 = 4;
+const TIME: u64 = THREADS;
+const RUN_PLACE: u64 = THREADS + 1;
+const ROUNDS: u64 = 40;
+
+/// What has returned, in a file: the number of each thread's last record, and the last time.
+struct Returned(File);
+
+impl Returned {
+    fn open(folder: &Path) -> Self {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(folder.join("returned"));
+        let file = file.unwrap();
+        file.set_len(8 * (THREADS + 2)).unwrap();
+        Self(file)
+    }
+
+    fn get(&self, place: u64) -> u64 {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, 8 * place).unwrap();
+        u64::from_le_bytes(bytes)
+    }
+
+    fn set(&self, place: u64, number: u64) {
+        self.0.write_all_at(&number.to_le_bytes(), 8 * place).unwrap();
+    }
+
+    /// Asserts that all of it is known.
+    fn check(&self, contents: &LogContents) {
+        let small = contents.small.as_ref().unwrap();
+        for thread in 0..THREADS {
+            let known = if thread % 2 == 0 { small } else { &contents.large };
+            let orders: std::collections::HashSet<u64> = known.removals.iter().map(|removal| removal.order).collect();
+            let last = self.get(thread);
+            let is_known = |number: u64| {
+                let order = number * THREADS + thread;
+                order <= known.flushed || orders.contains(&order)
+            };
+            let lost = (1..=last).find(|&number| !is_known(number));
+            assert_eq!(lost, None, "thread {thread} of {last} records, all before {} flushed", known.flushed);
+        }
+        assert!(u64::from(contents.latest) >= self.get(TIME));
+    }
+}
+
+/// Logs until it is killed.
+fn be_killed(folder: &Path) {
+    let seed: u64 = env::var(SEED).unwrap().parse().unwrap();
+    let returned = Returned::open(folder);
+    let log = DeletionLog::open(&folder.join("log"), 16, Some(folder)).unwrap();
+    let mut random = Random::new(seed);
+    // In the place of a superblock.
+    let before = returned.get(RUN_PLACE);
+    let run = before + 1 + random.below(1 << 20);
+    match log.read(LIVES, before) {
+        Ok(contents) => {
+            returned.check(&contents);
+            log.announce_run(run).unwrap();
+            returned.set(RUN_PLACE, run);
+            log.set_run(run).unwrap();
+        }
+        Err(why) => {
+            assert!((0..=TIME).all(|place| returned.get(place) == 0), "{why:?}");
+            returned.set(RUN_PLACE, run);
+            log.begin(LIVES, run, 0, 0, 1000).unwrap();
+        }
+    }
+    log.begin_wal_buffer().unwrap();
+    let rests = random.chance(50);
+    log.log_file.test_faults.delay_ms.store(random.below(40), Relaxed);
+    thread::scope(|scope| {
+        for id in 0..THREADS {
+            let (log, returned, mut random) = (&log, &returned, Random::new(seed << 8 | id));
+            let store = if id % 2 == 0 { StoreKind::Small } else { StoreKind::Large };
+            scope.spawn(move || {
+                for number in returned.get(id) + 1.. {
+                    log.log_removal(store, hash(number), number * THREADS + id);
+                    returned.set(id, number);
+                    if id == 0 && number % 7 == 0 {
+                        log.record_time(1000 + number as u32);
+                        returned.set(TIME, 1000 + number);
+                    }
+                    if rests {
+                        thread::sleep(Duration::from_micros(random.below(3000)));
+                    }
+                }
+            });
+        }
+        if random.chance(30) {
+            thread::sleep(Duration::from_millis(random.below(60)));
+            assert!(log.stop().unwrap());
+        }
+    });
+}
+
+#[test]
+fn a_kill_at_any_instant_loses_nothing_that_had_returned() {
+    if let Some(folder) = env::var_os(FOLDER) {
+        // The process that is killed is this test, too.
+        return be_killed(Path::new(&folder));
+    }
+    let folder = folder();
+    let mut random = Random::new(1);
+    for round in 0..ROUNDS {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args([
+                "deletion_log::tests::kills::a_kill_at_any_instant_loses_nothing_that_had_returned",
+                "--exact",
+                "--nocapture",
+            ])
+            .env(FOLDER, folder.path())
+            .env(SEED, random.below(1 << 40).to_string())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        thread::sleep(Duration::from_micros(3000 + random.below(100_000)));
+        let ended = child.try_wait().unwrap();
+        child.kill().unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(ended.is_none(), "round {round}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let log = DeletionLog::open(&folder.path().join("log"), 16, Some(folder.path())).unwrap();
+    let returned = Returned::open(folder.path());
+    returned.check(&log.read(LIVES, returned.get(RUN_PLACE)).unwrap());
+    assert!((0..THREADS).all(|thread| returned.get(thread) > 1000));
+}

@@ -1,0 +1,294 @@
+//! The way of records to the file of the log: by a front in memory and a thread, so that nobody who removes waits for the disk of the file.
+//!
+//! ```text
+//! put -> front, and a list -> the thread, every 10 ms -> the file
+//! ```
+//! A write to a file waits for the disk now and then, if only because the filesystem notes the time: for as long as that does nothing. Who removes
+//! something holds the locks of its key meanwhile, and the worker serves nobody. So a record is in the front when `append` returns; the file
+//! has it later. When the front is full the file is waited for, a second at most, and not if the thread has
+//! done nothing for one: then the log is doubted, by a mark in the front.
+
+use super::log_file::LogFile;
+use super::wal_buffer::{ENTRIES, LogWrite, WalBuffer};
+use crate::device;
+use std::io;
+use std::mem;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// How long records are gathered.
+const GATHER_TIME: Duration = Duration::from_millis(10);
+/// From so many on in the front they are not.
+const CROWDED_ENTRIES: usize = ENTRIES / 2;
+/// A file that takes nothing for so long is not waited for.
+pub(super) const MAX_STALL: Duration = Duration::from_secs(1);
+
+/// By a front, while there is one.
+pub(super) struct LogWriter {
+    shared: Arc<WriterShared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct WriterShared {
+    log_file: Arc<LogFile>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    wal_buffer: Option<WalBuffer>,
+    /// Of the front, and how many entries of it there are.
+    generation: u64,
+    used: usize,
+    /// What the thread has not taken.
+    pending: Vec<LogWrite>,
+    /// The thread is at the file.
+    is_applying: bool,
+    /// How often the thread was there, and when it last was, or got something to do.
+    batches: u64,
+    progress: Instant,
+    /// The log does not have everything, and the front says so.
+    is_invalid: bool,
+    /// The thread does not gather: somebody waits.
+    is_hurried: bool,
+    /// Others may open the file once nothing more comes to it.
+    is_closing: bool,
+    is_served: bool,
+    is_ending: bool,
+}
+
+impl State {
+    /// Nothing more goes to the front, or to the file.
+    fn invalidate(&mut self) {
+        self.is_invalid = true;
+        self.pending.clear();
+    }
+
+    /// Somebody waits for the thread.
+    fn is_awaited(&self) -> bool {
+        self.is_hurried || self.is_closing || self.is_ending
+    }
+
+    fn is_busy(&self) -> bool {
+        self.is_applying || !self.pending.is_empty()
+    }
+}
+
+impl LogWriter {
+    /// Straight to the file.
+    pub fn new(log_file: Arc<LogFile>) -> Self {
+        let state = State {
+            wal_buffer: None,
+            generation: 0,
+            used: 0,
+            pending: Vec::new(),
+            is_applying: false,
+            batches: 0,
+            progress: Instant::now(),
+            is_invalid: false,
+            is_hurried: false,
+            is_closing: false,
+            is_served: false,
+            is_ending: false,
+        };
+        let shared = WriterShared { log_file, state: Mutex::new(state), changed: Condvar::new() };
+        Self { shared: Arc::new(shared), thread: Mutex::new(None) }
+    }
+
+    /// Starts the thread.
+    pub fn serve(&self) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name("ebbtide-removal".to_owned()).spawn(move || shared.serve())?;
+        *self.thread.lock().unwrap() = Some(thread);
+        self.shared.state().is_served = true;
+        Ok(())
+    }
+
+    /// By this front from now on, which is new.
+    pub fn take(&self, wal_buffer: WalBuffer) {
+        self.shared.state().wal_buffer = Some(wal_buffer);
+    }
+
+    /// Has the front take a write. False if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The front, or the file in a second, takes nothing: the log is not to be believed.
+    pub fn append(&self, write: LogWrite) -> io::Result<bool> {
+        let mut state = self.shared.state();
+        if state.wal_buffer.is_none() {
+            return Ok(false);
+        }
+        if state.used == ENTRIES {
+            state = self.shared.wait_for_entry(state);
+        }
+        if state.is_invalid || state.used == ENTRIES {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        let State { wal_buffer, generation, used, .. } = &*state;
+        wal_buffer.as_ref().expect("it was there, and is taken away by nobody who does not hold all rings").append(
+            *generation,
+            *used,
+            &write,
+        )?;
+        state.used += 1;
+        if !state.is_busy() {
+            state.progress = Instant::now();
+        }
+        state.pending.push(write);
+        if state.pending.len() == 1 || state.used == CROWDED_ENTRIES {
+            self.shared.changed.notify_all();
+        }
+        Ok(true)
+    }
+
+    /// Whether the log does not have everything, since the file did not take it.
+    pub fn is_invalid(&self) -> bool {
+        self.shared.state().is_invalid
+    }
+
+    /// How long the file has taken nothing though there is something for it.
+    pub fn stalled_for(&self) -> Duration {
+        let state = self.shared.state();
+        if state.is_busy() { state.progress.elapsed() } else { Duration::ZERO }
+    }
+
+    /// Has the front say that the log does not have everything. False if there is no front, or it takes nothing.
+    pub fn invalidate(&self) -> bool {
+        let mut state = self.shared.state();
+        let is_said = state.wal_buffer.as_ref().is_some_and(|wal_buffer| wal_buffer.invalidate().is_ok());
+        if is_said {
+            state.invalidate();
+            self.shared.changed.notify_all();
+        }
+        is_said
+    }
+
+    /// Waits until the file has everything, but not for longer than this. Whether it has.
+    pub fn drain(&self, max: Duration) -> bool {
+        self.flush_batches(max, u64::MAX)
+    }
+
+    /// The same, but what comes meanwhile is not waited for.
+    pub fn flush_pending(&self, max: Duration) -> bool {
+        // The one that is under way, and the next.
+        self.flush_batches(max, 2)
+    }
+
+    fn flush_batches(&self, max: Duration, batches: u64) -> bool {
+        let mut state = self.shared.state();
+        state.is_hurried = true;
+        self.shared.changed.notify_all();
+        let enough = state.batches.saturating_add(batches);
+        let is_busy = |state: &mut State| state.is_busy() && state.batches < enough;
+        let (mut state, timeout) = self.shared.changed.wait_timeout_while(state, max, is_busy).unwrap();
+        state.is_hurried = false;
+        !timeout.timed_out()
+    }
+
+    /// Lets others open the file and the front: now, if the file has everything within this, or else when it has.
+    pub fn close(&self, max: Duration) {
+        let mut state = self.shared.state();
+        if !state.is_served {
+            return self.shared.unlock(&state);
+        }
+        state.is_closing = true;
+        self.shared.changed.notify_all();
+        drop(self.shared.changed.wait_timeout_while(state, max, |state| state.is_closing).unwrap());
+    }
+
+    #[cfg(test)]
+    pub fn unlock(&self) {
+        self.shared.unlock(&self.shared.state());
+    }
+
+    #[cfg(test)]
+    pub fn kill(&self) {
+        let mut state = self.shared.state();
+        state.pending.clear();
+        state.is_ending = true;
+        let state = self.shared.changed.wait_while(state, |state| state.is_applying).unwrap();
+        self.shared.unlock(&state);
+    }
+
+    /// Straight to the file again, which has everything.
+    pub fn take_wal_buffer(&self) -> Option<WalBuffer> {
+        self.shared.state().wal_buffer.take()
+    }
+}
+
+impl Drop for LogWriter {
+    fn drop(&mut self) {
+        self.shared.state().is_ending = true;
+        self.shared.changed.notify_all();
+        let is_idle = self.drain(MAX_STALL);
+        let thread = self.thread.lock().unwrap().take();
+        // One that waits for the file cannot be waited for.
+        if let Some(thread) = thread.filter(|_| is_idle) {
+            thread.join().expect("it does not panic");
+        }
+    }
+}
+
+impl WriterShared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    fn unlock(&self, state: &State) {
+        state.wal_buffer.iter().for_each(WalBuffer::unlock);
+        device::unlock(&self.log_file.file);
+    }
+
+    fn wait_for_entry<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.is_hurried = true;
+        self.changed.notify_all();
+        let started = Instant::now();
+        let has_time = |since: Instant| since.elapsed() < MAX_STALL;
+        while state.used == ENTRIES && !state.is_invalid && has_time(state.progress) && has_time(started) {
+            state = self.changed.wait_timeout(state, GATHER_TIME).unwrap().0;
+        }
+        state.is_hurried = false;
+        state
+    }
+
+    /// The thread: to the file with what is in the front.
+    fn serve(&self) {
+        let mut state = self.state();
+        loop {
+            let is_idle = |state: &mut State| !state.is_busy() && !state.is_ending && !state.is_closing;
+            state = self.changed.wait_while(state, is_idle).unwrap();
+            let gathers = |state: &mut State| state.used < CROWDED_ENTRIES && !state.is_awaited();
+            state = self.changed.wait_timeout_while(state, GATHER_TIME, gathers).unwrap().0;
+            if state.is_busy() {
+                state = self.step(state);
+            } else if mem::take(&mut state.is_closing) {
+                self.unlock(&state);
+            } else if state.is_ending {
+                return;
+            }
+            self.changed.notify_all();
+        }
+    }
+
+    /// Takes what waits to the file.
+    fn step<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        let writes = mem::take(&mut state.pending);
+        state.is_applying = true;
+        drop(state);
+        let applied = self.log_file.apply(&writes);
+        state = self.state();
+        state.is_applying = false;
+        state.batches += 1;
+        state.progress = Instant::now();
+        if applied.is_err() {
+            // Its memory is reserved, so the front takes the mark.
+            state.wal_buffer.iter().for_each(|wal_buffer| drop(wal_buffer.invalidate()));
+            state.invalidate();
+        } else if state.pending.is_empty() {
+            (state.generation, state.used) = (state.generation + 1, 0);
+        }
+        state
+    }
+}

@@ -1,0 +1,347 @@
+//! Rings for threads that wait on the spot for what they read.
+//!
+//! ```text
+//! spare ring -> submit_here ... -> wait: one entry into the kernel begins what is left and sleeps -> completions -> spare ring
+//! ```
+//! A read then wakes one thread, the one that waits for it; by way of the serving thread it wakes two. A thread has a ring only
+//! from before its reads until they are over, so there are about as many rings as threads wait at a time.
+//!
+//! A thread that has a processor to itself asks for its reads before it sleeps (`busy_poll.rs`). Where more threads of the process wait than half of the
+//! processors, none does: what one of them asks with is taken from another.
+//!
+//! The ring takes what its thread submits until the first wait. What completions submit goes the usual way: otherwise a thread
+//! could be kept by the reads of others for as long as there are some.
+
+use super::disk::Disk;
+use super::uring::{Finished, UringQueue};
+use super::{Device, stopped, thread_ring};
+use crate::busy_poll::{self, Contention, PollBackoff};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Reads of one ring at a time; more go the usual way.
+const MAX_READS_PER_WAIT: usize = 32;
+/// Rings of one device at a time.
+const MAX_RINGS: usize = 128;
+
+/// The rings of a device that no thread has.
+pub(super) struct RingPool(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    rings: Vec<UringQueue>,
+    /// Those that threads have.
+    in_use: usize,
+    /// The kernel has no such rings: it is not asked again.
+    is_unsupported: bool,
+    /// As long as no more threads wait, they may ask.
+    max_polling_threads: usize,
+    backoff: PollBackoff,
+}
+
+/// Threads of the process that have rings, of all devices.
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    static CONTENTION: RefCell<Contention> = RefCell::default();
+}
+
+impl RingPool {
+    pub fn new(busy_poll: bool) -> Self {
+        let processors = thread::available_parallelism().map_or(1, usize::from);
+        let max_polling_threads = if busy_poll { processors / 2 } else { 0 };
+        Self(Mutex::new(State { max_polling_threads, ..State::default() }))
+    }
+
+    /// Whether the calling thread, which has one of the rings, is to ask before it sleeps.
+    fn may_poll(&self, now: Instant) -> bool {
+        CONTENTION.with_borrow_mut(|contention| {
+            if contention.forbids(now, busy_poll::run_delay) {
+                return false;
+            }
+            let mut state = self.0.lock().unwrap();
+            let may_poll = WAITING.load(Relaxed) <= state.max_polling_threads && state.backoff.may_poll();
+            if may_poll {
+                contention.record_polling();
+            }
+            may_poll
+        })
+    }
+
+    fn record_poll(&self, was_answered: bool) {
+        self.0.lock().unwrap().backoff.record_poll(was_answered);
+    }
+
+    fn take(&self) -> Option<UringQueue> {
+        let mut state = self.0.lock().unwrap();
+        let ring = match state.rings.pop() {
+            Some(ring) => ring,
+            None if state.is_unsupported || state.in_use >= MAX_RINGS => return None,
+            None => match UringQueue::blocking(MAX_READS_PER_WAIT) {
+                Ok(ring) => ring,
+                // Without descriptors or memory to spare, there may be some later.
+                Err(error) => {
+                    state.is_unsupported = error.kind() == ErrorKind::Unsupported;
+                    return None;
+                }
+            },
+        };
+        state.in_use += 1;
+        WAITING.fetch_add(1, Relaxed);
+        Some(ring)
+    }
+
+    /// None for one that is lost.
+    fn give_back(&self, ring: Option<UringQueue>) {
+        let mut state = self.0.lock().unwrap();
+        state.in_use -= 1;
+        WAITING.fetch_sub(1, Relaxed);
+        state.rings.extend(ring);
+    }
+}
+
+/// What a thread has for reads that it begins at once and then waits for. Dropping it ends what is under way; what takes too long
+/// fails.
+pub struct BlockingRing {
+    disk: Arc<Disk>,
+    /// None as long as it takes reads: then the thread has it, see `local`.
+    ring: Option<UringQueue>,
+    /// What is over and was not told yet: here, so that a completion that panics loses no other.
+    finished: VecDeque<Finished>,
+    /// It stays on its thread.
+    _thread: PhantomData<*const ()>,
+}
+
+impl BlockingRing {
+    /// For the calling thread. None if it has a ring or ends, and where the system or the device has no more.
+    pub(super) fn new(disk: Arc<Disk>) -> Option<Self> {
+        if !thread_ring::is_free() {
+            return None;
+        }
+        thread_ring::install(disk.ring_pool().take()?, Arc::clone(&disk));
+        Some(Self { disk, ring: None, finished: VecDeque::new(), _thread: PhantomData })
+    }
+
+    /// Begins what the thread has submitted since this was made, if that was not done; sleeps until one of the reads is over, or for so
+    /// long; calls the completions of what is over. False if nothing was.
+    pub fn wait(&mut self, max: Duration) -> bool {
+        let ring = self.ring.get_or_insert_with(thread_ring::uninstall);
+        if !ring.is_empty() && !busy_poll(ring, &self.disk, max) {
+            ring.enter_for(max);
+        }
+        ring.reap(self.disk.path_set(), &mut self.finished);
+        let is_any = !self.finished.is_empty();
+        self.run_completions();
+        is_any
+    }
+
+    /// Whether nothing that it took is under way.
+    pub fn is_empty(&self) -> bool {
+        self.ring.as_ref().map_or_else(thread_ring::is_empty, UringQueue::is_empty)
+    }
+
+    fn run_completions(&mut self) {
+        while let Some((transfer, result)) = self.finished.pop_front() {
+            self.disk.queue().finish(transfer, result);
+        }
+    }
+}
+
+/// Begins what is left and asks until one of the reads is over, for so long at most, if that is worth it. Whether one is.
+fn busy_poll(ring: &mut UringQueue, disk: &Disk, max: Duration) -> bool {
+    let started = Instant::now();
+    if !disk.ring_pool().may_poll(started) {
+        return false;
+    }
+    ring.enter(0);
+    let (was_answered, asked) = loop {
+        let (was_answered, asked) = (ring.has_completed(), started.elapsed());
+        if was_answered || asked > busy_poll::MAX_READ_POLL.min(max) {
+            break (was_answered, asked);
+        }
+        // Whoever waits for the processor has it at once; and the kernel hands completions over on the way back.
+        thread::yield_now();
+    };
+    disk.ring_pool().record_poll(was_answered);
+    disk.account().busy_polled(asked);
+    was_answered
+}
+
+impl Drop for BlockingRing {
+    fn drop(&mut self) {
+        let mut ring = self.ring.take().unwrap_or_else(thread_ring::uninstall);
+        let deadline = Instant::now() + thread_ring::MAX_END;
+        while !ring.is_empty() && Instant::now() < deadline {
+            ring.enter_for(thread_ring::MAX_END);
+            ring.reap(self.disk.path_set(), &mut self.finished);
+        }
+        if ring.is_empty() {
+            self.disk.ring_pool().give_back(Some(ring));
+        } else {
+            self.disk.ring_pool().give_back(None);
+            self.finished.extend(ring.abandon().into_iter().map(|transfer| (transfer, Err(stopped()))));
+        }
+        let mut panic = thread_ring::DeferredPanic::default();
+        while !panic.run(|| self.run_completions()) {}
+        panic.resume();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        BLOCK, Buffer, Direction, DiskOptions, MIN_SINGLE_PATH_BYTES, TransferOutcome, TransferRequest,
+    };
+    use super::*;
+    use crate::busy_poll::SAMPLE_INTERVAL;
+    use std::io::{PipeWriter, pipe};
+    use std::mem;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::sync::mpsc::channel;
+    use tempfile::TempDir;
+
+    /// The calling thread knows that it is alone, until the next look.
+    fn be_alone(now: Instant) {
+        let started = now - SAMPLE_INTERVAL;
+        CONTENTION.set(Contention::default());
+        let forbids = CONTENTION
+            .with_borrow_mut(|contention| [started, now].map(|now| contention.forbids(now, || Some(Duration::ZERO))));
+        assert_eq!(forbids, [true, false]);
+    }
+
+    /// Other tests may wait for reads of theirs.
+    const ALL: usize = 1000;
+
+    fn ring_pool(max_polling_threads: usize) -> RingPool {
+        RingPool(Mutex::new(State { max_polling_threads, ..State::default() }))
+    }
+
+    #[test]
+    fn a_thread_asks_that_is_alone_with_its_processor() {
+        let now = Instant::now();
+        let ring_pool = ring_pool(ALL);
+        assert!(!ring_pool.may_poll(now), "it does not know");
+        be_alone(now);
+        assert!(ring_pool.may_poll(now));
+        ring_pool.record_poll(false);
+        assert!(!ring_pool.may_poll(now), "it rests");
+        assert!(ring_pool.may_poll(now));
+    }
+
+    #[test]
+    fn no_thread_asks_where_more_wait_than_half_of_the_processors_for_whatever_device() {
+        let now = Instant::now();
+        be_alone(now);
+        for busy_poll in [false, true] {
+            let max_polling_threads = RingPool::new(busy_poll).0.into_inner().unwrap().max_polling_threads;
+            let processors = thread::available_parallelism().unwrap().get();
+            assert_eq!(max_polling_threads, if busy_poll { processors / 2 } else { 0 });
+        }
+        let one_waits = ring_pool(ALL);
+        let Some(ring) = one_waits.take() else { return };
+        assert!(!ring_pool(0).may_poll(now) && ring_pool(ALL).may_poll(now));
+        one_waits.give_back(Some(ring));
+    }
+
+    fn open(folder: &TempDir) -> Arc<Disk> {
+        let paths = [(folder.path().join("disk"), MIN_SINGLE_PATH_BYTES)];
+        Arc::new(Disk::open(&paths, &DiskOptions::default()).unwrap().disk)
+    }
+
+    fn submit(disk: &Disk, done: impl FnOnce(TransferOutcome) + Send + 'static) {
+        let (buffer, done) = (Buffer::zeroed(BLOCK), Box::new(done));
+        assert!(disk.submit_local(TransferRequest { direction: Direction::Read, offset: 0, buffer, done }).is_ok());
+    }
+
+    /// Has the next wait of this thread ask, if it is not the rest of an earlier one.
+    fn allow(disk: &Disk) {
+        disk.ring_pool().0.lock().unwrap().max_polling_threads = ALL;
+        be_alone(Instant::now());
+    }
+
+    #[test]
+    fn what_comes_while_it_asks_is_found_without_sleeping_and_its_time_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = open(&folder);
+        let asked = || disk.account().stats().busy_poll;
+        let (mut found, mut finished) = (0, 0);
+        for _ in 0..200 {
+            let Some(mut ring) = BlockingRing::new(Arc::clone(&disk)) else { return };
+            allow(&disk);
+            disk.ring_pool().0.lock().unwrap().backoff = PollBackoff::default();
+            let (sender, told) = channel();
+            submit(&disk, move |outcome| sender.send(outcome.result.is_ok()).unwrap());
+            let before = asked();
+            found += u32::from(busy_poll(
+                ring.ring.get_or_insert_with(thread_ring::uninstall),
+                &disk,
+                Duration::from_secs(1),
+            ));
+            assert!(asked() > before);
+            while !ring.is_empty() {
+                finished += u32::from(ring.wait(Duration::from_secs(1)));
+            }
+            assert_eq!(told.try_recv(), Ok(true));
+        }
+        assert_eq!(finished, 200);
+        assert!(found > 0, "nothing comes in time, or it is not seen");
+    }
+
+    #[test]
+    fn a_wait_asks_only_where_it_may() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = open(&folder);
+        disk.ring_pool().0.lock().unwrap().max_polling_threads = 0;
+        let wait = || {
+            let mut ring = BlockingRing::new(Arc::clone(&disk))?;
+            submit(&disk, |outcome| outcome.result.unwrap());
+            be_alone(Instant::now());
+            while !ring.is_empty() {
+                ring.wait(Duration::from_secs(1));
+            }
+            Some(disk.account().stats().busy_poll)
+        };
+        let Some(sleeping) = wait() else { return };
+        assert_eq!(sleeping, Duration::ZERO);
+        allow(&disk);
+        assert!(wait().unwrap() > Duration::ZERO);
+    }
+
+    /// Has reads hang for as long as what is returned lives.
+    fn hang(disk: &Disk) -> PipeWriter {
+        let (hung, never_written) = pipe().unwrap();
+        // SAFETY: the disk keeps it open, and it is not closed here.
+        #[allow(unsafe_code)]
+        let mut file = unsafe { OwnedFd::from_raw_fd(disk.path_set().parts[0].file.as_raw_fd()) };
+        rustix::io::dup2(&hung, &mut file).unwrap();
+        mem::forget(file);
+        never_written
+    }
+
+    #[test]
+    fn a_read_that_hangs_is_asked_for_shortly_and_more_and_more_rarely() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = open(&folder);
+        let Some(mut ring) = BlockingRing::new(Arc::clone(&disk)) else { return };
+        let hung = hang(&disk);
+        submit(&disk, |_| ());
+        let may_poll = |_: &u32| {
+            allow(&disk);
+            let (started, before, max) = (Instant::now(), disk.account().stats().busy_poll, Duration::from_millis(20));
+            assert!(!ring.wait(max));
+            assert!(started.elapsed() >= max, "it does not sleep");
+            let asked = disk.account().stats().busy_poll - before;
+            // Much more than 200 us, as others may want the processor.
+            assert!(asked < Duration::from_millis(15), "{asked:?}");
+            asked > Duration::ZERO
+        };
+        assert_eq!((0..20).filter(may_poll).collect::<Vec<_>>(), [0, 2, 7]);
+        drop(hung);
+    }
+}

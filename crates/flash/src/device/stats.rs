@@ -1,0 +1,306 @@
+//! What a device did: counters, the depth of its queue, how long transfers took, and its health.
+//!
+//! Everything is counted with Relaxed atomics by whoever submits and completes; nothing hangs on their order but that no
+//! transfer is seen under way before its beginning is. The judge of the health is behind a mutex that only
+//! [`DeviceMonitor::observe`] takes.
+
+use super::health::{HealthJudge, HealthSample};
+use super::histogram::AtomicHistogram;
+use super::{Direction, Health, LatencyHistogram};
+use Ordering::{Acquire, Relaxed, Release};
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What every device keeps of its work.
+pub struct DeviceMonitor {
+    opened: Instant,
+    reads: DirectionCounters,
+    writes: DirectionCounters,
+    syncs: AtomicU64,
+    sync_errors: AtomicU64,
+    discards: AtomicU64,
+    discards_refused: AtomicU64,
+    refusals: AtomicU64,
+    under_way: AtomicUsize,
+    max_under_way: AtomicUsize,
+    busy_poll_ns: AtomicU64,
+    /// Microseconds since `opened` at which a transfer was over last, or one began with none under way.
+    progress: AtomicU64,
+    judge: Mutex<HealthJudge>,
+    health: AtomicU8,
+}
+
+struct DirectionCounters {
+    transfers: AtomicU64,
+    bytes: AtomicU64,
+    errors: AtomicU64,
+    latency: AtomicHistogram,
+}
+
+/// What was done in one direction.
+#[derive(Clone, Debug)]
+pub struct LaneStats {
+    /// Transfers that are over, well or not.
+    pub transfers: u64,
+    /// Of those that went well.
+    pub bytes: u64,
+    pub errors: u64,
+    /// From the submit to the completion, of those that went well.
+    pub latencies: LatencyHistogram,
+}
+
+/// The counters of a device since it was opened.
+#[derive(Clone, Debug)]
+pub struct DeviceStats {
+    pub reads: LaneStats,
+    pub writes: LaneStats,
+    pub syncs: u64,
+    pub sync_errors: u64,
+    /// Discards that the medium took.
+    pub discards: u64,
+    /// Discards that it did not take: as good as none.
+    pub discards_refused: u64,
+    /// Submits that found the queue full.
+    pub refusals: u64,
+    /// Transfers that were taken and are not over.
+    pub under_way: usize,
+    pub max_under_way: usize,
+    /// The time in which threads that waited for their reads asked instead of sleeping.
+    pub busy_poll: Duration,
+    pub health: Health,
+}
+
+impl DeviceMonitor {
+    pub(super) fn new() -> Self {
+        Self {
+            opened: Instant::now(),
+            reads: DirectionCounters::new(),
+            writes: DirectionCounters::new(),
+            syncs: AtomicU64::new(0),
+            sync_errors: AtomicU64::new(0),
+            discards: AtomicU64::new(0),
+            discards_refused: AtomicU64::new(0),
+            refusals: AtomicU64::new(0),
+            under_way: AtomicUsize::new(0),
+            max_under_way: AtomicUsize::new(0),
+            busy_poll_ns: AtomicU64::new(0),
+            progress: AtomicU64::new(0),
+            judge: Mutex::new(HealthJudge::new()),
+            health: AtomicU8::new(Health::Healthy as u8),
+        }
+    }
+
+    pub fn stats(&self) -> DeviceStats {
+        DeviceStats {
+            reads: self.reads.stats(),
+            writes: self.writes.stats(),
+            syncs: self.syncs.load(Relaxed),
+            sync_errors: self.sync_errors.load(Relaxed),
+            discards: self.discards.load(Relaxed),
+            discards_refused: self.discards_refused.load(Relaxed),
+            refusals: self.refusals.load(Relaxed),
+            under_way: self.under_way.load(Relaxed),
+            max_under_way: self.max_under_way.load(Relaxed),
+            busy_poll: Duration::from_nanos(self.busy_poll_ns.load(Relaxed)),
+            health: self.health(),
+        }
+    }
+
+    /// Transfers that were taken and are not finished.
+    pub fn under_way(&self) -> usize {
+        // Acquire: with the Release of a transfer that is taken.
+        self.under_way.load(Acquire)
+    }
+
+    /// As it was found when it was last observed.
+    pub fn health(&self) -> Health {
+        match self.health.load(Relaxed) {
+            0 => Health::Healthy,
+            1 => Health::Degraded,
+            _ => Health::Failed,
+        }
+    }
+
+    /// Judges the device anew. To be called about once a second. `beside` is how long what else is written to its filesystem has waited for it.
+    pub fn observe(&self, now: Instant, beside: Duration) -> Health {
+        let now = now.saturating_duration_since(self.opened);
+        let is_busy = self.under_way.load(Acquire) > 0;
+        let progress = Duration::from_micros(self.progress.load(Relaxed));
+        let sample = HealthSample {
+            finished: self.reads.transfers.load(Relaxed) + self.writes.transfers.load(Relaxed),
+            errors: self.reads.errors.load(Relaxed) + self.writes.errors.load(Relaxed) + self.sync_errors.load(Relaxed),
+            idle: if is_busy { now.saturating_sub(progress) } else { Duration::ZERO }.max(beside),
+        };
+        let health = self.judge.lock().unwrap().observe(sample, now);
+        self.health.store(health as u8, Relaxed);
+        health
+    }
+
+    /// A transfer was taken.
+    pub(super) fn begin(&self, now: Instant) {
+        if self.under_way.load(Relaxed) == 0 {
+            self.note_progress(now);
+        }
+        // Partner: `observe`, which must not see the transfer without that note.
+        let before = self.under_way.fetch_add(1, Release);
+        self.max_under_way.fetch_max(before + 1, Relaxed);
+    }
+
+    /// A transfer that was taken at `began` is over.
+    pub(super) fn end(
+        &self,
+        direction: Direction,
+        bytes: usize,
+        result: &io::Result<()>,
+        began: Instant,
+        now: Instant,
+    ) {
+        let lane = match direction {
+            Direction::Read => &self.reads,
+            Direction::Write => &self.writes,
+        };
+        lane.transfers.fetch_add(1, Relaxed);
+        match result {
+            Ok(()) => {
+                lane.bytes.fetch_add(bytes as u64, Relaxed);
+                lane.latency.add(now.saturating_duration_since(began));
+            }
+            Err(_) => {
+                lane.errors.fetch_add(1, Relaxed);
+            }
+        }
+        self.note_progress(now);
+        self.under_way.fetch_sub(1, Relaxed);
+    }
+
+    pub(super) fn busy_polled(&self, time: Duration) {
+        self.busy_poll_ns.fetch_add(time.as_nanos() as u64, Relaxed);
+    }
+
+    pub(super) fn refused(&self) {
+        self.refusals.fetch_add(1, Relaxed);
+    }
+
+    pub(super) fn synced(&self, is_good: bool) {
+        self.syncs.fetch_add(1, Relaxed);
+        self.sync_errors.fetch_add(u64::from(!is_good), Relaxed);
+    }
+
+    pub(super) fn discarded(&self, is_taken: bool) {
+        let counter = if is_taken { &self.discards } else { &self.discards_refused };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    fn note_progress(&self, now: Instant) {
+        let since = now.saturating_duration_since(self.opened).as_micros() as u64;
+        self.progress.fetch_max(since, Relaxed);
+    }
+}
+
+impl DirectionCounters {
+    fn new() -> Self {
+        Self {
+            transfers: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            errors: AtomicU64::new(0),
+            latency: AtomicHistogram::new(),
+        }
+    }
+
+    fn stats(&self) -> LaneStats {
+        LaneStats {
+            transfers: self.transfers.load(Relaxed),
+            bytes: self.bytes.load(Relaxed),
+            errors: self.errors.load(Relaxed),
+            latencies: self.latency.read(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BLOCK, Buffer, Delivery, Device, Faults, FaultyDevice, TransferRequest, read, write};
+    use super::*;
+
+    #[test]
+    fn transfers_are_counted_by_direction() {
+        let device = FaultyDevice::new(4 * BLOCK, 1, Delivery::AtOnce);
+        write(&device, 0, Buffer::zeroed(2 * BLOCK)).unwrap();
+        read(&device, 0, Buffer::zeroed(BLOCK)).unwrap();
+        device.set(Faults { read_errors: 1, sync_errors: 1, ..Faults::default() });
+        assert!(read(&device, 0, Buffer::zeroed(BLOCK)).is_err());
+        assert!(device.sync().is_err());
+        device.discard(0, BLOCK as u64).unwrap();
+        let stats = device.account().stats();
+        assert_eq!((stats.writes.transfers, stats.writes.bytes, stats.writes.errors), (1, 2 * BLOCK as u64, 0));
+        assert_eq!((stats.reads.transfers, stats.reads.bytes, stats.reads.errors), (2, BLOCK as u64, 1));
+        assert_eq!((stats.writes.latencies.count(), stats.reads.latencies.count()), (1, 1));
+        assert_eq!((stats.syncs, stats.sync_errors, stats.discards), (1, 1, 1));
+        assert_eq!((stats.under_way, stats.max_under_way), (0, 1));
+    }
+
+    #[test]
+    fn the_depth_of_the_queue_is_known_and_its_highest() {
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::Later { queue_depth: 3 });
+        let request = || {
+            let buffer = Buffer::zeroed(BLOCK);
+            TransferRequest { direction: Direction::Read, offset: 0, buffer, done: Box::new(|_| ()) }
+        };
+        let taken = (0..5).filter(|_| device.submit(request()).is_ok()).count();
+        let stats = device.account().stats();
+        assert_eq!((taken, stats.refusals, stats.under_way), (3, 2, 3));
+        device.drain();
+        let stats = device.account().stats();
+        assert_eq!((stats.under_way, stats.max_under_way), (0, 3));
+    }
+
+    #[test]
+    fn a_device_that_stalls_is_degraded_then_failed() {
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::Later { queue_depth: 3 });
+        let account = device.account();
+        let after = |seconds| Instant::now() + Duration::from_secs(seconds);
+        assert_eq!(account.observe(after(100), Duration::ZERO), Health::Healthy, "nothing to do is no stall");
+        let buffer = Buffer::zeroed(BLOCK);
+        let request = TransferRequest { direction: Direction::Read, offset: 0, buffer, done: Box::new(|_| ()) };
+        device.submit(request).unwrap();
+        assert_eq!(account.observe(after(1), Duration::ZERO), Health::Healthy);
+        assert_eq!(account.observe(after(3), Duration::ZERO), Health::Degraded);
+        assert_eq!(account.observe(after(31), Duration::ZERO), Health::Failed);
+        assert_eq!(account.health(), Health::Failed);
+    }
+
+    #[test]
+    fn a_device_is_judged_by_what_waits_beside_it() {
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
+        let observe = |beside| device.account().observe(Instant::now(), Duration::from_secs(beside));
+        assert_eq!([0, 1, 3, 31].map(observe), [Health::Healthy, Health::Healthy, Health::Degraded, Health::Failed]);
+    }
+
+    #[test]
+    fn a_device_that_is_always_busy_but_gets_on_does_not_stall() {
+        let account = DeviceMonitor::new();
+        let after = |seconds| account.opened + Duration::from_secs(seconds);
+        account.begin(after(100));
+        assert_eq!(account.observe(after(101), Duration::ZERO), Health::Healthy);
+        for second in 101..200 {
+            account.begin(after(second));
+            account.end(Direction::Read, BLOCK, &Ok(()), after(second - 1), after(second));
+            assert_eq!(account.observe(after(second + 1), Duration::ZERO), Health::Healthy);
+        }
+    }
+
+    #[test]
+    fn a_device_that_keeps_failing_is_failed() {
+        let device = FaultyDevice::new(BLOCK, 1, Delivery::AtOnce);
+        device.set(Faults { read_errors: 1, ..Faults::default() });
+        let account = device.account();
+        assert!(read(&device, 0, Buffer::zeroed(BLOCK)).is_err());
+        assert_eq!(account.observe(Instant::now(), Duration::ZERO), Health::Degraded);
+        for _ in 0..15 {
+            assert!(read(&device, 0, Buffer::zeroed(BLOCK)).is_err());
+        }
+        assert_eq!(account.observe(Instant::now(), Duration::ZERO), Health::Failed);
+    }
+}

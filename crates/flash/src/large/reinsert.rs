@@ -1,0 +1,287 @@
+//! What of the regions that go is written again.
+//!
+//! ```text
+//! header, footer -> what is current and worth it -> windows that hold it, each read at once -> copies in open regions -> index
+//! ```
+//! Whoever reclaims may wait for the device, and waits for buffers before it takes those that inserts need.
+
+use super::LargeLog;
+use super::address::{Address, UNIT};
+use super::buffers::{AppendError, Appended, ObjectDraft};
+use super::format::{
+    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, object_bytes, part_hash,
+};
+use super::index::IndexKey;
+use super::options::Reinsertion;
+use super::reclaim_choice::{ReclaimCause, is_reinserted};
+use crate::FlashHash;
+use crate::admission::bloom::mix;
+use crate::device::{self, BLOCK, Buffer};
+use crate::object::has_expired;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::time::{Duration, Instant};
+
+/// Objects of a region are read at once if no more lies between them, up to so many bytes and a quarter of the region.
+const GAP_BYTES: usize = 64 << 10;
+const WINDOW_BYTES: usize = 1 << 20;
+const WINDOWS: usize = 4;
+/// Of the log, so much is owed to new objects at most when a reclaim begins.
+const SHARE_OWED: usize = 16;
+/// How long a copy waits for a buffer: as long as a stall of the drive.
+const MAX_COPY_WAIT: Duration = Duration::from_millis(100);
+/// How long all copies of a reclaim do, which frees nothing meanwhile.
+const MAX_RECLAIM_WAIT: Duration = Duration::from_secs(1);
+
+/// An object that is to be kept.
+struct Survivor {
+    hash: FlashHash,
+    address: Address,
+    /// Its bytes in the region.
+    begin: usize,
+    end: usize,
+}
+
+impl Survivor {
+    fn bytes(&self) -> usize {
+        self.end - self.begin
+    }
+}
+
+/// Why there is no copy.
+enum NotCopied {
+    /// It is not what it should be, or not current any more.
+    This,
+    /// Nor can there be one of another.
+    Rest,
+}
+
+/// A region that goes.
+#[derive(Clone, Copy)]
+struct VictimRegion {
+    number: u32,
+    sequence: u64,
+}
+
+/// What the copies of one reclaim have in common.
+#[derive(Clone, Copy)]
+struct ReinsertTerms {
+    now: u32,
+    copies_pay: bool,
+    /// Bytes of all of them at most.
+    space: usize,
+    /// No object that is longer is copied.
+    max_object_bytes: usize,
+    /// Turns of the log until now.
+    turn: u64,
+    /// Until then copies may wait for buffers.
+    until: Instant,
+}
+
+impl LargeLog {
+    /// Writes again what is worth it, at most half of what is reclaimed for its space: otherwise nothing would be won.
+    pub(super) fn reinsert_some(self: &Arc<Self>, chosen: &[(u32, ReclaimCause)], now: u32) {
+        let victims = chosen.iter().filter(|choice| choice.1 == ReclaimCause::Space).map(|&(number, _)| number);
+        let victims: Vec<_> =
+            victims.map(|number| VictimRegion { number, sequence: self.regions[number as usize].sequence() }).collect();
+        if self.options.reinsertion == Reinsertion::Never || victims.is_empty() {
+            return;
+        }
+        let mut space = victims.len() * self.geometry.region_bytes / 2;
+        let regions = self.log_regions().len();
+        let max_debt = regions * self.geometry.region_bytes / SHARE_OWED;
+        let copies_pay = self.reinsertion_value.copies_pay(victims.len() as f64 / regions as f64, max_debt);
+        let max_wait = if self.may_reclaim_for_inserts() { self.options.max_buffer_wait } else { MAX_RECLAIM_WAIT };
+        let turn = self.free_lists().next_sequence / regions as u64;
+        let is_judged = self.options.reinsertion == Reinsertion::Auto;
+        let max_object_bytes = if is_judged { self.reinsertion_value.max_object_bytes() } else { usize::MAX };
+        let until = Instant::now() + max_wait.min(MAX_RECLAIM_WAIT);
+        let terms = ReinsertTerms { now, copies_pay, space, max_object_bytes, turn, until };
+        for region in victims {
+            let mut survivor = self.survivors(region, terms);
+            let wanted = survivor.len();
+            survivor.sort_unstable_by_key(|object| object.begin);
+            let (done, has_space) = self.reinsert_all(region, &survivor, &mut space, terms);
+            self.counters.reinsertions_dropped.add((wanted - done) as u64);
+            if !has_space {
+                return;
+            }
+        }
+    }
+
+    /// What of a region is current, and to be written again.
+    fn survivors(&self, region: VictimRegion, terms: ReinsertTerms) -> Vec<Survivor> {
+        let reinsertion = self.options.reinsertion;
+        let was_hit = self.regions[region.number as usize].was_hit();
+        if !was_hit && !matches!(reinsertion, Reinsertion::Percent(_)) {
+            return Vec::new();
+        }
+        let survivor = |entry: FooterEntry| {
+            let identity = IndexKey::of(entry.hash);
+            let address = self.index.lock(identity.shard).get(identity.tag)?;
+            let is_current = self.geometry.split(address.unit()) == (region.number, entry.position);
+            // One number for all parts of an object that go in one turn of the log, and another one in the next.
+            let drawn = mix(entry.order.wrapping_add(terms.turn << 48)) >> 32;
+            let is_chosen = is_reinserted(reinsertion, terms.copies_pay, address.hits(), drawn)
+                && entry.bytes as usize <= object_bytes(0, terms.max_object_bytes);
+            let begin = entry.position as usize * UNIT;
+            let end = begin + entry.bytes as usize;
+            let survivor = Survivor { hash: entry.hash, address, begin, end };
+            (is_current && is_chosen && !has_expired(entry.expiry, terms.now)).then_some(survivor)
+        };
+        let listed = self.listed(region.number, |blocks| self.read(region, blocks));
+        listed.unwrap_or_default().into_iter().filter_map(survivor).collect()
+    }
+
+    fn read(&self, region: VictimRegion, blocks: Range<usize>) -> Option<Buffer> {
+        let offset = self.geometry.offset(region.number) + blocks.start as u64;
+        let read = device::read(&*self.device, offset, Buffer::zeroed(blocks.len())).ok();
+        if read.is_some() {
+            self.counters.read_bytes.add(blocks.len() as u64);
+        } else {
+            self.counters.read_errors.one();
+            self.fail(region.number, region.sequence);
+        }
+        read
+    }
+
+    /// Adds these anew, as far as there is room. How many, and whether buffers and regions were had.
+    fn reinsert_all(
+        self: &Arc<Self>,
+        region: VictimRegion,
+        mut objects: &[Survivor],
+        space: &mut usize,
+        terms: ReinsertTerms,
+    ) -> (usize, bool) {
+        let max = WINDOW_BYTES.min(self.geometry.region_bytes / WINDOWS);
+        let mut done = 0;
+        while !objects.is_empty() {
+            let (window, behind) = objects.split_at(window(objects, max));
+            objects = behind;
+            if window.iter().all(|object| in_region(object.bytes()) > *space) {
+                continue;
+            }
+            let begin = window[0].begin / BLOCK * BLOCK;
+            let bytes = window[window.len() - 1].end.next_multiple_of(BLOCK) - begin;
+            self.reading_bytes.fetch_add(bytes, Relaxed);
+            let read = self.read(region, begin..begin + bytes);
+            let is_read = read.is_some();
+            let has_space = read.is_none_or(|buffer| {
+                window.iter().all(|object| {
+                    let survivor = self.reinsert(region, object, &buffer[object.begin - begin..], *space, terms);
+                    if let Ok(taken) = survivor {
+                        *space -= taken;
+                        done += 1;
+                    }
+                    !matches!(survivor, Err(NotCopied::Rest))
+                })
+            });
+            self.reading_bytes.fetch_sub(bytes, Relaxed);
+            if !is_read || !has_space {
+                return (done, has_space);
+            }
+        }
+        (done, true)
+    }
+
+    /// Adds an object that was read anew, with its order; its new place counts only if the old one is still current then, also in a
+    /// region that failed meanwhile: the copy is on its way to the device, and would be found by a restart.
+    fn reinsert(
+        self: &Arc<Self>,
+        region: VictimRegion,
+        survivor: &Survivor,
+        object: &[u8],
+        space: usize,
+        terms: ReinsertTerms,
+    ) -> Result<usize, NotCopied> {
+        let position = (survivor.begin / UNIT) as u32;
+        let header = ObjectHeader::check(object, self.options.identity, region.sequence, position)
+            .map_err(|_| NotCopied::This)?;
+        // Of what lies in several regions the first part is of no use alone, nor is any where those that fill one find no room.
+        let is_long = header.total_bytes as usize > self.geometry.object_bytes_limit();
+        let finds_no_room = is_long && terms.space < self.geometry.region_bytes;
+        let is_too_long = header.total_bytes as usize > terms.max_object_bytes;
+        if is_too_long || finds_no_room || header.part == 0 && !self.has_other_parts(survivor.hash, &header) {
+            return Err(NotCopied::This);
+        }
+        let (key, value) = (&object[OBJECT_HEADER_BYTES..][..header.key_bytes.into()], &object[header.value()]);
+        let total = header.total_bytes as usize;
+        let is_whole = header.value_bytes == header.total_bytes;
+        let may_cut = is_whole && self.may_fill_up(header.object_bytes(), self.buffers_reserved_for_inserts());
+        let takes = if may_cut {
+            in_region(survivor.bytes())
+        } else {
+            share_of_region(survivor.bytes(), self.geometry.region_bytes)
+        };
+        if takes > space {
+            return Err(NotCopied::This);
+        }
+        let draft = ObjectDraft { hash: survivor.hash, header, key, value: &[value], from: 0, may_cut, is_copy: true };
+        let appended = self.add_copy(&draft, terms).ok_or(NotCopied::Rest)?;
+        if may_cut && appended.value_bytes < total {
+            // No third part: of two copies that a crash left, cut at different places, no parts fit together then.
+            let head = ObjectDraft { may_cut: false, ..draft };
+            let add = |part: &ObjectDraft<'_>| self.add_copy(part, terms).ok_or(NotCopied::Rest);
+            // The first part is on its way to the device, and the index will not know it; a crash may have left another rest to it.
+            self.add_rest(&head, appended.value_bytes, NotCopied::This, add)
+                .inspect_err(|_| self.set_unclean(appended.region, true))?;
+        }
+        if self.options.reinsertion == Reinsertion::Auto && terms.copies_pay {
+            self.reinsertion_value.add_debt(header.object_bytes());
+        }
+        let identity = IndexKey::of(survivor.hash);
+        let mut shard = self.index.lock(identity.shard);
+        let is_flushed = region.sequence < self.floor.load(Acquire);
+        let is_same = |current: Address| current.without_hits() == survivor.address.without_hits() && !is_flushed;
+        let Some(new) = self.publishable(appended).filter(|_| shard.get(identity.tag).is_some_and(is_same)) else {
+            // Of this object, maybe: what a later part took the place of is in the copy, too.
+            if self.regions[region.number as usize].is_unclean() {
+                self.set_unclean(appended.region, true);
+            }
+            return Err(NotCopied::This);
+        };
+        shard.insert(identity.tag, new);
+        self.counters.reinserted.one();
+        Ok(takes)
+    }
+
+    /// Whether all that is missing of an object of which this is the first part may be there.
+    fn has_other_parts(&self, hash: FlashHash, first: &ObjectHeader) -> bool {
+        let missing = (first.total_bytes - first.value_bytes) as usize;
+        let parts = missing.div_ceil(self.geometry.part_bytes_limit()) as u16;
+        (1..=parts).all(|part| self.could_exist(part_hash(hash, first.order, part)))
+    }
+
+    /// Adds a copy, without reclaiming.
+    fn add_copy(self: &Arc<Self>, draft: &ObjectDraft<'_>, terms: ReinsertTerms) -> Option<Appended> {
+        let add = || {
+            if self.fills_a_region(draft) {
+                return self.add_alone(draft, terms.now);
+            }
+            self.add(self.expiry_group(draft.header.expiry, terms.now), draft, &mut Vec::new(), terms.now)
+        };
+        let max = || MAX_COPY_WAIT.min(terms.until.saturating_duration_since(Instant::now()));
+        match add() {
+            Err(AppendError::Buffers) if self.wait_for_buffer(self.buffers_reserved_for_inserts(), max()) => add().ok(),
+            appended => appended.ok(),
+        }
+    }
+}
+
+/// What an object takes of a region, its entry in the footer included.
+fn in_region(object_bytes: usize) -> usize {
+    object_bytes.next_multiple_of(UNIT) + FOOTER_ENTRY_BYTES
+}
+
+/// The same, and its share of what is left empty behind the last one of its length.
+fn share_of_region(object_bytes: usize, region_bytes: usize) -> usize {
+    region_bytes / ((region_bytes - REGION_HEADER_BYTES) / in_region(object_bytes)).max(1)
+}
+
+/// How many of these objects, the first ones, are read at once.
+fn window(objects: &[Survivor], max: usize) -> usize {
+    let begin = objects[0].begin;
+    let continues = |pair: &&[Survivor]| pair[1].begin - pair[0].end <= GAP_BYTES && pair[1].end - begin <= max;
+    1 + objects.windows(2).take_while(continues).count()
+}

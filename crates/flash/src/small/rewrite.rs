@@ -1,0 +1,464 @@
+//! Pages are composed of what a set has in the log and of what its page held, and written.
+//!
+//! ```text
+//! begin: entries and hit bits are noted      group's lock
+//! read:  the old page, pages of the log      no lock
+//! compose                                    no lock
+//! install: the new page answers, from RAM    group's lock
+//! write                                      no lock
+//! end:   the noted entries end               group's lock
+//! ```
+//! Many sets are on their way at once, each as far as its transfers are.
+//!
+//! The order in which objects have a claim to room: those of the log, newest first; those of the page that were hit; the
+//! others as they lie. So what was hit is kept once over what was not. What finds no room hides older versions as well.
+
+use super::SmallShared;
+use super::log::{Tail, is_expected};
+use super::page::{self, PAGE, PageHeader, PageRecord, PageWriter};
+use super::set_group::{Entry, PendingRewrite, SETS, SetGroup, next_generation};
+use super::stats::Counters;
+use crate::device::{Buffer, Direction, TransferOutcome, TransferRequest};
+use crate::object::{FlashHash, has_expired};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+
+/// Pages on their way, each by itself: some are read while others are written.
+struct PageRewrites<'a> {
+    shared: &'a SmallShared,
+    tail: Option<&'a Tail>,
+    now: u32,
+    /// By their sets.
+    jobs: HashMap<u32, RewriteJob>,
+    sender: Sender<TransferDone>,
+}
+
+/// A page on its way.
+struct RewriteJob {
+    number: u32,
+    /// The log's clock when the entries were noted.
+    log_clock: u64,
+    generation: u8,
+    /// That of the page it takes the place of.
+    old_generation: u8,
+    entries: Vec<Entry>,
+    hits: Vec<u8>,
+    has_page: bool,
+    old: Option<Buffer>,
+    /// Pages of the log that have the set's objects; none if one cannot be read.
+    log: Vec<(u32, Option<Buffer>)>,
+    /// Reads under way.
+    reads: usize,
+    /// What the page has that is being written.
+    content: PageContent,
+}
+
+#[derive(Default)]
+struct PageContent {
+    hashes: Vec<FlashHash>,
+    /// Where its records end.
+    end: usize,
+    /// Objects that came from the log.
+    moved: usize,
+}
+
+/// What was transferred for a set.
+struct TransferDone {
+    number: u32,
+    part: JobPart,
+    outcome: TransferOutcome,
+}
+
+#[derive(Clone, Copy)]
+enum JobPart {
+    OldPage,
+    /// One of the job's pages of the log.
+    Log(usize),
+    NewPage,
+}
+
+struct PageComposer<'a> {
+    shared: &'a SmallShared,
+    number: u32,
+    now: u32,
+    writer: PageWriter<'a>,
+    hashes: Vec<FlashHash>,
+    /// Objects that the page can have.
+    space: usize,
+    hidden: Vec<u64>,
+    hidden_tags: Vec<u64>,
+}
+
+impl PageRewrites<'_> {
+    /// Notes what the set has, and begins to read it.
+    fn begin(&mut self, number: u32) {
+        let shared = self.shared;
+        let Some(mut job) = shared.begin_rewrite(number) else { return };
+        let mut reads = Vec::new();
+        if job.has_page {
+            reads.push((JobPart::OldPage, shared.area_layout.first_set + number));
+        }
+        for &entry in &job.entries {
+            let Entry::Object { page, .. } = entry else { continue };
+            if job.log.iter().any(|&(known, _)| known == page) {
+                continue;
+            }
+            let copy = self.tail.and_then(|tail| shared.copy_of_tail(tail, page)).or_else(|| shared.log.copy(page));
+            if copy.is_none() {
+                let header = shared.log.header(page).expect("an entry's segment is in use");
+                reads.push((JobPart::Log(job.log.len()), header.number));
+            }
+            job.log.push((page, copy));
+        }
+        Counters::add(&shared.counters.bytes_read_to_move, reads.len() * PAGE);
+        job.reads = reads.len();
+        self.jobs.insert(number, job);
+        if reads.is_empty() {
+            self.write(number);
+        }
+        for (part, page) in reads {
+            self.submit(Direction::Read, number, part, page, Buffer::zeroed(PAGE));
+        }
+    }
+
+    fn submit(&self, direction: Direction, number: u32, part: JobPart, page: u32, buffer: Buffer) {
+        let sender = self.sender.clone();
+        let done = move |outcome| sender.send(TransferDone { number, part, outcome }).expect("the receiver waits");
+        self.shared.submit(direction, page, buffer, done);
+    }
+
+    fn transfer_done(&mut self, TransferDone { number, part, outcome }: TransferDone) {
+        let job = self.jobs.get_mut(&number).expect("it is on its way");
+        let is_right = outcome.result.is_ok();
+        let buffer = is_right.then_some(outcome.buffer);
+        match part {
+            JobPart::OldPage => job.old = buffer,
+            JobPart::Log(at) => job.log[at].1 = buffer,
+            JobPart::NewPage => {
+                let job = self.jobs.remove(&number).expect("it is on its way");
+                if !is_right {
+                    Counters::one(&self.shared.counters.write_errors);
+                }
+                return self.shared.end_rewrite(&job, is_right);
+            }
+        }
+        if !is_right {
+            Counters::one(&self.shared.counters.read_errors);
+        }
+        job.reads -= 1;
+        if job.reads == 0 {
+            self.write(number);
+        }
+    }
+
+    /// With all that was read.
+    fn write(&mut self, number: u32) {
+        let job = self.jobs.get_mut(&number).expect("it is on its way");
+        self.shared.drop_wrong_pages(job);
+        let (page, content) = self.shared.compose(job, self.now);
+        job.content = content;
+        if self.shared.install(job, &page) {
+            self.submit(Direction::Write, number, JobPart::NewPage, self.shared.area_layout.first_set + number, page);
+        } else {
+            self.jobs.remove(&number);
+        }
+    }
+}
+
+impl SmallShared {
+    /// Rewrites the pages of these sets, each of them once, with all they have in the log. Waits for the device.
+    pub(super) fn rewrite_sets(&self, sets: &[u32], tail: Option<&Tail>, now: u32) {
+        let (sender, receiver) = mpsc::channel();
+        let mut rewrites = PageRewrites { shared: self, tail, now, jobs: HashMap::new(), sender };
+        let mut sets = sets.iter();
+        loop {
+            while rewrites.jobs.len() < self.options.max_concurrent_rewrites
+                && let Some(&set) = sets.next()
+            {
+                rewrites.begin(set);
+            }
+            if rewrites.jobs.is_empty() {
+                return;
+            }
+            rewrites.transfer_done(receiver.recv().expect("a sender is here"));
+        }
+    }
+
+    fn begin_rewrite(&self, number: u32) -> Option<RewriteJob> {
+        let (mut group, set) = self.locked(number);
+        // Read under the lock: what is removed later has this moment or a later one. What was flushed is in no page that is
+        // newer than the flush.
+        let (log_clock, epoch) = self.log.log_clock_and_epoch();
+        if group.epoch != epoch {
+            group.clear(epoch);
+        }
+        let nothing = group.len(set) == 0 && !group.is_unclean(set);
+        if nothing || group.pending_rewrite(set).is_some() {
+            return None;
+        }
+        let set_layout = &self.area_layout.set_layout;
+        let entries: Vec<Entry> = group.entries(set_layout, set).collect();
+        let taken = entries.len() as u8;
+        group.rewrites.push(PendingRewrite { set: set as u8, taken, image: None, invalidate: false });
+        let has_page = group.objects(set) != 0;
+        let hits = group.hits(set_layout, set).to_vec();
+        let old_generation = group.generation(set);
+        let generation = next_generation(old_generation);
+        let (old, log, reads, content) = (None, Vec::new(), 0, PageContent::default());
+        Some(RewriteJob {
+            number,
+            log_clock,
+            generation,
+            old_generation,
+            entries,
+            hits,
+            has_page,
+            old,
+            log,
+            reads,
+            content,
+        })
+    }
+
+    /// What was read and is not what it should be counts as not read.
+    fn drop_wrong_pages(&self, job: &mut RewriteJob) {
+        job.old.take_if(|page| !self.is_old_page(job.number, job.old_generation, page));
+        for (page, copy) in &mut job.log {
+            if copy.take_if(|copy| !is_expected(copy, self.options.salt, self.log.header(*page))).is_some() {
+                Counters::one(&self.counters.corrupt_pages);
+            }
+        }
+    }
+
+    fn is_old_page(&self, number: u32, generation: u8, page: &[u8]) -> bool {
+        let expected = (self.area_layout.first_set + number, generation);
+        let right =
+            page::open(page, self.options.salt).is_some_and(|header| (header.number, header.generation) == expected);
+        if !right {
+            Counters::one(&self.counters.corrupt_pages);
+        }
+        right
+    }
+
+    fn copy_of_tail(&self, tail: &Tail, page: u32) -> Option<Buffer> {
+        let pages = self.log.log_layout.pages_per_segment;
+        let bytes = tail.buffer.as_ref().filter(|_| page / pages == tail.segment)?;
+        let mut copy = Buffer::zeroed(PAGE);
+        copy.copy_from_slice(&bytes[(page % pages) as usize * PAGE..][..PAGE]);
+        Some(copy)
+    }
+
+    /// Transfers of pages by their numbers, all at once; none for one that failed.
+    pub(super) fn transfer(&self, transfers: Vec<(Direction, u32, Buffer)>) -> Vec<Option<Buffer>> {
+        let (sender, receiver) = mpsc::channel();
+        let mut results: Vec<Option<Buffer>> = Vec::new();
+        results.resize_with(transfers.len(), || None);
+        for (index, (direction, number, buffer)) in transfers.into_iter().enumerate() {
+            let sender = sender.clone();
+            let done = move |outcome| sender.send((index, direction, outcome)).expect("the receiver waits");
+            self.submit(direction, number, buffer, done);
+        }
+        drop(sender);
+        for (index, direction, outcome) in receiver {
+            match (outcome.result, direction) {
+                (Ok(()), _) => results[index] = Some(outcome.buffer),
+                (Err(_), Direction::Read) => Counters::one(&self.counters.read_errors),
+                (Err(_), Direction::Write) => Counters::one(&self.counters.write_errors),
+            }
+        }
+        results
+    }
+
+    /// Begins a transfer from or to a page of this number, as soon as the device takes it.
+    fn submit(
+        &self,
+        direction: Direction,
+        number: u32,
+        buffer: Buffer,
+        done: impl FnOnce(TransferOutcome) + Send + 'static,
+    ) {
+        let mut request = TransferRequest { direction, offset: self.offset(number), buffer, done: Box::new(done) };
+        while let Err(refused) = self.device.submit(request) {
+            self.device.wait_for_slot();
+            request = refused;
+        }
+    }
+
+    fn compose(&self, job: &RewriteJob, now: u32) -> (Buffer, PageContent) {
+        let mut page = Buffer::zeroed(PAGE);
+        let writer = PageWriter::resume(&mut page, 0, 0);
+        let (hashes, hidden, hidden_tags) = (Vec::new(), Vec::new(), Vec::new());
+        let space = usize::MAX;
+        let mut composer =
+            PageComposer { shared: self, number: job.number, now, writer, hashes, space, hidden, hidden_tags };
+        for &entry in job.entries.iter().rev() {
+            match entry {
+                Entry::Tombstone { mark } => composer.hidden.push(mark),
+                Entry::Object { page, tag, .. } => {
+                    let (_, bytes) = job.log.iter().find(|&&(known, _)| known == page).expect("it was asked for");
+                    composer.add_from_log(bytes.as_deref(), tag);
+                }
+            }
+        }
+        let moved = composer.hashes.len();
+        if let Some(old) = &job.old {
+            if self.is_short_of_memory() {
+                composer.space = page::records(old).count() * 3 / 4;
+            }
+            let is_hit =
+                |position: usize| job.hits.get(position / 8).is_some_and(|byte| byte & 1 << (position % 8) != 0);
+            for wanted in [true, false] {
+                let chosen = page::records(old).enumerate().filter(|&(position, _)| is_hit(position) == wanted);
+                chosen.for_each(|(_, record)| composer.add(old, &record));
+            }
+        }
+        let PageComposer { writer, hashes, .. } = composer;
+        let end = writer.end();
+        let number = self.area_layout.first_set + job.number;
+        writer.seal(self.options.salt, PageHeader { number, log_clock: job.log_clock, generation: job.generation });
+        (page, PageContent { hashes, end, moved })
+    }
+
+    /// The record that an entry with this tag means: the last one of the page.
+    pub(super) fn tagged(&self, number: u32, tag: u64, page: &[u8]) -> Option<(FlashHash, PageRecord)> {
+        let set_layout = &self.area_layout.set_layout;
+        let hashed = page::records(page).map(|record| (record.hash(page), record));
+        hashed.filter(|&(hash, _)| set_layout.tag(hash) == tag && set_layout.set(hash) == number).last()
+    }
+
+    /// From now on the new page answers. Says whether it is to be written.
+    fn install(&self, job: &RewriteJob, page: &Buffer) -> bool {
+        let mut image = Buffer::zeroed(PAGE);
+        image.copy_from_slice(page);
+        let (mut group, set) = self.locked(job.number);
+        let pending = group.pending_rewrite(set).expect("it is under way");
+        if pending.invalidate {
+            forget_rewrite(&mut group, set);
+            return false;
+        }
+        pending.image = Some(Arc::new(image));
+        group.version = group.version.wrapping_add(1);
+        true
+    }
+
+    fn end_rewrite(&self, job: &RewriteJob, written: bool) {
+        let PageContent { hashes, end, moved } = &job.content;
+        let set_layout = &self.area_layout.set_layout;
+        let (mut group, set) = self.locked(job.number);
+        let (invalidate, taken) =
+            group.pending_rewrite(set).map(|m| (m.invalidate, usize::from(m.taken))).expect("it is under way");
+        forget_rewrite(&mut group, set);
+        if written {
+            Counters::one(&self.counters.pages_written);
+            Counters::add(&self.counters.set_bytes_written, PAGE);
+        }
+        if written && !invalidate {
+            group.remove_oldest(set_layout, set, taken);
+            group.set_page(set_layout, set, job.generation, hashes, *end);
+            group.set_unclean(set, false);
+            Counters::add(&self.counters.moved, *moved);
+            return;
+        }
+        if !invalidate {
+            Counters::add(&self.counters.ended_failed, hashes.len());
+            self.invalidate_failed(&mut group, set, job.number);
+        }
+        // Whatever lies there now, the next page must differ from it.
+        group.set_generation(set, job.generation);
+    }
+
+    /// Empties a set whose page cannot be read or written.
+    pub(super) fn invalidate_failed(&self, group: &mut SetGroup, set: usize, number: u32) {
+        Counters::one(&self.counters.voided_by_failure);
+        group.invalidate(&self.area_layout.set_layout, set);
+        self.enqueue(group, number);
+    }
+
+    /// The sets of a group that are to be mended.
+    pub(super) fn sets_to_clean(&self, index: u32) -> Vec<u32> {
+        let set_layout = &self.area_layout.set_layout;
+        let first = index * SETS as u32;
+        let (mut group, _) = self.locked(first);
+        group.queued = false;
+        let present = SETS.min((set_layout.sets - first) as usize);
+        let tombstones =
+            |set| group.entries(set_layout, set).filter(|entry| matches!(entry, Entry::Tombstone { .. })).count();
+        let max_tombstones = usize::from(self.options.tombstones_per_group) / 4;
+        let max_tombstones = if group.tombstones() > 2 * max_tombstones { max_tombstones } else { usize::MAX };
+        let sets = super::rewrite_choice::choose_cleanup(
+            (0..present).map(|set| (tombstones(set), group.is_unclean(set))),
+            max_tombstones,
+        );
+        sets.into_iter().map(|set| first + set as u32).collect()
+    }
+
+    /// Ends an entry of the log whose object ends. If the set's page may hold an older one, a tombstone hides that.
+    pub(super) fn remove_entry(&self, hash: FlashHash, page: u32) {
+        let set_layout = &self.area_layout.set_layout;
+        let (mut group, set) = self.locked(set_layout.set(hash));
+        let Some(index) = self.entry_at(&group, set, hash, page) else {
+            return;
+        };
+        if !group.may_hold(set_layout, set, hash) {
+            group.remove(set_layout, set, index);
+        } else if group.tombstones() < usize::from(self.options.tombstones_per_group) {
+            group.replace(set_layout, set, index, Entry::Tombstone { mark: set_layout.mark(hash) });
+        } else {
+            Counters::one(&self.counters.voided_by_tombstones);
+            group.invalidate(set_layout, set);
+            self.enqueue(&mut group, set_layout.set(hash));
+        }
+    }
+
+    /// The index of the entry of this page with this hash's tag.
+    pub(super) fn entry_at(&self, group: &SetGroup, set: usize, hash: FlashHash, page: u32) -> Option<usize> {
+        let set_layout = &self.area_layout.set_layout;
+        let wanted = (page, set_layout.tag(hash));
+        group
+            .entries(set_layout, set)
+            .position(|entry| matches!(entry, Entry::Object { page, tag, .. } if (page, tag) == wanted))
+    }
+}
+
+fn forget_rewrite(group: &mut SetGroup, set: usize) {
+    group.rewrites.retain(|m| usize::from(m.set) != set);
+    if group.rewrites.is_empty() {
+        group.rewrites = Vec::new();
+    }
+    group.version = group.version.wrapping_add(1);
+}
+
+impl PageComposer<'_> {
+    fn add_from_log(&mut self, page: Option<&[u8]>, tag: u64) {
+        let Some(bytes) = page else {
+            self.hidden_tags.push(tag);
+            Counters::one(&self.shared.counters.ended_failed);
+            return;
+        };
+        if let Some((_, record)) = self.shared.tagged(self.number, tag, bytes) {
+            self.add(bytes, &record);
+        }
+    }
+
+    fn add(&mut self, bytes: &[u8], record: &PageRecord) {
+        let set_layout = &self.shared.area_layout.set_layout;
+        let hash = record.hash(bytes);
+        let (mark, tag) = (set_layout.mark(hash), set_layout.tag(hash));
+        if self.hashes.contains(&hash) || self.hidden.contains(&mark) || self.hidden_tags.contains(&tag) {
+            return;
+        }
+        if has_expired(record.expiry, self.now) {
+            Counters::one(&self.shared.counters.ended_expired);
+            self.hidden.push(mark);
+        } else if self.hashes.len() >= self.space {
+            Counters::one(&self.shared.counters.ended_for_memory);
+            self.hidden.push(mark);
+        } else if self.writer.push_record(&bytes[record.range.clone()]) {
+            self.hashes.push(hash);
+        } else {
+            Counters::one(&self.shared.counters.ended_evicted);
+            self.hidden.push(mark);
+        }
+    }
+}

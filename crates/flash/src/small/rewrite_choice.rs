@@ -1,0 +1,96 @@
+//! Decisions, without the doing: what becomes of an object at the log's end, and which sets of a group are mended.
+
+/// As many bytes of one object are as good as an object more.
+const OBJECT_BYTES: usize = 300;
+/// With room for two more like it, most sets take what a full one does not. With less, as many would wait as there are pages that are full.
+const AMPLE_OBJECTS: usize = 2;
+
+/// What becomes of an object at the log's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RewriteDecision {
+    /// Into its set's page, with all others of its set in the log.
+    Rewrite,
+    /// To the log's front.
+    Readmit,
+    End,
+}
+
+/// What a set has in the log.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SetBatch {
+    pub objects: usize,
+    /// Of those at the log's end.
+    pub bytes: usize,
+    /// Whether the set's page has room for them.
+    pub fit: bool,
+}
+
+/// Whether objects of a set, so many and so long on average, wait in the log, since they would push something out of their page while most pages have
+/// room for more.
+pub(crate) fn waits(objects: usize, mean_bytes: usize, space: usize, mean_space: usize) -> bool {
+    objects * mean_bytes > space && mean_space >= AMPLE_OBJECTS * mean_bytes
+}
+
+/// For an object of a set that has so much in the log. What fits the page is no loss there, and what is long is worth a page.
+pub(crate) fn decision(together: SetBatch, threshold: u8, hit: bool) -> RewriteDecision {
+    let is_much = together.objects >= usize::from(threshold) || together.bytes >= usize::from(threshold) * OBJECT_BYTES;
+    if is_much || together.fit {
+        RewriteDecision::Rewrite
+    } else if hit {
+        RewriteDecision::Readmit
+    } else {
+        RewriteDecision::End
+    }
+}
+
+/// The sets whose pages to rewrite so that a group keeps at most so many tombstones: those with the most, and all that are
+/// unclean. Given are the tombstones of each set, and whether it is unclean.
+pub(crate) fn choose_cleanup(sets: impl Iterator<Item = (usize, bool)>, max_tombstones: usize) -> Vec<usize> {
+    let mut sets: Vec<_> = sets.enumerate().map(|(set, (tombstones, unclean))| (unclean, tombstones, set)).collect();
+    let mut left: usize = sets.iter().map(|&(_, tombstones, _)| tombstones).sum();
+    sets.sort_unstable_by(|a, b| b.cmp(a));
+    let chosen = sets.into_iter().take_while(|&(unclean, tombstones, _)| {
+        let take = unclean || left > max_tombstones;
+        left -= if take { tombstones } else { 0 };
+        take
+    });
+    chosen.map(|(_, _, set)| set).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_together_end_unless_they_were_hit() {
+        let decision = |objects, threshold, hit| decision(SetBatch { objects, bytes: 300, fit: false }, threshold, hit);
+        assert_eq!(decision(2, 2, false), RewriteDecision::Rewrite);
+        assert_eq!(decision(1, 2, true), RewriteDecision::Readmit);
+        assert_eq!(decision(1, 2, false), RewriteDecision::End);
+        assert_eq!(decision(1, 1, false), RewriteDecision::Rewrite);
+    }
+
+    #[test]
+    fn an_object_that_fits_or_is_long_moves_alone() {
+        let decision = |bytes, fit| decision(SetBatch { objects: 1, bytes, fit }, 2, false);
+        assert_eq!(
+            [(10, true), (600, false), (599, false)].map(|(bytes, fit)| decision(bytes, fit)),
+            [RewriteDecision::Rewrite, RewriteDecision::Rewrite, RewriteDecision::End]
+        );
+    }
+
+    #[test]
+    fn what_finds_its_page_full_waits_while_others_have_room() {
+        let wait = |objects, space, mean_space| waits(objects, 1000, space, mean_space);
+        assert!(wait(1, 999, 2000) && !wait(1, 1000, 2000) && !wait(1, 999, 1999));
+        assert!(wait(2, 1999, 2000) && !wait(2, 2000, 2000), "with what else the set has in the log");
+    }
+
+    #[test]
+    fn unclean_sets_are_mended_and_those_with_most_tombstones() {
+        let sets = [(3, false), (0, true), (9, false), (1, false), (4, true)];
+        assert_eq!(choose_cleanup(sets.into_iter(), 4), [4, 1, 2]);
+        assert_eq!(choose_cleanup(sets.into_iter(), 100), [4, 1]);
+        assert_eq!(choose_cleanup([(0, false)].into_iter(), 0), []);
+    }
+}

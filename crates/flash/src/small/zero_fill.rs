@@ -1,0 +1,121 @@
+//! Zeros for the sets' pages that were never written, in order, ahead of what these get.
+//!
+//! ```text
+//! reserved    |....P..P......P...|   pages are written in no order: the file's map has an extent for each
+//! with zeros  |0000P00P00....P...|   what is written lies in few extents, and stays so
+//!                        ^ next
+//! ```
+//! A filesystem looks the extent up for each read, and enters a new one with the first write to a page whose space was only reserved. With
+//! hundreds of thousands of them that is a tenth of what a read of a small object costs. A block device has no such map.
+//!
+//! Only the thread that has the upkeep comes here, and then no page of a set is being written.
+
+use super::SmallShared;
+use super::page::PAGE;
+use super::stats::Counters;
+use crate::device::{Buffer, Direction};
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Pages that are written at once: not so many that reads wait for long behind them.
+const PAGES_AT_ONCE: u64 = (1 << 20) / PAGE as u64;
+/// Pages of which the device is asked at once.
+const PAGES_ASKED: u64 = (64 << 20) / PAGE as u64;
+/// So many times as long as finding and writing them took, the device is left to others.
+const REST: u32 = 3;
+
+/// How far the zeros have come.
+#[derive(Default)]
+pub(super) struct ZeroFill {
+    /// The next set; its page was not looked at yet.
+    next: u64,
+    /// When the device is left to others no longer.
+    rests_until: Option<Instant>,
+}
+
+impl ZeroFill {
+    fn rest(&mut self, busy: Duration) {
+        self.rests_until = Some(Instant::now() + REST * busy);
+    }
+
+    fn is_resting(&self) -> bool {
+        self.rests_until.is_some_and(|until| Instant::now() < until)
+    }
+}
+
+impl SmallShared {
+    /// Looks for the next ones and writes them, unless it did so a moment ago. Waits for the device.
+    pub(super) fn fill_zeros(&self, zero_fill: &mut ZeroFill) {
+        let sets = u64::from(self.area_layout.set_layout.sets);
+        if !self.options.zeros_ahead || zero_fill.next == sets || zero_fill.is_resting() {
+            return;
+        }
+        let began = Instant::now();
+        let Some((mut runs, end)) = self.reserved(zero_fill.next..sets.min(zero_fill.next + PAGES_ASKED)) else {
+            zero_fill.next = sets;
+            return;
+        };
+        // What is in RAM is believed rather than a filesystem, which may tell of a write later than it ends it.
+        runs.retain(|run| !run.is_empty() && run.clone().all(|set| self.has_no_page(set as u32)));
+        let pages: u64 = runs.iter().map(|run| run.end - run.start).sum();
+        let writes = runs.into_iter().map(|run| {
+            let zero_fill = Buffer::zeroed((run.end - run.start) as usize * PAGE);
+            (Direction::Write, self.area_layout.first_set + run.start as u32, zero_fill)
+        });
+        let written = self.transfer(writes.collect());
+        let is_written = written.iter().all(Option::is_some);
+        let bytes = written.iter().flatten().map(|zero_fill| zero_fill.len()).sum();
+        Counters::add(&self.counters.zero_bytes_written, bytes);
+        // A device that refuses them has worse to do than this.
+        zero_fill.next = if is_written { end } else { sets };
+        if pages > 0 {
+            zero_fill.rest(began.elapsed());
+        }
+    }
+
+    /// Those of some sets whose pages were never written, as many as are written at once, and where the others begin.
+    fn reserved(&self, sets: Range<u64>) -> Option<(Vec<Range<u64>>, u64)> {
+        let begin = self.offset(self.area_layout.first_set);
+        let offset = |set: u64| begin + set * PAGE as u64;
+        let reserved = self.device.reserved(offset(sets.start)..offset(sets.end))?;
+        let set = |offset: u64| (offset - begin) / PAGE as u64;
+        let runs = reserved.bytes.into_iter().map(|bytes| set(bytes.start)..set(bytes.end));
+        Some(first_pages(runs.collect(), set(reserved.end)))
+    }
+
+    /// A page without objects is one, too: a restart finds by it what of the log has ended.
+    fn has_no_page(&self, set: u32) -> bool {
+        let (group, index) = self.locked(set);
+        group.generation(index) == 0 && !group.is_unclean(index)
+    }
+}
+
+/// Of runs of pages up to an end, those that are written at once, and where the others begin.
+fn first_pages(mut runs: Vec<Range<u64>>, end: u64) -> (Vec<Range<u64>>, u64) {
+    let mut left = PAGES_AT_ONCE;
+    for at in 0..runs.len() {
+        let run = &mut runs[at];
+        if run.end - run.start >= left {
+            run.end = run.start + left;
+            let end = run.end;
+            runs.truncate(at + 1);
+            return (runs, end);
+        }
+        left -= run.end - run.start;
+    }
+    (runs, end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn at_once_as_many_pages_are_written_as_are_allowed_together() {
+        let runs = || vec![0..100, 200..300, 400..500, 600..700];
+        assert_eq!(first_pages(runs(), 1000), (vec![0..100, 200..300, 400..456], 456));
+        assert_eq!(first_pages(vec![0..100, 200..356, 400..500], 1000), (vec![0..100, 200..356], 356));
+        assert_eq!(first_pages(vec![0..100, 200..300], 1000), (vec![0..100, 200..300], 1000));
+        assert_eq!(first_pages(vec![], 1000), (vec![], 1000));
+    }
+}

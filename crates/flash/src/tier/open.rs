@@ -1,0 +1,516 @@
+//! A start: with what flash holds, if that is certain, or empty.
+//!
+//! ```text
+//! superblock ---- none, or of another shape, too old a clock, or a damaged log of removals -----> empty
+//!     | clean                             | running, in this boot of the machine                   ^
+//!     v                                   v                                                        |
+//! checkpoints ---damaged---> log of removals ---damaged, lost, another boot------------------------+
+//!     |                                   | headers and footers of regions, all small objects' pages
+//!     v                                   v
+//!    warm                                warm
+//! ```
+//! What comes next happens only after the superblock says on the device that the tier runs: so a checkpoint is believed once, and what
+//! an empty start left behind is never found again. Each start draws a run, and writes it in the order of [`crate::removals`]: first to the head of the log beside the
+//! run before, then to the superblock, then to the head alone.
+
+use super::capacity_split::CapacitySplit;
+use super::created_files::CreatedFiles;
+use super::device_size::DeviceSize;
+use super::layout::TierLayout;
+use super::small_area::SmallArea;
+use super::superblock::{Partition, RunState, Superblock, SuperblockError};
+use super::{STRIPES, Tier, TierOptions};
+use crate::Error;
+use crate::admission::Admission;
+use crate::deletion_log::{self, DeletionLog, Incarnations, LogContents, StoreKind, Unreadable};
+use crate::device::{self, BLOCK, Buffer, Device, Disk, OpenError, OpenedDisk};
+use crate::large::{Known, LargeLog};
+use crate::small::SmallStore;
+use crate::{large, small};
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex};
+
+/// A ring of the log of removals has such a part of the capacity: enough for every object in a full log of the large ones with 2 KiB
+/// each, and bounded, since a restart holds all of it in memory.
+const RING_SHARE: u64 = 64;
+const MIN_RING_BLOCKS: u64 = 16;
+const MAX_RING_BLOCKS: u64 = 16 << 10;
+const UNCERTAIN: &str = "its checkpoint is damaged, and it has no log of removals";
+const ANOTHER_RUN: &str =
+    "its log of removals belongs to another run of it: one of the two files was put back from an earlier time";
+const WITHOUT_LOG: &str = "after a crash flash will start empty";
+/// Where what a log of removals lacks outlives the process, but no start of the machine.
+const MEMORY_FOLDER: &str = "/dev/shm";
+/// So many seconds a clock may go back, as clocks do that are set right. Until it has caught up, flash goes by the later time.
+const MAX_BACK: u32 = 600;
+
+/// A device that was opened; what it holds has not been looked at. Unless it is started, it leaves no file that was not there.
+pub struct Opening {
+    device: Arc<dyn Device>,
+    shape: Partition,
+    layout: TierLayout,
+    admission: Admission,
+    options: TierOptions,
+    removals: Option<PathBuf>,
+    /// Where a front of the log of removals may be.
+    pub(super) wal_folder: Option<PathBuf>,
+    /// Whether the log gets a front.
+    pub(super) uses_wal_buffer: bool,
+    pub(super) boot: Option<u128>,
+    notices: Vec<String>,
+    created_files: CreatedFiles,
+}
+
+/// Both stores with what they hold, and how the log of removals goes on.
+struct OpenedStores {
+    large: Arc<LargeLog>,
+    /// None while the capacity is not divided.
+    small: Option<SmallStore>,
+    incarnations: Incarnations,
+    latest: u32,
+    log: LogContinuation,
+}
+
+enum LogContinuation {
+    /// The one of the run before.
+    Continue,
+    /// The same; the small objects were given up.
+    ContinueLarge,
+    /// What has lower orders than these, of small objects and of large ones, is found after no crash.
+    Restart(u64, u64),
+}
+
+impl Opening {
+    /// Of files and block devices, each with its bytes.
+    pub(super) fn of_paths(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Self, Error> {
+        let OpenedDisk { disk, notices, .. } = Disk::open(paths, &options.disk)?;
+        let created_files = CreatedFiles::of(disk.created());
+        let (identity, size) = (disk.identity(), DeviceSize::of_paths(paths, disk.capacity()));
+        let deaf: Vec<_> = disk.paths_without_discards().filter(|_| options.discard).collect();
+        let notices = notices.iter().chain(&deaf).map(ToString::to_string).collect();
+        let opening = Self::sized(Arc::new(disk), size, identity, deletion_log_path(paths, options), options)?;
+        // Whoever names another place for the log says what it is to wait for.
+        let uses_wal_buffer = options.removals.is_none();
+        Ok(Self { notices, created_files, wal_folder: Some(MEMORY_FOLDER.into()), uses_wal_buffer, ..opening })
+    }
+
+    pub(super) fn of(
+        device: Arc<dyn Device>,
+        identity: u64,
+        removals: Option<PathBuf>,
+        options: &TierOptions,
+    ) -> Result<Self, Error> {
+        let size = DeviceSize::from(device.capacity());
+        Self::sized(device, size, identity, removals, options)
+    }
+
+    fn sized(
+        device: Arc<dyn Device>,
+        size: DeviceSize,
+        identity: u64,
+        removals: Option<PathBuf>,
+        options: &TierOptions,
+    ) -> Result<Self, Error> {
+        // It comes first: what admission remembers may be more than the memory has.
+        let layout = TierLayout::new(size, options)?;
+        let admission = Admission::new(options.admission, device.capacity(), random_id())?;
+        Ok(Self {
+            device,
+            shape: Partition::of(identity, &layout),
+            layout,
+            admission,
+            options: options.clone(),
+            removals,
+            wal_folder: None,
+            uses_wal_buffer: false,
+            boot: boot(),
+            notices: Vec::new(),
+            created_files: CreatedFiles::default(),
+        })
+    }
+
+    /// An empty tier of which nothing is kept, without waiting for the device.
+    pub(super) fn volatile(self) -> Result<Tier, Error> {
+        let stores = self.empty(0)?;
+        let superblock = self.running(&stores, 0);
+        Ok(self.tier(stores, superblock, None))
+    }
+
+    fn running(&self, stores: &OpenedStores, boot: u128) -> Superblock {
+        let OpenedStores { incarnations, latest, .. } = *stores;
+        Superblock {
+            shape: self.shape,
+            incarnations,
+            run: random_id().max(1),
+            state: RunState::Running { boot },
+            latest,
+        }
+    }
+
+    fn tier(self, stores: OpenedStores, superblock: Superblock, removals: Option<DeletionLog>) -> Tier {
+        let small = SmallArea::default();
+        stores.small.into_iter().for_each(|store| small.set(store));
+        let checkpoint = self.layout.checkpoint.clone();
+        Tier {
+            device: self.device,
+            large: stores.large,
+            small: Arc::new(small),
+            admission: self.admission,
+            superblock: Mutex::new(superblock),
+            checkpoint: self.options.warm_restart.then_some(checkpoint),
+            removals,
+            inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
+            latest: AtomicU32::new(superblock.latest),
+            observed: AtomicU32::new(0),
+            maintained: AtomicU32::new(0),
+            dropped_failed: AtomicU64::new(0),
+            dropped_closed: AtomicU64::new(0),
+            displaced: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            flush_is_pending: AtomicBool::new(false),
+            is_unlogged: AtomicBool::new(false),
+            superblock_bytes: AtomicU64::new(0),
+            extra_large_bytes: AtomicUsize::new(0),
+            extra_small_bytes: AtomicUsize::new(0),
+            capacity_split: CapacitySplit::new(self.layout, &self.options),
+        }
+    }
+
+    /// Must be served from before [`Opening::start`] until the tier is stopped, on [`Device::threads`] threads.
+    pub fn device(&self) -> Arc<dyn Device> {
+        Arc::clone(&self.device)
+    }
+
+    /// The tier with what the device holds, if that is certain, or empty; which of the two, why, and in what lesser ways it works than it
+    /// could. `now` is in seconds since 1970. Waits for the device: after a clean stop for reading the checkpoint, about 1 % of the
+    /// capacity at most; after a crash for two reads per region, and for all small objects, unless they are more than
+    /// [`TierOptions::scan_bytes`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when another tier has the log of removals open; [`Error::Transfer`] and [`Error::Sync`] when the device does
+    /// not take what keeps a later start from finding what is gone.
+    pub fn start(mut self, now: u32) -> Result<(Arc<Tier>, Vec<String>), Error> {
+        let removals = self.open_deletion_log()?;
+        let resumed = match self.options.warm_restart {
+            true => self.resume(removals.as_ref(), now).map_err(Some),
+            false => Err(None),
+        };
+        let stores = match resumed {
+            Ok(stores) => stores,
+            Err(why) => {
+                self.notices.extend(why.map(|why| format!("flash starts empty: {why}")));
+                let stores = self.empty(now)?;
+                stores.small.iter().try_for_each(SmallStore::erase_marks)?;
+                stores
+            }
+        };
+        let mut superblock = self.running(&stores, 0);
+        let removals = removals.filter(|removals| self.announce(removals, &stores.log, superblock.run));
+        if let Some(boot) = self.boot.filter(|_| removals.is_some()) {
+            superblock.state = RunState::Running { boot };
+        }
+        self.write(&superblock)?;
+        let has_log = removals.is_some();
+        let removals = removals.filter(|removals| self.continue_log(removals, &stores.log, &superblock));
+        if has_log && removals.is_none() {
+            // The log may still go with it, and nothing more comes there.
+            superblock.state = RunState::Running { boot: 0 };
+            self.write(&superblock)?;
+        }
+        let notices = std::mem::take(&mut self.notices);
+        self.created_files.disarm();
+        let mut tier = self.tier(stores, superblock, removals);
+        tier.superblock_bytes = AtomicU64::new(BLOCK as u64);
+        Ok((Arc::new(tier), notices))
+    }
+
+    fn write(&self, superblock: &Superblock) -> Result<(), Error> {
+        device::write(&*self.device, 0, superblock.encode())?;
+        self.device.sync()
+    }
+
+    fn open_deletion_log(&mut self) -> Result<Option<DeletionLog>, Error> {
+        if !self.options.warm_restart {
+            return Ok(None);
+        }
+        let Some(path) = &self.removals else {
+            self.notices.push(format!("{WITHOUT_LOG}: name a file for its log of removals"));
+            return Ok(None);
+        };
+        let blocks = (self.shape.capacity / RING_SHARE / BLOCK as u64).clamp(MIN_RING_BLOCKS, MAX_RING_BLOCKS);
+        match DeletionLog::open(path, blocks as u32, self.wal_folder.as_deref()) {
+            Ok(removals) => {
+                self.created_files.record_arrival(path, removals.is_created());
+                Ok(Some(removals))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(Error::Refused { path: path.clone(), reason: OpenError::InUse })
+            }
+            Err(error) => {
+                self.notices.push(format!("{WITHOUT_LOG}: its log of removals, {}: {error}", path.display()));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Has a log that goes on accept the superblock of the next run, too. False if it takes nothing.
+    fn announce(&mut self, removals: &DeletionLog, log: &LogContinuation, run: u64) -> bool {
+        let announced = if matches!(log, LogContinuation::Restart(..)) { Ok(()) } else { removals.announce_run(run) };
+        self.accepts_records(announced)
+    }
+
+    /// Has the log of removals begin or go on, now that the superblock says that nobody else's is believed.
+    fn continue_log(&mut self, removals: &DeletionLog, log: &LogContinuation, superblock: &Superblock) -> bool {
+        let Superblock { incarnations, run, latest, .. } = *superblock;
+        let started = match *log {
+            LogContinuation::Continue => removals.set_run(run),
+            LogContinuation::ContinueLarge => {
+                removals.set_run(run).map(|()| removals.restart_ring(StoreKind::Small, incarnations.small))
+            }
+            LogContinuation::Restart(small, large) => removals.begin(incarnations, run, small, large, latest),
+        };
+        if !self.accepts_records(started) {
+            // While both runs stand in its head an old flash would be accepted, too.
+            removals.abandon();
+            return false;
+        }
+        let fronted = if self.uses_wal_buffer { removals.begin_wal_buffer() } else { Ok(()) };
+        if let (Err(error), Some(folder)) = (fronted, &self.wal_folder) {
+            let path = folder.display();
+            self.notices
+                .push(format!("{path} takes no file: {error}; who removes something waits for the disk of its log"));
+        }
+        removals.sweep_wal_buffers();
+        true
+    }
+
+    fn accepts_records(&mut self, written: io::Result<()>) -> bool {
+        let refused = |error| format!("{WITHOUT_LOG}: its log of removals cannot be written: {error}");
+        self.notices.extend(written.as_ref().err().map(refused));
+        written.is_ok()
+    }
+
+    fn empty(&self, now: u32) -> Result<OpenedStores, Error> {
+        let incarnations = Incarnations { small: random_id(), large: random_id() };
+        let large = LargeLog::new(self.device(), self.layout.large_area(), self.large_options(incarnations))?;
+        let small = self.small_options(incarnations).map(|options| self.empty_small(options)).transpose()?;
+        Ok(OpenedStores { large, small, incarnations, latest: now, log: LogContinuation::Restart(0, 0) })
+    }
+
+    fn large_options(&self, incarnations: Incarnations) -> large::Options {
+        large::Options { identity: incarnations.large, ..self.layout.large_options }
+    }
+
+    fn small_options(&self, incarnations: Incarnations) -> Option<small::Options> {
+        let options = self.layout.small_options.clone();
+        options.map(|options| small::Options { salt: incarnations.small, ..options })
+    }
+
+    fn empty_small(&self, options: small::Options) -> Result<SmallStore, Error> {
+        SmallStore::new(self.device(), self.layout.small_area(), options)
+    }
+
+    /// Divides the capacity as it was divided before, as far as nobody says how.
+    fn adopt_partition(&mut self, before: &Partition) {
+        let is_ours = (before.identity, before.capacity) == (self.shape.identity, self.shape.capacity);
+        if let Some(layout) = is_ours.then(|| TierLayout::as_before(before, &self.options)).flatten() {
+            (self.shape, self.layout) = (*before, layout);
+        }
+    }
+
+    /// What flash holds, or why that is not certain.
+    fn resume(&mut self, removals: Option<&DeletionLog>, now: u32) -> Result<OpenedStores, String> {
+        let block = device::read(&*self.device, 0, Buffer::zeroed(BLOCK));
+        let block = block.map_err(|error| format!("its first block cannot be read: {error}"))?;
+        let before = Superblock::decode(&block).map_err(|undecodable| match undecodable {
+            SuperblockError::Blank => "it is new".to_owned(),
+            SuperblockError::Version(version) => format!("it is of another version, {version}"),
+            SuperblockError::Damaged => "its first block is damaged".to_owned(),
+        })?;
+        let fresh = (self.layout.clone(), self.shape);
+        self.adopt_partition(&before.shape);
+        let resumed = self.resume_from(&before, removals, now);
+        if resumed.is_err() {
+            (self.layout, self.shape) = fresh;
+        }
+        resumed
+    }
+
+    fn resume_from(
+        &mut self,
+        before: &Superblock,
+        removals: Option<&DeletionLog>,
+        now: u32,
+    ) -> Result<OpenedStores, String> {
+        if let Some(difference) = self.shape.difference(&before.shape) {
+            return Err(difference);
+        }
+        let has_log = !matches!(before.state, RunState::Clean { is_logged: false, .. } | RunState::Running { boot: 0 });
+        let contents = match removals.filter(|_| has_log) {
+            Some(removals) => removals.read(before.incarnations, before.run).map_err(Some),
+            None => Err(None),
+        };
+        let not_stopped = |why| Err(format!("it was not stopped, and {why}"));
+        match (before.state, &contents) {
+            (RunState::Running { boot: 0 }, _) => return not_stopped("it had no log of removals that has everything"),
+            (RunState::Running { boot }, _) if Some(boot) != self.boot => {
+                return not_stopped("the machine was started anew since");
+            }
+            (RunState::Running { .. }, Err(why)) => {
+                return not_stopped(match why {
+                    None => "it has no log of removals",
+                    Some(Unreadable::Missing) => "its log of removals is missing, or of another time",
+                    Some(Unreadable::OtherRun) => ANOTHER_RUN,
+                    Some(Unreadable::Damaged) => "its log of removals is damaged",
+                    Some(Unreadable::WithoutWalBuffer) => "what its log of removals had in memory (/dev/shm) is gone",
+                });
+            }
+            // What was removed after the stop is in it, unless whoever has the file has taken it away.
+            (RunState::Clean { is_logged: true, .. }, Err(why)) if !self.is_log_away(removals) => {
+                return Err(match why {
+                    Some(Unreadable::OtherRun) => ANOTHER_RUN.to_owned(),
+                    _ => "its log of removals is damaged, or of another time".to_owned(),
+                });
+            }
+            (RunState::Clean { .. }, _) | (RunState::Running { .. }, Ok(_)) => {}
+        }
+        if contents.as_ref().is_ok_and(|contents| contents.flush_is_pending) {
+            return Err("a flush was to come when it ended".to_owned());
+        }
+        let latest = before.latest.max(contents.as_ref().map_or(0, |contents| contents.latest));
+        if latest > now.saturating_add(MAX_BACK) {
+            return Err(format!("the clock went back by {} seconds", latest - now));
+        }
+        let stores = self.recover(before, contents.ok(), latest.max(now))?;
+        let stop = if matches!(before.state, RunState::Clean { .. }) { "a stop" } else { "a crash" };
+        let age = age_of(now.saturating_sub(latest));
+        let objects = stores.large.stats().objects + stores.small.as_ref().map_or(0, |small| small.stats().objects());
+        self.notices.push(format!("flash is warm after {stop}: {objects} objects, written last {age} ago"));
+        Ok(stores)
+    }
+
+    /// Whether the log of removals is a new file, or there is to be none.
+    fn is_log_away(&self, removals: Option<&DeletionLog>) -> bool {
+        removals.map_or(self.removals.is_none(), DeletionLog::is_created)
+    }
+
+    fn recover(
+        &mut self,
+        before: &Superblock,
+        contents: Option<LogContents>,
+        now: u32,
+    ) -> Result<OpenedStores, String> {
+        let is_logged = contents.is_some();
+        let (mut small, mut large) = contents
+            .map_or_else(|| (Some(Known::default()), Known::default()), |contents| (contents.small, contents.large));
+        if let RunState::Clean { large_checkpoint, .. } = before.state {
+            let area = &self.layout.checkpoint;
+            small.iter_mut().for_each(|small| small.checkpoint = Some(area.start..large_checkpoint));
+            large.checkpoint = Some(large_checkpoint..area.end);
+        }
+        let area = self.layout.large_area();
+        let (large, found) =
+            LargeLog::recover(self.device(), area, self.large_options(before.incarnations), &large, now)
+                .map_err(unreadable)?;
+        if !is_logged && !found.from_checkpoint {
+            return Err(UNCERTAIN.to_owned());
+        }
+        // What it holds may be more than a division from the beginning would leave to it.
+        self.layout.leave_to_large(large.index_bytes() / 4 * 5);
+        large.limit_index(self.layout.large_options.index_bytes);
+        let is_small_logged = small.is_some();
+        let (small, incarnations) = self.recover_small(before.incarnations, small.as_ref(), is_logged, now)?;
+        let log = if !is_logged {
+            LogContinuation::Restart(small.as_ref().map_or(0, SmallStore::next_order), large.next_order())
+        } else if incarnations != before.incarnations || !is_small_logged {
+            LogContinuation::ContinueLarge
+        } else {
+            LogContinuation::Continue
+        };
+        Ok(OpenedStores { large, small, incarnations, latest: now, log })
+    }
+
+    /// The small objects, if the capacity is divided; in another life and empty, if nothing is known of them or it would take too long to
+    /// find them.
+    fn recover_small(
+        &mut self,
+        incarnations: Incarnations,
+        known: Option<&Known>,
+        is_logged: bool,
+        now: u32,
+    ) -> Result<(Option<SmallStore>, Incarnations), String> {
+        let Some(options) = self.small_options(incarnations) else { return Ok((None, incarnations)) };
+        let Some(known) = known else {
+            return self.discard_small(incarnations, options, "what was removed is not known");
+        };
+        let area = self.layout.small_area();
+        let resumed = SmallStore::resume(self.device(), area.clone(), options.clone(), known).map_err(unreadable)?;
+        if resumed.is_some() {
+            return Ok((resumed, incarnations));
+        }
+        if !is_logged {
+            return Err(UNCERTAIN.to_owned());
+        }
+        let bytes = area.end - area.start;
+        if bytes > self.options.scan_bytes {
+            return self.discard_small(incarnations, options, &format!("{bytes} bytes would have to be read"));
+        }
+        let (small, _) = SmallStore::recover(self.device(), area, options, known, now).map_err(unreadable)?;
+        Ok((Some(small), incarnations))
+    }
+
+    fn discard_small(
+        &mut self,
+        incarnations: Incarnations,
+        options: small::Options,
+        why: &str,
+    ) -> Result<(Option<SmallStore>, Incarnations), String> {
+        self.notices.push(format!("small objects on flash are given up: {why}"));
+        let incarnations = Incarnations { small: random_id(), ..incarnations };
+        let small = self.empty_small(small::Options { salt: incarnations.small, ..options }).map_err(unreadable)?;
+        small.erase_marks().map_err(unreadable)?;
+        Ok((Some(small), incarnations))
+    }
+}
+
+/// Removes what killed servers have left in memory for a log of removals or a flash that is gone. A start with flash does so, too; what a running server or a later
+/// start may need stays.
+pub fn remove_stale_wal_buffers() {
+    deletion_log::remove_stale(Path::new(MEMORY_FOLDER));
+}
+
+/// The file for the log of removals: the one that was named, or one beside the first path, if that is a file or will be.
+pub(super) fn deletion_log_path(paths: &[(PathBuf, u64)], options: &TierOptions) -> Option<PathBuf> {
+    let is_file = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.is_file()) || !path.exists();
+    let beside = paths.first().map(|(path, _)| path).filter(|path| is_file(path));
+    options.removals.clone().or(beside.map(|path| DeletionLog::path_beside(path)))
+}
+
+/// How long ago something was, for the operator.
+fn age_of(seconds: u32) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
+fn unreadable(error: Error) -> String {
+    format!("it cannot be read: {error}")
+}
+
+pub(super) fn random_id() -> u64 {
+    RandomState::new().hash_one("life")
+}
+
+/// Another number whenever the machine was started.
+fn boot() -> Option<u128> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).ok().filter(|&boot| boot != 0)
+}

@@ -1,0 +1,193 @@
+//! What a server needs of the operating system before the process may give up its rights: certificates and keys are read,
+//! addresses are bound. Nobody can connect before [`BoundServer::serve`] listens, when the cache is there as well.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use ebbtide::{Cache, Cause, Removal};
+use mio::{Poll, Waker};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use slab::Slab;
+
+use crate::acceptor::{self, Acceptor};
+use crate::admin;
+use crate::counters::CommandCounters;
+use crate::execute::DumpThread;
+use crate::listen::Listener;
+use crate::observe::Samples;
+use crate::server::Server;
+use crate::shared::{Inbox, Shared};
+use crate::stats_prefix::PrefixStats;
+use crate::tls::Certificates;
+use crate::udp::{Udp, UdpSocket};
+use crate::watch::{WatchKind, Watching};
+use crate::worker;
+use crate::{Error, Listen, ServerOptions};
+
+/// Files that a server has open besides its connections, generously.
+const OTHER_FILES: u64 = 64;
+
+/// A server whose files are read and whose addresses are bound.
+pub struct BoundServer {
+    options: ServerOptions,
+    certificates: Option<Certificates>,
+    listeners: Vec<Listener>,
+    datagrams: Vec<UdpSocket>,
+    admin: Option<admin::AdminListener>,
+    warnings: Vec<String>,
+}
+
+impl BoundServer {
+    /// Reads the files and binds the addresses.
+    pub fn new(mut options: ServerOptions) -> Result<Self, Error> {
+        options.validate()?;
+        let certificates = options.tls.as_ref().map(Certificates::load).transpose()?;
+        allow_files(options.max_connections as u64 + OTHER_FILES)?;
+        let mut bound_server = Self {
+            certificates,
+            listeners: Vec::new(),
+            datagrams: Vec::new(),
+            admin: None,
+            warnings: Vec::new(),
+            options: options.clone(),
+        };
+        let mut bound = Vec::new();
+        for group in options.listener_groups() {
+            bound.extend(bound_server.bind_group(group)?);
+        }
+        options.listeners = bound;
+        // After the listeners, whose ports are not to be taken by it.
+        bound_server.admin = options.admin.as_ref().map(admin::AdminListener::open).transpose()?.flatten();
+        bound_server.options = options;
+        Ok(bound_server)
+    }
+
+    /// Binds all of a group that can be bound. An error if that is none.
+    fn bind_group(&mut self, group: &[Listen]) -> Result<Vec<Listen>, Error> {
+        let mut bound = Vec::new();
+        let mut failures = Vec::new();
+        for listen in group {
+            match self.bind(listen) {
+                Ok(()) => bound.push(listen.clone()),
+                Err(error) => failures.push(error),
+            }
+        }
+        if bound.is_empty() && !failures.is_empty() {
+            return Err(failures.swap_remove(0));
+        }
+        let others = bound.iter().map(Listen::to_string).collect::<Vec<_>>().join(", ");
+        self.warnings.extend(failures.iter().map(|error| format!("{error}; only {others} is served")));
+        Ok(bound)
+    }
+
+    fn bind(&mut self, listen: &Listen) -> Result<(), Error> {
+        match listen {
+            Listen::Udp(address) => {
+                let socket = UdpSocket::bind(*address)?;
+                if !address.ip().is_loopback() {
+                    self.warnings.push(format!(
+                        "UDP on {} answers to whatever sender a datagram names: keep others away with a firewall",
+                        socket.address
+                    ));
+                }
+                self.datagrams.push(socket);
+            }
+            _ => self.listeners.push(Listener::bind(listen, self.options.socket_owner)?),
+        }
+        Ok(())
+    }
+
+    /// What went less well than it was asked for, without keeping the server from serving.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Listens, in front of this cache.
+    pub fn serve(mut self, cache: Cache) -> Result<Server, Error> {
+        let options = self.options;
+        let poll = Poll::new().map_err(Error::Poll)?;
+        let waker = Waker::new(poll.registry(), acceptor::WAKER).map_err(Error::Poll)?;
+        for (index, listener) in self.listeners.iter_mut().enumerate() {
+            listener.listen(options.backlog)?;
+            listener.register(poll.registry(), mio::Token(index)).map_err(Error::Poll)?;
+        }
+        if options.verbosity > 1 {
+            for listener in &self.listeners {
+                eprintln!("<{} server listening ({})", listener.file_number(), options.binding_protocol());
+            }
+            for socket in &self.datagrams {
+                eprintln!("<{} server listening (udp)", socket.file_number());
+            }
+        }
+        let mut polls = Vec::new();
+        let mut inboxes = Vec::new();
+        for _ in 0..options.threads {
+            let poll = Poll::new().map_err(Error::Poll)?;
+            let waker = Waker::new(poll.registry(), worker::WAKER).map_err(Error::Poll)?;
+            inboxes.push(Arc::new(Inbox::new(waker)));
+            polls.push(poll);
+        }
+        // The thread that serves UDP counts as workers do.
+        let counting = options.threads + usize::from(!self.datagrams.is_empty());
+        let listeners = self.listeners;
+        let shared = Arc::new(Shared {
+            watching: watch_evictions(&cache)?,
+            dump_thread: DumpThread::default(),
+            prefix_stats: PrefixStats::new(options.prefix_delimiter, options.count_prefixes),
+            cache,
+            counters: (0..counting).map(|_| CommandCounters::default()).collect(),
+            certificates: self.certificates,
+            samples: (0..counting).map(|_| Samples::default()).collect(),
+            started: Instant::now(),
+            verbosity: AtomicU32::new(options.verbosity),
+            stopping: AtomicBool::new(false),
+            acceptor: waker,
+            listeners: listeners.iter().map(Listener::name).collect(),
+            accepted: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            listen_disabled: AtomicU64::new(0),
+            listen_disabled_us: AtomicU64::new(0),
+            accepting: AtomicBool::new(true),
+            baseline: Mutex::default(),
+            connections: Mutex::new(Slab::new()),
+            options,
+        });
+        let udp = (!self.datagrams.is_empty()).then(|| Udp::new(self.datagrams, Arc::clone(&shared))).transpose()?;
+        Ok(Server {
+            addresses: listeners.iter().filter_map(Listener::tcp_address).collect(),
+            acceptor: Acceptor { poll, listeners, shared, inboxes, next: 0 },
+            polls,
+            udp,
+            admin: self.admin,
+        })
+    }
+}
+
+/// The watchers of a server with this cache.
+fn watch_evictions(cache: &Cache) -> Result<Arc<Watching>, Error> {
+    let watching = Arc::new(Watching::default());
+    let told = Arc::clone(&watching);
+    let listener = move |removal: Removal<'_>| {
+        if told.wants(WatchKind::Eviction) && matches!(removal.cause(), Cause::Memory | Cause::IndexFull) {
+            told.evict(&removal);
+        }
+    };
+    cache.on_removal(listener).map_err(Error::Cache)?;
+    Ok(watching)
+}
+
+/// Raises the process's limit of open files to `needed`, as far as that is allowed.
+fn allow_files(needed: u64) -> Result<(), Error> {
+    // Where the limit cannot be read, the first accept that fails tells.
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return Ok(());
+    };
+    if soft >= needed {
+        return Ok(());
+    }
+    match setrlimit(Resource::RLIMIT_NOFILE, needed.min(hard), hard) {
+        Ok(()) if hard >= needed => Ok(()),
+        _ => Err(Error::FileLimit { needed, allowed: soft.max(hard) }),
+    }
+}

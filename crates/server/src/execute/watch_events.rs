@@ -1,0 +1,161 @@
+//! What watchers are told of commands, and what is counted by key prefix. Where neither is wanted, a command costs a look
+//! at a word for each.
+
+use ebbtide::{Changed, Error, Mode, Stored, Ttl};
+use ebbtide_protocol::{Watched, reply};
+
+use super::{Executor, Next};
+use crate::output::Output;
+use crate::watch::{DeleteCommand, FetchResult, StoreEvent, StoreStatus, StoreVerb, WatchKind};
+
+impl Executor {
+    pub(super) fn watch(&self, watched: Watched, output: &mut Output) -> Next {
+        let refusal = match self.options().allow_watch {
+            false => reply::WATCH_NOT_ALLOWED,
+            true => match self.shared.watching.subscribe(watched) {
+                Some(watch) => {
+                    output.bytes().extend_from_slice(reply::OK);
+                    return Next::Watch(watch);
+                }
+                None => reply::TOO_MANY_WATCHERS,
+            },
+        };
+        output.bytes().extend_from_slice(refusal);
+        Next::Continue
+    }
+
+    /// Whether gets are to be noted.
+    #[inline]
+    pub(super) fn notes_gets(&self) -> bool {
+        self.watches_fetches() || self.shared.prefix_stats.is_counting()
+    }
+
+    /// Notes a get, to be called only if `notes_gets`: the bytes of the value, or a miss.
+    #[cold]
+    pub(super) fn note_get(&self, key: &[u8], hit: Option<usize>) {
+        if self.watches_fetches() {
+            self.watch_fetch(key, hit);
+        }
+        if self.shared.prefix_stats.is_counting() {
+            self.shared.prefix_stats.count_get(key, hit.is_some());
+        }
+    }
+
+    #[inline]
+    fn watches_fetches(&self) -> bool {
+        self.shared.watching.wants(WatchKind::Fetch)
+    }
+
+    #[cold]
+    fn watch_fetch(&self, key: &[u8], hit: Option<usize>) {
+        self.shared.watching.fetch(key, self.connection_key.get().id, hit.map_or(FetchResult::Miss, FetchResult::Hit));
+    }
+
+    /// Tells that a command other than a get found its key or not, if that is wanted. The length is looked up for it.
+    #[inline]
+    pub(super) fn note_keyed(&self, key: &[u8], found: bool) {
+        if self.watches_fetches() {
+            let length = self.cache.peek(key).item().map_or(0, |item| item.len());
+            self.watch_fetch(key, found.then_some(length));
+        }
+    }
+
+    /// Notes a storage command, if that is wanted.
+    #[inline]
+    pub(super) fn note_store(
+        &self,
+        key: &[u8],
+        mode: Mode,
+        ttl: impl FnOnce() -> Ttl,
+        length: usize,
+        outcome: Result<Stored, &Error>,
+    ) {
+        if self.shared.prefix_stats.is_counting() {
+            self.shared.prefix_stats.count_set(key);
+        }
+        if self.shared.watching.wants(WatchKind::Mutation) {
+            self.watch_store(key, mode, ttl(), length, outcome);
+        }
+    }
+
+    #[cold]
+    fn watch_store(&self, key: &[u8], mode: Mode, ttl: Ttl, length: usize, outcome: Result<Stored, &Error>) {
+        let command = match mode {
+            Mode::Set => StoreVerb::Set,
+            Mode::Add => StoreVerb::Add,
+            Mode::Replace => StoreVerb::Replace,
+            Mode::Append | Mode::AppendIf(_) => StoreVerb::Append,
+            Mode::Prepend | Mode::PrependIf(_) => StoreVerb::Prepend,
+            Mode::Cas(_) | Mode::CasOrStale(_) => StoreVerb::Cas,
+            Mode::Promote { .. } => panic!("no client promotes"),
+        };
+        let status = match outcome {
+            Ok(Stored::Stored) => StoreStatus::Stored,
+            Ok(Stored::NotStored) => StoreStatus::NotStored,
+            Ok(Stored::Exists) => StoreStatus::Exists,
+            Ok(Stored::NotFound) => StoreStatus::NotFound,
+            Err(Error::ValueTooLarge { .. }) => StoreStatus::TooLarge,
+            Err(_) => StoreStatus::NoMemory,
+        };
+        let length_of_life = self.cache.ttl_duration(ttl).unwrap_or_default();
+        let ttl_seconds = u32::try_from(length_of_life.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
+        self.shared.watching.store(
+            key,
+            self.connection_key.get().id,
+            &StoreEvent { command, status, ttl_seconds, length },
+        );
+    }
+
+    /// Notes an md that was to leave a tombstone. One that only marks it as stale is told as a look-up.
+    pub(super) fn note_tombstone(&self, key: &[u8], done: Changed<()>, is_stale: bool) {
+        self.note_keyed(key, done != Changed::Absent);
+        if is_stale {
+            return;
+        }
+        self.counters().delete_hits.add(u64::from(done == Changed::Done(())));
+        if self.shared.prefix_stats.is_counting() {
+            self.shared.prefix_stats.count_delete(key);
+        }
+        let watching = &self.shared.watching;
+        if done == Changed::Done(()) && watching.wants(WatchKind::Deletion) {
+            watching.delete(key, DeleteCommand::MetaDelete, 0);
+        }
+    }
+
+    /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted. `None`, with nothing done, if flash has to
+    /// be read first.
+    pub(super) fn delete_noted(
+        &self,
+        key: &[u8],
+        expected: Option<u64>,
+        command: DeleteCommand,
+    ) -> Option<Changed<()>> {
+        self.note_delete(key, command, || match expected {
+            Some(token) => Some(self.cache.delete_if(key, token)),
+            None => self.delete_known_key(key).map(|known| if known { Changed::Done(()) } else { Changed::Absent }),
+        })
+    }
+
+    /// Carries a delete out and notes it, if that is wanted, unless nothing is done yet.
+    pub(super) fn note_delete(
+        &self,
+        key: &[u8],
+        command: DeleteCommand,
+        delete: impl FnOnce() -> Option<Changed<()>>,
+    ) -> Option<Changed<()>> {
+        let watching = &self.shared.watching;
+        let is_watched = watching.wants(WatchKind::Deletion) || watching.wants(WatchKind::Fetch);
+        let length = if is_watched { self.cache.peek(key).item().map_or(0, |item| item.len()) } else { 0 };
+        let deleted = delete()?;
+        if self.shared.prefix_stats.is_counting() {
+            self.shared.prefix_stats.count_delete(key);
+        }
+        if is_watched && watching.wants(WatchKind::Fetch) {
+            self.watch_fetch(key, (deleted != Changed::Absent).then_some(length));
+        }
+        if is_watched && deleted == Changed::Done(()) && watching.wants(WatchKind::Deletion) {
+            watching.delete(key, command, length);
+        }
+        Some(deleted)
+    }
+}

@@ -1,0 +1,82 @@
+//! A server with objects on flash.
+
+use super::{PATIENCE, TestServer, options, value};
+use ebbtide::{ByteSize, Cache, Fetch, Fetched, FlashOptions, FlashPromotion, Policy, WhenBusy};
+use ebbtide_server::{Listen, ServerOptions};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
+
+/// What fills memory several times over.
+const FILLERS: u32 = 4000;
+
+/// Between a few writes: what no device falls behind of.
+const PACE: Duration = Duration::from_millis(5);
+
+pub struct FlashServer {
+    pub server: TestServer,
+    /// Gone after the server.
+    pub folder: tempfile::TempDir,
+}
+
+impl FlashServer {
+    /// A server that has these on flash only. It also listens on `socket` in the folder.
+    pub fn new(objects: &[(String, Vec<u8>)]) -> Self {
+        Self::with_promotion(objects, FlashPromotion::Always)
+    }
+
+    pub fn with_promotion(objects: &[(String, Vec<u8>)], promotion: FlashPromotion) -> Self {
+        Self::with(objects, promotion, options())
+    }
+
+    /// The server has one worker.
+    pub fn with(objects: &[(String, Vec<u8>)], promotion: FlashPromotion, options: ServerOptions) -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        // No object is dropped for being alone in its page.
+        let flash_options = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
+        // What was stored first is evicted first.
+        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::mib(1)).policy(Policy::Fifo);
+        let builder = builder.flash(folder.path().join("flash"), ByteSize::mib(128)).flash_options(flash_options);
+        let builder = builder.flash_promotion(promotion);
+        let cache = builder.build().expect("a cache");
+        put_below(&cache, objects);
+        let socket = Listen::Unix { path: folder.path().join("socket"), mode: 0o600 };
+        let listeners = options.listeners.into_iter().chain([socket]).collect();
+        let server = TestServer::around(cache, ServerOptions { threads: 1, listeners, ..options });
+        Self { server, folder }
+    }
+}
+
+/// Stores these, and then so much that memory has none of them; again what flash was too slow for.
+fn put_below(cache: &Cache, objects: &[(String, Vec<u8>)]) {
+    let deadline = Instant::now() + 2 * PATIENCE;
+    for round in 0.. {
+        let missing: Vec<_> = objects.iter().filter(|(key, _)| !is_below(cache, key)).collect();
+        if missing.is_empty() {
+            return;
+        }
+        assert!(Instant::now() < deadline, "{} do not get to flash: {:?}", missing.len(), cache.flash_stats());
+        for (key, value) in missing {
+            cache.delete(key.as_bytes());
+            cache.insert(key.as_bytes(), value).apply().expect("stored");
+        }
+        for number in 0..FILLERS {
+            cache.insert(format!("filler{round} {number}").as_bytes(), &[1; 4000]).apply().expect("stored");
+            if number.is_multiple_of(20) {
+                std::thread::sleep(PACE);
+            }
+        }
+    }
+}
+
+/// Whether flash has it, and memory has not.
+pub fn is_below(cache: &Cache, key: &str) -> bool {
+    let (sender, receiver) = channel();
+    let landing = Box::new(move |fetched: Fetched| sender.send(fetched.is_hit()).expect("it is waited for"));
+    !cache.peek(key.as_bytes()).is_hit()
+        && cache.fetch(key.as_bytes(), WhenBusy::Queue, landing) == Fetch::UnderWay
+        && receiver.recv().expect("it lands")
+}
+
+pub fn objects(name: &str, count: usize, bytes: usize) -> Vec<(String, Vec<u8>)> {
+    (0..count).map(|number| (format!("{name}{number}"), value(bytes + number))).collect()
+}
