@@ -1,10 +1,11 @@
-//! TTL buckets at work: the chain of segments of each, and the open segments that writers append to.
+//! TTL buckets: the chain of segments of each, and the open segments that writers append to.
 //!
-//! A chain is sorted by the time at which its segments were opened; a merge's destination takes the place, and the time,
-//! of its oldest source. All segments of a chain share the expiry unit. Items of longer TTLs may lie in a chain, where too many
-//! segments are open for one of their own, but none of shorter TTLs: nothing in a segment expires before its opening plus the
-//! shortest TTL of the bucket, less a unit. Lock order: a stripe before the chain lock of its bucket; neither is held while a
-//! segment is waited for.
+//! A chain is sorted by the time at which its segments were opened. A destination of a job takes the place, and the
+//! opening time, of its oldest source. All segments of a chain have one expiry unit. A chain may hold items of longer
+//! TTLs, when too many segments are open for each bucket to have one, but none of shorter TTLs: nothing in a segment
+//! expires before its opening plus the shortest TTL of the bucket, less a unit.
+//!
+//! Lock order: a stripe before the chain lock of its bucket. Neither is held while a thread waits for a segment.
 
 use crate::error::Error;
 use crate::segment::{Header, Purpose, STAMP_SHIFT, SegmentId, Segments, State};
@@ -20,31 +21,31 @@ pub struct Chains {
     stripes_max: usize,
     open_limit: u32,
     open_count: AtomicU32,
-    /// The newest stamp that a segment has.
+    /// The highest stamp of any segment.
     last_stamp: AtomicU64,
-    /// The sum of the chains' expired bytes.
+    /// The sum of the expired bytes of all chains.
     expired_bytes: AtomicU64,
 }
 
-/// What a look at a chain for expired items finds.
+/// The result of a search for expired items in a chain.
 #[derive(Debug, Default)]
 pub struct ExpiredSegments {
     /// The first sealed segment in which everything has expired.
     pub expired: Option<SegmentId>,
-    /// Segments of which items have expired since they were last counted: the first few.
+    /// Segments with items that have expired since the last count: the first few.
     pub uncounted: Vec<SegmentId>,
-    /// Sealed segments, and those that jobs have begun to fill, in which some items have expired, with the bytes of these.
+    /// Sealed segments and open destinations in which some items have expired, with the bytes of these.
     pub partial: Vec<(SegmentId, u64)>,
 }
 
-/// How many segments to count one look finds.
+/// Segments to count that one search returns, at most.
 const UNCOUNTED_MAX: usize = 16;
 
 struct Chain {
     links: Mutex<Links>,
-    /// No item of the chain expires before this, but for those that are counted as expired.
+    /// No uncounted item of the chain expires before this.
     next_check_seconds: AtomicU64,
-    /// Bytes of expired items in segments that live on, as of the last look.
+    /// Bytes of expired items in segments with live items, at the last search.
     expired_bytes: AtomicU64,
     stripes_in_use: AtomicUsize,
     first_stripe: Stripe,
@@ -66,7 +67,7 @@ pub struct OpenSegment {
     seal_at_ms: u64,
 }
 
-/// What a writer needs space for.
+/// The space that a writer needs.
 #[derive(Clone, Copy, Debug)]
 pub struct ReserveRequest {
     pub bucket: TtlBucket,
@@ -111,7 +112,7 @@ impl Space {
     }
 }
 
-/// The space that a stripe's open segment has for an item, if it has one that may stay open.
+/// The space for an item in the open segment of a stripe, if there is one that may stay open.
 #[inline(always)]
 fn fit(segments: &Segments, open: &Option<OpenSegment>, need: &ReserveRequest, moment: Moment) -> Option<Space> {
     let open = open.as_ref()?;
@@ -124,7 +125,7 @@ fn fit(segments: &Segments, open: &Option<OpenSegment>, need: &ReserveRequest, m
 }
 
 impl Reservation<'_> {
-    /// The item is published: the space is used. Without this, dropping the reservation gives the space back.
+    /// The item is published: the space is used. A reservation dropped without this returns the space.
     pub fn commit(mut self, segments: &Segments) {
         let open = self.stripe.as_mut().expect("a reservation holds its stripe's open segment");
         open.offset = self.offset + self.size;
@@ -154,7 +155,7 @@ impl Chains {
         }
     }
 
-    /// Bytes of the tables themselves, when every bucket is hot.
+    /// Bytes of the tables when every bucket is hot.
     pub fn bytes(scale: TtlScale, stripes_max: usize) -> u64 {
         (scale.buckets() * (size_of::<Chain>() + stripes_max * size_of::<Stripe>())) as u64
     }
@@ -180,8 +181,8 @@ impl Chains {
         }
     }
 
-    /// Locks the caller's stripe of a bucket. A bucket whose one stripe is contended gets one per core, as long as open
-    /// segments are few.
+    /// Locks the stripe of the caller in a bucket. A bucket whose only stripe is contended gets one per core, while few
+    /// segments are open.
     fn lock_stripe(&self, bucket: TtlBucket, writer: usize) -> (usize, MutexGuard<'_, Option<OpenSegment>>) {
         let in_use = &self.chain(bucket).stripes_in_use;
         let number = writer % in_use.load(Ordering::Relaxed);
@@ -218,11 +219,13 @@ impl Chains {
         self.open(segments, stripe, need.bucket, need, moment)
     }
 
-    /// Space in a segment that TTLs of several buckets share, as too many are open for one of the item's own. It must be of a
-    /// bucket with shorter TTLs, because nothing in a chain may expire before its TTL allows. The unit there is as fine or
-    /// finer; its byte must hold the expiry. If no such segment is open, one is opened in the bucket that most others can share.
-    /// `None` if there is no such bucket: then the item's own opens one, above the limit. No segment that is less than half full
-    /// is sealed for that. Called under the lock of the caller's stripe, `number` in its bucket: others are only tried.
+    /// Space in a segment that several TTL buckets share, because too many segments are open.
+    ///
+    /// It must belong to a bucket with shorter TTLs, because nothing in a chain may expire before its TTL allows. The
+    /// unit there is as fine or finer; its byte must hold the expiry. If no such segment is open, one is opened in the
+    /// bucket that most other buckets can share. `None` if there is no such bucket: then the item's bucket opens one,
+    /// beyond the limit. No segment that is less than half full is sealed for this. Called under the lock of the
+    /// caller's stripe, `number` in its bucket: other stripes are only tried.
     #[cold]
     fn share(
         &self,
@@ -247,7 +250,7 @@ impl Chains {
         let mut stripe = try_lock(self.stripe(base, 0))?;
         let is_full = |open: &OpenSegment| open.offset >= segments.segment_bytes() / 2;
         if stripe.as_ref().is_some_and(|open| moment.ms < open.seal_at_ms && !is_full(open)) {
-            // It has room for others.
+            // It has space for others.
             return None;
         }
         self.seal(segments, &mut stripe);
@@ -275,19 +278,20 @@ impl Chains {
         Ok(Reservation { stripe, segment, offset: 0, expiry_byte, size: need.size })
     }
 
-    /// Until when a segment of a bucket that begins now may stay open. One that is sealed half empty is memory lost until it is
-    /// compacted: where memory is short it stays open for longer, and so do its expired items (see `evict::expiry`).
+    /// The time until which a segment of a bucket opened now may stay open. A half-empty sealed segment wastes memory
+    /// until it is compacted. So while segments are short it stays open for longer, and keeps its expired items (see
+    /// `evict::expiry`).
     pub fn seal_at_ms(&self, segments: &Segments, bucket: TtlBucket, moment: Moment) -> u64 {
         moment.ms.saturating_add(self.scale.open_ms(bucket, segments.are_short()))
     }
 
-    /// Where expiry bytes count from in a segment of a bucket that begins now.
+    /// The origin of expiry bytes in a segment of a bucket opened now.
     fn origin(&self, bucket: TtlBucket, moment: Moment) -> u64 {
         let shift = self.scale.shift(bucket);
         moment.seconds().checked_shr(shift.into()).map_or(0, |units| units << shift)
     }
 
-    /// Gives an open segment its place in time.
+    /// Sets the header of a segment opened now.
     pub fn start(&self, header: &Header, bucket: TtlBucket, moment: Moment, generation: u64) {
         header.shift.store(self.scale.shift(bucket), Ordering::Relaxed);
         header.origin_seconds.store(self.origin(bucket, moment), Ordering::Relaxed);
@@ -297,7 +301,7 @@ impl Chains {
         header.stamp.store(self.next_stamp(moment), Ordering::Relaxed);
     }
 
-    /// The stamp of what is opened now: above every one before, so that segments of the same millisecond have an order, too.
+    /// The stamp of a segment opened now: higher than all before, so that segments of one millisecond have an order.
     fn next_stamp(&self, moment: Moment) -> u64 {
         let now = moment.ms << STAMP_SHIFT;
         let later = |last: u64| Some(now.max(last + 1));
@@ -319,7 +323,7 @@ impl Chains {
             let bucket = TtlBucket::from_index(index);
             let more = self.chain(bucket).more_stripes.get().map_or(0, |stripes| stripes.len());
             for number in 0..=more {
-                // A writer that holds the stripe sees to the segment itself.
+                // A writer that holds the stripe seals the segment itself when it is due.
                 let Some(mut stripe) = try_lock(self.stripe(bucket, number)) else { continue };
                 let chosen = |open: &OpenSegment| match which {
                     Seal::All => true,
@@ -399,7 +403,7 @@ impl Chains {
             Some(previous) => segments.header(previous).next.store(segment.number(), Ordering::Relaxed),
             None => links.head = Some(segment),
         }
-        // What lived longest in the sources may not have been kept.
+        // The items that expire last in the sources may not have been kept.
         self.chain(bucket).next_check_seconds.fetch_min(header.next_expiry_seconds(), Ordering::Relaxed);
     }
 
@@ -421,25 +425,26 @@ impl Chains {
         .collect()
     }
 
-    /// Buckets in which something may have expired by `seconds` that is not counted yet.
+    /// Buckets in which uncounted items may have expired by `seconds`.
     pub fn due(&self, seconds: u64) -> impl Iterator<Item = TtlBucket> + '_ {
         let due = move |chain: &Chain| chain.next_check_seconds.load(Ordering::Relaxed) <= seconds;
         self.buckets.iter().enumerate().filter(move |(_, chain)| due(chain)).map(|(i, _)| TtlBucket::from_index(i))
     }
 
-    /// Buckets with expired items in segments that live on, as of the last looks.
+    /// Buckets with expired items in segments with live items, at the last searches.
     pub fn partly_expired(&self) -> impl Iterator<Item = TtlBucket> + '_ {
         let has_expired = |chain: &Chain| chain.expired_bytes.load(Ordering::Relaxed) > 0;
         let chains = self.buckets.iter().enumerate();
         chains.filter(move |(_, chain)| has_expired(chain)).map(|(index, _)| TtlBucket::from_index(index))
     }
 
-    /// Bytes of expired items in segments that live on, as of the last looks.
+    /// Bytes of expired items in segments with live items, at the last searches.
     pub fn expired_bytes(&self) -> u64 {
         self.expired_bytes.load(Ordering::Relaxed)
     }
 
-    /// What has expired in a bucket by `seconds`; notes when to look again. Looks only at segments old enough for their TTL.
+    /// Searches a bucket for items expired by `seconds`, and stores the time of the next search. Reads only segments
+    /// old enough for their TTL.
     pub fn find_expired(&self, segments: &Segments, bucket: TtlBucket, seconds: u64) -> ExpiredSegments {
         let chain = self.chain(bucket);
         let links = lock(&chain.links);
@@ -460,7 +465,7 @@ impl Chains {
                 found.expired = Some(segment);
                 break;
             }
-            // What is still open is looked at again, and what drains stands for the items that its job moves meanwhile.
+            // An open segment is searched again, and a draining one represents the items that its job copies meanwhile.
             next_check = next_check.min(if is_expired { seconds } else { next });
             if state != State::Draining && !is_expired {
                 if next <= seconds && found.uncounted.len() < UNCOUNTED_MAX {
@@ -477,13 +482,13 @@ impl Chains {
         if found.expired.is_none() {
             let bytes = found.partial.iter().map(|(_, bytes)| bytes).sum();
             let before = chain.expired_bytes.swap(bytes, Ordering::Relaxed);
-            // Both wrap: the sum is right when all have been added.
+            // Both wrap: the sum is right once all differences are added.
             self.expired_bytes.fetch_add(bytes.wrapping_sub(before), Ordering::Relaxed);
         }
         found
     }
 
-    /// Has a bucket looked at at `seconds` for what has expired.
+    /// Makes the next maintenance after `seconds` search a bucket for expired items.
     pub fn schedule_check(&self, bucket: TtlBucket, seconds: u64) {
         self.chain(bucket).next_check_seconds.fetch_min(seconds, Ordering::Relaxed);
     }

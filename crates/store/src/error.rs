@@ -1,4 +1,4 @@
-//! What the store refuses, by what the caller does next.
+//! Errors of the store, one variant per reaction of the caller.
 
 /// Why an operation of the store was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -6,7 +6,8 @@ pub enum Error {
     /// No segment is free for a writer: run `Store::evict`, then try again.
     #[error("no free segment")]
     NeedSegment,
-    /// Not enough segments are free at once for a value that is written as a whole: run `Store::evict_for`, then try again.
+    /// Not enough segments are free at once for a value that is written as a whole: run `Store::evict_for`, then try
+    /// again.
     #[error("fewer than {count} free segments")]
     NeedSegments { count: u32 },
     /// The entry can never fit.
@@ -18,13 +19,13 @@ pub enum Error {
     /// The value of an increment or decrement is not a decimal number of at most 64 bits.
     #[error("the value is not a decimal number")]
     NotNumeric,
-    /// Handles hold as much memory as they may.
+    /// Handles hold as much memory as they are allowed.
     #[error("handles pin {pinned_bytes} bytes, the limit is {limit}: drop some")]
     PinnedLimit { pinned_bytes: u64, limit: u64 },
-    /// Uploads hold as much memory as they may.
+    /// Uploads hold as much memory as they are allowed.
     #[error("unfinished uploads hold {held_bytes} bytes, the limit is {limit}")]
     UploadLimit { held_bytes: u64, limit: u64 },
-    /// As many scans are under way as can be.
+    /// As many scans are running as are allowed.
     #[error("{limit} scans are under way, as many as there can be")]
     ScanLimit { limit: usize },
     /// The options contradict each other or the machine.

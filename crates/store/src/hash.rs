@@ -1,11 +1,11 @@
-//! The keyed hash of the index, and what the index takes from it.
+//! The keyed hash of the index.
 //!
 //! rapidhash V3 nano, with secrets derived from a random seed per cache: an attacker who does not know the seed cannot choose
 //! keys that meet in a bucket. The seed and the version belong to a cache's persistent state.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 
-/// Hashes keys with a cache's own secrets.
+/// Hashes keys with the secrets of one cache.
 pub struct KeyHash {
     secrets: RapidSecrets,
 }

@@ -1,152 +1,90 @@
-//! CAS tokens that were handed out and outlive the sequence of their bucket.
-//!
-//! A token is the sequence of a bucket, which every change of a neighbour moves. Over flash a value leaves memory and comes back, by which
-//! time its bucket has changed many times. So a token that a client was given is kept here until the value changes:
-//!
-//! ```text
-//! set 0   | entries in use | mutex: (hash of the key, token) x 8, the oldest is replaced |
-//! set 1   | ...
-//! ```
-//! Invariant: while the hash of a key is here, the key has not been changed since the token was handed out for its value. An entry is made
-//! and forgotten with the buckets of the key locked; evictions, moves and promotions leave it, for they change no value. An entry whose
-//! key is gone fits nothing: whatever stores the key again forgets it. What finds no place replaces the oldest entry of its
-//! set: that token may be refused then, as without this table.
-//!
-//! Writes of keys of which no token was handed out look at one word.
+//! CAS tokens that are issued to clients and kept beyond the sequence of their bucket (see `token_table`).
 
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
+#[cfg(not(loom))]
+use crate::index::Slot;
+use crate::index::SlotPlace;
+#[cfg(not(loom))]
+use crate::item::Kind;
+#[cfg(not(loom))]
+use crate::ops::Item;
+use crate::store::Store;
+use crate::token_table::TokenTable;
 
-/// Entries of a set.
-const SET_ENTRIES: usize = 8;
-
-/// No token is 0.
-const FREE: Entry = Entry { hash: 0, token: 0 };
-
-/// The tokens that are kept.
-pub(crate) struct IssuedTokens {
-    sets: Box<[Set]>,
-    /// Tokens that did not fit a value which came from below and has not changed since: it may be theirs.
-    unknown: AtomicU64,
-}
-
-struct Set {
-    /// Entries that are not free. Relaxed: entries of a key are made and looked for with its buckets locked.
-    used: AtomicU32,
-    entries: Mutex<Entries>,
-}
-
-struct Entries {
-    all: [Entry; SET_ENTRIES],
-    /// The oldest one, if none is free.
-    next: usize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Entry {
-    hash: u64,
-    token: u64,
-}
-
-impl IssuedTokens {
-    /// As many as fit these bytes, at least one set.
-    pub fn new(bytes: u64) -> Self {
-        let sets = (bytes as usize / size_of::<Set>()).max(1);
-        let set =
-            || Set { used: AtomicU32::new(0), entries: Mutex::new(Entries { all: [FREE; SET_ENTRIES], next: 0 }) };
-        Self { sets: (0..sets).map(|_| set()).collect(), unknown: AtomicU64::new(0) }
+impl Store {
+    /// Retains issued tokens ([`Item::issue_token`]) beyond the sequences of their buckets, in a table of at most
+    /// `bytes` bytes. For stores above a lower tier, from which values return.
+    ///
+    /// # Panics
+    /// If tokens are retained already.
+    pub fn retain_tokens(&self, bytes: u64) {
+        assert!(self.issued_tokens.set(TokenTable::new(bytes)).is_ok(), "tokens are kept once");
     }
 
-    pub fn memory_bytes(&self) -> u64 {
-        size_of_val(&*self.sets) as u64
+    /// Memory of the retained tokens, which is not in the budget of the store.
+    pub fn token_bytes(&self) -> u64 {
+        self.issued_tokens.get().map_or(0, TokenTable::memory_bytes)
     }
 
-    pub fn note_unknown(&self) {
-        self.unknown.fetch_add(1, Ordering::Relaxed);
+    /// Writes refused by a token although the value was promoted and has not changed since: the token was for an older
+    /// value, or was not retained.
+    pub fn unknown_tokens(&self) -> u64 {
+        self.issued_tokens.get().map_or(0, TokenTable::unknown)
     }
 
-    pub fn unknown(&self) -> u64 {
-        self.unknown.load(Ordering::Relaxed)
+    /// Retains the token of a value that was just written, if its bucket has not changed since. Answers the token to
+    /// issue.
+    pub fn retain_token(&self, key: &[u8], hash: u64, token: u64) -> u64 {
+        let Some(tokens) = self.issued_tokens.get() else { return token };
+        let pair = self.index.lock_pair(hash);
+        let place = pair.find(|slot| self.is_key(slot, key));
+        let is_its = |place: &SlotPlace| self.token_of(&self.item(place.slot), pair.sequence(place)) == token;
+        if place.is_some_and(|place| is_its(&place)) { tokens.insert(hash, token) } else { token }
     }
 
-    fn set(&self, hash: u64) -> &Set {
-        &self.sets[((u128::from(hash) * self.sets.len() as u128) >> u64::BITS) as usize]
+    /// Whether this token was issued for the present value of a key.
+    pub(crate) fn is_issued(&self, hash: u64, token: u64) -> bool {
+        self.issued_tokens.get().is_some_and(|tokens| tokens.token_of(hash) == Some(token))
     }
 
-    /// The token that was handed out for the value of this key.
-    pub fn token_of(&self, hash: u64) -> Option<u64> {
-        let set = self.set(hash);
-        if set.used.load(Ordering::Relaxed) == 0 {
-            return None;
-        }
-        lock(&set.entries).all.iter().find(|entry| entry.hash == hash && **entry != FREE).map(|entry| entry.token)
-    }
-
-    /// Keeps a token for the present value of a key, whose buckets are locked. Answers the one that is kept, which is the one from
-    /// before if there is one.
-    pub fn insert(&self, hash: u64, token: u64) -> u64 {
-        let set = self.set(hash);
-        let entries = &mut *lock(&set.entries);
-        if let Some(entry) = entries.all.iter().find(|entry| entry.hash == hash && **entry != FREE) {
-            return entry.token;
-        }
-        let place = entries.all.iter().position(|entry| *entry == FREE).unwrap_or_else(|| {
-            entries.next = (entries.next + 1) % SET_ENTRIES;
-            entries.next
-        });
-        entries.all[place] = Entry { hash, token };
-        set.count(entries);
-        token
-    }
-
-    /// The value of a key changes, whose buckets are locked.
+    /// The value of a key, whose buckets are locked, changes.
     #[inline]
-    pub fn forget(&self, hash: u64) {
-        let set = self.set(hash);
-        if set.used.load(Ordering::Relaxed) > 0 {
-            set.forget(hash);
+    pub(crate) fn forget_issued_token(&self, hash: u64) {
+        if let Some(tokens) = self.issued_tokens.get() {
+            tokens.forget(hash);
         }
     }
 }
 
-impl Set {
-    #[cold]
-    fn forget(&self, hash: u64) {
-        let entries = &mut *lock(&self.entries);
-        entries.all.iter_mut().filter(|entry| entry.hash == hash).for_each(|entry| *entry = FREE);
-        self.count(entries);
+#[cfg(not(loom))]
+impl Item<'_> {
+    /// Whether a CAS token is valid for this value, if the value has not changed meanwhile.
+    pub fn has_token(&self, token: u64) -> bool {
+        self.store().token_fits(&self.item_at(), self.store().hash(self.key()), self.sequence(), token)
     }
 
-    fn count(&self, entries: &Entries) {
-        let used = entries.all.iter().filter(|entry| **entry != FREE).count();
-        self.used.store(used as u32, Ordering::Relaxed);
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_token_is_kept_until_its_key_is_forgotten() {
-        let tokens = IssuedTokens::new(1 << 16);
-        assert_eq!((tokens.token_of(7), tokens.insert(7, 100), tokens.token_of(7)), (None, 100, Some(100)));
-        assert_eq!((tokens.insert(7, 200), tokens.token_of(7)), (100, Some(100)), "the first one stays");
-        tokens.forget(8);
-        assert_eq!((tokens.token_of(7), tokens.token_of(8)), (Some(100), None));
-        tokens.forget(7);
-        assert_eq!((tokens.token_of(7), tokens.insert(7, 300)), (None, 300));
-        // A hash of 0 is one like others.
-        assert_eq!((tokens.token_of(0), tokens.insert(0, 5), tokens.token_of(0)), (None, 5, Some(5)));
-    }
-
-    #[test]
-    fn the_memory_is_bounded_and_the_oldest_goes() {
-        let tokens = IssuedTokens::new(0);
-        assert!(tokens.memory_bytes() <= 200);
-        (0..100).for_each(|hash| _ = tokens.insert(hash, hash + 1));
-        let kept: Vec<u64> = (0..100).filter(|hash| tokens.token_of(*hash).is_some()).collect();
-        assert_eq!(kept.len(), SET_ENTRIES);
-        assert!(kept.iter().all(|hash| *hash >= 100 - 2 * SET_ENTRIES as u64), "{kept:?}");
-        assert!(IssuedTokens::new(1 << 20).memory_bytes() <= 1 << 20);
+    /// The CAS token to return to a client. With retained tokens it is valid until the value changes, also across
+    /// demotion and promotion and changes of neighbours, unless the table is full.
+    pub fn issue_token(&self) -> u64 {
+        let store = self.store();
+        let Some(tokens) = store.issued_tokens.get() else { return self.token() };
+        let (key, item) = (self.key(), self.item_at());
+        let hash = store.hash(key);
+        let is_it = |slot: Slot| store.is_key(slot, key) && slot.location() == item.at;
+        // The order matters: the item is pinned, so if its slot is in place after the table was read, it was so before.
+        // The word of a numeric item changes in place.
+        if item.header.kind != Kind::Numeric
+            && let Some(token) = tokens.token_of(hash)
+            && store.index.find(hash, is_it).is_some()
+        {
+            return token;
+        }
+        let pair = store.index.lock_pair(hash);
+        let place = pair.find(is_it);
+        let is_unchanged =
+            |place: &SlotPlace| item.header.kind != Kind::Numeric || pair.sequence(place) == self.sequence();
+        match place.filter(is_unchanged) {
+            Some(place) => tokens.insert(hash, store.token_of(&item, pair.sequence(&place))),
+            None => self.token(),
+        }
     }
 }

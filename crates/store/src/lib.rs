@@ -23,6 +23,7 @@ mod arena;
 mod budget;
 mod chains;
 mod condition;
+mod demotion;
 mod engine_memory;
 mod epoch;
 mod error;
@@ -50,6 +51,7 @@ mod stats;
 mod store;
 mod sync;
 mod time;
+mod token_table;
 mod ttl;
 mod verify;
 

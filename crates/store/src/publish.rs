@@ -1,22 +1,23 @@
-//! Publication: the one way in which the item of a key changes.
+//! Publication: the one function that changes the item of a key.
 //!
 //! ```text
-//! lock both buckets -> condition -> slot for a new key -> invalidate the copy in the lower tier -> store the slot -> account -> unlock
+//! lock both buckets -> check the condition -> find a slot -> invalidate the copy in the lower tier -> store the slot
+//!     -> account the old and the new item -> unlock
 //! ```
 
-use crate::condition::{Condition, Outcome};
+use crate::condition::{Condition, Outcome, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
 use crate::evict::Cause;
-use crate::index::{LockedPair, Placement, Slot, Tag};
-use crate::item::Kind;
+use crate::index::{LockedPair, Placement, Slot, SlotPlace, Tag};
+use crate::item::{ItemAt, Kind};
 use crate::segment::{Location, SegmentId, State};
 use crate::stats::Counter;
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
 
-/// An item that is written and about to be published.
+/// An item that is written but not published.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewItem {
     pub at: Location,
@@ -24,17 +25,17 @@ pub(crate) struct NewItem {
     pub body_bytes: u64,
     /// The CAS token that its extension holds.
     pub token: Option<u64>,
-    /// Whether it is a copy of the item that it replaces: it takes over its bodies, or its number as that is by then.
+    /// Whether it is a copy of the item that it replaces: it takes over the bodies, or the present number.
     pub is_copy: bool,
 }
 
-/// An item that has left the index, with what it leaves behind.
+/// An item that has left the index, with what must be accounted and retired.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unlinked {
     pub segment: SegmentId,
     pub size: u32,
     pub body_bytes: u64,
-    /// The first of the body segments that go with it.
+    /// The first body segment of its value.
     pub body: Option<SegmentId>,
 }
 
@@ -48,8 +49,8 @@ enum WhenFull {
 }
 
 impl Store {
-    /// Makes `new` the item of the key if the condition holds. A key that finds no slot makes the index grow; only where
-    /// that has no memory and items may be evicted, its least used neighbour goes.
+    /// Makes `new` the item of the key if the condition holds. A key that finds no slot makes the index grow. If the
+    /// index has no memory for that and items may be evicted, `new` replaces its least used neighbour.
     ///
     /// # Errors
     /// `NeedSegment`: the index needs memory, and nothing may be evicted here. Nothing was changed.
@@ -88,7 +89,8 @@ impl Store {
         outcome.expect("a removal needs no slot")
     }
 
-    /// Publishes or removes, once. `None` if the key finds no slot and no neighbour shall go: nothing was changed.
+    /// Publishes or removes, once. `None`, with nothing changed, if the key finds no slot and may not replace a
+    /// neighbour.
     fn try_publish(
         &self,
         participant: &Participant,
@@ -98,8 +100,8 @@ impl Store {
         moment: Moment,
     ) -> Option<Outcome> {
         let mut pair = self.index.lock_pair(hash);
-        // One look for all that follows. An item of an older generation would take the place of what was written after the
-        // flush; if the flush comes after this look, what is written after it waits for the locks.
+        // Read once. An item of an older generation must not replace one that was written after the flush. If the flush
+        // comes after this read, writes after the flush wait for the bucket locks.
         let generation = self.generation.load(Ordering::Acquire);
         let is_current =
             |new: NewItem| self.segments.header(new.at.segment()).generation.load(Ordering::Relaxed) == generation;
@@ -136,8 +138,8 @@ impl Store {
                 Placement::Free
             }
             (None, Some(new)) => {
-                let first = self.maintenance.history.first_frequency(hash);
-                // What comes up from below has to be used in memory to stay there: it was used before in any case.
+                let first = self.policy_state.history.first_frequency(hash);
+                // A promoted item must be used again to stay in memory: its use before the demotion does not count.
                 let frequency = if matches!(condition, Condition::Copy(_)) { 0 } else { first };
                 let slot = Slot::new(Tag::of(hash), frequency, new.at);
                 match vacancy {
@@ -152,8 +154,8 @@ impl Store {
         Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
     }
 
-    /// Accounts what a publication changed, and unlocks. What has left the index is accounted before: once its bucket is
-    /// free, its segment may be emptied, retired and taken for something else.
+    /// Accounts a publication and unlocks. Items that left the index are accounted before the unlock: after it, their
+    /// segment may be emptied, retired and reused.
     fn account_publication(
         &self,
         participant: &Participant,
@@ -178,7 +180,7 @@ impl Store {
         drop(pair);
         let thread = participant.number();
         if let Some(new) = new {
-            // Its segment is open and stays so: the caller holds the stripe.
+            // The segment stays open: the caller holds its stripe.
             self.segments.header(new.at.segment()).add_live(new.size, new.body_bytes);
         }
         match (old, new) {
@@ -201,7 +203,7 @@ impl Store {
         }
     }
 
-    /// What an item leaves behind when it goes; to be read before its slot is unlocked.
+    /// The segment, bytes and bodies of an item; to be read before its slot is unlocked.
     pub(crate) fn footprint(&self, slot: Slot) -> Unlinked {
         let item = self.item(slot);
         let mut unlinked = Unlinked { segment: slot.segment(), size: item.header.size(), body_bytes: 0, body: None };
@@ -228,10 +230,64 @@ impl Store {
         }
     }
 
-    /// Lets go of the bodies of an item that has left the index.
+    /// Retires the bodies of an item that has left the index.
     pub(crate) fn retire_body(&self, unlinked: &Unlinked) {
         if let Some(first) = unlinked.body {
             self.segments.retire(first);
+        }
+    }
+
+    /// The outcome of a change whose condition does not hold; `None` if it holds. `place` is the slot of the key,
+    /// `live` the same if its item is alive.
+    #[inline(always)]
+    pub(crate) fn check_condition(
+        &self,
+        pair: &LockedPair<'_>,
+        (key, hash): (&[u8], u64),
+        condition: Condition,
+        (place, live): (Option<SlotPlace>, Option<SlotPlace>),
+    ) -> Option<Outcome> {
+        let is_current = |copy| self.lower_tier.get().is_some_and(|tier| tier.is_current(key, copy));
+        match (condition, &live) {
+            (Condition::Always, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => None,
+            (Condition::Found(_), Some(_)) | (Condition::Found(None), None) => None,
+            // A dead item in memory means that the key is absent, even if the lower tier has a copy.
+            (Condition::Found(Some(copy)), None) => (place.is_none() && !is_current(copy)).then_some(Outcome::Present),
+            (Condition::Absent | Condition::Copy(_), Some(_)) => Some(Outcome::Present),
+            (Condition::Copy(copy), None) => (place.is_some() || !is_current(copy)).then_some(Outcome::Present),
+            (Condition::Present | Condition::Token(_) | Condition::Unchanged { .. }, None) => Some(Outcome::Absent),
+            (Condition::Token(token), Some(place)) => {
+                let fits = self.token_fits(&self.item(place.slot), hash, pair.sequence(place), token);
+                (!fits).then_some(Outcome::Present)
+            }
+            (Condition::Unchanged(seen), Some(place)) => {
+                let is_same = place.slot.location() == seen.at && self.has_number(pair, place, seen.number);
+                (!is_same).then_some(Outcome::Present)
+            }
+        }
+    }
+
+    /// Whether the number of a numeric item is as it was read; true for other items.
+    fn has_number(&self, pair: &LockedPair<'_>, place: &SlotPlace, seen: SeenNumber) -> bool {
+        let item = self.item(place.slot);
+        if item.header.kind != Kind::Numeric {
+            return true;
+        }
+        match seen {
+            SeenNumber::Any => true,
+            // SAFETY: the item's bucket is locked.
+            SeenNumber::Equal(number) => unsafe { item.number(&self.segments.arena) }.0 == number,
+            SeenNumber::Uncounted { sequence } => pair.sequence(place) == sequence,
+        }
+    }
+
+    /// Copies the present number of an item to its copy. The caller holds the bucket of the original, so no increment
+    /// can intervene.
+    pub(crate) fn transfer_number(&self, original: Slot, copy: Location) {
+        let (original, arena) = (self.item(original), &self.segments.arena);
+        if original.header.kind == Kind::Numeric {
+            // SAFETY: the original's bucket is locked, and the copy, of the same kind, is written and not published.
+            unsafe { ItemAt::read(arena, copy).set_number(arena, original.number(arena).0) };
         }
     }
 }

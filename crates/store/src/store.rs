@@ -1,14 +1,13 @@
-//! The store itself: what its operations share.
+//! The store: the state that all operations share, and the questions that they ask of it.
 
 use crate::budget::{Budget, MemoryLayout, PageRule};
 use crate::chains::{Chains, Reservation, ReserveRequest};
 use crate::engine_memory::EngineMemory;
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
-use crate::evict::{History, Maintenance, RemovalListeners};
+use crate::evict::{History, MaintenanceState, PolicyState, RemovalListeners};
 use crate::hash::KeyHash;
 use crate::index::{BUCKET_SLOTS, Index, Items, Slot};
-use crate::issued_tokens::IssuedTokens;
 use crate::item::{EXTENSION_BYTES_MAX, Extension, ITEM_HEADER_BYTES, ItemAt, ItemHeader, Kind};
 use crate::lower_tier::LowerTier;
 use crate::options::Options;
@@ -17,21 +16,26 @@ use crate::segment::{Location, Segments};
 use crate::stats::Counters;
 use crate::sync::{AtomicU64, Mutex, Ordering, lock};
 use crate::time::{Clock, Moment};
+use crate::token_table::TokenTable;
 use crate::ttl::{Ttl, TtlBucket};
 use std::sync::{Arc, OnceLock};
 
-/// A cache of TTL-indexed segments in memory. All operations may be called from any thread, with that thread's own
-/// `Participant`, the hash of the key by this store's `hash`, and the time in milliseconds since an origin that the caller
-/// keeps to.
+/// A cache of TTL-indexed segments in memory.
+///
+/// All operations may be called from any thread. The caller passes the `Participant` of its thread, the key's hash by
+/// [`Store::hash`], and the time in milliseconds since an origin that does not change.
+///
+/// The fields come in three groups: state that all operations share; the state of the eviction policy, which is the only
+/// one that differs between policies; and hooks that the owner of the store may set once.
 pub struct Store {
     pub(crate) options: Options,
     pub(crate) hash: KeyHash,
     pub(crate) clock: Clock,
-    /// Counts flushes; objects of an older generation were flushed. With 64 bits it does not wrap: a generation never comes back.
+    /// Counts flushes; items of an older generation were flushed. 64 bits do not wrap: no generation returns.
     pub(crate) generation: AtomicU64,
     flushing: Mutex<()>,
-    /// Added to a bucket's sequence to make a token: a number that a client made up is no token. Below 2^31, because
-    /// memcached's tokens begin small, and there are clients that lose what does not fit 32 bits. Not 0, which asks for nothing.
+    /// A CAS token is this plus the sequence of a bucket, so that a number made up by a client is no token. Less than 2^31:
+    /// memcached's tokens start small, and some clients lose numbers over 32 bits. Not 0, which means no token.
     token_base: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
@@ -39,23 +43,28 @@ pub struct Store {
     pub(crate) counters: Counters,
     pub(crate) domain: Arc<Domain>,
     pub(crate) budget: Budget,
-    pub(crate) maintenance: Maintenance,
+    /// Memory that uploads hold, and the number of uploads that have returned theirs.
     pub(crate) upload_bytes: AtomicU64,
-    /// Uploads that gave theirs back.
     pub(crate) uploads_ended: AtomicU64,
+    /// Jobs, plans and searches, the same for every policy.
+    pub(crate) maintenance: MaintenanceState,
+
+    /// State of the eviction policy: survivors, and what it remembers of evicted keys.
+    pub(crate) policy_state: PolicyState,
+
     pub(crate) removal_listeners: RemovalListeners,
     pub(crate) lower_tier: OnceLock<Box<dyn LowerTier>>,
-    /// CAS tokens that outlive their bucket's sequence, where values leave memory and come back.
-    pub(crate) issued_tokens: OnceLock<IssuedTokens>,
+    /// CAS tokens that outlive the sequence of their bucket, for a store above a lower tier.
+    pub(crate) issued_tokens: OnceLock<TokenTable>,
 }
 
-/// The share of the memory that takes what is remembered of evicted keys, in policies that do.
+/// The share of the memory for what a policy remembers of evicted keys.
 const HISTORY_SHARE: u64 = 256;
 
-/// Where the key of most items has ended.
+/// Most keys end within this many bytes of their item's start.
 const SHORT_KEY_END: u32 = 32;
 
-/// The TTL bucket of a life, and when it ends.
+/// The TTL bucket of an item and the second at which it expires, `None` for never.
 pub(crate) type Lifetime = (TtlBucket, Option<u64>);
 
 impl Store {
@@ -124,7 +133,8 @@ impl Store {
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
             counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
             domain,
-            maintenance: Maintenance::new(history),
+            maintenance: MaintenanceState::default(),
+            policy_state: PolicyState::new(history),
             upload_bytes: AtomicU64::new(0),
             uploads_ended: AtomicU64::new(0),
             removal_listeners: RemovalListeners::default(),
@@ -140,7 +150,7 @@ impl Store {
         self.domain.participate()
     }
 
-    /// The hash of a key, as all operations want it.
+    /// The hash of a key, which all operations take.
     #[inline(always)]
     pub fn hash(&self, key: &[u8]) -> u64 {
         self.hash.hash(key)
@@ -150,12 +160,12 @@ impl Store {
         &self.options
     }
 
-    /// How many uploads have given back what they held: whoever waits for some sees that they go on.
+    /// The number of uploads that have returned their memory: a caller that waits for some sees progress.
     pub fn uploads_ended(&self) -> u64 {
         self.uploads_ended.load(Ordering::Relaxed)
     }
 
-    /// The moment of an operation; takes a delayed flush into effect whose time has come.
+    /// The moment of an operation. Executes a delayed flush whose time has come.
     #[inline(always)]
     pub(crate) fn moment(&self, now_ms: u64) -> Moment {
         let moment = self.clock.observe(now_ms);
@@ -174,7 +184,7 @@ impl Store {
         }
     }
 
-    /// Everything that is stored now counts as absent from here on.
+    /// Makes every stored item count as absent.
     fn advance_generation(&self) {
         // Release pairs with the Acquire in `is_live` and `reserve`.
         let mut advance = || {
@@ -184,7 +194,7 @@ impl Store {
             Some(tier) => tier.flush(&mut advance),
             None => advance(),
         }
-        // Release pairs with the Acquire in `moment`: who sees the flush done sees the new generation.
+        // Release pairs with the Acquire in `moment`: a thread that sees the flush done sees the new generation.
         self.clock.flush_at_ms().store(u64::MAX, Ordering::Release);
         self.maintenance.flushed.note();
     }
@@ -204,7 +214,7 @@ impl Store {
             && header.expiry_seconds(item.header.expiry).is_none_or(|seconds| moment.ms < seconds * 1000)
     }
 
-    /// Whether an item belongs to a generation that a flush has ended.
+    /// Whether a flush has ended the generation of an item.
     pub(crate) fn was_flushed(&self, item: &ItemAt) -> bool {
         self.segments.header(item.at.segment()).is_flushed(self.generation.load(Ordering::Acquire))
     }
@@ -223,7 +233,7 @@ impl Store {
         unsafe { self.item(slot).has_key(&self.segments.arena, key) }
     }
 
-    /// The bucket and expiry of a life that begins now; `None` if it is over already.
+    /// The bucket and expiry of an item stored now; `None` if it has expired already.
     pub(crate) fn lifetime(&self, ttl: Ttl, moment: Moment) -> Option<Lifetime> {
         match ttl {
             Ttl::Never => Some((TtlBucket::NEVER, None)),
@@ -233,14 +243,14 @@ impl Store {
             }
             Ttl::Until(seconds) if seconds <= moment.seconds() => None,
             Ttl::Until(seconds) => {
-                // As far ahead as a TTL can be.
+                // The latest expiry that a TTL can express.
                 let expiry_seconds = Some(seconds.min(moment.seconds() + u64::from(u32::MAX)));
                 Some((self.bucket_until(expiry_seconds, moment), expiry_seconds))
             }
         }
     }
 
-    /// The bucket for an item that keeps its expiry: that of the life that it has left.
+    /// The bucket for an item that keeps its expiry, by the time it has left.
     pub(crate) fn bucket_until(&self, expiry_seconds: Option<u64>, moment: Moment) -> TtlBucket {
         expiry_seconds.map_or(TtlBucket::NEVER, |seconds| {
             let left = seconds.saturating_sub(moment.seconds()).clamp(1, u32::MAX.into());
@@ -267,7 +277,7 @@ impl Store {
         reserved
     }
 
-    /// Writes an item up to its value part into reserved space. Answers where that begins.
+    /// Writes an item up to its value into reserved space. Answers the location of the value.
     #[inline(always)]
     pub(crate) fn write_head(&self, reserved: &Reservation<'_>, head: &Head<'_>) -> Location {
         let at = Location::new(reserved.segment, reserved.offset);
@@ -284,12 +294,12 @@ impl Store {
         at.plus(header.value_offset())
     }
 
-    /// The token that stands for a bucket's sequence.
+    /// The CAS token for a bucket sequence.
     pub(crate) fn token(&self, sequence: u64) -> u64 {
         self.token_base.wrapping_add(sequence)
     }
 
-    /// A CAS token that no item gets from the store: a bucket that holds one has changed, so its sequence is not 0.
+    /// A CAS token that no item gets from the store: the sequence of a bucket that holds an item is not 0.
     pub fn invalid_token(&self) -> u64 {
         self.token(0)
     }
@@ -302,8 +312,8 @@ impl Store {
         own.unwrap_or_else(|| self.token(sequence))
     }
 
-    /// Whether a CAS token stands for an item, protected as in `item`, in a bucket with this sequence. Without the lock of the key's
-    /// buckets the caller publishes only if the item is still there, unchanged.
+    /// Whether a CAS token is valid for an item, protected as in `item`, in a bucket with this sequence. A caller
+    /// without the bucket locks must publish on the condition that the item is unchanged.
     pub(crate) fn token_fits(&self, item: &ItemAt, hash: u64, sequence: u64, token: u64) -> bool {
         let fits = self.token_of(item, sequence) == token || self.is_issued(hash, token);
         if !fits && let Some(tokens) = self.issued_tokens.get() {
@@ -314,7 +324,8 @@ impl Store {
         fits
     }
 
-    /// Has everything stored before `now_ms + delay_ms` gone from then on. A flush with a delay replaces one that waits.
+    /// Makes items stored before `now_ms + delay_ms` count as absent from then on. A flush with a delay replaces one
+    /// that waits.
     pub fn flush(&self, now_ms: u64, delay_ms: u64) {
         let moment = self.moment(now_ms);
         let _flushing = lock(&self.flushing);
@@ -339,12 +350,12 @@ impl Items for Store {
 
     fn prefetch(&self, at: Location) {
         self.segments.arena.prefetch(at);
-        // Where most keys end.
+        // Most keys end here.
         self.segments.arena.prefetch(at.plus(SHORT_KEY_END));
     }
 }
 
-/// The first part of an item.
+/// The part of an item in front of its value.
 pub(crate) struct Head<'a> {
     pub key: &'a [u8],
     pub flags: u32,
@@ -360,7 +371,7 @@ impl Head<'_> {
         self.size_with(self.extension.length().into())
     }
 
-    /// Bytes of the whole item with the longest extension: what must fit a segment.
+    /// Bytes of the whole item with the longest extension, which must fit a segment.
     pub fn size_max(&self) -> u64 {
         self.size_with(EXTENSION_BYTES_MAX.into())
     }

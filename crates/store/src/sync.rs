@@ -17,7 +17,7 @@ pub use std::{
     thread::yield_now,
 };
 
-/// Locks a mutex. A poisoned one means that an invariant broke inside: the panic goes on.
+/// Locks a mutex. A poisoned mutex means that an invariant broke in another thread: the panic spreads.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("a thread panicked inside the cache")
 }
@@ -27,15 +27,15 @@ pub fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     mutex.try_lock().ok()
 }
 
-/// Loads a word that the caller may write next. Loom notes only the latest load of a word: the caller's would hide that of
-/// another thread, whose order with the write would not be tried. So loom is given a read-modify-write.
+/// Loads a word that the caller may write next. Loom records only the latest load of a word, which would hide the load
+/// of another thread and its order with the write. So loom gets a read-modify-write.
 #[inline(always)]
 pub fn load_to_write(word: &AtomicU64, ordering: Ordering) -> u64 {
     if cfg!(loom) { word.fetch_or(0, ordering) } else { word.load(ordering) }
 }
 
-/// Stores to a word that others change by read-modify-writes. Loom leaves a plain store unordered with those that came
-/// before it, so it is given one more.
+/// Stores to a word that other threads change by read-modify-writes. Loom leaves a plain store unordered with earlier
+/// ones, so loom gets a read-modify-write.
 #[inline(always)]
 pub fn store_over(word: &AtomicU64, value: u64, ordering: Ordering) {
     if cfg!(loom) {
@@ -45,10 +45,10 @@ pub fn store_over(word: &AtomicU64, value: u64, ordering: Ordering) {
     }
 }
 
-/// Spins of a wait before it lets others run.
+/// Spins before the thread yields.
 const SPINS: u32 = 64;
 
-/// Spins briefly, then lets others run: whoever is waited for may need this core.
+/// Spins briefly, then yields: the thread that is waited for may need this core.
 pub struct Backoff(u32);
 
 impl Backoff {
@@ -62,7 +62,7 @@ impl Backoff {
         }
     }
 
-    /// Spins. False if it has spun long enough: something else must be done.
+    /// Spins. False if it has spun long enough and the caller must react.
     pub fn wait_briefly(&mut self) -> bool {
         self.0 = self.0.saturating_add(1);
         if cfg!(loom) {
@@ -74,7 +74,7 @@ impl Backoff {
     }
 }
 
-/// A value on cache lines of its own (two, as the adjacent-line prefetcher fetches pairs).
+/// A value on separate cache lines (two, because the adjacent-line prefetcher fetches pairs).
 #[repr(align(128))]
 #[derive(Default)]
 pub struct Padded<T>(pub T);

@@ -1,15 +1,15 @@
-//! Time as the store knows it: milliseconds since an origin of the caller's choice, handed in with every operation.
+//! Time in the store: milliseconds since an origin that the caller chooses, passed to every operation.
 //!
-//! The store's now never goes back: an operation that brings an older time than one before it is taken to happen at the
-//! newest time seen. Frequency counting works in quanta of min(1 s, eviction age / 16), so that a cache that turns over
-//! within seconds still learns which objects are used.
+//! The time of the store never decreases: an operation with an older time happens at the newest time seen. Frequencies
+//! are counted in quanta of min(1 s, eviction age / 16), so that a cache that turns over within seconds still learns
+//! which objects are used.
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// The longest quantum of the frequency counters.
 pub const QUANTUM_MS: u32 = 1000;
 
-/// One instant, as an operation sees it.
+/// The time of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     pub ms: u64,
@@ -40,7 +40,7 @@ impl Clock {
         }
     }
 
-    /// The moment of an operation that says it happens at `now_ms`.
+    /// The moment of an operation at `now_ms`.
     #[inline(always)]
     pub fn observe(&self, now_ms: u64) -> Moment {
         let high = self.now_ms.load(Ordering::Relaxed);
@@ -60,13 +60,13 @@ impl Clock {
         }
     }
 
-    /// About when a quantum began, in milliseconds, as far as that can be told from its length today.
+    /// The approximate start of a quantum in milliseconds, computed from the present length of a quantum.
     pub fn quantum_began_ms(&self, quantum: u16, moment: Moment) -> u64 {
         let quanta_ago = u64::from(moment.quantum.wrapping_sub(quantum));
         moment.ms.saturating_sub(quanta_ago * u64::from(self.quantum_ms.load(Ordering::Relaxed)))
     }
 
-    /// Sets the quantum from the age at which objects are evicted.
+    /// Sets the quantum from the age at which items are evicted.
     pub fn set_eviction_age(&self, age_ms: u64) {
         let length = u32::try_from(age_ms / 16).map_or(QUANTUM_MS, |ms| ms.clamp(1, QUANTUM_MS));
         self.quantum_ms.store(length, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! TTL buckets: which lives belong together.
+//! TTL buckets: which TTLs share a chain of segments.
 //!
-//! Log-linear over all TTLs of a u32: every octave is divided into the same number of buckets, a power of two from 1 to
-//! 32. Bucket 0 holds what never expires. A bucket groups; it does not decide when an item expires: that is written in the
-//! item, in units of 2^max(0, floor(log2 TTL) - 6) seconds. All TTLs of a bucket share the octave, and so the unit.
+//! The division is log-linear over all TTLs of a u32: every octave has the same number of buckets, a power of two from
+//! 1 to 32. Bucket 0 holds items that never expire. A bucket groups items; the expiry is stored in the item, in units
+//! of 2^max(0, floor(log2 TTL) - 6) seconds. All TTLs of a bucket are in one octave, and so have one unit.
 
 use crate::segment::NO_EXPIRY;
 
-/// Models know TTLs of one second only, as each bucket costs every execution.
+/// Loom models have TTLs of one second only, as each bucket slows every execution.
 const OCTAVES: u32 = if cfg!(loom) { 1 } else { u32::BITS };
 /// Up to this octave the unit of expiry is a second.
 const FINEST_OCTAVE: u32 = 6;
@@ -21,14 +21,14 @@ pub enum Ttl {
     Never,
     /// Expires this many seconds from now. Zero is `Expired`.
     Seconds(u32),
-    /// Expires when the time of the operations reaches this second. One that is reached already is `Expired`.
+    /// Expires when the time of the operations reaches this second. If it already has: `Expired`.
     Until(u64),
-    /// Already past: the entry replaces what was there and is gone at once.
+    /// Expired already: the entry replaces the present one and is absent at once.
     Expired,
 }
 
 impl Ttl {
-    /// A life of `seconds`; none at all if that is zero.
+    /// A TTL of `seconds`; `Expired` for zero.
     pub const fn seconds(seconds: u32) -> Self {
         if seconds == 0 { Self::Expired } else { Self::Seconds(seconds) }
     }
@@ -66,7 +66,7 @@ impl TtlScale {
         Self { division_log2 }
     }
 
-    /// How many buckets there are.
+    /// The number of buckets.
     pub fn buckets(self) -> usize {
         (OCTAVES as usize) * (1 << self.division_log2) + 1
     }
@@ -112,7 +112,7 @@ impl TtlScale {
         self.octave(bucket).map_or(NO_EXPIRY, |(octave, _)| octave.saturating_sub(FINEST_OCTAVE) as u8)
     }
 
-    /// The bucket of the shortest TTLs whose expiry byte can hold a TTL of this one: of half the unit.
+    /// The bucket of the shortest TTLs whose expiry byte can hold a TTL of this bucket: of half its unit.
     pub fn first_that_holds(self, bucket: TtlBucket) -> TtlBucket {
         self.octave(bucket).map_or(bucket, |(octave, _)| match octave {
             0..=FIRST_COARSE_OCTAVE => self.first_of(0),
@@ -120,7 +120,8 @@ impl TtlScale {
         })
     }
 
-    /// The bucket whose segment TTLs of this one share with others: two octaves share one, and those with the finest unit.
+    /// The bucket whose segment this bucket shares with others when few may be open: two octaves share one, and all
+    /// those with the finest unit.
     pub fn shared(self, bucket: TtlBucket) -> TtlBucket {
         self.octave(bucket).filter(|(octave, _)| *octave > FINEST_OCTAVE).map_or(bucket, |(octave, _)| {
             let pair = (octave - FINEST_OCTAVE) & !1;
@@ -132,7 +133,8 @@ impl TtlScale {
         TtlBucket((1 + (octave << self.division_log2)) as u16)
     }
 
-    /// How long a segment of a bucket may stay open, in milliseconds: max(1 s, TTL / 32), or TTL / 4 where it shall be filled.
+    /// How long a segment of a bucket may stay open, in milliseconds: max(1 s, TTL / 32), or TTL / 4 if it is to be
+    /// filled.
     pub fn open_ms(self, bucket: TtlBucket, fills: bool) -> u64 {
         let share = if fills { 4 } else { 32 };
         self.shortest_seconds(bucket).map_or(u64::MAX, |seconds| (u64::from(seconds) * 1000 / share).max(1000))

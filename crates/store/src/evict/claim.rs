@@ -1,54 +1,47 @@
-//! The claim of segments that are to be emptied: the only passage from `Sealed` to `Draining`.
+//! The claim of segments that are to be emptied: the only transition from `Sealed` to `Draining`.
 //!
-//! Whoever proposes a claim has looked at the segment before, perhaps without a lock, and since then it may have been emptied,
-//! freed and written anew, a flush may have begun another generation, a handle may have come. So a claim looks again at
-//! all that it rests on, under the lock of choices (a `PlannerState` is only reached through it). While that is held, a segment of items
-//! that is seen sealed stays sealed, its generation, stamp and latest expiry stand still, its live items and bytes only
-//! fall. `docs/concurrency.md` has the whole protocol.
+//! The caller has read the segment before, possibly without a lock. Since then the segment may have been emptied, freed
+//! and reused, a flush may have started another generation, and a handle may hold it. So a claim checks all its
+//! conditions again, under the planner lock (a `PlannerState` is only reached through it). While that lock is held, a
+//! sealed segment stays sealed, its generation, stamp and latest expiry do not change, and its live items and bytes
+//! only decrease. `docs/concurrency.md` has the whole protocol.
 
-use super::choose::PlannerState;
-use super::job::Job;
-use super::policy::{Aging, EvictionChoice, Retention};
+use super::candidates::{PlannedEviction, PlannerState};
+use super::jobs::{Eviction, Job, Relocation};
+use super::policy::EvictionChoice;
 use crate::epoch::Participant;
 use crate::segment::{Header, STAMP_SHIFT, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
 
-/// The most neighbours that are compacted at once.
+/// Neighbours that one compaction takes, at most.
 const COMPACT_RUN_MAX: usize = 16;
-/// A segment is worth a compaction of its own while at most so many bytes are copied for each that is had, and so many are
-/// had for each item that is moved. An overwrite of 4 KiB then costs the copies of three objects, one of 300 bytes those of
-/// two: more brings fewer hits than it costs time (docs/design-decisions.md).
+/// A segment deserves a compaction on its own while at most this many bytes are copied for each freed byte, and at
+/// least this many bytes are freed for each copied item. An overwrite of 4 KiB then costs the copies of three items,
+/// one of 300 bytes those of two. More would cost more time than it gains hits (docs/design-decisions.md).
 const COPIED_PER_FREED_BYTE_MAX: u64 = 3;
 const FREED_BYTES_PER_ITEM_MIN: u64 = 128;
-/// How many times as much is done where a write is refused otherwise.
+/// The factor on both limits in a store that does not evict, where a write is refused otherwise.
 const EFFORT_WITHOUT_EVICTION: u64 = 4;
-/// Mostly objects of more than this part of a segment leave too much of the next one empty.
+/// Items larger than this part of a segment on average leave too much of the next one empty.
 const LONG_ITEM_SHARE: u64 = 4;
 
-/// Which segments are claimed, and what the claimer has seen that must still hold.
+/// The segments to claim, and the observation that must still hold.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Claim {
     /// Nothing in the segment can be alive.
     Dead(SegmentId),
     /// The policy chose the segment for eviction.
     Planned(PlannedEviction),
-    /// So much of the segment is dead that it is worth a compaction of its own.
+    /// Enough of the segment is dead that it deserves a compaction on its own.
     Sparse(SegmentId),
-    /// What lives in the segment and in some that follow it in the chain fits one segment.
+    /// The live items of the segment and of some that follow it in the chain fit one segment.
     Neighbours(SegmentId),
-    /// Items of the segment have expired, and the others are worth a place elsewhere.
+    /// Items of the segment have expired; the live ones are copied to another.
     PartlyExpired(SegmentId),
-    /// The segment is to be empty, and all that lives in it is kept.
+    /// The segment must be emptied, and all its live items are kept.
     Relocate(SegmentId),
-}
-
-/// A choice of the policy, and the stamp that its first segment had.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PlannedEviction {
-    pub choice: EvictionChoice,
-    pub stamp: u64,
 }
 
 impl Claim {
@@ -65,12 +58,12 @@ impl Claim {
 }
 
 impl Store {
-    /// Claims what still is as the claim says: those segments drain from here on. `None`, and no segment has changed hands, if
-    /// it is not so any more, or if there is no room for what is to be kept.
+    /// Claims segments for which the claim still holds: they are draining from then on. `None`, with nothing changed,
+    /// if it does not hold any more, or if there is no memory for the items to keep.
     pub(super) fn claim(&self, _choosing: &PlannerState, claim: Claim, moment: Moment) -> Option<Job> {
         let first = claim.first();
         if let Claim::Dead(_) | Claim::Planned(_) | Claim::PartlyExpired(_) = claim {
-            // Under the lock of the list, where no job adds to it: it may have been filled since it was looked at.
+            // Under the lock of the list no job adds to the segment. It may have been filled since the caller read it.
             self.seal_destination_if(first, |header| self.still_holds(claim, header, moment));
         }
         let header = self.segments.header(first);
@@ -82,18 +75,20 @@ impl Store {
             return None;
         }
         let job = match claim {
-            Claim::Dead(_) => Job::new(self, vec![first], Retention::Nothing, Aging::None),
+            Claim::Dead(_) => Job::Relocation(Relocation::of_dead(self, first)),
             Claim::Planned(PlannedEviction { choice, .. }) => {
                 let run = self.planned_run(&choice);
                 (!run.is_empty()).then_some(())?;
                 let stamp_ms = header.stamp.load(Ordering::Relaxed) >> STAMP_SHIFT;
                 self.clock.set_eviction_age(moment.ms.saturating_sub(stamp_ms));
-                Job::new(self, run, choice.retention, choice.aging)
+                Job::Eviction(Eviction::new(self, run, choice.retention, choice.aging))
             }
             Claim::Sparse(_) | Claim::PartlyExpired(_) | Claim::Relocate(_) => {
-                Job::lossless(self, vec![first], moment)?
+                Job::Relocation(Relocation::of_live(self, vec![first], moment)?)
             }
-            Claim::Neighbours(_) => Job::lossless(self, self.fitting_neighbours(first)?, moment)?,
+            Claim::Neighbours(_) => {
+                Job::Relocation(Relocation::of_live(self, self.fitting_neighbours(first)?, moment)?)
+            }
         };
         for source in job.sources() {
             self.segments.header(*source).pass_to(State::Draining);
@@ -101,13 +96,13 @@ impl Store {
         Some(job)
     }
 
-    /// Claims a segment in which nothing is alive, and begins to empty it. False if it is not there to be claimed.
+    /// Claims a segment in which nothing is alive, and runs a slice of its job. False if it cannot be claimed.
     pub(super) fn drop_segment(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
         let job = self.claim(&lock(&self.maintenance.planner), Claim::Dead(segment), moment);
         job.map(|job| self.run_job_slice(participant, moment, job)).is_some()
     }
 
-    /// Whether a claim holds for its first segment. It is sealed, or nobody writes to it at this moment.
+    /// Whether a claim holds for its first segment, which is sealed, or to which nobody writes now.
     fn still_holds(&self, claim: Claim, header: &Header, moment: Moment) -> bool {
         match claim {
             Claim::Dead(_) => self.is_dead(header, moment),
@@ -120,7 +115,7 @@ impl Store {
         }
     }
 
-    /// Whether nothing in a segment can be alive, and nothing will be if nobody writes to it.
+    /// Whether nothing in a segment is alive, and nothing will be as long as nobody writes to it.
     pub(super) fn is_dead(&self, header: &Header, moment: Moment) -> bool {
         header.live_items() == 0
             || header.latest_expiry_seconds() <= moment.seconds()
@@ -128,7 +123,7 @@ impl Store {
             || header.is_flushed(self.generation.load(Ordering::Acquire))
     }
 
-    /// What a compaction of a segment by itself copies for each byte that it has back. `None` if it is not worth that.
+    /// Bytes that a compaction of the segment copies for each freed byte. `None` if that is too many.
     pub(super) fn copied_per_freed_byte(&self, header: &Header) -> Option<f64> {
         let (live, items) = (u64::from(header.live_bytes()), u64::from(header.live_items()));
         let dead = u64::from(header.write_offset()).saturating_sub(live);
@@ -139,7 +134,7 @@ impl Store {
         is_worth.then(|| live as f64 / dead as f64)
     }
 
-    /// The segments of a choice of the policy that go together.
+    /// The segments of a policy's choice that can be evicted together.
     fn planned_run(&self, choice: &EvictionChoice) -> Vec<SegmentId> {
         let first = self.segments.header(choice.first);
         // Long values free their bodies one by one: such a segment is evicted on its own, a little at a time.
@@ -148,7 +143,7 @@ impl Store {
         self.chains.run(&self.segments, choice.first, count, |segment| self.may_join(first, segment))
     }
 
-    /// The longest run from a segment on whose live items fit one segment; `None` if that is not at least two.
+    /// The longest run from a segment on whose live items fit one segment; `None` if it has only one.
     pub(super) fn fitting_neighbours(&self, first: SegmentId) -> Option<Vec<SegmentId>> {
         let header = self.segments.header(first);
         let mut free_bytes = self.segments.segment_bytes();
@@ -161,7 +156,7 @@ impl Store {
         (run.len() >= 2).then_some(run)
     }
 
-    /// Whether a segment may go in one run with that of `first`.
+    /// Whether a segment may be in one run with `first`.
     fn may_join(&self, first: &Header, segment: SegmentId) -> bool {
         let header = self.segments.header(segment);
         let generation = |header: &Header| header.generation.load(Ordering::Relaxed);
@@ -171,7 +166,7 @@ impl Store {
 
 #[cfg(test)]
 impl Store {
-    /// A job that empties a segment and keeps all that lives in it.
+    /// A job that empties a segment and keeps its live items.
     pub(super) fn claim_relocation(&self, segment: SegmentId, moment: Moment) -> Option<Job> {
         self.claim(&lock(&self.maintenance.planner), Claim::Relocate(segment), moment)
     }
@@ -181,6 +176,7 @@ impl Store {
 mod tests {
     use super::*;
     use crate::chains::Seal;
+    use crate::evict::policy::{Aging, Retention};
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::ttl::Ttl;
@@ -197,7 +193,7 @@ mod tests {
         (store, participant)
     }
 
-    /// Sealed segments, one after the other in their chain, that hold a value of so many bytes each.
+    /// Sealed segments, consecutive in their chain, that hold one value of the given length each.
     fn sealed(store: &Store, participant: &Participant, bytes: &[usize]) -> Vec<SegmentId> {
         let segment_of = |(number, bytes): (usize, &usize)| {
             let key = number.to_le_bytes();
@@ -216,7 +212,7 @@ mod tests {
         assert!(store.delete(participant, &key, store.hash(&key), 1000));
     }
 
-    /// How many segments a claim takes at 1000 ms. They are emptied.
+    /// The number of segments that a claim takes at 1000 ms. They are emptied.
     fn taken(store: &Store, participant: &Participant, claim: Claim) -> usize {
         let moment = store.moment(1000);
         let job = store.claim(&lock(&store.maintenance.planner), claim, moment);

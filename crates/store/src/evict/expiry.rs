@@ -1,16 +1,16 @@
-//! Expiry: segments in which everything has expired are dropped, and few expired bytes wait in those that live on.
+//! Expiry: segments in which everything has expired are dropped, and the expired bytes in other segments are kept few.
 //!
-//! The items of a segment do not all expire in the same second. Those that have wait for the others, as a segment is emptied as
-//! a whole. The header of a segment tells when its next item expires and how many bytes have expired before:
+//! The items of a segment do not expire in the same second, and a segment is emptied as a whole: expired items wait for
+//! the others. The header holds the time of the next expiry and the bytes that have expired before:
 //! ```text
 //!               expired bytes              next expiry                                  latest expiry
 //! ---------------------|------------------------|--------- ... -------------------------------|----> seconds
 //!   counted at the last look     nothing expires in between                all has expired: dropped
 //! ```
-//! A look at a chain finds the segments whose next expiry has come. Their items are counted again: that reads the five bytes
-//! of each item, and no index. The sum over all chains is the memory that waits. While it is above a 512th of all memory, the
-//! segment from which most is gained for the least copies is rewritten: what is alive goes on to another segment of the TTL
-//! bucket, by the job that compacts. This comes before every eviction.
+//! A search of a chain finds the segments whose next expiry has come. Their items are counted again, which reads the
+//! five bytes of each item and no index. The sum over all chains is the waiting memory. While it exceeds a 512th of all
+//! memory, the segment with the best ratio of freed to copied bytes is emptied: its live items are relocated within the
+//! TTL bucket. Expiry comes before every eviction.
 
 use super::claim::Claim;
 use crate::chains::ExpiredSegments;
@@ -22,16 +22,16 @@ use crate::sync::lock;
 use crate::time::Moment;
 use crate::ttl::TtlBucket;
 
-/// The share of the memory in which expired items may wait for their neighbours: 0.195 %.
+/// The share of the memory for expired items that wait: 0.195 %.
 const EXPIRED_SHARE: u64 = 512;
-/// A slice of counting ends with the segment that makes it so many bytes.
+/// A slice of counting ends with the segment that reaches this many bytes.
 const COUNTED_BYTES: u32 = 512 << 10;
 /// Segments that one rewriting tries to claim: others may be ahead of it, or there is no place for what is alive.
 const CLAIMS_MAX: usize = 4;
 
 impl Store {
-    /// A slice of the removal of what is dead: of one segment that was flushed, or whose last item has expired, or in which
-    /// much has expired. False if there is none.
+    /// Drops or rewrites one segment: a flushed one, one whose last item has expired, or one with many expired items.
+    /// False if there is none.
     pub(super) fn expire_due(&self, participant: &Participant, moment: Moment) -> bool {
         if self.drop_flushed(participant, moment) {
             return true;
@@ -48,12 +48,12 @@ impl Store {
             || self.chains.expired_bytes() > self.expired_limit() && self.rewrite_partly_expired(participant, moment)
     }
 
-    /// Bytes of expired items that may wait in segments that live on.
+    /// Bytes of expired items that may wait in segments with live items.
     fn expired_limit(&self) -> u64 {
         self.memory_bytes() / EXPIRED_SHARE
     }
 
-    /// Counts the segments that a look has found to be counted, or some of them. False if there is none.
+    /// Counts expired bytes in some of the segments that a search has returned. False if there are none.
     fn count_expired_bytes(
         &self,
         participant: &Participant,
@@ -68,16 +68,15 @@ impl Store {
             }
         }
         if bytes > 0 {
-            // The sum of the chain is that of before: the next look makes it anew.
+            // The sum of the chain is outdated: the next search computes it again.
             self.chains.schedule_check(bucket, moment.seconds());
         }
         bytes > 0
     }
 
-    /// Counts what has expired in a segment. Answers the bytes that it has looked through: none if the segment belongs to
-    /// someone else.
+    /// Counts expired bytes in a segment. Answers the bytes that it has read: 0 if the segment has another owner.
     fn count_segment(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> u32 {
-        // What is seen sealed under the pin keeps its items until the pin is gone, whoever empties it.
+        // A segment that is sealed under the pin keeps its items as long as the pin.
         let _pin = participant.pin();
         let header = self.segments.header(segment);
         let is_sealed = header.state() == State::Sealed;
@@ -86,19 +85,18 @@ impl Store {
         }
         let is_counted = is_sealed
             || self
-                .maintenance
                 .open_destinations()
                 .any(|list| list.with_destination(segment, || self.count_items(segment, moment)));
         if is_counted { header.write_offset() } else { 0 }
     }
 
-    /// The same, of a segment to which nobody adds, and which keeps its items meanwhile.
+    /// Counts a segment to which nobody adds, and which keeps its items during the call.
     fn count_items(&self, segment: SegmentId, moment: Moment) {
         let header = self.segments.header(segment);
         let end = header.write_offset();
         let (mut offset, mut expired, mut next) = (0, 0, u64::MAX);
         while offset < end {
-            // SAFETY: items lie one after the other up to the write offset, and stay: the caller's.
+            // SAFETY: items are contiguous up to the write offset, and the caller keeps them in place.
             let item = unsafe { ItemAt::read(&self.segments.arena, Location::new(segment, offset)) };
             let expiry = header.expiry_seconds(item.header.expiry).unwrap_or(u64::MAX);
             if expiry > moment.seconds() {
@@ -122,7 +120,8 @@ impl Store {
         size + self.body_bytes(chained.total - item.tail().1)
     }
 
-    /// A slice of the rewriting of the segment from which most is to be had. False if too little waits, or none can be claimed.
+    /// Empties the segment with the best ratio of freed to copied bytes. False if too few bytes wait, or none can be
+    /// claimed.
     fn rewrite_partly_expired(&self, participant: &Participant, moment: Moment) -> bool {
         let mut partial = Vec::new();
         for bucket in self.chains.partly_expired() {

@@ -1,4 +1,4 @@
-//! Which keys were evicted lately: the ghosts of S3-FIFO (Yang and others, SOSP'23, section 4.1) and 2Q.
+//! Recently evicted keys: the ghosts of S3-FIFO (Yang and others, SOSP'23, section 4.1) and 2Q.
 //!
 //! ```text
 //! set of a hash    63      56          8 7       0
@@ -6,9 +6,9 @@
 //!                 |  oldest  |  ....  |  newest  |      eight fingerprints of a byte, 0 = none
 //!                 +----------+--------+----------+
 //! ```
-//! A new ghost pushes the oldest of its set out, so a set remembers its last eight evictions. As many sets are in use as the
-//! objects of the cache fill: then a key is remembered for about as many evictions as the cache has objects. One key in 32
-//! that was not evicted is taken for a ghost. Races lose ghosts, which does no harm.
+//! A new ghost replaces the oldest of its set, so a set remembers its last eight evictions. The number of sets in use
+//! follows the number of items: a key is remembered for about as many evictions as the cache has items. One of 32 other
+//! keys is mistaken for a ghost. Races lose ghosts, which is harmless.
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
@@ -37,7 +37,7 @@ impl Ghosts {
         (Self::sets(bytes) * size_of::<u64>()) as u64
     }
 
-    /// Has it remember about as many evictions as there are objects.
+    /// Sets the number of evictions to remember to about the number of objects.
     pub fn fit(&self, objects: u64) {
         let wanted = (objects as usize / SET_GHOSTS).max(1).next_power_of_two().min(self.sets.len());
         if wanted != self.in_use.load(Ordering::Relaxed) {
@@ -60,7 +60,7 @@ impl Ghosts {
         set.store(set.load(Ordering::Relaxed) << FINGERPRINT_BITS | Self::fingerprint(hash), Ordering::Relaxed);
     }
 
-    /// Whether the key was evicted lately. It is forgotten by this.
+    /// Whether the key was evicted recently. Removes the ghost.
     pub fn take(&self, hash: u64) -> bool {
         let (set, fingerprint) = (self.set(hash), Self::fingerprint(hash));
         let word = set.load(Ordering::Relaxed);

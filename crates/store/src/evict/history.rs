@@ -1,10 +1,10 @@
-//! What a store remembers of keys that are not in it.
+//! What a policy remembers of keys that are not in the store.
 
 use super::ghosts::Ghosts;
 use super::policy::{HistoryKind, Policy};
 use super::sketch::FrequencySketch;
 
-/// The memory of a policy.
+/// The history of a policy.
 pub enum History {
     None,
     Ghosts(Ghosts),
@@ -12,7 +12,7 @@ pub enum History {
 }
 
 impl History {
-    /// What the policy wants to remember, in at most about `bytes` bytes.
+    /// The history that the policy needs, in at most about `bytes` bytes.
     pub fn new(policy: Policy, bytes: u64) -> Self {
         match policy.history_kind() {
             HistoryKind::None => Self::None,
@@ -30,7 +30,7 @@ impl History {
         }
     }
 
-    /// The frequency with which a new key begins.
+    /// The initial frequency of a new key.
     pub fn first_frequency(&self, hash: u64) -> u8 {
         match self {
             Self::None => 0,
@@ -42,7 +42,7 @@ impl History {
         }
     }
 
-    /// How often a key came, beside what its slot counts.
+    /// The frequency of a key in the history, in addition to that of its slot.
     pub fn frequency(&self, hash: u64) -> u8 {
         match self {
             Self::Sketch(sketch) => sketch.estimate(hash),
@@ -50,14 +50,14 @@ impl History {
         }
     }
 
-    /// A key was evicted. `young`: it had not survived an eviction before.
+    /// Records an eviction. `young`: the key had not survived an eviction before.
     pub fn note_evicted(&self, hash: u64, young: bool) {
         if let (Self::Ghosts(ghosts), true) = (self, young) {
             ghosts.add(hash);
         }
     }
 
-    /// There are about this many objects.
+    /// Adapts to the number of objects.
     pub fn fit(&self, objects: u64) {
         if let Self::Ghosts(ghosts) = self {
             ghosts.fit(objects);

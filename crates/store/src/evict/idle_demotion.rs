@@ -1,11 +1,12 @@
-//! Entries that nobody has read for a while leave memory before it is needed, to what lies below the store.
+//! Demotion of idle items: entries that were not read for a time move to the lower tier before memory is needed.
 //!
 //! ```text
 //! pass: headers -> since when is each segment sealed?   index -> entry idle for so long? -- lock key, take, unlink
 //! ```
-//! When an item was written is not known; that its segment was sealed in an earlier pass is, and everything in it is older. So the idle time
-//! is counted from the first pass that has found the segment sealed, or from the last use where that is later. It is too short by
-//! the time that the segment was open and one pass, never too long.
+//! The write time of an item is not stored. But everything in a segment is older than its sealing, and a pass notes
+//! which segments are sealed. So the idle time counts from the first pass that found the segment sealed, or from the
+//! last use if that is later. It is short by up to one pass and the time that the segment was open; it is never too
+//! long.
 
 use super::removal::Cause;
 use crate::epoch::Participant;
@@ -18,33 +19,33 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use std::sync::Arc;
 
-/// The passes over a store, one after the other. Whoever drives them keeps this.
+/// The passes over a store, one after the other. Kept by the caller.
 #[derive(Default)]
 pub struct IdleDemotion {
     sealed: Vec<SealedSince>,
     scan: Option<Scan<Arc<Store>>>,
 }
 
-/// Since when a segment is known to be sealed.
+/// The time at which a segment was first seen sealed.
 #[derive(Clone, Copy, Default)]
 struct SealedSince {
-    /// The stamp of that life of the segment; 0 if it was not sealed.
+    /// The stamp of the segment at that time; 0 if it was not sealed.
     stamp: u64,
     since_ms: u64,
 }
 
 impl IdleDemotion {
-    /// Whether a pass is under way.
+    /// Whether a pass is in progress.
     pub fn is_running(&self) -> bool {
         self.scan.is_some()
     }
 
-    /// Begins a pass, or goes on with one, for a few entries: of those that were idle for so long and that `take` takes, each leaves the
-    /// memory. `take` is called with the lock of the key's buckets held: it must be quick, and must not use the store. True while the
-    /// pass has more.
+    /// Starts or continues a pass, for a few entries. Each entry that was idle for `idle_ms` and that `take` accepts
+    /// leaves the memory. `take` is called under the lock of the key's buckets: it must be quick, and must not use the
+    /// store. True while the pass has more.
     ///
     /// # Errors
-    /// `ScanLimit` if there are as many scans already as there can be at a time.
+    /// `ScanLimit` if the maximum number of scans is running.
     pub fn advance(
         &mut self,
         store: &Arc<Store>,
@@ -72,7 +73,7 @@ impl IdleDemotion {
         Ok(has_more)
     }
 
-    /// Ends the pass that is under way.
+    /// Ends the pass in progress.
     pub fn stop(&mut self) {
         *self = Self::default();
     }
@@ -94,7 +95,7 @@ impl IdleDemotion {
 }
 
 impl Store {
-    /// Evicts an entry that was found a moment ago, if it is still in its place and `take` has taken it.
+    /// Evicts an idle entry, if it is unchanged and `take` accepts it.
     fn demote_idle(
         &self,
         participant: &Participant,
@@ -109,14 +110,14 @@ impl Store {
         // Acquire pairs with the Release in `advance_generation`.
         let generation = self.generation.load(Ordering::Acquire);
         let control = pair.control(Some(&place));
-        // A number may have changed since it was seen.
+        // The number of a numeric item may have changed since it was seen.
         let found = Found { bucket: 0, position: 0, slot: place.slot, control };
         let present = self.hit(item, &found, participant.pin());
         if !self.is_live(&item, moment) || !take(&present) {
             return;
         }
         if self.generation.load(Ordering::Acquire) != generation || !self.is_live(&item, moment) {
-            // As in `demote`: the flush may have forgotten all copies before this one was made.
+            // As in `demote`: the flush may have invalidated all copies before this one was made.
             self.lower_tier.get().map(|tier| tier.remove(seen.key()));
         }
         let unlinked = self.footprint(place.slot);

@@ -2,7 +2,7 @@
 //! as by threads that are interrupted.
 
 use super::Progress;
-use super::job::Job;
+use super::jobs::Job;
 use crate::epoch::Participant;
 use crate::ops::{Mode, Write};
 use crate::options::Options;
@@ -55,7 +55,7 @@ impl Run {
     fn step(&mut self) {
         let moment = self.moment();
         let begins = self.jobs.is_empty() || self.jobs.len() < 4 && self.dice.below(8) == 0;
-        if begins && let Some(job) = self.store.choose(&self.participant, moment, true) {
+        if begins && let Some(job) = self.store.plan_job(&self.participant, moment, true) {
             self.jobs.push(job);
         }
         if !self.jobs.is_empty() {
@@ -213,7 +213,7 @@ impl Lossless {
         let run = &mut self.run;
         let moment = run.moment();
         if run.jobs.len() < 3 && run.dice.below(3) == 0 {
-            run.jobs.extend(run.store.choose(&run.participant, moment, false));
+            run.jobs.extend(run.store.plan_job(&run.participant, moment, false));
         }
         if !run.jobs.is_empty() {
             run.work_on_one(40);

@@ -1,7 +1,7 @@
 //! Models of maintenance against operations: moves, unlinking, expiry, and which segments a choice may claim. See
 //! `crate::loom_tests`.
 
-use super::job::Job;
+use super::jobs::Job;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::loom_tests::{Client, Did, OperationLog, model, store};
@@ -19,7 +19,7 @@ const OTHER: &[u8] = b"o";
 impl Store {
     /// Chooses a run and empties it. False if there is none.
     pub(crate) fn drop_one(&self, participant: &Participant, moment: Moment) -> bool {
-        let Some(mut job) = self.choose(participant, moment, true) else { return false };
+        let Some(mut job) = self.plan_job(participant, moment, true) else { return false };
         while !job.run(self, participant, moment, u32::MAX) {}
         true
     }
@@ -61,7 +61,7 @@ impl Client<'_> {
 
     /// The job that compacts two neighbours.
     fn compaction(&self) -> Job {
-        let job = self.store.choose(&self.participant, self.moment(), true).expect("two neighbours fit one segment");
+        let job = self.store.plan_job(&self.participant, self.moment(), true).expect("two neighbours fit one segment");
         assert_eq!(job.sources().len(), 2);
         job
     }
@@ -352,7 +352,7 @@ fn a_move_carries_nothing_over_a_flush() {
         client.set(OTHER, 1);
         client.seal();
         assert_eq!(client.get(KEY), Some(1), "it is used more than the other");
-        let job = store.choose(&client.participant, client.moment(), true).expect("a segment is sealed");
+        let job = store.plan_job(&client.participant, client.moment(), true).expect("a segment is sealed");
         assert_eq!(job.sources().len(), 1);
         let flusher = {
             let store = Arc::clone(&store);
@@ -382,7 +382,7 @@ fn a_choice_takes_nothing_that_was_written_after_a_flush() {
                 client.seal();
             })
         };
-        if let Some(job) = store.choose(&client.participant, client.moment(), false) {
+        if let Some(job) = store.plan_job(&client.participant, client.moment(), false) {
             client.run(job);
         }
         writer.join().unwrap();
@@ -409,7 +409,7 @@ fn a_choice_takes_no_begun_segment_from_after_a_flush() {
                 }
             })
         };
-        if let Some(job) = store.choose(&client.participant, client.moment(), false) {
+        if let Some(job) = store.plan_job(&client.participant, client.moment(), false) {
             client.run(job);
         }
         writer.join().unwrap();
@@ -464,7 +464,7 @@ fn a_choice_claims_no_second_life_of_a_body() {
                 client.set_long(OTHER, b'2');
             })
         };
-        if let Some(job) = store.choose(&client.participant, client.moment(), false) {
+        if let Some(job) = store.plan_job(&client.participant, client.moment(), false) {
             client.run(job);
         }
         writer.join().unwrap();

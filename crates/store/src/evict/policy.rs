@@ -1,28 +1,28 @@
-//! Eviction policies: pure choosers. Each looks at the sealed segments and says which run of a chain to evict and what to
-//! keep of it; `evict::job` carries it out.
+//! Eviction policies: pure functions. Each looks at the sampled segments and decides which run of a chain to evict and
+//! which items to keep; `eviction_job` executes the decision.
 //!
 //! | policy | evicts | keeps |
 //! |---|---|---|
-//! | `s3fifo` | young segments while they hold over 15 %, else old ones | what was used enough for its size (see below) |
+//! | `s3fifo` | young segments while they hold over 15 %, else old ones | items used enough for their size |
 //! | `merge` | the run that was written or merged longest ago | the most used per byte, in one segment (Segcache, 3.6) |
 //! | `fifo` | the oldest segment | nothing |
 //! | `random` | any segment | nothing |
 //! | `cte` | the segment closest to expiry | nothing |
 //! | `utilization` | the segment with the fewest live bytes | nothing |
-//! | `lru` | the run that was passed longest ago | what was used since (a clock over segments) |
-//! | `2q` | young segments while they hold over a quarter, else old ones | what was used (2Q, VLDB'94) |
-//! | `tinylfu` | the run that was passed longest ago | the most used per byte, evicted history included (TinyLFU) |
+//! | `lru` | the run that was evicted or written longest ago | items used since (a clock over segments) |
+//! | `2q` | young segments while they hold over a quarter, else old ones | used items (2Q, VLDB'94) |
+//! | `tinylfu` | the run that was evicted or written longest ago | the most used per byte, by slot and history (TinyLFU) |
 //!
-//! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments: most objects that are used once leave early, from
-//! a small queue of young segments; those that earn their place go on to the old ones, each round of which costs them a use;
-//! a key that comes back soon after its eviction begins with a use. Unlike there, a use counts by the byte, as in
-//! GreedyDual-Size-Frequency: an object keeps its place while it has at most three mean sizes per use. A young one of less than
-//! half the mean size does so without one.
+//! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments. Most items that are used once leave early,
+//! from a small queue of young segments. Items that qualify move on to old segments, where each round costs them one
+//! use. A key that returns soon after its eviction starts with one use. Unlike in the paper a use counts by the byte,
+//! as in GreedyDual-Size-Frequency: an item is kept while it has at most three mean sizes per use. A young item of less
+//! than half the mean size is kept without a use.
 
 use crate::segment::SegmentId;
 use std::str::FromStr;
 
-/// Which objects an eviction keeps.
+/// The eviction policy: which items an eviction keeps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Policy {
     #[default]
@@ -50,7 +50,7 @@ impl Policy {
         Self::TinyLfu,
     ];
 
-    /// The name on a command line.
+    /// The name in options.
     pub fn name(self) -> &'static str {
         match self {
             Self::Merge => "merge",
@@ -65,7 +65,7 @@ impl Policy {
         }
     }
 
-    /// Whether it remembers keys that it has evicted, or all that were written.
+    /// What it remembers of evicted or written keys.
     pub fn history_kind(self) -> HistoryKind {
         match self {
             Self::S3Fifo | Self::TwoQ => HistoryKind::Ghosts,
@@ -95,17 +95,17 @@ impl FromStr for Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryKind {
     None,
-    /// That they were evicted lately: coming back, they count as used.
+    /// Recent evictions: a returning key counts as used.
     Ghosts,
-    /// How often they were written, and used before an eviction.
+    /// How often keys were written, and used before their eviction.
     Sketch,
 }
 
-/// A sealed segment of items, as a policy sees it.
+/// A sampled segment, as a policy sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentView {
     pub segment: SegmentId,
-    /// When its items were written or last given another round: the lower, the earlier (see `Header::stamp`).
+    /// The age of its items: the lower, the older (see `Header::stamp`).
     pub stamp: u64,
     pub live_items: u32,
     /// Bytes of its live items, the bodies of long values included.
@@ -115,25 +115,23 @@ pub struct SegmentView {
     pub rounds: u8,
 }
 
-/// What to keep of a run.
+/// Which items of a run are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Retention {
     Nothing,
-    /// Everything alive: it fits one segment.
-    All,
-    /// The items that score best, as many as fit the run's share.
+    /// The items with the highest scores, as many as fit the share of the run.
     TopScored,
-    /// Items counted at least once, as many as fit.
+    /// Items used at least once, as many as fit.
     Used,
-    /// Items of at most `unused_bytes`, and `bytes_per_use` more for each time that they were counted; not more than seven
-    /// eighths of a segment, so that something is freed, but for the part of an item.
+    /// Items of at most `unused_bytes`, and `bytes_per_use` more for each counted use; at most seven eighths of a
+    /// segment, give or take a part of an item, so that something is freed.
     Qualified {
         unused_bytes: u64,
         bytes_per_use: u64,
     },
 }
 
-/// What becomes of the frequency of an item that is kept.
+/// How the frequency of a kept item changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aging {
     Reset,
@@ -145,7 +143,7 @@ pub enum Aging {
 /// A decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EvictionChoice {
-    /// The run begins here and goes along the chain.
+    /// The first segment of the run, which follows the chain.
     pub first: SegmentId,
     /// Segments in the run, at most.
     pub count: u32,
@@ -153,11 +151,11 @@ pub struct EvictionChoice {
     pub aging: Aging,
 }
 
-/// The share of segments that may be young, in the policies that tell young from old.
+/// The share of bytes in young segments above which these are evicted.
 const S3FIFO_YOUNG_SHARE: f64 = 0.15;
 const TWO_Q_YOUNG_SHARE: f64 = 0.25;
 
-/// Mean sizes of an object that a use pays for, and that the youth of a young object does.
+/// Mean item sizes that one use pays for, and that a young item without a use may have.
 const SIZES_PER_USE: f64 = 3.0;
 const SIZES_UNUSED: f64 = 0.45;
 
@@ -189,7 +187,8 @@ pub fn choose(policy: Policy, views: &[SegmentView], merge_run: u32, random: u32
     }
 }
 
-/// One segment, because what it leaves is joined by what the next one does: a longer run decides no better.
+/// One segment at a time: survivors share a destination with those of the next eviction, so a longer run decides no
+/// better.
 fn earned(view: &SegmentView, mean_bytes: f64) -> EvictionChoice {
     let bytes_per_use = (SIZES_PER_USE * mean_bytes) as u64;
     let (unused_bytes, aging) = match view.rounds {

@@ -1,4 +1,4 @@
-//! Moving one item of a draining segment to another, and taking one out of the index.
+//! The steps of a job for one item: copy it to another segment, or unlink it.
 
 use super::policy::Aging;
 use super::removal::{Cause, RemovalNotice};
@@ -16,15 +16,15 @@ fn age_frequency(frequency: u8, aging: Aging) -> u8 {
     match aging {
         Aging::Reset => 0,
         Aging::Halve => frequency / 2,
-        // What was used often once may not live on that for long.
+        // An item that was used often in the past must not live on that for long.
         Aging::Decrement => frequency.min(FREQUENCY_EXACT).saturating_sub(1),
         Aging::None => frequency,
     }
 }
 
 impl Store {
-    /// Turns the slot of an item to a copy at `to`, which the caller owns. False if the item is not in the index any more,
-    /// or was flushed before the segment of `to` was opened: there it would be present again.
+    /// Copies an item to `to`, which the caller owns, and points its slot there. False if the item is not in the index
+    /// any more, or was flushed before the segment of `to` was opened, where it would be present again.
     pub(super) fn relocate_item(&self, item: &ItemAt, hash: u64, to: Location, expiry_byte: u8, aging: Aging) -> bool {
         let generation = |at: Location| self.segments.header(at.segment()).generation.load(Ordering::Relaxed);
         if generation(item.at) != generation(to) {
@@ -34,7 +34,8 @@ impl Store {
         let size = item.header.size() as usize;
         let copy = || {
             let header = crate::item::ItemHeader { expiry: expiry_byte, ..item.header };
-            // SAFETY: the source drains and keeps its bytes; the destination is unpublished and the caller's.
+            // SAFETY: the source is draining and keeps its bytes; the destination is unpublished and owned by the
+            // caller.
             unsafe {
                 arena.copy(item.at, to, size);
                 arena.write(to, &header.encode());
@@ -49,7 +50,8 @@ impl Store {
             return false;
         };
         if is_numeric {
-            // Its word changes under the bucket lock only, and its place in the copy depends on the address.
+            // The word of a number changes under the bucket lock only, and its position in the copy depends on the
+            // address.
             self.copy_number(item, to, expiry_byte);
         }
         let unlinked = self.footprint(place.slot);
@@ -75,7 +77,7 @@ impl Store {
         }
     }
 
-    /// Counts an item that maintenance took out of the index, and tells who wants to know of it.
+    /// Counts an item that maintenance has unlinked, and notifies the listeners.
     pub(super) fn note_unlinked(
         &self,
         participant: &Participant,
@@ -97,7 +99,7 @@ impl Store {
         }
     }
 
-    /// Takes an item of a draining segment out of the index, if it is still there, and answers whether it was alive.
+    /// Unlinks an item of a draining segment, if it is still in the index, and answers whether it was alive.
     pub(super) fn unlink(&self, participant: &Participant, item: &ItemAt, hash: u64, moment: Moment) -> Option<bool> {
         let mut pair = self.index.lock_pair(hash);
         let place = pair.find(|slot| slot.location() == item.at)?;
@@ -113,7 +115,7 @@ impl Store {
         self.note_unlinked(participant, item, is_live, notice, moment);
         if is_live {
             let rounds = self.segments.header(item.at.segment()).rounds.load(Ordering::Relaxed);
-            self.maintenance.history.note_evicted(hash, rounds == 0);
+            self.policy_state.history.note_evicted(hash, rounds == 0);
         }
         Some(is_live)
     }

@@ -1,5 +1,5 @@
-//! Telling of items that the store removes on its own: what an eviction discards, what has expired, what was flushed. Not of
-//! what a caller deletes or overwrites, which is no news to him.
+//! Listeners of removals: items that were evicted, have expired, or were flushed. Not of items that a caller deletes or
+//! overwrites, because the caller knows of them.
 
 use crate::epoch::{Participant, Pin};
 use crate::index::{Control, Found, Slot};
@@ -15,17 +15,17 @@ const LISTENERS_MAX: usize = 4;
 /// Why an item was removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
-    /// Its memory was needed.
+    /// Evicted for memory.
     Memory,
-    /// The index had no place for another key.
+    /// Replaced by another key in a full index.
     IndexFull,
-    /// Its life was over.
+    /// Expired.
     Expired,
-    /// A flush had made it worthless.
+    /// Flushed.
     Flushed,
 }
 
-/// An item that was just removed: it is in the index no more, and still readable while this lives.
+/// An item that was just removed: not in the index any more, but readable as long as this exists.
 pub struct Removed<'s> {
     pub item: Item<'s>,
     pub cause: Cause,
@@ -35,7 +35,7 @@ pub struct Removed<'s> {
 
 type Listener = Box<dyn Fn(&Removed<'_>) + Send + Sync>;
 
-/// Who is told.
+/// The listeners of a store.
 #[derive(Default)]
 pub struct RemovalListeners([OnceLock<Listener>; LISTENERS_MAX]);
 
@@ -45,7 +45,7 @@ impl RemovalListeners {
     }
 }
 
-/// What is needed to tell of an item whose slot is about to be emptied.
+/// What a notification of a removal needs, taken before the slot is emptied.
 pub(crate) struct RemovalNotice {
     found: Found,
     /// Keeps the item in place.
@@ -53,11 +53,12 @@ pub(crate) struct RemovalNotice {
 }
 
 impl Store {
-    /// Has `listener` told of every item that the store removes on its own, on the thread that removes it, within its
-    /// operation. It must be quick, and must not use the store. A panic ends that call of the listener and nothing else. An expired item is told of when its memory is taken back, which
-    /// may be long after its expiry; one that is overwritten before that is not.
+    /// Adds a listener of items that the store evicts, expires or flushes. It is called by the removing thread within
+    /// its operation: it must be quick, and must not use the store. A panic ends that call and nothing else. An expired
+    /// item is reported when its memory is freed, which may be long after its expiry; an item that is overwritten
+    /// before that is not reported.
     ///
-    /// False if the store has four listeners already. They stay as long as it does.
+    /// False if the store has four listeners already. Listeners stay as long as the store.
     pub fn on_removal(&self, listener: impl Fn(&Removed<'_>) + Send + Sync + 'static) -> bool {
         let mut listener: Option<Listener> = Some(Box::new(listener));
         self.removal_listeners.0.iter().any(|place| {
@@ -68,7 +69,7 @@ impl Store {
         })
     }
 
-    /// To be called before the bucket that held `slot` is unlocked; `control` is that of the bucket. `None` if nobody listens.
+    /// To be called before the bucket of `slot`, with this control word, is unlocked. `None` without listeners.
     #[inline]
     pub(crate) fn prepare_removal_notice(
         &self,
@@ -83,14 +84,14 @@ impl Store {
         Some(RemovalNotice { found, pin: participant.pin() })
     }
 
-    /// Tells the listeners. No bucket may be locked.
+    /// Calls the listeners. No bucket may be locked.
     #[cold]
     pub(crate) fn notify_removed(&self, notice: RemovalNotice, cause: Cause, moment: Moment) {
         let RemovalNotice { found, pin } = notice;
         let removed = Removed { item: self.hit(self.item(found.slot), &found, pin), cause, now_ms: moment.ms };
         for listener in self.removal_listeners.0.iter().filter_map(OnceLock::get) {
-            // The caller may hold a stripe, or a job whose segments drain: a panic would leave them so for ever. The hook of
-            // panics has printed the message.
+            // The caller may hold a stripe or a job; a panic would leave its segments draining for ever. The panic hook
+            // has printed the message.
             let _ = catch_unwind(AssertUnwindSafe(|| listener(&removed)));
         }
     }

@@ -1,28 +1,27 @@
-//! What items of a run are worth, and from which score on they are kept.
+//! Scores of the items of a run, and the threshold from which on items are kept.
 
-/// Scores of items that are not in the index any more, of those that have expired, and of those alive that have not earned
-/// their place.
+/// Scores of unlinked items, of expired ones, and of live ones that the policy does not keep.
 pub(super) const SCORE_UNLINKED: u8 = 0;
 pub(super) const SCORE_EXPIRED: u8 = 1;
 pub(super) const SCORE_UNQUALIFIED: u8 = 2;
-/// The lowest score of an item that may be kept.
+/// The lowest score of an item that the policy may keep.
 pub(super) const SCORE_MIN: u8 = 3;
 
-/// What scored the same.
+/// The sums over all items of one score.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ScoreTotals {
     pub items: u32,
     /// Bytes in the segments.
     pub bytes: u64,
-    /// The same and the bodies of long values.
+    /// Bytes with the bodies of long values.
     pub total_bytes: u64,
 }
 
-/// From which score on items are kept.
+/// The score from which on items are kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ScoreThreshold {
     pub score: u8,
-    /// Items of just that score that are dropped, the oldest, before the others are kept.
+    /// Items with exactly that score that are dropped, the first in the run, before the others are kept.
     pub dropped_at_threshold: u32,
 }
 
@@ -35,8 +34,8 @@ pub(super) fn use_per_byte(frequency: u8, bytes: u64) -> u8 {
     (u64::from(exponent) * 8 + eighths).clamp(SCORE_MIN.into(), u8::MAX.into()) as u8
 }
 
-/// The score from which on items fit `room` bytes in a segment and `total_room` with their bodies; never below `lowest`.
-/// `rounded` makes a whole number of those to drop.
+/// The score from which on items fit `bytes_max` in a segment and `total_bytes_max` with their bodies; at least
+/// `lowest`. `rounded` rounds the number of items to drop.
 pub(super) fn threshold(
     totals: &[ScoreTotals; 256],
     bytes_max: u64,

@@ -1,9 +1,10 @@
-//! Giving up the topmost segment, for a smaller memory or a larger index: its items move down to a free segment. Long
-//! values do not move: when a body is in the way of a smaller memory, or of an index for which no other segment is free, the value
-//! goes. Before the first segment of a frame is given up, the frame that costs the least copies becomes the last one.
+//! Shrinking: the topmost segment is emptied and leaves the budget, for a smaller memory or a larger index. Its items
+//! are relocated to a free segment. Long values are not relocated: if a body is the topmost segment, and the memory
+//! must get smaller or the index has no other free segment, the value is dropped. Before the first segment
+//! of a frame leaves, the frame that costs the fewest copies is made the last one.
 
-use super::Progress;
 use super::claim::Claim;
+use super::maintenance::Progress;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::item::Kind;
@@ -18,7 +19,7 @@ const FRAMES_COMPARED: u32 = 16;
 const LOST_BYTE_COST: u64 = 64;
 
 impl Store {
-    /// One step towards a smaller store. False if the topmost segment cannot be emptied now.
+    /// One step towards a smaller memory. False if the topmost segment cannot be emptied now.
     pub(super) fn shrink_top(&self, participant: &Participant, moment: Moment) -> bool {
         if self.release_free_top() {
             return true;
@@ -61,26 +62,27 @@ impl Store {
         self.segments.headers_of_frame(place).map(cost).sum()
     }
 
-    /// Moves what lives in a segment to a free one. False if there is none, as an eviction must come first, or if the segment
-    /// is not there to be claimed any more.
+    /// Relocates the live items of a segment to a free one. False if there is none, so that an eviction must come
+    /// first, or if the segment cannot be claimed any more.
     fn relocate_top(&self, participant: &Participant, segment: SegmentId, moment: Moment) -> bool {
         let job = self.claim(&lock(&self.maintenance.planner), Claim::Relocate(segment), moment);
         let Some(job) = job else { return false };
-        lock(&self.maintenance.jobs).push(job);
+        self.pause_job(job);
         self.run_or_choose_job(participant, moment, false) == Progress::Working
     }
 
-    /// Drops the value to which a body belongs. False if it is not there, or alive in a store that does not evict.
+    /// Drops the value that owns a body. False if there is none, or if it is alive in a store that does not evict.
     ///
-    /// `body` and `hash` come from a header that nobody keeps still: the segment may have another life by now, as a body of another
-    /// value or none. So under the lock of the key's buckets the value is dropped only if the segment is among its bodies.
+    /// `body` and `hash` were read from a header without a lock: the segment may be in other use by now, also as a body
+    /// of another value. So under the bucket locks of the key the value is dropped only if the segment is among its
+    /// bodies.
     fn drop_value_of_body(&self, participant: &Participant, body: SegmentId, hash: u64, moment: Moment) -> bool {
         let owns = |slot| {
             let item = self.item(slot);
             if item.header.kind != Kind::Chained {
                 return false;
             }
-            // SAFETY: the slot's bucket is locked by the caller of this.
+            // SAFETY: the caller of this holds the lock of the slot's bucket.
             let chained = unsafe { item.chained(&self.segments.arena) };
             let mut owns = false;
             self.each_body(chained.first_body, chained.total - item.tail().1, |segment, _| owns |= segment == body);
@@ -118,7 +120,7 @@ mod tests {
     use crate::ttl::Ttl;
     use std::sync::Arc;
 
-    /// A store with few free segments, the topmost first, and the segments that are held.
+    /// A store with few free segments, the topmost on top, and the segments that are taken.
     fn store_with_its_top_first(evicts: bool) -> (Arc<Store>, Participant, Vec<SegmentId>) {
         let segment_bytes = Some(4 << 10);
         let options =
@@ -207,7 +209,7 @@ mod tests {
         );
         assert!(store.get(&participant, b"long", hash, 1000).is_some(), "{:?}", store.stats());
         store.verify(&participant, 1000);
-        // Where memory is short it goes, and the index has what it waits for.
+        // When memory is short the value is dropped, and the index gets the segment.
         while store.segments.withhold_free() {}
         while !store.prepay_for_index() && store.maintain(&participant, 1000) == crate::evict::Progress::Working {}
         assert!(store.get(&participant, b"long", hash, 1000).is_none());
@@ -232,7 +234,7 @@ mod tests {
             body
         });
         let moment = store.moment(1000);
-        // As if the hash was read from the header before the segment became a body of the other value, or after it.
+        // As if the hash was read before the segment became a body of the other value, or after.
         for (body, hash) in [(bodies[0], hashes[1]), (bodies[1], hashes[0]), (bodies[0], 0)] {
             assert!(!store.drop_value_of_body(&participant, body, hash, moment));
         }

@@ -1,10 +1,10 @@
-//! What is remembered of keys that are not in the cache: a count-min sketch (Cormode and Muthukrishnan 2005) with
-//! conservative increments and aging by halving, as TinyLFU keeps it (Einziger, Friedman, Manes 2017, section 3).
+//! The frequency of keys that are not in the cache: a count-min sketch (Cormode and Muthukrishnan 2005) with
+//! conservative increments and aging by halving, as in TinyLFU (Einziger, Friedman, Manes 2017, section 3).
 //!
 //! ```text
 //! byte of row r for a hash h = counters[r * width + (bits of h for row r) mod width],  saturating at 15
 //! ```
-//! Races lose increments, which an estimate can bear.
+//! Races lose increments, which an estimate tolerates.
 
 use crate::sync::{AtomicU8, AtomicU64, Ordering};
 
@@ -37,7 +37,7 @@ impl FrequencySketch {
         &self.counters[row * self.width + (mixed >> 32) as usize % self.width]
     }
 
-    /// How often the hash was added lately, at most 15; never less than that but by aging.
+    /// How often the hash was added recently, at most 15; at least that often, except for aging and races.
     pub fn estimate(&self, hash: u64) -> u8 {
         (0..ROWS).map(|row| self.row(hash, row).load(Ordering::Relaxed)).min().unwrap_or(0)
     }

@@ -1,19 +1,19 @@
 //! What a writer does while it holds the locks of a key's candidate buckets.
 //!
-//! Lock order: the two candidates in ascending order; a third bucket, for a displacement, only by try-lock. The addresses
-//! are computed again after locking, because the splitter may have moved on meanwhile.
+//! Lock order: the two candidates in ascending order; a third bucket, for a displacement, only by try-lock. The
+//! addresses are computed again after locking, because a split may have changed them.
 //!
-//! The CAS token of an item is its bucket's sequence. Every change gives the changed bucket a sequence above those of all
-//! candidates, and a bucket made by a split starts above its parent, so the largest sequence among a key's candidates is
-//! never below a token handed out for the key: an item that is changed, moved, or deleted and stored again never meets an
-//! old token.
+//! The CAS token of an item is the sequence of its bucket. Every change gives the changed bucket a sequence greater
+//! than those of all candidates, and a bucket made by a split starts with more than its parent. So the largest sequence
+//! among a key's candidates is never less than a token issued for the key: an item that is changed, relocated, or
+//! deleted and stored again never has an old token.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Found, Index, Items, Slot, Tag};
 use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 
-/// How many more slots a displacement may displace, one after the other.
+/// Further slots that a displacement may displace, one after the other.
 const DISPLACEMENTS: u32 = 2;
-/// Neighbours whose ways out are looked at together, so that the cache misses overlap.
+/// Neighbours whose displacements are prefetched together, so that the cache misses overlap.
 const DISPLACEMENT_BATCH: usize = 4;
 
 /// Both candidate buckets of a key, locked. Dropping it unlocks them.
@@ -39,8 +39,8 @@ pub struct SlotPlace {
     pub slot: Slot,
 }
 
-/// A slot of a locked pair that takes a new key: an empty one, or one whose key was copied to its other candidate, so that it
-/// must be overwritten before the pair is unlocked.
+/// A slot of a locked pair that takes a new key: an empty one, or one whose key was copied to its other candidate. The
+/// latter must be overwritten before the pair is unlocked.
 #[derive(Debug)]
 #[must_use = "a key that was displaced is in two buckets until its old slot is filled"]
 pub struct Vacancy {
@@ -49,14 +49,14 @@ pub struct Vacancy {
     placed: Placement,
 }
 
-/// How a new slot found its place.
+/// Where a new slot was put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Placement {
     /// In an empty slot of a candidate.
     Free,
-    /// In a slot that another key left for its other candidate.
+    /// In the slot of a key that was displaced to its other candidate.
     Displaced,
-    /// In the slot of the least used neighbour, which is out of the index now and must be accounted for.
+    /// In the slot of the least used neighbour, which has left the index and must be accounted for.
     Replaced(Slot),
 }
 
@@ -146,7 +146,7 @@ impl LockedPair<'_> {
         }
     }
 
-    /// Counts a change to what the place holds: its CAS token moves.
+    /// Counts a change of the item in this place: its CAS token changes.
     pub fn mark_changed(&mut self, place: &SlotPlace) {
         self.mark(place.bucket);
     }
@@ -161,7 +161,7 @@ impl LockedPair<'_> {
         place.map_or(&self.first, |place| self.locked(place.bucket)).control
     }
 
-    /// Puts `new` where the place's slot is.
+    /// Puts `new` into this place.
     pub fn replace(&mut self, place: &SlotPlace, new: Slot) {
         self.index.store_slot(place.bucket, place.position, new);
         self.mark(place.bucket);
@@ -171,13 +171,13 @@ impl LockedPair<'_> {
         self.replace(place, Slot::EMPTY);
     }
 
-    /// The slot of a place as it is now: readers may have counted accesses since it was found.
+    /// The present slot of a place: readers may have counted accesses since it was found.
     pub fn reread(&self, place: &SlotPlace) -> Slot {
         self.index.locked_slot(place.bucket, place.position)
     }
 
-    /// Finds a slot for a key that `find` did not find: in the less loaded bucket, or the slot of a key that goes to its other
-    /// candidate. `None` if there is none: nothing was changed.
+    /// Finds a slot for a key that `find` did not find: an empty one in the less loaded bucket, or that of a neighbour
+    /// displaced to its other candidate. `None`, with nothing changed, if there is none.
     pub fn find_vacancy(&self, items: &impl Items) -> Option<Vacancy> {
         let first = self.empty_position(self.buckets.first);
         let second = self.second.as_ref().and_then(|_| self.empty_position(self.buckets.second));
@@ -199,7 +199,7 @@ impl LockedPair<'_> {
         vacancy.placed
     }
 
-    /// Puts a slot into the place of the least used neighbour, where `find_vacancy` found none.
+    /// Puts a slot into the place of the least used neighbour, when `find_vacancy` has found none.
     pub fn replace_coldest(&mut self, new: Slot) -> Placement {
         let places = self.candidate_places();
         let coldest = places.min_by_key(|place| place.slot.frequency()).expect("a full bucket has slots");
@@ -233,7 +233,7 @@ impl LockedPair<'_> {
         })
     }
 
-    /// Has the memory that the next displacements look at fetched: the items, then the buckets that they could go to.
+    /// Prefetches what the next displacements read: the items, then their other candidate buckets.
     fn prefetch_displacements(&self, first: usize, items: &impl Items) {
         let leavers =
             || self.candidate_places().skip(first).take(DISPLACEMENT_BATCH).map(|place| place.slot.location());
@@ -257,9 +257,9 @@ impl LockedPair<'_> {
         std::iter::once(self.buckets.first).chain(second)
     }
 
-    /// Copies the slot of a place to its key's other candidate, if its lock is free and it has room, or its room can be
-    /// made by `depth` more displacements. The place itself still holds the slot: the caller overwrites it, so that a
-    /// reader finds the item in at least one of the two.
+    /// Copies the slot of a place to the other candidate of its key, if the lock is free and there is an empty slot, or
+    /// one can be emptied by `depth` more displacements. The place still holds the slot until the caller overwrites it:
+    /// a reader finds the item in at least one of the two.
     fn displace(&self, place: &SlotPlace, items: &impl Items, depth: u32) -> bool {
         let hash = items.hash_at(place.slot.location());
         let candidates = || self.index.split().candidates(hash);
@@ -273,7 +273,7 @@ impl LockedPair<'_> {
         };
         let unlock = |sequence| self.index.unlock_bucket(other, control, sequence);
         let free_position = || {
-            // The other bucket may have been split between the look at the split word and its lock.
+            // The other bucket may have been split after the split word was read and before the lock was taken.
             if candidates() != theirs {
                 return None;
             }
@@ -414,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Whenever a reader looks at a slot with the tag of its key, which is absent, the bucket changes.
+    /// Each read of a slot with the tag of the key, which is absent, changes the bucket.
     #[test]
     fn a_miss_ends_beside_a_neighbour_that_always_changes() {
         let mut keys = Keys::new(2);

@@ -1,29 +1,31 @@
-//! The index: from a key's hash to the slot that says where its item lies.
+//! The index: from the hash of a key to the slot that holds the location of its item.
 //!
-//! A key has two candidate buckets and lives in one of them; a new key goes to the less loaded one. The table grows by
-//! linear hashing, one bucket at a time: the split word holds the level and the position of the next bucket to split, so
-//! that a hash `h` belongs to bucket `h mod 2^level`, or `h mod 2^(level+1)` where that bucket is split already.
+//! A key has two candidate buckets and is in one of them; a new key is put into the less loaded one. The table grows by
+//! linear hashing, one bucket at a time: the split word holds the level and the position of the next bucket to split. A
+//! hash `h` belongs to bucket `h mod 2^level`, or `h mod 2^(level+1)` if that bucket has been split.
 //!
-//! Readers take no lock: they scan both candidates, and a hit is a hit; a miss is only believed when neither the control
-//! words of the two buckets nor the split word moved meanwhile (`Index::find`). Writers hold the locks of all candidates
-//! (`LockedPair`), the splitter those of the old and the new bucket. Items named by slots of a locked bucket stay alive
-//! while the lock is held, because unlinking takes it too.
+//! Readers take no lock. They scan both candidates. A hit is final. A miss is final only if neither the control words
+//! of the two buckets nor the split word have changed meanwhile (`Index::find`). Writers hold the locks of both
+//! candidates (`LockedPair`), a splitter those of the old and the new bucket. Items named by slots of a locked bucket
+//! stay in place while the lock is held, because unlinking takes the lock, too.
 
 mod locked;
 mod slot;
 mod split;
 mod walk;
+mod walk_cursors;
 
 pub use locked::{LockedPair, Placement, SlotPlace};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::{Split, SplitOutcome};
-pub use walk::{IndexWalk, WALKS_MAX, WalkedBucket};
+pub use walk::{IndexWalk, WalkedBucket};
+pub use walk_cursors::WALKS_MAX;
 
 use crate::error::Error;
 use crate::mapping::{Pages, Table};
 use crate::segment::Location;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
-use walk::WalkCursors;
+use walk_cursors::WalkCursors;
 
 /// The two buckets in which a key may live; they can be the same one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +34,7 @@ pub struct Candidates {
     pub second: usize,
 }
 
-/// A slot that a lookup found, with what it saw there.
+/// A slot that a lookup found, and the control word that it read.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     pub bucket: usize,
@@ -47,7 +49,7 @@ pub trait Items {
     /// The hash of an item's key.
     fn hash_at(&self, at: Location) -> u64;
 
-    /// Says that the hash will be asked for.
+    /// Announces a call of `hash_at`.
     fn prefetch(&self, at: Location);
 }
 
@@ -74,7 +76,7 @@ impl Index {
 
     #[inline(always)]
     pub fn split(&self) -> Split {
-        // Pairs with the Release in `split_locked`: a bucket that the split word admits is initialized.
+        // Pairs with the Release in `split_locked`: a bucket that the split word includes is initialized.
         Split::from_word(self.split.load(Ordering::Acquire))
     }
 
@@ -88,7 +90,7 @@ impl Index {
         (self.length() * BUCKET_SLOTS) as u64
     }
 
-    /// The most buckets there is address space for.
+    /// The number of buckets that fit the reserved address space.
     pub fn limit(&self) -> usize {
         self.buckets.length()
     }
@@ -117,13 +119,13 @@ impl Index {
 
     #[inline(always)]
     fn control(&self, bucket: usize) -> Control {
-        // Pairs with the Release at unlock: whoever sees the new sequence sees the change that it counts.
+        // Pairs with the Release at unlock: a thread that sees the new sequence sees the change that it counts.
         Control::from_word(self.buckets.at(bucket).control.load(Ordering::Acquire))
     }
 
     #[inline(always)]
     fn slot(&self, bucket: usize, position: usize) -> Slot {
-        // Pairs with the Release of the publisher: whoever sees the slot sees the item's bytes.
+        // Pairs with the Release of the publisher: a thread that sees the slot sees the bytes of the item.
         Slot::from_word(self.buckets.at(bucket).slots[position].load(Ordering::Acquire))
     }
 
@@ -149,9 +151,9 @@ impl Index {
         None
     }
 
-    /// The slot of the key with this hash for which `is_it` holds; `None` only if there was an instant during the call at
-    /// which it was in neither bucket. `is_it` may look at the item: the caller must be pinned. A miss that others' changes of
-    /// the two buckets keep from being certain is looked for under their locks in the end.
+    /// The slot of the key with this hash for which `is_it` holds; `None` only if at some instant during the call it
+    /// was in neither bucket. `is_it` may read the item: the caller must be pinned. A miss that stays uncertain because
+    /// other threads change the two buckets is decided under their locks.
     #[inline(always)]
     pub fn find(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
         let tag = Tag::of(hash);
@@ -167,8 +169,9 @@ impl Index {
             if let Some((position, slot)) = Self::scan(tag, &mut is_it, |position| self.slot(second, position)) {
                 return Some(Found { bucket: second, position, slot, control: second_control });
             }
-            // Orders the looks at the slots before the second looks at the control words. A look that missed a change
-            // in flight saw a store made under the lock in the other bucket, and so sees the lock or the new sequence.
+            // Orders the reads of the slots before the second reads of the control words. A read that missed a change
+            // in flight has seen a store made under the lock in the other bucket, and so sees the lock or the new
+            // sequence.
             fence(Ordering::Acquire);
             if first_control.proves_unchanged(self.control(first))
                 && second_control.proves_unchanged(self.control(second))
@@ -182,12 +185,12 @@ impl Index {
         }
     }
 
-    /// `find` for whoever compares tokens: the slot is what the bucket held at the sequence of the control word, where that of
-    /// `find` may be newer.
+    /// `find` for a caller that compares tokens: the slot is the one that the bucket held at the sequence of the
+    /// control word. The slot of `find` may be newer.
     pub fn find_exact(&self, hash: u64, mut is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
         let found = self.find(hash, &mut is_it)?;
-        // Orders the look at the slot before the second look at the control word: whoever stored the slot after the first
-        // look holds the lock, or has unlocked with a new sequence.
+        // Orders the read of the slot before the second read of the control word: the thread that stored the slot after
+        // the first read holds the lock, or has unlocked with a new sequence.
         fence(Ordering::Acquire);
         if found.control.proves_unchanged(self.control(found.bucket)) {
             return Some(found);
@@ -195,7 +198,7 @@ impl Index {
         self.find_locked(hash, is_it)
     }
 
-    /// Hints for the second stage of a batch: calls `look` with every slot of the key's buckets that carries its tag.
+    /// Prefetch hints of a batch: calls `look` with every slot of the key's buckets that has its tag.
     #[inline(always)]
     pub fn each_match(&self, candidates: Candidates, hash: u64, mut look: impl FnMut(Slot)) {
         let tag = Tag::of(hash);
@@ -209,8 +212,8 @@ impl Index {
         }
     }
 
-    /// Counts an access to what was found: at most once per quantum, and not at all if anything is in the way. The only
-    /// write of a reader to shared memory. `random` draws a uniform number; it is called only when something is counted.
+    /// Counts an access to a found item: at most once per quantum, and not at all under contention. The only write of a
+    /// reader to shared memory. `random` draws a uniform number, only when it is needed.
     #[inline(always)]
     pub fn count_access(&self, found: &Found, quantum: u16, random: impl FnOnce() -> u32) {
         if found.slot.frequency() == FREQUENCY_LIMIT {
@@ -225,7 +228,7 @@ impl Index {
         }
         let seen = Slot::from_word(found.slot.word() & Slot::UNCOUNT);
         let words = &self.buckets.at(found.bucket).slots;
-        // Relaxed: the frequency orders nothing, and a lost count does no harm.
+        // Relaxed: nothing is ordered by the frequency, and a lost count is harmless.
         let _ = words[found.position].compare_exchange(
             seen.word(),
             seen.counted(random()).word(),
@@ -234,7 +237,8 @@ impl Index {
         );
     }
 
-    /// Lets every item of the bucket be counted again. False if someone else was faster or holds the lock.
+    /// Opens a quantum: each item of the bucket can be counted again. False if another thread was first or holds the
+    /// lock.
     #[cold]
     fn open_quantum(&self, found: &Found, quantum: u16) -> bool {
         if found.control.is_locked() {

@@ -30,7 +30,7 @@ const LOCATION_MASK: u64 = (1 << LOCATION_BITS) - 1;
 const COUNTED_BIT: u64 = 0x80 << FREQUENCY_SHIFT;
 /// The largest frequency.
 pub const FREQUENCY_LIMIT: u8 = 127;
-/// Below this the counter is exact (Segcache, section 3.6.3).
+/// Up to here the counter is exact (Segcache, section 3.6.3).
 pub const FREQUENCY_EXACT: u8 = 16;
 
 /// The twelve bits of a key's hash that a slot keeps.
@@ -44,7 +44,7 @@ impl Tag {
     }
 }
 
-/// Where an item is, with twelve bits of its key's hash and its frequency.
+/// The location of an item, with twelve bits of its key's hash and its frequency.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Slot(u64);
 
@@ -105,7 +105,7 @@ impl Slot {
         self.0 & COUNTED_BIT != 0
     }
 
-    /// The slot at another place, with another frequency.
+    /// The slot for another location, with another frequency.
     pub fn moved(self, to: Location, frequency: u8) -> Self {
         Self::new(self.tag(), frequency, to)
     }
@@ -173,7 +173,7 @@ impl Control {
         Self(self.0 & !(LOCK_BIT | SEQUENCE_MASK) | sequence)
     }
 
-    /// Whether nothing has changed between two looks at the bucket, and nobody was changing it at either.
+    /// Whether nothing changed between two reads of the control word, and no writer held the lock at either.
     #[inline(always)]
     pub const fn proves_unchanged(self, later: Self) -> bool {
         const WATCHED: u64 = LOCK_BIT | SEQUENCE_MASK;

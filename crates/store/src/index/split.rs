@@ -1,25 +1,24 @@
-//! Growth by linear hashing (Litwin 1980): buckets are split in ascending order, and the split word says how far that has
-//! come.
+//! Growth by linear hashing (Litwin 1980): buckets are split in ascending order, and the split word holds the progress.
 //!
 //! ```text
 //! Split word   level:8 | position:56        buckets in use = 2^level + position
 //! ```
-//! The lock of the bucket at the position is the right to move the split word on. A splitter locks that bucket, looks at the
-//! word again, locks the new bucket, which nobody can address yet, stores the next word, and only then moves slots. So a
-//! splitter that is preempted while it moves slots holds up nobody but those who need one of its two buckets: the next
-//! bucket is split meanwhile. One that is preempted between its lock and its store is like any writer that is preempted with
-//! the lock of a bucket.
+//! The lock of the bucket at the position is the right to advance the split word. A splitter locks that bucket, reads
+//! the word again, locks the new bucket, which no thread can address yet, stores the next word, and only then moves
+//! slots. A splitter that is preempted while it moves slots delays only threads that need one of its two buckets: other
+//! threads split the next bucket meanwhile. One that is preempted between its lock and its store is like any writer
+//! that is preempted with a bucket lock.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot};
 use crate::pause_point::{PausePoint, pause_point};
 use crate::sync::{Backoff, Ordering, load_to_write, store_over};
 
-/// How far growth has come.
+/// The progress of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Split(u64);
 
 const POSITION_BITS: u32 = 56;
-/// Spreads the first address into the second; any odd constant with well mixed bits does (here 2^64 / golden ratio).
+/// Spreads the first address into the second. Any odd constant with well mixed bits does (here 2^64 / golden ratio).
 const SECOND_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
 impl Split {
@@ -64,8 +63,8 @@ impl Split {
         Candidates { first: self.address(hash), second: self.address(second) }
     }
 
-    /// Whether a key with this hash may live in the same buckets now and at a later split word: then no split in between has
-    /// moved it, as no split moves a key back.
+    /// Whether a key with this hash has the same candidates now and at a later split word. Then no split in between has
+    /// moved it, because no split moves a key back.
     #[inline(always)]
     pub fn agrees_on(self, later: Self, hash: u64) -> bool {
         self == later || self.candidates(hash) == later.candidates(hash)
@@ -77,14 +76,14 @@ impl Split {
     }
 }
 
-/// What became of an attempt to grow.
+/// The result of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SplitOutcome {
     /// This thread split one bucket.
     Split,
     /// Another thread holds the bucket that is to be split, or has split it.
     Busy,
-    /// The budget holds no more buckets: give the index memory (`Index::pay_for`) first.
+    /// The budget has no memory for another bucket: call `Index::pay_for` first.
     Unpaid,
 }
 
@@ -116,18 +115,20 @@ impl Index {
     /// Splits the bucket at the position of `split`, which the caller has locked, and unlocks it.
     fn split_locked(&self, split: Split, old_control: Control, items: &impl Items) -> SplitOutcome {
         let (old, new) = (split.position(), split.buckets());
-        // Whoever moves the split word on from `split` holds this bucket: it stays what it is, or it is another one already.
+        // A thread that advances the split word from `split` holds this bucket: the word is stable, or it has advanced
+        // already.
         if Split::from_word(load_to_write(&self.split, Ordering::Relaxed)) != split {
             self.unlock_bucket(old, old_control, old_control.sequence());
             return SplitOutcome::Busy;
         }
         pause_point(PausePoint::Split);
-        // Nobody can address the new bucket yet: taking its lock needs no exchange, and the Release below publishes it.
+        // No thread can address the new bucket yet: its lock needs no exchange, and the Release of the split word
+        // publishes it.
         let new_control = Control::from_word(self.buckets.at(new).control.load(Ordering::Relaxed));
         assert!(!new_control.is_locked(), "bucket {new} is locked before it exists");
         self.buckets.at(new).control.store(new_control.locked().word(), Ordering::Relaxed);
         let next = split.next();
-        // Pairs with the Acquire in `Index::split`. From here on other threads may split the buckets after this one.
+        // Pairs with the Acquire in `Index::split`. From now on other threads may split the buckets after this one.
         store_over(&self.split, next.word(), Ordering::Release);
         let slots = (0..BUCKET_SLOTS).map(|position| self.locked_slot(old, position));
         slots.filter(|slot| !slot.is_empty()).for_each(|slot| items.prefetch(slot.location()));

@@ -1,72 +1,32 @@
-//! Walks over the whole index beside everything else that happens to it, a few buckets at a time.
+//! Walks over the whole index, a few buckets at a time, beside all other operations.
 //!
-//! A walk visits the buckets in ascending order up to the last one in use. A key that is there all the time must be met at
-//! least once, though keys move between buckets:
+//! A walk visits the buckets in ascending order up to the last one in use. A key that is present from the beginning to
+//! the end must be met at least once, though keys move between buckets:
 //! - A split moves keys to the last bucket, which the walk has yet to visit.
 //! - A displacement may move a key from a bucket ahead of the walk to one behind it. So each walk announces the bucket
-//!   that it visits or will visit next, and a displacement that crosses an announced bucket backwards leaves a note of the
-//!   key for the walk. The bucket is announced before its lock is taken: whoever locks it after its visit sees the walk
-//!   there or beyond. The walk sees the note, as it visits the bucket that the key left after that.
+//!   that it visits now or next, and a displacement that crosses an announced bucket backwards leaves a note of the
+//!   key. The bucket is announced before its lock is taken: a thread that locks it after the visit sees the walk there
+//!   or beyond. The walk sees the note, because it visits the bucket that the key left after that.
 //!
-//! Notes are bounded. When there is no room for one, the key stays where it is: another neighbour leaves, or the index
-//! grows. A key that moves forward from a visited bucket, or leaves a note, may be met twice.
+//! Notes are bounded. When they are full, the key stays: another neighbour is displaced, or the index grows. A key that
+//! moves forward from a visited bucket, or leaves a note, may be met twice.
 
+use super::walk_cursors::{Cursor, NOWHERE};
 use super::{BUCKET_SLOTS, Control, Index, Slot};
-use crate::sync::{AtomicU64, Mutex, Ordering, lock};
+use crate::sync::{Ordering, lock};
 
-/// Walks at a time.
-pub const WALKS_MAX: usize = if cfg!(loom) { 1 } else { 8 };
-/// Notes that a walk keeps: 128 KiB of them.
-const NOTES_MAX: usize = if cfg!(loom) { 1 } else { 16 << 10 };
-/// The announcement of a walk that is not under way.
-const NOWHERE: u64 = u64::MAX;
-
-/// The announcements of all walks.
-pub struct WalkCursors([Cursor; WALKS_MAX]);
-
-struct Cursor {
-    at: AtomicU64,
-    /// Hashes of keys that were moved behind the walk. Whoever holds this waits for nobody.
-    notes: Mutex<Vec<u64>>,
-}
-
-/// A walk under way; to be given back with `end_walk`.
+/// A walk in progress; to be ended with `end_walk`.
 #[derive(Debug)]
 pub struct IndexWalk {
     number: usize,
     next: usize,
 }
 
-/// A bucket as it was under its lock.
+/// The content of a bucket, read under its lock.
 pub struct WalkedBucket {
     pub bucket: usize,
     pub control: Control,
     pub slots: [Slot; BUCKET_SLOTS],
-}
-
-impl WalkCursors {
-    pub fn new() -> Self {
-        Self(std::array::from_fn(|_| Cursor { at: AtomicU64::new(NOWHERE), notes: Mutex::default() }))
-    }
-
-    /// Whether a key may move between two buckets, both of which the caller has locked.
-    pub fn may_move(&self, from: usize, to: usize) -> bool {
-        self.crossed(from, to).all(|cursor| lock(&cursor.notes).len() < NOTES_MAX)
-    }
-
-    /// Notes that the key with this hash moves between two buckets, both of which the caller has locked, for the walks that
-    /// it passes.
-    pub fn note_move(&self, hash: u64, from: usize, to: usize) {
-        self.crossed(from, to).for_each(|cursor| lock(&cursor.notes).push(hash));
-    }
-
-    fn crossed(&self, from: usize, to: usize) -> impl Iterator<Item = &Cursor> {
-        self.0.iter().filter(move |cursor| {
-            // Relaxed: if `to` was visited, its lock has made the announcement visible.
-            let at = cursor.at.load(Ordering::Relaxed);
-            to as u64 <= at && at <= from as u64
-        })
-    }
 }
 
 impl Index {
@@ -80,13 +40,13 @@ impl Index {
 
     pub fn end_walk(&self, walk: &IndexWalk) {
         let cursor = &self.cursors.0[walk.number];
-        // A note that still comes is met by the next walk once more than it must be.
+        // The next walk meets the key of a late note once more than necessary.
         *lock(&cursor.notes) = Vec::new();
         cursor.at.store(NOWHERE, Ordering::Relaxed);
     }
 
-    /// Visits the next bucket; `None` when all have been visited, and then the notes are the last. What the slots name is
-    /// protected if the caller was pinned before.
+    /// Visits the next bucket; `None` when all have been visited, after which no note is added. The items that the
+    /// slots name are protected if the caller was pinned before.
     pub fn next_bucket(&self, walk: &mut IndexWalk) -> Option<WalkedBucket> {
         let bucket = walk.next;
         if bucket >= self.length() {

@@ -1,7 +1,7 @@
-//! delete, touch, get-and-touch: an entry goes, or lives on for another time.
+//! delete, touch, get-and-touch: an entry is removed, or gets another expiry.
 //!
-//! Published bytes never change, so an item that gets another life or another extension is copied, and the copy takes its
-//! place if it is still there (`Successor`).
+//! Published bytes never change. So an item that gets another expiry or another extension is copied, and the copy
+//! replaces it if it is unchanged (`Successor`).
 
 use super::read::Item;
 use super::write::{Changed, check_key};
@@ -15,10 +15,10 @@ use crate::store::{Head, Lifetime, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
-/// The copy of an item that takes its place, its bodies included.
+/// The copy of an item that replaces it and takes over its bodies.
 pub(super) struct Successor<'i> {
     pub of: &'i ItemAt,
-    /// What must still hold of its number. The copy takes over the number that it has by then.
+    /// What must still hold of its number. The copy takes over the present number.
     pub number: SeenNumber,
     pub life: Lifetime,
     pub extension: Extension,
@@ -31,14 +31,14 @@ impl Store {
         self.remove(participant, (key, hash), Condition::Always, moment).is_done()
     }
 
-    /// Removes a key if the store has it. False, with nothing changed, if only what lies below may have it.
+    /// Removes a key if the store has it. False, with nothing changed, if only the lower tier may have it.
     pub fn delete_present(&self, participant: &Participant, key: &[u8], hash: u64, now_ms: u64) -> bool {
         let moment = self.moment(now_ms);
         self.remove(participant, (key, hash), Condition::Present, moment).is_done()
     }
 
-    /// Removes a key that was looked for below the store, where `copy` names what was found. `Exists`, with nothing
-    /// changed, if that is not the key's value at this moment: look again.
+    /// Removes a key that was searched in the lower tier, where `copy` is the copy found. `Exists`, with nothing
+    /// changed, if that is not the value of the key now: search again.
     pub fn delete_found(
         &self,
         participant: &Participant,
@@ -64,7 +64,7 @@ impl Store {
         }
     }
 
-    /// Gives an entry a new life: copies it into a segment of that life. False if it is absent.
+    /// Gives an entry another expiry: copies it into a segment of its new TTL bucket. False if it is absent.
     pub fn touch(
         &self,
         participant: &Participant,
@@ -103,8 +103,8 @@ impl Store {
         }
     }
 
-    /// Looks a key up and gives its entry a new life, as one operation. The answer to a life that is over already is the
-    /// value, which is gone.
+    /// Looks a key up and gives its entry another expiry, as one operation. With a TTL that has expired already the
+    /// answer is the value, and the entry is removed.
     pub fn get_and_touch(
         &self,
         participant: &Participant,
@@ -128,7 +128,7 @@ impl Store {
                     Outcome::Present | Outcome::Flushed => {}
                 },
                 Some(life) if self.expires_at(&item, life) => return Ok(Some(hit)),
-                // The next look finds the copy, with the token that it has got.
+                // The next lookup finds the copy, with its token.
                 Some(life) => {
                     let (number, extension) = (SeenNumber::Any, hit.extension());
                     let successor = Successor { of: &item, number, life, extension };
@@ -138,7 +138,7 @@ impl Store {
         }
     }
 
-    /// Whether an item's expiry is already what that of a life would be written as, in its unit or in a finer one.
+    /// Whether an item has the expiry of this lifetime already, in the unit of its bucket or in a finer one.
     pub(super) fn expires_at(&self, item: &ItemAt, (bucket, expiry_seconds): Lifetime) -> bool {
         let present = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
         let shift = self.chains.scale.shift(bucket);
@@ -148,7 +148,7 @@ impl Store {
         }
     }
 
-    /// Publishes a successor, if its item is still in its place. The caller is pinned since it found the item.
+    /// Publishes a successor, if its item is unchanged. The caller has been pinned since it found the item.
     pub(super) fn publish_successor(
         &self,
         participant: &Participant,

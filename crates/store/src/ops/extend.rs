@@ -30,7 +30,7 @@ impl Store {
             }
             let kind = Kind::Plain;
             let value_length = u32::try_from(length).expect("values have at most 2^30 bytes");
-            // Of the old value's marks none stays: it is another value.
+            // The flags and the token of the old value do not apply to the new one.
             let extension = Extension { token: write.token, ..Extension::default() };
             let head = Head { key: write.key, flags: item.flags(), extension, kind, value_length };
             let outcome = if head.size_max() > u64::from(self.segments.segment_bytes()) {
@@ -82,12 +82,12 @@ impl Store {
 }
 
 impl Item<'_> {
-    /// That the item is still the one of its key, and its number, if it is one, the same.
+    /// The condition that the item is unchanged, and its number, if it is numeric, equal.
     pub(super) fn unchanged(&self) -> Condition {
         Condition::Unchanged(SeenItem { at: self.at(), number: self.seen_number() })
     }
 
-    /// The same for a write of this mode, which may be bound to a token.
+    /// The condition that the item is unchanged, for a write of this mode, which may depend on a token.
     pub(super) fn unchanged_for(&self, mode: Mode) -> Condition {
         match mode {
             Mode::AppendIf(_) | Mode::PrependIf(_) => {

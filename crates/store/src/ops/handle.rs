@@ -1,8 +1,8 @@
 //! Handles: hits that outlive the pin, without a copy if they are large.
 //!
-//! A handle counts in the header of its segment, and of the first body if the value is chained; retired segments are not
-//! freed while the count is not zero. The count is raised under the epoch pin of the hit, and the retirer looks at it after
-//! the grace period, so a handle is always seen.
+//! A handle counts in the header of its segment, and of the first body if the value is chained. Retired segments are
+//! not freed while the count is not zero. The count is incremented under the epoch pin of the hit and read after the
+//! grace period, so every handle is seen.
 
 use super::read::Item;
 use crate::error::Error;
@@ -27,7 +27,7 @@ enum HandleValue {
     Pinned(Pinned),
 }
 
-/// What a handle holds in place. Dropping it lets go.
+/// An item held in place until this is dropped.
 struct Pinned {
     store: Arc<Store>,
     item: ItemAt,
@@ -127,7 +127,7 @@ impl Handle {
         self.flags
     }
 
-    /// The bytes from `offset` to the end of the piece that they lie in; empty only at the end of the value.
+    /// The bytes from `offset` to the end of the contiguous piece; empty only at the end of the value.
     pub fn slice_at(&self, offset: usize) -> &[u8] {
         match &self.value {
             HandleValue::Copy(copy) => &copy[offset..],

@@ -1,8 +1,8 @@
-//! A look at an entry that may change what stands beside its value: its life, that it is stale, that somebody has won the
-//! right to store it anew.
+//! Lookups that may change the metadata of an entry: its expiry, whether it is stale, and whether a client has won the
+//! right to store it again (the meta commands of memcached).
 //!
-//! What the caller decides on is the entry at the instant of the change: the copy with the new marks takes the place of the
-//! item that was looked at, or the look is repeated. So of all who find an entry stale, one is told that it has won.
+//! The caller decides on the entry as it is at the change: the copy with the new flags replaces exactly the item that
+//! was looked up, or the lookup is repeated. So of all clients that find an entry stale, one is told that it has won.
 
 use super::delete::Successor;
 use super::read::{Access, Item};
@@ -16,43 +16,43 @@ use crate::store::{Head, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
-/// How a look is meant.
+/// How an entry is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaFlagsLookup {
-    /// An absent entry is made, with an empty value, this life, and the caller as its winner.
+    /// If the entry is absent, one is created, with an empty value and this TTL, and the caller has won it.
     pub create: Option<Ttl>,
-    /// Whether the look counts as a use of the entry.
+    /// Whether the lookup counts as a use of the entry.
     pub counts: bool,
 }
 
-/// What becomes of an entry that was looked at.
+/// What to change in an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetaFlagsChange {
-    /// Another life; one that is over already removes the entry.
+    /// Another TTL; one that has expired already removes the entry.
     pub ttl: Option<Ttl>,
     pub flags: MetaFlags,
 }
 
-/// What an entry is marked as.
+/// What to change in the flags of an entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MetaFlags {
     /// As it was.
     #[default]
     Unchanged,
-    /// Somebody has won the right to store it anew.
+    /// A client has won the right to store the entry again.
     Won,
-    /// Out of date, and nobody has won yet. The value gets this CAS token, or one of the store's own.
+    /// The entry is stale, and nobody has won it yet. Its CAS token is this one, or one of the store.
     Stale { token: Option<u64> },
 }
 
-/// What came of a lookup.
+/// The result of a lookup.
 pub enum MetaFlagsOutcome<'s> {
     Absent,
-    /// It was absent and is there now, with this CAS token.
+    /// The entry was absent and was created, with this CAS token.
     Created {
         token: u64,
     },
-    /// The entry as it was before, and the CAS token that it has now.
+    /// The entry before the change, and its CAS token after it.
     Found {
         item: Item<'s>,
         token: u64,
@@ -60,8 +60,8 @@ pub enum MetaFlagsOutcome<'s> {
 }
 
 impl Store {
-    /// Looks an entry up, asks `decide` what shall become of it, and does that, as one operation. `None` leaves it alone.
-    /// `decide` is asked again when the entry has changed meanwhile.
+    /// Looks an entry up, calls `decide` with it, and makes the change that `decide` answers, as one operation. `None`
+    /// changes nothing. `decide` is called again if the entry has changed meanwhile.
     ///
     /// # Errors
     /// `NeedSegment`: run `evict` and try again. `KeyLength`.
@@ -91,7 +91,7 @@ impl Store {
         }
     }
 
-    /// Carries a change out, if the entry is still the one that was looked at. Answers its token.
+    /// Makes a change, if the entry is unchanged since the lookup. Answers its token then.
     fn change_meta_flags(
         &self,
         participant: &Participant,
@@ -133,7 +133,7 @@ impl Store {
         })
     }
 
-    /// Makes an absent entry without a value, whose caller has won it. `None` if it is there by now.
+    /// Creates an absent entry with an empty value that the caller has won. `None` if it exists by now.
     fn create_won(
         &self,
         participant: &Participant,

@@ -1,4 +1,4 @@
-//! The operations on entries, each linearizable per key at the moment in which its slot changes or is seen.
+//! The operations on entries. Each is linearizable per key, at the instant when its slot is changed or read.
 
 mod delete;
 mod extend;

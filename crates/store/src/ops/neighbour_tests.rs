@@ -1,5 +1,5 @@
-//! What an operation has read stays good while its neighbours in the bucket change, and goes bad when its own item does:
-//! each operation is interrupted between its look and its publication.
+//! What an operation has read stays valid while neighbours in the bucket change, and becomes invalid when its item
+//! changes: each operation is interrupted between its lookup and its publication.
 
 use super::delete::Successor;
 use super::number::{Change, Count};
@@ -153,7 +153,7 @@ fn a_stale_write_stands_beside_a_neighbour() {
     assert!(bucket.overwrite(condition).is_done());
 }
 
-/// A number may be counted up and down between the look and the publication: equal, but not the value of the token.
+/// A number may be incremented and decremented between lookup and publication: it is equal, but its token is not.
 #[test]
 fn a_write_bound_to_a_token_falls_with_any_increment() {
     let bucket = Bucket::new(b"100");

@@ -1,7 +1,7 @@
 //! incr and decr: the first one turns a decimal value into a numeric item, later ones change its word in place.
 //!
-//! As memcached does, a value never gets shorter: a smaller number is printed with spaces after it. A number that outgrows
-//! its width gets a new item. Values longer than any number (digits followed by other text) stay plain.
+//! As in memcached, a value never gets shorter: a smaller number is printed with trailing spaces. A number that
+//! outgrows its width gets a new item. Values longer than any number (digits followed by other text) stay plain.
 
 use super::write::{Changed, check_key};
 use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
@@ -19,7 +19,7 @@ use crate::sync::Ordering;
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
-/// What is done to a number.
+/// The change of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// Adds, modulo 2^64.
@@ -37,22 +37,22 @@ impl Change {
     }
 }
 
-/// A change of a number, and on what terms.
+/// The change of a number and its conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count {
     pub change: Change,
     /// Only if the value still has this CAS token.
     pub expected: Option<u64>,
-    /// The CAS token that the value gets; by default one of the store's own.
+    /// The CAS token of the changed value; by default one of the store.
     pub token: Option<u64>,
-    /// Another life; one that is over already removes the entry after the change.
+    /// Another TTL; one that has expired already removes the entry after the change.
     pub ttl: Option<Ttl>,
-    /// The number and life that an absent entry gets.
+    /// The number and TTL with which an absent entry is created.
     pub initial: Option<(u64, Ttl)>,
 }
 
 impl Count {
-    /// The change without terms.
+    /// The change without conditions.
     pub fn plain(change: Change) -> Self {
         Self { change, expected: None, token: None, ttl: None, initial: None }
     }
@@ -62,18 +62,18 @@ impl Count {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
     pub value: u64,
-    /// The CAS token that the entry has now.
+    /// The CAS token of the entry after the change.
     pub token: u64,
-    /// When the entry was to expire before it got another life, in seconds of the store's time; `None` for never.
+    /// The expiry of the entry before the change, in seconds of the store's time; `None` for never.
     pub expiry_seconds: Option<u64>,
-    /// Whether the entry was absent, and has its initial number.
+    /// Whether the entry was created with its initial number.
     pub is_new: bool,
 }
 
-/// A number that takes the place of an item.
+/// A number that replaces an item.
 struct NewNumber {
     value: u64,
-    /// Bytes that it takes as text.
+    /// Bytes of its text.
     width: usize,
     life: Lifetime,
     extension: Extension,
@@ -114,7 +114,8 @@ impl Store {
         }
     }
 
-    /// Changes a numeric item whose width has room, and whose token is not its own. `None`: nothing was changed.
+    /// Changes a numeric item in place, if the number fits its width and its token is not stored in the item. `None`,
+    /// with nothing changed, otherwise.
     fn change_in_place(&self, (key, hash): (&[u8], u64), count: &Count, moment: Moment) -> Option<Changed<Number>> {
         let mut pair = self.index.lock_pair(hash);
         let place = pair.find(|slot| self.is_key(slot, key))?;
@@ -141,7 +142,7 @@ impl Store {
         Some(Changed::Done(Number { value, token, expiry_seconds, is_new: false }))
     }
 
-    /// Makes the number that an absent entry gets. `None`: something is there by now.
+    /// Creates an absent entry with its initial number. `None` if it exists by now.
     fn create_number(
         &self,
         participant: &Participant,
@@ -168,7 +169,7 @@ impl Store {
         }
     }
 
-    /// The number in an item that the caller has pinned, and the bytes that its value takes as text.
+    /// The number in an item that the caller has pinned, and the bytes of its text.
     fn number_of(&self, item: &ItemAt) -> Result<(u64, usize), Error> {
         let arena = &self.segments.arena;
         match item.header.kind {
@@ -184,7 +185,7 @@ impl Store {
         }
     }
 
-    /// Puts a changed number in the place of what was found. `None`: it was something else by then. The caller is pinned.
+    /// Replaces an item that was found by the changed number. `None` if it has changed meanwhile. The caller is pinned.
     pub(super) fn replace_number(
         &self,
         participant: &Participant,
@@ -203,7 +204,7 @@ impl Store {
         let width = old_width.max(number_digits(value).into());
         // SAFETY: the caller is pinned.
         let old = unsafe { item.extension(&self.segments.arena) };
-        // A number that outgrows its width is another value in memcached: the marks of the old one do not stay.
+        // In memcached a number that outgrows its width is another value: the flags of the old one do not apply.
         let extension = match width > old_width {
             true => Extension { token: count.token, ..Extension::default() },
             false => Extension { token: count.token, copied: false, ..old },

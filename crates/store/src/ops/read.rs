@@ -1,7 +1,8 @@
 //! get: one key or a batch.
 //!
-//! A get is two or three dependent cache misses: the bucket, the item, and the segment's header. A batch overlaps them: it
-//! hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags point at, then answers.
+//! A get has two or three dependent cache misses: the bucket, the item, and the header of the segment. A batch overlaps
+//! them: it hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags select,
+//! then answers.
 
 use crate::condition::SeenNumber;
 use crate::epoch::{Participant, Pin};
@@ -16,22 +17,22 @@ use std::ops::ControlFlow;
 
 /// Keys that are looked up together.
 pub const BATCH: usize = 16;
-/// Cache lines of each item that a batch fetches ahead.
+/// Cache lines of each item that a batch prefetches.
 const BATCH_LINES: u32 = 4;
 
-/// A borrowed hit. While it lives, its thread is pinned: no evicted segment is reused, so keep it short.
+/// A borrowed hit. Its thread is pinned as long as it exists, and no retired segment is reused: keep it short.
 #[derive(Clone)]
 pub struct Item<'s> {
     store: &'s Store,
     item: ItemAt,
-    /// The bucket's control word, read before the slot, and so before this use was counted.
+    /// The control word of the bucket, read before the slot, and so before this use was counted.
     control: Control,
     was_used: bool,
     number: Option<([u8; NUMBER_TEXT_BYTES], u8)>,
     _pin: Pin,
 }
 
-/// What a look at an item is to the statistics of its use.
+/// Whether a lookup counts as a use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Counted,
@@ -68,7 +69,7 @@ impl Store {
         self.answer(participant, pin, &found, moment, access)
     }
 
-    /// The same, of an item whose token is no older than its value: for a look whose caller compares it.
+    /// Looks up an item with a token that is no older than its value, for a caller that compares it.
     pub(super) fn look_up_exact(
         &self,
         participant: &Participant,
@@ -107,7 +108,7 @@ impl Store {
         self.counters.add(participant.number(), counter, 1);
     }
 
-    /// Counts a lookup of the caller's that found something alive, which by a later clock has expired.
+    /// Counts a lookup that found a live item which, by a later clock of the caller, has expired.
     pub fn count_expired(&self, participant: &Participant) {
         self.counters.add(participant.number(), Counter::ExpiredFound, 1);
     }
@@ -130,7 +131,8 @@ impl Store {
         self.segments.prefetch_header(slot.segment());
     }
 
-    /// Looks a run of keys up and calls `answer` once for each, in order, until it breaks: the keys behind are not looked up.
+    /// Looks up a run of keys and calls `answer` once for each, in order, until it breaks. Keys after the break are not
+    /// looked up.
     pub fn get_batch<'s>(
         &'s self,
         participant: &Participant,
@@ -151,7 +153,7 @@ impl Store {
             for i in 0..run.len() {
                 self.index.each_match(candidates[i], hashes[i], |slot| {
                     self.prefetch_item(slot);
-                    // Its size is not known yet: most items, and what is copied of them first, end here.
+                    // The size is not known yet: most items, or the first part that is copied, end here.
                     (1..BATCH_LINES).for_each(|line| self.segments.arena.prefetch(slot.location().plus(64 * line)));
                 });
             }
@@ -187,26 +189,27 @@ impl Item<'_> {
         unsafe { self.item.flags(&self.store.segments.arena) }
     }
 
-    /// The CAS token: a write with it fails once the value has changed.
+    /// The CAS token: a `cas` with it fails after the value has changed.
     pub fn token(&self) -> u64 {
         self.store.token_of(&self.item, self.sequence())
     }
 
-    /// Stale, won, and the token that a client gave.
+    /// The stale and won flags, and the token that a client gave.
     #[inline(always)]
     pub fn extension(&self) -> Extension {
         // SAFETY: the pin protects the item.
         unsafe { self.item.extension(&self.store.segments.arena) }
     }
 
-    /// Whether uses of the key were counted before this one. Those of a value before the present one count, and an eviction
-    /// that the item survives may forget them.
+    /// Whether uses of the key were counted before this one. Uses of earlier values count, and a survived eviction may
+    /// reset them.
     pub fn was_used(&self) -> bool {
         self.was_used
     }
 
-    /// About when it was last read before this look or, if it was not, written, in milliseconds of the store's time. Entries
-    /// share the notes from which this is told, so it may be too late, by the age of the segment at most.
+    /// The approximate time of the last use before this one, or of the write if there was none, in milliseconds of the
+    /// store's time. Entries share the words that it is computed from, so it may be too late, by the age of the segment
+    /// at most.
     pub(super) fn active_ms(&self, moment: Moment) -> u64 {
         let store = self.store;
         let written_ms = store.segments.header(self.item.at.segment()).opened_ms.load(Ordering::Relaxed);
@@ -216,36 +219,36 @@ impl Item<'_> {
         }
     }
 
-    /// About how long nobody had read the item before this look.
+    /// The approximate time since the last use before this one.
     pub fn idle_ms(&self) -> u64 {
         let moment = self.store.clock.observe(0);
         moment.ms.saturating_sub(self.active_ms(moment))
     }
 
-    /// Bytes that it takes in the segments, its metadata included.
+    /// Bytes of the item in the segments, with its metadata.
     pub fn stored_bytes(&self) -> u64 {
         let metadata = self.item.header.value_offset();
         u64::from(metadata) + u64::from(self.item.header.value_length).max(self.len() as u64)
     }
 
-    /// What is left of its life, by the newest time that the store knows: a look at an older time would find more left than
-    /// was given. `None` if it never expires.
+    /// The remaining lifetime, by the newest time that the store knows: with an older time it could exceed the TTL.
+    /// `None` if the item never expires.
     pub fn remaining_ms(&self) -> Option<u64> {
         let now_ms = self.store.clock.observe(0).ms;
         self.expiry_seconds().map(|seconds| (seconds * 1000).saturating_sub(now_ms))
     }
 
-    /// When it expires, in seconds of the store's time; `None` for never.
+    /// The expiry in seconds of the store's time; `None` for never.
     pub fn expiry_seconds(&self) -> Option<u64> {
         self.store.segments.header(self.item.at.segment()).expiry_seconds(self.item.header.expiry)
     }
 
-    /// The bucket's sequence, from which the token is made.
+    /// The sequence of the bucket, from which the token is made.
     pub(crate) fn sequence(&self) -> u64 {
         self.control.sequence()
     }
 
-    /// The number that was read, if it is one, as a condition of a write.
+    /// The number that was read, if the item is numeric, as a condition of a write.
     pub(super) fn seen_number(&self) -> SeenNumber {
         let parse = |(text, length): &([u8; NUMBER_TEXT_BYTES], u8)| parse_number(&text[..usize::from(*length)]);
         self.number.as_ref().map_or(SeenNumber::Any, |number| SeenNumber::Equal(parse(number).expect("digits")))
@@ -330,12 +333,12 @@ impl Item<'_> {
 }
 
 impl Store {
-    /// The body after this one.
+    /// The next body of the value.
     pub(super) fn next_body(&self, body: SegmentId) -> Option<SegmentId> {
         SegmentId::from_link(self.segments.header(body).next.load(Ordering::Relaxed))
     }
 
-    /// Calls `visit` with each body segment of a value of which `bytes` lie in bodies, and the bytes in it.
+    /// Calls `visit` with each body segment of a value with `bytes` in bodies, and the bytes in it.
     pub(crate) fn each_body(&self, first: SegmentId, bytes: u32, mut visit: impl FnMut(SegmentId, u32)) {
         let mut left = bytes;
         let mut at = Some(first);

@@ -1,8 +1,8 @@
-//! Walking through all entries, beside everything else.
+//! Scans of all entries, beside other operations.
 //!
-//! A scan goes through the index a few buckets at a time and holds nothing in between but its place. An entry that is there
-//! from its beginning to its end is met at least once, and exactly once if the index neither grows nor displaces meanwhile;
-//! one that is written, removed or evicted meanwhile may be met or not. See `index/walk.rs`.
+//! A scan visits a few buckets of the index at a time and holds nothing in between but its position. An entry that is
+//! present from the beginning to the end is met at least once, and exactly once if the index neither grows nor
+//! displaces keys meanwhile. One that is written, removed or evicted meanwhile may be met or not. See `index/walk.rs`.
 
 use super::read::Item;
 use crate::epoch::{Participant, Pin};
@@ -16,21 +16,21 @@ use std::sync::Arc;
 /// Buckets that are visited under one pin: enough to overlap the cache misses of their items.
 const STEP_BUCKETS: usize = 8;
 
-/// A scan under way. It borrows the store or shares it, as the caller likes.
+/// A scan in progress. It borrows the store or shares it.
 pub struct Scan<S: Deref<Target = Store>> {
     store: S,
     walk: IndexWalk,
 }
 
-/// An entry that a scan meets.
+/// An entry that a scan has met.
 pub struct Scanned<'s> {
     pub item: Item<'s>,
-    /// How often it was read lately: at most one count per second, halved when an eviction keeps it.
+    /// How often it was read recently: at most one count per second, halved when it survives an eviction.
     pub frequency: u8,
-    /// About when it was last read or, if it was not, written, in milliseconds of the store's time. Entries share the notes
-    /// from which this is told, so it may be too late, by the age of the segment at most.
+    /// The approximate time of the last use, or of the write if there was none, in milliseconds of the store's time.
+    /// Entries share the words that it is computed from, so it may be too late, by the age of the segment at most.
     pub active_ms: u64,
-    /// Memory that it takes: metadata, key and value.
+    /// Bytes of metadata, key and value.
     pub memory_bytes: u64,
 }
 
@@ -38,7 +38,7 @@ impl Store {
     /// Begins a scan.
     ///
     /// # Errors
-    /// `ScanLimit` if there are as many already as there can be at a time.
+    /// `ScanLimit` if the maximum number of scans is running.
     pub fn scan(self: &Arc<Self>) -> Result<Scan<Arc<Self>>, Error> {
         Scan::begin(Arc::clone(self))
     }
@@ -50,8 +50,8 @@ impl<S: Deref<Target = Store>> Scan<S> {
         Ok(Self { store, walk })
     }
 
-    /// Visits the next entries, at most 112, those alive at `now_ms`. False when there are no more. The
-    /// thread is pinned while `visit` runs.
+    /// Visits the next entries alive at `now_ms`, at most 112. False when there are no more. The thread is pinned while
+    /// `visit` runs.
     pub fn advance(&mut self, participant: &Participant, now_ms: u64, mut visit: impl FnMut(Scanned<'_>)) -> bool {
         let store = &*self.store;
         let moment = store.moment(now_ms);
@@ -75,7 +75,7 @@ impl<S: Deref<Target = Store>> Scan<S> {
         visited[0].is_some() || met_moved
     }
 
-    /// The share of the index that is behind it, from 0 to 1.
+    /// The share of the index that has been visited, from 0 to 1.
     pub fn progress(&self) -> f64 {
         self.store.index.walk_progress(&self.walk)
     }
@@ -95,7 +95,7 @@ impl Store {
         Some(Scanned { active_ms: item.active_ms(moment), item, frequency, memory_bytes })
     }
 
-    /// Meets some of the keys that were moved behind a walk. False if there are none.
+    /// Visits some of the keys that were moved behind the walk. False if there are none.
     fn visit_moved(&self, walk: &IndexWalk, mut meet: impl FnMut(Found)) -> bool {
         let mut met = false;
         for hash in std::iter::from_fn(|| self.index.next_moved(walk)).take(STEP_BUCKETS * BUCKET_SLOTS) {

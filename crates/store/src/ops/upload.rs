@@ -1,7 +1,9 @@
-//! Values longer than a segment: they arrive in pieces, fill body segments that nobody sees yet, and appear as a whole.
+//! Values longer than a segment: they arrive in pieces, fill body segments that no reader sees, and are published as a
+//! whole.
 //!
-//! The bodies take the first bytes of the value; the last bytes, if they fit there, are the tail in the head item, in a
-//! segment shared with others. The head carries the key; the bodies carry its hash, so that they can be traced back.
+//! The bodies take the first bytes of the value. The last bytes, if they fit, are the tail in the head item, which
+//! shares its segment with other items. The head holds the key; the bodies hold its hash, so that their value can be
+//! found.
 
 use super::write::{Mode, Terms, Write, Written, check_key};
 use crate::condition::Outcome;
@@ -20,13 +22,13 @@ use std::sync::Arc;
 /// The share of the memory that unfinished uploads may hold.
 const UPLOAD_SHARE: u64 = 2;
 
-/// A value under way. Dropping it gives its memory back. It borrows the store or shares it, as the caller likes.
+/// An upload in progress. Dropping it frees its memory. It borrows the store or shares it.
 pub struct Upload<S: Deref<Target = Store>> {
     store: S,
     key: Box<[u8]>,
     hash: u64,
     flags: u32,
-    /// Bytes that go to bodies, and to the tail.
+    /// Bytes in bodies, and in the tail.
     in_bodies: u64,
     in_tail: u32,
     received: u64,
@@ -63,7 +65,7 @@ impl Store {
         whole().map_err(|error| at_once(error, need))
     }
 
-    /// append and prepend whose outcome does not fit a segment.
+    /// append and prepend with a result that does not fit a segment.
     pub(super) fn extend_chained(
         &self,
         participant: &Participant,
@@ -99,7 +101,8 @@ impl Store {
     }
 }
 
-/// What a value lacks that is given up when a segment is missing: all that it needs, or the next attempt gives up as well.
+/// The error of a value that is given up when a segment is missing: it needs all its segments at once, or the next
+/// attempt fails, too.
 fn at_once(error: Error, count: u32) -> Error {
     if error == Error::NeedSegment { Error::NeedSegments { count } } else { error }
 }
@@ -118,7 +121,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let in_bodies = length - in_tail;
         let held = store.body_bytes(in_bodies as u32);
         let limit = store.budget.memory_bytes() / UPLOAD_SHARE;
-        // The first one always goes through. Who waits for room and looks again does not stand in another's way.
+        // The first upload always passes. One that waits for memory and tries again does not hinder others.
         let check = |held_bytes| match held_bytes + held > limit.max(held) {
             true => Err(Error::UploadLimit { held_bytes, limit }),
             false => Ok(()),
@@ -137,18 +140,18 @@ impl<S: Deref<Target = Store>> Upload<S> {
             last: None,
             tail: Vec::with_capacity(in_tail as usize),
         };
-        // The drop of a refused upload takes its share back.
+        // Dropping a refused upload returns its share.
         check(held_before).map(|()| upload)
     }
 
-    /// The segments that it takes as a whole, its head's included, if that many are free.
+    /// The segments of the whole value, with that of its head, if that many are free.
     fn need(&self) -> Result<u32, Error> {
         let bodies = self.in_bodies.div_ceil(self.store.segments.segment_bytes().into());
         let count = bodies as u32 + 1;
         if self.store.segments.free_for_writers() < count { Err(Error::NeedSegments { count }) } else { Ok(count) }
     }
 
-    /// Bytes that are still to come.
+    /// Bytes that have not arrived.
     pub fn missing(&self) -> u64 {
         self.in_bodies + u64::from(self.in_tail) - self.received
     }
@@ -156,7 +159,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
     /// Takes bytes from the front of `bytes`, all of them unless it fails.
     ///
     /// # Errors
-    /// `NeedSegment`: run `Store::evict` and go on with the rest.
+    /// `NeedSegment`: run `Store::evict` and continue with the rest.
     pub fn write(&mut self, bytes: &mut &[u8]) -> Result<(), Error> {
         assert!(bytes.len() as u64 <= self.missing(), "more bytes than were announced");
         let segment_bytes = u64::from(self.store.segments.segment_bytes());
@@ -196,8 +199,8 @@ impl<S: Deref<Target = Store>> Upload<S> {
         Ok(())
     }
 
-    /// Publishes the value, with this CAS token or one of the store's own. Its life begins now. The upload is over, unless
-    /// the answer is `NeedSegment`.
+    /// Publishes the value, with this CAS token or one of the store. Its lifetime begins now. The upload is done,
+    /// except after `NeedSegment`.
     pub fn finish(
         &mut self,
         participant: &Participant,

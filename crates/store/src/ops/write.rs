@@ -1,4 +1,4 @@
-//! set, add, replace and cas: a new value takes the key.
+//! set, add, replace and cas: a new value for a key.
 
 use crate::condition::{Condition, Outcome, SeenItem, SeenNumber};
 use crate::epoch::Participant;
@@ -11,46 +11,46 @@ use crate::store::{Head, Lifetime, Store};
 use crate::time::Moment;
 use crate::ttl::Ttl;
 
-/// What a write asks for: memcached's storage commands.
+/// The storage commands of memcached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Store, whatever is there.
+    /// Store unconditionally.
     Set,
     /// Store only if the key is absent.
     Add,
     /// Store only if the key is present.
     Replace,
-    /// Put the value after the present one; flags and expiry stay.
+    /// Append to the present value; flags and expiry stay.
     Append,
-    /// Put the value before the present one; flags and expiry stay.
+    /// Prepend to the present value; flags and expiry stay.
     Prepend,
     /// Store only if the present value still has this token.
     Cas(u64),
-    /// Store as `Cas` does; if the token is lower than that of the present value, store all the same, with the expiry of
-    /// the present value, as stale.
+    /// As `Cas`; but if the token is lower than that of the present value, store as stale, with the expiry of the
+    /// present value.
     CasOrStale(u64),
     /// As `Append`, but only if the present value still has this token.
     AppendIf(u64),
     /// As `Prepend`, but only if the present value still has this token.
     PrependIf(u64),
-    /// Store what was found below the store under the name `copy`, if the key is absent and that is still its copy. Whatever the
-    /// write's life, it expires at this second of the store's time, or never.
+    /// Promote the copy `copy` of the lower tier, if the key is absent and the copy is current. The TTL of the write is
+    /// ignored: the item expires at this second of the store's time, or never.
     Promote { copy: u64, until: Option<u64> },
 }
 
-/// What came of a write.
+/// The result of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
     Stored,
     /// The condition of add, replace, append or prepend was not met.
     NotStored,
-    /// The value has changed since the token was handed out, or its bucket has: read it again.
+    /// The value, or its bucket, has changed since the token was issued: read it again.
     Exists,
-    /// There is no value for the token to be about.
+    /// The key is absent, so no token is valid.
     NotFound,
 }
 
-/// What came of a write, and the token of what it stored.
+/// The result of a write, and the token of the stored value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Written {
     pub stored: Stored,
@@ -64,13 +64,13 @@ impl From<Stored> for Written {
     }
 }
 
-/// What came of a change to an entry that may be bound to a token.
+/// The result of a change that may depend on a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changed<T> {
     Done(T),
     /// There is no such entry.
     Absent,
-    /// The entry has changed since the token was handed out, or its bucket has: read it again.
+    /// The entry, or its bucket, has changed since the token was issued: read it again.
     Exists,
 }
 
@@ -85,12 +85,12 @@ pub struct Write<'a> {
     pub flags: u32,
     pub ttl: Ttl,
     pub mode: Mode,
-    /// The CAS token that the new value gets; by default one of the store's own.
+    /// The CAS token of the new value; by default one of the store.
     pub token: Option<u64>,
 }
 
 impl Mode {
-    /// Whether the value is put to the present one.
+    /// Whether the write adds to the present value.
     pub fn extends(self) -> bool {
         matches!(self, Self::Append | Self::Prepend | Self::AppendIf(_) | Self::PrependIf(_))
     }
@@ -99,12 +99,12 @@ impl Mode {
         matches!(self, Self::Append | Self::AppendIf(_))
     }
 
-    /// Whether the terms depend on the present value, so that they are looked at again if it has changed.
+    /// Whether the condition depends on the present value, which is read again if it has changed.
     pub(super) fn reads_first(self) -> bool {
         matches!(self, Self::CasOrStale(_))
     }
 
-    /// What a new value carries beside it, with the token that a client gave.
+    /// The extension of a new value, with the token that a client gave.
     fn extension(self, token: Option<u64>) -> Extension {
         Extension { copied: matches!(self, Self::Promote { .. }), token, ..Extension::default() }
     }
@@ -120,11 +120,11 @@ impl Mode {
     }
 }
 
-/// On what terms a new value takes the key.
+/// The condition, lifetime and extension of a new value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Terms {
     pub condition: Condition,
-    /// `None`: it is over already.
+    /// `None`: expired already.
     pub life: Option<Lifetime>,
     pub extension: Extension,
 }
@@ -133,8 +133,8 @@ impl Store {
     /// Carries out a write.
     ///
     /// # Errors
-    /// `NeedSegment`: run `evict` and try again. `TooLarge`, `KeyLength`: it can never be stored. In no case is anything
-    /// changed: where no old value may stay behind, the caller deletes it.
+    /// `NeedSegment`: run `evict` and try again. `TooLarge`, `KeyLength`: it can never be stored. In no case is
+    /// anything changed: a caller that must not leave an old value behind deletes it.
     pub fn write(&self, participant: &Participant, write: &Write<'_>, now_ms: u64) -> Result<Written, Error> {
         check_key(write.key)?;
         if write.mode.extends() {
@@ -142,7 +142,7 @@ impl Store {
         }
         let moment = self.moment(now_ms);
         let target = (write.key, write.hash);
-        // What may be stored as stale gets the life of the present value.
+        // A value stored as stale gets the expiry of the present one.
         let is_over = !write.mode.reads_first() && self.lifetime(write.ttl, moment).is_none();
         let length = write.value.len() as u64;
         if length > self.options.value_bytes_max && !is_over {
@@ -178,7 +178,7 @@ impl Store {
         }
     }
 
-    /// On what terms a write may take the key; an error says that it may not. If the mode looks first, the caller is pinned.
+    /// The condition of a write; an error means that it fails. If the mode reads first, the caller is pinned.
     #[inline(always)]
     pub(super) fn terms(
         &self,
@@ -219,7 +219,7 @@ impl Store {
                     let life = Some((self.bucket_until(expiry, moment), expiry));
                     // SAFETY: the caller is pinned.
                     let won = unsafe { item.extension(&self.segments.arena) }.won;
-                    // Tokens only grow: whatever is counted, the expected one stays lower.
+                    // Tokens only increase: the expected one stays lower.
                     let condition = condition(SeenNumber::Any);
                     return Ok(Terms { condition, life, extension: Extension { stale: true, won, ..extension } });
                 }
@@ -229,7 +229,7 @@ impl Store {
         Ok(Terms { condition, life, extension })
     }
 
-    /// A write whose life is over already: the present value goes.
+    /// A write that has expired already: the present value is removed.
     pub(super) fn write_expired(
         &self,
         participant: &Participant,
@@ -238,7 +238,7 @@ impl Store {
         moment: Moment,
     ) -> Outcome {
         match (terms.condition, self.remove(participant, target, terms.condition, moment)) {
-            // There was nothing to remove, which is as well. No entry ever has the token of a bucket's beginning.
+            // Nothing had to be removed, which is a success. No entry ever has the token of sequence 0.
             (Condition::Always | Condition::Absent, Outcome::Absent) => Outcome::Done { token: self.token(0) },
             (_, outcome) => outcome,
         }
@@ -269,7 +269,7 @@ impl Store {
         Ok(outcome)
     }
 
-    /// Whether the condition is hopeless now, so that nothing needs to be written to find out.
+    /// Whether the condition fails now, so that the item need not be written first.
     fn must_fail(&self, participant: &Participant, target: (&[u8], u64), condition: Condition, moment: Moment) -> bool {
         if let Condition::Always | Condition::Unchanged { .. } = condition {
             return false;
@@ -290,7 +290,7 @@ impl Store {
     }
 }
 
-/// Refuses keys that no item can have.
+/// Refuses keys of a length that no item can have.
 pub(crate) fn check_key(key: &[u8]) -> Result<(), Error> {
     if key.is_empty() || key.len() > KEY_LIMIT {
         return Err(Error::KeyLength { length: key.len() });

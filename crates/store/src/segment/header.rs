@@ -7,8 +7,9 @@
 //!                                body bytes u64 | written items u32 | dead link u32 | next expiry u64 | expired bytes u64
 //!                                is listed u8
 //! ```
-//! An item's expiry is `origin + (byte << shift)` seconds. The shift belongs to the TTL bucket, origins are multiples of
-//! the unit `1 << shift`, so a move to another segment of the bucket, or to a finer one, changes no expiry.
+//! The expiry of an item is `origin + (byte << shift)` seconds. The shift is that of the TTL bucket, and origins are
+//! multiples of the unit `1 << shift`. So a relocation to another segment of the bucket, or to a finer one, changes no
+//! expiry.
 
 use super::state::State;
 use crate::mapping::Zeroed;
@@ -17,10 +18,11 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU16, AtomicU32, AtomicU64, Orderin
 /// The expiry shift of segments whose items do not expire.
 pub const NO_EXPIRY: u8 = u8::MAX;
 
-/// A stamp is a time in milliseconds with so many bits below it, which tell the openings of a millisecond apart.
+/// A stamp is a time in milliseconds followed by this many bits, which order the segments opened in one millisecond.
 pub const STAMP_SHIFT: u32 = 10;
 
-/// See the drawing above. Fields are written by the segment's owner (see `State`) or as said.
+/// See the drawing above. Fields are written by the owner of the segment (see `State`), except where a field says
+/// otherwise.
 #[cfg_attr(not(loom), repr(C, align(128)))]
 pub struct Header {
     /// Expiry bytes count from here.
@@ -28,11 +30,11 @@ pub struct Header {
     /// log2 of the expiry unit in seconds, or `NO_EXPIRY`.
     pub shift: AtomicU8,
     state: AtomicU8,
-    /// 1 in a body segment of a chained value, 0 where items lie.
+    /// 1 in a body segment of a chained value, 0 in a segment of items.
     pub is_body: AtomicU8,
-    /// How many evictions its items have survived.
+    /// Evictions that its items have survived.
     pub rounds: AtomicU8,
-    /// The TTL bucket in whose chain it is.
+    /// The TTL bucket whose chain holds it.
     pub ttl_bucket: AtomicU16,
     /// The flush generation in which it was opened.
     pub generation: AtomicU64,
@@ -40,12 +42,12 @@ pub struct Header {
     /// `next` the bodies of a value.
     pub previous: AtomicU32,
     pub next: AtomicU32,
-    /// When it was opened; of a merge's destination: when the oldest of its sources was. Chains are sorted by it.
+    /// When it was opened. For a destination of a job: when the oldest of its sources was. Chains are sorted by it.
     pub opened_ms: AtomicU64,
-    /// The age by which evictions choose: when it was opened for writing, or for what a merge kept. Of two openings
-    /// the later one has the higher stamp (see `STAMP_SHIFT`).
+    /// The age by which evictions choose: when it was opened for writing, or for survivors. Of two openings the later
+    /// one has the higher stamp (see `STAMP_SHIFT`).
     pub stamp: AtomicU64,
-    /// Of a body: the hash of its value's key.
+    /// For a body: the hash of the key of its value.
     pub owner_hash: AtomicU64,
 
     counters: Counters,
@@ -106,36 +108,36 @@ const _: () = assert!(size_of::<Header>() == 128 && std::mem::offset_of!(Header,
 impl Header {
     #[inline(always)]
     pub fn state(&self) -> State {
-        // Pairs with the Release of `pass_to`: what the previous owner wrote is seen.
+        // Pairs with the Release of `pass_to`: the writes of the previous owner.
         State::from_word(self.state.load(Ordering::Acquire))
     }
 
-    /// The owner passes the segment on to its next state.
+    /// The owner moves the segment to its next state.
     pub fn pass_to(&self, next: State) {
-        // Release pairs with the Acquire in `state`. A swap, so that two who pass it on at once are found out.
+        // Release pairs with the Acquire in `state`. A swap, so that two threads that do this at once are detected.
         let state = State::from_word(self.state.swap(next as u8, Ordering::AcqRel));
         assert!(state.may_become(next), "a segment went from {state:?} to {next:?}");
     }
 
-    /// The owner is done with it. Answers whether nothing lives in it.
+    /// Called by the owner after its last write. Answers whether no item is alive.
     pub fn seal(&self) -> bool {
         self.pass_to(State::Sealed);
-        // A read-modify-write, and Release pairs with the Acquire in `remove_live`: if an item is taken out after this, it is
-        // seen that the segment is sealed; if before, that is seen here.
+        // A read-modify-write whose Release pairs with the Acquire in `remove_live`: a thread that unlinks an item
+        // after this sees the segment sealed; an unlinking before this is seen here.
         self.counters.live_items.fetch_add(0, Ordering::Release) as i32 <= 0
     }
 
-    /// The next one in the list of dead segments (see `dead`).
+    /// The next segment in the list of dead segments (see `dead_stack`).
     pub fn dead_link(&self) -> &AtomicU32 {
         &self.counters.dead_link
     }
 
-    /// Whether it is in that list.
+    /// Whether it is in the list of dead segments.
     pub fn is_listed(&self) -> &AtomicBool {
         &self.counters.is_listed
     }
 
-    /// Clears the header for a new life as an open segment. It stays in the list of dead segments.
+    /// Clears the header for use as an open segment. It stays in the list of dead segments.
     pub fn reset(&self) {
         self.previous.store(0, Ordering::Relaxed);
         self.next.store(0, Ordering::Relaxed);
@@ -162,13 +164,13 @@ impl Header {
         self.ttl_bucket.store(0, Ordering::Relaxed);
     }
 
-    /// Whether a flush has ended the generation of its items. `generation` is that of the store; it may be an earlier one, which
-    /// ends fewer segments. A segment of a later one was opened after the caller loaded it.
+    /// Whether a flush has ended the generation of its items. `generation` is that of the store, possibly an earlier
+    /// one, which ends fewer segments. A segment of a later one was opened after the caller loaded it.
     pub fn is_flushed(&self, generation: u64) -> bool {
         self.generation.load(Ordering::Relaxed) < generation
     }
 
-    /// Whether its items have survived no eviction.
+    /// Whether its items have survived no eviction yet.
     pub fn is_young(&self) -> bool {
         self.rounds.load(Ordering::Relaxed) == 0
     }
@@ -180,7 +182,7 @@ impl Header {
         (shift != NO_EXPIRY).then(|| self.origin_seconds.load(Ordering::Relaxed) + (u64::from(byte) << shift))
     }
 
-    /// The expiry byte for an expiry in seconds, rounded down; `None` if it lies too far from the origin.
+    /// The expiry byte for an expiry in seconds, rounded down; `None` if it is too far from the origin.
     pub fn expiry_byte(&self, expiry_seconds: Option<u64>) -> Option<u8> {
         let shift = self.shift.load(Ordering::Relaxed);
         match expiry_seconds {
@@ -193,7 +195,7 @@ impl Header {
         }
     }
 
-    /// Accounts an item that was published in this segment. `body_bytes`: of its body segments, if it is chained.
+    /// Accounts a published item. `body_bytes`: of its body segments, if it is chained.
     pub fn add_live(&self, bytes: u32, body_bytes: u64) {
         self.counters.live_items.fetch_add(1, Ordering::Relaxed);
         self.counters.live_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -202,7 +204,7 @@ impl Header {
         }
     }
 
-    /// Accounts an item that was unlinked. Whether it was the last one.
+    /// Accounts an unlinked item. Answers whether it was the last one.
     pub fn remove_live(&self, bytes: u32, body_bytes: u64) -> bool {
         // Acquire pairs with the Release in `seal`.
         let was_last = self.counters.live_items.fetch_sub(1, Ordering::Acquire) == 1;
@@ -213,8 +215,8 @@ impl Header {
         was_last
     }
 
-    /// Bytes of the items that slots point at. Between publication and accounting it lags; it may wrap below zero then,
-    /// which this reads as zero.
+    /// Bytes of the items in the index. They lag between publication and accounting and may wrap to less than zero
+    /// then, which reads as zero.
     pub fn live_bytes(&self) -> u32 {
         (self.counters.live_bytes.load(Ordering::Relaxed) as i32).max(0) as u32
     }
@@ -233,7 +235,7 @@ impl Header {
         self.counters.written_items.load(Ordering::Relaxed)
     }
 
-    /// Bytes written: items lie from 0 to here.
+    /// Bytes written: items occupy the segment up to here.
     pub fn write_offset(&self) -> u32 {
         // Pairs with the Release in `append`.
         self.counters.write_offset.load(Ordering::Acquire)
@@ -261,31 +263,32 @@ impl Header {
         }
     }
 
-    /// When the first item expires that is not among the expired bytes; `u64::MAX` if none does.
+    /// The earliest expiry of an item that is not counted in the expired bytes; `u64::MAX` if there is none.
     pub fn next_expiry_seconds(&self) -> u64 {
         self.counters.next_expiry_seconds.load(Ordering::Relaxed)
     }
 
-    /// Bytes of its expired items, as last counted, that may still be in the index, with the body segments of long values.
-    /// Which of them were overwritten or deleted is not known: at most what is live.
+    /// Bytes of expired items, as last counted, that may still be in the index, with their body segments. Overwritten
+    /// and deleted items among them are not known: at most the live bytes.
     pub fn expired_bytes(&self) -> u64 {
         let expired = self.counters.expired_bytes.load(Ordering::Relaxed);
         expired.min(u64::from(self.live_bytes()) + self.body_bytes())
     }
 
-    /// Bytes of all items that had expired when they were last counted.
+    /// Bytes of all items that had expired at the last count.
     pub fn expired_written_bytes(&self) -> u64 {
         self.counters.expired_bytes.load(Ordering::Relaxed)
     }
 
-    /// The expired items were counted: their bytes, and when the next one expires. Called while nobody appends, maybe by several with
-    /// different times: both words only grow then, so those of the latest time stay, in whatever order they come.
+    /// Stores a count of the expired items: their bytes, and the next expiry. Called while nobody appends, possibly by
+    /// several threads with different times. Both words only increase then, so those of the latest time stay, in any
+    /// order.
     pub fn note_expired(&self, bytes: u64, next_expiry_seconds: u64) {
         self.counters.expired_bytes.fetch_max(bytes, Ordering::Relaxed);
         self.counters.next_expiry_seconds.fetch_max(next_expiry_seconds, Ordering::Relaxed);
     }
 
-    /// When the last of its items has expired; 0 if it has none, `u64::MAX` if one never does.
+    /// The time at which the last of its items has expired; 0 without items, `u64::MAX` if one never expires.
     pub fn latest_expiry_seconds(&self) -> u64 {
         self.counters.latest_expiry_seconds.load(Ordering::Relaxed)
     }
@@ -295,12 +298,12 @@ impl Header {
         self.counters.pins.load(Ordering::Acquire)
     }
 
-    /// A handle holds the segment, made under an epoch pin. Answers how many held it before.
+    /// A handle made under an epoch pin holds the segment. Answers the number of earlier handles.
     pub fn pin(&self) -> u32 {
         self.counters.pins.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A handle lets go. Answers how many held it before.
+    /// A handle is dropped. Answers the number of handles before.
     pub fn unpin(&self) -> u32 {
         let before = self.counters.pins.fetch_sub(1, Ordering::Release);
         assert!(before > 0, "a handle was dropped twice");

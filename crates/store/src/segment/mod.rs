@@ -1,4 +1,4 @@
-//! Segments: fixed blocks of memory in which items are written one after the other and live and die together.
+//! Segments: fixed blocks of memory that items are appended to, and that are emptied as a whole.
 
 mod dead_stack;
 mod frame_list;
@@ -21,7 +21,7 @@ const OFFSET_BITS: u32 = 20;
 pub const SEGMENT_BYTES_MAX: u32 = 1 << OFFSET_BITS;
 /// The smallest segment.
 pub const SEGMENT_BYTES_MIN: u32 = 4 << 10;
-/// The most segments.
+/// The largest number of segments.
 pub const SEGMENTS_MAX: u32 = (1 << SEGMENT_BITS) - 1;
 
 /// The number of a segment, from 1.
@@ -34,7 +34,7 @@ impl SegmentId {
         Self(NonZeroU32::new(number).expect("segments are numbered from 1"))
     }
 
-    /// As links are kept: 0 is none.
+    /// A link in a header or a word: 0 is none.
     pub fn from_link(link: u32) -> Option<Self> {
         NonZeroU32::new(link).map(Self)
     }
@@ -44,7 +44,7 @@ impl SegmentId {
         self.0.get()
     }
 
-    /// Its place in a table.
+    /// The index in a table.
     #[inline(always)]
     pub fn index(self) -> usize {
         self.number() as usize - 1
@@ -88,8 +88,8 @@ impl Location {
         (self.0 & u64::from(SEGMENT_BYTES_MAX - 1)) as u32
     }
 
-    /// The byte `bytes` further on in the same segment. The end of a full segment has no address of its own, so that a
-    /// part of no bytes there is named by the segment's last byte.
+    /// The byte `bytes` further on in the same segment. The end of a full segment has no address, so an empty part
+    /// there is named by the last byte of the segment.
     #[inline(always)]
     pub fn plus(self, bytes: u32) -> Self {
         let offset = (self.offset() + bytes).min(SEGMENT_BYTES_MAX - 1);

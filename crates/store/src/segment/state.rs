@@ -1,4 +1,4 @@
-//! The life of a segment.
+//! The states of a segment.
 //!
 //! ```text
 //!            take                seal              claim               unlinked             grace period over,
@@ -7,16 +7,16 @@
 //!                                | +---------> Body --- value unlinked ----------+
 //!                                +-------------------- dropped upload -----------+
 //! ```
-//! - **Absent**: outside the memory budget; its pages are given back to the system.
-//! - **Free**: empty, nobody looks at it.
-//! - **Open**: written by exactly one owner: the holder of a stripe, a merge, or an upload.
-//! - **Sealed**: full or old enough; only deletions touch its counters.
-//! - **Body**: full of bytes of one value, which owns it. A state of its own, as it is left without a claim: what is seen sealed stays
-//!   sealed until it is claimed.
-//! - **Draining**: an eviction or expiry owns it and unlinks its items; readers still read them.
-//! - **Retired**: no slot points into it. Readers that pinned before that may still look; handles too.
+//! - **Absent**: outside the memory budget; its pages are returned to the system.
+//! - **Free**: empty; nobody reads it.
+//! - **Open**: written by exactly one owner: the holder of a stripe, a job, or an upload.
+//! - **Sealed**: full or old enough; only unlinking changes its counters.
+//! - **Body**: full of bytes of one value, its owner. A separate state, because it is left without a claim, while a
+//!   sealed segment stays sealed until it is claimed.
+//! - **Draining**: a job owns it and empties it; readers still read its items.
+//! - **Retired**: no slot names it. Readers pinned before that, and handles, may still read it.
 
-/// Where in its life a segment is.
+/// The state of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum State {

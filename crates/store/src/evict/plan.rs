@@ -1,8 +1,9 @@
-//! Which run of segments goes next: first what costs nothing, then what the policy says. What is found here is proposed as a
-//! claim, which looks again (see `claim`).
+//! Planning: which segments are emptied next. Lossless choices come first, then the choice of the policy. A plan only
+//! proposes; the claim checks again (see `claim`).
 
-use super::claim::{Claim, PlannedEviction};
-use super::job::Job;
+use super::candidates::{PlannedEviction, PlannerState, SparseSegment};
+use super::claim::Claim;
+use super::jobs::Job;
 use super::policy::{SegmentView, choose};
 use crate::chains::Seal;
 use crate::epoch::Participant;
@@ -12,43 +13,24 @@ use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
 
-/// Segments that one choice looks at; larger stores are looked at piece by piece.
+/// Segments that one choice samples; a larger store is sampled piece by piece.
 const SAMPLE_SEGMENTS: usize = 4096;
-/// Neighbours are worth a compaction when the first is at most this full.
+/// Neighbours are compacted when the first is at most this full.
 const COMPACT_FILL_MAX: f64 = 0.6;
-/// After so many that took as many segments as they freed something is evicted.
+/// After this many compactions in a row that took as many segments as they freed, the policy evicts.
 const COMPACTIONS_WITHOUT_GAIN_MAX: u32 = 16;
-/// One look around chooses this part of what it saw: so much of it may change until the next one.
+/// The policy chooses this part of a sample at once, so at most this part changes before the next sample.
 const PLANNED_SHARE: usize = 128;
-/// Of the segments that are worth it, one look around finds so many, the emptiest.
+/// Sparse segments that one sample keeps, the emptiest.
 const SPARSE_MAX: usize = 16;
 
-/// What a choice needs besides the store, kept between choices.
-#[derive(Default)]
-pub(super) struct PlannerState {
-    views: Vec<SegmentView>,
-    /// Where the next sample begins.
-    cursor: u32,
-    /// Segments that were worth a compaction of their own when they were looked at, the emptiest last.
-    sparse: Vec<SparseSegment>,
-    /// What the policy has chosen to evict, the next one last.
-    planned: Vec<PlannedEviction>,
-}
-
-/// A segment worth a compaction of its own.
-struct SparseSegment {
-    segment: SegmentId,
-    /// Bytes to copy for each that is had.
-    copied: f64,
-}
-
 impl Store {
-    /// Claims the next run.
-    pub(super) fn choose(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
+    /// Plans and claims the next job.
+    pub(super) fn plan_job(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Option<Job> {
         let mut planner = lock(&self.maintenance.planner);
         pause_point(PausePoint::Claim);
         let planner = &mut *planner;
-        // It ends: an entry is taken once, and listed again only after another life.
+        // Ends: an entry is taken once, and listed again only after the segment was reused.
         while let Some(segment) = self.segments.take_dead() {
             if let Some(job) = self.claim(planner, Claim::Dead(segment), moment) {
                 return Some(job);
@@ -69,7 +51,7 @@ impl Store {
             if let Some(job) = job.or_else(|| self.compact_sparse(planner, moment, may_evict)) {
                 return Some(job);
             }
-            // Where nothing may be evicted a write is refused next: not before all segments were looked at.
+            // A store that does not evict refuses the write next, so all segments are sampled before.
             if !may_evict && looked >= self.segments.limit() as usize {
                 return None;
             }
@@ -79,7 +61,7 @@ impl Store {
             if let Some(job) = self.evict_sampled(planner, participant, moment) {
                 return Some(job);
             }
-            // Only segments that writers hold are left to take from: once, as handles may hold all of those as well.
+            // Only the open segments of writers are left. They are sealed once, as handles may hold all of those, too.
             if has_sealed || self.seal_open(Seal::All) == 0 {
                 return None;
             }
@@ -87,15 +69,15 @@ impl Store {
         }
     }
 
-    /// Has the policy choose among the views, and claims what it says. What handles hold by now, or a job has gone on in, is
-    /// passed over.
+    /// Lets the policy choose among the sample, and claims its choices. Segments that a handle or a job holds by now
+    /// are skipped.
     fn evict_sampled(&self, planner: &mut PlannerState, participant: &Participant, moment: Moment) -> Option<Job> {
         if !planner.views.is_empty() {
-            self.maintenance.history.fit(self.counters.items());
+            self.policy_state.history.fit(self.counters.items());
         }
-        // It ends: each plan takes a view away.
+        // Ends: each choice removes a view.
         while !planner.views.is_empty() {
-            self.plan(planner, participant);
+            self.choose_evictions(planner, participant);
             if let Some(job) = self.evict_planned(planner, moment) {
                 return Some(job);
             }
@@ -103,8 +85,8 @@ impl Store {
         None
     }
 
-    /// Fills the views, and stops at a segment that can be had without loss. What jobs have begun to fill is seen, too: it goes
-    /// when its time has come, full or not.
+    /// Samples segments, and stops at one that is free of loss. Open destinations are sampled, too: they are evicted in
+    /// their turn, full or not.
     fn sample_segments(&self, planner: &mut PlannerState, moment: Moment) -> Option<Claim> {
         planner.views.clear();
         planner.sparse.clear();
@@ -152,8 +134,8 @@ impl Store {
         compact
     }
 
-    /// Has the policy choose among the views, which are not empty: one run, or some segments that go by themselves.
-    fn plan(&self, planner: &mut PlannerState, participant: &Participant) {
+    /// Lets the policy choose among the views, which are not empty: one run, or several single segments.
+    fn choose_evictions(&self, planner: &mut PlannerState, participant: &Participant) {
         let PlannerState { views, planned, .. } = planner;
         let max = (views.len() / PLANNED_SHARE).max(1);
         while planned.len() < max && !views.is_empty() {
@@ -167,7 +149,7 @@ impl Store {
         planned.reverse();
     }
 
-    /// Claims the next run that is planned.
+    /// Claims the next planned eviction.
     fn evict_planned(&self, planner: &mut PlannerState, moment: Moment) -> Option<Job> {
         while let Some(planned) = planner.planned.pop() {
             if let Some(job) = self.claim(planner, Claim::Planned(planned), moment) {
@@ -178,7 +160,7 @@ impl Store {
         None
     }
 
-    /// Claims the emptiest segment that was and is worth a compaction of its own.
+    /// Claims the emptiest sampled segment that still deserves a compaction on its own.
     fn compact_sparse(&self, planner: &mut PlannerState, moment: Moment, may_evict: bool) -> Option<Job> {
         let without_gain = &self.maintenance.compactions_without_gain;
         while !may_evict || without_gain.load(Ordering::Relaxed) < COMPACTIONS_WITHOUT_GAIN_MAX {
@@ -207,7 +189,7 @@ fn view(segment: SegmentId, header: &Header) -> SegmentView {
 mod tests {
     use super::*;
     use crate::evict::Progress;
-    use crate::evict::tests::{just_full, set};
+    use crate::evict::maintenance::tests::{just_full, set};
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::segment::{Purpose, STAMP_SHIFT};
@@ -257,12 +239,12 @@ mod tests {
             header(segment).state() != State::Sealed || stamp >= all[0].1
         }));
         header(all[0].0).stamp.fetch_add(1 << STAMP_SHIFT, Ordering::Relaxed);
-        let mut job = store.choose(&participant, moment, true).unwrap();
+        let mut job = store.plan_job(&participant, moment, true).unwrap();
         assert_eq!([all[0], all[1]].map(|(segment, _)| header(segment).state()), [State::Sealed, State::Draining]);
         assert_eq!(planned(), all[2..]);
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);
-        assert!(store.choose(&participant, moment, false).is_none(), "what is alive stays");
+        assert!(store.plan_job(&participant, moment, false).is_none(), "what is alive stays");
         assert!(planned().is_empty(), "it has looked around");
         store.verify(&participant, 1000);
     }
@@ -271,7 +253,7 @@ mod tests {
     fn what_is_dead_goes_before_what_was_planned() {
         let (store, participant, number) = just_full(1);
         let evictions = store.stats().evictions;
-        // The younger half dies: hundreds of segments in which nothing is alive.
+        // The younger half dies: hundreds of segments without a live item.
         for number in number / 2..number {
             let key = number.to_le_bytes();
             store.delete(&participant, &key, store.hash(&key), 1000);
@@ -281,7 +263,7 @@ mod tests {
         store.verify(&participant, 1000);
     }
 
-    /// A full store of more segments than one look sees, each with the key of one long item.
+    /// A full store with more segments than one sample, each with the key of one long item.
     fn large() -> (Store, Participant, Vec<u32>) {
         let options = Options {
             memory_bytes: 40 << 20,
@@ -334,11 +316,11 @@ mod tests {
         let (store, participant, keys) = large();
         let moment = store.moment(1000);
         keys[..8].iter().for_each(|number| delete(&store, &participant, *number));
-        while let Some(job) = store.choose(&participant, moment, false) {
+        while let Some(job) = store.plan_job(&participant, moment, false) {
             store.run_job_slice(&participant, moment, job);
         }
         store.segments.reclaim();
-        // The newest two segments hold little: they fit one.
+        // The two newest segments are nearly empty: they fit one.
         (0..2).for_each(|number| {
             store.seal_open(Seal::All);
             set_long(&store, &participant, u32::MAX - number, 100);
@@ -347,7 +329,7 @@ mod tests {
         let key = u32::MAX.to_le_bytes();
         let little = store.get(&participant, &key, store.hash(&key), 1000).unwrap().item_at().at.segment();
         lock(&store.maintenance.planner).cursor = little.number() % store.segments.limit();
-        let job = store.choose(&participant, moment, false).expect("two neighbours fit one segment");
+        let job = store.plan_job(&participant, moment, false).expect("two neighbours fit one segment");
         assert!(job.sources().contains(&little));
         store.run_job_slice(&participant, moment, job);
         store.verify(&participant, 1000);
@@ -423,14 +405,14 @@ mod tests {
             store.seal_open(Seal::All);
         }
         let header = |key| store.segments.header(segment_of(key));
-        // As survivors that took the place of their source in the chain, and have a stamp of their own.
+        // Like survivors that took the place of their source in the chain, with a stamp of their own.
         let oldest = header(b"two").stamp.load(Ordering::Relaxed);
         header(b"one").stamp.store(oldest + 1_000_000, Ordering::Relaxed);
         header(b"one").rounds.store(1, Ordering::Relaxed);
         let moment = store.moment(1000);
-        assert!(store.choose(&participant, moment, false).is_none(), "one is old, the other young");
+        assert!(store.plan_job(&participant, moment, false).is_none(), "one is old, the other young");
         header(b"one").rounds.store(0, Ordering::Relaxed);
-        let mut job = store.choose(&participant, moment, false).expect("they are neighbours");
+        let mut job = store.plan_job(&participant, moment, false).expect("they are neighbours");
         while !job.run(&store, &participant, moment, 1) {}
         drop(job);
         assert_eq!(segment_of(b"one"), segment_of(b"two"));
@@ -450,7 +432,8 @@ mod plan_models {
     use loom::thread;
     use std::sync::Arc;
 
-    /// A store with a plan for a segment that is free: everything in it has died, and it was emptied as an expiry or a flush has it done.
+    /// A store with a plan for a segment that is free by now: all its items died, and it was emptied as by an expiry or
+    /// a flush.
     fn planned_and_emptied() -> Arc<Store> {
         let store = store(4, 0);
         let client = Client::new(&store);
@@ -470,7 +453,7 @@ mod plan_models {
         store
     }
 
-    /// A plan that lies there may name a segment that was emptied since and is a body of a value by now.
+    /// A plan may name a segment that was emptied since and is a body of a value now.
     #[test]
     fn a_plan_claims_no_body() {
         model(2, || {
@@ -502,7 +485,7 @@ mod plan_models {
         });
     }
 
-    /// The same, and it holds younger items by now.
+    /// A plan may name a segment that holds younger items now.
     #[test]
     fn a_plan_claims_no_new_life() {
         model(2, || {
