@@ -1,14 +1,15 @@
-//! Epoch protection: readers pin, and what they may look at is not reused until a grace period is over.
+//! Epoch protection: readers pin, and memory that they may read is not reused until a grace period is over.
 //!
-//! A reader pins by writing the current epoch into a cell of its own, and unpins by writing zero. Whoever has unlinked
-//! something takes a ticket (the epoch, which then moves on) and may reuse it once no cell holds an epoch at or below the
-//! ticket. The race that matters is store-buffering: the reader writes its cell and then reads the index, the retirer
-//! writes the index and then reads the cells; at least one must see the other. It takes a full fence on both sides. The
-//! expensive half is moved to the rare side: the reader has a compiler fence only, the retirer makes every thread of the
-//! process pass a barrier (membarrier, private expedited). Where the system refuses membarrier, the reader pays a fence.
+//! A reader pins by writing the current epoch into its cell, and unpins by writing zero. A thread that has unlinked
+//! something takes a ticket (the epoch, which is then incremented) and may reuse the memory once no cell holds an epoch
+//! at most equal to the ticket. The race to exclude is store-buffering: the reader writes its cell and then reads the
+//! index, the retirer writes the index and then reads the cells; at least one must see the other. That needs a full
+//! fence on both sides. The expensive half is on the rare side: the reader has a compiler fence only, and the retirer
+//! makes every thread of the process execute a barrier (membarrier, private expedited). If the system refuses
+//! membarrier, the reader executes a fence.
 //!
-//! A reader that wrote an epoch older than the one it could have read only delays reuse. A pin must not be held across a
-//! system call that can block, nor while waiting for a free segment.
+//! A reader that wrote an older epoch than it could have read only delays reuse. A pin must not be held across a system
+//! call that can block, nor while the thread waits for a free segment.
 
 use crate::pause_point::{PausePoint, pause_point};
 use crate::sync::{AtomicU64, Mutex, Ordering, Padded, fence, lock};
@@ -16,38 +17,39 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// The cell of a thread that is not pinned.
+/// The cell of an unpinned thread.
 const UNPINNED: u64 = 0;
 
 /// The readers of one store, and its epoch.
 pub struct Domain {
     epoch: AtomicU64,
     readers: Mutex<Readers>,
-    /// Whether readers leave the fence to the retirer.
+    /// Whether only the retirer executes the fence.
     asymmetric: bool,
-    /// A fence came after every ticket below this was taken. One at a time makes a fence: who comes meanwhile shares the next.
+    /// A fence was executed after every ticket lower than this was taken. One thread at a time makes a fence; others
+    /// that come meanwhile share the next.
     fenced: AtomicU64,
     fencing: Mutex<()>,
     #[cfg(loom)]
     fences: AtomicU64,
 }
 
-/// Who participates.
+/// The participants.
 #[derive(Default)]
 struct Readers {
-    /// The cell of the participant with this number is at `number - 1`; none where a thread has left.
+    /// The cell of the participant with number `n` is at `n - 1`; `None` if that thread has left.
     cells: Vec<Option<Arc<ReaderCell>>>,
-    /// Participants that there ever were.
+    /// The number of participants ever.
     joined: u64,
 }
 
-/// What the retirer looks at for each reader.
+/// The state of a reader that the retirer reads.
 #[derive(Default)]
 struct ReaderCell {
     epoch: Padded<AtomicU64>,
 }
 
-/// Marks the instant of an unlinking; what was unlinked is free when every pin is younger.
+/// The time of an unlinking; the unlinked memory is free when every pin is younger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
@@ -64,8 +66,8 @@ impl Domain {
         })
     }
 
-    /// Enrols the calling thread as a reader. It gets the smallest number that no other one has: numbers stay as few as threads,
-    /// and no two that are there at the same time share one.
+    /// Registers the calling thread as a reader. It gets the smallest unused number: numbers are bounded by the
+    /// threads, and two present participants have different ones.
     pub fn participate(self: &Arc<Self>) -> Participant {
         let cell = Arc::new(ReaderCell::default());
         let mut readers = lock(&self.readers);
@@ -83,38 +85,38 @@ impl Domain {
             cell,
             number,
             depth: Cell::new(0),
-            // Not of the number: threads that come one after the other and draw little would all draw the same.
+            // Not from the participant's number: short-lived threads would all draw the same.
             random: Cell::new(0x5851_F42D_4C95_7F2D_u64.wrapping_mul(2 * joined + 1)),
         }))
     }
 
-    /// A ticket for what has been unlinked before this call.
+    /// A ticket for memory that was unlinked before this call.
     pub fn retire(&self) -> Ticket {
-        // Release pairs with the Acquire in `pin`: a reader that pins a later epoch sees the unlinking, as its pin does not
-        // hold the ticket back. The barrier in `fence_after` is for readers that pin this epoch or an older one.
+        // Release pairs with the Acquire in `pin`: a reader that pins a later epoch, which does not hold the ticket
+        // back, sees the unlinking. The barrier in `fence_after` is for readers that pin this epoch or an older one.
         Ticket(self.epoch.fetch_add(1, Ordering::Release))
     }
 
     fn fence(&self) {
-        // Loom tries all orders of accesses to a word, but not of fences: it gets a word to order them by.
+        // Loom tries all orders of accesses to a word, but not of fences: this word orders them.
         #[cfg(loom)]
         self.fences.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
     }
 
-    /// What holds an older ticket than this is free. Sees to it that `youngest` was taken before a fence.
+    /// Memory with a lower ticket than the answer is free. Executes a fence for `youngest`, unless there was one.
     pub fn safe_below(&self, youngest: Ticket) -> Ticket {
         let fenced = self.fence_after(youngest);
         let readers = lock(&self.readers);
-        // Acquire pairs with the Release of the unpin: the reader's last look is over.
+        // Acquire pairs with the Release of the unpin: the last read of the reader.
         let epochs = readers.cells.iter().flatten().map(|cell| cell.epoch.load(Ordering::Acquire));
         let pinned = epochs.filter(|epoch| *epoch != UNPINNED);
         Ticket(pinned.min().map_or(fenced, |oldest| oldest.min(fenced)))
     }
 
-    /// Sees to it that a fence has come after this ticket was taken, if it can. Below which tickets one has.
+    /// Executes a fence after this ticket was taken, if possible. Answers the ticket up to which fences were executed.
     fn fence_after(&self, ticket: Ticket) -> u64 {
-        // Acquire pairs with the Release below: the looks at the cells come after the fence.
+        // Acquire pairs with the Release at the end: the reads of the cells come after the fence.
         let fenced = || self.fenced.load(Ordering::Acquire);
         if ticket.0 < fenced() {
             return fenced();
@@ -156,7 +158,7 @@ impl Drop for Reader {
 }
 
 impl Participant {
-    /// Protects what the thread reads until the pin is dropped. Pins nest.
+    /// Protects everything that the thread reads until the pin is dropped. Pins nest.
     #[inline(always)]
     pub fn pin(&self) -> Pin {
         let reader = &*self.0;
@@ -164,7 +166,7 @@ impl Participant {
         if depth == 0 {
             // Pairs with the Release in `retire`.
             let epoch = reader.domain.epoch.load(Ordering::Acquire);
-            // Release pairs with the Acquire in `safe_below`, as this store hides that of the unpin before it.
+            // Release pairs with the Acquire in `safe_below`, because this store replaces that of the unpin before it.
             reader.cell.epoch.store(epoch, Ordering::Release);
             // Pairs with the barrier in `fence_after`.
             if reader.domain.asymmetric {
@@ -183,7 +185,7 @@ impl Participant {
         self.0.depth.get() > 0
     }
 
-    /// A small number of its own, to spread threads over stripes.
+    /// A small unique number, to spread threads over stripes.
     #[inline(always)]
     pub fn number(&self) -> usize {
         self.0.number
@@ -199,7 +201,7 @@ impl Participant {
     }
 }
 
-/// While it lives, nothing that its thread can reach is reused.
+/// As long as it exists, no memory that its thread can reach is reused.
 pub struct Pin(Participant);
 
 impl Clone for Pin {
@@ -225,12 +227,12 @@ impl Drop for Pin {
 mod barrier {
     use std::sync::atomic::{Ordering, compiler_fence};
 
-    /// Announces to the system that this process will use private expedited barriers. False if it refuses.
+    /// Registers the process for private expedited barriers. False if the system refuses.
     pub fn register() -> bool {
         membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && all_threads()
     }
 
-    /// Makes every running thread of the process pass a full barrier.
+    /// Makes every running thread of the process execute a full barrier.
     pub fn all_threads() -> bool {
         membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     }

@@ -1,4 +1,4 @@
-//! A look at a store from outside.
+//! Snapshots of a store: counters, gauges, and the use of its memory.
 
 use crate::index::Bucket;
 use crate::item::{EXTENSION_BYTES_MAX, ITEM_HEADER_BYTES};
@@ -8,20 +8,20 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use crate::ttl::TtlBucket;
 
-/// The most metadata that an item has: with client flags and an extension.
+/// The largest metadata of an item: with client flags and an extension.
 const INLINE_METADATA_BYTES: usize = (ITEM_HEADER_BYTES + 4 + EXTENSION_BYTES_MAX) as usize;
 
 impl Store {
-    /// Bytes that the largest item in one piece may take, for a key of `key_length` bytes: longer values are uploads.
+    /// The largest value of an item in one piece, for a key of `key_length` bytes: longer values are uploads.
     pub fn contiguous_value_bytes(&self, key_length: usize) -> usize {
         (self.segments.segment_bytes() as usize).saturating_sub(INLINE_METADATA_BYTES + key_length)
     }
 
-    /// Counters and gauges.
+    /// All counters and gauges.
     pub fn stats(&self) -> Stats {
         let segments = &self.segments;
         let sum = |counter| self.counters.sum(counter);
-        // Read once: what is left of a sum without its part never falls, whatever is counted meanwhile.
+        // Read once, so that a sum less its part never decreases while counting continues.
         let (index_replaced, flushed) = (sum(Counter::IndexReplaced), sum(Counter::Flushed));
         let live_bytes =
             segments.ids().map(|id| segments.header(id)).map(|h| u64::from(h.live_bytes()) + h.body_bytes());
@@ -64,10 +64,10 @@ impl Store {
         self.budget.fixed_bytes() + self.index_bytes() + used_segments * each
     }
 
-    /// The counters and gauges that need no walk.
+    /// The counters and gauges that need no pass over the segments.
     pub fn counter_snapshot(&self) -> CounterSnapshot {
         let sum = |counter| self.counters.sum(counter);
-        // Read once: what is left of a sum without its part never falls, whatever is counted meanwhile.
+        // Read once, so that a sum less its part never decreases while counting continues.
         let (index_replaced, flushed) = (sum(Counter::IndexReplaced), sum(Counter::Flushed));
         CounterSnapshot {
             items: self.counters.items(),
@@ -81,7 +81,7 @@ impl Store {
         }
     }
 
-    /// Where the memory is at `now_ms`, from the headers of all segments. It takes no lock and may run beside anything.
+    /// The use of the memory at `now_ms`, from the headers of all segments. Takes no lock; may run at any time.
     pub fn segment_snapshot(&self, now_ms: u64) -> SegmentSnapshot {
         let segments = &self.segments;
         let segment_bytes = u64::from(segments.segment_bytes());
@@ -137,7 +137,7 @@ impl Store {
         snapshot.dead_bytes = (used * segment_bytes).saturating_sub(snapshot.live_bytes + snapshot.expired_bytes);
         let spent = used * segment_bytes + snapshot.index_bytes + snapshot.metadata_bytes;
         snapshot.free_bytes = self.budget.memory_bytes().saturating_sub(spent);
-        // The bucket of what does not expire is the first.
+        // The bucket that does not expire is the first.
         buckets.rotate_left(1);
         snapshot.ttl_buckets = buckets.into_iter().flatten().collect();
         snapshot

@@ -1,4 +1,4 @@
-//! An item as it lies in a segment: five bytes, then the data, packed byte to byte, little-endian.
+//! The format of an item in a segment: five bytes, then the data, packed without gaps, little-endian.
 //!
 //! ```text
 //! byte  0      1      2      3           4        5
@@ -7,15 +7,15 @@
 //!     |  u8  |            u24            |   u8   | u32, if flags=1|     |       |
 //!     +------+---------------------------+--------+----------------+-----+-------+
 //! ```
-//! `expiry` counts units of the segment's shift from the segment's origin: see `segment::Header`. `vlen` counts the bytes
-//! of the value part as it lies here, which by kind is
+//! `expiry` counts units of the segment's shift from the segment's origin: see `segment::Header`. `vlen` counts the
+//! bytes of the value part in the segment, which is, by kind:
 //! ```text
 //! plain     the client's bytes
 //! numeric   16 bytes: printed width u8, filler, an 8-aligned u64 (its place depends on the address), filler
 //! chained   total length u32, first body segment u32, then the last bytes of the value: its tail
 //! ```
-//! A chained value is longer than a segment allows: its first bytes fill body segments of its own, linked by their headers.
-//! Published bytes never change, except the word of a numeric item, which is atomic and written under the bucket lock.
+//! A chained value is longer than a segment: its first bytes fill body segments, linked by their headers. Published
+//! bytes never change, except the word of a numeric item, which is atomic and written under the bucket lock.
 
 use crate::arena::Arena;
 use crate::segment::{Location, SegmentId};
@@ -23,7 +23,7 @@ use crate::sync::Ordering;
 
 /// Bytes of metadata in front of every item.
 pub const ITEM_HEADER_BYTES: u32 = 5;
-/// Bytes that client flags other than zero take.
+/// Bytes of nonzero client flags.
 const CLIENT_FLAGS_BYTES: u32 = 4;
 /// Bytes of the value part of a numeric item.
 pub const NUMERIC_BYTES: u32 = 16;
@@ -37,7 +37,7 @@ const FLAGS_BIT: u32 = 1 << 20;
 const KIND_SHIFT: u32 = 21;
 const KIND_MASK: u32 = 3;
 const EXTENDED_BIT: u32 = 1 << 23;
-/// The most bytes that an extension takes. An item may get one at any time: those in one piece leave room for it.
+/// The largest extension. An item may get one at any time, so items in one piece reserve space for it.
 pub const EXTENSION_BYTES_MAX: u32 = 1 + TOKEN_BYTES;
 const TOKEN_BYTES: u32 = 8;
 const STALE_BIT: u8 = 1;
@@ -45,7 +45,7 @@ const WON_BIT: u8 = 2;
 const COPIED_BIT: u8 = 4;
 const TOKENED_BIT: u8 = 8;
 
-/// What the value part of an item holds.
+/// The content of the value part of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Plain = 0,
@@ -53,21 +53,21 @@ pub enum Kind {
     Chained = 2,
 }
 
-/// What few items carry beside their value.
+/// Rare metadata of an item.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extension {
-    /// The value is out of date; it is served until somebody has stored a new one.
+    /// The value is stale; it is served until a client has stored a new one.
     pub stale: bool,
-    /// Somebody was told to store a new value: nobody else need be.
+    /// A client was told to store a new value, and no other needs to.
     pub won: bool,
-    /// It was made of a copy below the store, and has not changed since.
+    /// The item was made from a copy in the lower tier and has not changed since.
     pub copied: bool,
-    /// The CAS token that a client gave the value, in place of the bucket's sequence.
+    /// The CAS token that a client gave the value, instead of the sequence of the bucket.
     pub token: Option<u64>,
 }
 
 impl Extension {
-    /// Bytes that it takes.
+    /// Bytes of the extension in the segment.
     #[inline(always)]
     pub fn length(self) -> u8 {
         match self {
@@ -77,7 +77,7 @@ impl Extension {
         }
     }
 
-    /// Its bytes; only the first `length` count.
+    /// The encoded extension; only the first `length` bytes are used.
     fn encode(self) -> [u8; EXTENSION_BYTES_MAX as usize] {
         let bit = |set: bool, bit: u8| if set { bit } else { 0 };
         let mut bytes = [0; EXTENSION_BYTES_MAX as usize];
@@ -117,7 +117,7 @@ impl ItemHeader {
         [self.key_length, low, middle, high, self.expiry]
     }
 
-    /// What the first five bytes say, and whether there is an extension, whose length they do not tell.
+    /// Decodes the first five bytes. They say whether there is an extension, but not its length.
     #[inline(always)]
     fn decode(word: u32, expiry: u8) -> (Self, bool) {
         let [key_length, ..] = word.to_le_bytes();
@@ -139,7 +139,7 @@ impl ItemHeader {
         (header, rest & EXTENDED_BIT != 0)
     }
 
-    /// Bytes from the item's start to its extension, or where that would be.
+    /// Bytes from the start of the item to its extension, or to where it would be.
     #[inline(always)]
     fn extension_offset(self) -> u32 {
         ITEM_HEADER_BYTES + if self.has_flags { CLIENT_FLAGS_BYTES } else { 0 }
@@ -156,14 +156,14 @@ impl ItemHeader {
         self.key_offset() + u32::from(self.key_length)
     }
 
-    /// Bytes that the item takes in its segment.
+    /// Bytes of the item in its segment.
     #[inline(always)]
     pub fn size(self) -> u32 {
         self.value_offset() + self.value_length
     }
 }
 
-/// An item at its place, with its header decoded.
+/// An item at its location, with its header decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct ItemAt {
     pub at: Location,
@@ -229,7 +229,7 @@ impl ItemAt {
         Extension { stale: has(STALE_BIT), won: has(WON_BIT), copied: has(COPIED_BIT), token }
     }
 
-    /// Writes what stands before the value part: header, client flags, extension, key.
+    /// Writes the part in front of the value: header, client flags, extension, key.
     ///
     /// # Safety
     /// The caller must own the unpublished range of the item.
@@ -297,12 +297,12 @@ impl ItemAt {
         Chained { total: word(0), first_body: SegmentId::new(word(4)) }
     }
 
-    /// Where the tail of a chained item lies, and its bytes.
+    /// The location of the tail of a chained item, and its bytes.
     pub fn tail(self) -> (Location, u32) {
         (self.value_at().plus(CHAINED_PREFIX_BYTES), self.header.value_length - CHAINED_PREFIX_BYTES)
     }
 
-    /// The number in a numeric item and the width in which it prints.
+    /// The number in a numeric item and its printed width.
     ///
     /// # Safety
     /// As `read`, of a numeric item.
@@ -311,7 +311,7 @@ impl ItemAt {
         // SAFETY: the caller's; the width never changes, the word is atomic.
         unsafe {
             let width = arena.slice(self.value_at(), 1)[0];
-            // Pairs with the Release in `set_number`, though nothing else hangs on it.
+            // Pairs with the Release in `set_number`, though nothing else depends on it.
             (arena.word(number_word(self.value_at())).load(Ordering::Acquire), width)
         }
     }
@@ -330,8 +330,8 @@ pub fn number_word(value: Location) -> Location {
     Location::new(value.segment(), offset)
 }
 
-/// The decimal number at the start of a value, as memcached 1.6 reads it with strtoull: spaces, a sign, digits, then the
-/// end, a NUL or a space, after which anything may follow.
+/// The decimal number at the start of a value, as memcached 1.6 parses it with strtoull: spaces, a sign, digits, then
+/// the end, a NUL or a space. Anything may follow.
 pub fn parse_number(value: &[u8]) -> Option<u64> {
     let is_space = |byte: &u8| matches!(byte, b' ' | 0x09..=0x0D);
     let start = value.iter().position(|byte| !is_space(byte)).unwrap_or(value.len());
@@ -348,10 +348,10 @@ pub fn parse_number(value: &[u8]) -> Option<u64> {
     (!negative || number == 0).then_some(number)
 }
 
-/// The longest decimal number.
+/// The length of the longest decimal number.
 pub const NUMBER_TEXT_BYTES: usize = 20;
 
-/// A number as text of at least `width` bytes, filled with spaces.
+/// A number as text of at least `width` bytes, padded with spaces.
 pub fn print_number(number: u64, width: u8, out: &mut [u8; NUMBER_TEXT_BYTES]) -> usize {
     let mut digits = [0u8; NUMBER_TEXT_BYTES];
     let mut start = NUMBER_TEXT_BYTES;
@@ -371,7 +371,7 @@ pub fn print_number(number: u64, width: u8, out: &mut [u8; NUMBER_TEXT_BYTES]) -
     width
 }
 
-/// Bytes that `number` prints as.
+/// Digits of `number`.
 pub fn number_digits(number: u64) -> u8 {
     number.checked_ilog10().unwrap_or(0) as u8 + 1
 }

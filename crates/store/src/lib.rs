@@ -6,17 +6,17 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | `store` | the `Store`, and publication: the one way in which a key changes |
+//! | `store`, `publish` | the `Store`; publication: the one function that changes the item of a key |
 //! | `ops` | the operations: get, set, delete, touch, incr, append, uploads, handles |
 //! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
-//! | `lower_tier` | what takes evicted items, and answers for them |
-//! | `epoch` | how readers are protected without locks |
-//! | `memory` | the budget |
+//! | `lower_tier` | the tier that takes evicted items |
+//! | `epoch` | protection of readers without locks |
+//! | `budget`, `memory` | the memory budget and its changes |
 //! | `verify` | every invariant, asserted |
 
-// Loom builds leave out what lends bytes of the arena, and so the only users of some functions.
+// Loom models do not lend bytes of the arena, so some functions have no users.
 #![cfg_attr(loom, allow(dead_code))]
 
 mod arena;

@@ -1,32 +1,32 @@
-//! How a store is set up.
+//! The options of a store.
 
 use crate::error::Error;
 use crate::evict::Policy;
 use crate::segment::{SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
 
-/// What a store is made of. Every number has a default that fits most uses.
+/// The options of a store. Every default fits most uses.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// All the memory that the store may use: items, index, headers, spares. Default 64 MiB, as memcached.
     pub memory_bytes: u64,
-    /// How far `resize` may raise the memory: address space for it is reserved at the start, which costs nothing.
-    /// Default: four times the memory, or the machine's if that is more.
+    /// The limit for `resize`: address space is reserved for it at the start, which costs nothing. Default: four times
+    /// the memory, or that of the machine if that is more.
     pub memory_bytes_max: Option<u64>,
-    /// Bytes of a segment, a power of two from 4 KiB to 1 MiB. Default: memory / 1024, so that an eviction is a fine step;
-    /// where there is memory for 64 of them at least 64 KiB, of which objects of a few KiB fill nearly all; at most 1 MiB,
+    /// Bytes of a segment, a power of two from 4 KiB to 1 MiB. Default: memory / 1024, so that an eviction is a small
+    /// step; at least 64 KiB if the memory holds 64 of them, so that items of a few KiB fill a segment; at most 1 MiB,
     /// because slots hold offsets of 20 bits.
     pub segment_bytes: Option<u32>,
     /// The largest value. Default 1 MiB, as memcached.
     pub value_bytes_max: u64,
-    /// Which objects an eviction keeps.
+    /// The eviction policy.
     pub policy: Policy,
     /// Segments that one eviction merges into one. Default 4, which the Segcache paper found best (section 4.4).
     pub merge_run: u32,
     /// Whether a full store evicts. Without it, writes fail when the memory is full.
     pub evicts: bool,
-    /// Seed of the key hash. Must be hard to guess where keys come from strangers.
+    /// Seed of the key hash. Must be hard to guess if keys come from untrusted clients.
     pub seed: u64,
-    /// Threads that will write at once: a hot TTL bucket gets as many open segments. Default: the machine's cores.
+    /// Threads that write at once: a hot TTL bucket gets as many open segments. Default: the cores of the machine.
     pub writers: usize,
 }
 
@@ -46,19 +46,19 @@ impl Default for Options {
     }
 }
 
-/// Less than this cannot hold an index, a segment per TTL bucket in use and spares.
+/// Less memory does not hold an index, a segment per TTL bucket in use, and spare segments.
 pub const MEMORY_BYTES_MIN: u64 = 256 << 10;
-/// More is a slip: its tables alone would be larger than most machines.
+/// More is a mistake: the tables alone would exceed most machines.
 const MEMORY_BYTES_MAX: u64 = 4 << 40;
-/// The largest value that any store takes.
+/// The largest value of any store.
 pub const VALUE_BYTES_LIMIT: u64 = 1 << 30;
-/// Smaller segments leave too much of themselves empty where objects have several KiB.
+/// Smaller segments waste much space on items of several KiB.
 const ROOMY_SEGMENT_BYTES: u64 = 64 << 10;
-/// The most segments that a merge takes.
+/// The largest number of segments that a merge takes.
 pub const MERGE_RUN_MAX: u32 = 64;
 
 impl Options {
-    /// Refuses what cannot work, naming the option.
+    /// Refuses options that cannot work; the error names the option.
     pub fn validate(&self) -> Result<(), Error> {
         let refuse =
             |option, value: u64, reason: String| Err(Error::Options { option, value: value.to_string(), reason });
@@ -107,7 +107,7 @@ impl Options {
         Ok(())
     }
 
-    /// The segment size in force.
+    /// The segment size that is used.
     pub fn effective_segment_bytes(&self) -> u32 {
         self.segment_bytes.unwrap_or_else(|| {
             let ideal = (self.memory_bytes / 1024).max(ROOMY_SEGMENT_BYTES.min(self.memory_bytes / 64)).max(1);

@@ -1,18 +1,18 @@
-//! Places at which a thread holds what others wait for, and may be off its processor. Tests have threads sleep there; elsewhere
-//! a place is nothing.
+//! Points at which a thread holds something that other threads wait for. Tests make threads sleep there, as if they
+//! were preempted; in other builds a point compiles to nothing.
 
-/// What the thread holds.
+/// What the thread holds at the point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PausePoint {
-    /// A job, with its draining sources.
+    /// A job with its draining segments.
     Job,
-    /// The lock of choices.
+    /// The planner lock.
     Claim,
-    /// The right to split a bucket.
+    /// The lock of a bucket to split.
     Split,
     /// A stripe with a reservation.
     Stripe,
-    /// An epoch.
+    /// A pin.
     Pin,
 }
 
@@ -34,12 +34,12 @@ pub mod with_pauses {
         static PAUSES: RefCell<Option<Random>> = const { RefCell::new(None) };
     }
 
-    /// From now on the calling thread sleeps at some of the places that it comes to.
+    /// From now on the calling thread sleeps at some of the points.
     pub fn begin(seed: u64) {
         PAUSES.with(|pauses| *pauses.borrow_mut() = Some(Random::new(seed)));
     }
 
-    /// Sleeps for up to three milliseconds, now and then: at a place that is come to often more rarely.
+    /// Sometimes sleeps for up to three milliseconds, more rarely at frequent points.
     pub fn pause_point(place: PausePoint) {
         let one_in = match place {
             PausePoint::Job | PausePoint::Claim | PausePoint::Split => 8,

@@ -1,8 +1,9 @@
-//! What the store counts, always: striped over threads, so that counting shares no line between them.
+//! The counters of a store, striped over threads so that counting shares no cache line, and the snapshots made from
+//! them.
 
 use crate::sync::{AtomicU64, Ordering, Padded};
 
-/// One thing that is counted.
+/// The events that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Counter {
@@ -11,20 +12,20 @@ pub enum Counter {
     Unlinked,
     /// Writes that stored something.
     Stored,
-    /// Objects that an eviction discarded for their memory.
+    /// Objects that an eviction removed for their memory.
     Evicted,
-    /// Objects that the full index had no place for.
+    /// Objects replaced by another key in a full index.
     IndexReplaced,
-    /// Dead objects removed that had expired.
+    /// Expired objects removed.
     Expired,
-    /// Dead objects removed that a flush had made worthless.
+    /// Flushed objects removed.
     Flushed,
-    /// Lookups that found an object that had expired, or that was flushed.
+    /// Lookups that found an expired or a flushed object.
     ExpiredFound,
     FlushedFound,
     /// Objects that evictions kept.
     Survived,
-    /// Segments given back by expiry, by eviction, and by compaction without loss.
+    /// Segments freed by expiry, by eviction, and by lossless compaction.
     SegmentsExpired,
     SegmentsEvicted,
     SegmentsCompacted,
@@ -32,20 +33,20 @@ pub enum Counter {
 
 const COUNTERS: usize = Counter::SegmentsCompacted as usize + 1;
 
-/// The share of the index's slots by which `Counters::items_estimate` may be wrong, at most.
+/// The error of `Counters::items_estimate` is at most this part of the index's slots.
 const ESTIMATE_SHARE: u64 = 64;
 
 /// The counters of a store.
 pub struct Counters {
     stripes: Box<[Padded<[AtomicU64; COUNTERS]>]>,
     /// `Linked` less `Unlinked` in whole batches of `1 << batch_shift`: a stripe adds a batch when it has counted one.
-    /// Wraps below zero while what a stripe has linked is not added yet.
+    /// Wraps to less than zero while linked items of a stripe are not added yet.
     items_in_batches: Padded<AtomicU64>,
     batch_shift: u32,
 }
 
 impl Counters {
-    /// Counters of a store whose index has at least so many slots.
+    /// Counters of a store whose index has at least `slots_min` slots.
     pub fn new(threads: usize, slots_min: u64) -> Self {
         let stripe = || Padded(std::array::from_fn(|_| AtomicU64::new(0)));
         let stripes: Box<[_]> = (0..threads.next_power_of_two()).map(|_| stripe()).collect();
@@ -54,7 +55,7 @@ impl Counters {
         Self { stripes, items_in_batches: Padded::default(), batch_shift: batch.max(1).ilog2() }
     }
 
-    /// Counts an object that came into the index.
+    /// Counts an object added to the index.
     #[inline(always)]
     pub fn link(&self, thread: usize) {
         if self.count_ends_batch(thread, Counter::Linked) {
@@ -62,7 +63,7 @@ impl Counters {
         }
     }
 
-    /// Counts an object that left the index.
+    /// Counts an object removed from the index.
     #[inline(always)]
     pub fn unlink(&self, thread: usize) {
         if self.count_ends_batch(thread, Counter::Unlinked) {
@@ -76,12 +77,12 @@ impl Counters {
         count & ((1 << self.batch_shift) - 1) == 0
     }
 
-    /// About how many objects are in the index, from one word.
+    /// The approximate number of objects in the index, from one word.
     pub fn items_estimate(&self) -> u64 {
         u64::try_from(self.items_in_batches.load(Ordering::Relaxed) as i64).unwrap_or(0)
     }
 
-    /// Adds to a counter, in the stripe of the calling thread's number. Answers what the stripe had before.
+    /// Adds to a counter, in the stripe of the calling thread's number. Answers the former value of the stripe.
     #[inline(always)]
     pub fn add(&self, thread: usize, counter: Counter, amount: u64) -> u64 {
         let stripe = &self.stripes[thread & (self.stripes.len() - 1)];
@@ -100,14 +101,14 @@ impl Counters {
     }
 }
 
-/// A look at the store. Gauges are exact when nobody writes.
+/// All counters and gauges. Gauges are exact when nobody writes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
-    /// Objects in the index, expired ones that have not been removed yet included.
+    /// Objects in the index, with expired ones that are not removed yet.
     pub items: u64,
     /// The memory budget.
     pub memory_limit_bytes: u64,
-    /// What of it is in use: everything but free segments.
+    /// The used part of the budget: everything but free segments.
     pub memory_used_bytes: u64,
     /// Bytes of objects with their metadata.
     pub live_bytes: u64,
@@ -125,11 +126,11 @@ pub struct Stats {
     pub stored_total: u64,
     pub evictions: u64,
     pub index_replaced: u64,
-    /// Dead objects that maintenance removed: expired or flushed.
+    /// Dead objects removed by maintenance: expired or flushed.
     pub expired: u64,
-    /// Those of them that were flushed.
+    /// The flushed ones of them.
     pub flushed: u64,
-    /// Lookups that missed because the object had expired, or was flushed, and was still there to be found.
+    /// Lookups that missed because the object had expired or was flushed, and was not removed yet.
     pub expired_found: u64,
     pub flushed_found: u64,
     pub survived: u64,
@@ -138,7 +139,7 @@ pub struct Stats {
     pub segments_compacted: u64,
 }
 
-/// What changes from moment to moment, cheap to ask for.
+/// The counters and gauges that change all the time, cheap to read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CounterSnapshot {
     pub items: u64,
@@ -151,40 +152,40 @@ pub struct CounterSnapshot {
     pub flushed: u64,
 }
 
-/// Where the memory is, as the headers of the segments say. Headers are read one after the other while writers go on:
-/// it is exact only when nobody writes.
+/// The use of the memory by the headers of the segments. Headers are read one after the other while writers continue:
+/// exact only when nobody writes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SegmentSnapshot {
-    /// Bytes of objects that are alive, with the segments of long values.
+    /// Bytes of live objects, with the segments of long values.
     pub live_bytes: u64,
-    /// Bytes of objects that have expired or were flushed, and wait for their segment to be emptied. Where others in the
-    /// segment are alive: those that had expired at the last maintenance, overwritten ones included.
+    /// Bytes of expired and flushed objects that wait for their segment to be emptied. In a segment with live objects:
+    /// those that had expired at the last maintenance, overwritten ones included.
     pub expired_bytes: u64,
-    /// The rest of the segments in use: overwritten, deleted, not yet filled, or waiting for readers.
+    /// The rest of the segments in use: overwritten, deleted, not filled yet, or waiting for readers.
     pub dead_bytes: u64,
     pub index_bytes: u64,
     /// Headers and other fixed tables.
     pub metadata_bytes: u64,
-    /// What is left of the limit: free segments, and what is too little for one.
+    /// The rest of the limit: free segments, and what is too little for one.
     pub free_bytes: u64,
     pub segments_free: u64,
     pub segments_open: u64,
-    /// Full or closed, those that are being emptied included.
+    /// Full or closed segments, with those that are being emptied.
     pub segments_sealed: u64,
     pub segments_retired: u64,
-    /// How long ago the oldest segment with objects was opened; 0 without any.
+    /// The age of the oldest segment with objects; 0 without any.
     pub age_seconds: u64,
-    /// The TTL buckets that have segments, shortest lives first, then the one that does not expire.
+    /// The TTL buckets with segments, shortest TTLs first, then the one that does not expire.
     pub ttl_buckets: Vec<TtlBucketSnapshot>,
 }
 
 /// The segments of one TTL bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TtlBucketSnapshot {
-    /// The range of the TTLs that its objects were stored with, or have left after an eviction moved them; none if they do
-    /// not expire. Some may have been stored with longer ones, where TTLs share segments.
+    /// The range of TTLs with which its objects were stored, or that remained when an eviction copied them; none if
+    /// they do not expire. When TTLs share segments, some objects may have longer ones.
     pub ttl_seconds: Option<(u32, u32)>,
-    /// Segments, those of long values included.
+    /// Segments, with those of long values.
     pub segments: u64,
     pub segment_bytes: u64,
     /// See `SegmentSnapshot`.

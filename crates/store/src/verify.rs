@@ -1,4 +1,4 @@
-//! Walks the whole store and asserts every invariant. For tests: nobody else may use the store meanwhile.
+//! Verification: walks the whole store and asserts every invariant. For tests: nobody else may use the store meanwhile.
 
 use crate::epoch::Participant;
 use crate::item::{ItemAt, Kind};
@@ -8,7 +8,7 @@ use crate::store::Store;
 use crate::sync::Ordering;
 use std::collections::{HashMap, HashSet};
 
-/// What the slots say about a segment.
+/// The sums over the slots of a segment.
 #[derive(Default)]
 struct SlotTotals {
     items: u32,
@@ -90,7 +90,7 @@ impl Store {
         }
     }
 
-    /// The snapshot, exact in a quiet store, adds up to what the slots say and to the budget.
+    /// Asserts that the snapshot, exact in a quiet store, matches the slots and the budget.
     fn verify_snapshot(&self, totals: &HashMap<SegmentId, SlotTotals>, now_ms: u64) {
         let snapshot = self.segment_snapshot(now_ms);
         let bytes: u64 = totals.values().map(|totals| u64::from(totals.bytes) + totals.body_bytes).sum();
@@ -145,7 +145,8 @@ impl Store {
         (totals, bodies)
     }
 
-    /// The counters of a segment match the slots, and its bytes are whole items, of which the latest expiry is known.
+    /// Asserts that the counters of a segment match the slots, and that its bytes are whole items with known latest
+    /// expiry.
     fn verify_segment(&self, segment: SegmentId, totals: Option<&SlotTotals>) {
         let header = self.segments.header(segment);
         let none = SlotTotals::default();
