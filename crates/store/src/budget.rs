@@ -1,6 +1,7 @@
 //! The memory budget: how it is laid out at the start, and the state of its changes (see `memory`).
 
 use crate::chains::Chains;
+use crate::epoch::Ticket;
 use crate::error::Error;
 use crate::index::Bucket;
 use crate::mapping::{Pages, physical_memory_bytes};
@@ -110,6 +111,14 @@ impl MemoryLayout {
     }
 }
 
+/// Buckets that are in the budget of nobody: the index may not use them any more, and their pages are resident.
+pub(crate) struct LeavingBuckets {
+    pub first: u64,
+    pub count: u64,
+    /// They were merged before this was taken.
+    pub ticket: Ticket,
+}
+
 /// The budget of a store.
 pub(crate) struct Budget {
     pub layout: MemoryLayout,
@@ -118,7 +127,8 @@ pub(crate) struct Budget {
     pub target: AtomicU32,
     /// Whether the index waits for the memory of a segment.
     pub index_waits: AtomicBool,
-    pub changing: Mutex<()>,
+    /// Held while the budget changes. The buckets that are about to leave the index.
+    pub changing: Mutex<Option<LeavingBuckets>>,
     pub page_rule: PageRule,
 }
 
@@ -130,7 +140,7 @@ impl Budget {
             memory_bytes: AtomicU64::new(memory_bytes),
             target,
             index_waits: AtomicBool::new(false),
-            changing: Mutex::new(()),
+            changing: Mutex::default(),
             page_rule,
         }
     }

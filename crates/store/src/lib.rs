@@ -23,6 +23,7 @@ mod arena;
 mod budget;
 mod chains;
 mod condition;
+mod contraction;
 mod demotion;
 mod engine_memory;
 mod epoch;

@@ -51,6 +51,7 @@ pub enum Pages {
 mod real {
     use super::{Error, HUGE_PAGE_BYTES, Pages, Zeroed};
     use std::marker::PhantomData;
+    use std::ops::Range;
     use std::ptr::NonNull;
 
     /// Reserved address space, aligned to a huge page, zero until written.
@@ -155,6 +156,22 @@ mod real {
             Ok(Self { mapping, length, _items: PhantomData })
         }
 
+        /// The entries of a range that lie in whole pages.
+        pub fn whole_pages(&self, from: usize, to: usize) -> Range<usize> {
+            let per_page = (page_bytes() / size_of::<T>()).max(1);
+            let start = from.next_multiple_of(per_page);
+            start..(to / per_page * per_page).max(start)
+        }
+
+        /// Gives the pages of these entries back to the system: they are zero afterwards.
+        ///
+        /// # Safety
+        /// Whoever looks at them meanwhile expects to find either what was there or zero.
+        pub unsafe fn release(&self, range: Range<usize>) {
+            // SAFETY: the caller's.
+            unsafe { self.mapping.release(range.start * size_of::<T>(), range.end * size_of::<T>()) };
+        }
+
         /// Says with which pages the system shall back the table from here on.
         pub fn advise(&self, pages: Pages) {
             self.mapping.advise(0, self.mapping.bytes, pages);
@@ -195,6 +212,7 @@ mod real {
 #[cfg(loom)]
 mod modelled {
     use super::{Error, Pages, Zeroed};
+    use std::ops::Range;
 
     /// An array of `T`; in loom builds a vector.
     pub struct Table<T> {
@@ -207,6 +225,15 @@ mod modelled {
         }
 
         pub fn advise(&self, _pages: Pages) {}
+
+        /// Nothing is released in a model.
+        pub fn whole_pages(&self, from: usize, _to: usize) -> Range<usize> {
+            from..from
+        }
+
+        /// # Safety
+        /// As the real one.
+        pub unsafe fn release(&self, _range: Range<usize>) {}
 
         pub fn at(&self, index: usize) -> &T {
             &self.items[index]

@@ -8,23 +8,29 @@
 //! `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that shares the
 //! machine's memory with others.
 
-use crate::budget::buckets_per_segment;
+use crate::budget::{LeavingBuckets, buckets_per_segment};
 use crate::error::Error;
-use crate::index::Bucket;
+use crate::index::{Bucket, Index};
 use crate::options::MEMORY_BYTES_MIN;
 use crate::segment::{Segments, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 
+/// Gives the index back the buckets that are about to leave it. False if there are none.
+fn take_back(leaving: &mut Option<LeavingBuckets>, index: &Index) -> bool {
+    leaving.take().map(|leaving| index.pay_for(leaving.count)).is_some()
+}
+
 impl Store {
     /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in use,
     /// of any free one, until the topmost one is empty. False if no segment is free for writers.
     pub(crate) fn pay_for_index(&self) -> bool {
-        let _changing = lock(&self.budget.changing);
+        let mut changing = lock(&self.budget.changing);
         if self.index.paid_buckets() > self.index.length() as u64 {
             return true;
         }
-        let done = self.turn_into_index(|segments| segments.dismiss_top() || segments.withhold_free());
+        let done = take_back(&mut changing, &self.index)
+            || self.turn_into_index(|segments| segments.dismiss_top() || segments.withhold_free());
         self.budget.index_waits.store(!done, Ordering::Relaxed);
         done
     }
@@ -32,10 +38,11 @@ impl Store {
     /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the topmost one is in
     /// use otherwise, or none is free, asks maintenance to empty it, and answers false.
     pub(crate) fn prepay_for_index(&self) -> bool {
-        let _changing = lock(&self.budget.changing);
-        let done = self.turn_into_index(|segments| {
-            segments.dismiss_top() || segments.top_state() == State::Body && segments.withhold_free()
-        });
+        let mut changing = lock(&self.budget.changing);
+        let done = take_back(&mut changing, &self.index)
+            || self.turn_into_index(|segments| {
+                segments.dismiss_top() || segments.top_state() == State::Body && segments.withhold_free()
+            });
         self.budget.index_waits.store(!done, Ordering::Relaxed);
         done
     }
@@ -81,7 +88,7 @@ impl Store {
     /// Changes the memory budget. A larger one is in force at once; towards a smaller one maintenance moves, as
     /// `resize_done` tells.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
-        let _changing = lock(&self.budget.changing);
+        let changing = lock(&self.budget.changing);
         let refuse = |reason: String| Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
         let min = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
         if memory_bytes < min {
@@ -90,7 +97,8 @@ impl Store {
                 self.options.value_bytes_max
             ));
         }
-        let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
+        let leaving = changing.as_ref().map_or(0, |leaving| leaving.count);
+        let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
         let segments = self.budget.layout.segments_within(memory_bytes, index_bytes);
         let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
         if memory_bytes > max {

@@ -9,12 +9,14 @@
 //! candidates (`LockedPair`), a splitter those of the old and the new bucket. Items named by slots of a locked bucket
 //! stay in place while the lock is held, because unlinking takes the lock, too.
 
+mod contract;
 mod locked;
 mod slot;
 mod split;
 mod walk;
 mod walk_cursors;
 
+pub use contract::ContractOutcome;
 pub use locked::{LockedPair, Placement, SlotPlace};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::{Split, SplitOutcome};
@@ -60,6 +62,7 @@ pub struct Index {
     /// Buckets whose memory is in the budget; the split stops there.
     paid_buckets: AtomicU64,
     cursors: WalkCursors,
+    min_level: u32,
 }
 
 impl Index {
@@ -71,6 +74,7 @@ impl Index {
             split: AtomicU64::new(Split::new(level, 0).word()),
             paid_buckets: AtomicU64::new(1 << level),
             cursors: WalkCursors::new(),
+            min_level: level,
         })
     }
 
@@ -102,6 +106,11 @@ impl Index {
 
     pub fn paid_buckets(&self) -> u64 {
         self.paid_buckets.load(Ordering::Relaxed)
+    }
+
+    /// Buckets at the start, which is as few as there ever are.
+    fn min_buckets(&self) -> usize {
+        1 << self.min_level
     }
 
     /// Admits more buckets to the memory budget.
@@ -173,9 +182,10 @@ impl Index {
             // in flight has seen a store made under the lock in the other bucket, and so sees the lock or the new
             // sequence.
             fence(Ordering::Acquire);
-            if first_control.proves_unchanged(self.control(first))
+            // The split word first: a split that undoes a contraction locks the child before it stores the word.
+            if split.agrees_on(self.split(), hash)
+                && first_control.proves_unchanged(self.control(first))
                 && second_control.proves_unchanged(self.control(second))
-                && split.agrees_on(self.split(), hash)
             {
                 return None;
             }

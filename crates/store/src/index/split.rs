@@ -4,14 +4,13 @@
 //! Split word   level:8 | position:56        buckets in use = 2^level + position
 //! ```
 //! The lock of the bucket at the position is the right to advance the split word. A splitter locks that bucket, reads
-//! the word again, locks the new bucket, which no thread can address yet, stores the next word, and only then moves
-//! slots. A splitter that is preempted while it moves slots delays only threads that need one of its two buckets: other
+//! the word again, locks the new bucket, stores the next word, and only then moves slots. A splitter that is preempted while it moves slots delays only threads that need one of its two buckets: other
 //! threads split the next bucket meanwhile. One that is preempted between its lock and its store is like any writer
 //! that is preempted with a bucket lock.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot};
 use crate::pause_point::{PausePoint, pause_point};
-use crate::sync::{Backoff, Ordering, load_to_write, store_over};
+use crate::sync::{Backoff, Ordering, load_to_write};
 
 /// The progress of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +39,7 @@ impl Split {
     }
 
     #[inline(always)]
-    fn position(self) -> usize {
+    pub(super) fn position(self) -> usize {
         (self.0 & ((1 << POSITION_BITS) - 1)) as usize
     }
 
@@ -63,11 +62,20 @@ impl Split {
         Candidates { first: self.address(hash), second: self.address(second) }
     }
 
-    /// Whether a key with this hash has the same candidates now and at a later split word. Then no split in between has
-    /// moved it, because no split moves a key back.
+    /// Whether a key with this hash has the same candidates by a later split word. Splits and contractions in between have
+    /// left it where it was, or have locked one of these buckets again (see `contract`).
     #[inline(always)]
     pub fn agrees_on(self, later: Self, hash: u64) -> bool {
         self == later || self.candidates(hash) == later.candidates(hash)
+    }
+
+    /// The word before this one; `None` if there is none.
+    pub(super) fn previous(self) -> Option<Self> {
+        match (self.level(), self.position()) {
+            (0, 0) => None,
+            (level, 0) => Some(Self::new(level - 1, (1 << (level - 1)) - 1)),
+            (level, position) => Some(Self::new(level, position - 1)),
+        }
     }
 
     fn next(self) -> Self {
@@ -121,15 +129,25 @@ impl Index {
             self.unlock_bucket(old, old_control, old_control.sequence());
             return SplitOutcome::Busy;
         }
+        if split.buckets() as u64 >= self.paid_buckets() {
+            // The index has contracted, and the memory of the new bucket has another use.
+            self.unlock_bucket(old, old_control, old_control.sequence());
+            return SplitOutcome::Unpaid;
+        }
         pause_point(PausePoint::Split);
-        // No thread can address the new bucket yet: its lock needs no exchange, and the Release of the split word
-        // publishes it.
-        let new_control = Control::from_word(self.buckets.at(new).control.load(Ordering::Relaxed));
-        assert!(!new_control.is_locked(), "bucket {new} is locked before it exists");
-        self.buckets.at(new).control.store(new_control.locked().word(), Ordering::Relaxed);
+        // Only a thread with an old split word can hold the new bucket: it unlocks as soon as it has read the word again.
+        let Some(new_control) = self.try_lock_bucket(new) else {
+            self.unlock_bucket(old, old_control, old_control.sequence());
+            return SplitOutcome::Busy;
+        };
         let next = split.next();
-        // Pairs with the Acquire in `Index::split`. From now on other threads may split the buckets after this one.
-        store_over(&self.split, next.word(), Ordering::Release);
+        // Release pairs with the Acquire in `Index::split`. From now on other threads may split the buckets after this one.
+        // It fails if a contraction was faster.
+        if self.split.compare_exchange(split.word(), next.word(), Ordering::Release, Ordering::Relaxed).is_err() {
+            self.unlock_bucket(new, new_control, new_control.sequence());
+            self.unlock_bucket(old, old_control, old_control.sequence());
+            return SplitOutcome::Busy;
+        }
         let slots = (0..BUCKET_SLOTS).map(|position| self.locked_slot(old, position));
         slots.filter(|slot| !slot.is_empty()).for_each(|slot| items.prefetch(slot.location()));
         let mut taken = 0;
@@ -146,7 +164,8 @@ impl Index {
                 taken += 1;
             }
         }
-        let sequence = old_control.sequence() + 1;
+        // A bucket that was split before may have the higher one.
+        let sequence = old_control.sequence().max(new_control.sequence()) + 1;
         self.unlock_bucket(new, new_control, sequence);
         self.unlock_bucket(old, old_control, sequence);
         SplitOutcome::Split
@@ -162,7 +181,7 @@ mod tests {
         let mut split = Split::new(2, 0);
         for _ in 0..60 {
             let next = split.next();
-            assert_eq!(next.buckets(), split.buckets() + 1);
+            assert_eq!((next.buckets(), next.previous()), (split.buckets() + 1, Some(split)));
             for hash in (0..2000u64).map(|i| i.wrapping_mul(0xD6E8_FEB8_6659_FD93)) {
                 let (before, after) = (split.candidates(hash), next.candidates(hash));
                 for (old, new) in [(before.first, after.first), (before.second, after.second)] {

@@ -107,14 +107,16 @@ impl Segments {
         }
     }
 
-    /// Frees up to `count` segments that are withheld.
-    pub fn restore_withheld(&self, count: u32) {
+    /// Frees up to `count` segments that are withheld. Answers how many.
+    pub fn restore_withheld(&self, count: u32) -> u32 {
         let mut free = lock(&self.free);
+        let before = free.withheld.len();
         for _ in 0..count {
             let Some(segment) = free.withheld.pop() else { break };
             self.put(&mut free, segment);
         }
         self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
+        (before - free.withheld.len()) as u32
     }
 
     /// The segments that are withheld, for `verify`.
