@@ -403,11 +403,11 @@ def test_memory_that_is_too_little_beside_flash_is_told_by_the_flags(tmp_path):
     flash = ["--flash", f"{tmp_path / 'flash'}:4m"]
     message = refused_alike(tmp_path, "-m", 64, "-I", "32m", *flash)
     assert "-m 64 -I 33554432: with --flash, 8.1 MiB of the memory" in message
-    memory, value = re.search(r"raise -m to (\d+) or more, or lower -I to (\d+k)", message).groups()
+    memory, value = re.search(r"increase -m to (\d+) or more, or lower -I to (\d+k)", message).groups()
     for enough in (["-m", memory, "-I", "32m"], ["-m", 64, "-I", value]):
         assert run("--check", *enough, *flash).returncode == 0
     refused_alike(tmp_path, "-m", memory, "-I", str((32 << 20) + (1 << 19)), *flash)
-    assert "raise -m to" in refused_alike(tmp_path, "-m", 2, "--flash", f"{tmp_path / 'flash'}:64m")
+    assert "increase -m to" in refused_alike(tmp_path, "-m", 2, "--flash", f"{tmp_path / 'flash'}:64m")
 
 
 def test_bytes_beyond_whole_blocks_are_told_of(tmp_path):

@@ -135,9 +135,9 @@ fn read(input: &[u8], ends: &[usize]) -> Vec<Said> {
                     return said;
                 }
                 Step::Request(Request::Get(part)) => {
-                    let begun =
+                    let started =
                         get.get_or_insert(Said::Keys { keys: Vec::new(), with_cas: part.with_cas, touch: part.touch });
-                    let Said::Keys { keys, .. } = begun else { unreachable!("only keys are kept") };
+                    let Said::Keys { keys, .. } = started else { unreachable!("only keys are kept") };
                     keys.extend(part.keys.map(<[u8]>::to_vec));
                     if part.last {
                         said.extend(get.take());

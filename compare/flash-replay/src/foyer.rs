@@ -1,5 +1,6 @@
-//! foyer's hybrid cache with its block engine on one file. Its memory is charged keys, values and a little for each object; its
-//! buffers, its index of what is on flash and the rest of its entries are not: what it holds is rather too much.
+//! foyer's hybrid cache with its block engine on one file. Its memory is charged keys, values and a little for each
+//! object; its buffers, its index of what is on flash and the rest of its entries are not: what it holds is rather too
+//! much.
 
 use std::path::PathBuf;
 

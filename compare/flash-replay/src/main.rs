@@ -1,10 +1,11 @@
-//! Replays a trace through peers that put flash below their memory, as `ebbtide replay` does through ebbtide: a get that misses
-//! is followed by a set, a set stores without counting, a delete deletes. TTLs are left out: foyer has none, and the time of a
-//! running memcached is the clock's. Prints gets, misses and, where the peer is in this process, the bytes that it wrote to its
-//! device.
+//! Replays a trace through peers that put flash below their memory, as `ebbtide replay` does through ebbtide: a get
+//! that misses is followed by a set, a set stores without counting, a delete deletes. TTLs are left out: foyer has
+//! none, and the time of a running memcached is the clock's. Prints gets, misses and, where the peer is in this
+//! process, the bytes that it wrote to its device.
 //!
-//! Requests come one after the other. Peers drop what comes faster than their device takes it, which says nothing about a trace, so
-//! each is waited for: foyer's queue is emptied every few MiB, memcached gets so many bytes a second at most.
+//! Requests come one after the other. Peers drop what comes faster than their device takes it, which says nothing about
+//! a trace, so each is waited for: foyer's queue is emptied every few MiB, memcached gets so many bytes a second at
+//! most.
 
 mod foyer;
 mod memcached;

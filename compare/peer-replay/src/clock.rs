@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// A moment of the clock that is not its zero, so that whoever subtracts an age from it stays above zero.
+/// A moment of the clock that is not its zero, so that an age can be subtracted from it.
 const START_SECONDS: i64 = 1_000_000;
 
 static SECONDS: AtomicI64 = AtomicI64::new(START_SECONDS);

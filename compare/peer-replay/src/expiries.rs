@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use crate::trace::NEVER;
 
-/// Keys by expiry. An object that is gone, or has another expiry by now, stays in it: whoever takes a key compares.
+/// Keys by expiry. An object that is gone, or has another expiry by now, stays in it: the taker of a key compares.
 #[derive(Debug, Default)]
 pub struct Expiries(BinaryHeap<Reverse<(u32, u32)>>);
 

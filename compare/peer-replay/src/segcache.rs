@@ -1,7 +1,7 @@
 //! The crate segcache, merging as in its documentation. The memory is all-in: an index of a power of two slots, at most
-//! 85 % full of the objects that fit, and what is left is segments. Which segments are best is not known beforehand, nor
-//! whether the index should have twice the slots (its buckets overflow early): all are tried, and the lowest miss ratio
-//! counts.
+//! 85 % full of the objects that fit, and what is left is segments. Which segments are best is not known beforehand,
+//! nor whether the index should have twice the slots (its buckets overflow early): all are tried, and the lowest miss
+//! ratio counts.
 
 use std::time::Duration;
 

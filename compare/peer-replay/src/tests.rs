@@ -16,7 +16,7 @@ fn gets(keys: u32, ttl: u32, gets: impl IntoIterator<Item = (u32, u32)>) -> Trac
     Trace { requests: gets.into_iter().map(get).collect(), objects: vec![object; keys as usize] }
 }
 
-/// The process has one clock: whoever sets it is alone.
+/// The process has one clock: a test that sets it runs alone.
 pub static CLOCK: Mutex<()> = Mutex::new(());
 
 fn each(memory: u64, trace: &Trace, check: impl Fn(System, f64)) {
@@ -67,7 +67,8 @@ fn deleted_objects_are_missed_and_sets_are_not_counted() {
 
 #[test]
 fn the_crawler_and_proactive_expiry_make_room() {
-    // Lasting objects that nearly fill the memory, each asked for every 800 seconds, and others that nobody wants again.
+    // Lasting objects that nearly fill the memory, each asked for every 800 seconds, and others that nobody wants
+    // again.
     let object = Object { key_bytes: 16, value_bytes: VALUE_BYTES };
     let mut trace = Trace { requests: Vec::new(), objects: vec![object; 21_600] };
     for now in 0..20_000 {

@@ -1,6 +1,6 @@
-//! The same memory for all. An engine's capacity means what it means to that engine; here it is scaled until the resident
-//! memory of the full cache is what was asked for, or, where it jumps as tables double, the most below that. Some take more
-//! parts, and more memory, for more threads.
+//! The same memory for all. An engine's capacity means what it means to that engine; here it is scaled until the
+//! resident memory of the full cache is what was asked for, or, where it jumps as tables double, the most below that.
+//! Some take more parts, and more memory, for more threads.
 
 use crate::Error;
 use crate::compare::in_own_process;

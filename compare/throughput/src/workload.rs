@@ -1,9 +1,9 @@
 //! Requests, drawn before anything is measured: four bytes each, which a thread reads one after the other, so that the
 //! same small cost comes with every engine.
 //!
-//! A cache is first filled with what an LRU cache of that size would hold after many requests, in the order of last use:
-//! hot and cold objects lie mixed as they would after a long run, and the fill takes one set per object. Where everything
-//! fits, the fill is all keys in a scattered order.
+//! A cache is first filled with what an LRU cache of that size would hold after many requests, in the order of last
+//! use: hot and cold objects lie mixed as they would after a long run, and the fill takes one set per object. Where
+//! everything fits, the fill is all keys in a scattered order.
 //!
 //! With churn, each rank's key is replaced by a new one every `keys / churn` requests, at times of its own.
 
@@ -130,9 +130,9 @@ fn every_key(plan: &Plan, thread: u32) -> Vec<u32> {
     (first..plan.keys).step_by(step as usize).map(|i| (u64::from(i) * STRIDE % u64::from(plan.keys)) as u32).collect()
 }
 
-/// This thread's part of the keys that were asked for last, in the order of their last use. How long ago a key was asked
-/// for is exponentially distributed, and the more popular it is the shorter: the keys with the smallest of such random
-/// numbers are those of an LRU cache.
+/// This thread's part of the keys that were asked for last, in the order of their last use. How long ago a key was
+/// asked for is exponentially distributed, and the more popular it is the shorter: the keys with the smallest of such
+/// random numbers are those of an LRU cache.
 fn recent_keys(plan: &Plan, thread: u32, ranks: &Ranks) -> Vec<u32> {
     // Threads that share keys divide one list; each of the others has a list of its own.
     let (seed, wanted) = match plan.sharing {

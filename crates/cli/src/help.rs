@@ -2,8 +2,8 @@
 
 use crate::flags::{FLAGS, Meaning, OPTIONS};
 
-/// The first line is what memcached 1.6 prints, because start scripts parse it, with the version that the command `version`
-/// answers; the second says who is really here.
+/// The first line is what memcached 1.6 prints, because start scripts parse it, with the version that the command
+/// `version` answers; the second says who is really here.
 pub fn version() -> String {
     let (spoken, own) = (ebbtide_server::VERSION, env!("CARGO_PKG_VERSION"));
     format!("memcached {spoken}\nebbtide {own} (speaks the memcached 1.6 protocols)")

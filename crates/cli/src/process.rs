@@ -14,7 +14,7 @@ use crate::error::Error;
 /// Open files beside the connections: listeners, wakers, epoll and the standard streams.
 const OTHER_FILES: u64 = 64;
 
-/// Raises the limit on open files so that `-c` connections fit.
+/// Increases the limit on open files so that `-c` connections fit.
 pub fn allow_files(connections: usize, threads: usize) -> Result<(), Error> {
     let wanted = connections as u64 + 4 * threads as u64 + OTHER_FILES;
     let failed = |error: Errno| {
@@ -30,7 +30,7 @@ pub fn allow_files(connections: usize, threads: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Raises the limit on core files as far as it goes.
+/// Increases the limit on core files to the hard limit.
 pub fn allow_core_dumps() -> Result<(), Error> {
     getrlimit(Resource::RLIMIT_CORE)
         .and_then(|(_, hard)| setrlimit(Resource::RLIMIT_CORE, hard, hard))

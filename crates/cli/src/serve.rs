@@ -1,5 +1,5 @@
-//! Starts the server: limits, then what only root may open (files of passwords and certificates, addresses), then the other
-//! user, then the cache; and stops it on a signal.
+//! Starts the server: limits, then what only root may open (files of passwords and certificates, addresses), then the
+//! other user, then the cache; and stops it on a signal.
 
 use std::path::PathBuf;
 use std::thread;
@@ -123,7 +123,7 @@ fn memory_for_flash(settings: &Settings, builder: &CacheBuilder) -> Result<ByteS
     let enough = (2 * u128::from(value) * u128::from(memory)).div_ceil(rest.into()).div_ceil(1 << 20);
     Err(Error::Limit(format!(
         "-m {} -I {value}: with --flash, {for_flash} of the memory are for the indexes and buffers of flash, and a value may take \
-         at most half of the rest: raise -m to {enough} or more, or lower -I to {}k or less",
+         at most half of the rest: increase -m to {enough} or more, or lower -I to {}k or less",
         memory >> 20,
         rest >> 11
     )))

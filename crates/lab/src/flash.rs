@@ -17,12 +17,13 @@ pub struct FlashArgs {
     /// How much of it is used (for example 1g)
     #[arg(long = "flash-size", id = "flash_size", value_name = "SIZE", requires = "path")]
     pub size: Option<ByteSize>,
-    /// What is written to flash: all, probability:0.5, reject-first:TIMES:KEYS or history:KEYS_PER_HOUR[:READS_PER_HOUR];
-    /// behind it, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd (drive writes a day) [default: all]
+    /// What is written to flash: all, probability:0.5, reject-first:TIMES:KEYS or
+    /// history:KEYS_PER_HOUR[:READS_PER_HOUR]; behind it, if wanted, ,budget:10m (bytes a second) or ,budget:3dwpd
+    /// (drive writes a day) [default: all]
     #[arg(long = "flash-admission", value_name = "ADMISSION", requires = "path")]
     pub admission: Option<FlashAdmission>,
-    /// What of a reclaimed region is written again: auto (what was read since it was written, while that pays), none, hits:1 to
-    /// hits:3 (read so often) or percent:0 to percent:100 [default: auto]
+    /// What of a reclaimed region is written again: auto (what was read since it was written, while that pays), none,
+    /// hits:1 to hits:3 (read so often) or percent:0 to percent:100 [default: auto]
     #[arg(long = "flash-reinsertion", value_name = "WHICH", requires = "path")]
     pub reinsertion: Option<FlashReinsertion>,
     /// Which region is reclaimed first: lru, whose last hit is longest ago, or fifo, the oldest [default: lru]

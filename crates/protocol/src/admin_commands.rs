@@ -1,7 +1,7 @@
 //! The commands around memcached's lists, slabs and crawler, and those that look at what is going on.
 //!
-//! Segments take the place of lists and slab classes, so most of these change nothing here: they are checked as memcached
-//! checks them, and answered as it answers them. Dumps and watching are real.
+//! Segments take the place of lists and slab classes, so most of these change nothing here: they are checked as
+//! memcached checks them, and answered as it answers them. Dumps and watching are real.
 
 use crate::command::{CommandLine, LineTokens, reject};
 use crate::number::{signed32, unsigned32};

@@ -1,5 +1,5 @@
-//! What a client of the text protocol says before it is known, when the server asks who is there: a set of any key whose
-//! value is `user password`.
+//! What a client of the text protocol says before it is known, when the server asks who is there: a set of any key
+//! whose value is `user password`.
 //!
 //! ```text
 //! set <any> <any> <any> <length> [...]\r\n
@@ -13,7 +13,7 @@ use crate::LINE_LIMIT;
 use crate::number::unsigned32;
 use crate::request::Keys;
 
-/// The longest value that is waited for. Whoever announces more is no client: names and passwords are short.
+/// The longest value that is waited for. A client announces no more: names and passwords are short.
 pub const TOKEN_LIMIT: usize = 8 << 10;
 
 /// What stands at the front of the input.

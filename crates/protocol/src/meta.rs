@@ -1,9 +1,9 @@
 //! The meta commands' lines: `<cm> <key> [<length>] <flag>*`, a flag being a letter with an argument behind it.
 //!
-//! A line is checked as a whole before it is handed on, with memcached's error for it: an unknown or repeated flag ends the
-//! look at once, of several bad arguments the last one tells; the mode and the length of the opaque token are checked last.
-//! A flag without a meaning for its command is accepted. What is handed on borrows the line: flags are answered in the
-//! order in which they were asked for, so an answer goes through them once more.
+//! A line is checked as a whole before it is handed on, with memcached's error for it: an unknown or repeated flag ends
+//! the look at once, of several bad arguments the last one tells; the mode and the length of the opaque token are
+//! checked last. A flag without a meaning for its command is accepted. What is handed on borrows the line: flags are
+//! answered in the order in which they were asked for, so an answer goes through them once more.
 
 use crate::MAX_KEY;
 use crate::base64;

@@ -1,5 +1,6 @@
-//! Decimal arguments. One rule for all of them: digits only, within the limits of the type, `None` otherwise. Numbers that
-//! may be negative take a minus sign. No sign, blank or other byte is accepted beside that, and nothing wraps around.
+//! Decimal arguments. One rule for all of them: digits only, within the limits of the type, `None` otherwise. Numbers
+//! that may be negative take a minus sign. No sign, blank or other byte is accepted beside that, and nothing wraps
+//! around.
 
 /// An unsigned 64-bit argument.
 pub fn unsigned64(token: &[u8]) -> Option<u64> {
@@ -22,8 +23,8 @@ pub fn signed32(token: &[u8]) -> Option<i32> {
     i32::try_from(if digits.is_some() { -magnitude } else { magnitude }).ok()
 }
 
-/// The exptime of a storage command: a signed 32-bit argument, or its bits as an unsigned one, as which libmemcached sends
-/// negative times.
+/// The exptime of a storage command: a signed 32-bit argument, or its bits as an unsigned one, as which libmemcached
+/// sends negative times.
 pub fn exptime32(token: &[u8]) -> Option<i32> {
     signed32(token).or_else(|| unsigned32(token).map(u32::cast_signed))
 }

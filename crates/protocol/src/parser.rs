@@ -12,9 +12,10 @@
 //! ```
 //!
 //! Lines end in `\n`, with or without a `\r` before it. No byte of a data block is ever read as a command: see
-//! `command` for what becomes of the block of a refused one. The data block of a storage command is returned with it if it is all there; a block of more than
-//! `inline_limit` bytes that is not, is left to the caller, so that the bytes waiting for a command to be complete stay
-//! below [`LINE_LIMIT`] + `inline_limit` + 2. A get of any length is handed on in parts, as memcached sets no limit to it.
+//! `command` for what becomes of the block of a refused one. The data block of a storage command is returned with it if
+//! it is all there; a block of more than `inline_limit` bytes that is not, is left to the caller, so that the bytes
+//! waiting for a command to be complete stay below [`LINE_LIMIT`] + `inline_limit` + 2. A get of any length is handed
+//! on in parts, as memcached sets no limit to it.
 
 use crate::command::{self, CommandLine, has_long_key};
 use crate::request::{Get, Keys, Rejection, Request};

@@ -150,7 +150,7 @@ pub struct StoreRequest<'a> {
     pub length: u32,
     pub noreply: bool,
     /// The value, if it was all in the buffer. Otherwise `length` + 2 bytes follow, which are not the parser's to read:
-    /// whoever drives it takes them off the stream, and checks that they end in [`reply::LINE_END`].
+    /// the caller takes them off the stream, and checks that they end in [`reply::LINE_END`].
     pub value: Option<&'a [u8]>,
 }
 

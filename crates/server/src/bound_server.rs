@@ -1,5 +1,6 @@
-//! What a server needs of the operating system before the process may give up its rights: certificates and keys are read,
-//! addresses are bound. Nobody can connect before [`BoundServer::serve`] listens, when the cache is there as well.
+//! What a server needs of the operating system before the process may give up its rights: certificates and keys are
+//! read, addresses are bound. Nobody can connect before [`BoundServer::serve`] listens, when the cache is there as
+//! well.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -177,7 +178,7 @@ fn watch_evictions(cache: &Cache) -> Result<Arc<Watching>, Error> {
     Ok(watching)
 }
 
-/// Raises the process's limit of open files to `needed`, as far as that is allowed.
+/// Increases the process's limit of open files to `needed`, as far as that is allowed.
 fn allow_files(needed: u64) -> Result<(), Error> {
     // Where the limit cannot be read, the first accept that fails tells.
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {

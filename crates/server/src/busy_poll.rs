@@ -1,4 +1,5 @@
-//! Whether a worker that has nothing to do asks its poll again and again before it sleeps; see `ebbtide::flash::busy_poll` for what decides.
+//! Whether a worker that has nothing to do asks its poll again and again before it sleeps; see
+//! `ebbtide::flash::busy_poll` for what decides.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +10,8 @@ use nix::unistd::Pid;
 
 use crate::options::BusyPoll;
 
-/// How many waits after the end of a read of flash a worker still counts as one that reads from flash. A read that never ends does not count.
+/// How many waits after the end of a read of flash a worker still counts as one that reads from flash. A read that
+/// never ends does not count.
 const AFTER_READ: u32 = 8;
 /// For how long to ask for a request: an answer brings the client's next one after a wake of the client's.
 const MAX_REQUEST_POLL: Duration = Duration::from_micros(50);
@@ -25,8 +27,8 @@ impl BusyPoll {
     }
 }
 
-/// Of the processors that the process is bound to, `granted` are what the quota of its control group allows. Our other threads are in that quota as well, and
-/// who is over it stands still for tens of milliseconds.
+/// Of the processors that the process is bound to, `granted` are what the quota of its control group allows. Our other
+/// threads are in that quota as well, and who is over it stands still for tens of milliseconds.
 fn has_processors(workers: usize, granted: usize, bound: usize) -> bool {
     if granted < bound { workers < granted } else { workers <= granted }
 }
@@ -119,9 +121,9 @@ mod tests {
     impl World {
         fn new(policy: BusyPoll) -> Self {
             let mut waits = BusyPollState::new(policy);
-            let begun = Instant::now();
-            let now = begun + SAMPLE_INTERVAL;
-            let forbids = [begun, now].map(|now| waits.contention.forbids(now, || Some(Duration::ZERO)));
+            let started = Instant::now();
+            let now = started + SAMPLE_INTERVAL;
+            let forbids = [started, now].map(|now| waits.contention.forbids(now, || Some(Duration::ZERO)));
             assert_eq!(forbids, [true, false]);
             Self { waits, now }
         }

@@ -16,7 +16,7 @@ pub enum Error {
     #[error("{option} = {value}: {reason}")]
     Option { option: &'static str, value: String, reason: &'static str },
     #[error(
-        "{needed} open files are needed for max_connections (-c), and the limit is {allowed}; raise it (ulimit -n) or ask for fewer connections"
+        "{needed} open files are needed for max_connections (-c), and the limit is {allowed}; increase it (ulimit -n) or ask for fewer connections"
     )]
     FileLimit { needed: u64, allowed: u64 },
     #[error("Error loading the {what}: {path} : {reason}")]

@@ -1,5 +1,5 @@
-//! Says on stderr when the device of flash got worse or better, and when it was so far behind that objects were lost: whether
-//! or not anybody looks at the admin HTTP.
+//! Says on stderr when the device of flash got worse or better, and when it was so far behind that objects were lost:
+//! whether or not anybody looks at the admin HTTP.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -78,7 +78,8 @@ impl HealthReport {
         Self { paths: paths.join(", "), health: Health::Healthy, errors: 0, lost: 0, losses_reported_at: None }
     }
 
-    /// The line for objects that were lost: `lost` in all up to now, at such a time since the start. One a minute at most.
+    /// The line for objects that were lost: `lost` in all up to now, at such a time since the start. One a minute at
+    /// most.
     fn losses_line(&mut self, lost: u64, uptime: Duration) -> Option<String> {
         let more = lost - self.lost;
         let is_said = self.losses_reported_at.is_some_and(|said| uptime.saturating_sub(said) < LOSSES_INTERVAL);

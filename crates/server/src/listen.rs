@@ -146,8 +146,8 @@ fn bind_unix(path: &Path, mode: u32, owner: Option<(u32, u32)>) -> io::Result<Li
     Ok(Listener::Unix(UnixListener::from_std(listener), file))
 }
 
-/// Gives a socket's file to another user. Only a socket, and through no link, whatever the path names meanwhile: root does this,
-/// perhaps in a folder where others write.
+/// Gives a socket's file to another user. Only a socket, and through no link, whatever the path names meanwhile: root
+/// does this, perhaps in a folder where others write.
 fn hand_over(path: &Path, mode: u32, (user, group): (Uid, Gid)) -> io::Result<()> {
     let flags = OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     let file = std::fs::File::from(nix::fcntl::open(path, flags, Mode::empty())?);
@@ -198,8 +198,8 @@ impl Stream {
         }
     }
 
-    /// Whether a read that fills less than its buffer has taken all that had arrived, but for urgent data. A Unix
-    /// socket's stops behind bytes that came with open files, whoever may send us some.
+    /// Whether a read that fills less than its buffer has taken all that had arrived, but for urgent data. A
+    /// read of a Unix socket also stops behind bytes that came with open files.
     pub fn empties_in_one_read(&self) -> bool {
         matches!(self, Self::Tcp(_))
     }

@@ -10,8 +10,8 @@ use crate::{Admin, Error, FlashRating, TlsOptions};
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
-    /// Port 0 takes a free one; [`Server::local_addrs`](crate::Server::local_addrs) tells which. An IPv6 address takes no
-    /// IPv4 connections.
+    /// Port 0 takes a free one; [`Server::local_addrs`](crate::Server::local_addrs) tells which. An IPv6 address takes
+    /// no IPv4 connections.
     Tcp(SocketAddr),
     /// As `Tcp`, with TLS as [`ServerOptions::tls`] says.
     Tls(SocketAddr),
@@ -37,8 +37,8 @@ pub struct ServerOptions {
     /// (`-l`, `-p`, `-s`) Default: port 11211 on the loopback interface, because by default nobody is asked who
     /// it is.
     pub listeners: Vec<Listen>,
-    /// (`-l`) Lengths of runs of `listeners` of which one suffices, such as the addresses of one host: the others may be taken,
-    /// with a warning. Default: none, so all are needed, as are those behind the last run.
+    /// (`-l`) Lengths of runs of `listeners` of which one suffices, such as the addresses of one host: the others may
+    /// be taken, with a warning. Default: none, so all are needed, as are those behind the last run.
     pub alternatives: Vec<usize>,
     /// (`-u`) User and group that the files of Unix sockets are to belong to, where root opens them for another user.
     /// Default: nobody else.
@@ -90,8 +90,8 @@ pub struct ServerOptions {
     pub flash_paths: Vec<PathBuf>,
 }
 
-/// When a worker with nothing to do asks for news instead of sleeping, for microseconds and where that is rarely in vain: nobody has to wake it,
-/// which takes longer, but its processor is busy meanwhile.
+/// When a worker with nothing to do asks for news instead of sleeping, for microseconds and where that is rarely in
+/// vain: nobody has to wake it, which takes longer, but its processor is busy meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BusyPoll {
     /// While it reads from flash: where a read takes about as long as a wake.

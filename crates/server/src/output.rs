@@ -6,7 +6,7 @@
 //! values                      ^ at 17: handle of a
 //! ```
 //!
-//! Whoever fills it stops when [`Output::is_full`], sends, and goes on when all is sent; so a client that does not read
+//! The caller stops when [`Output::is_full`], sends, and goes on when all is sent; so a client that does not read
 //! holds [`FULL_BYTES`] and what the last item added, and nothing more is executed for it.
 
 use std::collections::VecDeque;

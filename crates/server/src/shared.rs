@@ -142,14 +142,15 @@ pub struct NewConnection {
     pub info: Arc<ConnectionInfo>,
 }
 
-/// Where a worker has a connection, and the connection's number: another may be there by the time that it is looked for.
+/// Where a worker has a connection, and the connection's number: another may be there by the time that it is looked
+/// for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionKey {
     pub index: usize,
     pub id: usize,
 }
 
-/// How others talk to a worker: the acceptor, and whoever has read flash for it.
+/// How others talk to a worker: the acceptor, and threads that have read flash for it.
 pub struct Inbox {
     pub new_connections: Mutex<VecDeque<NewConnection>>,
     /// Connections for which all reads of flash have completed.
@@ -173,7 +174,7 @@ impl Inbox {
     pub fn notify_reads_done(&self, connection_key: ConnectionKey) {
         let mut reads_done = lock(&self.reads_done);
         reads_done.push(connection_key);
-        // Whoever put the first one there has woken the worker, which takes all, or was the worker.
+        // The thread that added the first one has woken the worker, which takes all, or is the worker.
         if reads_done.len() == 1 && self.owner.get() != Some(&thread::current().id()) {
             self.waker.wake().expect("an event counter takes one more event");
         }

@@ -1,7 +1,7 @@
 //! Statistics by key prefix: what `stats detail` counts while it is on.
 //!
-//! A prefix is what stands before the first delimiter in a key; keys without one are not counted. The number of prefixes is
-//! bounded: keys of further ones are not counted either, until `stats reset` makes room.
+//! A prefix is what stands before the first delimiter in a key; keys without one are not counted. The number of
+//! prefixes is bounded: keys of further ones are not counted either, until `stats reset` makes room.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -32,7 +32,8 @@ const RING: Token = Token(usize::MAX - 1);
 const EVENTS: usize = 1024;
 /// How often idle connections are looked for, unless the timeout is shorter than a few of these.
 const IDLE_SCAN: Duration = Duration::from_secs(1);
-/// How often connections that wait for memory are tried again, and how many of them: each try may look through the store.
+/// How often connections that wait for memory are tried again, and how many of them: each try may look through the
+/// store.
 const RETRY: Duration = Duration::from_millis(1);
 const RETRIES_AT_ONCE: usize = 16;
 /// How often the health of flash is looked at, where connections may wait for it.
@@ -60,8 +61,8 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// To be made on the thread that runs it. `poll` has the inbox's waker registered as [`WAKER`]. `samples`: whether commands are
-    /// sampled.
+    /// To be made on the thread that runs it. `poll` has the inbox's waker registered as [`WAKER`]. `samples`: whether
+    /// commands are sampled.
     pub fn new(poll: Poll, shared: Arc<Shared>, inbox: Arc<Inbox>, index: usize, samples: bool) -> Self {
         inbox.claim_for_this_thread();
         Self {
@@ -102,7 +103,8 @@ impl Worker {
         self.drain(&mut events);
     }
 
-    /// Submits what was begun in this round, and queues the connections that go on. Whether there are any in the queue.
+    /// Submits what was started in this round, and queues the connections that go on. Whether there are any in the
+    /// queue.
     fn advance_ring(&mut self) -> bool {
         if let Some(ring) = &self.ring
             && ring.has_completions()
@@ -157,8 +159,8 @@ impl Worker {
     fn busy_poll(&mut self, events: &mut Events) -> io::Result<bool> {
         let is_reading = self.ring.as_ref().is_some_and(ThreadRing::is_reading);
         let awaited = if is_reading { AwaitedEvent::Flash } else { AwaitedEvent::Request };
-        let begun = Instant::now();
-        if !self.waits.asks(awaited, begun, run_delay) {
+        let started = Instant::now();
+        if !self.waits.asks(awaited, started, run_delay) {
             return Ok(false);
         }
         let (came, now) = loop {
@@ -174,14 +176,14 @@ impl Worker {
                 self.waits.read_ended();
                 break (true, now);
             }
-            if now - begun > awaited.max_poll() {
+            if now - started > awaited.max_poll() {
                 break (false, now);
             }
-            // Whoever waits for the processor has it at once.
+            // A thread that waits for the processor gets it at once.
             thread::yield_now();
         };
         self.waits.record_poll(awaited, came);
-        self.executor.counters().busy_poll_ns.add((now - begun).as_nanos() as u64);
+        self.executor.counters().busy_poll_ns.add((now - started).as_nanos() as u64);
         Ok(came)
     }
 

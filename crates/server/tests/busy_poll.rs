@@ -139,8 +139,8 @@ fn more_workers_than_processors_sleep() {
         server.cache.insert(key.as_bytes(), value).apply().expect("stored");
     }
     // Long enough for a worker to know that it is alone.
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(3) {
+    let started = Instant::now();
+    while started.elapsed() < Duration::from_secs(3) {
         get_all(&server, &near, 1, 200);
     }
     assert_eq!(server.metric(ASKED), 0.0);
@@ -166,10 +166,10 @@ fn comes_to_ask(server: &TestServer, mut work: impl FnMut()) -> bool {
         tell("there is no processor for a worker");
         return false;
     }
-    let (begun, lost_before) = (Instant::now(), lost());
+    let (started, lost_before) = (Instant::now(), lost());
     while server.metric(ASKED) == 0.0 {
-        if begun.elapsed() > PATIENCE {
-            let share = (lost() - lost_before) as f64 / begun.elapsed().as_nanos() as f64;
+        if started.elapsed() > PATIENCE {
+            let share = (lost() - lost_before) as f64 / started.elapsed().as_nanos() as f64;
             assert!(share > 0.05, "it does not ask, and lost only {share}");
             tell("other threads want the processors");
             return false;

@@ -73,35 +73,35 @@ fn lives_end_in_every_dialect() {
 #[test]
 fn unix_times_are_later_by_as_much() {
     let server = server();
-    let begun = unix_now();
+    let started = unix_now();
     let set = |key: &str, exptime: u64| format!("set {key} 0 {exptime} 1\r\nv\r\n");
-    check(&server, &set("k", begun + 3000), "STORED\r\n");
+    check(&server, &set("k", started + 3000), "STORED\r\n");
     check(&server, "debugtime 2000\r\n", "OK\r\n");
     assert_about(left(&server, "k"), 1000);
     check(
         &server,
-        &(set("new", begun + 3000) + &set("past", begun + 1900) + "get past\r\n"),
+        &(set("new", started + 3000) + &set("past", started + 1900) + "get past\r\n"),
         "STORED\r\nSTORED\r\nEND\r\n",
     );
     assert_about(left(&server, "new"), 1000);
     let dump = String::from_utf8(server.talk(b"lru_crawler metadump all\r\n")).expect("text");
     for key in ["k", "new"] {
         let line = dump.lines().find_map(|line| line.strip_prefix(&format!("key={key} exp="))).expect("a line");
-        assert_about(line.split(' ').next().and_then(|seconds| seconds.parse().ok()).expect("a time"), begun + 3000);
+        assert_about(line.split(' ').next().and_then(|seconds| seconds.parse().ok()).expect("a time"), started + 3000);
     }
-    assert_about(server.stat("time"), begun + 2000);
+    assert_about(server.stat("time"), started + 2000);
     let uptime = server.stat("uptime");
     assert!((2000..=2000 + SLACK).contains(&uptime), "{uptime}");
     check(&server, "debugtime 1000\r\nget k new\r\n", "OK\r\nEND\r\n");
 }
 
-/// Runs a check within one second of the wall clock, which it is given: with one that has begun anew, it runs again.
+/// Runs a check within one second of the wall clock, which it is given: with one that has started anew, it runs again.
 fn within_a_second(check: impl Fn(u64) -> Result<(), String>) {
     let tries = 20;
     for _ in 0..tries {
-        let begun = unix_now();
-        let result = check(begun);
-        if unix_now() == begun {
+        let started = unix_now();
+        let result = check(started);
+        if unix_now() == started {
             return result.expect("the check");
         }
     }
@@ -115,9 +115,9 @@ fn is_served(server: &TestServer, key: &str) -> bool {
 #[test]
 fn unix_times_are_kept_to_the_second_by_every_command() {
     const LIFE: u32 = 100;
-    within_a_second(|begun| {
+    within_a_second(|started| {
         let server = server();
-        let end = begun as u32 + LIFE;
+        let end = started as u32 + LIFE;
         let lines = format!(
             "set set 0 {end} 1\r\nv\r\nset touch 0 0 1\r\nv\r\ntouch touch {end}\r\nset gat 0 0 1\r\nv\r\ngat {end} gat\r\n\
              ms ms 1 T{end}\r\nv\r\nset mg 0 0 1\r\nv\r\nmg mg T{end}\r\nmg made N{end}\r\nma ma N{end}\r\n\
@@ -149,9 +149,9 @@ fn unix_times_are_kept_to_the_second_by_every_command() {
 
 #[test]
 fn a_value_that_arrives_slowly_does_not_outlive_its_unix_time() {
-    within_a_second(|begun| {
+    within_a_second(|started| {
         let server = server();
-        let (value, end) = (vec![b'v'; 4 << 20], begun + 100);
+        let (value, end) = (vec![b'v'; 4 << 20], started + 100);
         let mut stream = server.connect();
         let (first, rest) = value.split_at(3 << 20);
         stream.write_all(format!("set k 0 {end} {}\r\n", value.len()).as_bytes()).expect("a write");

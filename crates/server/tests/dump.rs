@@ -88,7 +88,7 @@ fn a_dump_goes_at_the_pace_of_its_reader() {
     // One goes away in the middle of it: its place is free once the server has noticed.
     drop(slow.pop());
     server.wait_for("the end of a dump", || server.talk(b"lru_crawler mgdump all\r\n").starts_with(b"OK\r\n"));
-    let mut stream = slow.pop().expect("eight were begun");
+    let mut stream = slow.pop().expect("eight were started");
     stream.write_all(b"quit\r\n").expect("a write");
     let mut rest = head.to_vec();
     stream.read_to_end(&mut rest).expect("the rest");
@@ -131,7 +131,8 @@ fn dumps_tell_of_flash() {
     );
     let short = dump(&server, "lru_crawler mgdump all", "EN\r\n");
     assert!(!short.contains(&"mg small7".to_owned()) && short.contains(&"mg small8".to_owned()));
-    // Commands behind a dump wait for it, also while it is on flash; others do not; who goes away in the middle leaves nothing.
+    // Commands behind a dump wait for it, also while it is on flash; others do not; who goes away in the middle leaves
+    // nothing.
     flash_objects.remove(7);
     let mut slow: Vec<TcpStream> = (0..8).map(|_| server.connect()).collect();
     let mut head = [0; 4];

@@ -251,8 +251,8 @@ fn room_for(cache: &Cache, flash_objects: &[(String, Vec<u8>)]) -> usize {
     let held = flash_objects.iter().map_while(|(key, _)| {
         let sender = sender.clone();
         let landing = Box::new(move |fetched: Fetched| sender.send(fetched).expect("it is waited for"));
-        let is_begun = cache.fetch(key.as_bytes(), WhenBusy::Refuse, landing) == Fetch::UnderWay;
-        is_begun.then(|| receiver.recv().expect("it lands"))
+        let is_started = cache.fetch(key.as_bytes(), WhenBusy::Refuse, landing) == Fetch::UnderWay;
+        is_started.then(|| receiver.recv().expect("it lands"))
     });
     held.collect::<Vec<_>>().len()
 }

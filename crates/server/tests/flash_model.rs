@@ -1,5 +1,5 @@
-//! Random commands on keys in memory, on flash, on both and nowhere, while memory is evicted all the time, against a model. A cache
-//! may lose a value; what it must not do is to answer another one, or to lose or double an answer.
+//! Random commands on keys in memory, on flash, on both and nowhere, while memory is evicted all the time, against a
+//! model. A cache may lose a value; what it must not do is to answer another one, or to lose or double an answer.
 
 mod common;
 

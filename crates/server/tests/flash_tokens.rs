@@ -1,5 +1,5 @@
-//! CAS tokens over flash: a value that has not changed keeps the token that a client was given, whatever becomes of its neighbours and
-//! of itself. One that has changed has it no more.
+//! CAS tokens over flash: a value that has not changed keeps the token that a client was given, whatever becomes of its
+//! neighbours and of itself. One that has changed has it no more.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! Writes that find no memory before another thread goes on: their connections are parked, and the worker serves the others.
+//! Writes that find no memory before another thread goes on: their connections are parked, and the worker serves the
+//! others.
 
 mod common;
 

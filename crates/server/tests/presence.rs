@@ -1,5 +1,5 @@
-//! Commands whose answer says whether a key is there, over flash. What memory knows of flash is approximate: of keys for which it says
-//! "perhaps" none may be answered wrongly, be they there or not.
+//! Commands whose answer says whether a key is there, over flash. What memory knows of flash is approximate: of keys
+//! for which it says "perhaps" none may be answered wrongly, be they there or not.
 
 mod common;
 

@@ -252,7 +252,7 @@ fn who_watches_is_not_idle() {
     let timeout = Some(Duration::from_secs(1));
     let server = TestServer::with(ServerOptions { idle_timeout: timeout, threads: 1, ..options() });
     let mut watcher = watch(&server, "fetchers");
-    // Whoever came later has been idle for a shorter time.
+    // A later connection has been idle for a shorter time.
     assert_bytes(&read_to_end(&mut server.connect()), b"");
     server.talk(b"get k\r\n");
     assert_eq!(line(&mut watcher), "type=item_get key=k status=not_found clsid=0 size=0");

@@ -1,5 +1,5 @@
-//! What the tests of more than one crate use: a model of the cache's contract, random operations to hold a cache against
-//! it, and values that betray a torn or foreign read.
+//! What the tests of more than one crate use: a model of the cache's contract, random operations to hold a cache
+//! against it, and values that betray a torn or foreign read.
 //!
 //! | where | what |
 //! |---|---|

@@ -1,8 +1,8 @@
 //! A cache as a plain map: the contract that every answer is judged by.
 //!
 //! A key is present, absent, or perhaps present: within the allowance before its expiry (1 s or 1.6 % of its TTL), and
-//! always if the cache may evict. An answer that reveals which it was settles it: what has been seen absent must not come
-//! back unless it is stored again.
+//! always if the cache may evict. An answer that reveals which it was settles it: what has been seen absent must not
+//! come back unless it is stored again.
 
 use crate::operation::{Answer, Hit, Life, Mode, Operation, Write};
 use std::collections::HashMap;
@@ -99,8 +99,8 @@ impl Model {
         Ok(())
     }
 
-    /// Judges the answer to an operation, and carries the operation out. `token_version`: the version of the value whose
-    /// token a cas has used.
+    /// Judges the answer to an operation, and carries the operation out. `token_version`: the version of the value
+    /// whose token a cas has used.
     pub fn judge(&mut self, operation: &Operation, answer: &Answer, token_version: Option<u64>) -> Judgement {
         match (operation, answer) {
             (Operation::Get(key) | Operation::Hold(key), Answer::Lookup(hit)) => self.judge_lookup(key, hit.as_ref()),

@@ -76,7 +76,7 @@ pub enum Operation {
     Decrement(Vec<u8>, u64),
     /// The value is out of date, nobody has won it, and it has this token if one is given.
     MarkStale(Vec<u8>, Option<u64>),
-    /// Whoever asks first of a value wins it.
+    /// The first client that asks for a value wins it.
     Win(Vec<u8>),
     Flush {
         delay_ms: u64,

@@ -8,7 +8,7 @@
 //! beside    testkit (only as a dev-dependency), fuzz, xtask
 //! ```
 
-use super::Problem;
+use super::problem::Problem;
 use super::workspace::{Kind, Workspace};
 
 const RULE: &str = "arrow";

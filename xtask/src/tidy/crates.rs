@@ -1,6 +1,6 @@
 //! Every crate root outside the store forbids unsafe code; flash allows it for its devices alone.
 
-use super::Problem;
+use super::problem::Problem;
 use super::source::Source;
 use super::tree::Tree;
 use super::workspace::Workspace;

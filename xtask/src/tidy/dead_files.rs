@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Problem;
+use super::problem::Problem;
 use super::source::{Source, is_word};
 use super::tree::{Tree, resolve};
 use super::workspace::Workspace;

@@ -1,7 +1,7 @@
-//! `docs/evaluation.md` has a row for each table and figure of the papers, a status for each row, and a place to look at
-//! for each that is measured.
+//! `docs/evaluation.md` has a row for each table and figure of the papers, a status for each row, and a place to look
+//! at for each that is measured.
 
-use super::Problem;
+use super::problem::Problem;
 use super::tree::{Tree, resolve};
 
 const PAGE: &str = "docs/evaluation.md";

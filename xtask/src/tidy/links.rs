@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Problem;
+use super::problem::Problem;
 use super::tree::{Tree, resolve};
 
 pub fn check(tree: &Tree) -> Vec<Problem> {

@@ -1,6 +1,6 @@
 //! Cargo.lock names only the standard registry, never a mirror.
 
-use super::Problem;
+use super::problem::Problem;
 use super::tree::Tree;
 
 const STANDARD: &str = "registry+https://github.com/rust-lang/crates.io-index";

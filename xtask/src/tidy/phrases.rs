@@ -1,7 +1,7 @@
 //! Comments say why the code is as it is: no history, no work log, no promises. And no test that is switched off, no
 //! function that is not written.
 
-use super::Problem;
+use super::problem::Problem;
 use super::source::{Source, is_word};
 
 /// Words of a work log, in lower case; searched in comments only.

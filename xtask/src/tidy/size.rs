@@ -1,6 +1,6 @@
 //! Files of at most 600 lines and functions of at most 70, tests not counted.
 
-use super::Problem;
+use super::problem::Problem;
 use super::source::{Source, is_word};
 
 const FILE_LINES: usize = 600;

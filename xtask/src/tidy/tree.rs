@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::Error;
+use super::error::Error;
 
 /// Directories that hold what tools make, not what people write.
 const SKIPPED: [&str; 6] = [".git", ".venv", ".pytest_cache", "__pycache__", "node_modules", "target"];

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::Error;
+use super::error::Error;
 use super::tree::Tree;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

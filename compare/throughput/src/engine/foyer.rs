@@ -1,5 +1,5 @@
-//! foyer's cache in memory with S3-FIFO, a faster hasher than its own, which must be the same in all processes, and many
-//! shards, as each is behind a lock.
+//! foyer's cache in memory with S3-FIFO, a faster hasher than its own, which must be the same in all processes, and
+//! many shards, as each is behind a lock.
 
 use foyer_memory::{Cache, CacheBuilder, CacheProperties, S3FifoConfig};
 

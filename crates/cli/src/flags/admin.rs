@@ -1,7 +1,8 @@
 //! Where the admin HTTP listens: what `--admin` says, or what follows from the other flags.
 //!
-//! Without the flag there is one only for a server on memcached's own port, at the port after it. Of several servers on a
-//! machine the others have ports of their own: which of them a fixed admin port shows would hang on which started first.
+//! Without the flag there is one only for a server on memcached's own port, at the port after it. Of several servers on
+//! a machine the others have ports of their own: which of them a fixed admin port shows would hang on which started
+//! first.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

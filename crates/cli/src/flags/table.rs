@@ -38,7 +38,7 @@ pub const FLAGS: &[Flag] = &[
     flag('A', "enable-shutdown", None, Used, "allow the command \"shutdown\""),
     flag('l', "listen", Some("addr"), Used, "address to listen on: host, host:port, [v6]:port, a list\nwith commas, or the flag several times (default: all)"),
     flag('d', "daemon", None, Used, "run in the background once the port is open"),
-    flag('r', "enable-coredumps", None, Used, "raise the limit on core files"),
+    flag('r', "enable-coredumps", None, Used, "increase the limit on core files"),
     flag('u', "user", Some("user"), Used, "run as this user (only when started as root)"),
     flag('m', "memory-limit", Some("num"), Used, "all memory of the cache, in megabytes (default: 64)"),
     flag('M', "disable-evictions", None, Used, "a full cache refuses writes instead of evicting"),

@@ -104,7 +104,7 @@ impl BenchConnection {
         let taken = self.answers.take(&self.input[..self.filled], &mut ledger).map_err(Broken::Protocol)?;
         self.input.copy_within(taken..self.filled, 0);
         self.filled -= taken;
-        // Less than was asked for: whatever comes later raises an event of its own.
+        // Less than was asked for: bytes that come later bring an event of their own.
         Ok(read == room)
     }
 

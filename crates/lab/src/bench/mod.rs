@@ -1,7 +1,8 @@
 //! `ebbtide bench`: synthetic load on the engine in process, or on any memcached or Redis server.
 //!
-//! Every thread draws requests by its own stream of the seed: a get of `--batch` keys, or a set, as `--get-ratio`
-//! says, or the next of `--trace`, `--preset` or `--cachebench`. With `--fill` each key that misses is set next, as a look-aside client does.
+//! Every thread draws requests by its own stream of the seed: a get of `--batch` keys, or a set, as `--get-ratio` says,
+//! or the next of `--trace`, `--preset` or `--cachebench`. With `--fill` each key that misses is set next, as a
+//! look-aside client does.
 //!
 //! In process, requests are drawn ahead in chunks and only their execution is timed, for drawing a Zipf rank costs
 //! about as much as a get; one request in 32 has its latency taken. Against a server, every connection keeps

@@ -1,8 +1,8 @@
-//! What the keys of a load are, by their number: drawn as the arguments say, or those of a recording: a trace, or a workload of `ebbtide
-//! generate`.
+//! What the keys of a load are, by their number: drawn as the arguments say, or those of a recording: a trace, or a
+//! workload of `ebbtide generate`.
 //!
-//! Of a recording its time and its deletes are left out: gets and writes follow each other as fast as they can. An object
-//! is what the first request of a key says; 24 bytes of memory per object and 4 per request hold it all.
+//! Of a recording its time and its deletes are left out: gets and writes follow each other as fast as they can. An
+//! object is what the first request of a key says; 24 bytes of memory per object and 4 per request hold it all.
 
 use std::collections::HashMap;
 use std::sync::Arc;

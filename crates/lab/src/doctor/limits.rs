@@ -10,7 +10,7 @@ const OTHER_FILES: u64 = 64;
 const FILES_PER_THREAD: u64 = 4;
 
 pub fn open_files(machine: &Machine, connections: u64, threads: u64) -> Finding {
-    // The server raises the soft limit itself.
+    // The server increases the soft limit itself.
     let hard = getrlimit(Resource::Nofile).maximum;
     judge_files(hard, machine.number("proc/sys/fs/nr_open"), connections + threads * FILES_PER_THREAD + OTHER_FILES)
 }

@@ -10,7 +10,7 @@ const OVERHEAD_SHARE: u64 = 20;
 const OVERHEAD_BYTES: u64 = 32 << 20;
 /// The share of the memory from which on little is left for the rest of the machine.
 const CROWDED_PERCENT: u64 = 90;
-/// A server reserves so much more address space than memory, so that the limit can be raised while it runs.
+/// A server reserves so much more address space than memory, so that the limit can grow while it runs.
 const RESERVED: u64 = 4;
 /// Above this the kernel likes to move memory to swap.
 const SWAPPINESS: u64 = 10;
@@ -30,7 +30,7 @@ pub fn fits(machine: &Machine, memory: ByteSize) -> Finding {
         let uncrowded = (there / 100 * CROWDED_PERCENT).saturating_sub(OVERHEAD_BYTES);
         let max = (uncrowded - uncrowded / (OVERHEAD_SHARE + 1)) >> 20;
         let more = if group.is_some() {
-            ", or raise the limit (MemoryMax= of the unit, resources.limits of the pod)"
+            ", or increase the limit (MemoryMax= of the unit, resources.limits of the pod)"
         } else {
             ""
         };

@@ -7,7 +7,7 @@
 //! which the table says nothing, are those of `c`. Their values are lognormal around the mean of the table.
 //!
 //! The table covers two days, and leaves out shares below one or two percent: what it has is taken for the whole. An
-//! add there is the fill after a miss, which is up to whoever replays; it counts as a set only in clusters without
+//! add there is the fill after a miss, which is up to the replay; it counts as a set only in clusters without
 //! gets. Every other write counts as a set, and gets and incr as a get.
 
 use std::path::Path;

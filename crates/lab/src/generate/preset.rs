@@ -6,7 +6,7 @@
 //! miss ratios published with the S3-FIFO paper (SOSP 2023), and for the value sizes of `c` the size distribution
 //! that libCacheSim plots for the first ten million requests of cluster 52.
 //!
-//! In the source an add is the fill after a miss, which is up to whoever replays; a cas counts as a set, and an incr
+//! In the source an add is the fill after a miss, which is up to the replay; a cas counts as a set, and an incr
 //! as a get.
 
 use super::shot_noise::{KeyLifetime, ShotNoise};

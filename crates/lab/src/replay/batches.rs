@@ -119,7 +119,8 @@ mod tests {
     use super::*;
     use crate::trace::Op;
 
-    /// (milliseconds, requests) of each batch of a trace with requests at these seconds, and the steps back of its time.
+    /// (milliseconds, requests) of each batch of a trace with requests at these seconds, and the steps back of its
+    /// time.
     fn batches_of(seconds: impl IntoIterator<Item = u64>) -> (Vec<(u128, usize)>, u64) {
         let request =
             |time_seconds| Request { time_seconds, key: 1, key_size: 8, value_size: 8, op: Op::Get, ttl_seconds: 0 };

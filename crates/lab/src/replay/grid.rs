@@ -88,7 +88,7 @@ fn row(cell: Cell, report: &ReplayReport) -> String {
 }
 
 /// Works through `0..count` on several threads and takes the results in order, each as soon as those before are there.
-/// The first error ends it once what has begun is done.
+/// The first error ends it once what has started is done.
 pub(crate) fn each_in_order<T: Send>(
     count: usize,
     threads: usize,
@@ -130,7 +130,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn results_come_in_order_whoever_is_first() {
+    fn results_come_in_order() {
         let mut taken = Vec::new();
         let slow_first = |index: usize| {
             thread::sleep(Duration::from_millis(if index.is_multiple_of(3) { 5 } else { 0 }));
@@ -146,16 +146,16 @@ mod tests {
 
     #[test]
     fn an_error_ends_the_work() {
-        let begun = AtomicUsize::new(0);
+        let started = AtomicUsize::new(0);
         let work = |_| {
             thread::sleep(Duration::from_millis(1));
-            begun.fetch_add(1, Ordering::Relaxed)
+            started.fetch_add(1, Ordering::Relaxed)
         };
         let refuse = |index, _| match index {
             0 => Err(Error::Audit { late_hits: 1, wrong_values: 0, lost: 0 }),
             _ => panic!("what is behind the error is not wanted"),
         };
         assert!(each_in_order(1_000_000, 2, work, refuse).is_err());
-        assert!(begun.load(Ordering::Relaxed) < 1_000_000);
+        assert!(started.load(Ordering::Relaxed) < 1_000_000);
     }
 }

@@ -13,8 +13,8 @@
 //! Only gets count in hits, misses and the miss ratios. Time starts at the first request and moves in steps: to the
 //! next second of the trace, and within a second after every 1024 requests, spread evenly as the second before it was
 //! (see `batches`). With each step the cache does the maintenance that a thread does in a server, so a replay depends
-//! on the trace and the seed alone, not on the speed of the machine. With flash it depends on the device, too: what comes
-//! faster than it writes is dropped.
+//! on the trace and the seed alone, not on the speed of the machine. With flash it depends on the device, too: what
+//! comes faster than it writes is dropped.
 
 mod audit;
 mod batches;

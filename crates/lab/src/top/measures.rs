@@ -113,7 +113,7 @@ pub struct Network {
     pub written_bytes: CounterRate,
 }
 
-/// Counters that only grow while a server lives. If one has fallen, all have begun anew.
+/// Counters that only grow while a server lives. If one has fallen, all have started anew.
 const GROWING: [&str; 10] = [
     "uptime",
     "total_connections",

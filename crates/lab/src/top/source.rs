@@ -144,13 +144,13 @@ fn read_stats(input: &mut impl BufRead) -> io::Result<Result<BTreeMap<String, St
     let mut stats = BTreeMap::new();
     let mut bytes = Vec::new();
     // An answer that trickles in could take for ever, one byte within each timeout.
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         bytes.clear();
         if input.read_until(b'\n', &mut bytes)? == 0 || bytes.last() != Some(&b'\n') {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the server closed the connection"));
         }
-        if begun.elapsed() > PATIENCE {
+        if started.elapsed() > PATIENCE {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let line = String::from_utf8_lossy(&bytes);

@@ -1,9 +1,9 @@
 //! Tells the format of a trace from how it begins.
 //!
-//! A binary trace shows itself by bytes that no text has: of 24 bytes of an oracleGeneral record some are 0 or 255,
-//! for times, sizes and the distance to the next access rarely need all the bits that they have. Other binary files have
-//! such bytes, too: so known files are named first, and the records at the beginning must be plausible. Among the texts,
-//! two have a header, and the Twitter traces have a number first and an operation in the last but one column.
+//! A binary trace shows itself by bytes that no text has: of 24 bytes of an oracleGeneral record some are 0 or 255, for
+//! times, sizes and the distance to the next access rarely need all the bits that they have. Other binary files have
+//! such bytes, too: so known files are named first, and the records at the beginning must be plausible. Among the
+//! texts, two have a header, and the Twitter traces have a number first and an operation in the last but one column.
 
 use std::str::FromStr;
 

@@ -8,8 +8,8 @@
 //! | `oracle-general` | libCacheSim's oracleGeneral: 24 bytes, no header |
 //!
 //! Files may be compressed with zstd or gzip. Both that and the format are told from the content; a file that is no
-//! trace is refused. Text may begin with a byte order mark and hold blank lines and comments (`#`). A malformed line is an
-//! error that does not end the stream: the next call reads the next line, so the caller decides what it is worth.
+//! trace is refused. Text may begin with a byte order mark and hold blank lines and comments (`#`). A malformed line is
+//! an error that does not end the stream: the next call reads the next line, so the caller decides what it is worth.
 
 mod compression;
 mod format;

@@ -68,11 +68,12 @@ fn decode(record: &[u8; RECORD_SIZE]) -> Request {
 const NEVER: [i64; 3] = [-1, -2, i64::MAX];
 /// More requests than a trace has: at this number it would be 24 TB long.
 const MAX_REQUESTS: i64 = 1 << 40;
-/// Largest object that is believed: 1 TiB would not fit the field, and no published trace has one of 2 GiB.
+/// Largest object that is accepted: 1 TiB would not fit the field, and no published trace has one of 2 GiB.
 const MAX_OBJECT_BYTES: u32 = 1 << 31;
 
-/// Checks the records at the beginning of a file: times do not fall, sizes are below 2 GiB, and the next access, counted
-/// in requests, lies behind the record's own position. The error names the first record (from 1) that cannot be one.
+/// Checks the records at the beginning of a file: times do not fall, sizes are below 2 GiB, and the next access,
+/// counted in requests, lies behind the record's own position. The error names the first record (from 1) that cannot be
+/// one.
 pub(super) fn check_plausible(start: &[u8]) -> Result<(), String> {
     let mut latest = 0;
     for (position, record) in start.chunks_exact(RECORD_SIZE).enumerate() {

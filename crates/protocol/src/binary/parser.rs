@@ -1,9 +1,9 @@
 //! The request parser. It keeps no state between packets: what it does not consume has to be given again, with what has
 //! arrived since.
 //!
-//! A packet's lengths are checked when its header is there, in memcached's order, because a packet with two mistakes must be
-//! answered with the same one of them. A value of more than `inline_limit` bytes that is not all there is left to the
-//! caller, so that the bytes waiting for a packet to be complete stay below 24 + 20 + 250 + `inline_limit`.
+//! A packet's lengths are checked when its header is there, in memcached's order, because a packet with two mistakes
+//! must be answered with the same one of them. A value of more than `inline_limit` bytes that is not all there is left
+//! to the caller, so that the bytes waiting for a packet to be complete stay below 24 + 20 + 250 + `inline_limit`.
 
 use super::header::{HEADER_BYTES, PacketHeader, REQUEST_MAGIC};
 use super::opcode::Opcode;

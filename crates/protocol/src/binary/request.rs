@@ -79,8 +79,8 @@ pub struct Put<'a> {
     pub cas: u64,
     /// Announced bytes of the value.
     pub length: u32,
-    /// The value, if it was all in the buffer. Otherwise `length` bytes follow, which whoever drives the parser takes off
-    /// the stream.
+    /// The value, if it was all in the buffer. Otherwise `length` bytes follow, which the caller of the parser takes
+    /// off the stream.
     pub value: Option<&'a [u8]>,
 }
 

@@ -10,8 +10,8 @@
 //! | `flash` | both, of flash |
 //! | `dashboard` | the page for people |
 //!
-//! There is no authentication, so it listens on the loopback interface unless it is told otherwise, and then answers only
-//! requests that name it by an address or as localhost: a page from elsewhere whose name was made to point here
+//! There is no authentication, so it listens on the loopback interface unless it is told otherwise, and then answers
+//! only requests that name it by an address or as localhost: a page from elsewhere whose name was made to point here
 //! (DNS rebinding) names it by that name.
 
 mod dashboard;

@@ -164,7 +164,7 @@ fn latencies(observer: &Observer) -> Map<String, Value> {
     observer.latencies().map(|(command, histogram)| (command.name().to_string(), one(&histogram))).collect()
 }
 
-/// Why keys are not told, if they are not: whoever can reach this address could not ask the server for them.
+/// Why keys are not told, if they are not: a reader of this address may not ask the server for them.
 fn hidden(shared: &Shared) -> Option<&'static str> {
     match () {
         () if shared.options.auth.is_some() => Some("clients must authenticate, and readers of this page do not"),

@@ -1,13 +1,14 @@
 //! lru_crawler metadump and mgdump: every key, in slices.
 //!
-//! A dump is a scan of the cache whose place the connection keeps. It is asked for a slice when the last one is sent, so it
-//! goes at the pace of its reader and holds no more than that slice; between slices other connections have their turn.
+//! A dump is a scan of the cache whose position the connection keeps. The next slice is made when the last one is sent,
+//! so a dump goes at the pace of its reader and holds one slice; between slices other connections have their turn.
 //!
 //! ```text
-//! memory: slice by the worker -> sent -> slice ...      flash: scan to the thread of dumps -> slice, the worker is woken -> sent -> ...
+//! memory: slice by the worker -> sent -> slice ...
+//! flash:  scan to the dump thread -> slice, the worker is woken -> sent -> ...
 //! ```
-//! What lies on flash has to be read, for which no worker waits: the scan goes to a thread that all dumps share and comes back with the
-//! slice, and the connection is parked meanwhile.
+//! A worker waits for no device: the part of a scan that reads flash goes to a thread that all dumps share, and the
+//! connection is parked until its slice is there.
 
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
@@ -77,7 +78,7 @@ pub struct DumpThread {
 }
 
 impl DumpThread {
-    /// Has a slice made. The job is dropped if that is not possible, which ends its errand.
+    /// Has a slice made. The job is dropped if that is not possible, which wakes the connection.
     fn send(&self, job: SliceJob) {
         let mut jobs = lock(&self.jobs);
         if jobs.is_none() {
@@ -197,7 +198,8 @@ impl Executor {
     }
 }
 
-/// Goes on with a scan until there is enough for a slice, it has taken so many steps, or it comes to flash. False if it has ended.
+/// Goes on with a scan until there is enough for a slice, it has taken so many steps, or it comes to flash. False if it
+/// has ended.
 fn fill(out: &mut Vec<u8>, scan: &mut Scan, format: DumpFormat, unix_now: Duration, steps: usize) -> bool {
     let now_ms = unix_now.as_millis() as u64;
     let waits = scan.waits();

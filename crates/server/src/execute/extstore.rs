@@ -1,5 +1,5 @@
-//! What memcached's external storage tells, of flash: in `stats` under its names, where there is flash. What each comes to
-//! here is in docs/compatibility.md.
+//! What memcached's external storage tells, of flash: in `stats` under its names, where there is flash. What each comes
+//! to here is in docs/compatibility.md.
 
 use super::{Executor, OptionalReply};
 use ebbtide::flash::Health;

@@ -6,16 +6,18 @@
 //!    +---------- executed again: promote, look again <----+
 //!                                or, of a plain get: answer with what has completed
 //! ```
-//! A command that needs such a key is not executed: the session gives it again when what it needs has completed. So answers keep
-//! their order, as nothing behind a command is executed before it. A run of gets has all its keys read at once.
+//! A command that needs such a key is not executed: the session gives it again when what it needs has completed. So
+//! answers keep their order, as nothing behind a command is executed before it. A run of gets has all its keys read at
+//! once.
 //!
-//! Every command whose answer says whether a key is there needs the key. A delete needs to know of the value only that it is there:
-//! it is not promoted. One that answers nothing (`noreply`) reads nothing, and none reads from a device that is not healthy: then a
-//! key that flash may have counts as found, and a delete that waits already goes on. What memory has no room for is not absent: the command
-//! is refused for want of memory.
+//! Every command whose answer says whether a key is there needs the key. A delete needs to know of the value only that
+//! it is there: it is not promoted. One that answers nothing (`noreply`) reads nothing, and none reads from a device
+//! that is not healthy: then a key that flash may have counts as found, and a delete that waits already goes on. What
+//! memory has no room for is not absent: the command is refused for want of memory.
 //!
-//! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value that has
-//! completed; nor does one that waits for its client, or has executed all that has arrived. So connections never wait for each other (`ebbtide::WhenBusy`).
+//! A connection parks with reads that end by themselves, or with a single one that queues, and then it holds no value
+//! that has completed; nor does one that waits for its client, or has executed all that has arrived. So connections
+//! never wait for each other (`ebbtide::WhenBusy`).
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -116,8 +118,8 @@ impl ConnectionWait {
         true
     }
 
-    /// Drops what has completed, unless something is under way: the connection waits for its client, and others' reads must not
-    /// wait with it. What it still needs is read again.
+    /// Drops what has completed, unless something is under way: the connection waits for its client, and others' reads
+    /// must not wait with it. What it still needs is read again.
     pub fn release_completed(&mut self) {
         if self.take_completed() {
             self.completed.clear();
@@ -206,8 +208,8 @@ impl Executor {
         self.has_flash && (self.wait.borrow().has(key) || self.cache.may_be_on_flash(key))
     }
 
-    /// Sees to keys of which memory does not have the first. Only what is wanted as `is_plain`, its value, key and flags, is answered from
-    /// flash: whatever needs more finds it in memory.
+    /// Sees to keys of which memory does not have the first. Only what is wanted as `is_plain`, its value, key and
+    /// flags, is answered from flash: whatever needs more finds it in memory.
     pub(super) fn read_from_flash(&self, keys: &[&[u8]], is_plain: bool) -> FlashOutcome<'_> {
         let wait = &mut *self.wait.borrow_mut();
         wait.is_delete = false;
@@ -227,8 +229,8 @@ impl Executor {
         }
     }
 
-    /// Answers with what has completed, or promotes it. None if flash had the key and that was not its value any more, so that it is worth
-    /// to read it again.
+    /// Answers with what has completed, or promotes it. None if flash had the key and that was not its value any more,
+    /// so that it is worth to read it again.
     fn resolve_read(
         &self,
         completed: CompletedRead,
@@ -269,8 +271,8 @@ impl Executor {
         Some(FlashOutcome::MemoryDecides)
     }
 
-    /// Begins to read the first of these keys, and of those behind what memory does not have and there is room for. None if
-    /// flash has not the first.
+    /// Begins to read the first of these keys, and of those behind what memory does not have and there is room for.
+    /// None if flash has not the first.
     fn start_reads(&self, keys: &[&[u8]], wait: &mut ConnectionWait) -> Option<Arc<ReadGroup>> {
         let group = Arc::new(self.new_group());
         match group.add(&self.cache, keys[0], WhenBusy::Queue) {
@@ -316,7 +318,8 @@ impl Executor {
         needed_by_binary(command).map_or(KeyPresence::Known, |key| self.presence(key))
     }
 
-    /// Deletes a key. Whether it was there; `None`, with nothing done, if flash has to be read for that: the connection is parked.
+    /// Deletes a key. Whether it was there; `None`, with nothing done, if flash has to be read for that: the connection
+    /// is parked.
     pub(super) fn delete_known_key(&self, key: &[u8]) -> Option<bool> {
         if !self.has_flash {
             return Some(self.cache.delete(key));

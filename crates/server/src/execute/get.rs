@@ -1,9 +1,9 @@
 //! get, gets, gat and gats, and the mg among them.
 //!
-//! Consecutive gets and plain mgs of one read, however many keys each has, form runs of up to [`RUN_KEYS`] keys, and each
-//! run is one batch for the cache. A gat is a write and is executed key by key. An mg that finds a stale item is one, too:
-//! it ends the batch, and another one goes on behind it. So does a key that only flash may have (`execute/flash_reads.rs`); where
-//! nothing but key, value and flags is asked for, it may be answered from there.
+//! Consecutive gets and plain mgs of one read, however many keys each has, form runs of up to [`RUN_KEYS`] keys, and
+//! each run is one batch for the cache. A gat is a write and is executed key by key. An mg that finds a stale item is
+//! one, too: it ends the batch, and another one goes on behind it. So does a key that only flash may have
+//! (`execute/flash_reads.rs`); where nothing but key, value and flags is asked for, it may be answered from there.
 //!
 //! When the output is full in the middle of a run the remaining keys are not answered: the caller is told where in the
 //! input the first of them stands, sends what there is, and parses on from there.
@@ -92,8 +92,8 @@ enum RunStop {
     OnFlash(usize),
 }
 
-/// Where the line of an mg with this key begins, spaces left aside. What stands before it need not end a line: a refused
-/// value is taken off by its length.
+/// Where the line of an mg with this key begins, spaces left aside. What stands before it need not end a line: a
+/// refused value is taken off by its length.
 pub fn line_of(input: &[u8], key: &[u8]) -> usize {
     input[..position_in(input, key)].trim_ascii_end().len() - META_GET.len()
 }

@@ -50,7 +50,8 @@ impl MemoryWait {
 }
 
 impl ConnectionWait {
-    /// Parks the connection until [`ConnectionWait::retry`]. It holds nothing that has landed: others' reads must not wait with it.
+    /// Parks the connection until [`ConnectionWait::retry`]. It holds nothing that has landed: others' reads must not
+    /// wait with it.
     pub(super) fn wait_for_memory(&mut self, reason: WaitReason, limit: Duration) {
         self.completed.clear();
         let now = Instant::now();
@@ -104,8 +105,8 @@ impl Executor {
         }
     }
 
-    /// The second write of a command whose first is done, so that the command cannot be executed again: where it would wait
-    /// it is refused.
+    /// The second write of a command whose first is done, so that the command cannot be executed again: where it would
+    /// wait it is refused.
     pub(super) fn without_memory_wait<T>(&self, write: impl FnOnce() -> T) -> T {
         self.cache.set_patience(Patience::Spent);
         let written = write();

@@ -89,7 +89,8 @@ impl Executor {
         Self { has_streams: false, ..self }
     }
 
-    /// What is executed from now on is for this connection, which lends what it has fetched; `swap_wait` gives that back.
+    /// What is executed from now on is for this connection, which lends what it has fetched; `swap_wait` gives that
+    /// back.
     pub fn serve(&self, connection_key: ConnectionKey, fetched: &mut ConnectionWait) {
         self.connection_key.set(connection_key);
         self.swap_wait(fetched);
@@ -124,7 +125,8 @@ impl Executor {
         &self.shared.samples[self.worker]
     }
 
-    /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives the one who asks.
+    /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives
+    /// the one who asks.
     pub fn execute(&self, request: Request<'_>, connection: usize, output: &mut Output) -> Next {
         if !self.probe.is_sampling() {
             return self.carry_out(request, connection, output);

@@ -18,7 +18,8 @@ impl Executor {
         Next::Continue
     }
 
-    /// A delete that nobody waits for: what only flash has is removed without a look, and counted by what memory knows of it.
+    /// A delete that nobody waits for: what only flash has is removed without a look, and counted by what memory knows
+    /// of it.
     pub(super) fn delete_unanswered(&self, key: &[u8]) {
         let delete = || Some(if self.cache.delete(key) { Changed::Done(()) } else { Changed::Absent });
         let deleted = self.note_delete(key, DeleteCommand::Delete, delete);

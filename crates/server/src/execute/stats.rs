@@ -82,7 +82,8 @@ impl Executor {
     fn counts(&self) -> StatsView {
         let shared = &self.shared;
         let baseline = lock(&shared.baseline);
-        // Behind the lock, as all that is subtracted from: a look from before a reset would be less than what it remembers.
+        // Behind the lock, as all that is subtracted from: a look from before a reset would be less than what it
+        // remembers.
         let cache = self.cache.stats();
         StatsView {
             totals: shared.totals().since(&baseline.totals),

@@ -1,5 +1,5 @@
-//! What watchers are told of commands, and what is counted by key prefix. Where neither is wanted, a command costs a look
-//! at a word for each.
+//! What watchers are told of commands, and what is counted by key prefix. Where neither is wanted, a command costs a
+//! look at a word for each.
 
 use ebbtide::{Changed, Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Watched, reply};
@@ -122,8 +122,8 @@ impl Executor {
         }
     }
 
-    /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted. `None`, with nothing done, if flash has to
-    /// be read first.
+    /// Deletes a key, if it still has the expected CAS token, and notes that, if it is wanted. `None`, with nothing
+    /// done, if flash has to be read first.
     pub(super) fn delete_noted(
         &self,
         key: &[u8],

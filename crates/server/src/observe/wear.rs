@@ -1,13 +1,13 @@
-//! How fast flash wears out: what is written to it, against what its drive is rated for.
+//! Wear of the flash drive: the bytes written to it against the endurance that it is rated for.
 //!
-//! A drive moves what lives before it erases, and so writes more than it is given. Where drives tell how much more, that is
-//! believed. Few do, or let us ask; else, by how flash is written and how much room the drive has to spare, it is taken to be
+//! A drive moves live data before it erases a block, so it writes more than it is given. A drive that reports its own
+//! writes gives the factor. For others it is estimated from the pattern of writes:
 //!
 //! ```text
-//! regions, log        one behind the other, overwritten whole     1
-//! pages of sets       4 KiB here and there                        (1 + s) / 2 s, at least 1; s: spare room over room in use
+//! regions, log        sequential, overwritten whole     1
+//! pages of sets       random, 4 KiB each                (1 + s) / 2 s, at least 1; s: spare space over space in use
 //! ```
-//! The second is what a drive comes to that takes back the emptiest of its blocks, with writes spread evenly.
+//! The second formula is that of a drive which reclaims its emptiest blocks first, under evenly spread writes.
 
 use ebbtide::flash::DriveLog;
 use std::collections::VecDeque;
@@ -20,13 +20,15 @@ const DAY_SECONDS: f64 = 86_400.0;
 /// What ratings in drive writes per day are given for.
 const RATED_DAYS: f64 = 5.0 * 365.0;
 const TERABYTE: f64 = 1e12;
-/// How much drives must have been given between two samples for what they wrote meanwhile to mean something: they move things later.
+/// How much drives must have been given between two samples for what they wrote meanwhile to mean something: they move
+/// things later.
 const MIN_MEASURED_BYTES: u64 = 1 << 30;
 
 /// What the drive below flash is made for, so that its life can be projected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FlashRating {
-    /// (`--flash-endurance`) Default: one drive write per day, what drives for data centres are sold for at least as a rule.
+    /// (`--flash-endurance`) Default: one drive write per day, what drives for data centres are sold for at least as a
+    /// rule.
     pub endurance: Endurance,
     /// (`--flash-spare`) Percent of what flash uses that the drive has beside it and nobody writes to, its own reserve
     /// included. Default: 7, the reserve of a drive that is used up to its end.
@@ -106,7 +108,8 @@ pub struct WearRate {
     pub is_measured: bool,
     /// The part of its life that the drive says it has used; None where it does not tell.
     pub life_used: Option<f64>,
-    /// Until the drive, taken for new where it does not tell, has written what it is rated for; endless if nothing is written.
+    /// Until the drive, taken for new where it does not tell, has written what it is rated for; endless if nothing is
+    /// written.
     pub life_seconds: f64,
 }
 
@@ -116,7 +119,8 @@ impl Wear {
         self.samples.back().is_none_or(|last| uptime.saturating_sub(last.uptime) >= SAMPLE_INTERVAL)
     }
 
-    /// Takes what was written up to now, and, when that was due, what the drives tell. `uptime` is by a clock that nobody sets.
+    /// Takes what was written up to now, and, when that was due, what the drives tell. `uptime` is by a clock that
+    /// nobody sets.
     pub fn observe(&mut self, uptime: Duration, drive_writes: DriveWrites, drives: Option<DriveLog>) {
         if self.is_due(uptime) {
             if self.samples.len() == MAX_SAMPLES {
@@ -251,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_drives_tell_is_believed() {
+    fn the_log_of_the_drive_wins_over_the_estimate() {
         let log = |minute: u64| DriveLog {
             life_used: 0.25,
             given_bytes: 5_000_000 + minute * 1_000_000_000,

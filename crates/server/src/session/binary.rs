@@ -76,8 +76,8 @@ impl BinarySession {
         SessionProgress { consumed, requests, stop }
     }
 
-    /// Takes off the front of `input` what belongs to a packet before: how many bytes that was, and why nothing behind it can be
-    /// done yet.
+    /// Takes off the front of `input` what belongs to a packet before: how many bytes that was, and why nothing behind
+    /// it can be done yet.
     fn receive(&mut self, executor: &Executor, input: &[u8], output: &mut Output) -> (usize, Result<(), StopReason>) {
         if let Some(mut body) = self.body.take() {
             if executor.put_waits_for_memory(&mut body) {

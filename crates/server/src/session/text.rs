@@ -33,7 +33,7 @@ impl TextSession {
         self.body.is_some()
     }
 
-    /// What the connection watches from now on, if it has just begun.
+    /// What the connection watches from now on, if it has just started.
     pub fn take_watch(&mut self) -> Option<Watch> {
         self.watch.take()
     }

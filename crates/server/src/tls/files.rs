@@ -1,8 +1,8 @@
-//! The files that TLS needs, as they were when they were last read. Every error names the file, what is wrong with it and
-//! what to do.
+//! The files that TLS needs, as they were when they were last read. Every error names the file, what is wrong with it
+//! and what to do.
 //!
-//! A server that has given up root may not be allowed to read again what root has read: then a refresh keeps that file as
-//! it was, takes the others, and tells.
+//! A server that has given up root may not be allowed to read again what root has read: then a refresh keeps that file
+//! as it was, takes the others, and tells.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,7 @@
 //! Private keys: from the bytes of a file to a key that the TLS library takes, or why it does not and what to do.
 //!
-//! As in OpenSSL the content decides about the format, not the label: `BEGIN RSA PRIVATE KEY` may hold a key in the format of
-//! `BEGIN PRIVATE KEY`.
+//! As in OpenSSL the content decides about the format, not the label: `BEGIN RSA PRIVATE KEY` may hold a key in the
+//! format of `BEGIN PRIVATE KEY`.
 
 use rustls::pki_types::PrivateKeyDer;
 use rustls::pki_types::pem::{PemObject, SectionKind};

@@ -71,7 +71,7 @@ impl Certificates {
         lock(&self.current).at.elapsed()
     }
 
-    /// Protects a connection that was accepted; its handshake is done by whoever reads it.
+    /// Protects a connection that was accepted; its handshake is done by the first reads.
     pub fn protect(&self, socket: TcpStream) -> Result<TlsStream, rustls::Error> {
         let config = Arc::clone(&lock(&self.current).config);
         let mut session = ServerConnection::new(config)?;

@@ -11,8 +11,8 @@ pub struct TlsOptions {
     pub key_format: KeyFormat,
     /// (`ssl_verify_mode`) Default: none are asked for, as memcached.
     pub client_certificates: ClientCertificates,
-    /// (`ssl_ca_cert`) Who signs the certificates of clients, in PEM. Needed where they are required; without it none is
-    /// requested.
+    /// (`ssl_ca_cert`) Who signs the certificates of clients, in PEM. Needed where they are required; without it none
+    /// is requested.
     pub ca_cert: Option<PathBuf>,
     /// (`ssl_min_version`) Default: 1.2, as memcached, and the oldest one that is spoken.
     pub min_version: TlsVersion,

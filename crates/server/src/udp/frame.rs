@@ -6,8 +6,8 @@
 //!       | request  | sequence | total   | reserved | at most 1392 bytes of text        big endian
 //!       +----------+----------+---------+----------+----------------------------
 //! ```
-//! A request is one datagram: its total is 1. The datagrams of an answer have the request's number, count from 0 and all
-//! say how many there are.
+//! A request is one datagram: its total is 1. The datagrams of an answer have the request's number, count from 0 and
+//! all say how many there are.
 
 /// Bytes of the frame's header.
 pub const HEADER_BYTES: usize = 8;

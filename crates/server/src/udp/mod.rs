@@ -6,14 +6,14 @@
 //!                        v  | a request that waits for flash or memory is kept, up to PARKED_MAX of them
 //!                       parked
 //! ```
-//! What waits for flash goes on when that has landed. What waits for memory is tried again every millisecond, until its limits
-//! (`execute/memory_wait.rs`) end the wait.
+//! What waits for flash goes on when that has landed. What waits for memory is tried again every millisecond, until its
+//! limits (`execute/memory_wait.rs`) end the wait.
 //!
 //! Nothing is kept of a client between two datagrams. A request is whole in one datagram; what it leaves incomplete is
-//! dropped without an answer, as are datagrams that are no request and requests that nothing can be kept of: clients of UDP
-//! ask again. While a socket does not take an answer nothing more is read from it, so answers take bounded memory.
+//! dropped without an answer, as are datagrams that are no request and requests that nothing can be kept of: clients of
+//! UDP ask again. While a socket does not take an answer nothing more is read from it, so answers take bounded memory.
 //!
-//! Whoever can forge a sender's address can have answers sent there that are larger than the request. So this is off by
+//! A forged sender's address sends answers to a third party, and they are larger than the request. So UDP is off by
 //! default, an answer is bounded, and dumps and watching are refused.
 
 mod frame;

@@ -1,5 +1,5 @@
-//! The lines of the log, as memcached writes them: `ts=seconds.microseconds gid=number type=...`, the microseconds without
-//! leading zeros, and no line end of their own.
+//! The lines of the log, as memcached writes them: `ts=seconds.microseconds gid=number type=...`, the microseconds
+//! without leading zeros, and no line end of their own.
 
 use std::io::Write;
 

@@ -1,8 +1,8 @@
-//! What watchers are told: an event is formatted by the thread that causes it, into the buffer of each watcher that asked for
-//! its kind, and sent by the worker whose connection the watcher is.
+//! What watchers are told: an event is formatted by the thread that causes it, into the buffer of each watcher that
+//! asked for its kind, and sent by the worker whose connection the watcher is.
 //!
-//! While nobody watches, an event costs one load of a word that hardly ever changes. A watcher whose buffer is full loses
-//! lines, and is told how many as soon as there is room: nobody waits for a watcher.
+//! While nobody watches, an event costs one load of a word that hardly ever changes. A watcher whose buffer is full
+//! loses lines, and is told how many as soon as there is room: nobody waits for a watcher.
 
 mod line;
 

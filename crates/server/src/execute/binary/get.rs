@@ -2,7 +2,8 @@
 //!
 //! Consecutive gets of one read form runs of up to [`RUN_KEYS`] keys, and each run is one batch for the cache. When the
 //! output is full in the middle of a run, the caller is told where in the input the first packet stands that was not
-//! answered, sends what there is, and goes on from there; so also when flash has to be read first (`execute/flash_reads.rs`).
+//! answered, sends what there is, and goes on from there; so also when flash has to be read first
+//! (`execute/flash_reads.rs`).
 
 use std::ops::ControlFlow;
 

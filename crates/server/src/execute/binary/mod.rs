@@ -35,8 +35,8 @@ pub enum PacketNext {
 }
 
 impl Executor {
-    /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives the
-    /// one who asks.
+    /// Executes anything but a get, and notes it if it is sampled. `connection` is the number that `stats conns` gives
+    /// the one who asks.
     pub fn execute_binary(
         &self,
         head: PacketHead,

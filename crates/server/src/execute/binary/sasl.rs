@@ -17,8 +17,8 @@ pub enum Sasl {
     NotSpoken,
     Unknown,
     /// The mechanism is chosen, the message is still to come.
-    Begun,
-    /// Until the client begins again: whoever asks who he is, is nobody until that has succeeded.
+    Started,
+    /// Until the client starts an authentication anew.
     Authenticated,
 }
 
@@ -30,7 +30,7 @@ impl Sasl {
     /// The client asks for the mechanisms, as one who begins does.
     pub fn begin_again(&mut self) {
         if *self == Self::Authenticated {
-            *self = Self::Begun;
+            *self = Self::Started;
         }
     }
 
@@ -38,7 +38,7 @@ impl Sasl {
     pub fn admits(self, opcode: u8) -> bool {
         match self {
             Self::NotSpoken | Self::Authenticated => true,
-            Self::Unknown | Self::Begun => matches!(
+            Self::Unknown | Self::Started => matches!(
                 Opcode::from_number(opcode),
                 Some((Opcode::SaslMechanisms | Opcode::SaslAuth | Opcode::SaslStep | Opcode::Version, _))
             ),
@@ -57,11 +57,11 @@ impl Executor {
     ) {
         // A step goes on with the mechanism that was chosen, whichever it names.
         let may_speak = match step {
-            true => matches!(state, Sasl::Begun | Sasl::Authenticated),
+            true => matches!(state, Sasl::Started | Sasl::Authenticated),
             false => mechanism.eq_ignore_ascii_case(MECHANISM),
         };
         if may_speak && !step && data.is_empty() {
-            *state = Sasl::Begun;
+            *state = Sasl::Started;
             return reply::auth_continue(output.bytes(), head);
         }
         self.counters().auth_commands.add(1);
@@ -69,7 +69,7 @@ impl Executor {
             *state = Sasl::Authenticated;
             return reply::text(output.bytes(), head, b"Authenticated");
         }
-        *state = if may_speak && step { Sasl::Begun } else { Sasl::Unknown };
+        *state = if may_speak && step { Sasl::Started } else { Sasl::Unknown };
         self.counters().auth_errors.add(1);
         reply::error(output.bytes(), head, Status::AuthError);
     }

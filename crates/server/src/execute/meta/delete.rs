@@ -8,7 +8,8 @@ use crate::execute::{Executor, Next};
 use crate::output::Output;
 use crate::watch::DeleteCommand;
 
-/// Times that a tombstone is written under the token of an item which changes meanwhile, before it gets a token of its own.
+/// Times that a tombstone is written under the token of an item which changes meanwhile, before it gets a token of its
+/// own.
 const TOKEN_TRIES: u32 = 8;
 
 impl Executor {
@@ -48,8 +49,8 @@ impl Executor {
         Next::Continue
     }
 
-    /// Empties an item. It gets the client flags of F or 0, the life of T or an endless one, and keeps its token or gets
-    /// that of E.
+    /// Empties an item. It gets the client flags of F or 0, the life of T or an endless one, and keeps its token or
+    /// gets that of E.
     fn leave_tombstone(&self, meta: &Meta<'_>, key: &[u8]) -> Result<Changed<()>, Error> {
         let (expected, given) = (meta.number(b'C'), meta.number(b'E'));
         let life = self.life(meta, b'T').unwrap_or(Ttl::Never);

@@ -35,7 +35,7 @@ struct ItemFacts {
     uses: Uses,
     is_stale: bool,
     is_won: bool,
-    /// Whether whoever asked is told to store the value anew.
+    /// Whether the client is told to store the value anew.
     wins: bool,
 }
 
@@ -84,7 +84,8 @@ struct MetaQuery<'a> {
     value: bool,
 }
 
-/// Whether an item needs a visit even by an mg that asks for no change: it is stale, and whoever asks first wins.
+/// Whether an item needs a visit even by an mg that asks for no change: it is stale, and the first client that asks
+/// wins.
 #[inline]
 pub fn can_win_recache(item: &Item<'_>) -> bool {
     item.is_stale() && !item.is_won()
@@ -164,8 +165,8 @@ fn answer(
 }
 
 impl Executor {
-    /// Executes an mg that may change the item, make one, or is not to count as a use. `uses` are given if a look before
-    /// has counted as one.
+    /// Executes an mg that may change the item, make one, or is not to count as a use. `uses` are given if a look
+    /// before has counted as one.
     pub(in crate::execute) fn meta_get(
         &self,
         meta: &Meta<'_>,

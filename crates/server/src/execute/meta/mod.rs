@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_told_in_seconds_that_have_begun() {
+    fn a_life_is_rounded_up_to_seconds() {
         let text = |remaining: Remaining| {
             let mut out = Vec::new();
             remaining.answer(&mut out);

@@ -103,8 +103,8 @@ impl Executor {
         }
     }
 
-    /// Applies a write with the life of `exptime`. If it finds nothing to extend and `create` is given, that is the life
-    /// of a new item. Answers the life as well.
+    /// Applies a write with the life of `exptime`. If it finds nothing to extend and `create` is given, that is the
+    /// life of a new item. Answers the life as well.
     pub(in crate::execute) fn apply_or_create(
         &self,
         mode: Mode,
@@ -134,8 +134,8 @@ impl Executor {
         (is_asked && mode.extends()).then(|| self.cache.peek(key).item().map_or(0, |item| item.len()))
     }
 
-    /// The length of the value behind a write, or of what was sent if it was not stored. Another write may lie between: then
-    /// it is what this one has most likely made.
+    /// The length of the value behind a write, or of what was sent if it was not stored. Another write may lie between:
+    /// then it is what this one has most likely made.
     pub(in crate::execute) fn length_after(
         &self,
         key: &[u8],

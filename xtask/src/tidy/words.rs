@@ -1,0 +1,128 @@
+//! Everyday words in the place of the field's terms, in names and in prose (comments, messages, Markdown).
+
+use super::problem::Problem;
+use super::source::Source;
+
+const RULE: &str = "word";
+/// It has the words themselves.
+const THIS_FILE: &str = "xtask/src/tidy/words.rs";
+
+/// Words in lower case, as they stand between two others, with what to write.
+const REFUSED: &[(&[&str], &str)] = &[
+    (&["raise", "raises", "raised", "raising"], "increase, promote, or what the code does"),
+    (&["rise", "rises", "risen", "rising"], "increase, or promote"),
+    (&["begun"], "started, or open"),
+    (&["farewell", "farewells"], "notify of the removal"),
+    (&["bell", "bells"], "waker"),
+    (&["flight", "flights"], "pending reads; \"in flight\" is fine"),
+    (&["errand", "errands"], "job, or request"),
+    (&["shed", "sheds", "shedding"], "shrink, or evict"),
+    (&["believe", "believes", "believed"], "validate, or accept"),
+    (&["fate", "fates"], "decision, or result"),
+    (&["mend", "mends", "mended", "mending"], "repair, rewrite, or fix"),
+    (&["whoever"], "the caller, or the thread"),
+];
+/// Pairs of words.
+const REFUSED_PAIRS: &[(&str, &str, &str)] =
+    &[("hand", "down", "demote"), ("hands", "down", "demotes"), ("handed", "down", "demoted")];
+
+/// Names and prose of a Rust file.
+pub fn check(path: &str, source: &Source) -> Vec<Problem> {
+    if path == THIS_FILE {
+        return Vec::new();
+    }
+    let end = source.tests_start();
+    let texts = [&source.text[..end], &source.code[end..]];
+    let mut problems = find(path, texts[0], 0);
+    // What tests say to each other is theirs; their names and comments are not.
+    let line = source.line(end) - 1;
+    problems.extend(find(path, texts[1], line));
+    problems.extend(find(path, &source.comments[end..], line));
+    problems
+}
+
+pub fn check_page(path: &str, text: &str) -> Vec<Problem> {
+    find(path, text, 0)
+}
+
+fn find(path: &str, text: &str, lines_before: usize) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut last = String::new();
+    for (number, line) in text.lines().enumerate() {
+        for word in words(line) {
+            let advice = advice(&last, &word);
+            problems.extend(advice.map(|(found, advice)| {
+                Problem::new(path, lines_before + number + 1, RULE, format!("\"{found}\": write {advice}"))
+            }));
+            last = word;
+        }
+    }
+    problems
+}
+
+fn advice(before: &str, word: &str) -> Option<(String, &'static str)> {
+    if word == "flight" && before == "in" {
+        return None;
+    }
+    let single = REFUSED.iter().find(|(forms, _)| forms.contains(&word)).map(|(_, advice)| (word.to_owned(), *advice));
+    let pair = REFUSED_PAIRS.iter().find(|(first, second, _)| (*first, *second) == (before, word));
+    single.or_else(|| pair.map(|(first, second, advice)| (format!("{first} {second}"), *advice)))
+}
+
+/// The words of a line in lower case; `snake_case` and `CamelCase` are several.
+fn words(line: &str) -> impl Iterator<Item = String> {
+    let mut words = Vec::new();
+    let mut word = String::new();
+    let mut was_lower = false;
+    for letter in line.chars().chain([' ']) {
+        let starts = letter.is_uppercase() && was_lower;
+        if (!letter.is_alphabetic() || starts) && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if letter.is_alphabetic() {
+            word.extend(letter.to_lowercase());
+        }
+        was_lower = letter.is_lowercase();
+    }
+    words.into_iter()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(text: &str) -> Vec<(usize, String)> {
+        let problems = check("src/a.rs", &Source::new(text));
+        problems.into_iter().map(|p| (p.line, p.advice.split('"').nth(1).unwrap_or_default().to_owned())).collect()
+    }
+
+    #[test]
+    fn everyday_words_are_refused_in_names_comments_and_messages() {
+        for (text, word) in [
+            ("fn raise_all() {}", "raise"),
+            ("struct OldFlight;", "flight"),
+            ("// Whoever asks.", "whoever"),
+            ("let a = \"a bell rang\";", "bell"),
+            ("// It is handed\n// down later.", "handed down"),
+            ("#[cfg(test)]\nmod tests { fn fate() {} }", "fate"),
+            ("#[cfg(test)]\nmod tests { /* mended */ }", "mended"),
+        ] {
+            let found = found(text);
+            assert_eq!(found.len(), 1, "{text}: {found:?}");
+            assert_eq!(found[0].1, word, "{text}");
+        }
+    }
+
+    #[test]
+    fn whole_words_count_and_the_texts_of_tests_do_not() {
+        for text in [
+            "// praised, arise, belly, amend, fatal, watershed",
+            "fn in_flight() {} // requests in flight",
+            "// by hand, and down to",
+            "#[cfg(test)]\nmod tests { const A: &str = \"raise\"; }",
+        ] {
+            assert_eq!(found(text), [], "{text}");
+        }
+        assert_eq!(check_page("docs/a.md", "# Bell\n\nfine\n").len(), 1);
+    }
+}
