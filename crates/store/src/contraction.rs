@@ -76,3 +76,91 @@ impl Store {
         true
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::engine_memory::EngineMemory;
+    use crate::epoch::Participant;
+    use crate::evict::Progress;
+    use crate::ops::{Mode, Write};
+    use crate::options::Options;
+    use crate::ttl::Ttl;
+
+    fn set(store: &Store, participant: &Participant, number: u32) {
+        let key = number.to_le_bytes();
+        let (hash, ttl) = (store.hash(&key), Ttl::Never);
+        let write = Write { key: &key, hash, value: b"", flags: 0, ttl, mode: Mode::Set, token: None };
+        while store.write(participant, &write, 1000).is_err() {
+            assert_ne!(store.evict(participant, 1000), Progress::Stuck);
+        }
+    }
+
+    fn is_there(store: &Store, participant: &Participant, number: u32) -> bool {
+        let key = number.to_le_bytes();
+        store.get(participant, &key, store.hash(&key), 1000).is_some()
+    }
+
+    fn settle(store: &Store, participant: &Participant) {
+        while store.maintain(participant, 1000) == Progress::Working {}
+    }
+
+    #[test]
+    fn an_index_that_has_become_sparse_gives_its_memory_back() {
+        let options = Options { memory_bytes: 32 << 20, value_bytes_max: 1 << 20, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let (buckets, limit) = (store.index.paid_buckets(), store.segments.limit());
+        (0..400_000).for_each(|number| set(&store, &participant, number));
+        settle(&store, &participant);
+        let (grown, full) = (store.index.paid_buckets(), store.index.length());
+        assert!(full > 60_000 && store.segments.limit() + 50 < limit, "{:?}", store.stats());
+        // Every tenth key stays, and is there at each step.
+        for number in (0..400_000).filter(|number| number % 10 > 0) {
+            let key = number.to_le_bytes();
+            store.delete(&participant, &key, store.hash(&key), 1000);
+        }
+        while store.maintain(&participant, 1000) == Progress::Working {
+            assert!(is_there(&store, &participant, 7_770));
+        }
+        assert!(store.index_load() >= 0.5, "{}", store.index_load());
+        assert!(store.index.paid_buckets() < grown / 6, "{} of {grown} buckets are paid", store.index.paid_buckets());
+        assert!(store.segments.limit() + 20 > limit);
+        assert!((0..400_000).step_by(10).all(|number| is_there(&store, &participant, number)));
+        store.verify(&participant, 1000);
+        // What was given back can be used: it grows and contracts again.
+        (0..400_000).for_each(|number| set(&store, &participant, number));
+        assert!((0..400_000).all(|number| is_there(&store, &participant, number)));
+        assert!(store.index.paid_buckets() > grown * 9 / 10);
+        store.verify(&participant, 1000);
+        store.flush(1000, 0);
+        settle(&store, &participant);
+        assert_eq!(store.index.length() as u64, buckets, "an empty index is as small as at the start");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_store_grows_from_4_mib_and_back_without_a_trace() {
+        let memory = EngineMemory::reserve(256 << 20, 1).unwrap();
+        let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 18, ..Options::default() };
+        let store = Store::build(options, &memory).unwrap();
+        let participant = memory.participate();
+        let look = || (store.index.length(), store.index.paid_buckets(), store.segments.limit(), memory.lent_bytes());
+        let before = look();
+        store.resize(256 << 20).unwrap();
+        (0..1_500_000).for_each(|number| set(&store, &participant, number));
+        assert!(memory.lent_bytes() > 128 << 20 && store.index.length() > 200_000);
+        store.flush(1000, 0);
+        settle(&store, &participant);
+        store.resize(4 << 20).unwrap();
+        while !store.resize_done() {
+            store.maintain(&participant, 1000);
+        }
+        settle(&store, &participant);
+        let after = look();
+        assert_eq!((after.0, after.3), (before.0, before.3));
+        assert!(after.1 <= before.1 + 2 * buckets_per_segment(store.segments.segment_bytes()), "{before:?}, {after:?}");
+        assert!(after.2 + 2 >= before.2, "{before:?}, {after:?}");
+        store.verify(&participant, 1000);
+    }
+}

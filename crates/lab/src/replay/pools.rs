@@ -99,9 +99,11 @@ impl Pools {
     /// # Errors
     /// A trace that says nothing about pools.
     pub(super) fn route(&self, mut reader: TraceReader) -> Result<Router, Error> {
-        let rules = PoolRules::new(self.specs.iter().flat_map(|spec| {
-            spec.prefixes.iter().map(|prefix| (prefix.clone(), spec.share.name.clone()))
-        }));
+        let rules = PoolRules::new(
+            self.specs
+                .iter()
+                .flat_map(|spec| spec.prefixes.iter().map(|prefix| (prefix.clone(), spec.share.name.clone()))),
+        );
         let trace = reader.name().to_owned();
         reader.label_by_pools(rules).map_err(|reason| Error::Configuration {
             option: "--pools",

@@ -14,7 +14,7 @@ use super::ReplayArgs;
 use super::audit::Findings;
 use super::batches::{BATCH, Batches, Routed};
 use super::grid::Cell;
-use super::player::{ReplayCounts, Player};
+use super::player::{Player, ReplayCounts};
 use super::pool_file::{self, PoolSpec};
 use super::pools::{PoolReport, Pools};
 use super::report::{AuditReport, ReplayReport};
@@ -45,7 +45,8 @@ pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     let memory = pools.divide(cell.memory, weights.as_deref())?;
     let build_pool = |(spec, memory): (&PoolSpec, &ByteSize)| {
         let cell = Cell { memory: *memory, policy: spec.policy.unwrap_or(cell.policy), ..cell };
-        let max_value = args.max_value.unwrap_or(VALUE_LIMIT).min(ByteSize::bytes(memory.as_bytes() / 2));
+        let half = ByteSize::bytes(memory.as_bytes() / 2);
+        let max_value = args.max_value.unwrap_or(VALUE_LIMIT.min(half));
         build(args, cell).max_value(max_value).build().map_err(|error| Error::Configuration {
             option: "pool",
             value: spec.share.name.clone(),

@@ -411,7 +411,7 @@ fn contractible() -> Keys {
 /// The key leaves the last bucket, in which a lookup with the old split word looks.
 #[test]
 fn a_contraction_hides_no_key() {
-    model(3, || {
+    model(2, || {
         let keys = Arc::new(contractible());
         let contractor = {
             let keys = Arc::clone(&keys);
