@@ -129,6 +129,8 @@ pub(crate) struct Budget {
     pub index_waits: AtomicBool,
     /// Held while the budget changes. The buckets that are about to leave the index.
     pub changing: Mutex<Option<LeavingBuckets>>,
+    /// Whether buckets may have become unused since all were returned.
+    pub has_contracted: AtomicBool,
     pub page_rule: PageRule,
 }
 
@@ -141,6 +143,7 @@ impl Budget {
             target,
             index_waits: AtomicBool::new(false),
             changing: Mutex::default(),
+            has_contracted: AtomicBool::new(false),
             page_rule,
         }
     }
