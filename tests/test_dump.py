@@ -60,7 +60,6 @@ def test_the_same_keys_with_the_same_fields(memcached, ebbtide, which):
         b"lru_crawler metadump 0",
         b"lru_crawler metadump 60,64",
         b"lru_crawler metadump x",
-        b"lru_crawler metadump all noreply",
         b"lru_crawler enable noreply",
         b"lru",
         b"lru tune 10 25 0.1 2.0",
@@ -85,7 +84,6 @@ def test_the_same_keys_with_the_same_fields(memcached, ebbtide, which):
         b"slabs automove ratio 0.5",
         b"slabs automove ratio",
         b"slabs automove 1 noreply",
-        b"slabs automove window 20",
         b"slabs frob 1",
     ],
 )

@@ -12,6 +12,7 @@ import time
 import pytest
 
 from harness import EBBTIDE, Server, free_port, wait_for
+from test_udp import Datagrams, frame
 
 MIB = 1 << 20
 KEYS, VALUE_BYTES = 8000, 3000
@@ -133,3 +134,21 @@ def test_memory_is_served_while_the_disk_does_nothing_and_what_is_deleted_stays_
         with server.connect() as connection:
             assert found(connection, deleted) == []
             assert len(found(connection, kept)) > len(kept) * 0.8
+
+
+def test_a_delete_over_udp_goes_on_without_a_disk_that_does_nothing(disk):
+    udp = free_port()
+    flags = ["-m", "8", "-t", "2", "--admin", f"127.0.0.1:{free_port()}", "-U", udp]
+    with Server(EBBTIDE, *flags, "--flash", f"{disk.folder / 'flash'}:96m") as server:
+        with server.connect() as connection, Datagrams(udp) as datagrams:
+            store(connection, range(KEYS))
+            on_flash = found(connection, range(0, 60))
+            assert len(on_flash) > 5, f"{len(on_flash)} are on flash"
+            with disk.stalled():
+                # The first write that does not end stops the reads behind it.
+                store(connection, range(KEYS, KEYS + 1500))
+                for number in on_flash:
+                    datagrams.socket.send(frame(b"delete key%d\r\n" % number, request=number))
+                for number in on_flash:
+                    assert datagrams.message(b"\r\n", request=number) == b"DELETED\r\n"
+                assert "failed" not in server.fetch("/healthz"), "the device is given up after half a minute"

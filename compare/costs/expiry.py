@@ -5,6 +5,11 @@ many new objects are written as have expired. Nothing needs to be evicted for th
 
 `polling`: every other object expires; the number of objects is polled until they are gone. Seconds count from the last expiry.
 The processor time meanwhile, less what the server uses idle, is by million expired objects.
+
+`long_lived`: objects that expire in 10 minutes, an hour or a day, or never. The processor time of the server for a million of
+them and a minute in which nothing is asked and nothing expires; then the same while others beside them are written with a TTL of
+10 s and expire. No server's clock is moved and the day itself is not waited for: the first number, times the minutes of the TTL,
+is what an object costs before its expiry, and the second is what expiries cost among objects that stay.
 """
 import concurrent.futures
 import threading
@@ -20,6 +25,7 @@ VARIANTS = {"ebbtide": servers.ebbtide, "memcached": servers.memcached,
 VALUE_BYTES = 230
 OBJECT_BYTES = client.KEY_BYTES + VALUE_BYTES
 TTL_SECONDS = 10
+LONG_TTLS = {"never": 0, "600 s": 600, "3,600 s": 3600, "86,400 s": 86_400}
 
 # Loads one after the other, so that each is over long before anything expires; the waiting goes on side by side.
 loading = threading.Lock()
@@ -28,6 +34,7 @@ loading = threading.Lock()
 def measure(rounds, quick):
     survival(rounds, 16 if quick else 64)
     polling(rounds, 32 if quick else 256, 5 if quick else 130)
+    long_lived(rounds, 32 if quick else 256, 20 if quick else 120)
 
 
 def side_by_side(work):
@@ -109,6 +116,38 @@ def polling(rounds, memory_mib, patience_seconds):
         table.append([name, half, f"{gone:.0f}", *(rows.spread(share, "{:.1f}", server=name) for share in shares), cost])
     results.markdown(["server", "expired objects", "gone at the end", "half gone after s (min to max)", "99 % gone",
                       "all gone", "ms of processor per million gone"], table)
+
+
+def long_lived(rounds, memory_mib, seconds):
+    rows = results.Rows("costs", "long_lived", ["round", "server", "ttl", "held", "idle", "beside"])
+    held = int((memory_mib << 20) * 0.3 / OBJECT_BYTES)
+    short = held // 3
+    to_minute = 60 / held * 1e6
+
+    def one(name, ttl):
+        with servers.running(VARIANTS[name], memory_mib) as server:
+            before_load = processor_share(server, 4)
+            with loading:
+                objects.write(server, range(held), VALUE_BYTES, lambda number: LONG_TTLS[ttl])
+            time.sleep(5)
+            idle = processor_share(server, seconds) - before_load
+            with loading:
+                objects.write(server, range(held, held + short), VALUE_BYTES, lambda number: TTL_SECONDS)
+            beside = processor_share(server, 3 * TTL_SECONDS) - before_load
+            return dict(server=name, ttl=ttl, held=server.items(), idle=idle * to_minute, beside=beside * to_minute)
+
+    for number in range(rounds):
+        for ttl in LONG_TTLS:
+            for row in side_by_side(lambda name: one(name, ttl)):
+                rows.add(round=number, **row)
+    table = []
+    for name in VARIANTS:
+        for ttl in LONG_TTLS:
+            of = {"server": name, "ttl": ttl}
+            costs = (rows.spread(cost, "{:.1f}", 1e3, **of) for cost in ("idle", "beside"))
+            table.append([name, ttl, held, f"{rows.median('held', **of):.0f}", *costs])
+    results.markdown(["server", "TTL", "objects", "there at the end", "ms of processor per million and minute (min to max)",
+                      f"the same while {short} others of {TTL_SECONDS} s expire"], table)
 
 
 def processor_share(server, seconds):

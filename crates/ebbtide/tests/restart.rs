@@ -1,6 +1,6 @@
 //! What flash held is there after a restart of the cache, unless it was changed.
 
-use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Mode, Ttl};
+use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, FlashOptions, Mode, Stored, Ttl};
 use std::path::Path;
 use std::time::Duration;
 
@@ -75,6 +75,35 @@ fn a_cache_that_was_dropped_is_warm_when_it_is_built_again() {
     drop(cache);
     let cache = builder(folder.path()).build().unwrap();
     assert!((0..OBJECTS).all(|number| get(&cache, number).is_none()), "all was flushed");
+}
+
+#[test]
+fn a_token_from_before_a_restart_is_refused_and_counted() {
+    const TOKENS: u32 = 500;
+    let folder = tempfile::tempdir().unwrap();
+    let cache = builder(folder.path()).build().unwrap();
+    fill(&cache);
+    let token = |cache: &Cache, number: u32| cache.get_with_token(&number.to_le_bytes()).hit().map(|item| item.cas());
+    let handed: Vec<_> = (0..TOKENS).filter_map(|number| Some((number, token(&cache, number)?))).collect();
+    for number in OBJECTS..2 * OBJECTS {
+        cache.insert(&number.to_le_bytes(), &value(number, 1)).apply().unwrap();
+    }
+    drop(cache);
+    let cache = builder(folder.path()).build().unwrap();
+    let unknown = || cache.flash_stats().unwrap().unknown_tokens;
+    let cas =
+        |number: u32, token| cache.insert(&number.to_le_bytes(), &value(number, 2)).mode(Mode::Cas(token)).apply();
+    let present: Vec<_> = handed.iter().filter(|(number, _)| get(&cache, *number).is_some()).collect();
+    assert!(present.len() > TOKENS as usize / 2, "{} of {TOKENS} on flash", present.len());
+    for (refusals, (number, token)) in (1..).zip(&present) {
+        assert_eq!((cas(*number, *token), unknown()), (Ok(Stored::Exists), refusals), "{number}");
+    }
+    for (number, _) in &present {
+        assert_eq!(get(&cache, *number), Some(value(*number, 1)));
+        assert_eq!(cas(*number, token(&cache, *number).unwrap()), Ok(Stored::Stored), "a new token fits");
+    }
+    assert_eq!(unknown(), present.len() as u64);
+    cache.verify();
 }
 
 #[test]

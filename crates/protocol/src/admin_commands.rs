@@ -10,6 +10,8 @@ use crate::request::{CacheDump, Dump, DumpFormat, ExternalStorage, Keys, Rejecti
 /// memcached's largest slab class, and the largest time of `lru_crawler sleep` in microseconds.
 const CLASS_LIMIT: u32 = 63;
 const SLEEP_LIMIT: u32 = 1_000_000;
+/// memcached's smallest window of `slabs automove window`.
+const WINDOW_MIN: u32 = 3;
 /// The most that `lru tune` may give to both lists, in percent.
 const SHARES_LIMIT: u32 = 80;
 
@@ -21,10 +23,13 @@ pub fn lru_crawler<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let [_, command, argument, ..] = tokens.kept;
     match (command, tokens.count) {
         (b"enable" | b"disable", 2) => unchanged(false),
+        // memcached answers nothing, and dumps nothing.
+        (b"metadump" | b"mgdump", 4) if tokens.noreply() => unchanged(true),
         (b"metadump", 3) => dump(argument, DumpFormat::Metadump),
         (b"mgdump", 3) => dump(argument, DumpFormat::Mgdump),
         (b"crawl", 3) => match argument == b"all" || classes(argument).is_some() {
             true => unchanged(false),
+            false if argument == b"hash" => reject(Rejection::UnknownCrawlerError, false),
             false => reject(Rejection::BadClass, false),
         },
         (b"sleep", 3) => match unsigned32(argument) {
@@ -124,11 +129,18 @@ pub fn slabs<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
     let [_, command, first, second, ..] = tokens.kept;
     match (command, tokens.count) {
-        (b"reassign", 4) => reject(reassignment(first, second), false),
-        (b"automove", 3..) if first == b"ratio" => match tokens.count > 3 && fraction(second).is_some() {
-            true => unchanged(noreply),
-            false => reject(Rejection::Error, noreply),
+        (b"reassign", 4) => reassign(first, second),
+        (b"automove", 3..) if first == b"window" => match unsigned32(second).filter(|_| tokens.count > 3) {
+            Some(WINDOW_MIN..) => unchanged(noreply),
+            Some(_) => reject(Rejection::WindowBounds, noreply),
+            None => reject(Rejection::Error, noreply),
         },
+        (b"automove", 3..) if matches!(first, b"ratio" | b"freeratio") => {
+            match tokens.count > 3 && fraction(second).is_some() {
+                true => unchanged(noreply),
+                false => reject(Rejection::Error, noreply),
+            }
+        }
         (b"automove", 3..) => match unsigned32(first) {
             Some(0..=2) => unchanged(noreply),
             Some(_) => reject(Rejection::Error, noreply),
@@ -138,15 +150,17 @@ pub fn slabs<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     }
 }
 
-fn reassignment(from: &[u8], to: &[u8]) -> Rejection {
+fn reassign<'a>(from: &[u8], to: &[u8]) -> CommandLine<'a> {
     let (Some(from), Some(to)) = (signed32(from), signed32(to)) else {
-        return Rejection::BadFormat;
+        return reject(Rejection::BadFormat, false);
     };
     let is_class = |class: i32| (0..=CLASS_LIMIT as i32).contains(&class);
     match from == to {
-        true => Rejection::SameClass,
-        false if is_class(from) && is_class(to) => Rejection::NoSparePages,
-        false => Rejection::BadClasses,
+        true => reject(Rejection::SameClass, false),
+        // From any class that has a page to spare.
+        false if from == -1 && is_class(to) => unchanged(false),
+        false if is_class(from) && is_class(to) => reject(Rejection::NoSparePages, false),
+        false => reject(Rejection::BadClasses, false),
     }
 }
 
@@ -157,6 +171,11 @@ fn fraction(token: &[u8]) -> Option<f64> {
 /// `watch` with the kinds of events; none means fetchers.
 pub fn watch<'a>(line: &'a [u8], tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
+    CommandLine::Request(Request::Watch { watched: watched(line, tokens), noreply })
+}
+
+/// `None` if a word is no kind of event.
+fn watched<'a>(line: &'a [u8], tokens: &LineTokens<'a>) -> Option<Watched> {
     let mut watched = Watched::default();
     for word in Keys::new(line).skip(1) {
         match word {
@@ -167,9 +186,9 @@ pub fn watch<'a>(line: &'a [u8], tokens: &LineTokens<'a>) -> CommandLine<'a> {
             b"deletions" => watched.deletions = true,
             // What only the proxy and builds for debugging write, and what has no counterpart.
             b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"rawcmds" => {}
-            _ => return reject(Rejection::Error, noreply),
+            _ => return None,
         }
     }
     watched.fetchers |= tokens.count == 1;
-    CommandLine::Request(Request::Watch(watched))
+    Some(watched)
 }

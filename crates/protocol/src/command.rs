@@ -232,9 +232,10 @@ fn other<'a>(line: &'a [u8], command: &[u8]) -> CommandLine<'a> {
             topic: (count > 1).then_some(tokens.kept[1]),
             argument: (count > 2).then_some(tokens.kept[2]),
         }),
-        (b"shutdown", count) => CommandLine::Request(Request::Shutdown {
-            mode_known: count == 1 || (count == 2 && tokens.kept[1] == b"graceful"),
-        }),
+        (b"shutdown", count) => {
+            let mode_known = count == 1 || (count == 2 && tokens.kept[1] == b"graceful");
+            CommandLine::Request(Request::Shutdown { mode_known, noreply })
+        }
         _ if is_http(line, command) => CommandLine::Close,
         _ => reject(Rejection::Error, noreply),
     }
@@ -276,13 +277,8 @@ fn touch<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
 
 fn flush_all<'a>(tokens: &LineTokens<'a>) -> CommandLine<'a> {
     let noreply = tokens.noreply();
-    let mut exptime = 0;
-    if tokens.count != 1 + usize::from(noreply) {
-        match signed32(tokens.kept[1]) {
-            Some(delay) => exptime = delay,
-            None => return reject(Rejection::InvalidExptime, noreply),
-        }
-    }
+    let is_now = tokens.count == 1 + usize::from(noreply);
+    let exptime = if is_now { Some(0) } else { signed32(tokens.kept[1]) };
     CommandLine::Request(Request::FlushAll { exptime, noreply })
 }
 

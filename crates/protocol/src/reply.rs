@@ -26,6 +26,7 @@ pub const TOO_MANY_CONNECTIONS: &[u8] = b"ERROR Too many open connections\r\n";
 pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
 pub const AUTHENTICATION_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
 pub const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
+pub const TOKEN_TOO_LONG: &[u8] = b"CLIENT_ERROR auth token too long\r\n";
 pub const BAD_TERMINATION: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
 /// The end of an mgdump, and a meta get's miss.
 pub const META_END: &[u8] = b"EN\r\n";
@@ -40,6 +41,8 @@ pub const ILLEGAL_CLASS: &[u8] = b"CLIENT_ERROR Illegal slab id\r\n";
 pub const WATCH_NOT_ALLOWED: &[u8] = b"CLIENT_ERROR watch commands not allowed\r\n";
 pub const TOO_MANY_WATCHERS: &[u8] = b"WATCHER_TOO_MANY log watcher limit reached\r\n";
 pub const BAD_CLASS: &[u8] = b"BADCLASS invalid class id\r\n";
+pub const UNKNOWN_CRAWLER_ERROR: &[u8] = b"ERROR an unknown error happened\r\n";
+pub const WINDOW_BOUNDS: &[u8] = b"CLIENT_ERROR automove window too low or too high\r\n";
 pub const SLEEP_TOO_LONG: &[u8] = b"CLIENT_ERROR sleep must be one second or less\r\n";
 pub const SHARES_TOO_LARGE: &[u8] = b"ERROR hot and warm pcts must not exceed 80\r\n";
 pub const FACTORS_TOO_SMALL: &[u8] = b"ERROR hot/warm age factors must be greater than 0\r\n";

@@ -32,8 +32,9 @@ pub enum Request<'a> {
         noreply: bool,
     },
     FlushAll {
-        /// As given: 0 or less is now, up to 30 days is seconds from now, more is a Unix time.
-        exptime: i32,
+        /// As given: 0 or less is now, up to 30 days is seconds from now, more is a Unix time. `None` if it is no
+        /// number, which is answered only where the command is allowed.
+        exptime: Option<i32>,
         noreply: bool,
     },
     Version,
@@ -55,10 +56,15 @@ pub enum Request<'a> {
     Shutdown {
         /// False if the argument is something else than `graceful`.
         mode_known: bool,
+        noreply: bool,
     },
     /// lru_crawler metadump and mgdump.
     Dump(Dump),
-    Watch(Watched),
+    Watch {
+        /// `None` if a word is no kind of event, which is answered only where the command is allowed.
+        watched: Option<Watched>,
+        noreply: bool,
+    },
     /// extstore: a limit of what goes to flash.
     ExternalStorage {
         setting: ExternalStorage,
@@ -212,8 +218,12 @@ pub enum Rejection {
     /// stats cachedump without its two numbers; with a class that cannot be.
     BadLine,
     IllegalClass,
+    /// lru_crawler crawl of the hash table.
+    UnknownCrawlerError,
     /// lru_crawler sleep.
     SleepTooLong,
+    /// slabs automove window.
+    WindowBounds,
     /// lru tune.
     SharesTooLarge,
     FactorsTooSmall,
@@ -249,6 +259,8 @@ impl Rejection {
             Self::BadClass => reply::BAD_CLASS,
             Self::BadLine => reply::BAD_LINE,
             Self::IllegalClass => reply::ILLEGAL_CLASS,
+            Self::UnknownCrawlerError => reply::UNKNOWN_CRAWLER_ERROR,
+            Self::WindowBounds => reply::WINDOW_BOUNDS,
             Self::SleepTooLong => reply::SLEEP_TOO_LONG,
             Self::SharesTooLarge => reply::SHARES_TOO_LARGE,
             Self::FactorsTooSmall => reply::FACTORS_TOO_SMALL,

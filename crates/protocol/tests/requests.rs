@@ -244,7 +244,7 @@ fn words_behind_the_arguments_are_ignored() {
     check(b"incr k 1 foo noreply\r\n", &["Arithmetic { key: [107], delta: 1, increment: true, noreply: true }"]);
     check(b"verbosity 0 0 0 0\r\n", &["Verbosity { level: 0, noreply: false }"]);
     check(b"cache_memlimit 64 2 3\r\n", &["MemoryLimit { megabytes: 64, noreply: false }"]);
-    check(b"flush_all 0 foo noreply\r\n", &["FlushAll { exptime: 0, noreply: true }"]);
+    check(b"flush_all 0 foo noreply\r\n", &["FlushAll { exptime: Some(0), noreply: true }"]);
     check(b"foo k noreply\r\nfoo noreply k\r\n", &["ERROR (silent)", ERROR]);
 }
 
@@ -271,17 +271,27 @@ fn other_commands_check_their_arguments() {
     let exptime = "CLIENT_ERROR invalid exptime argument";
     check(b"touch k\r\ntouch k x\r\ntouch k +5\r\n", &[BAD, exptime, exptime]);
     check(b"touch k 4294967296\r\ntouch k 2147483648\r\n", &[exptime, exptime]);
-    check(b"flush_all\r\n", &["FlushAll { exptime: 0, noreply: false }"]);
-    check(b"flush_all noreply\r\n", &["FlushAll { exptime: 0, noreply: true }"]);
-    check(b"flush_all 9 noreply\r\n", &["FlushAll { exptime: 9, noreply: true }"]);
-    check(b"flush_all x\r\nflush_all 4294967296\r\nflush_all +0\r\n", &[exptime; 3]);
+    check(b"flush_all\r\n", &["FlushAll { exptime: Some(0), noreply: false }"]);
+    check(b"flush_all noreply\r\n", &["FlushAll { exptime: Some(0), noreply: true }"]);
+    check(b"flush_all 9 noreply\r\n", &["FlushAll { exptime: Some(9), noreply: true }"]);
+    check(
+        b"flush_all x\r\nflush_all 4294967296\r\nflush_all +0\r\n",
+        &["FlushAll { exptime: None, noreply: false }"; 3],
+    );
     check(b"verbosity\r\nverbosity x\r\nverbosity 99999999999\r\n", &[BAD; 3]);
     check(b"verbosity noreply\r\n", &[&format!("{BAD} (silent)")]);
     check(b"verbosity 1\r\n", &["Verbosity { level: 1, noreply: false }"]);
     check(b"cache_memlimit\r\ncache_memlimit x\r\ncache_memlimit 4294967360\r\n", &[ERROR; 3]);
     check(b"cache_memlimit 64\r\n", &["MemoryLimit { megabytes: 64, noreply: false }"]);
-    check(b"shutdown\r\nshutdown graceful\r\n", &["Shutdown { mode_known: true }"; 2]);
-    check(b"shutdown now\r\n", &["Shutdown { mode_known: false }"]);
+    check(b"shutdown\r\nshutdown graceful\r\n", &["Shutdown { mode_known: true, noreply: false }"; 2]);
+    check(b"shutdown now\r\n", &["Shutdown { mode_known: false, noreply: false }"]);
+    check(b"shutdown noreply\r\n", &["Shutdown { mode_known: false, noreply: true }"]);
+    let unchanged = "Unchanged { noreply: false }";
+    check(b"slabs automove freeratio 0.01\r\nslabs automove window 30\r\nslabs reassign -1 1\r\n", &[unchanged; 3]);
+    check(b"slabs automove freeratio\r\nslabs automove window\r\nslabs automove window x\r\n", &[ERROR; 3]);
+    check(b"slabs automove window 2\r\n", &["CLIENT_ERROR automove window too low or too high"]);
+    check(b"lru_crawler crawl hash\r\n", &["ERROR an unknown error happened"]);
+    check(b"lru_crawler metadump all noreply\r\n", &["Unchanged { noreply: true }"]);
     check(b"stats\r\n", &["Stats { topic: None, argument: None }"]);
     check(b"stats x y z\r\n", &["Stats { topic: Some([120]), argument: Some([121]) }"]);
     check(b"version 1 2 3\r\nquit now\r\n", &["Version", "Quit"]);

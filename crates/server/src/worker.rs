@@ -12,8 +12,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ebbtide::Cache;
+use ebbtide::flash::ThreadRing;
 use ebbtide::flash::busy_poll::run_delay;
-use ebbtide::flash::{Health, ThreadRing};
 use mio::event::Event;
 use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
@@ -21,7 +21,7 @@ use slab::Slab;
 
 use crate::busy_poll::{AwaitedEvent, BusyPollState};
 use crate::connection::{Buffers, Connection, Driven};
-use crate::execute::Executor;
+use crate::execute::{Executor, HEALTH_INTERVAL};
 use crate::shared::{ConnectionKey, Inbox, Shared, lock};
 use crate::watch::{CloseReason, WatchKind};
 
@@ -36,8 +36,6 @@ const IDLE_SCAN: Duration = Duration::from_secs(1);
 /// store.
 const RETRY: Duration = Duration::from_millis(1);
 const RETRIES_AT_ONCE: usize = 16;
-/// How often the health of flash is looked at, where connections may wait for it.
-const HEALTH_INTERVAL: Duration = Duration::from_millis(500);
 
 pub struct Worker {
     poll: Poll,
@@ -362,7 +360,7 @@ impl Worker {
 
     /// Deletes that wait for a device which does nothing go on without it.
     fn abandon_delete_waits(&mut self) {
-        if !self.executor.has_flash() || self.shared.cache.flash_health() == Some(Health::Healthy) {
+        if !self.executor.abandons_delete_waits() {
             return;
         }
         for (index, connection) in &mut self.connections {

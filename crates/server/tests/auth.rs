@@ -90,7 +90,7 @@ fn nothing_large_is_waited_for() {
     for announced in ["8193", "1073741824", "4294967295"] {
         let mut stream = server.connect();
         stream.write_all(format!("set x 0 0 {announced}\r\n").as_bytes()).expect("a write");
-        assert_bytes(&read_to_end(&mut stream), b"CLIENT_ERROR bad authentication token format\r\n");
+        assert_bytes(&read_to_end(&mut stream), b"CLIENT_ERROR auth token too long\r\n");
     }
     let mut stream = server.connect();
     stream.write_all(&[b'x'; 2049]).expect("a write");

@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{TestServer, assert_bytes, hit, set, value};
+use common::{TestServer, assert_bytes, hit, options, set, value};
+use ebbtide_server::ServerOptions;
 
 #[track_caller]
 fn check(server: &TestServer, input: &str, expected: &str) {
@@ -163,4 +164,13 @@ fn bad_data_chunks_leave_the_old_value() {
         .concat();
         assert_bytes(&server.talk(&input), &expected);
     }
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_before_its_words_are_read() {
+    let server = TestServer::with(ServerOptions { allow_flush: false, allow_watch: false, ..options() });
+    assert_bytes(&server.talk(b"flush_all x\r\n"), b"CLIENT_ERROR flush_all not allowed\r\n");
+    assert_bytes(&server.talk(b"watch foo\r\n"), b"CLIENT_ERROR watch commands not allowed\r\n");
+    let server = TestServer::new();
+    assert_bytes(&server.talk(b"flush_all x\r\nwatch foo\r\n"), b"CLIENT_ERROR invalid exptime argument\r\nERROR\r\n");
 }

@@ -446,3 +446,9 @@ fn meta_commands_are_counted_as_memcached_counts_them() {
         assert_eq!(stat(&stats, name), expected, "{name}");
     }
 }
+
+#[test]
+fn what_a_get_creates_has_the_token_that_the_client_gives() {
+    let server = TestServer::new();
+    check(&server, "mg a N30 E777 c\r\nmg a c\r\nms a 1 C777\r\nx\r\n", "HD c777 W\r\nHD c777 Z\r\nHD\r\n");
+}

@@ -36,4 +36,6 @@ fn other_words_do_not_stop_it() {
     let server = server();
     let refusal = b"CLIENT_ERROR invalid shutdown mode\r\n";
     assert_bytes(&server.talk(b"shutdown now\r\nshutdown graceful x\r\n"), &[&refusal[..], refusal].concat());
+    assert_bytes(&server.talk(b"shutdown noreply\r\nmn\r\n"), b"MN\r\n");
+    assert_bytes(&TestServer::new().talk(b"shutdown noreply\r\nmn\r\n"), b"MN\r\n");
 }

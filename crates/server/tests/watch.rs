@@ -69,16 +69,16 @@ fn the_binary_protocol_is_watched_as_well() {
 fn mutations_tell_what_came_of_them() {
     let server = TestServer::new();
     let mut watcher = watch(&server, "mutations");
-    server.talk(b"set k 0 100 3\r\nabc\r\nadd k 0 0 1\r\nx\r\nreplace none 0 0 1\r\nx\r\nappend k 0 0 2\r\nxy\r\n");
+    server.talk(b"set k 0 0 3\r\nabc\r\nadd k 0 0 1\r\nx\r\nreplace none 0 0 1\r\nx\r\nappend k 0 0 2\r\nxy\r\n");
     server.talk(b"cas k 0 0 1 1\r\nx\r\ncas none 0 0 1 1\r\nx\r\nget k\r\n");
     server.talk(b"ms v 1 MA N30\r\nx\r\n");
     server.talk(&set("large", &vec![0; 200_000]));
     server.talk(&set("huge", &vec![0; 17 << 20]));
     for expected in [
-        "key=k status=stored cmd=set ttl=100 clsid=1 size=3",
+        "key=k status=stored cmd=set ttl=0 clsid=1 size=3",
         "key=k status=not_stored cmd=add ttl=0 clsid=1 size=1",
         "key=none status=not_stored cmd=replace ttl=0 clsid=1 size=1",
-        "key=k status=stored cmd=append ttl=0 clsid=1 size=2",
+        "key=k status=stored cmd=append ttl=0 clsid=1 size=5",
         "key=k status=exists cmd=cas ttl=0 clsid=1 size=1",
         "key=none status=not_found cmd=cas ttl=0 clsid=1 size=1",
         "key=v status=stored cmd=append ttl=30 clsid=1 size=1",
@@ -86,6 +86,22 @@ fn mutations_tell_what_came_of_them() {
         "key=huge status=too_large cmd=set ttl=0 clsid=1 size=0",
     ] {
         assert_eq!(line(&mut watcher), format!("type=item_store {expected}"));
+    }
+}
+
+#[test]
+fn an_append_tells_the_life_and_length_of_the_whole() {
+    const TTL: u64 = 100_000;
+    let server = TestServer::new();
+    let mut watcher = watch(&server, "mutations");
+    server.talk(format!("set k 0 {TTL} 3\r\nabc\r\nappend k 0 0 2\r\nxy\r\nprepend k 0 0 1\r\nz\r\n").as_bytes());
+    assert!(line(&mut watcher).contains(&format!("cmd=set ttl={TTL} clsid=1 size=3")));
+    for (command, size) in [("append", 5), ("prepend", 6)] {
+        let told = line(&mut watcher);
+        let ttl = told.split("ttl=").nth(1).and_then(|rest| rest.split(' ').next()).expect("a life");
+        let ttl: u64 = ttl.parse().expect("seconds");
+        assert!((TTL * 98 / 100..=TTL).contains(&ttl), "{told}");
+        assert!(told.contains(&format!("cmd={command} ")) && told.ends_with(&format!("size={size}")), "{told}");
     }
 }
 

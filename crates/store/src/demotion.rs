@@ -57,15 +57,24 @@ impl Store {
         }
     }
 
-    /// A locked key changes: invalidates its copy. True if there may have been one.
+    /// A locked key changes: invalidates its copy, and its issued token unless the new item keeps it. True if there may
+    /// have been a copy.
     #[inline]
-    pub(crate) fn invalidate_copy(&self, (key, hash): (&[u8], u64), condition: Condition, has_slot: bool) -> bool {
+    pub(crate) fn invalidate_copy(
+        &self,
+        (key, hash): (&[u8], u64),
+        condition: Condition,
+        has_slot: bool,
+        keeps_token: bool,
+    ) -> bool {
         let Some(tier) = self.lower_tier.get() else { return false };
         // The copy becomes the item, with the token that was issued for the value.
         if matches!(condition, Condition::Copy(_)) {
             return false;
         }
-        self.forget_issued_token(hash);
+        if !keeps_token {
+            self.forget_issued_token(hash);
+        }
         let had_copy = tier.remove(key);
         match condition {
             // The caller has searched; `remove` may have taken the key for another one.

@@ -10,6 +10,10 @@ pub enum Error {
     /// again.
     #[error("fewer than {count} free segments")]
     NeedSegments { count: u32 },
+    /// The index has no slot for the key and as many buckets as it can have; nothing may be evicted. Only a removal
+    /// helps.
+    #[error("the index has no slot for the key, and no address space for more than {buckets} buckets")]
+    IndexFull { buckets: u64 },
     /// The entry can never fit.
     #[error("the entry has {bytes} bytes, the limit is {limit}")]
     TooLarge { bytes: u64, limit: u64 },

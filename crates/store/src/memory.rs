@@ -47,6 +47,14 @@ impl Store {
         done
     }
 
+    /// Why the index did not grow: segments that become free help it, or nothing does.
+    pub(crate) fn index_refusal(&self) -> Error {
+        if self.index.paid_buckets() + buckets_per_segment(self.segments.segment_bytes()) > self.index.limit() as u64 {
+            return Error::IndexFull { buckets: self.index.length() as u64 };
+        }
+        Error::NeedSegment
+    }
+
     /// Admits the buckets that fit a segment to the budget if `give_up` finds one to give up for them.
     fn turn_into_index(&self, give_up: impl FnOnce(&Segments) -> bool) -> bool {
         let buckets = buckets_per_segment(self.segments.segment_bytes());
@@ -138,9 +146,39 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::evict::Progress;
+    use crate::budget::MemoryLayout;
+    use crate::budget::PageRule;
+    use crate::engine_memory::EngineMemory;
+    use crate::evict::{History, Progress};
     use crate::options::Options;
     use crate::segment::{Header, Purpose};
+
+    #[test]
+    fn an_index_at_its_bound_refuses_without_a_retry() {
+        let options = Options {
+            memory_bytes: 1 << 20,
+            segment_bytes: Some(4 << 10),
+            value_bytes_max: 1000,
+            evicts: false,
+            ..Options::default()
+        };
+        let mut layout = MemoryLayout::plan(&options, 0).unwrap();
+        layout.index_buckets_max = 1 << layout.index_level;
+        let history = History::new(options.policy, 1 << 12);
+        let memory = EngineMemory::for_one(MemoryLayout::max_bytes(&options)).unwrap();
+        let store = Store::with_layout(options, layout, history, &memory, PageRule::Huge).unwrap();
+        let participant = store.participate();
+        let insert = |number: u32| {
+            let key = number.to_le_bytes();
+            let (hash, ttl) = (store.hash(&key), crate::Ttl::Never);
+            let write =
+                crate::Write { key: &key, hash, value: b"", flags: 0, ttl, mode: crate::Mode::Set, token: None };
+            store.write(&participant, &write, 1000)
+        };
+        let refusal = (0..10_000).find_map(|number| insert(number).err()).expect("the index has 448 slots");
+        assert!(matches!(refusal, Error::IndexFull { .. }), "{refusal}");
+        assert_eq!(store.evict(&participant, 1000), Progress::Ready, "memory is not what it lacks");
+    }
 
     fn set(store: &Store, participant: &crate::epoch::Participant, numbers: std::ops::Range<u32>) {
         for number in numbers {

@@ -5,6 +5,7 @@
 //!     -> account the old and the new item -> unlock
 //! ```
 
+use crate::access_samples::SampledAccess;
 use crate::condition::{Condition, Outcome, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
@@ -27,6 +28,9 @@ pub(crate) struct NewItem {
     pub token: Option<u64>,
     /// Whether it is a copy of the item that it replaces: it takes over the bodies, or the present number.
     pub is_copy: bool,
+    /// Whether an issued token of the item that it replaces stands for it, too: the value is the same, and not marked
+    /// as stale.
+    pub keeps_token: bool,
 }
 
 /// An item that has left the index, with what must be accounted and retired.
@@ -53,7 +57,8 @@ impl Store {
     /// index has no memory for that and items may be evicted, `new` replaces its least used neighbour.
     ///
     /// # Errors
-    /// `NeedSegment`: the index needs memory, and nothing may be evicted here. Nothing was changed.
+    /// `NeedSegment`: the index needs memory, and nothing may be evicted here. `IndexFull`: memory would not help it.
+    /// Nothing was changed.
     pub(crate) fn publish(
         &self,
         participant: &Participant,
@@ -70,7 +75,7 @@ impl Store {
             // Ends: each round the index has one bucket more, until there is no memory for it.
             if !self.grow_index() {
                 if !self.options.evicts {
-                    return Err(Error::NeedSegment);
+                    return Err(self.index_refusal());
                 }
                 full = WhenFull::Replace;
             }
@@ -121,7 +126,8 @@ impl Store {
             _ => None,
         };
         let new = new.map(|(new, _)| new);
-        let had_copy = self.invalidate_copy((key, hash), condition, place.is_some());
+        let keeps_token = new.is_some_and(|new| new.keeps_token);
+        let had_copy = self.invalidate_copy((key, hash), condition, place.is_some(), keeps_token);
         let mut old = place.map(|place| self.footprint(place.slot));
         let placed = match (&place, new) {
             (Some(place), Some(new)) => {
@@ -149,9 +155,34 @@ impl Store {
             }
             (None, None) => Placement::Free,
         };
+        if self.access_samples.takes(hash) {
+            self.sample_publication(participant, hash, new);
+        }
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
         self.account_publication(participant, pair, placed, old, new, moment);
         Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
+    }
+
+    /// Notes a write or a removal of a sampled key. The caller holds the stripe of the new item's segment, or its
+    /// locks.
+    #[cold]
+    fn sample_publication(&self, participant: &Participant, hash: u64, new: Option<NewItem>) {
+        let access = new.map_or(SampledAccess::Removal, |new| {
+            let (_, expiry_seconds) = self.sampled_size(&self.item(Slot::new(Tag::of(hash), 0, new.at)));
+            SampledAccess::Write { bytes: u64::from(new.size) + new.body_bytes, expiry_seconds }
+        });
+        self.access_samples.note(participant.number(), hash, access);
+    }
+
+    /// Bytes of an item and its bodies, and when it expires. Protection as in `item`.
+    pub(crate) fn sampled_size(&self, item: &ItemAt) -> (u64, Option<u64>) {
+        let bodies = match item.header.kind {
+            // SAFETY: as in `item`.
+            Kind::Chained => self.body_bytes(unsafe { item.chained(&self.segments.arena) }.total - item.tail().1),
+            _ => 0,
+        };
+        let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        (u64::from(item.header.size()) + bodies, expiry_seconds)
     }
 
     /// Accounts a publication and unlocks. Items that left the index are accounted before the unlock: after it, their

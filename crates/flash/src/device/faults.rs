@@ -83,6 +83,7 @@ struct State {
     broken: Vec<(Direction, Range<u64>)>,
     writes: u64,
     cut_at: Option<u64>,
+    is_stalled: bool,
     stopped: bool,
 }
 
@@ -122,6 +123,7 @@ impl FaultyDevice {
             broken: Vec::new(),
             writes: 0,
             cut_at: None,
+            is_stalled: false,
             stopped: false,
         };
         let capacity = state.bytes.len() as u64;
@@ -182,6 +184,17 @@ impl FaultyDevice {
     /// Steps until nothing is pending.
     pub fn drain(&self) {
         while self.step() {}
+    }
+
+    /// The threads that serve complete no transfer until [`FaultyDevice::resume`], or until the device is stopped.
+    pub fn stall(&self) {
+        self.state().is_stalled = true;
+    }
+
+    /// Ends [`FaultyDevice::stall`].
+    pub fn resume(&self) {
+        self.state().is_stalled = false;
+        self.work.notify_all();
     }
 
     /// The power will fail at the write of this number, counted from 1 as [`FaultyDevice::writes`] does: what comes after it is
@@ -292,6 +305,7 @@ impl Device for FaultyDevice {
     }
 
     fn wait_for_slot(&self) {
+        drop(self.work.wait_while(self.state(), |state| state.rests()).unwrap());
         self.step();
     }
 
@@ -328,11 +342,11 @@ impl Device for FaultyDevice {
 
     fn serve(&self) {
         loop {
-            while self.step() {
+            while !self.state().rests() && self.step() {
                 self.rest();
             }
             let state = self.state();
-            if !state.pending.is_empty() {
+            if !state.pending.is_empty() && !state.rests() {
                 continue;
             }
             if state.stopped {
@@ -353,6 +367,11 @@ impl Device for FaultyDevice {
 }
 
 impl State {
+    /// Whether what is pending stays so.
+    fn rests(&self) -> bool {
+        self.is_stalled && !self.stopped
+    }
+
     /// Whether what is written now is too late to survive.
     fn is_cut(&self) -> bool {
         self.cut_at.is_some_and(|write| self.writes >= write)

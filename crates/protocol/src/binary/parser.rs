@@ -12,7 +12,7 @@ use super::request::{BinaryCommand, Initial, PacketHead, Put, Touched};
 use crate::{MAX_KEY, StoreMode};
 
 /// A packet that announces a longer body closes the connection: memcached counts bodies in an int.
-pub const BODY_LIMIT: u32 = i32::MAX as u32;
+pub const BODY_LIMIT: u32 = 1 << 30;
 /// The longest name of a SASL mechanism.
 pub const MECHANISM_LIMIT: usize = 32;
 /// The expiration by which incr and decr say that an absent entry is not to be made.
@@ -62,7 +62,7 @@ pub fn next(input: &[u8], inline_limit: usize) -> (PacketStep<'_>, usize) {
         return reject(Status::InvalidArguments, After::Close);
     }
     if header.body_length > BODY_LIMIT {
-        return reject(Status::TooLarge, After::Close);
+        return reject(Status::InvalidArguments, After::Close);
     }
     let Some((opcode, _)) = known else {
         return reject(Status::UnknownCommand, After::Skip(header.body_length));

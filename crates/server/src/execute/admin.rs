@@ -16,10 +16,11 @@ const MEGABYTES_MIN: u32 = 8;
 const MEGABYTES_MAX: u32 = 1_000_000_000;
 
 impl Executor {
-    pub(super) fn flush_all(&self, exptime: i32, reply: OptionalReply<'_>) {
+    pub(super) fn flush_all(&self, exptime: Option<i32>, reply: OptionalReply<'_>) {
         if !self.shared.options.allow_flush {
             return reply.line(reply::FLUSH_NOT_ALLOWED);
         }
+        let Some(exptime) = exptime else { return reply.line(reply::INVALID_EXPTIME) };
         self.counters().flush_commands.add(1);
         self.cache.flush(self.flush_delay(exptime));
         reply.line(reply::OK);
@@ -50,13 +51,13 @@ impl Executor {
         output.bytes().extend_from_slice(if is_done { reply::OK } else { reply::ERROR });
     }
 
-    pub(super) fn shutdown(&self, mode_known: bool, output: &mut Output) -> Next {
+    pub(super) fn shutdown(&self, mode_known: bool, reply: OptionalReply<'_>) -> Next {
         if !self.shared.options.allow_shutdown {
-            output.bytes().extend_from_slice(reply::SHUTDOWN_NOT_ENABLED);
+            reply.line(reply::SHUTDOWN_NOT_ENABLED);
             return Next::Continue;
         }
         if !mode_known {
-            output.bytes().extend_from_slice(reply::INVALID_SHUTDOWN_MODE);
+            reply.line(reply::INVALID_SHUTDOWN_MODE);
             return Next::Continue;
         }
         self.shared.stop();

@@ -36,7 +36,7 @@ pub use body::Body;
 pub use dump::{DumpProgress, DumpThread, SliceEnd};
 pub use expiry::unix_now;
 pub use extstore::{FlashGets, health};
-pub use flash_reads::ConnectionWait;
+pub use flash_reads::{ConnectionWait, HEALTH_INTERVAL};
 pub use get::{GetRun, Rest, Unanswered, end_get, line_of, position_in};
 
 /// Executes commands for one worker.
@@ -173,14 +173,16 @@ impl Executor {
             Request::Version => ebbtide_protocol::reply::version(output.bytes(), crate::VERSION),
             Request::Stats { topic, argument } => self.stats(topic, argument, connection, output.bytes()),
             Request::CacheDump(dump) => self.cache_dump(dump, output.bytes()),
-            Request::Shutdown { mode_known } => return self.shutdown(mode_known, output),
+            Request::Shutdown { mode_known, noreply } => {
+                return self.shutdown(mode_known, reply_to(output, noreply));
+            }
             Request::SkipTime { seconds } => self.skip_time(seconds, output),
             Request::RefreshCerts => self.refresh_certificates(output),
-            Request::Dump(_) | Request::Watch(_) if !self.has_streams => {
+            Request::Dump(_) | Request::Watch { .. } if !self.has_streams => {
                 output.bytes().extend_from_slice(b"CLIENT_ERROR not available over UDP\r\n");
             }
             Request::Dump(dump) => return self.dump(dump, output),
-            Request::Watch(watched) => return self.watch(watched, output),
+            Request::Watch { watched, noreply } => return self.watch(watched, reply_to(output, noreply)),
             Request::ExternalStorage { setting, noreply } => {
                 self.external_storage(setting, reply_to(output, noreply));
             }

@@ -4,23 +4,23 @@
 use ebbtide::{Changed, Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Watched, reply};
 
-use super::{Executor, Next};
-use crate::output::Output;
+use super::{Executor, Next, OptionalReply};
 use crate::watch::{DeleteCommand, FetchResult, StoreEvent, StoreStatus, StoreVerb, WatchKind};
 
 impl Executor {
-    pub(super) fn watch(&self, watched: Watched, output: &mut Output) -> Next {
-        let refusal = match self.options().allow_watch {
-            false => reply::WATCH_NOT_ALLOWED,
-            true => match self.shared.watching.subscribe(watched) {
+    pub(super) fn watch(&self, watched: Option<Watched>, reply: OptionalReply<'_>) -> Next {
+        let refusal = match (self.options().allow_watch, watched) {
+            (false, _) => reply::WATCH_NOT_ALLOWED,
+            (true, None) => reply::ERROR,
+            (true, Some(watched)) => match self.shared.watching.subscribe(watched) {
                 Some(watch) => {
-                    output.bytes().extend_from_slice(reply::OK);
+                    reply.line(reply::OK);
                     return Next::Watch(watch);
                 }
                 None => reply::TOO_MANY_WATCHERS,
             },
         };
-        output.bytes().extend_from_slice(refusal);
+        reply.line(refusal);
         Next::Continue
     }
 
@@ -97,7 +97,15 @@ impl Executor {
             Err(Error::ValueTooLarge { .. }) => StoreStatus::TooLarge,
             Err(_) => StoreStatus::NoMemory,
         };
-        let length_of_life = self.cache.ttl_duration(ttl).unwrap_or_default();
+        // An append keeps the life; the line tells the length of the whole value.
+        let joined = match (command, status) {
+            (StoreVerb::Append | StoreVerb::Prepend, StoreStatus::Stored) => {
+                self.cache.peek(key).item().map(|item| (item.len(), item.ttl()))
+            }
+            _ => None,
+        };
+        let (length, life) = joined.unwrap_or_else(|| (length, self.cache.ttl_duration(ttl)));
+        let length_of_life = life.unwrap_or_default();
         let ttl_seconds = u32::try_from(length_of_life.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
         self.shared.watching.store(
             key,

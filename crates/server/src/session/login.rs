@@ -33,7 +33,8 @@ pub fn process(executor: &Executor, input: &[u8], output: &mut Output) -> (Sessi
             },
             Login::Unauthenticated | Login::UnknownLength => reply::UNAUTHENTICATED,
             Login::BadTermination => reply::BAD_TERMINATION,
-            Login::BadToken | Login::TooLong => reply::BAD_TOKEN,
+            Login::BadToken => reply::BAD_TOKEN,
+            Login::TooLong => reply::TOKEN_TOO_LONG,
             Login::NeedMore => break StopReason::NeedInput,
             Login::Close => break StopReason::Close,
         };

@@ -7,7 +7,8 @@
 //!                       parked
 //! ```
 //! What waits for flash goes on when that has landed. What waits for memory is tried again every millisecond, until its
-//! limits (`execute/memory_wait.rs`) end the wait.
+//! limits (`execute/memory_wait.rs`) end the wait. A delete that waits for a device which does nothing goes on without
+//! it.
 //!
 //! Nothing is kept of a client between two datagrams. A request is whole in one datagram; what it leaves incomplete is
 //! dropped without an answer, as are datagrams that are no request and requests that nothing can be kept of: clients of
@@ -30,7 +31,7 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use slab::Slab;
 
 use crate::Error;
-use crate::execute::{ConnectionWait, Executor};
+use crate::execute::{ConnectionWait, Executor, HEALTH_INTERVAL};
 use crate::output::Output;
 use crate::server::StopOnPanic;
 use crate::session::{Session, StopReason};
@@ -145,11 +146,13 @@ impl Service {
         while !self.shared.is_stopping() {
             self.resume_reads_done();
             self.retry_waiting(Instant::now());
+            self.abandon_delete_waits();
             // This thread is not woken for what it has read itself.
             let has_work = self.sockets.iter().any(UdpSocket::has_work) || !lock(&self.inbox.reads_done).is_empty();
             let timeout = match has_work {
                 true => Some(Duration::ZERO),
-                false => self.parked.iter().any(|(_, work)| work.wait.waits_for_memory()).then_some(RETRY),
+                false if self.parked.iter().any(|(_, work)| work.wait.waits_for_memory()) => Some(RETRY),
+                false => (!self.parked.is_empty()).then_some(HEALTH_INTERVAL),
             };
             if let Err(error) = self.poll.poll(&mut events, timeout) {
                 assert!(
@@ -250,6 +253,19 @@ impl Service {
             let mut work = self.parked.remove(index);
             work.wait.retry();
             self.execute(work);
+        }
+    }
+
+    /// Executes deletes that wait for a device which does nothing; they answer by what memory knows.
+    fn abandon_delete_waits(&mut self) {
+        if self.parked.is_empty() || !self.executor.abandons_delete_waits() {
+            return;
+        }
+        let parked = self.parked.iter_mut();
+        let deletes = parked.filter_map(|(index, parked)| parked.wait.abandon_delete_wait().then_some(index));
+        for index in deletes.collect::<Vec<usize>>() {
+            let delete = self.parked.remove(index);
+            self.execute(delete);
         }
     }
 

@@ -59,7 +59,14 @@ impl Store {
         pair.replace(&place, place.slot.moved(to, frequency));
         drop(pair);
         self.segments.header(item.at.segment()).remove_live(unlinked.size, unlinked.body_bytes);
-        let new = NewItem { at: to, size: unlinked.size, body_bytes: unlinked.body_bytes, token: None, is_copy: true };
+        let new = NewItem {
+            at: to,
+            size: unlinked.size,
+            body_bytes: unlinked.body_bytes,
+            token: None,
+            is_copy: true,
+            keeps_token: true,
+        };
         self.segments.header(to.segment()).add_live(new.size, new.body_bytes);
         true
     }

@@ -1,8 +1,8 @@
 //! Models of the concurrent protocols, which loom runs through all interleavings (up to a bound of preemptions) and all
 //! stale values that the orderings allow. `docs/concurrency.md` says what they cover.
 //!
-//! A model's store has segments of 64 bytes and buckets of two slots. What threads did is kept in a `OperationLog`, outside of
-//! loom, and judged at the end: some order of the operations must explain every answer.
+//! A model's store has segments of 64 bytes and buckets of two slots. What threads did is kept in a `OperationLog`,
+//! outside of loom, and judged at the end: some order of the operations must explain every answer.
 
 mod handles;
 mod index;
@@ -108,7 +108,7 @@ impl<'s> Client<'s> {
     /// A look that wins a stale item or makes an absent one: whether it did.
     pub fn win(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
-        let visit = MetaFlagsLookup { create: Some(Ttl::Never), counts: true };
+        let visit = MetaFlagsLookup { create: Some(Ttl::Never.into()), counts: true };
         let mut wins = false;
         let visited = self.store.update_meta_flags(&self.participant, target, visit, self.now_ms, |item| {
             let Extension { stale, won, .. } = item.extension();

@@ -22,6 +22,8 @@ pub(super) struct Successor<'i> {
     pub number: SeenNumber,
     pub life: Lifetime,
     pub extension: Extension,
+    /// Whether a kept token of the item stands for the copy, too: not if it is marked as stale.
+    pub keeps_token: bool,
 }
 
 impl Store {
@@ -92,7 +94,7 @@ impl Store {
             }
             // SAFETY: the pin protects the item.
             let extension = unsafe { item.extension(&self.segments.arena) };
-            let successor = Successor { of: &item, number: SeenNumber::Any, life, extension };
+            let successor = Successor { of: &item, number: SeenNumber::Any, life, extension, keeps_token: true };
             let outcome = self.publish_successor(participant, (key, hash), &successor, moment)?;
             drop(pin);
             match outcome {
@@ -131,7 +133,7 @@ impl Store {
                 // The next lookup finds the copy, with its token.
                 Some(life) => {
                     let (number, extension) = (SeenNumber::Any, hit.extension());
-                    let successor = Successor { of: &item, number, life, extension };
+                    let successor = Successor { of: &item, number, life, extension, keeps_token: true };
                     self.publish_successor(participant, (key, hash), &successor, moment)?;
                 }
             }
@@ -157,7 +159,7 @@ impl Store {
         moment: Moment,
     ) -> Result<Outcome, Error> {
         let arena = &self.segments.arena;
-        let &Successor { of: item, number, life, extension } = successor;
+        let &Successor { of: item, number, life, extension, keeps_token } = successor;
         let extension = Extension { copied: false, ..extension };
         // SAFETY: the caller holds a pin under which it found the item.
         let flags = unsafe { item.flags(arena) };
@@ -183,7 +185,7 @@ impl Store {
                 }
             }
         }
-        let new = NewItem { at, size, body_bytes, token: extension.token, is_copy: true };
+        let new = NewItem { at, size, body_bytes, token: extension.token, is_copy: true, keeps_token };
         let condition = Condition::Unchanged(SeenItem { at: item.at, number });
         let outcome = self.publish(participant, target, condition, new, moment)?;
         if outcome.is_done() {

@@ -19,10 +19,23 @@ use crate::ttl::Ttl;
 /// How an entry is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetaFlagsLookup {
-    /// If the entry is absent, one is created, with an empty value and this TTL, and the caller has won it.
-    pub create: Option<Ttl>,
+    /// If the entry is absent, one is created, with an empty value, and the caller has won it.
+    pub create: Option<Creation>,
     /// Whether the lookup counts as a use of the entry.
     pub counts: bool,
+}
+
+/// The TTL of an entry that a lookup creates, and its CAS token if a client gives one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Creation {
+    pub ttl: Ttl,
+    pub token: Option<u64>,
+}
+
+impl From<Ttl> for Creation {
+    fn from(ttl: Ttl) -> Self {
+        Self { ttl, token: None }
+    }
 }
 
 /// What to change in an entry.
@@ -77,9 +90,13 @@ impl Store {
         let moment = self.moment(now_ms);
         let access = if lookup.counts { Access::Counted } else { Access::Silent };
         loop {
-            let Some(hit) = self.look_up_exact(participant, (key, hash), moment, access) else {
-                let Some(ttl) = lookup.create else { return Ok(MetaFlagsOutcome::Absent) };
-                match self.create_won(participant, (key, hash), ttl, moment)? {
+            let found = self.look_up_exact(participant, (key, hash), moment, access);
+            if lookup.counts && self.access_samples.takes(hash) {
+                self.sample_lookup(participant, hash, found.as_ref());
+            }
+            let Some(hit) = found else {
+                let Some(creation) = lookup.create else { return Ok(MetaFlagsOutcome::Absent) };
+                match self.create_won(participant, (key, hash), creation, moment)? {
                     Some(token) => return Ok(MetaFlagsOutcome::Created { token }),
                     None => continue,
                 }
@@ -123,7 +140,8 @@ impl Store {
         let outcome = match life {
             None => self.remove(participant, target, Condition::Unchanged(SeenItem { at: item.at, number }), moment),
             Some(life) => {
-                let successor = Successor { of: &item, number, life, extension };
+                let keeps_token = !matches!(change.flags, MetaFlags::Stale { .. });
+                let successor = Successor { of: &item, number, life, extension, keeps_token };
                 self.publish_successor(participant, target, &successor, moment)?
             }
         };
@@ -138,11 +156,11 @@ impl Store {
         &self,
         participant: &Participant,
         target: (&[u8], u64),
-        ttl: Ttl,
+        Creation { ttl, token }: Creation,
         moment: Moment,
     ) -> Result<Option<u64>, Error> {
-        let Some(life) = self.lifetime(ttl, moment) else { return Ok(Some(self.token(0))) };
-        let extension = Extension { won: true, ..Extension::default() };
+        let Some(life) = self.lifetime(ttl, moment) else { return Ok(Some(token.unwrap_or_else(|| self.token(0)))) };
+        let extension = Extension { won: true, token, ..Extension::default() };
         let head = Head { key: target.0, flags: 0, extension, kind: Kind::Plain, value_length: 0 };
         match self.write_plain(participant, &head, target, b"", (life, Condition::Absent), moment)? {
             Outcome::Done { token } => {

@@ -15,7 +15,7 @@ mod write;
 
 #[cfg(not(loom))]
 pub use handle::Handle;
-pub use meta_flags::{MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
+pub use meta_flags::{Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
 pub use number::{Change, Count, Number};
 pub use read::{BATCH, Item};
 pub use scan::{Scan, Scanned};

@@ -260,7 +260,7 @@ impl Store {
             unsafe { arena.write(value_at, &text) };
         }
         let at = Location::new(reserved.segment, reserved.offset);
-        let new = NewItem { at, size, body_bytes: 0, token: extension.token, is_copy: false };
+        let new = NewItem { at, size, body_bytes: 0, token: extension.token, is_copy: false, keeps_token: false };
         let outcome = self.publish(participant, target, condition, new, moment)?;
         if outcome.is_done() {
             reserved.commit(&self.segments);
