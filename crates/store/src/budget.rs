@@ -31,8 +31,8 @@ pub(crate) struct MemoryLayout {
     fixed_bytes: u64,
 }
 
-/// Index and headers of a store with less memory than this are on small pages: a huge page for each of them would be a large
-/// part of its memory.
+/// Index and headers of a store with less memory than this are on small pages: a huge page for each of them would be
+/// a large part of its memory.
 const HUGE_PAGES_MIN_BYTES: u64 = 64 << 20;
 
 /// What decides about the pages of index and headers.

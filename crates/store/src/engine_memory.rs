@@ -25,8 +25,8 @@ impl EngineMemory {
     /// # Errors
     /// `Mapping` if the system gives no address space.
     pub fn reserve(memory_bytes: u64, stores: u32) -> Result<Self, Error> {
-        // In the last frame of each store fewer segments than all may be in the budget. A segment whose memory the index has
-        // keeps its address until it can leave.
+        // In the last frame of each store fewer segments than all may be in the budget. A segment whose memory the
+        // index has keeps its address until it can leave.
         let bytes =
             (memory_bytes + memory_bytes / WITHHELD_SHARE).saturating_add(u64::from(stores) * FRAME_BYTES as u64);
         let frames = Frames::reserve(usize::try_from(bytes).expect("addresses are 64 bits"))?;

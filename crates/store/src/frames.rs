@@ -1,8 +1,8 @@
 //! Frames: the memory that the stores of one engine share.
 //!
-//! One range of address space is reserved and lent out in frames, each of the size of a huge page. A store cuts its frames
-//! into segments. The number of a segment is its place in the whole range, in units of the segment size of its store, so
-//! that an address needs no table:
+//! One range of address space is reserved and lent out in frames, each of the size of a huge page. A store cuts its
+//! frames into segments. The number of a segment is its place in the whole range, in units of the segment size of its
+//! store, so that an address needs no table:
 //!
 //! ```text
 //! frames                       0           1           2           3
@@ -14,8 +14,8 @@
 //! A frame is free or lent to one store. A store takes frames one by one, in any order, and gives a frame back when all
 //! its segments are absent. The pages of a frame go back to the system before anyone else can take the frame.
 //!
-//! Thread safety: the mutex orders the last access of one owner before the first access of the next. It is a leaf: nothing
-//! is locked while it is held.
+//! Thread safety: the mutex orders the last access of one owner before the first access of the next. It is a leaf:
+//! nothing is locked while it is held.
 
 use crate::error::Error;
 #[cfg(not(loom))]
@@ -149,7 +149,8 @@ impl Frames {
         self.bytes.advise(start, start + FRAME_BYTES, pages);
     }
 
-    /// The frames of an owner, for `verify`. Asserts that each frame is free or lent, and that no free one is listed twice.
+    /// The frames of an owner, for `verify`. Asserts that each frame is free or lent, and that no free one is listed
+    /// twice.
     pub fn lent_to(&self, owner: Owner) -> Vec<FrameId> {
         let loans = lock(&self.loans);
         let mut free: Vec<_> = loans.free.iter().map(|Reverse(frame)| *frame).collect();

@@ -166,7 +166,7 @@ mod real {
         /// Gives the pages of these entries back to the system: they are zero afterwards.
         ///
         /// # Safety
-        /// Whoever looks at them meanwhile expects to find either what was there or zero.
+        /// The threads that read them meanwhile expect either what was there or zero.
         pub unsafe fn release(&self, range: Range<usize>) {
             // SAFETY: the caller's.
             unsafe { self.mapping.release(range.start * size_of::<T>(), range.end * size_of::<T>()) };

@@ -1,4 +1,5 @@
-//! Stores that share address space and epochs: memory moves between them while they work, and comes back when one is dropped.
+//! Stores that share address space and epochs: memory moves between them while they work, and comes back when one is
+//! dropped.
 
 use ebbtide_store::{EngineMemory, Error, Mode, Options, Participant, Progress, Store, Ttl, Write};
 use ebbtide_testkit::Random;

@@ -1,5 +1,5 @@
-//! Many small stores in one process: what is resident is what their budgets say. A test by itself, as it looks at the memory
-//! of the whole process.
+//! Many small stores in one process: what is resident is what their budgets say. A test by itself, as it looks at the
+//! memory of the whole process.
 
 use ebbtide_store::{EngineMemory, Error, Mode, Options, Participant, Progress, Store, Ttl, Write};
 

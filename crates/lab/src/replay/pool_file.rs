@@ -36,6 +36,7 @@ pub(super) struct PoolSpec {
 type Cell<'t> = Spanned<DeValue<'t>>;
 
 /// What is wrong, and at which byte of the file.
+#[derive(Debug)]
 struct Fault {
     offset: usize,
     reason: String,
@@ -207,7 +208,7 @@ mod tests {
         }
         assert!(read(Path::new("/nonexistent/pools.toml")).unwrap_err().to_string().contains("No such file"));
         let many: String = (0..=POOLS_MAX).map(|number| format!("[[pool]]\nname = \"p{number}\"\n")).collect();
-        let fault = parse(&many).err().expect("too many");
+        let fault = parse(&many).unwrap_err();
         assert!(fault.reason.starts_with("4097 pools"), "{}", fault.reason);
     }
 }

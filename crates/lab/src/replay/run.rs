@@ -86,7 +86,8 @@ pub(crate) fn replay_requests(
     Ok(report)
 }
 
-/// Replays requests, each through the cache of its pool. The report without what it says of pools, and the counts of each.
+/// Replays requests, each through the cache of its pool. The report without what it says of pools, and the counts of
+/// each.
 fn replay_routed(
     source: impl FnMut() -> Result<Option<Routed>, Error>,
     (trace, format): (&str, &'static str),

@@ -61,8 +61,8 @@ impl Labels {
         }
     }
 
-    /// Labels by the pool that a trace names, or by the pools that claim prefixes of its keys. The error says what the trace
-    /// lacks.
+    /// Labels by the pool that a trace names, or by the pools that claim prefixes of its keys. The error says what
+    /// the trace lacks.
     pub(super) fn of_pools(rules: PoolRules, format: Format, has_pool: bool) -> Result<Self, String> {
         if has_pool {
             return Self::new(LabelBy::Pool, format, has_pool);

@@ -88,8 +88,8 @@ impl TraceReader {
         Ok(())
     }
 
-    /// Labels the requests that follow by pool: the one that their row names, or the one that claims the longest prefix of
-    /// their key.
+    /// Labels the requests that follow by pool: the one that their row names, or the one that claims the longest
+    /// prefix of their key.
     ///
     /// # Errors
     /// The reason, if the trace says nothing of pools.

@@ -31,8 +31,8 @@ impl FlushedSearch {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Runs a change of the order of segments. A search that may have read part of the old order and part of the new one
-    /// restarts.
+    /// Runs a change of the order of segments. A search that may have read part of the old order and part of the new
+    /// one restarts.
     pub fn reorder<T>(&self, change: impl FnOnce() -> T) -> T {
         let before = self.load();
         let result = change();

@@ -1,5 +1,5 @@
-//! Contraction by linear hashing backwards: the last bucket is merged into its parent, the bucket that was split to make
-//! it, and the split word goes one step back.
+//! Contraction by linear hashing backwards: the last bucket is merged into its parent, the bucket that was split to
+//! make it, and the split word goes one step back.
 //!
 //! ```text
 //! locks                     parent, then child, by try-lock
@@ -10,10 +10,10 @@
 //! each slot of the child    stored in the parent, then emptied in the child
 //! unlock                    both with a sequence above those of both
 //! ```
-//! A reader that starts with the old split word looks into the child. It finds the key there, or an emptied slot; then its
-//! second read of the split word shows the step, or a later one. A bucket that is split again may make the split word
-//! what it was. So readers read the split word again before the control words: the new split has locked the child before
-//! it stores the split word, and the sequence of a bucket never falls.
+//! A reader that starts with the old split word looks into the child. It finds the key there, or an emptied slot;
+//! then its second read of the split word shows the step, or a later one. A bucket that is split again may make the
+//! split word what it was. So readers read the split word again before the control words: the new split has locked
+//! the child before it stores the split word, and the sequence of a bucket never falls.
 
 use super::locked::LockedPair;
 use super::{Index, Items, Split};
@@ -56,9 +56,9 @@ impl Index {
         self.merge(&mut pair, (split, before), items)
     }
 
-    /// Takes `count` buckets at the end out of the budget, if they are not in use and the lock of the bucket at the position is
-    /// free. No split can have them afterwards: each reads the budget again under that lock, or under the lock of a later
-    /// position, which it can only know after that.
+    /// Takes `count` buckets at the end out of the budget, if they are not in use and the lock of the bucket at the
+    /// position is free. No split can have them afterwards: each reads the budget again under that lock, or under the
+    /// lock of a later position, which it can only know after that.
     pub fn try_unpay(&self, count: u64) -> bool {
         let split = self.split();
         let Some(control) = self.try_lock_bucket(split.position()) else { return false };
@@ -71,10 +71,11 @@ impl Index {
         is_unused
     }
 
-    /// Gives the pages of buckets that are not in the budget back to the system. False if another thread holds one of them.
+    /// Gives the pages of buckets that are not in the budget back to the system. False if another thread holds one of
+    /// them.
     ///
-    /// A thread with an old split word may try to lock such a bucket. It fails while the bucket is locked here, and finds it
-    /// zeroed and unlocked afterwards; then it reads the split word again and unlocks.
+    /// A thread with an old split word may try to lock such a bucket. It fails while the bucket is locked here, and
+    /// finds it zeroed and unlocked afterwards; then it reads the split word again and unlocks.
     pub fn release(&self, first: usize, count: usize) -> bool {
         let range = self.buckets.whole_pages(first, first + count);
         for bucket in range.clone() {
@@ -86,8 +87,8 @@ impl Index {
                 return false;
             }
         }
-        // SAFETY: zero is an unlocked, empty bucket, which is what all who still look expect. Their grace period is over for
-        // readers, and writers hold none of the locks.
+        // SAFETY: zero is an unlocked, empty bucket, which is what all who still look expect. Their grace period is
+        // over for readers, and writers hold none of the locks.
         unsafe { self.buckets.release(range) };
         true
     }
@@ -103,8 +104,8 @@ impl Index {
             self.cursors.note_move(items.hash_at(slot.location()), child, parent);
         }
         pause_point(PausePoint::Split);
-        // Release pairs with the Acquire in `Index::split`: a thread that reads this word sees the locks of both buckets. A
-        // thread that splits the next bucket at this moment holds neither of them.
+        // Release pairs with the Acquire in `Index::split`: a thread that reads this word sees the locks of both
+        // buckets. A thread that splits the next bucket at this moment holds neither of them.
         if self.split.compare_exchange(split.word(), before.word(), Ordering::Release, Ordering::Relaxed).is_err() {
             return ContractOutcome::Busy;
         }

@@ -2,8 +2,9 @@
 //!
 //! The lock of the bucket at the position is the right to advance the split word. A splitter locks that bucket, reads
 //! the word again, locks the new bucket, stores the next word, and only then moves slots. A splitter that is preempted
-//! while it moves slots delays only threads that need one of its two buckets: other threads split the next bucket meanwhile. One that is preempted between its lock and its store is like any writer
-//! that is preempted with a bucket lock.
+//! while it moves slots delays only threads that need one of its two buckets: other threads split the next bucket
+//! meanwhile. One that is preempted between its lock and its store is like any writer that is preempted with a bucket
+//! lock.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot, Split};
 use crate::pause_point::{PausePoint, pause_point};
@@ -61,14 +62,15 @@ impl Index {
             return SplitOutcome::Unpaid;
         }
         pause_point(PausePoint::Split);
-        // Only a thread with an old split word can hold the new bucket: it unlocks as soon as it has read the word again.
+        // Only a thread with an old split word can hold the new bucket: it unlocks as soon as it has read the word
+        // again.
         let Some(new_control) = self.try_lock_bucket(new) else {
             self.unlock_bucket(old, old_control, old_control.sequence());
             return SplitOutcome::Busy;
         };
         let next = split.next();
-        // Release pairs with the Acquire in `Index::split`. From now on other threads may split the buckets after this one.
-        // It fails if a contraction was faster.
+        // Release pairs with the Acquire in `Index::split`. From now on other threads may split the buckets after
+        // this one. It fails if a contraction was faster.
         if self.split.compare_exchange(split.word(), next.word(), Ordering::Release, Ordering::Relaxed).is_err() {
             self.unlock_bucket(new, new_control, new_control.sequence());
             self.unlock_bucket(old, old_control, old_control.sequence());

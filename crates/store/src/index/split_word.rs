@@ -61,8 +61,8 @@ impl Split {
         Candidates { first: self.address(hash), second: self.address(second) }
     }
 
-    /// Whether a key with this hash has the same candidates by a later split word. Splits and contractions in between have
-    /// left it where it was, or have locked one of these buckets again (see `contract`).
+    /// Whether a key with this hash has the same candidates by a later split word. Splits and contractions in between
+    /// have left it where it was, or have locked one of these buckets again (see `contract`).
     #[inline(always)]
     pub fn agrees_on(self, later: Self, hash: u64) -> bool {
         self == later || self.candidates(hash) == later.candidates(hash)

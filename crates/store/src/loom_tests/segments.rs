@@ -100,8 +100,9 @@ fn two_counts_at_once_leave_no_expired_item_out() {
     });
 }
 
-/// A frame goes from one store to another while a reader of the first one may still look at it: what the reader reads is the
-/// first store's, and the second one writes only afterwards. Loom reports a read and a write that nothing orders.
+/// A frame goes from one store to another while a reader of the first one may still look at it: what the reader reads
+/// is the first store's, and the second one writes only afterwards. Loom reports a read and a write that nothing
+/// orders.
 #[test]
 fn a_frame_changes_hands_after_its_readers_have_left() {
     model(3, || {

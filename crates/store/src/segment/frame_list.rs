@@ -5,8 +5,8 @@
 //! frame      4        0        7                 position 1 is the first segment of frame 4
 //!                              ^ the last one, in which fewer segments than all may be in the budget
 //! ```
-//! The list changes under the lock of the free stack. It is read without: a reader that sees an old entry meets the header of a
-//! segment that is absent, as headers are the store's alone.
+//! The list changes under the lock of the free stack. It is read without: a reader that sees an old entry meets the
+//! header of a segment that is absent, as headers are the store's alone.
 
 use super::{SEGMENTS_MAX, SegmentId};
 use crate::error::Error;
@@ -151,7 +151,8 @@ impl FrameList {
         if is_whole && self.chosen.load(Ordering::Relaxed) == 0 { limit >> self.shift } else { 0 }
     }
 
-    /// Moves the frame at a place to the end of the list, as the one to be emptied. The caller holds the lock of the free stack.
+    /// Moves the frame at a place to the end of the list, as the one to be emptied. The caller holds the lock of the
+    /// free stack.
     pub fn make_last(&self, place: u32, limit: u32) -> bool {
         let count = self.count_to_choose_from(limit);
         if place >= count {

@@ -1,8 +1,9 @@
 //! Which segments are in the memory budget.
 //!
-//! Each segment in the budget has a position from 1 to `limit`. Positions count through the frames of the store in the order
-//! of its frame list, so that the last frame is the only one that may be in the budget in part. The budget grows and
-//! shrinks at the topmost position: to give back the memory of another frame, that frame is made the last one first.
+//! Each segment in the budget has a position from 1 to `limit`. Positions count through the frames of the store in
+//! the order of its frame list, so that the last frame is the only one that may be in the budget in part. The budget
+//! grows and shrinks at the topmost position: to give back the memory of another frame, that frame is made the last
+//! one first.
 
 use super::life::FreeStack;
 use super::{Header, SegmentId, Segments, State};
@@ -55,8 +56,8 @@ impl Segments {
         self.top().map_or(State::Absent, |top| self.header(top).state())
     }
 
-    /// Takes a free segment out of use in the place of the topmost one, which is not free: its memory may be used otherwise.
-    /// `exchange_top` has it back.
+    /// Takes a free segment out of use in the place of the topmost one, which is not free: its memory may be used
+    /// otherwise. `exchange_top` has it back.
     pub fn withhold_free(&self) -> bool {
         let mut free = lock(&self.free);
         if free.length <= self.reserve() {
@@ -70,7 +71,8 @@ impl Segments {
         true
     }
 
-    /// Puts the topmost segment outside the budget, if it is free, for one that is withheld, which is free from here on.
+    /// Puts the topmost segment outside the budget, if it is free, for one that is withheld, which is free from here
+    /// on.
     pub fn exchange_top(&self) -> bool {
         let mut free = lock(&self.free);
         let limit = self.limit();
@@ -96,8 +98,8 @@ impl Segments {
         self.limit.store(limit - 1, Ordering::Relaxed);
         let emptied = self.frames.emptied_at(limit - 1);
         drop(free);
-        // SAFETY: segments above the limit are absent, so nobody looks at their bytes, and only `admit`, which runs under the
-        // same budget lock as this, brings them back.
+        // SAFETY: segments above the limit are absent, so nobody looks at their bytes, and only `admit`, which runs
+        // under the same budget lock as this, brings them back.
         unsafe {
             match emptied {
                 Some(frame) => self.frames.give_back(frame),
@@ -124,8 +126,8 @@ impl Segments {
         lock(&self.free).withheld.clone()
     }
 
-    /// Frames that are in the budget as a whole, if all are and the last one was not chosen to be emptied: any of them may be
-    /// chosen now.
+    /// Frames that are in the budget as a whole, if all are and the last one was not chosen to be emptied: any of
+    /// them may be chosen now.
     pub fn frames_to_choose_from(&self) -> u32 {
         self.frames.count_to_choose_from(self.limit())
     }
@@ -135,16 +137,16 @@ impl Segments {
         self.frames.segments_at(place).map(|segment| self.header(segment))
     }
 
-    /// Makes the frame at this place of the list the last one, which is emptied first. False if a frame is in the budget in part
-    /// by now.
+    /// Makes the frame at this place of the list the last one, which is emptied first. False if a frame is in the
+    /// budget in part by now.
     pub fn empty_frame(&self, place: u32) -> bool {
         // Under the lock that guards the limit.
         let _free = lock(&self.free);
         self.frames.make_last(place, self.limit())
     }
 
-    /// Says with which pages the system shall back the headers. A store on small pages gives back the pages of each segment
-    /// that leaves the budget, others those of whole frames.
+    /// Says with which pages the system shall back the headers. A store on small pages gives back the pages of each
+    /// segment that leaves the budget, others those of whole frames.
     pub fn advise(&self, pages: Pages) {
         self.headers.advise(pages);
         self.has_small_pages.store(pages == Pages::Small, Ordering::Relaxed);
