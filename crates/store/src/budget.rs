@@ -45,6 +45,11 @@ pub(crate) enum PageRule {
 }
 
 impl PageRule {
+    /// Whether other stores may have the memory that this one gives up.
+    pub fn is_shared(self) -> bool {
+        self == Self::BySize
+    }
+
     pub fn pages(self, memory_bytes: u64) -> Pages {
         match self {
             Self::BySize if memory_bytes < HUGE_PAGES_MIN_BYTES => Pages::Small,

@@ -41,7 +41,8 @@ impl Store {
     /// Makes the frame that is the cheapest to empty among some the last one. Nothing, if one is being emptied.
     fn choose_frame(&self, participant: &Participant) {
         let count = self.segments.frames_to_choose_from();
-        if count < 2 {
+        // A store with memory of its own returns address space to nobody, and an image of it has segments by number.
+        if count < 2 || !self.budget.page_rule.is_shared() {
             return;
         }
         let first = participant.random() % count;
