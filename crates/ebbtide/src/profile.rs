@@ -5,8 +5,8 @@
 //! ```
 //! The curve is that of LRU by object, from stack distances of sampled keys (`ebbtide_control`). The engine's policy is
 //! another one, and what it keeps of the memory is less than all: so a size is first scaled by the share of the memory
-//! that holds live objects, and the level of the curve is then set by the miss ratio that was measured, where the caller
-//! has one. What the curve says is the difference between two sizes.
+//! that holds live objects, and the level of the curve is then set by the miss ratio that was measured, where the
+//! caller has one. What the curve says is the difference between two sizes.
 
 use crate::byte_size::ByteSize;
 use crate::cache::Cache;
@@ -95,9 +95,9 @@ pub struct Verdict {
 impl CacheProfile {
     /// Begins to sample the accesses of a cache.
     pub fn of(cache: &Cache) -> Self {
-        let store = &cache.shared.store;
+        let store = &cache.engine().default_pool.store;
         let max_sampled = store.options().memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES;
-        let now_ms = cache.shared.time.now_ms();
+        let now_ms = cache.engine().clock.now_ms();
         store.sample_accesses(1.0);
         Self {
             cache: cache.clone(),
@@ -112,15 +112,16 @@ impl CacheProfile {
 
     /// Takes in what was sampled since the last call. Call it about once a second: buffers are short.
     pub fn update(&mut self) {
-        let shared = &*self.cache.shared;
-        let now_ms = shared.time.now_ms();
-        let flushes = shared.store.flushes();
+        let engine = self.cache.engine();
+        let store = &engine.default_pool.store;
+        let now_ms = engine.clock.now_ms();
+        let flushes = store.flushes();
         if flushes != self.flushes {
             self.flushes = flushes;
             self.profiler.clear();
         }
         let (profiler, mut taken) = (&mut self.profiler, 0u64);
-        let dropped = shared.store.take_access_samples(|sample| {
+        let dropped = store.take_access_samples(|sample| {
             taken += 1;
             note(profiler, sample, now_ms / 1000);
         });
@@ -131,7 +132,7 @@ impl CacheProfile {
         if share < 1.0 {
             self.profiler.limit_rate(self.profiler.sample_rate() * share);
         }
-        shared.store.sample_accesses(self.profiler.sample_rate());
+        store.sample_accesses(self.profiler.sample_rate());
         self.updated_ms = now_ms;
         let since_aging = now_ms.saturating_sub(self.aged_ms);
         if since_aging >= AGING_MS {
@@ -231,7 +232,7 @@ impl CacheProfile {
 
 impl Drop for CacheProfile {
     fn drop(&mut self) {
-        self.cache.shared.store.sample_accesses(0.0);
+        self.cache.engine().default_pool.store.sample_accesses(0.0);
     }
 }
 
@@ -373,7 +374,8 @@ mod tests {
     fn under_load_fewer_keys_are_sampled() {
         let (cache, mut profile) = profiled(ByteSize::mib(64));
         for second in 1..12 {
-            look_aside(&cache, 30_000, 10, 1);
+            // Fewer keys than the sample may have: only their accesses are too many.
+            look_aside(&cache, 1000, 10, 30);
             cache.maintain(Duration::from_secs(second));
             profile.update();
         }
@@ -383,7 +385,7 @@ mod tests {
         assert!(curve.present.low <= curve.present.high && curve.present.miss_ratio < 0.3);
         drop(profile);
         look_aside(&cache, 1000, 10, 1);
-        assert_eq!(cache.shared.store.take_access_samples(|_| panic!("sampled without a profile")), 0);
+        assert_eq!(cache.engine().default_pool.store.take_access_samples(|_| panic!("sampled without a profile")), 0);
     }
 
     #[test]

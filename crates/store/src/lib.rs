@@ -1,8 +1,8 @@
 //! The DRAM engine of Ebbtide: items in TTL-indexed segments, their index, expiry and eviction.
 //!
 //! It maps its own memory and does no other I/O, starts no thread and reads no clock: time comes in as an argument, and
-//! maintenance is called. Objects that will expire together are written to the same segment; they expire together and are
-//! evicted together by merging (Segcache, NSDI'21).
+//! maintenance is called. Objects that will expire together are written to the same segment; they expire together and
+//! are evicted together by merging (Segcache, NSDI'21).
 //!
 //! | where | what |
 //! |---|---|

@@ -163,7 +163,8 @@ impl Store {
         Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
     }
 
-    /// Notes a write or a removal of a sampled key. The caller holds the stripe of the new item's segment, or its locks.
+    /// Notes a write or a removal of a sampled key. The caller holds the stripe of the new item's segment, or its
+    /// locks.
     #[cold]
     fn sample_publication(&self, participant: &Participant, hash: u64, new: Option<NewItem>) {
         let access = new.map_or(SampledAccess::Removal, |new| {

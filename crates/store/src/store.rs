@@ -25,8 +25,8 @@ use std::sync::{Arc, OnceLock};
 /// All operations may be called from any thread. The caller passes the `Participant` of its thread, the key's hash by
 /// [`Store::hash`], and the time in milliseconds since an origin that does not change.
 ///
-/// The fields come in three groups: state that all operations share; the state of the eviction policy, which is the only
-/// one that differs between policies; and hooks that the owner of the store may set once.
+/// The fields come in three groups: state that all operations share; the state of the eviction policy, which is the
+/// only one that differs between policies; and hooks that the owner of the store may set once.
 pub struct Store {
     pub(crate) options: Options,
     pub(crate) hash: KeyHash,
@@ -34,8 +34,8 @@ pub struct Store {
     /// Counts flushes; items of an older generation were flushed. 64 bits do not wrap: no generation returns.
     pub(crate) generation: AtomicU64,
     flushing: Mutex<()>,
-    /// A CAS token is this plus the sequence of a bucket, so that a number made up by a client is no token. Less than 2^31:
-    /// memcached's tokens start small, and some clients lose numbers over 32 bits. Not 0, which means no token.
+    /// A CAS token is this plus the sequence of a bucket, so that a number made up by a client is no token. Less than
+    /// 2^31: memcached's tokens start small, and some clients lose numbers over 32 bits. Not 0, which means no token.
     token_base: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
@@ -129,8 +129,8 @@ impl Store {
         self.access_samples.set_share(share);
     }
 
-    /// Takes the sampled accesses since the last call, those of each thread in their order. Answers how many were dropped
-    /// because a buffer was full.
+    /// Takes the sampled accesses since the last call, those of each thread in their order. Answers how many were
+    /// dropped because a buffer was full.
     pub fn take_access_samples(&self, each: impl FnMut(AccessSample)) -> u64 {
         self.access_samples.take(each)
     }
