@@ -14,7 +14,7 @@ const BUCKET_OBJECTS: usize = 100;
 pub(super) fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Vec<Point> {
     let fits = |step: &Step| sizes.first().is_some_and(|&size| step.bytes() <= size);
     let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
-    profile(workload, fits, &mut profiler);
+    profile(workload, fits, Step::bytes, &mut profiler);
     let (mut gets, mut bytes, mut refused, mut refused_bytes) = (0.0, 0.0, 0.0, 0.0);
     for step in workload.steps.iter().filter(|step| is_get(step.op)) {
         gets += 1.0;
@@ -86,9 +86,14 @@ enum LruAccess {
 }
 
 /// Feeds a profiler.
-fn profile(workload: &LoadedTrace, wanted: impl Fn(&Step) -> bool, profiler: &mut Profiler) {
+pub(super) fn profile(
+    workload: &LoadedTrace,
+    wanted: impl Fn(&Step) -> bool,
+    bytes_of: impl Fn(&Step) -> u64,
+    profiler: &mut Profiler,
+) {
     each_access(workload, wanted, |step, access| {
-        let (key, bytes, now) = (u64::from(step.key), step.bytes(), u64::from(step.time));
+        let (key, bytes, now) = (u64::from(step.key), bytes_of(step), u64::from(step.time));
         match access {
             LruAccess::Get { ttl_seconds, .. } => profiler.get(key, bytes, ttl_seconds, now),
             LruAccess::Set { ttl_seconds } => profiler.set(key, bytes, ttl_seconds, now),
