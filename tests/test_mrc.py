@@ -18,13 +18,14 @@ def mrc(path, *flags):
 
 
 def curves(path, *flags):
-    """By policy, or by class where there is one: the points by their memory."""
+    """By policy, or by group where there is one: the points by their memory."""
     result = mrc(path, "--json", *flags)
     assert result.returncode == 0, result.stderr
     report = json.loads(result.stdout)
     of = {}
     for curve in report["curves"]:
-        name = curve.get("class", curve["policy"])
+        groups = [curve[by] for by in ("class", "prefix", "pool") if by in curve]
+        name = groups[0] if groups else curve["policy"]
         of[name] = {point["memory_bytes"]: point["miss_ratio"] for point in curve["points"]}
     return report, of
 
@@ -76,9 +77,78 @@ def test_every_size_class_has_a_curve(tmp_path):
     path = tmp_path / "trace.csv"
     path.write_text(HEADER + "\n".join(rows) + "\n")
     report, of = curves(path, "--by", "class", "--sizes", "100,300,10k")
-    assert list(of) == ["64 to 127 bytes", "256 to 511 bytes"]
-    assert of["64 to 127 bytes"][300] == pytest.approx(4 / 400)
+    assert list(of) == ["64-127 B", "256-511 B"]
+    assert of["64-127 B"][300] == pytest.approx(4 / 400)
     assert 0.0 <= report["miss_entropy"] <= 1.0
+
+
+def test_pools_of_the_trace_have_a_curve_each(tmp_path):
+    rows = [f"{n},{n % 7},20,80,get,0,{'users' if n % 7 < 4 else 'posts'}" for n in range(700)]
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER.strip() + ",pool\n" + "\n".join(rows) + "\n")
+    files = tmp_path / "points.csv", tmp_path / "curves.svg"
+    flags = ("--by", "pool", "--policy", "lru,fifo", "--sizes", "300,400,1k", "--csv", files[0], "--svg", files[1])
+    report, _ = curves(path, *flags)
+    found = {(curve["pool"], curve["policy"]): curve["points"] for curve in report["curves"]}
+    assert set(found) == {(pool, policy) for pool in ("users", "posts") for policy in ("lru", "fifo")}
+    ratios = {key: [point["miss_ratio"] for point in points] for key, points in found.items()}
+    assert ratios["users", "lru"] == pytest.approx([1, 4 / 400, 4 / 400]), "each pool has a cache of its own"
+    assert ratios["posts", "fifo"] == pytest.approx([3 / 300] * 3)
+    with files[0].open() as lines:
+        assert {(row["group"], row["policy"]) for row in csv.DictReader(lines)} == set(found)
+    assert "posts fifo" in " ".join(xml.etree.ElementTree.parse(files[1]).getroot().itertext())
+    assert curves(path, "--policy", "lru", "--sizes", "700")[1]["lru"][700] == pytest.approx(7 / 700)
+
+
+def test_prefixes_of_text_keys_have_a_curve_each(tmp_path):
+    rows = [f"{n},{'user:' if n % 5 < 3 else 'post/'}{n % 5},20,80,1,get,0" for n in range(500)]
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join(rows) + "\n")
+    _, of = curves(path, "--by", "prefix", "--sizes", "200,1k")
+    assert of == {"user": {200: 1, 1024: pytest.approx(3 / 300)}, "(none)": {200: 2 / 200, 1024: 2 / 200}}
+    _, of = curves(path, "--by", "prefix", "--delimiter", "/", "--sizes", "1k")
+    assert set(of) == {"(none)", "post"}
+
+
+def test_the_twenty_largest_groups_have_a_curve_and_the_others_one(tmp_path):
+    rows = [f"0,p{group}:{n},20,80,1,get,0" for group in range(25) for n in [*range(40 - group)] * 2]
+    path = tmp_path / "trace.csv"
+    path.write_text("\n".join(rows) + "\n")
+    picture = tmp_path / "curves.svg"
+    report, of = curves(path, "--by", "prefix", "--sizes", "1k,10k", "--svg", picture)
+    assert list(of) == [*(f"p{group}" for group in range(20)), "5 others"]
+    assert of["5 others"][10 << 10] == 0.5
+    strokes = [line.get("stroke") for line in xml.etree.ElementTree.parse(picture).getroot().findall(".//{*}polyline")]
+    # The second and third curve of a colour are dashed, and each dash is a line.
+    assert min(strokes.count(colour) for colour in ("#0072B2", "#D55E00", "#009E73")) > 12
+    table = mrc(path, "--by", "prefix", "--sizes", "1k,10k")
+    assert max(len(line) for line in table.stdout.splitlines() if "trace.csv" not in line) <= 80
+
+
+@pytest.mark.parametrize("by, reason", [("pool", "no column `pool`"), ("prefix", "are numbers")])
+def test_a_trace_without_the_groups_asked_for_is_refused(loop, by, reason):
+    result = mrc(loop, "--by", by)
+    assert result.returncode == 1 and f"--by {by}" in result.stderr and reason in result.stderr, result.stderr
+
+
+def test_numbers_have_no_more_digits_than_they_mean(loop):
+    report, _ = curves(loop, "--policy", "lru,arc", "--sizes", "300,500,1000")
+    numbers = [point[name] for curve in report["curves"] for point in curve["points"] for name in ("miss_ratio", "high")]
+    assert 0.10891089 in numbers and all(number == round(number, 8) for number in numbers)
+
+
+def test_caveats_say_what_makes_the_result_less_than_it_seems(loop, tmp_path):
+    report, _ = curves(loop, "--policy", "lru", "--sizes", "1000")
+    assert any("11 objects are too few" in caveat for caveat in report["caveats"])
+    rows = [f"{n // 2},{n % 200},20,{80 if n % 200 else 500000000},get,0" for n in range(1000)]
+    rows[7] = "0,7,20,0,get,0"
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "\n".join(rows) + "\n")
+    report, of = curves(path, "--policy", "lru", "--sizes", "20k,1g")
+    caveats = " ".join(report["caveats"])
+    assert "1 gets have a value of 0 bytes" in caveats and "100 % of all bytes" in caveats and "time falls 1" in caveats
+    assert of["lru"][20 << 10] == pytest.approx((199 + 5) / 1000), "the large object is refused, the small ones are kept"
+    assert "note: " in mrc(path, "--policy", "lru").stdout
 
 
 def test_csv_and_picture_have_the_numbers_of_the_json(loop, tmp_path):

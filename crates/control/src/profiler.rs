@@ -25,18 +25,27 @@ pub struct Options {
     pub max_sampled: Option<usize>,
     /// Newest objects that are kept without sampling. 0 where each access must cost next to nothing.
     pub max_top: usize,
+    /// Keys are hashes of 64 bits, and the caller leaves out those whose share of 2^64 is not below
+    /// [`Profiler::sample_rate`]. Then all objects are sampled alike, whatever their size, and ratios are those of the
+    /// sampled gets, since nobody counts the others.
+    pub prefiltered: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { max_sampled: Some(16 << 10), max_top: 16 << 10 }
+        Self { max_sampled: Some(16 << 10), max_top: 16 << 10, prefiltered: false }
     }
 }
 
 impl Options {
+    /// For the accesses of a live cache, of which only sampled ones are seen; at most so many keys are kept.
+    pub fn live(max_sampled: usize) -> Self {
+        Self { max_sampled: Some(max_sampled), max_top: 0, prefiltered: true }
+    }
+
     /// All objects are kept.
     pub fn exact() -> Self {
-        Self { max_sampled: None, max_top: 0 }
+        Self { max_sampled: None, max_top: 0, prefiltered: false }
     }
 }
 
@@ -82,7 +91,7 @@ impl Profiler {
         Self {
             options,
             top: Layer::default(),
-            sampler: Sampler::new(),
+            sampler: Sampler::new(options.prefiltered),
             sample: Layer::default(),
             histogram: Histogram::default(),
             gets: Sum::default(),
@@ -96,13 +105,16 @@ impl Profiler {
     /// not fall.
     pub fn get(&mut self, key: u64, bytes: u64, ttl_seconds: u32, now_seconds: u64) {
         self.expire(now_seconds);
+        if self.leaves_out(key) {
+            return;
+        }
         let (bytes, expires_at) = (bytes as f64, expiry(ttl_seconds, now_seconds));
         self.sampler.learn(bytes);
-        self.gets.add(1.0, bytes);
+        self.count_get(bytes);
         let in_top = self.top.access(key, 1.0);
         if let Some(distance) = in_top {
             self.histogram.add_exact(distance, bytes);
-        } else {
+        } else if !self.options.prefiltered {
             self.deep.add(1.0, bytes);
         }
         let known = self.sample.bytes_of(key);
@@ -128,9 +140,40 @@ impl Profiler {
         }
     }
 
+    /// A get that a live cache missed, so that nobody knows the object's size; the write that follows, if one does, tells it.
+    /// Caches that are larger may have had it.
+    pub fn get_missed(&mut self, key: u64, now_seconds: u64) {
+        self.expire(now_seconds);
+        if let Some(bytes) = self.sample.bytes_of(key) {
+            self.get(key, bytes as u64, 0, now_seconds);
+        } else if self.sampler.takes(key, 0.0) {
+            let weight = self.sampler.weight(0.0);
+            self.count_get(0.0);
+            self.sampled_deep.add(weight, 0.0);
+            self.of_group[group(key)] += weight;
+        }
+    }
+
+    /// Whether a key that the caller should have left out is none of the sample: the rate may just have fallen.
+    fn leaves_out(&self, key: u64) -> bool {
+        self.options.prefiltered && !self.sampler.takes(key, 0.0)
+    }
+
+    fn count_get(&mut self, bytes: f64) {
+        // Of the gets that are left out only the sampled ones tell.
+        let weight = if self.options.prefiltered { self.sampler.weight(bytes) } else { 1.0 };
+        self.gets.add(weight, bytes);
+        if self.options.prefiltered {
+            self.deep.add(weight, bytes);
+        }
+    }
+
     /// A write of the object, whatever was there.
     pub fn set(&mut self, key: u64, bytes: u64, ttl_seconds: u32, now_seconds: u64) {
         self.expire(now_seconds);
+        if self.leaves_out(key) {
+            return;
+        }
         let (bytes, expires_at) = (bytes as f64, expiry(ttl_seconds, now_seconds));
         self.sampler.learn(bytes);
         self.put_top(key, bytes, expires_at);
@@ -145,6 +188,29 @@ impl Profiler {
         self.expire(now_seconds);
         self.top.remove(key);
         self.sample.remove(key);
+    }
+
+    /// All objects are gone; what was counted stays.
+    pub fn clear(&mut self) {
+        self.top = Layer::default();
+        self.sample = Layer::default();
+    }
+
+    /// Samples this share of the keys at most from now on.
+    pub fn limit_rate(&mut self, rate: f64) {
+        while self.sampler.rate() > rate.max(f64::MIN_POSITIVE) {
+            self.lower_rate();
+        }
+    }
+
+    fn lower_rate(&mut self) {
+        self.sampler.lower();
+        self.sample.retain(|key, bytes| self.sampler.takes(key, bytes), |bytes| self.sampler.weight(bytes));
+    }
+
+    /// Objects in the sample.
+    pub fn sampled(&self) -> usize {
+        self.sample.len()
     }
 
     /// Lets what was seen until now weigh less: 0.5 halves it.
@@ -217,7 +283,7 @@ impl Profiler {
     /// is in it or is not, so what is over or missing counts as hits (SHARDS-adj, FAST'15, section 3.4). Below a top
     /// there are no hot keys, and all gets are like the sampled ones.
     fn deep_hits(&self, sampled: f64, deep: f64, sampled_deep: f64) -> f64 {
-        if self.options.max_top == 0 {
+        if self.options.max_top == 0 && !self.options.prefiltered {
             return sampled + deep - sampled_deep;
         }
         if sampled_deep > 0.0 { sampled * deep / sampled_deep } else { 0.0 }
@@ -229,7 +295,7 @@ impl Profiler {
             return 0.0;
         }
         let ratio = match self.options.max_top {
-            0 => 0.0,
+            0 if !self.options.prefiltered => 0.0,
             _ => 1.0 - hits.sampled / self.sampled_deep.count,
         };
         let misses = self.of_group.iter().zip(&hits.of_group).map(|(gets, hits)| gets - hits - ratio * gets);
@@ -268,8 +334,7 @@ impl Profiler {
     fn put_sampled(&mut self, key: u64, bytes: f64, expires_at: u64) {
         self.sample.put(key, bytes, self.sampler.weight(bytes), expires_at);
         while self.options.max_sampled.is_some_and(|max| self.sample.len() > max) {
-            self.sampler.lower();
-            self.sample.retain(|key, bytes| self.sampler.takes(key, bytes), |bytes| self.sampler.weight(bytes));
+            self.lower_rate();
         }
     }
 

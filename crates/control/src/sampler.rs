@@ -18,6 +18,8 @@ const STEP: f64 = 0.85;
 #[derive(Clone, Debug)]
 pub(crate) struct Sampler {
     threshold: f64,
+    /// Keys are hashes already, and their rank is all that decides: the caller leaves out what is not sampled.
+    prefiltered: bool,
     /// Mean size of the first objects; unknown before they have come.
     usual: Option<f64>,
     seen: u64,
@@ -25,8 +27,8 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    pub(crate) fn new() -> Self {
-        Self { threshold: 1.0, usual: None, seen: 0, seen_bytes: 0.0 }
+    pub(crate) fn new(prefiltered: bool) -> Self {
+        Self { threshold: 1.0, prefiltered, usual: None, seen: 0, seen_bytes: 0.0 }
     }
 
     /// The share of keys of the usual size that is sampled.
@@ -36,7 +38,7 @@ impl Sampler {
 
     /// Learns the usual size from the first objects, which are all sampled.
     pub(crate) fn learn(&mut self, bytes: f64) {
-        if self.usual.is_none() {
+        if self.usual.is_none() && !self.prefiltered {
             self.seen += 1;
             self.seen_bytes += bytes;
             if self.seen == USUAL_OF {
@@ -56,7 +58,11 @@ impl Sampler {
     }
 
     pub(crate) fn takes(&self, key: u64, bytes: f64) -> bool {
-        self.threshold >= 1.0 || uniform(key) < self.probability(bytes)
+        self.threshold >= 1.0 || self.rank(key) < self.probability(bytes)
+    }
+
+    fn rank(&self, key: u64) -> f64 {
+        if self.prefiltered { uniform(key) } else { uniform(spread(key)) }
     }
 
     /// Samples fewer keys from now on.
@@ -69,9 +75,9 @@ impl Sampler {
     }
 }
 
-/// A key as a number in 0..1.
-fn uniform(key: u64) -> f64 {
-    (spread(key) >> 11) as f64 / (1u64 << 53) as f64
+/// A hash as a number in 0..1.
+fn uniform(hash: u64) -> f64 {
+    (hash >> 11) as f64 / (1u64 << 53) as f64
 }
 
 /// Which of the groups of keys it is in, for the interval.
@@ -90,7 +96,7 @@ mod tests {
 
     #[test]
     fn as_many_are_sampled_as_the_probability_says() {
-        let mut sampler = Sampler::new();
+        let mut sampler = Sampler::new(false);
         (0..USUAL_OF).for_each(|_| sampler.learn(100.0));
         assert!((0..1000).all(|key| sampler.takes(key, 100.0)), "all while there is memory");
         (0..14).for_each(|_| sampler.lower());

@@ -107,7 +107,7 @@ fn a_sample_is_near_and_its_interval_holds_the_exact_curve() {
     let (mut inside, mut worst) = (0, 0.0f64);
     for seed in 1..=5 {
         let mut exact = Profiler::new(Options::exact());
-        let mut sampled = Profiler::new(Options { max_sampled: Some(4096), max_top: 4096 });
+        let mut sampled = Profiler::new(Options { max_sampled: Some(4096), max_top: 4096, ..Options::default() });
         let mut keys = Keys(seed);
         for step in 0..400_000u64 {
             let key = keys.next(200_000) ^ seed << 40;
@@ -132,7 +132,7 @@ fn large_objects_count_although_small_ones_are_sampled() {
     // One object in 500 has 1 MB and makes 95 % of the bytes: without it distances would be guesses.
     let bytes = |key: u64| if key.is_multiple_of(500) { 1 << 20 } else { 100 };
     let mut exact = Profiler::new(Options::exact());
-    let mut sampled = Profiler::new(Options { max_sampled: Some(2048), max_top: 1024 });
+    let mut sampled = Profiler::new(Options { max_sampled: Some(2048), max_top: 1024, ..Options::default() });
     let mut keys = Keys(9);
     for step in 0..300_000u64 {
         let key = keys.next(50_000);

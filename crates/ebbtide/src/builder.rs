@@ -1,14 +1,13 @@
-//! How a cache is set up.
+//! Options of a cache, and how an engine is built from them.
 
 use crate::byte_size::ByteSize;
-use crate::cache::{Cache, Shared};
-use crate::clock::{Clock, Time};
+use crate::clock::{Clock, EngineClock};
+use crate::engine::Engine;
 use crate::error::Error;
-use crate::flash::idle_demotion::FlashLimits;
 use crate::flash::memory_split::{self, MemorySplit};
 use crate::flash::promotion::{FlashPromotion, Promotions};
-use crate::flash::threads::FlashThreads;
-use crate::flash::tier::{Flash, FlashTier};
+use crate::flash::threads::{FlashThreads, start_tier};
+use crate::flash::tier::FlashLowerTier;
 use crate::maintenance;
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
@@ -19,14 +18,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The share of the memory that the buffers and indexes of flash get, beside what admission remembers: an eighth, or more where that is
-/// too little.
+/// The part of the memory for the buffers and indexes of flash, without the state of admission: an eighth, or more
+/// where that is too little.
 const FLASH_MEMORY_SHARES: [u64; 3] = [8, 4, 2];
 
-/// The part of the memory of flash that keeps CAS tokens which were handed out, at 18 bytes each.
+/// The part of the flash memory that keeps issued CAS tokens, 18 bytes each.
 const TOKENS_SHARE: u64 = 64;
 
-/// Of a device of the caller's own: what lies on it was put there by whoever gives it.
+/// The identity of a caller's device: the caller knows which data is on it.
 const DEVICE_IDENTITY: u64 = 0;
 
 /// How long a write waits for its demotion.
@@ -39,7 +38,7 @@ impl Default for DemotionWait {
     }
 }
 
-/// Options of a [`Cache`]; see `Cache::builder`.
+/// Options of a cache; see [`crate::Cache::builder`].
 #[derive(Clone, Debug, Default)]
 pub struct CacheBuilder {
     options: Options,
@@ -61,7 +60,7 @@ impl CacheBuilder {
         self
     }
 
-    /// How far `Cache::resize` may raise the memory. Default: four times the memory, or the machine's if that is more.
+    /// The most memory that `Cache::resize` accepts. Default: four times the memory, or the machine's if that is more.
     pub fn memory_ceiling(mut self, memory: ByteSize) -> Self {
         self.options.memory_bytes_max = Some(memory.as_bytes());
         self
@@ -85,7 +84,8 @@ impl CacheBuilder {
         self
     }
 
-    /// Default: memory / 1024, but at least memory / 64 or 64 KiB, whichever is less; a power of two from 4 KiB to 1 MiB.
+    /// Default: memory / 1024, but at least memory / 64 or 64 KiB, whichever is less; a power of two from 4 KiB to 1
+    /// MiB.
     pub fn segment_size(mut self, size: ByteSize) -> Self {
         self.options.segment_bytes = Some(u32::try_from(size.as_bytes()).unwrap_or(u32::MAX));
         self
@@ -102,86 +102,83 @@ impl CacheBuilder {
         self
     }
 
-    /// Seed of the key hash. Random by default, so that strangers cannot choose keys that collide; set it to repeat a run.
+    /// Seed of the key hash. Random by default, so that strangers cannot choose keys that collide; set it to repeat a
+    /// run.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Puts flash below the memory: a file, which is created, or a block device, of which so much is used, in whole blocks of
-    /// 4 KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to
-    /// half where that is too little; what admission and promotion remember comes on top, within that half.
+    /// Adds a flash tier: a file, which is created, or a block device, of which this size is used, in whole blocks of 4
+    /// KiB. Several are used as one. Its buffers and indexes get an eighth of the memory, or up to half where that is
+    /// too little; the state of admission and promotion comes on top, within that half.
     pub fn flash(mut self, path: impl AsRef<Path>, size: ByteSize) -> Self {
         self.flash.push((path.as_ref().to_owned(), size.as_bytes()));
         self
     }
 
-    /// Puts a device of the caller's own below the memory, in place of paths: whatever moves blocks. It is served by threads of
-    /// the cache, and stopped with it. After a crash what it holds is found only if the options name a file for its log of removals.
+    /// Adds a flash tier on a device that the caller implements, in place of paths. Threads of the cache serve it, and
+    /// stop with it. After a crash its objects are found only if the options name a file for the deletion log.
     pub fn flash_device(mut self, device: Arc<dyn Device>) -> Self {
         self.flash_device = Some(device);
         self
     }
 
-    /// What goes to flash, and how it lies there.
+    /// Which objects are written to flash, and in which layout.
     pub fn flash_options(mut self, options: FlashOptions) -> Self {
         self.flash_options = options;
         self
     }
 
-    /// Which hits on flash come back to memory. Default `Auto`.
+    /// Which hits on flash are promoted into memory. Default `Auto`.
     pub fn flash_promotion(mut self, promotion: FlashPromotion) -> Self {
         self.flash_promotion = promotion;
         self
     }
 
-    /// How long a write waits until flash has room for what it evicts, before that is lost. Default 50 ms: a device that is
-    /// behind for longer slows writes down only that much each.
+    /// How long a write waits until flash has a place for the items that it evicts, before they are lost. Default 50
+    /// ms: a device that is behind for longer slows each write down by that much only.
     pub fn flash_demotion_wait(mut self, wait: Duration) -> Self {
         self.flash_demotion_wait = DemotionWait(wait);
         self
     }
 
-    /// Has values that nobody has read for so many seconds go to flash before their memory is needed, in the background and within the
-    /// write budget. By default they go when it is needed.
+    /// Demotes values that nobody has read for this many seconds before their memory is needed, in the background and
+    /// within the write budget. By default only evictions demote.
     pub fn flash_max_idle(mut self, seconds: Option<u32>) -> Self {
         self.flash_max_idle = seconds;
         self
     }
 
-    /// Builds the cache, with what flash holds, and with the system's clock starts its background thread.
-    ///
-    /// # Errors
-    /// `Configuration` names the option that cannot work, and why.
-    pub fn build(self) -> Result<Cache, Error> {
+    /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
+    pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
         let Self { mut options, max_value, clock, seed, .. } = self.clone();
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
         let store = Store::new(options).map_err(Error::from_store)?;
-        // After all that may be refused: it makes files.
+        // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
             option: "clock",
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
-        let time = Time::new(clock);
+        let time = EngineClock::new(clock);
         let flash = match flash {
             Some(opening) => {
                 let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
-                let started =
-                    FlashTier::start(opening, memory_split, promotions, (clock, &time), self.flash_demotion_wait.0);
+                let started = start_tier(opening, memory_split, promotions, (clock, &time), self.flash_demotion_wait.0);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
-                // Before objects end because the index that was found is more than flash begins with.
+                // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
                 while flash.rebalance_memory(&store) {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
-                store.set_lower_tier(Box::new(Flash(Arc::clone(&flash))));
+                store.set_lower_tier(Box::new(FlashLowerTier(Arc::clone(&flash))));
                 store.retain_tokens(flash_memory_bytes / TOKENS_SHARE);
                 flash.token_bytes.store(store.token_bytes(), Ordering::Relaxed);
                 let threads = FlashThreads::start(&flash, io).map_err(not_started)?;
@@ -189,19 +186,18 @@ impl CacheBuilder {
             }
             None => None,
         };
-        let shared = Shared::new(store, time, clock, flash);
+        let engine = Engine::new(store, time, flash);
         if clock == Clock::System {
-            maintenance::start(&shared).map_err(not_started)?;
+            maintenance::start(&engine).map_err(not_started)?;
         }
-        let cache = Cache::new(shared);
-        if let Some(limits) = cache.flash_limits() {
-            cache.set_flash_limits(FlashLimits { max_idle_seconds: self.flash_max_idle, ..limits });
+        if let Some(flash) = engine.flash() {
+            flash.idle.set(self.flash_max_idle);
         }
-        Ok(cache)
+        Ok(engine)
     }
 
-    /// Whether the flash could be opened, as far as that can be said without changing anything; and what of the memory it would
-    /// have.
+    /// Whether flash could be opened, as far as that is known without changing anything; and the memory that it would
+    /// get.
     ///
     /// # Errors
     /// As `build`.
@@ -252,13 +248,13 @@ impl CacheBuilder {
         FlashOptions { memory_bytes, memory_growth_bytes, max_value_bytes, ..self.flash_options.clone() }
     }
 
-    /// What flash takes if its buffers and indexes may have so much. What admission and promotion remember comes on top: an index that had to make
-    /// room for it would hold less than what is admitted.
+    /// The memory of flash for buffers and indexes of this size. The state of admission and promotion comes on top:
+    /// inside, it would shrink the index below the objects that are admitted.
     fn flash_memory_within(&self, memory_bytes: u64) -> u64 {
-        let most = self.options.memory_bytes / FLASH_MEMORY_SHARES[FLASH_MEMORY_SHARES.len() - 1];
+        let max = self.options.memory_bytes / FLASH_MEMORY_SHARES[FLASH_MEMORY_SHARES.len() - 1];
         let admission = self.flash_options.admission.memory_bytes() as u64;
         let promotion = self.flash_promotion.memory_beside(memory_bytes);
-        memory_bytes.saturating_add(admission).saturating_add(promotion).min(most).min(self.flash_options.memory_bytes)
+        memory_bytes.saturating_add(admission).saturating_add(promotion).min(max).min(self.flash_options.memory_bytes)
     }
 
     fn flash_error(&self, error: &ebbtide_flash::Error) -> Error {

@@ -1,13 +1,13 @@
 //! Where a cache's time comes from.
 //!
-//! Time counts in milliseconds from a second before the cache was built, so that nothing happens at zero. With the system's
-//! clock, writes read it; gets use a coarse copy that the background thread refreshes every few milliseconds, and read
-//! the clock itself only when the item they found may expire before the copy is fresh.
+//! Time counts in milliseconds from a second before the cache was built, so that nothing happens at zero. With the
+//! system's clock, writes read it; gets use a coarse copy that the background thread refreshes every few milliseconds,
+//! and read the clock itself only when the item they found may expire before the copy is fresh.
 //!
-//! The seconds of the system's clock begin with those of the wall clock, because expiries are kept in whole seconds: then
-//! a wall-clock time is one exact second of this clock, and an expiry on flash is the same moment for the next process.
-//! This clock is never behind the wall clock of its start, so no entry outlives its time. Later the two run at one rate,
-//! unless the wall clock is set.
+//! The seconds of the system's clock begin with those of the wall clock, because expiries are kept in whole seconds:
+//! then a wall-clock time is one exact second of this clock, and an expiry on flash is the same moment for the next
+//! process. This clock is never behind the wall clock of its start, so no entry outlives its time. Later the two run at
+//! one rate, unless the wall clock is set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -33,7 +33,7 @@ const SKIP_LIMIT_MS: u64 = 1000 * 366 * 86_400 * 1000;
 /// How stale the coarse time may be, at the very most, without an item being served late.
 const STALE_MS: u64 = 60_000;
 
-pub(crate) struct Time {
+pub(crate) struct EngineClock {
     start: Option<Instant>,
     origin: Duration,
     epoch_seconds: u64,
@@ -42,7 +42,7 @@ pub(crate) struct Time {
     coarse_ms: AtomicU64,
 }
 
-impl Time {
+impl EngineClock {
     pub fn new(clock: Clock) -> Self {
         // In this order: this clock is then ahead of the wall clock by the time between the two looks, and not behind.
         let start = (clock == Clock::System).then(Instant::now);
@@ -55,6 +55,11 @@ impl Time {
             skipped_ms: AtomicU64::new(0),
             coarse_ms: AtomicU64::new(origin.as_millis() as u64),
         }
+    }
+
+    /// Whether time moves with `Cache::maintain` only.
+    pub fn is_manual(&self) -> bool {
+        self.start.is_none()
     }
 
     /// The seconds since 1970 at which this time was zero. A manual clock knows of no other time: 0.
@@ -139,8 +144,8 @@ impl Time {
     }
 }
 
-/// How far the wall clock was set ahead since the start; negative if it was set back. It showed `wall_ms` while this clock
-/// showed a time from `earliest_ms` to `latest_ms`.
+/// How far the wall clock was set ahead since the start; negative if it was set back. It showed `wall_ms` while this
+/// clock showed a time from `earliest_ms` to `latest_ms`.
 fn wall_ahead_ms(earliest_ms: i128, wall_ms: i128, latest_ms: i128) -> i128 {
     match wall_ms {
         _ if wall_ms > latest_ms + STEP_MS => wall_ms - latest_ms,
@@ -169,20 +174,20 @@ mod tests {
         let ahead = (0..5).map(|_| {
             std::thread::sleep(Duration::from_millis(137));
             let before = unix_ms();
-            let time = Time::new(Clock::System);
+            let time = EngineClock::new(Clock::System);
             assert!((1000..2000).contains(&time.coarse_ms()));
             let now = u128::from(time.epoch_seconds()) * 1000 + u128::from(time.now_ms());
             assert!(now >= before, "late: {now} after {before}");
             now - unix_ms().min(now)
         });
         assert!(ahead.min().unwrap() < 100);
-        let manual = Time::new(Clock::Manual);
+        let manual = EngineClock::new(Clock::Manual);
         assert_eq!((manual.epoch_seconds(), manual.now_ms()), (0, 1000));
     }
 
     #[test]
     fn a_wall_clock_time_is_a_second_of_this_clock() {
-        let time = Time::new(Clock::System);
+        let time = EngineClock::new(Clock::System);
         let next = UNIX_EPOCH.elapsed().unwrap().as_secs() + 1000;
         assert_eq!(time.until(next), Ttl::Until(next - time.epoch_seconds()));
         let left = time.ttl_duration(time.until(next)).unwrap();
@@ -190,7 +195,7 @@ mod tests {
         time.skip(Duration::from_millis(7300));
         assert_eq!(time.until(next), Ttl::Until(next - time.epoch_seconds()));
         assert_eq!(time.until(1), Ttl::Until(0));
-        assert_eq!(Time::new(Clock::Manual).until(7), Ttl::Until(7));
+        assert_eq!(EngineClock::new(Clock::Manual).until(7), Ttl::Until(7));
     }
 
     #[test]

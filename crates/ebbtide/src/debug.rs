@@ -1,8 +1,11 @@
-//! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value, which may be long or a secret.
+//! What values of the public types show of themselves in logs and failed assertions: keys and sizes, never a value,
+//! which may be long or a secret.
 
-use crate::cache::{Cache, Insert};
-use crate::flash::read::Fetched;
+use crate::cache::Cache;
+use crate::flash::read::FlashReads;
+use crate::insert::Insert;
 use crate::lookup::{Handle, Item};
+use crate::pool::Pool;
 use crate::removal::Removal;
 use crate::scan::{Entry, Scan};
 use crate::upload::Upload;
@@ -60,9 +63,18 @@ impl Debug for Entry<'_> {
     }
 }
 
-impl Debug for Fetched {
+impl Debug for FlashReads {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
-        f.debug_tuple("Fetched").field(&self.value().map(|value| Key(&value.key))).finish()
+        f.debug_struct("FlashReads")
+            .field("found", &self.found())
+            .field("is_pending", &self.is_pending())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for Pool {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("Pool").field("counters", &self.counter_snapshot()).finish_non_exhaustive()
     }
 }
 

@@ -1,89 +1,107 @@
-//! Deletes: whether a key was there is known before the answer, also where only flash may have it.
+//! Deletes over both tiers. The answer says whether the key was there.
 //!
 //! ```text
-//! in memory? -- yes --> gone, with its copy on flash
+//! in memory? -- yes --> removed, with its copy on flash
 //!     | no
-//! flash may have it? -> read ---> found, and still the key's value --> gone
-//!                         ^  |--> found, and moved or changed meanwhile --> look again
+//! flash may have it? -> read ---> found, and still the key's value --> removed
+//!                         ^  |--> found, and moved or changed since --> read again
 //!                         +--+
 //!                            +--> not found --> absent
 //! ```
-//! What memory knows of flash is approximate, so a key that flash may have is read before the answer. The copy that was read is compared
-//! under the lock of the key's buckets with the one that is removed: of two deletes of one value only one finds it. A key that was not
-//! found is removed from flash all the same: the device may have failed to read what is there.
+//! The index of flash is approximate, so a key that flash may have is read. The copy that was read is compared under
+//! the lock of the key's buckets with the one that is removed: of two deletes of one value only one finds it. A key
+//! that was not found is removed from flash all the same, since the device may have failed to read it.
 
-use crate::cache::Cache;
-use crate::flash::read::Fetched;
+use crate::access::Access;
+use crate::flash::read::{Blocking, FlashProbe, FlashReads, ReadWaiter, ReadWake, Woken};
+use crate::flash::resolve::read_keys;
 use crate::flash::tier::FlashTier;
+use ebbtide_flash::Key;
 use ebbtide_store::{Changed, KEY_LIMIT};
-use std::sync::Arc;
 
-/// How often a delete reads a key again that flash moves meanwhile.
-const MAX_LOOKUPS: u32 = 4;
-
-impl Cache {
-    /// Removes a key. False if it was absent. With flash the calling thread waits for the device, as a get does, if only that may have
-    /// the key. A name of the cache that does not wait ([`Cache::without_waiting`]) answers by what memory knows of flash, which is true
-    /// also of some keys that are absent; [`Cache::delete_fetched`] is for those who want to know.
+impl Access {
     pub fn delete(&self, key: &[u8]) -> bool {
-        match &self.shared.flash {
-            Some(flash) if self.waits && is_key(key) => {
-                self.delete_in_memory(key) || self.delete_from_flash(flash, key)
-            }
+        match &self.pool.flash {
+            Some(flash) if self.waits && is_key(key) => self.delete_in_memory(key) || self.wait_for_delete(flash, key),
             _ => self.delete_unread(key),
         }
     }
 
     #[cold]
-    fn delete_from_flash(&self, flash: &Arc<FlashTier>, key: &[u8]) -> bool {
-        let look = |_| {
-            let found = flash.read_one(key, self.shared.time.now_ms());
-            self.delete_found(key, found.map(|value| value.found.token.0))
-        };
-        (0..MAX_LOOKUPS).find_map(look).unwrap_or_else(|| self.delete_unread(key))
+    fn wait_for_delete(&self, flash: &FlashTier, key: &[u8]) -> bool {
+        let mut waiter = Blocking::new(&flash.reads, flash.seconds(self.pool.clock.now_ms()));
+        let deleted = self.delete_from_flash(flash, &mut FlashReads::default(), key, &mut waiter);
+        deleted.expect("a blocking read has an outcome")
     }
 
-    /// Removes a key if memory has it. False, with nothing changed, if only flash may have it.
+    /// The same for a caller that does not wait. `None`: a read is pending, and nothing was changed.
+    pub fn try_delete(&self, reads: &mut FlashReads, key: &[u8], wake: impl FnMut() -> ReadWake) -> Option<bool> {
+        match &self.pool.flash {
+            Some(flash) if is_key(key) && !self.delete_in_memory(key) => {
+                self.delete_from_flash(flash, reads, key, &mut Woken(wake))
+            }
+            Some(_) if is_key(key) => Some(true),
+            _ => Some(self.delete_unread(key)),
+        }
+    }
+
+    #[cold]
+    fn delete_from_flash(
+        &self,
+        flash: &FlashTier,
+        reads: &mut FlashReads,
+        key: &[u8],
+        waiter: &mut dyn ReadWaiter,
+    ) -> Option<bool> {
+        let hash = reads.ended_hash(key).unwrap_or_else(|| Key::new(key).hash);
+        let keys = read_keys(FlashProbe { hash, bytes: None }, std::slice::from_ref(&key));
+        let now = flash.seconds(self.pool.clock.now_ms());
+        reads.run(
+            &flash.reads,
+            &keys,
+            now,
+            |_| false,
+            waiter,
+            |_, ended, is_last| {
+                let copy = ended.and_then(|ended| ended.read.value().map(|value| value.found.token.0));
+                self.delete_found(key, copy).or_else(|| is_last.then(|| self.delete_unread(key)))
+            },
+        )
+    }
+
+    /// Removes a key if memory has it.
     pub fn delete_in_memory(&self, key: &[u8]) -> bool {
-        let shared = &*self.shared;
-        let store = &shared.store;
-        is_key(key) && store.delete_present(&shared.participant(), key, store.hash(key), shared.time.now_ms())
+        let store = &self.pool.store;
+        is_key(key) && store.delete_present(&self.pool.participant(), key, store.hash(key), self.pool.clock.now_ms())
     }
 
-    /// Removes a key that memory did not have, after a fetch of it. Whether it was there; `None`, with nothing changed, if its value
-    /// is not any more what was fetched: fetch it again.
-    pub fn delete_fetched(&self, key: &[u8], fetched: &Fetched) -> Option<bool> {
-        self.delete_found(key, fetched.value().map(|value| value.found.token.0))
-    }
-
+    /// Removes a key of which this copy, or none, was found. `None`, with nothing changed, if the key has another
+    /// value.
     fn delete_found(&self, key: &[u8], copy: Option<u64>) -> Option<bool> {
-        let shared = &*self.shared;
-        let target = (key, shared.store.hash(key));
-        match shared.store.delete_found(&shared.participant(), target, copy, shared.time.now_ms()) {
+        let (store, now_ms) = (&self.pool.store, self.pool.clock.now_ms());
+        match store.delete_found(&self.pool.participant(), (key, store.hash(key)), copy, now_ms) {
             Changed::Done(()) => Some(true),
             Changed::Absent => Some(false),
             Changed::Exists => None,
         }
     }
 
-    /// Removes a key wherever it is, without a look at flash.
-    pub(crate) fn delete_unread(&self, key: &[u8]) -> bool {
-        let shared = &*self.shared;
-        is_key(key) && shared.store.delete(&shared.participant(), key, shared.store.hash(key), shared.time.now_ms())
+    /// Removes a key from both tiers. Flash is not read: the answer is that of its approximate index.
+    pub fn delete_unread(&self, key: &[u8]) -> bool {
+        let store = &self.pool.store;
+        is_key(key) && store.delete(&self.pool.participant(), key, store.hash(key), self.pool.clock.now_ms())
     }
 
-    /// Removes a key if its value still has this CAS token.
     pub fn delete_if(&self, key: &[u8], token: u64) -> Changed<()> {
+        // A value that cannot be promoted has no token that anyone was told.
         if !is_key(key) {
             return Changed::Absent;
         }
-        let shared = &*self.shared;
-        // What memory has no room for has no token that anyone was told.
-        if shared.promote_if_on_flash(self.waits, key).is_err() {
+        if self.promote_if_on_flash(key).is_err() {
             return Changed::Exists;
         }
-        let store = &shared.store;
-        store.delete_if(&shared.participant(), key, store.hash(key), token, shared.time.now_ms())
+        let store = &self.pool.store;
+        store.delete_if(&self.pool.participant(), key, store.hash(key), token, self.pool.clock.now_ms())
     }
 }
 

@@ -1,6 +1,34 @@
-//! What a cache refuses.
+//! Why a cache refuses an operation.
 
-use crate::retry::WaitReason;
+/// What a write would have to wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitReason {
+    /// Another thread is emptying segments.
+    Eviction,
+    /// A reader holds up memory that was evicted or deleted.
+    Reader,
+    /// Handles or uploads hold the memory.
+    Held,
+    /// Flash has not yet taken what was evicted before.
+    Demotion,
+}
+
+impl WaitReason {
+    pub(crate) fn explain(self) -> &'static str {
+        match self {
+            Self::Eviction => "another thread is evicting, and has not ended",
+            Self::Reader => "borrowed items hold up what was evicted",
+            Self::Held => "borrowed items, handles or uploads hold the memory",
+            Self::Demotion => "flash has no room for what would be evicted",
+        }
+    }
+}
+
+impl std::fmt::Display for WaitReason {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.explain())
+    }
+}
 
 /// Why an operation of a cache was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -9,7 +37,7 @@ pub enum Error {
     #[error("the key has {length} bytes; keys have 1 to {limit}")]
     KeyLength { length: usize, limit: usize },
     /// The value is longer than any may be.
-    #[error("the value has {length} bytes, more than the limit of {limit}; raise max_value (-I)")]
+    #[error("the value has {length} bytes, more than the limit of {limit}; use a larger max_value (-I)")]
     ValueTooLarge { length: u64, limit: u64 },
     /// No memory could be freed for it now.
     #[error("no memory is free and nothing can be evicted now: {reason}")]

@@ -13,22 +13,27 @@
 //! # Ok::<(), ebbtide::Error>(())
 //! ```
 //!
-//! A [`Cache`] is a cheap clone and may be used from any thread. A hit borrows the value where it lies; keep it short, or
-//! make a [`Handle`] of it. The one memory number of the builder holds everything: items, index, headers and spares.
+//! A [`Cache`] is a cheap clone and may be used from any thread. A hit borrows the value where it lies; keep it short,
+//! or make a [`Handle`] of it. The one memory number of the builder holds everything: items, index, headers and spares.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
 
+mod access;
 mod builder;
 mod byte_size;
 mod cache;
 mod clock;
 mod debug;
 mod delete;
+mod engine;
 mod error;
 pub mod flash;
+mod insert;
 mod lookup;
 mod maintenance;
 mod meta_flags;
+mod pool;
+mod profile;
 mod removal;
 mod retry;
 mod scan;
@@ -37,23 +42,25 @@ mod wakeup;
 
 pub use builder::CacheBuilder;
 pub use byte_size::ByteSize;
-pub use cache::{Cache, Insert};
+pub use cache::Cache;
 pub use clock::Clock;
 pub use ebbtide_flash::TierOptions as FlashOptions;
 pub use ebbtide_store::{
     Change, Changed, Count, CounterSnapshot, Creation, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Number,
     Policy, SegmentSnapshot, Stats, Stored, Ttl, TtlBucketSnapshot, UnknownPolicy, Written,
 };
-pub use error::Error;
-pub use flash::idle_demotion::FlashLimits;
-pub use flash::options::{FlashAdmission, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission};
+pub use error::{Error, WaitReason};
+pub use flash::options::{FlashAdmission, FlashLimits, FlashReclaim, FlashReinsertion, NotAReclaim, NotAnAdmission};
 pub use flash::promotion::{FlashPromotion, NotAPromotion};
-pub use flash::read::{Fetch, Fetched, OnRead, WhenBusy};
-pub use flash::resolve::Resolved;
+pub use flash::read::{FlashProbe, FlashReads, ReadWake};
+pub use flash::resolve::{ReadOutcome, ReadPurpose};
 pub use flash::tier::FlashStats;
+pub use insert::Insert;
 pub use lookup::{Handle, Item, Lookup};
-pub use meta_flags::Visited;
+pub use meta_flags::MetaFlagsOutcome;
+pub use pool::Pool;
+pub use profile::{CacheCurve, CacheProfile, CurvePoint, Verdict};
 pub use removal::{Cause, Removal};
-pub use retry::{Patience, WaitReason};
+pub use retry::Patience;
 pub use scan::{Entry, Scan};
 pub use upload::Upload;

@@ -1,10 +1,12 @@
-//! Hits.
+//! Lookups in memory, and hits: borrowed items, and handles that outlive the borrow.
 
-use crate::cache::Shared;
+use crate::access::Access;
+use crate::engine::PoolState;
 use crate::error::Error;
-use crate::flash::read::Value;
+use crate::flash::pending_reads::Value;
 use crate::flash::tier::FlashTier;
 use ebbtide_store::Store;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,13 +40,65 @@ impl<'a> Lookup<'a> {
     }
 }
 
-/// A borrowed hit. Holding it delays the reuse of evicted memory: keep it short, or make a [`Handle`]. One that flash has answered
-/// holds a copy of its own.
+impl Access {
+    #[inline(always)]
+    pub fn get_in_memory(&self, key: &[u8]) -> Lookup<'_> {
+        let pool = &*self.pool;
+        let now_ms = pool.clock.coarse_ms();
+        self.lookup(pool.store.get(&pool.participant(), key, pool.store.hash(key), now_ms))
+    }
+
+    /// A lookup that does not count as a use.
+    pub fn peek(&self, key: &[u8]) -> Lookup<'_> {
+        let pool = &*self.pool;
+        let now_ms = pool.clock.coarse_ms();
+        self.lookup(pool.store.peek(&pool.participant(), key, pool.store.hash(key), now_ms))
+    }
+
+    #[inline]
+    pub fn get_batch_in_memory<'a>(
+        &'a self,
+        keys: &[&[u8]],
+        mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
+    ) {
+        let pool = &*self.pool;
+        let now_ms = pool.clock.coarse_ms();
+        pool.store.get_batch(&pool.participant(), keys, now_ms, |i, item| answer(i, self.lookup(item)));
+    }
+
+    /// An item that was alive at the coarse time may have expired by the exact clock.
+    #[inline(always)]
+    pub fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>) -> Lookup<'a> {
+        match item {
+            Some(item) if !self.pool.clock.has_expired(item.expiry_seconds()) => {
+                Lookup::Hit(Item::in_memory(item, &self.pool.store))
+            }
+            Some(_) => self.expired(),
+            None => Lookup::Miss,
+        }
+    }
+
+    #[cold]
+    fn expired(&self) -> Lookup<'_> {
+        self.pool.store.count_expired(&self.pool.participant());
+        Lookup::Miss
+    }
+}
+
+impl PoolState {
+    /// The remaining life of a value on flash; `None` if it never expires.
+    fn remaining(&self, value: &Value) -> Option<Duration> {
+        self.flash.as_ref()?.remaining(value.found.expiry, self.clock.now_ms())
+    }
+}
+
+/// A borrowed hit. Holding it delays the reuse of evicted memory: keep it short, or make a [`Handle`]. One that flash
+/// has answered holds a copy of its own.
 pub struct Item<'a>(Source<'a>);
 
 enum Source<'a> {
     Memory { item: ebbtide_store::Item<'a>, store: &'a Arc<Store> },
-    Flash { value: Arc<Value>, shared: &'a Shared },
+    Flash { value: Arc<Value>, pool: &'a PoolState },
 }
 
 impl<'a> Item<'a> {
@@ -53,8 +107,8 @@ impl<'a> Item<'a> {
         Self(Source::Memory { item, store })
     }
 
-    pub(crate) fn on_flash(value: Arc<Value>, shared: &'a Shared) -> Self {
-        Self(Source::Flash { value, shared })
+    pub(crate) fn on_flash(value: Arc<Value>, pool: &'a PoolState) -> Self {
+        Self(Source::Flash { value, pool })
     }
 }
 
@@ -86,14 +140,14 @@ impl Item<'_> {
         }
     }
 
-    /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from here on until the
-    /// value changes, also while that is on flash only, unless more tokens are handed out than are kept. That of a hit which flash has
-    /// answered is none's: a write with it is refused, and finds the value in memory the next time. [`crate::Cache::get_with_token`] gives
-    /// hits with tokens only.
+    /// The CAS token: changes with every change of the value, and sometimes without one. With flash it is kept from
+    /// here on until the value changes, also while that is on flash only, unless more tokens are handed out than are
+    /// kept. That of a hit which flash has answered is none's: a write with it is refused, and finds the value in
+    /// memory the next time. [`crate::Cache::get_with_token`] gives hits with tokens only.
     pub fn cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.issue_token(),
-            Source::Flash { shared, .. } => shared.store.invalid_token(),
+            Source::Flash { pool, .. } => pool.store.invalid_token(),
         }
     }
 
@@ -101,7 +155,7 @@ impl Item<'_> {
     pub fn passing_cas(&self) -> u64 {
         match &self.0 {
             Source::Memory { item, .. } => item.token(),
-            Source::Flash { shared, .. } => shared.store.invalid_token(),
+            Source::Flash { pool, .. } => pool.store.invalid_token(),
         }
     }
 
@@ -126,8 +180,9 @@ impl Item<'_> {
         matches!(&self.0, Source::Memory { item, .. } if item.was_used())
     }
 
-    /// About how long the entry had not been read before this look. Entries that share a bucket of the index share the time
-    /// of their last read; one that was never read counts from the time at which its segment was opened. Zero if flash has answered.
+    /// About how long the entry had not been read before this look. Entries that share a bucket of the index share the
+    /// time of their last read; one that was never read counts from the time at which its segment was opened. Zero if
+    /// flash has answered.
     pub fn idle(&self) -> Duration {
         match &self.0 {
             Source::Memory { item, .. } => Duration::from_millis(item.idle_ms()),
@@ -147,7 +202,7 @@ impl Item<'_> {
     pub fn ttl(&self) -> Option<Duration> {
         match &self.0 {
             Source::Memory { item, .. } => item.remaining_ms().map(Duration::from_millis),
-            Source::Flash { value, shared } => shared.remaining(value),
+            Source::Flash { value, pool } => pool.remaining(value),
         }
     }
 
@@ -174,18 +229,19 @@ impl Item<'_> {
         copy
     }
 
-    /// A handle that outlives the borrow. Values under 4 KiB are copied, others stay where they are until it is dropped.
+    /// A handle that outlives the borrow. Values under 4 KiB are copied, others stay where they are until it is
+    /// dropped.
     ///
     /// # Errors
-    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes; of hits that flash has answered,
-    /// a quarter of the memory that flash has, or one value.
+    /// `PinnedLimit` if handles hold a quarter of the memory already, or as much as the largest value takes; of hits
+    /// that flash has answered, a quarter of the memory that flash has, or one value.
     pub fn to_handle(&self) -> Result<Handle, Error> {
         match &self.0 {
             Source::Memory { item, store } => {
                 item.to_handle(store).map(|handle| Handle(HandleSource::Memory(handle))).map_err(Error::from_store)
             }
-            Source::Flash { value, shared } => {
-                let flash = shared.flash.as_ref().expect("a cache whose flash has answered has flash");
+            Source::Flash { value, pool } => {
+                let flash = pool.flash.as_ref().expect("a cache whose flash has answered has flash");
                 PinnedValue::new(value, flash).map(|lent| Handle(HandleSource::Flash(lent)))
             }
         }

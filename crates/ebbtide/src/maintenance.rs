@@ -1,30 +1,104 @@
-//! The thread of a cache, which refreshes the coarse time and does the maintenance. Threads of flash are in `flash/threads.rs`.
+//! The maintenance thread of a cache. It refreshes the coarse time, expires and evicts ahead of need, and demotes idle
+//! values.
 //!
-//! It wakes every few milliseconds, and at once when a writer sees that free segments run low. Between slices of work it
-//! gives its core away, so that no request waits for a merge; and it lets flash take what was evicted, unless writers wait,
-//! or the memory is to get smaller. It holds the cache weakly: it ends when the cache does.
+//! It wakes every few milliseconds, and at once when a writer finds that free segments run low. Between two slices of
+//! work it yields its core, so that no request waits for an eviction; and it waits until flash has taken evicted items,
+//! unless writers wait or the memory shrinks. It holds the engine weakly, and ends with it. Threads of flash are in
+//! `flash/threads.rs`.
 
-use crate::cache::Shared;
-use ebbtide_store::{Participant, Progress};
+use crate::engine::{Engine, PoolState};
+use crate::wakeup::TICK;
+use ebbtide_store::{Item, Participant, Progress};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// How often the coarse time is refreshed, and maintenance and the upkeep of flash look whether something is due.
-pub(crate) const TICK: Duration = Duration::from_millis(5);
-/// The same while memory hangs on another thread.
+/// The pause while memory waits for another thread.
 const WAITING_TICK: Duration = Duration::from_micros(500);
+/// Steps of a scan for idle values per wake-up. A step looks at a few entries.
+const IDLE_SCAN_STEPS: u32 = 64;
 
-/// Starts the background thread of a cache.
-pub(crate) fn start(shared: &Arc<Shared>) -> std::io::Result<()> {
-    let weak = Arc::downgrade(shared);
+/// Starts the maintenance thread of an engine.
+pub(crate) fn start(engine: &Arc<Engine>) -> std::io::Result<()> {
+    let weak = Arc::downgrade(engine);
     thread::Builder::new().name("ebbtide-maintain".into()).spawn(move || maintain(&weak))?;
     Ok(())
 }
 
-impl Shared {
-    /// Works until nothing is due, or another thread has to go on first: whether that is so. While flash could not take what
-    /// is evicted, all but evictions goes on.
+fn maintain(weak: &Weak<Engine>) {
+    let Some(engine) = weak.upgrade() else { return };
+    let participant = engine.default_pool.store.participate();
+    engine.waker.register_current_thread();
+    drop(engine);
+    loop {
+        let is_waiting = {
+            let Some(engine) = weak.upgrade() else { return };
+            let _working = engine.maintaining.lock().expect("a verification has panicked");
+            engine.waker.reset();
+            engine.run_slice(&participant)
+        };
+        thread::park_timeout(if is_waiting { WAITING_TICK } else { TICK });
+    }
+}
+
+impl Engine {
+    /// Works until nothing is due. True if another thread has to continue first.
+    fn run_slice(&self, participant: &Participant) -> bool {
+        // The work may go on for as long as writers write: flash is told the time with each step.
+        let tick = || {
+            let now_ms = self.clock.tick();
+            self.flash().into_iter().for_each(|flash| flash.note_time(now_ms));
+            now_ms
+        };
+        let pool = &*self.default_pool;
+        pool.rebalance_memory();
+        let is_waiting = pool.run_due_maintenance(participant, tick);
+        self.demote_idle(participant, tick());
+        is_waiting
+    }
+
+    /// Does all maintenance that is due, with a manual clock.
+    pub fn run_all_maintenance(&self, now_ms: u64) {
+        let pool = &*self.default_pool;
+        pool.rebalance_memory();
+        let participant = pool.participant();
+        while pool.store.maintain(&participant, now_ms) == Progress::Working {}
+        self.demote_idle(&participant, now_ms);
+        if let Some(flash) = self.flash() {
+            flash.maintain(now_ms);
+        }
+    }
+
+    /// Demotes idle values: those of a few steps, or with a manual clock all of them.
+    fn demote_idle(&self, participant: &Participant, now_ms: u64) {
+        let Some(flash) = self.flash() else { return };
+        let idle_scan = &mut *self.idle_scan.lock().expect("a scan has panicked");
+        let Some(max_seconds) = flash.idle.max_seconds() else { return idle_scan.scan.stop() };
+        let is_manual = self.clock.is_manual();
+        let idle_ms = u64::from(max_seconds) * 1000;
+        if !idle_scan.is_due(now_ms, idle_ms, is_manual) {
+            return;
+        }
+        let store = &self.default_pool.store;
+        for _ in 0..if is_manual { u32::MAX } else { IDLE_SCAN_STEPS } {
+            let may_continue = flash.tier.has_space() && !store.is_low() || is_manual;
+            let demote = |item: &Item<'_>| flash.demote_idle(item, now_ms);
+            // While too many scans are running this one is tried again later.
+            if !may_continue || idle_scan.scan.advance(store, participant, (now_ms, idle_ms), demote) != Ok(true) {
+                return;
+            }
+        }
+    }
+}
+
+impl PoolState {
+    /// Moves memory from items to flash, if there is flash.
+    pub fn rebalance_memory(&self) {
+        self.flash.as_ref().map(|flash| flash.rebalance_memory(&self.store));
+    }
+
+    /// Works until nothing is due. True if another thread has to continue first. While flash cannot take evicted items,
+    /// everything but evictions goes on.
     fn run_due_maintenance(&self, participant: &Participant, tick: impl Fn() -> u64) -> bool {
         let store = &*self.store;
         let mut evicts =
@@ -48,31 +122,6 @@ impl Shared {
     }
 }
 
-fn maintain(weak: &Weak<Shared>) {
-    let Some(shared) = weak.upgrade() else { return };
-    let participant = shared.store.participate();
-    shared.waker.register_current_thread();
-    drop(shared);
-    loop {
-        let is_waiting = {
-            let Some(shared) = weak.upgrade() else { return };
-            let _working = shared.maintaining.lock().expect("a verification has panicked");
-            shared.waker.reset();
-            // The work may not end for as long as there are writers: flash is told the time all along.
-            let tick = || {
-                let now_ms = shared.time.tick();
-                shared.flash.iter().for_each(|flash| flash.note_time(now_ms));
-                now_ms
-            };
-            shared.rebalance_memory();
-            let is_waiting = shared.run_due_maintenance(&participant, tick);
-            shared.move_idle(&participant, tick());
-            is_waiting
-        };
-        thread::park_timeout(if is_waiting { WAITING_TICK } else { TICK });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use crate::byte_size::ByteSize;
@@ -84,7 +133,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let builder = Cache::builder().memory(ByteSize::mib(64));
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
-        let flash = cache.shared.flash.as_ref().unwrap();
+        let flash = cache.engine().flash().unwrap();
         let insert = |number: u32| drop(cache.insert(&number.to_le_bytes(), &[7; 3000]).apply());
         (0..30_000).for_each(insert);
         let _without_upkeep = flash.maintaining.lock().unwrap();
@@ -92,7 +141,7 @@ mod tests {
         assert!(!flash.tier.has_space());
         cache.resize(ByteSize::mib(32)).unwrap();
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !cache.shared.store.resize_done() {
+        while !cache.engine().default_pool.store.resize_done() {
             assert!(Instant::now() < deadline, "evictions wait for flash");
             std::thread::sleep(Duration::from_millis(1));
         }

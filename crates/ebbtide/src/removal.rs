@@ -1,46 +1,23 @@
-//! Listening to what a cache removes on its own.
+//! Removal listeners: they are told of entries that a cache evicts, expires or flushes.
 
-use crate::cache::Cache;
+use crate::access::Access;
 use crate::error::Error;
 pub use ebbtide_store::Cause;
 use ebbtide_store::Removed;
 use std::time::Duration;
 
-/// Listeners that a cache can have.
-const LISTENERS: usize = 4;
+/// Listeners of a pool.
+const MAX_LISTENERS: usize = 4;
 
-/// An entry that the cache has just removed, readable while its listener runs.
+/// An entry that was just removed, readable while the listener runs.
 pub struct Removal<'a> {
     removed: &'a Removed<'a>,
 }
 
-impl Cache {
-    /// Has `listener` told of every entry that the cache removes on its own: what it evicts, what has expired, what was
-    /// flushed. Not of what is deleted or overwritten, as whoever does that knows.
-    ///
-    /// It is called by the thread that removes the entry, a writing one or the background thread, in the midst of its work: it
-    /// must be quick, and must not use the cache. An expired or flushed entry is told of when its memory is taken back, which
-    /// may be long after it was last served; if it is overwritten before, it is not told of. A panic ends the call of the
-    /// listener and nothing else.
-    ///
-    /// ```
-    /// # use ebbtide::{Cache, Cause, ByteSize};
-    /// # use std::sync::atomic::{AtomicU64, Ordering};
-    /// # static EVICTED: AtomicU64 = AtomicU64::new(0);
-    /// let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
-    /// cache.on_removal(|removal| {
-    ///     if removal.cause() == Cause::Memory {
-    ///         EVICTED.fetch_add(1, Ordering::Relaxed);
-    ///     }
-    /// })?;
-    /// # Ok::<(), ebbtide::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// `ListenerLimit`: a cache can have four listeners. They stay as long as it does.
+impl Access {
     pub fn on_removal(&self, listener: impl Fn(Removal<'_>) + Send + Sync + 'static) -> Result<(), Error> {
-        let accepted = self.shared.store.on_removal(move |removed| listener(Removal { removed }));
-        accepted.then_some(()).ok_or(Error::ListenerLimit { limit: LISTENERS })
+        let accepted = self.pool.store.on_removal(move |removed| listener(Removal { removed }));
+        accepted.then_some(()).ok_or(Error::ListenerLimit { limit: MAX_LISTENERS })
     }
 }
 

@@ -6,12 +6,11 @@
 //!                             +---would wait---> the blocking API sleeps, and tries again until a bound in time
 //!                                                a handle that does not wait answers `WouldWait`: its caller waits
 //! ```
-//! Every wait is bounded in time, not in tries: a thread that is waited for may not be running. The table of bounds is in
-//! `docs/concurrency.md`, "What a write waits for".
+//! Every wait is bounded in time, not in tries: a thread that is waited for may not be running. The table of bounds is
+//! in `docs/concurrency.md`, "What a write waits for".
 
-use crate::cache::{Cache, Shared};
-use crate::clock::Clock;
-use crate::error::Error;
+use crate::engine::PoolState;
+use crate::error::{Error, WaitReason};
 use ebbtide_store::{Blocker, Error as StoreError, Participant, Progress, Write, Written};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -35,36 +34,6 @@ const MAX_SLEEP: Duration = Duration::from_micros(500);
 /// How long a long value waits behind others of which none ends, and in all.
 const MAX_UPLOAD_STALL: Duration = Duration::from_secs(2);
 const MAX_UPLOAD_WAIT: Duration = Duration::from_secs(10);
-
-/// What a write would have to wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WaitReason {
-    /// Another thread is emptying segments.
-    Eviction,
-    /// A reader holds up memory that was evicted or deleted.
-    Reader,
-    /// Handles or uploads hold the memory.
-    Held,
-    /// Flash has not yet taken what was evicted before.
-    Demotion,
-}
-
-impl WaitReason {
-    fn explain(self) -> &'static str {
-        match self {
-            Self::Eviction => "another thread is evicting, and has not ended",
-            Self::Reader => "borrowed items hold up what was evicted",
-            Self::Held => "borrowed items, handles or uploads hold the memory",
-            Self::Demotion => "flash has no room for what would be evicted",
-        }
-    }
-}
-
-impl std::fmt::Display for WaitReason {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.explain())
-    }
-}
 
 /// What an operation of a handle that does not wait does where it would have to; see [`Cache::set_patience`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,11 +65,11 @@ impl Clone for PatienceCell {
 }
 
 impl PatienceCell {
-    fn set(&self, patience: Patience) {
+    pub fn set(&self, patience: Patience) {
         self.0.store(patience as u8, Ordering::Relaxed);
     }
 
-    fn get(&self) -> Patience {
+    pub fn get(&self) -> Patience {
         match self.0.load(Ordering::Relaxed) {
             0 => Patience::Whole,
             1 => Patience::WithoutFlash,
@@ -186,26 +155,8 @@ impl Attempt {
     }
 }
 
-impl Cache {
-    /// How long an operation may wait for this before its caller should give up: tries it once more with
-    /// [`Patience::after`] the reason.
+impl PoolState {
     pub fn wait_limit(&self, reason: WaitReason) -> Duration {
-        self.shared.wait_limit(reason)
-    }
-
-    /// Of a handle that does not wait ([`Cache::without_waiting`]), for the operations that follow: whether they answer
-    /// `WouldWait`, or do with the memory that there is.
-    pub fn set_patience(&self, patience: Patience) {
-        self.patience.set(patience);
-    }
-
-    pub(crate) fn waiting(&self) -> Waiting {
-        if self.waits { Waiting::Sleeps } else { Waiting::Answers(self.patience.get()) }
-    }
-}
-
-impl Shared {
-    fn wait_limit(&self, reason: WaitReason) -> Duration {
         match reason {
             WaitReason::Eviction | WaitReason::Reader => MAX_THREAD_WAIT,
             WaitReason::Held => MAX_HELD_WAIT,
@@ -242,7 +193,8 @@ impl Shared {
         write: &Write<'_>,
     ) -> Result<Written, Error> {
         if waiting == Waiting::Sleeps && write.mode.extends() {
-            let in_upload_order = |_| self.in_upload_order(|| self.store.write(participant, write, self.time.now_ms()));
+            let in_upload_order =
+                |_| self.in_upload_order(|| self.store.write(participant, write, self.clock.now_ms()));
             return self.write_with_eviction(waiting, participant, in_upload_order);
         }
         self.write_with_eviction(waiting, participant, |now_ms| self.store.write(participant, write, now_ms))
@@ -272,7 +224,7 @@ impl Shared {
             if !may_go_on() {
                 return Err(Error::OutOfMemory { reason: WaitReason::Demotion.explain() });
             }
-            let now_ms = self.time.now_ms();
+            let now_ms = self.clock.now_ms();
             let count = match write(now_ms) {
                 Ok(done) => {
                     self.after_write(participant, now_ms);
@@ -322,18 +274,16 @@ impl Shared {
         }
     }
 
-    /// Has maintenance looked to when free segments run low or the index waits for memory: by the background thread, or,
-    /// under a manual clock, by a slice here, so that a flood of small objects does not outrun the index.
+    /// Wakes maintenance when free segments run low or the index waits for memory. With a manual clock a slice runs
+    /// here, so that many small objects do not outrun the index.
     fn after_write(&self, participant: &Participant, now_ms: u64) {
-        match self.clock {
-            Clock::System if self.store.is_low() || self.store.needs_shrink() => self.waker.wake(),
-            Clock::Manual => {
-                self.rebalance_memory();
-                if self.store.needs_shrink() && !participant.is_pinned() {
-                    self.store.maintain(participant, now_ms);
-                }
+        if self.clock.is_manual() {
+            self.rebalance_memory();
+            if self.store.needs_shrink() && !participant.is_pinned() {
+                self.store.maintain(participant, now_ms);
             }
-            Clock::System => {}
+        } else if self.store.is_low() || self.store.needs_shrink() {
+            self.waker.wake();
         }
     }
 }
@@ -342,6 +292,7 @@ impl Shared {
 mod tests {
     use super::*;
     use crate::byte_size::ByteSize;
+    use crate::cache::Cache;
     use ebbtide_flash::device::{Delivery, FaultyDevice};
     use std::sync::Arc;
 
@@ -425,7 +376,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let builder = Cache::builder().memory(ByteSize::mib(16)).flash_demotion_wait(Duration::from_secs(60));
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
-        let flash = cache.shared.flash.as_ref().unwrap();
+        let flash = cache.engine().flash().unwrap();
         let handle = cache.without_waiting();
         let insert = |cache: &Cache, number: u32| cache.insert(&number.to_le_bytes(), &[7; 1000]).apply();
         // The background thread may be evicting.
@@ -442,7 +393,8 @@ mod tests {
         assert_eq!(error, Error::WouldWait { reason: WaitReason::Demotion });
         (number..number + 3000).for_each(|number| _ = insert(&cache, number).unwrap());
         let drops = flash.tier.stats().drops;
-        // Two threads may see room for what one of them evicts; on a busy machine that happens to some dozens of these 3000.
+        // Two threads may see room for what one of them evicts; on a busy machine that happens to some dozens of these
+        // 3000.
         assert!(drops.total() < 300, "it waits before anything is lost: {drops:?}");
         let without_maintenance = flash.maintaining.lock().unwrap();
         handle.set_patience(Patience::Whole.after(WaitReason::Demotion));
@@ -458,7 +410,7 @@ mod tests {
         let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
         let builder = Cache::builder().memory(ByteSize::mib(16)).flash_demotion_wait(WAIT);
         let cache = builder.flash_device(device.clone()).build().unwrap();
-        let tier = &cache.shared.flash.as_ref().unwrap().tier;
+        let tier = &cache.engine().flash().unwrap().tier;
         let handle = cache.without_waiting();
         let mut numbers = 0_u64..;
         let mut is_delayed = || {

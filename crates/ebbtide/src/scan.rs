@@ -1,6 +1,7 @@
 //! Walking through all entries of a cache.
 
-use crate::cache::{Cache, Owner, Shared};
+use crate::access::Access;
+use crate::engine::{Owner, PoolState};
 use crate::error::Error;
 use crate::flash::promoted_keys::{MAX_SCANS, PromotedSince};
 use crate::flash::tier::FlashTier;
@@ -9,15 +10,16 @@ use ebbtide_flash::{ScanContent, ScannedObject, TierScan};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A walk through all entries, those in memory first and then those on flash, which goes on whenever [`Scan::advance`] is called:
-/// at any pace, from any thread, beside everything else. In between it holds no entry and no memory of the cache, but 128 KiB if
-/// the cache has flash.
+/// A walk through all entries, those in memory first and then those on flash, which goes on whenever [`Scan::advance`]
+/// is called: at any pace, from any thread, beside everything else. In between it holds no entry and no memory of the
+/// cache, but 128 KiB if the cache has flash.
 ///
-/// An entry that is there from the scan's beginning to its end is met at least once. In memory it is met exactly once unless it was
-/// moved in the index meanwhile, which happens while the number of entries grows. What lies both in memory and on flash is met
-/// in memory. An entry is met again if it moves between memory and flash meanwhile, and so are some large ones that flash moves. An entry that is
-/// written, removed or evicted during the scan may be met or not; nor is one promised that came from flash and that flash forgets before
-/// it is walked there, or whose bytes cannot be read.
+/// An entry that is there from the scan's beginning to its end is met at least once. In memory it is met exactly once
+/// unless it was moved in the index meanwhile, which happens while the number of entries grows. What lies both in
+/// memory and on flash is met in memory. An entry is met again if it moves between memory and flash meanwhile, and so
+/// are some large ones that flash moves. An entry that is written, removed or evicted during the scan may be met or
+/// not; nor is one promised that came from flash and that flash forgets before it is walked there, or whose bytes
+/// cannot be read.
 ///
 /// ```
 /// # let cache = ebbtide::Cache::builder().memory(ebbtide::ByteSize::mib(64)).build()?;
@@ -29,7 +31,7 @@ use std::time::Duration;
 /// # Ok::<(), ebbtide::Error>(())
 /// ```
 pub struct Scan {
-    shared: Arc<Shared>,
+    pool: Arc<PoolState>,
     _owner: Arc<Owner>,
     wanted: ScanContent,
     stage: Stage,
@@ -53,27 +55,24 @@ enum EntrySource<'a> {
     Flash { met: ScannedObject<'a>, ttl: Option<Duration> },
 }
 
-impl Cache {
-    /// Begins a scan of all entries.
-    ///
-    /// # Errors
-    /// `ScanLimit`: eight scans of a cache can be under way at a time.
+impl Access {
     pub fn scan(&self) -> Result<Scan, Error> {
-        let shared = Arc::clone(&self.shared);
-        let promoted = match &shared.flash {
+        let pool = Arc::clone(&self.pool);
+        let promoted = match &pool.flash {
             Some(flash) => Some(flash.promoted_keys.keep().ok_or(Error::ScanLimit { limit: MAX_SCANS })?),
             None => None,
         };
-        let mut scan =
-            Scan { shared, _owner: Arc::clone(&self._owner), wanted: ScanContent::Values, stage: Stage::End, promoted };
-        scan.stage = Stage::Memory(self.shared.store.scan().map_err(Error::from_store)?);
+        let _owner = Arc::clone(&self.owner);
+        // If the store refuses, dropping the scan gives its place among the promoted keys back.
+        let mut scan = Scan { pool, _owner, wanted: ScanContent::Values, stage: Stage::End, promoted };
+        scan.stage = Stage::Memory(self.pool.store.scan().map_err(Error::from_store)?);
         Ok(scan)
     }
 }
 
 impl Scan {
-    /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about, and
-    /// those that lie in several places.
+    /// Leaves values out that lie on flash and would have to be read for themselves: those longer than 256 KiB, about,
+    /// and those that lie in several places.
     pub fn without_long_values(mut self) -> Self {
         self.wanted = ScanContent::Keys;
         self
@@ -84,24 +83,24 @@ impl Scan {
         matches!(self.stage, Stage::Flash(_))
     }
 
-    /// Calls `visit` with the next few entries and sometimes none: at most 112 in memory; on flash those of a piece of 256 KiB, which is
-    /// read first: see [`Scan::waits`]. False at the end of the scan. `visit` borrows what it is given and so should be brief; it cannot
-    /// write to the same cache if that needs memory.
+    /// Calls `visit` with the next few entries and sometimes none: at most 112 in memory; on flash those of a piece of
+    /// 256 KiB, which is read first: see [`Scan::waits`]. False at the end of the scan. `visit` borrows what it is
+    /// given and so should be brief; it cannot write to the same cache if that needs memory.
     pub fn advance(&mut self, visit: impl FnMut(Entry<'_>)) -> bool {
         match &mut self.stage {
             Stage::Memory(scan) => {
-                if !advance_in_memory(&self.shared, scan, visit) {
-                    self.stage = match &self.shared.flash {
+                if !advance_in_memory(&self.pool, scan, visit) {
+                    self.stage = match &self.pool.flash {
                         Some(flash) => Stage::Flash(flash.tier.scan(self.wanted)),
                         None => Stage::End,
                     };
                 }
             }
             Stage::Flash(scan) => {
-                let (Some(flash), Some(promoted)) = (&self.shared.flash, &self.promoted) else {
+                let (Some(flash), Some(promoted)) = (&self.pool.flash, &self.promoted) else {
                     unreachable!("flash is walked if there is some")
                 };
-                if !advance_on_flash(&self.shared, flash, promoted, scan, visit) {
+                if !advance_on_flash(&self.pool, flash, promoted, scan, visit) {
                     self.stage = Stage::End;
                 }
             }
@@ -112,8 +111,8 @@ impl Scan {
 
     /// How far the scan has come, from 0 to 1. It may go back a little when the cache grows.
     pub fn progress(&self) -> f64 {
-        let memory = self.shared.store.options().memory_bytes as f64;
-        let flash = self.shared.flash.as_ref().map_or(0.0, |flash| flash.tier.capacity_bytes() as f64);
+        let memory = self.pool.store.options().memory_bytes as f64;
+        let flash = self.pool.flash.as_ref().map_or(0.0, |flash| flash.tier.capacity_bytes() as f64);
         match &self.stage {
             Stage::Memory(scan) => scan.progress() * memory / (memory + flash),
             Stage::Flash(scan) => (memory + scan.progress() * flash) / (memory + flash),
@@ -123,13 +122,13 @@ impl Scan {
 }
 
 fn advance_in_memory(
-    shared: &Shared,
+    pool: &PoolState,
     scan: &mut ebbtide_store::Scan<Arc<ebbtide_store::Store>>,
     mut visit: impl FnMut(Entry<'_>),
 ) -> bool {
-    let now_ms = shared.time.now_ms();
-    let store = &shared.store;
-    scan.advance(&shared.participant(), now_ms, |scanned| {
+    let now_ms = pool.clock.now_ms();
+    let store = &pool.store;
+    scan.advance(&pool.participant(), now_ms, |scanned| {
         let idle = Duration::from_millis(now_ms.saturating_sub(scanned.active_ms));
         let item = Item::in_memory(scanned.item, store);
         visit(Entry {
@@ -139,15 +138,15 @@ fn advance_in_memory(
 }
 
 fn advance_on_flash(
-    shared: &Shared,
+    pool: &PoolState,
     flash: &FlashTier,
     promoted: &PromotedSince,
     scan: &mut TierScan,
     mut visit: impl FnMut(Entry<'_>),
 ) -> bool {
-    let now_ms = shared.time.now_ms();
-    let store = &shared.store;
-    let participant = shared.participant();
+    let now_ms = pool.clock.now_ms();
+    let store = &pool.store;
+    let participant = pool.participant();
     scan.advance(flash.seconds(now_ms), |met| {
         let hash = store.hash(met.key.bytes);
         let place = match store.peek(&participant, met.key.bytes, hash, now_ms) {
@@ -166,7 +165,7 @@ fn advance_on_flash(
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        if let (Some(flash), Some(promoted)) = (&self.shared.flash, &self.promoted) {
+        if let (Some(flash), Some(promoted)) = (&self.pool.flash, &self.promoted) {
             flash.promoted_keys.forget(promoted);
         }
     }
@@ -224,7 +223,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// How often it was read lately: at most one count per second, exact below 16, halved when an eviction keeps it. On flash 0.
+    /// How often it was read lately: at most one count per second, exact below 16, halved when an eviction keeps it. On
+    /// flash 0.
     pub fn frequency(&self) -> u8 {
         match self.place {
             EntrySource::Memory { frequency, .. } => frequency,
@@ -232,8 +232,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// What it takes: in memory metadata, key, value and, for a value longer than a segment, its whole segments; on flash key and
-    /// value.
+    /// What it takes: in memory metadata, key, value and, for a value longer than a segment, its whole segments; on
+    /// flash key and value.
     pub fn stored_bytes(&self) -> u64 {
         match &self.place {
             EntrySource::Memory { bytes, .. } => *bytes,
@@ -241,8 +241,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// How long ago it was last read or written, about: neighbours in the index and in memory share the notes from which
-    /// this is told, and compaction keeps the age of the oldest. `None` on flash, which does not know.
+    /// How long ago it was last read or written, about: neighbours in the index and in memory share the notes from
+    /// which this is told, and compaction keeps the age of the oldest. `None` on flash, which does not know.
     pub fn idle(&self) -> Option<Duration> {
         match self.place {
             EntrySource::Memory { idle, .. } => Some(idle),

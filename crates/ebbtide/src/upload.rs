@@ -1,18 +1,15 @@
 //! Values that arrive in pieces.
 
-use crate::cache::{Cache, Owner, Shared};
+use crate::access::Access;
 use crate::error::Error;
-use crate::flash::read::WhenBusy;
-use crate::retry::{Patience, Waiting};
+use crate::retry::Patience;
 use ebbtide_store::{Mode, Store, Stored, Ttl, Written};
 use std::sync::Arc;
 
-/// A value under way, straight into segments that nobody sees before [`Upload::finish`]. Dropping it undoes it.
+/// A value that arrives in pieces, written into segments that no reader sees before [`Upload::finish`]. Dropping it
+/// frees them.
 pub struct Upload {
-    shared: Arc<Shared>,
-    _owner: Arc<Owner>,
-    /// Whether it waits for flash, and what it does where it would wait for memory.
-    waiting: Waiting,
+    access: Access,
     key: Box<[u8]>,
     hash: u64,
     ttl: Ttl,
@@ -27,59 +24,36 @@ enum Pieces {
     Short { value: Vec<u8>, length: usize },
     Long {
         upload: ebbtide_store::Upload<Arc<Store>>,
-        /// Bytes that have come and found no memory yet.
-        kept: Vec<u8>,
+        /// Bytes that have arrived and found no memory yet.
+        unwritten: Vec<u8>,
     },
 }
 
-impl Cache {
-    /// Starts a value of exactly `length` bytes that arrives in pieces.
-    ///
-    /// # Errors
-    /// As `Insert::apply`; `OutOfMemory` also while others that are under way hold half of the memory.
-    pub fn upload(&self, key: &[u8], length: u64, flags: u32, ttl: Ttl, mode: Mode) -> Result<Upload, Error> {
-        self.upload_when(WhenBusy::Refuse, key, length, flags, ttl, mode)
-    }
-
-    /// The same; who has the whole value may queue behind others, which end or go on then.
-    pub(crate) fn upload_when(
+impl Access {
+    /// Starts a value of `length` bytes. With `waits_for_others` a long value waits for the memory of other uploads:
+    /// only for callers that have the whole value.
+    pub fn upload(
         &self,
-        when_busy: WhenBusy,
+        waits_for_others: bool,
         key: &[u8],
         length: u64,
         flags: u32,
         ttl: Ttl,
         mode: Mode,
     ) -> Result<Upload, Error> {
-        let shared = &self.shared;
-        let hash = shared.store.hash(key);
-        let short = length <= shared.store.contiguous_value_bytes(key.len()) as u64 || mode.extends();
-        let value = if short && length <= shared.store.options().value_bytes_max {
+        let pool = &self.pool;
+        let hash = pool.store.hash(key);
+        let is_short = length <= pool.store.contiguous_value_bytes(key.len()) as u64 || mode.extends();
+        let value = if is_short && length <= pool.store.options().value_bytes_max {
             Ok(Pieces::Short { value: Vec::new(), length: length as usize })
         } else {
-            let begin = || shared.store.upload(key, hash, flags, length);
-            match when_busy {
-                WhenBusy::Queue => shared.in_upload_order(begin),
-                WhenBusy::Refuse => begin(),
-            }
-            .map(|upload| Pieces::Long { upload, kept: Vec::new() })
+            let start = || pool.store.upload(key, hash, flags, length);
+            let upload = if waits_for_others { pool.in_upload_order(start) } else { start() };
+            upload.map(|upload| Pieces::Long { upload, unwritten: Vec::new() })
         };
         match value {
             Ok(value) => {
-                let shared = Arc::clone(shared);
-                let _owner = Arc::clone(&self._owner);
-                Ok(Upload {
-                    shared,
-                    _owner,
-                    waiting: self.waiting(),
-                    key: key.into(),
-                    hash,
-                    ttl,
-                    mode,
-                    flags,
-                    token: None,
-                    value,
-                })
+                Ok(Upload { access: self.clone(), key: key.into(), hash, ttl, mode, flags, token: None, value })
             }
             Err(error) => {
                 if mode == Mode::Set {
@@ -102,18 +76,16 @@ impl Upload {
         self
     }
 
-    /// As [`Cache::set_patience`], for this upload.
+    /// As [`crate::Pool::set_patience`], for this upload.
     pub fn set_patience(&mut self, patience: Patience) {
-        if self.waiting != Waiting::Sleeps {
-            self.waiting = Waiting::Answers(patience);
-        }
+        self.access.patience.set(patience);
     }
 
     /// Appends the next bytes.
     ///
     /// # Errors
-    /// As `Insert::apply`. After `WouldWait` the upload has all of the bytes, and [`Upload::resume`] is to be called before
-    /// more come. After another one it is dead, and if it was a set no old value stays behind.
+    /// As `Insert::apply`. After `WouldWait` the upload has all of the bytes, and [`Upload::resume`] is to be called
+    /// before more come. After another one it is dead, and if it was a set no old value stays behind.
     ///
     /// # Panics
     /// If more bytes come than were announced.
@@ -124,16 +96,17 @@ impl Upload {
                 value.extend_from_slice(bytes);
                 Ok(())
             }
-            Pieces::Long { upload, kept } => {
-                if !kept.is_empty() {
-                    kept.extend_from_slice(bytes);
+            Pieces::Long { upload, unwritten } => {
+                if !unwritten.is_empty() {
+                    unwritten.extend_from_slice(bytes);
                     return self.resume();
                 }
                 let mut rest = bytes;
                 let write = |_| upload.write(&mut rest);
-                let written = self.shared.write_with_eviction(self.waiting, &self.shared.participant(), write);
+                let written =
+                    self.access.pool.write_with_eviction(self.access.waiting(), &self.access.pool.participant(), write);
                 if matches!(written, Err(Error::WouldWait { .. })) {
-                    kept.extend_from_slice(rest);
+                    unwritten.extend_from_slice(rest);
                 }
                 written
             }
@@ -146,12 +119,13 @@ impl Upload {
     /// # Errors
     /// As `write`.
     pub fn resume(&mut self) -> Result<(), Error> {
-        let Pieces::Long { upload, kept } = &mut self.value else { return Ok(()) };
-        let mut rest = &kept[..];
+        let Pieces::Long { upload, unwritten } = &mut self.value else { return Ok(()) };
+        let mut rest = &unwritten[..];
         let write = |_| upload.write(&mut rest);
-        let written = self.shared.write_with_eviction(self.waiting, &self.shared.participant(), write);
-        let taken = kept.len() - rest.len();
-        kept.drain(..taken);
+        let written =
+            self.access.pool.write_with_eviction(self.access.waiting(), &self.access.pool.participant(), write);
+        let taken = unwritten.len() - rest.len();
+        unwritten.drain(..taken);
         self.forget_on_error(written)
     }
 
@@ -178,20 +152,21 @@ impl Upload {
     pub fn try_finish(&mut self) -> Result<Written, Error> {
         self.resume()?;
         if self.mode != Mode::Set {
-            self.shared.promote_if_on_flash(self.waiting == Waiting::Sleeps, &self.key)?;
+            self.access.promote_if_on_flash(&self.key)?;
         }
-        let participant = self.shared.participant();
+        let pool = &*self.access.pool;
+        let (participant, waiting) = (pool.participant(), self.access.waiting());
         let (ttl, mode, token) = (self.ttl, self.mode, self.token);
         let finished = match &mut self.value {
             Pieces::Short { value, length } => {
                 assert_eq!(value.len(), *length, "the announced bytes have come");
                 let (hash, flags) = (self.hash, self.flags);
                 let write = ebbtide_store::Write { key: &self.key, hash, value, flags, ttl, mode, token };
-                self.shared.write_in_upload_order(self.waiting, &participant, &write)
+                pool.write_in_upload_order(waiting, &participant, &write)
             }
             Pieces::Long { upload, .. } => {
                 let finish = |now_ms| upload.finish(&participant, ttl, mode, token, now_ms);
-                self.shared.write_with_eviction(self.waiting, &participant, finish)
+                pool.write_with_eviction(waiting, &participant, finish)
             }
         };
         self.forget_on_error(finished)
@@ -199,8 +174,7 @@ impl Upload {
 
     fn forget_on_error<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
         if self.mode == Mode::Set && outcome.as_ref().is_err_and(Error::is_final) {
-            let shared = &self.shared;
-            shared.store.delete(&shared.participant(), &self.key, self.hash, shared.time.now_ms());
+            self.access.delete_unread(&self.key);
         }
         outcome
     }

@@ -1,11 +1,15 @@
 //! Wake-ups of a background thread.
 //!
-//! Many writers may ask for the same thread at once. `is_woken` makes all but the first of them return after one relaxed
-//! load, so that a full cache does not contend on one cache line.
+//! Many writers may ask for the same thread at once. `is_woken` makes all but the first of them return after one
+//! relaxed load, so that a full cache does not contend on one cache line.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, Thread};
+use std::time::Duration;
+
+/// How often the coarse time is refreshed and maintenance looks for work.
+pub(crate) const TICK: Duration = Duration::from_millis(5);
 
 /// Wakes one thread, which sleeps with a timeout: a lost wake-up costs one timeout.
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! CAS tokens that are kept over flash never let two writers change one version: threads change values by token while these are evicted,
-//! promoted, overwritten and deleted.
+//! CAS tokens that are kept over flash never let two writers change one version: threads change values by token while
+//! these are evicted, promoted, overwritten and deleted.
 
 use ebbtide::{
     ByteSize, Cache, Clock, FlashOptions, FlashPromotion, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Policy,
@@ -32,8 +32,9 @@ fn a_touch_or_a_win_keeps_the_token_and_a_stale_mark_does_not() {
     let flash = FlashOptions { rewrite_threshold: 1, ..FlashOptions::default() };
     let cache = cache.flash_options(flash).flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
     let look = MetaFlagsLookup { create: None, counts: false };
-    let mark =
-        |key: &[u8], flags| cache.visit(key, look, |_| Some(MetaFlagsChange { ttl: None, flags })).map(drop).unwrap();
+    let mark = |key: &[u8], flags| {
+        cache.update_meta_flags(key, look, |_| Some(MetaFlagsChange { ttl: None, flags })).map(drop).unwrap()
+    };
     /// A change of a key.
     type Change<'c> = &'c dyn Fn(&[u8]);
     let changes: [(&str, Change<'_>, Stored); 4] = [

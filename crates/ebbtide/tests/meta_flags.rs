@@ -1,8 +1,8 @@
 //! What stands beside a value: that it is stale, that somebody has won it, and a CAS token that a client gave.
 
 use ebbtide::{
-    ByteSize, Cache, Change, Changed, Clock, Count, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Stored, Ttl,
-    Visited,
+    ByteSize, Cache, Change, Changed, Clock, Count, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome,
+    Mode, Stored, Ttl,
 };
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const LOOK: MetaFlagsLookup = MetaFlagsLookup { create: None, counts: true };
 
 fn mark(cache: &Cache, key: &[u8], mark: MetaFlags) -> bool {
     let revision = MetaFlagsChange { ttl: None, flags: mark };
-    !matches!(cache.visit(key, LOOK, |_| Some(revision)).unwrap(), Visited::Absent)
+    !matches!(cache.update_meta_flags(key, LOOK, |_| Some(revision)).unwrap(), MetaFlagsOutcome::Absent)
 }
 
 fn make_stale(cache: &Cache, key: &[u8]) {
@@ -81,10 +81,10 @@ fn a_number_keeps_its_marks_until_it_outgrows_its_width() {
 fn an_absent_entry_is_made_once() {
     let cache = cache();
     let create = MetaFlagsLookup { create: Some(Ttl::seconds(30).into()), counts: true };
-    let Visited::Created { token } = cache.visit(b"k", create, |_| None).unwrap() else {
+    let MetaFlagsOutcome::Created { token } = cache.update_meta_flags(b"k", create, |_| None).unwrap() else {
         panic!("it was absent");
     };
-    let Visited::Found { item, token: same } = cache.visit(b"k", create, |_| None).unwrap() else {
+    let MetaFlagsOutcome::Found { item, token: same } = cache.update_meta_flags(b"k", create, |_| None).unwrap() else {
         panic!("it is there");
     };
     assert_eq!((same, item.len(), item.is_won(), item.is_stale()), (token, 0, true, false));
@@ -92,7 +92,7 @@ fn an_absent_entry_is_made_once() {
     let stored = cache.insert(b"k", b"v").mode(Mode::Cas(token)).apply();
     assert_eq!((stored, marks(&cache, b"k")), (Ok(Stored::Stored), (false, false)));
     let past = MetaFlagsLookup { create: Some(Ttl::Expired.into()), counts: true };
-    assert!(matches!(cache.visit(b"p", past, |_| None), Ok(Visited::Created { .. })));
+    assert!(matches!(cache.update_meta_flags(b"p", past, |_| None), Ok(MetaFlagsOutcome::Created { .. })));
     assert!(!cache.contains(b"p"));
     cache.verify();
 }
@@ -103,7 +103,8 @@ fn a_visit_answers_what_was_and_does_what_it_is_told() {
     cache.insert(b"k", b"v").ttl(Ttl::seconds(20)).apply().unwrap();
     let before = token(&cache, b"k");
     let look = |revision: MetaFlagsChange| {
-        let Visited::Found { item, token } = cache.visit(b"k", LOOK, |_| Some(revision)).unwrap() else {
+        let MetaFlagsOutcome::Found { item, token } = cache.update_meta_flags(b"k", LOOK, |_| Some(revision)).unwrap()
+        else {
             panic!("it is there");
         };
         (item.ttl(), item.is_stale(), token)
@@ -123,7 +124,7 @@ fn only_looks_that_count_are_uses() {
     let cache = cache();
     cache.insert(b"k", b"v").apply().unwrap();
     for look in [LOOK, MetaFlagsLookup { counts: false, ..LOOK }] {
-        assert!(matches!(cache.visit(b"k", look, |_| None), Ok(Visited::Found { .. })));
+        assert!(matches!(cache.update_meta_flags(b"k", look, |_| None), Ok(MetaFlagsOutcome::Found { .. })));
         cache.maintain(Duration::from_secs(1));
     }
     let was_used = |key: &[u8]| cache.peek(key).hit().unwrap().was_used();

@@ -189,15 +189,15 @@ fn what_comes_up_or_goes_between_memory_and_flash_is_met_or_not_met() {
         scan.advance(|entry| *met.entry(entry.key().to_vec()).or_default() += 1);
     }
     let below = |n: &u32| !met.contains_key(&key(*n)[..]);
-    let (raised, rest): (Vec<u32>, Vec<u32>) = (0..20_000).filter(below).take(2000).partition(|n| n % 2 == 0);
-    let raised: Vec<u32> = raised.into_iter().filter(|n| cache.contains(&key(*n))).collect();
-    assert!(raised.len() > 900, "{} came up", raised.len());
+    let (promoted, rest): (Vec<u32>, Vec<u32>) = (0..20_000).filter(below).take(2000).partition(|n| n % 2 == 0);
+    let promoted: Vec<u32> = promoted.into_iter().filter(|n| cache.contains(&key(*n))).collect();
+    assert!(promoted.len() > 900, "{} were promoted", promoted.len());
     for n in &rest {
         cache.delete(&key(*n));
     }
     while scan.advance(|entry| *met.entry(entry.key().to_vec()).or_default() += 1) {}
-    let missed: Vec<&u32> = raised.iter().filter(|n| !met.contains_key(&key(**n)[..])).collect();
-    assert!(missed.is_empty(), "{missed:?} came up, and were not met");
+    let missed: Vec<&u32> = promoted.iter().filter(|n| !met.contains_key(&key(**n)[..])).collect();
+    assert!(missed.is_empty(), "{missed:?} were promoted, and were not met");
     let stale: Vec<&u32> = rest.iter().filter(|n| met.contains_key(&key(**n)[..])).collect();
     assert!(stale.is_empty(), "{stale:?} were deleted, and met");
     drop(scan);

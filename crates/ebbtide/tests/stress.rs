@@ -19,7 +19,7 @@ const RUN: Duration = Duration::from_millis(1200);
 #[derive(Default)]
 struct Known {
     /// Written before an operation begins: nothing above this may be seen.
-    begun: AtomicU64,
+    started: AtomicU64,
     /// Written after an operation has ended: nothing below this may be seen by a read that begins later.
     done: AtomicU64,
 }
@@ -52,10 +52,14 @@ impl Board {
             panic!("key {number}: torn bytes, {} of them: {start:?}", value.len())
         };
         assert_eq!(stamp.key, number, "a foreign key's value");
-        // Acquire: what was begun before the value could be seen is seen.
-        let begun = self.keys[number as usize].begun.load(Ordering::Acquire);
+        // Acquire: what was started before the value could be seen is seen.
+        let started = self.keys[number as usize].started.load(Ordering::Acquire);
         assert!(stamp.version * 2 >= done, "key {number}: version {} after {done} was done", stamp.version);
-        assert!(stamp.version * 2 <= begun, "key {number}: version {} before it was begun, {begun}", stamp.version);
+        assert!(
+            stamp.version * 2 <= started,
+            "key {number}: version {} before it was started, {started}",
+            stamp.version
+        );
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -78,7 +82,7 @@ impl Board {
         let value = Stamp { key: number, version }.value(length_of(number, version));
         let ttl = [Ttl::seconds(1), Ttl::seconds(2), Ttl::seconds(1000), Ttl::Never][random.below(4) as usize];
         let insert = |mode| self.cache.insert(&key, &value).flags(number as u32).ttl(ttl).mode(mode).apply();
-        let begin = || known.begun.store(version * 2, Ordering::Release);
+        let begin = || known.started.store(version * 2, Ordering::Release);
         let full = |error: Error| assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
         // Whether the new version is there now; if not, what was there may still be, unless it was a set.
         let written = match random.below(20) {
@@ -178,7 +182,7 @@ impl Board {
                     let done = self.done(number);
                     if let Lookup::Hit(item) = self.cache.get(&key_of(number)) {
                         assert!(
-                            done.is_multiple_of(2) || self.keys[number as usize].begun.load(Ordering::Acquire) > done,
+                            done.is_multiple_of(2) || self.keys[number as usize].started.load(Ordering::Acquire) > done,
                             "deleted"
                         );
                         self.judge_item(number, done, &item);

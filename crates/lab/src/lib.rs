@@ -5,6 +5,8 @@
 //! |---|---|
 //! | [`trace`] | streaming readers of the trace formats |
 //! | [`replay`] | `ebbtide replay`: a trace through the engine, in the trace's own time |
+//! | [`mrc`] | `ebbtide mrc`: miss ratios by memory |
+//! | [`portrait`] | `ebbtide trace info`: what a workload is like |
 //! | [`generate`] | `ebbtide generate`: synthetic workloads as traces |
 //! | [`workload`] | popularity and size distributions, by seed |
 //! | [`bench`] | `ebbtide bench`: load on the engine in process, or on a server |
@@ -21,6 +23,7 @@ pub mod flash;
 pub mod generate;
 pub mod keys;
 pub mod mrc;
+pub mod portrait;
 pub mod reference;
 pub mod replay;
 mod report;

@@ -29,3 +29,8 @@ fn print_fields(prefix: &str, value: &Value, out: &mut impl Write) -> io::Result
     }
     Ok(())
 }
+
+/// A ratio as reports have it: eight decimals, so that no digits of the floating-point sum follow.
+pub(crate) fn rounded(ratio: f64) -> f64 {
+    (ratio * 1e8).round() / 1e8
+}

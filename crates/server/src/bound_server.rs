@@ -16,7 +16,7 @@ use crate::admin;
 use crate::counters::CommandCounters;
 use crate::execute::DumpThread;
 use crate::listen::Listener;
-use crate::observe::Samples;
+use crate::observe::{Samples, Sizing};
 use crate::server::Server;
 use crate::shared::{Inbox, Shared};
 use crate::stats_prefix::PrefixStats;
@@ -140,6 +140,7 @@ impl BoundServer {
             counters: (0..counting).map(|_| CommandCounters::default()).collect(),
             certificates: self.certificates,
             samples: (0..counting).map(|_| Samples::default()).collect(),
+            sizing: Sizing::default(),
             started: Instant::now(),
             verbosity: AtomicU32::new(options.verbosity),
             stopping: AtomicBool::new(false),

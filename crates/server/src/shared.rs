@@ -13,7 +13,7 @@ use crate::ServerOptions;
 use crate::counters::{CommandCounters, CommandTotals};
 use crate::execute::{DumpThread, FlashGets};
 use crate::listen::Stream;
-use crate::observe::Samples;
+use crate::observe::{Samples, Sizing};
 use crate::stats_prefix::PrefixStats;
 use crate::tls::Certificates;
 use crate::watch::Watching;
@@ -29,6 +29,8 @@ pub struct Shared {
     pub certificates: Option<Certificates>,
     /// By worker, as the counters.
     pub samples: Vec<Samples>,
+    /// Profiles the accesses where there is an admin interface.
+    pub sizing: Sizing,
     pub started: Instant,
     pub verbosity: AtomicU32,
     pub stopping: AtomicBool,

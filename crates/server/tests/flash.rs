@@ -2,16 +2,15 @@
 
 mod common;
 
-use common::flash_server::{FlashServer, objects};
+use common::flash_server::{FlashServer, objects, read};
 use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, Packet, SET, request};
 use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
 use ebbtide::flash::Reinsertion;
-use ebbtide::{ByteSize, Cache, Fetch, Fetched, FlashOptions, FlashPromotion, WhenBusy};
+use ebbtide::{ByteSize, Cache, FlashOptions, FlashPromotion};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
 
 const TOUCH: u8 = 0x1C;
 const NOT_FOUND: u16 = 1;
@@ -246,23 +245,17 @@ fn plain_gets_are_answered_from_flash_and_what_needs_more_from_memory() {
     assert_eq!(counts(), (3, 66));
 }
 
-/// How many of these values are held at most, from the first on.
-fn room_for(cache: &Cache, flash_objects: &[(String, Vec<u8>)]) -> usize {
-    let (sender, receiver) = channel();
-    let held = flash_objects.iter().map_while(|(key, _)| {
-        let sender = sender.clone();
-        let landing = Box::new(move |fetched: Fetched| sender.send(fetched).expect("it is waited for"));
-        let is_started = cache.fetch(key.as_bytes(), WhenBusy::Refuse, landing) == Fetch::UnderWay;
-        is_started.then(|| receiver.recv().expect("it lands"))
-    });
-    held.collect::<Vec<_>>().len()
+/// How many of these values can be held at most, from the first on.
+fn max_held(cache: &Cache, flash_objects: &[(String, Vec<u8>)]) -> usize {
+    let keys: Vec<&[u8]> = flash_objects.iter().map(|(key, _)| key.as_bytes()).collect();
+    read(cache, &keys).found()
 }
 
 #[test]
 fn a_client_that_never_rests_keeps_no_room_that_it_needs_no_more() {
     let flash_objects = objects("key", 60, 60_000);
     let FlashServer { server, folder } = FlashServer::new(&flash_objects);
-    let most = room_for(&server.cache, &flash_objects);
+    let most = max_held(&server.cache, &flash_objects);
     let connect = || UnixStream::connect(folder.path().join("socket")).expect("a connection");
     let mut restless = connect();
     let (mut input, mut expected) = (Vec::new(), String::new());

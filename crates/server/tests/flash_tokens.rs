@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::flash_server::{FlashServer, is_below, objects};
+use common::flash_server::{FlashServer, is_on_flash_only, objects};
 use common::packet::{self, GET, OK, Packet, SET};
 use common::{PATIENCE, assert_bytes, set};
 use ebbtide::Cache;
@@ -21,7 +21,7 @@ fn evict(cache: &Cache, keys: &[String]) {
             // What no device falls behind of.
             std::thread::sleep(Duration::from_millis(2));
         }
-        if number % 1000 == 0 && keys.iter().all(|key| is_below(cache, key)) {
+        if number % 1000 == 0 && keys.iter().all(|key| is_on_flash_only(cache, key)) {
             return;
         }
         assert!(Instant::now() < deadline, "they do not get to flash: {:?}", cache.flash_stats());

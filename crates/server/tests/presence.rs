@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::flash_server::is_below;
+use common::flash_server::is_on_flash_only;
 use common::packet::{self, ADD, APPEND, DECREMENT, DELETE, INCREMENT, OK, Packet, SET};
 use common::{PATIENCE, TestServer, assert_bytes, options};
-use ebbtide::{ByteSize, Cache, Changed, Error, FlashOptions, FlashPromotion, Mode, Policy, Stored, Ttl};
+use ebbtide::{ByteSize, Cache, Changed, Error, FlashOptions, FlashPromotion, FlashReads, Mode, Policy, Stored, Ttl};
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -59,7 +59,7 @@ impl Full {
                     std::thread::sleep(Duration::from_millis(2));
                 }
             }
-            present = keys.iter().filter(|key| is_below(&cache, key)).cloned().collect();
+            present = keys.iter().filter(|key| is_on_flash_only(&cache, key)).cloned().collect();
         }
         Self { server: TestServer::around(cache, options()), present: present.into_iter(), _folder: folder }
     }
@@ -67,7 +67,10 @@ impl Full {
     /// Keys that are nowhere, and of which flash says "perhaps".
     fn absent(&self, name: &str) -> Vec<String> {
         let keys = (0..1_000_000).map(|number| format!("{name}{number}"));
-        let keys: Vec<_> = keys.filter(|key| self.server.cache.may_be_on_flash(key.as_bytes())).take(ABSENT).collect();
+        let keys: Vec<_> = keys
+            .filter(|key| self.server.cache.probe_flash(&FlashReads::default(), key.as_bytes()).is_some())
+            .take(ABSENT)
+            .collect();
         assert_eq!(keys.len(), ABSENT, "keys of which flash says perhaps");
         keys
     }
@@ -234,7 +237,7 @@ fn what_memory_has_no_room_for_is_not_taken_for_absent() {
     let cache = build(false);
     let filled = (0..2000).find(|number| cache.insert(format!("filler{number}").as_bytes(), &value).apply().is_err());
     assert!(filled.is_some(), "memory is not full");
-    let mut present = keys.into_iter().filter(|key| is_below(&cache, key));
+    let mut present = keys.into_iter().filter(|key| is_on_flash_only(&cache, key));
     let server = TestServer::around(cache.clone(), options());
     let long = "x".repeat(9000);
     let (storing, refused) = ("SERVER_ERROR out of memory storing object\r\n", "SERVER_ERROR out of memory\r\n");

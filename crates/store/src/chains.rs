@@ -525,7 +525,7 @@ mod tests {
     use crate::epoch::Domain;
 
     #[test]
-    fn a_destination_that_expires_before_its_sources_is_found() {
+    fn a_destination_expiring_before_its_sources_is_found() {
         let chains = Chains::new(TtlScale::for_open_segments(33), 1, 4);
         let segments = Segments::new(8, 8, 4096, 1, Domain::new()).unwrap();
         let bucket = chains.scale.bucket(100);

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pin_holds_back_what_was_retired_after_it() {
+    fn a_pin_delays_later_retirements() {
         let domain = Domain::new();
         let participant = domain.participate();
         let before = domain.retire();
@@ -309,14 +309,14 @@ mod tests {
     }
 
     #[test]
-    fn threads_that_come_and_go_draw_different_numbers() {
+    fn short_lived_threads_draw_different_numbers() {
         let domain = Domain::new();
         let draws: std::collections::HashSet<_> = (0..100).map(|_| domain.participate().random()).collect();
         assert!(draws.len() > 95, "{} of 100 differ", draws.len());
     }
 
     #[test]
-    fn a_fence_is_for_what_was_retired_before_it() {
+    fn a_fence_covers_earlier_retirements_only() {
         let domain = Domain::new();
         let (first, second) = (domain.retire(), domain.retire());
         assert!(second < domain.safe_below(first), "it came after both");

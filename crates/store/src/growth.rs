@@ -1,7 +1,7 @@
 //! When the index grows: it is kept at a load at which a key finds a slot, and is given memory before it needs it.
 //!
 //! An insert that had to displace a neighbour looks at the load. Above `GROWTH_LOAD` it splits a bucket if nobody is in the
-//! way; above `CROWDED_LOAD` it splits one in any case, so that the load does not rise while a thread that splits is
+//! way; above `CROWDED_LOAD` it splits one in any case, so that the load does not grow while a thread that splits is
 //! preempted. An insert for which there is no slot all the same splits buckets until there is one (`Store::publish`).
 
 use crate::index::SplitOutcome;

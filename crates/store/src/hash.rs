@@ -1,7 +1,7 @@
 //! The keyed hash of the index.
 //!
-//! rapidhash V3 nano, with secrets derived from a random seed per cache: an attacker who does not know the seed cannot choose
-//! keys that meet in a bucket. The seed and the version belong to a cache's persistent state.
+//! rapidhash V3 nano, with secrets derived from a random seed per cache: an attacker who does not know the seed cannot
+//! choose keys that meet in a bucket. The seed and the version belong to a cache's persistent state.
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_nano_inline};
 

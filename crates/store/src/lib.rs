@@ -1,8 +1,8 @@
 //! The DRAM engine of Ebbtide: items in TTL-indexed segments, their index, expiry and eviction.
 //!
 //! It maps its own memory and does no other I/O, starts no thread and reads no clock: time comes in as an argument, and
-//! maintenance is called. Objects that will expire together are written to the same segment; they expire together and are
-//! evicted together by merging (Segcache, NSDI'21).
+//! maintenance is called. Objects that will expire together are written to the same segment; they expire together and
+//! are evicted together by merging (Segcache, NSDI'21).
 //!
 //! | where | what |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `item`, `segment`, `index` | the formats, each drawn at the top of its file |
 //! | `chains`, `ttl` | TTL buckets, open segments, chains |
 //! | `evict` | expiry, eviction, compaction; policies |
+//! | `access_samples` | sampled accesses, for miss-ratio curves |
 //! | `lower_tier` | the tier that takes evicted items |
 //! | `epoch` | protection of readers without locks |
 //! | `budget`, `memory` | the memory budget and its changes |
@@ -19,6 +20,7 @@
 // Loom models do not lend bytes of the arena, so some functions have no users.
 #![cfg_attr(loom, allow(dead_code))]
 
+mod access_samples;
 mod arena;
 mod budget;
 mod chains;
@@ -53,6 +55,7 @@ mod token_table;
 mod ttl;
 mod verify;
 
+pub use access_samples::{AccessSample, SampledAccess};
 pub use epoch::{Participant, Pin};
 pub use error::Error;
 #[cfg(not(loom))]

@@ -102,7 +102,7 @@ mod real {
 
     impl Drop for Mapping {
         fn drop(&mut self) {
-            // SAFETY: the reservation is ours, and whoever drops it holds no reference into it.
+            // SAFETY: the reservation is ours, and its last user has dropped all references into it.
             unsafe { libc::munmap(self.reservation.as_ptr().cast(), self.reserved_bytes) };
         }
     }

@@ -85,8 +85,9 @@ impl Options {
         }
         if self.value_bytes_max > self.memory_bytes / 2 {
             let half = self.memory_bytes / 2;
-            let reason =
-                format!("a value may take at most half of the memory, {half} bytes: raise memory or lower max_value");
+            let reason = format!(
+                "a value may take at most half of the memory, {half} bytes: increase memory or lower max_value"
+            );
             return refuse("max_value", self.value_bytes_max, reason);
         }
         if let Some(bytes) = self.segment_bytes
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_are_a_1024th_of_the_memory_but_not_too_small() {
+    fn the_segment_size_follows_the_memory() {
         let bytes = |memory_bytes| Options { memory_bytes, ..Options::default() }.effective_segment_bytes();
         assert_eq!(bytes(256 << 10), 4 << 10);
         assert_eq!(bytes(1 << 20), 16 << 10);

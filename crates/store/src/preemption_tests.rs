@@ -1,6 +1,6 @@
-//! Progress under preemption: more threads than processors, each of which sleeps at random while it holds a job, the choice, a
-//! split, a stripe or an epoch. Every operation ends within a bound, and nothing that was acknowledged is lost where nothing may
-//! be evicted.
+//! Progress under preemption: more threads than processors, each of which sleeps at random while it holds a job, the
+//! choice, a split, a stripe or an epoch. Every operation ends within a bound, and nothing that was acknowledged is
+//! lost where nothing may be evicted.
 //!
 //! `EBBTIDE_PREEMPTION_SECONDS` has each test run for longer, `EBBTIDE_PREEMPTION_SEED` repeats a run.
 
@@ -218,7 +218,7 @@ fn a_full_cache_that_keeps_everything_loses_nothing() {
 }
 
 #[test]
-fn what_overwrites_leave_is_found_though_others_hold_it() {
+fn overwritten_bytes_are_found_beside_other_claims() {
     // Twice as much as all values, which are overwritten all the time: most writes find memory only by a compaction.
     let options = || Options {
         memory_bytes: threads() * 40 * 3000 + (256 << 10),
@@ -234,7 +234,7 @@ fn what_overwrites_leave_is_found_though_others_hold_it() {
 }
 
 #[test]
-fn nothing_is_lost_in_a_cache_with_room() {
+fn nothing_is_lost_with_free_memory() {
     let options =
         || Options { memory_bytes: 64 << 20, segment_bytes: Some(64 << 10), writers: 8, ..Options::default() };
     let store =

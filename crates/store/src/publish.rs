@@ -5,6 +5,7 @@
 //!     -> account the old and the new item -> unlock
 //! ```
 
+use crate::access_samples::SampledAccess;
 use crate::condition::{Condition, Outcome, SeenNumber};
 use crate::epoch::Participant;
 use crate::error::Error;
@@ -154,9 +155,34 @@ impl Store {
             }
             (None, None) => Placement::Free,
         };
+        if self.access_samples.takes(hash) {
+            self.sample_publication(participant, hash, new);
+        }
         let token = new.and_then(|new| new.token).unwrap_or_else(|| self.token(pair.next_sequence()));
         self.account_publication(participant, pair, placed, old, new, moment);
         Some(if live.is_none() && new.is_none() && !had_copy { Outcome::Absent } else { Outcome::Done { token } })
+    }
+
+    /// Notes a write or a removal of a sampled key. The caller holds the stripe of the new item's segment, or its
+    /// locks.
+    #[cold]
+    fn sample_publication(&self, participant: &Participant, hash: u64, new: Option<NewItem>) {
+        let access = new.map_or(SampledAccess::Removal, |new| {
+            let (_, expiry_seconds) = self.sampled_size(&self.item(Slot::new(Tag::of(hash), 0, new.at)));
+            SampledAccess::Write { bytes: u64::from(new.size) + new.body_bytes, expiry_seconds }
+        });
+        self.access_samples.note(participant.number(), hash, access);
+    }
+
+    /// Bytes of an item and its bodies, and when it expires. Protection as in `item`.
+    pub(crate) fn sampled_size(&self, item: &ItemAt) -> (u64, Option<u64>) {
+        let bodies = match item.header.kind {
+            // SAFETY: as in `item`.
+            Kind::Chained => self.body_bytes(unsafe { item.chained(&self.segments.arena) }.total - item.tail().1),
+            _ => 0,
+        };
+        let expiry_seconds = self.segments.header(item.at.segment()).expiry_seconds(item.header.expiry);
+        (u64::from(item.header.size()) + bodies, expiry_seconds)
     }
 
     /// Accounts a publication and unlocks. Items that left the index are accounted before the unlock: after it, their

@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_estimate_of_items_is_wrong_by_a_share_of_the_slots() {
+    fn the_item_estimate_has_a_bounded_error() {
         for (threads, slots) in [(1, 448), (16, 14_336), (64, 448), (64, 1 << 20)] {
             let counters = Counters::new(threads, slots);
             let mut furthest = 0;

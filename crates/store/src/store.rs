@@ -1,5 +1,6 @@
 //! The store: the state that all operations share, and the questions that they ask of it.
 
+use crate::access_samples::{AccessSample, AccessSamples};
 use crate::budget::{Budget, MemoryLayout};
 use crate::chains::{Chains, Reservation, ReserveRequest};
 use crate::epoch::{Domain, Participant};
@@ -24,8 +25,8 @@ use std::sync::{Arc, OnceLock};
 /// All operations may be called from any thread. The caller passes the `Participant` of its thread, the key's hash by
 /// [`Store::hash`], and the time in milliseconds since an origin that does not change.
 ///
-/// The fields come in three groups: state that all operations share; the state of the eviction policy, which is the only
-/// one that differs between policies; and hooks that the owner of the store may set once.
+/// The fields come in three groups: state that all operations share; the state of the eviction policy, which is the
+/// only one that differs between policies; and hooks that the owner of the store may set once.
 pub struct Store {
     pub(crate) options: Options,
     pub(crate) hash: KeyHash,
@@ -33,13 +34,14 @@ pub struct Store {
     /// Counts flushes; items of an older generation were flushed. 64 bits do not wrap: no generation returns.
     pub(crate) generation: AtomicU64,
     flushing: Mutex<()>,
-    /// A CAS token is this plus the sequence of a bucket, so that a number made up by a client is no token. Less than 2^31:
-    /// memcached's tokens start small, and some clients lose numbers over 32 bits. Not 0, which means no token.
+    /// A CAS token is this plus the sequence of a bucket, so that a number made up by a client is no token. Less than
+    /// 2^31: memcached's tokens start small, and some clients lose numbers over 32 bits. Not 0, which means no token.
     token_base: u64,
     pub(crate) index: Index,
     pub(crate) segments: Segments,
     pub(crate) chains: Chains,
     pub(crate) counters: Counters,
+    pub(crate) access_samples: AccessSamples,
     pub(crate) domain: Arc<Domain>,
     pub(crate) budget: Budget,
     /// Memory that uploads hold, and the number of uploads that have returned theirs.
@@ -97,6 +99,7 @@ impl Store {
             segments,
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
             counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
+            access_samples: AccessSamples::new(options.writers),
             domain,
             maintenance: MaintenanceState::default(),
             policy_state: PolicyState::new(history),
@@ -119,6 +122,22 @@ impl Store {
     #[inline(always)]
     pub fn hash(&self, key: &[u8]) -> u64 {
         self.hash.hash(key)
+    }
+
+    /// Samples accesses to this share of all keys from now on, 0 to 1; at first to none.
+    pub fn sample_accesses(&self, share: f64) {
+        self.access_samples.set_share(share);
+    }
+
+    /// Takes the sampled accesses since the last call, those of each thread in their order. Answers how many were
+    /// dropped because a buffer was full.
+    pub fn take_access_samples(&self, each: impl FnMut(AccessSample)) -> u64 {
+        self.access_samples.take(each)
+    }
+
+    /// How many flushes have taken effect.
+    pub fn flushes(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
     }
 
     pub fn options(&self) -> &Options {

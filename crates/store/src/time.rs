@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_never_goes_back() {
+    fn time_never_decreases() {
         let clock = Clock::new();
         assert_eq!(clock.observe(5000).ms, 5000);
         assert_eq!(clock.observe(1000).ms, 5000);
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quantum_lasts_a_second_or_a_sixteenth_of_the_eviction_age() {
+    fn a_quantum_follows_the_eviction_age() {
         let clock = Clock::new();
         let first = clock.observe(10).quantum;
         assert_eq!(clock.observe(999).quantum, first);

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_is_bounded_and_the_oldest_goes() {
+    fn a_full_token_table_replaces_the_oldest() {
         let tokens = TokenTable::new(0);
         assert!(tokens.memory_bytes() <= 200);
         (0..100).for_each(|hash| _ = tokens.insert(hash, hash + 1));

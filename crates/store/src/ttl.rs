@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unit_is_a_second_or_at_most_a_64th_of_the_ttl_and_a_ttl_is_fewer_than_128_units() {
+    fn a_unit_is_a_second_or_a_small_part() {
         for scale in scales() {
             for ttl in [1, 2, 63, 64, 127, 128, 129, 255, 3600, 86_400, 2_592_000, u32::MAX] {
                 let unit = 1u64 << scale.shift(scale.bucket(ttl));
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_holds_a_ttl_in_the_buckets_that_it_may_share() {
+    fn an_expiry_byte_holds_ttls_of_shared_buckets() {
         for scale in scales() {
             for ttl in
                 (1..3000).chain((12..32).flat_map(|octave| (0..64).map(move |i| (1 << octave) + (i << (octave - 6)))))

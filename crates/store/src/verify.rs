@@ -19,8 +19,8 @@ struct SlotTotals {
 
 impl Store {
     /// Asserts that every slot points at an item with its tag and key, in a bucket of that key, that no key is there
-    /// twice; that live counts and bytes match; that chains are sorted by time; that every segment is in exactly one place
-    /// and every body belongs to exactly one value; and that the memory is within its budget.
+    /// twice; that live counts and bytes match; that chains are sorted by time; that every segment is in exactly one
+    /// place and every body belongs to exactly one value; and that the memory is within its budget.
     pub fn verify(&self, participant: &Participant, now_ms: u64) {
         self.finish_jobs(participant, now_ms);
         let (totals, bodies) = self.verify_slots();

@@ -49,7 +49,8 @@ impl Writer {
         while self.subject.store.maintain(&self.subject.participant, self.now_ms) == Progress::Working {}
     }
 
-    /// Bytes in the index of objects whose life was over a second ago. None of the others is gone early, or served late.
+    /// Bytes in the index of objects whose life was over a second ago. None of the others is gone early, or served
+    /// late.
     fn waiting_bytes(&mut self) -> u64 {
         let mut alive = 0;
         for (ttl, sets) in &mut self.sets {
@@ -134,7 +135,7 @@ fn expired_memory_is_reusable_with_one_ttl() {
 }
 
 #[test]
-fn expired_memory_is_reusable_with_a_mix_of_ttls() {
+fn expired_memory_is_reused_with_mixed_ttls() {
     const MEMORY: u64 = 16 << 20;
     for (value_bytes, share) in [(1000, 0.7), (1000, 0.1), (30_000, 0.5)] {
         set_in_turn(MEMORY, value_bytes, &MIX, interval_ms(MEMORY, value_bytes, &MIX, share), 2.3);
@@ -153,7 +154,7 @@ fn expired_memory_is_reusable_in_a_large_memory() {
 }
 
 #[test]
-fn expired_memory_is_reusable_where_every_ttl_is_another() {
+fn expired_memory_is_reused_with_distinct_ttls() {
     const MEMORY: u64 = 16 << 20;
     let mut writer = Writer::new(MEMORY, 1000);
     let interval_ms = interval_ms(MEMORY, 1000, &[3600], 0.7);
@@ -228,7 +229,7 @@ fn a_small_memory_keeps_data_of_many_ttls() {
 }
 
 #[test]
-fn no_segment_is_sealed_for_want_of_a_place() {
+fn a_full_list_seals_no_other_segment() {
     for descending in [false, true] {
         let mut ttls: Vec<u32> = (0..32).map(|octave| 1 << octave).collect();
         if descending {
@@ -248,7 +249,7 @@ fn no_segment_is_sealed_for_want_of_a_place() {
 }
 
 #[test]
-fn a_small_memory_is_had_back_from_many_ttls() {
+fn a_small_memory_is_freed_from_many_ttls() {
     const MEMORY: u64 = 4 << 20;
     let ttls = &classes()[..12];
     set_in_turn(MEMORY, 100, ttls, interval_ms(MEMORY, 100, ttls, 0.55), 1.3);

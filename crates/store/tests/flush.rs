@@ -35,7 +35,7 @@ fn make_room(store: &Store, is_over: &AtomicBool) {
 }
 
 #[test]
-fn what_is_stored_after_a_flush_stays_where_nothing_is_evicted() {
+fn items_stored_after_a_flush_stay() {
     let options = Options {
         memory_bytes: 16 << 20,
         segment_bytes: Some(4 << 10),

@@ -1,5 +1,5 @@
-//! The growth of the index: an insert replaces no neighbour while memory is free, however many threads insert and wherever
-//! each of them is preempted.
+//! The growth of the index: an insert replaces no neighbour while memory is free, however many threads insert and
+//! wherever each of them is preempted.
 
 use ebbtide_store::{Error, Mode, Options, Participant, Progress, Store, Ttl, Write};
 
@@ -36,7 +36,7 @@ fn missing(store: &Store, threads: u64, keys: u64) -> usize {
 
 /// Nothing may be evicted: when the index has no memory left, a key is refused and no other one goes.
 #[test]
-fn a_full_store_that_evicts_nothing_refuses_keys_and_drops_none() {
+fn a_full_store_without_evictions_refuses_and_keeps_all() {
     let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1000, evicts: false, ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
@@ -56,7 +56,7 @@ fn a_full_store_that_evicts_nothing_refuses_keys_and_drops_none() {
 }
 
 #[test]
-fn many_writers_lose_nothing_in_a_store_with_room() {
+fn many_writers_lose_nothing_with_free_memory() {
     let (threads, keys) = (16, 40_000);
     let options = Options { memory_bytes: 256 << 20, writers: 16, ..Options::default() };
     let store = Store::new(options).unwrap();

@@ -50,7 +50,7 @@ fn the_index_grows_from_long_objects_to_tiny_ones() {
 }
 
 #[test]
-fn the_index_of_a_store_with_room_loses_nothing_while_it_grows() {
+fn a_growing_index_loses_nothing() {
     let subject = StoreSubject::new(Options { memory_bytes: 16 << 20, seed: 4, ..Options::default() });
     for number in 0..300_000_u64 {
         set(&subject, &number.to_le_bytes(), b"0", NOW_MS);

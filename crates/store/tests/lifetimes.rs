@@ -16,7 +16,7 @@ fn write(subject: &StoreSubject, value: &[u8], ttl: Ttl, mode: Mode, token: Opti
 }
 
 #[test]
-fn an_older_look_finds_no_more_life_than_was_given() {
+fn an_older_time_shows_no_longer_lifetime() {
     let subject = StoreSubject::new(Options::default());
     write(&subject, b"v", Ttl::Seconds(100), Mode::Set, None);
     let store = &subject.store;
@@ -25,7 +25,7 @@ fn an_older_look_finds_no_more_life_than_was_given() {
 }
 
 #[test]
-fn a_life_until_a_second_ends_with_it() {
+fn an_absolute_expiry_ends_at_its_second() {
     let subject = StoreSubject::new(Options::default());
     let second = NOW_MS / 1000;
     for until in [second + 1, second + 2, second + 127] {
@@ -49,7 +49,7 @@ fn a_life_until_a_second_ends_with_it() {
 }
 
 #[test]
-fn a_past_life_does_not_hinder_a_stale_value_of_any_length() {
+fn an_expired_ttl_does_not_prevent_a_stale_value() {
     let subject = StoreSubject::new(Options::default());
     let store = &subject.store;
     for length in [1, 1 << 20] {

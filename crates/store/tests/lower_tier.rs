@@ -94,7 +94,7 @@ impl Tiers {
 }
 
 #[test]
-fn what_is_evicted_is_found_below_and_comes_back() {
+fn an_evicted_item_is_promoted_from_the_lower_tier() {
     let tiers = Tiers::new();
     let participant = tiers.store.participate();
     for number in 0..20_000u32 {
@@ -161,7 +161,7 @@ fn a_change_leaves_no_copy_behind() {
         None,
         "what was read before a deletion is not promoted after it"
     );
-    assert!(!tiers.store.is_current_copy(b"late", hash(b"late"), name, 1000), "nor believed");
+    assert!(!tiers.store.is_current_copy(b"late", hash(b"late"), name, 1000), "nor validated");
     demote(b"kept", b"1");
     let is_current_copy = |at_ms| {
         let name = tiers.copies.map.lock().unwrap().get(&b"kept"[..]).map_or(0, |copy| copy.0);
@@ -177,7 +177,7 @@ fn a_change_leaves_no_copy_behind() {
 }
 
 #[test]
-fn an_old_value_is_never_found_while_threads_set_delete_flush_and_promote() {
+fn concurrent_changes_never_show_an_old_value() {
     const KEYS: u32 = 12_000;
     let tiers = Tiers::new();
     // The version of each key that its owner has written at last; 0 is none. An odd entry is being changed.

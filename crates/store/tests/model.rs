@@ -24,7 +24,7 @@ fn options(memory_bytes: u64, seed: u64) -> Options {
 }
 
 #[test]
-fn a_store_with_room_answers_exactly_as_the_model() {
+fn a_store_with_free_memory_matches_the_model() {
     for (seed, segment_bytes) in [(11, 4096), (12, 1 << 16)] {
         let options =
             Options { segment_bytes: Some(segment_bytes), value_bytes_max: 200_000, ..options(64 << 20, seed) };

@@ -91,7 +91,7 @@ fn an_append_ends_beside_a_busy_neighbour() {
 }
 
 #[test]
-fn a_visit_looks_once_whatever_its_neighbour_does() {
+fn a_meta_lookup_ignores_changing_neighbours() {
     let store = Arc::new(Store::new(Options::default()).unwrap());
     let (client, other) = (Client::new(&store), Client::new(&store));
     client.write(KEY, b"value", Mode::Set);
@@ -111,7 +111,7 @@ fn a_visit_looks_once_whatever_its_neighbour_does() {
 }
 
 #[test]
-fn a_visit_of_a_number_looks_again_when_it_was_counted() {
+fn a_meta_lookup_of_a_changed_number_repeats() {
     let store = Arc::new(Store::new(Options::default()).unwrap());
     let (client, other) = (Client::new(&store), Client::new(&store));
     client.write(KEY, b"100", Mode::Set);

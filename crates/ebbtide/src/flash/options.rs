@@ -5,6 +5,19 @@ use ebbtide_flash::admission::{AdmissionOptions, AdmissionPolicy, WriteBudget};
 use ebbtide_flash::large::{Reclaim, Reinsertion};
 use std::str::FromStr;
 
+/// Which values are written to flash, and when. They can be changed at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlashLimits {
+    /// Shorter values are never written to flash: an eviction loses them. 0 at first, or what [`crate::FlashOptions`]
+    /// say.
+    pub min_value_bytes: u32,
+    /// Values that expire sooner are never written to flash. 10 at first, or what [`crate::FlashOptions`] say.
+    pub min_ttl_seconds: u32,
+    /// Values that nobody has read for this long are demoted before their memory is needed. With `None`, as at first,
+    /// only evictions demote.
+    pub max_idle_seconds: Option<u32>,
+}
+
 /// What is written to flash, as it can be read from a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FlashAdmission(pub AdmissionOptions);
@@ -22,8 +35,8 @@ pub struct NotAnAdmission {
 impl FromStr for FlashAdmission {
     type Err = NotAnAdmission;
 
-    /// `all`, `probability:0.5`, `reject-first:1:2m`, `history:1m`, `history:1m:0.25`; each may be followed by `,budget:10m` or
-    /// `,budget:3dwpd`. Numbers of keys are written as sizes are.
+    /// `all`, `probability:0.5`, `reject-first:1:2m`, `history:1m`, `history:1m:0.25`; each may be followed by
+    /// `,budget:10m` or `,budget:3dwpd`. Numbers of keys are written as sizes are.
     fn from_str(text: &str) -> Result<Self, NotAnAdmission> {
         let (policy, budget) = match text.split_once(',') {
             Some((policy, budget)) => (policy, Some(budget)),
@@ -70,7 +83,8 @@ fn count_of(text: &str) -> Option<usize> {
 /// An object is worth a write that is read from flash once in ten hours.
 const MIN_READS: f64 = 0.1;
 
-/// Which objects are written again when the region of flash that they lie in is reclaimed, as it can be read from a text.
+/// Which objects are written again when the region of flash that they lie in is reclaimed, as it can be read from a
+/// text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlashReinsertion(pub Reinsertion);
 

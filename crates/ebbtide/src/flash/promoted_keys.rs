@@ -1,11 +1,11 @@
 //! What came from flash to memory since a scan began.
 //!
-//! A scan walks memory first. What flash had then and memory has by the time that flash is walked was not met in memory, and
-//! must be met on flash; what was in memory all along must not be met again. So while a scan is under way promotions set a bit
-//! by the key's hash. Two keys may share a bit: then one is met twice, and none is missed.
+//! A scan walks memory first. What flash had then and memory has by the time that flash is walked was not met in
+//! memory, and must be met on flash; what was in memory all along must not be met again. So while a scan is under way
+//! promotions set a bit by the key's hash. Two keys may share a bit: then one is met twice, and none is missed.
 //!
-//! A promotion sets the bits before it publishes, and no scan begins until it is over: one that began in between would not have
-//! the bit, and not find the key in memory either.
+//! A promotion sets the bits before it publishes, and no scan begins until it is over: one that began in between would
+//! not have the bit, and not find the key in memory either.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, RwLock, RwLockReadGuard};

@@ -1,21 +1,23 @@
 //! Whether what a get has found on flash comes back to memory, or is answered from where it was read.
 //!
-//! What does not come back costs a read of the device whenever it is asked for, and leaves the memory to what is asked for more
-//! often: what comes back takes the place of something that flash then needs room for, and lies on flash a second time. It is worth that if
-//! it is asked for again before memory evicts it, which who came back within such a time will probably be. So by default the window for a
-//! second hit is measured in what memory evicts, and is as long as memory keeps things.
-//! Operations that need more than a value, its key and flags bring it back in any case.
+//! What does not come back costs a read of the device whenever it is asked for, and leaves the memory to what is asked
+//! for more often: what comes back takes the place of something that flash then needs room for, and lies on flash a
+//! second time. It is worth that if it is asked for again before memory evicts it, which who came back within such a
+//! time will probably be. So by default the window for a second hit is measured in what memory evicts, and is as long
+//! as memory keeps things. Operations that need more than a value, its key and flags bring it back in any case.
 
 use ebbtide_flash::{FlashHash, RecentKeys};
 use std::num::NonZeroU32;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A turn of the memory is when as many bytes were evicted as it has. What an item adds is counted in parts of a turn, of which there are 2 to the power of this.
+/// A turn of the memory is when as many bytes were evicted as it has. What an item adds is counted in parts of a turn,
+/// of which there are 2 to the power of this.
 const TURN_BITS: u32 = 36;
 /// A longer item counts as one of so many bytes, so that its part fits 64 bits.
 const MAX_ITEM_BYTES: u64 = 1 << 27;
-/// The window is told in larger parts, 2 to the power of this to a turn: a hit on flash counts as the first of two for half a turn to a whole one. Twice as long costs hits, half as long reads.
+/// The window is told in larger parts, 2 to the power of this to a turn: a hit on flash counts as the first of two for
+/// half a turn to a whole one. Twice as long costs hits, half as long reads.
 const STEP_BITS: u32 = 6;
 const WINDOW_STEPS: u32 = 1 << STEP_BITS;
 /// How long it does as in memcached.
@@ -26,20 +28,20 @@ const FILTER_SHARE: u64 = 64;
 /// Which hits on flash come back to memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlashPromotion {
-    /// Those of a key that was hit on flash since memory has evicted as much as it has, or half of that; and all while memory has evicted nothing.
-    /// Less long, where more keys are hit than a 64th of the memory of flash has room for. The default: fewer misses and fewer bytes
-    /// written than with `Always`, for some more reads.
+    /// Those of a key that was hit on flash since memory has evicted as much as it has, or half of that; and all while
+    /// memory has evicted nothing. Less long, where more keys are hit than a 64th of the memory of flash has room for.
+    /// The default: fewer misses and fewer bytes written than with `Always`, for some more reads.
     #[default]
     Auto,
     /// All: the next get of the key costs no read.
     Always,
-    /// Those of a key that was hit on flash in the minute before: half a minute is remembered at least, or less where more keys
-    /// are hit than a 64th of the memory of flash has room for.
+    /// Those of a key that was hit on flash in the minute before: half a minute is remembered at least, or less where
+    /// more keys are hit than a 64th of the memory of flash has room for.
     SecondHit,
     /// None.
     Never,
-    /// Of those that `SecondHit` brings back the first, and then each that is so many after the one before, whatever their keys: as memcached's
-    /// `ext_recache_rate`.
+    /// Of those that `SecondHit` brings back the first, and then each that is so many after the one before, whatever
+    /// their keys: as memcached's `ext_recache_rate`.
     OneIn(NonZeroU32),
 }
 

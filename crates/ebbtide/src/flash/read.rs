@@ -1,389 +1,309 @@
-//! Reads of flash that nobody waits for on the spot.
+//! The state machine of reads from flash, for callers that wait and for callers that do not.
 //!
 //! ```text
-//! fetch -> same key asked for already? -> its read          (one read serves all who ask meanwhile)
-//!       -> room for one more read?     -> under way -----> landed -----> promoted, dropped: room for the next
-//!       -> may it queue?               -> queue ---^
-//!       -> busy
+//!            +--------- decide: none, the value is not the key's any more; at most MAX_READS_PER_KEY times
+//!            v                                              |
+//! probe -> start reads of the first key and of keys behind -> wait -> decide the first key's read -> answer
+//!                                                             |
+//!                                                             +-> a caller that does not wait is woken and calls again
 //! ```
-//! Reads under way and values that have landed and are still held are bounded together, in number and in bytes: the device's
-//! queue keeps room for the upkeep of flash, and memory is bounded. What is in the queue begins when room is given back: by a
-//! read that found nothing, or by whoever drops a value. So nothing is stuck as long as nobody who holds a value waits for
-//! something in the queue, which [`WhenBusy`] lets callers avoid.
-//!
-//! One mutex guards all that. It is a leaf but for the tier's index, which is asked for sizes under it; landings run without it.
+//! [`FlashReads`] is the state between two calls. Reads that have ended keep their values, and with them the permits of
+//! `pending_reads.rs`, until the caller comes to their keys or drops them. A read that queues is waited for without any
+//! held value: so callers never wait for each other.
 
-use crate::cache::Cache;
-use crate::error::Error;
-use crate::flash::resolve::Need;
-use crate::flash::tier::FlashTier;
-use ebbtide_flash::device::ThreadRing;
-use ebbtide_flash::{FlashHit, FlashLookup, Key};
-use std::collections::{HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::thread;
+use super::pending_reads::{FlashRead, PendingReads, Start, WhenBusy};
+use ebbtide_flash::device::BlockingRing;
+use ebbtide_flash::{FlashHash, Key};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// Reads at once: what is left of the device's queue is for the upkeep of flash.
-const MAX_READS: usize = 192;
-/// The share of the memory of flash that values may take which have landed, or are about to.
-const MAX_BYTES_SHARE: u64 = 4;
-/// How often whoever waits for the device looks whether it has failed.
+/// Reads of one key by one operation. Flash moves objects, and others change them: after this many changed values
+/// memory decides.
+const MAX_READS_PER_KEY: u32 = 4;
+/// A thread that waits for the device asks this often whether the device has failed.
 const HEALTH_CHECK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a verification waits for the end of reads that nobody waits for, and how often it looks.
-const MAX_QUIET_WAIT: Duration = Duration::from_secs(30);
-const QUIET_STEP: Duration = Duration::from_millis(1);
 
-/// Called once with what a fetch found, on whichever thread completes the read, maybe before the fetch returns. It must not
-/// block. If it panics, only its own work is lost.
-pub type OnRead = Box<dyn FnOnce(Fetched) + Send>;
+/// Called once when all reads of a [`FlashReads`] have ended, on the thread that ends the last. It must not block.
+pub type ReadWake = Box<dyn Fn() + Send + Sync>;
 
-/// What a fetch does when no more reads may begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WhenBusy {
-    /// It begins later. Whoever holds values of other fetches meanwhile must not wait for this one before dropping them.
-    Queue,
-    /// It is not done.
-    Refuse,
+/// A key that flash may have: its hash on flash and the bytes of a read, from one look at the index of flash.
+#[derive(Clone, Copy, Debug)]
+pub struct FlashProbe {
+    pub(crate) hash: FlashHash,
+    /// `None`: a read of the key has ended already.
+    pub(crate) bytes: Option<u64>,
 }
 
-/// What becomes of a fetch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fetch {
-    /// Flash has no such key. The landing is not called.
-    Absent,
-    /// The landing is called, or was.
-    UnderWay,
-    /// As `UnderWay`, after others.
-    Queued,
-    /// Too much is under way. The landing is not called.
-    Refused,
-}
-
-/// What a fetch found, for [`Cache::raise`]; by default nothing.
-#[derive(Clone, Default)]
-pub struct Fetched(Option<Arc<HeldValue>>);
-
-/// A value that was found, with its key.
-pub(crate) struct Value {
-    pub key: Box<[u8]>,
-    pub found: FlashHit,
-}
-
-impl Fetched {
-    /// Whether flash had the key.
-    pub fn is_hit(&self) -> bool {
-        self.0.is_some()
-    }
-
-    pub(crate) fn value(&self) -> Option<&Arc<Value>> {
-        self.0.as_ref().map(|held| &held.value)
-    }
-}
-
-/// A value, and the room that it takes.
-struct HeldValue {
-    value: Arc<Value>,
-    _permit: Permit,
-}
-
-/// A part of what reads and landed values may take; given back when dropped.
-struct Permit {
-    bytes: u64,
-    is_held: bool,
-    flash: Weak<FlashTier>,
-}
-
-/// The fetches of a cache.
-pub(crate) struct PendingReads {
-    max_bytes: u64,
-    state: Mutex<State>,
-}
-
+/// The reads from flash of one caller.
 #[derive(Default)]
-struct State {
-    /// Keys of reads under way, and of the queue.
-    waiters: HashMap<Box<[u8]>, Waiters>,
-    /// Keys, each with the time in seconds at which it was asked for.
-    queue: VecDeque<(Box<[u8]>, u32)>,
-    permits: usize,
-    permit_bytes: u64,
-    held_bytes: u64,
-    /// A thread begins what is in the queue, as long as there is room.
-    is_starting_queued: bool,
+pub struct FlashReads {
+    group: Option<Arc<ReadGroup>>,
+    pub(crate) ended: Vec<EndedRead>,
+    /// Reads of the first key that found a value which was not the key's any more.
+    attempts: u32,
 }
 
-/// Who waits for a key.
-struct Waiters {
-    is_queued: bool,
-    callbacks: Vec<OnRead>,
+/// A read that has ended.
+pub(crate) struct EndedRead {
+    key: Box<[u8]>,
+    hash: FlashHash,
+    pub read: FlashRead,
+    /// Set when the promotion policy was asked.
+    pub promotion: Promotion,
 }
 
-impl PendingReads {
-    /// For flash that has so much of the memory.
-    pub fn new(memory_bytes: u64) -> Self {
-        Self { max_bytes: memory_bytes / MAX_BYTES_SHARE, state: Mutex::default() }
-    }
-
-    /// What values may take that have landed, or are about to.
-    pub fn max_bytes(&self) -> u64 {
-        self.max_bytes
-    }
-
-    /// Bytes of values that have landed and are held. Those of reads under way are the tier's.
-    pub fn held_bytes(&self) -> u64 {
-        self.state().held_bytes
-    }
-
-    /// Asserts that no read is under way and nothing is held, after what nobody waits for has ended.
-    pub fn verify(&self) {
-        let deadline = Instant::now() + MAX_QUIET_WAIT;
-        while self.state().permits > 0 && Instant::now() < deadline {
-            thread::sleep(QUIET_STEP);
-        }
-        let state = self.state();
-        assert_eq!((state.permits, state.permit_bytes), (0, 0), "reads do not end, or values are held");
-        assert!(state.waiters.is_empty() && state.queue.is_empty(), "reads are forgotten");
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics under this lock")
-    }
+/// What was done with the value of a read for a get.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Promotion {
+    #[default]
+    Undecided,
+    Promoted,
+    Served,
 }
 
-impl State {
-    /// Takes room for a read, if there is some. The only one always fits.
-    fn acquire(&mut self, bytes: u64, max_bytes: u64) -> bool {
-        let fits = self.permits < MAX_READS && self.permit_bytes + bytes <= max_bytes || self.permits == 0;
-        if fits {
-            self.permits += 1;
-            self.permit_bytes += bytes;
-        }
-        fits
+/// Reads that a caller waits for together.
+struct ReadGroup {
+    /// Reads that have not ended, and one more while reads are added.
+    unfinished: AtomicUsize,
+    ended: Mutex<Vec<EndedRead>>,
+    wake: ReadWake,
+}
+
+/// How a caller waits for a group of reads: it blocks, or it is woken.
+pub(crate) trait ReadWaiter {
+    /// Reads are about to start.
+    fn prepare(&mut self) -> ReadWake;
+
+    /// Whether the reads have ended; else the caller goes away and is woken.
+    fn wait(&mut self, reads: &FlashReads) -> bool;
+}
+
+/// A caller that is woken.
+pub(crate) struct Woken<F>(pub F);
+
+impl<F: FnMut() -> ReadWake> ReadWaiter for Woken<F> {
+    fn prepare(&mut self) -> ReadWake {
+        (self.0)()
+    }
+
+    fn wait(&mut self, reads: &FlashReads) -> bool {
+        !reads.is_pending()
     }
 }
 
-impl Drop for Permit {
-    fn drop(&mut self) {
-        let Some(flash) = self.flash.upgrade() else { return };
-        let mut state = flash.reads.state();
-        state.permits -= 1;
-        state.permit_bytes -= self.bytes;
-        state.held_bytes -= if self.is_held { self.bytes } else { 0 };
-        let is_awaited = !state.queue.is_empty();
-        drop(state);
-        if is_awaited {
-            flash.start_queued();
-        }
-    }
+/// A caller that blocks until its reads have ended or the device has failed.
+pub(crate) struct Blocking<'a> {
+    pending: &'a PendingReads,
+    now: u32,
+    /// The ring of this thread's transfers, and the signal of the last read.
+    waits: Option<(Option<BlockingRing>, Receiver<()>)>,
 }
 
-impl FlashTier {
-    fn fetch(self: &Arc<Self>, key: &[u8], now: u32, when_busy: WhenBusy, on_read: OnRead) -> Fetch {
-        let hash = Key::new(key).hash;
-        if !self.tier.could_exist(hash) {
-            return Fetch::Absent;
-        }
-        let bytes = self.tier.bytes_to_read(hash);
-        let mut state = self.reads.state();
-        match state.waiters.get_mut(key) {
-            Some(waiters) if waiters.is_queued && when_busy == WhenBusy::Refuse => return Fetch::Refused,
-            Some(waiters) => {
-                waiters.callbacks.push(on_read);
-                return if waiters.is_queued { Fetch::Queued } else { Fetch::UnderWay };
-            }
-            None => {}
-        }
-        let is_queued = !state.queue.is_empty() || !state.acquire(bytes, self.reads.max_bytes);
-        if is_queued && when_busy == WhenBusy::Refuse {
-            return Fetch::Refused;
-        }
-        let key = Box::<[u8]>::from(key);
-        state.waiters.insert(key.clone(), Waiters { is_queued, callbacks: vec![on_read] });
-        if is_queued {
-            state.queue.push_back((key, now));
-            return Fetch::Queued;
-        }
-        drop(state);
-        self.read(key, now, bytes);
-        Fetch::UnderWay
-    }
-
-    /// PendingReads the first of these keys, and of the others what there is room for, and calls `each` with the number of every one that
-    /// was found. Waits for the device, until it is judged to have failed. Not for threads that serve it.
-    pub(crate) fn read_and_wait(self: &Arc<Self>, keys: &[&[u8]], now: u32, mut each: impl FnMut(usize, &Arc<Value>)) {
+impl<'a> Blocking<'a> {
+    /// # Panics
+    /// If the thread completes the transfers of its own ring: it would wait for itself.
+    pub fn new(pending: &'a PendingReads, now: u32) -> Self {
         assert!(
-            !self.tier.has_thread_ring(),
-            "a thread with a ring of its own waits for itself: use Cache::without_waiting"
+            !pending.tier.has_thread_ring(),
+            "a thread with a ring would wait for itself: use Cache::without_waiting"
         );
-        let mut ring = self.tier.blocking_ring();
+        Self { pending, now, waits: None }
+    }
+}
+
+impl ReadWaiter for Blocking<'_> {
+    fn prepare(&mut self) -> ReadWake {
         let (sender, receiver) = mpsc::channel();
-        for (number, key) in keys.iter().enumerate() {
-            let when_busy = if number == 0 { WhenBusy::Queue } else { WhenBusy::Refuse };
-            let sender = sender.clone();
-            // Nobody waits if this thread has panicked.
-            let on_read = Box::new(move |fetched| drop(sender.send((number, fetched))));
-            match self.fetch(key, now, when_busy, on_read) {
-                Fetch::Absent | Fetch::UnderWay => {}
-                Fetch::Queued | Fetch::Refused => break,
-            }
-        }
-        drop(sender);
-        let began = Instant::now();
-        // Whoever judges the device otherwise may wait for it as well.
+        self.waits = Some((self.pending.tier.blocking_ring(), receiver));
+        // The receiver is gone if this thread has panicked.
+        Box::new(move || _ = sender.send(()))
+    }
+
+    fn wait(&mut self, reads: &FlashReads) -> bool {
+        let Some((mut ring, receiver)) = self.waits.take() else { return true };
+        let started = Instant::now();
+        // The thread that judges the device otherwise may wait for it, too.
         let has_failed = || {
-            let waited = began.elapsed().as_secs() as u32;
-            waited > 0 && self.tier.has_failed(now.saturating_add(waited))
+            let waited = started.elapsed().as_secs() as u32;
+            waited > 0 && self.pending.tier.has_failed(self.now.saturating_add(waited))
         };
-        // What this thread moves comes first, and all of it: others may wait for it, and `each` for them.
+        // This thread's transfers first, and all of them: other threads may wait for them.
         while let Some(moving) = ring.as_mut().filter(|ring| !ring.is_empty()) {
             if !moving.wait(HEALTH_CHECK_INTERVAL) && has_failed() {
-                self.cancel_reads();
+                self.pending.cancel();
                 ring = None;
             }
         }
-        // Who moves nothing needs no ring.
+        // A decision may wait for transfers of maintenance, which must not use a ring that nobody moves.
         drop(ring);
-        loop {
+        while reads.is_pending() {
             match receiver.recv_timeout(HEALTH_CHECK_INTERVAL) {
-                Ok((number, fetched)) => fetched.value().into_iter().for_each(|value| each(number, value)),
-                Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) if has_failed() => self.cancel_reads(),
+                Err(RecvTimeoutError::Timeout) if has_failed() => self.pending.cancel(),
                 Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-    }
-
-    /// PendingReads one key; waits for the device as `read_and_wait` does.
-    pub(crate) fn read_one(self: &Arc<Self>, key: &[u8], now_ms: u64) -> Option<Arc<Value>> {
-        let mut found = None;
-        self.read_and_wait(&[key], self.seconds(now_ms), |_, value| found = Some(Arc::clone(value)));
-        found
-    }
-
-    /// Begins a read for which there is room.
-    fn read(self: &Arc<Self>, key: Box<[u8]>, now: u32, bytes: u64) {
-        let permit = Permit { bytes, is_held: false, flash: Arc::downgrade(self) };
-        let (flash, theirs) = (Arc::clone(self), key.clone());
-        let reading = Arc::new(Mutex::new(Some(permit)));
-        let permit = Arc::clone(&reading);
-        let take =
-            |permit: &Mutex<Option<Permit>>| permit.lock().expect("nothing panics here").take().expect("it ends once");
-        let finish_read = move |found| flash.finish_read(&theirs, found, take(&permit));
-        match self.tier.lookup(Key::new(&key), now, Box::new(finish_read)) {
-            FlashLookup::Absent => self.finish_read(&key, None, take(&reading)),
-            FlashLookup::FlashHit(found) => self.finish_read(&key, Some(found), take(&reading)),
-            FlashLookup::Reading => {}
-        }
-    }
-
-    fn finish_read(&self, key: &[u8], found: Option<FlashHit>, mut permit: Permit) {
-        let waiters = {
-            let mut state = self.reads.state();
-            if let Some(found) = &found {
-                // A value of several parts is larger than what tells of its first one.
-                let more = (found.value().len() as u64).saturating_sub(permit.bytes);
-                state.permit_bytes += more;
-                permit.bytes += more;
-                state.held_bytes += permit.bytes;
-                permit.is_held = true;
-            }
-            // Nobody waits any more if the fetch was given up.
-            state.waiters.remove(key)
-        };
-        let value = found.map(|found| Arc::new(Value { key: key.into(), found }));
-        let fetched = Fetched(value.map(|value| Arc::new(HeldValue { value, _permit: permit })));
-        for on_read in waiters.into_iter().flat_map(|waiters| waiters.callbacks) {
-            call(on_read, fetched.clone());
-        }
-    }
-
-    /// All fetches are misses. What is under way still takes room until it ends.
-    #[cold]
-    pub(crate) fn cancel_reads(&self) {
-        let waiters = {
-            let mut state = self.reads.state();
-            state.queue.clear();
-            std::mem::take(&mut state.waiters)
-        };
-        for on_read in waiters.into_values().flat_map(|waiters| waiters.callbacks) {
-            call(on_read, Fetched(None));
-        }
-    }
-
-    /// Begins what is in the queue, as far as there is room. One thread does that: what ends at once makes room for the next.
-    #[cold]
-    fn start_queued(self: &Arc<Self>) {
-        let mut state = self.reads.state();
-        if std::mem::replace(&mut state.is_starting_queued, true) {
-            return;
-        }
-        while let Some((key, now)) = state.queue.front() {
-            let (bytes, now) = (self.tier.bytes_to_read(Key::new(key).hash), *now);
-            if !state.acquire(bytes, self.reads.max_bytes) {
-                break;
-            }
-            let (key, _) = state.queue.pop_front().expect("it has a front");
-            if let Some(waiters) = state.waiters.get_mut(&key) {
-                waiters.is_queued = false;
-            }
-            drop(state);
-            self.read(key, now, bytes);
-            state = self.reads.state();
-        }
-        state.is_starting_queued = false;
+        true
     }
 }
 
-/// Whoever tells has more to tell, and reads to move: a panic ends here. Its message is out.
-fn call(on_read: OnRead, fetched: Fetched) {
-    let _ = catch_unwind(AssertUnwindSafe(|| on_read(fetched)));
+/// The keys of a run of lookups, from the first that waits for flash on.
+pub(crate) struct ReadKeys<'a> {
+    pub first: Key<'a>,
+    pub probe: FlashProbe,
+    /// Keys behind, which are read ahead.
+    pub others: &'a [&'a [u8]],
 }
 
-impl Cache {
-    /// Another name of this cache that never waits, for threads that must not: what only flash has is absent for it, so they
-    /// [`fetch`](Cache::fetch) what they need before; a write that would wait for memory answers [`Error::WouldWait`], and is
-    /// to be tried again; a long value that needs more memory than those under way leave is refused.
-    pub fn without_waiting(&self) -> Self {
-        let mut other = self.clone();
-        other.waits = false;
-        other
+impl FlashReads {
+    /// Whether reads have not ended.
+    pub fn is_pending(&self) -> bool {
+        // Acquire pairs with the AcqRel in `ReadGroup::end`.
+        self.group.as_ref().is_some_and(|group| group.unfinished.load(Ordering::Acquire) > 0)
     }
 
-    /// Whether flash may have a key that memory has not: to be asked after a miss. No I/O; wrong for a few keys that flash has
-    /// not. Always false without flash.
-    #[inline]
-    pub fn may_be_on_flash(&self, key: &[u8]) -> bool {
-        self.shared.flash.as_ref().is_some_and(|flash| flash.may_contain(key))
+    /// Whether reads were started and not yet collected.
+    pub fn is_waiting(&self) -> bool {
+        self.group.is_some()
     }
 
-    /// Reads a key from flash; `landing` is called when that is over. All who fetch a key at once share one read.
-    pub fn fetch(&self, key: &[u8], when_busy: WhenBusy, on_read: OnRead) -> Fetch {
-        let shared = &*self.shared;
-        let Some(flash) = &shared.flash else { return Fetch::Absent };
-        flash.fetch(key, flash.seconds(shared.time.now_ms()), when_busy, on_read)
+    /// Takes over the values of reads that have ended. False while a read has not.
+    pub fn collect(&mut self) -> bool {
+        if self.is_pending() {
+            return false;
+        }
+        if let Some(group) = self.group.take() {
+            self.ended.append(&mut group.ended.lock().expect("nothing panics under this lock"));
+        }
+        true
     }
 
-    /// Has the calling thread move by itself what it fetches, for as long as it keeps this: one thread is woken for each read
-    /// then, not two. None without flash, without io_uring, and if the thread has such a ring. The thread must use a name of the cache
-    /// that does not wait ([`Cache::without_waiting`]): it would wait for itself, and one that does wait for flash panics.
-    pub fn thread_ring(&self) -> Option<ThreadRing> {
-        self.shared.flash.as_ref()?.tier.thread_ring()
+    /// Drops all held values, unless a read has not ended. A key that is still needed is read again.
+    pub fn release(&mut self) {
+        if self.collect() {
+            self.ended.clear();
+        }
     }
 
-    /// Brings what a fetch has found into memory, unless its key has changed since. True if it is worth to look again, false if
-    /// it found nothing.
+    /// Gives reads up that may never end.
+    pub fn abandon(&mut self) {
+        self.group = None;
+    }
+
+    /// Values that are held.
+    pub fn found(&self) -> usize {
+        self.ended.iter().filter(|ended| ended.read.value().is_some()).count()
+    }
+
+    /// The flash hash of a key whose read has ended.
+    pub(crate) fn ended_hash(&self, key: &[u8]) -> Option<FlashHash> {
+        self.ended.iter().find(|ended| *ended.key == *key).map(|ended| ended.hash)
+    }
+
+    fn take(&mut self, key: &[u8]) -> Option<EndedRead> {
+        let position = self.ended.iter().position(|ended| *ended.key == *key)?;
+        Some(self.ended.swap_remove(position))
+    }
+
+    /// Reads the first key until `decide` has an answer. `None`: the waiter goes away, and calls again when it is
+    /// woken.
     ///
-    /// # Errors
-    /// `OutOfMemory` if memory has no room for it: flash has the value all the same. `WouldWait`, of a handle that does not
-    /// wait.
-    pub fn promote(&self, fetched: &Fetched) -> Result<bool, Error> {
-        let (Some(flash), Some(value)) = (&self.shared.flash, fetched.value()) else { return Ok(false) };
-        self.shared.promote_counted(flash, value, Need::Memory(self.waiting())).map(|_| true)
+    /// `decide` gets the read of the first key, or none if flash does not have the key; and whether that was the last
+    /// attempt, which must be answered. The loop ends, because each round is a started read and their number is
+    /// bounded.
+    pub(crate) fn run<T>(
+        &mut self,
+        pending: &Arc<PendingReads>,
+        keys: &ReadKeys<'_>,
+        now: u32,
+        is_missing: impl Fn(&[u8]) -> bool,
+        waiter: &mut dyn ReadWaiter,
+        mut decide: impl FnMut(&mut Vec<EndedRead>, Option<EndedRead>, bool) -> Option<T>,
+    ) -> Option<T> {
+        let mut bytes = keys.probe.bytes;
+        loop {
+            if !waiter.wait(self) {
+                return None;
+            }
+            self.collect();
+            if let Some(ended) = self.take(keys.first.bytes) {
+                self.attempts += 1;
+                let decided = decide(&mut self.ended, Some(ended), self.attempts == MAX_READS_PER_KEY);
+                if decided.is_some() {
+                    self.attempts = 0;
+                    return decided;
+                }
+            }
+            // A second read needs another look: flash may have moved the object.
+            let Some(first_bytes) = bytes.take().or_else(|| pending.tier.probe(keys.first.hash)) else {
+                self.attempts = 0;
+                return decide(&mut self.ended, None, true);
+            };
+            self.start(pending, keys, first_bytes, now, &is_missing, waiter.prepare());
+        }
+    }
+
+    /// Starts reads of the first key, and of the keys behind that memory does not have while permits are free.
+    pub(crate) fn start(
+        &mut self,
+        pending: &Arc<PendingReads>,
+        keys: &ReadKeys<'_>,
+        first_bytes: u64,
+        now: u32,
+        is_missing: impl Fn(&[u8]) -> bool,
+        wake: ReadWake,
+    ) {
+        let group = Arc::new(ReadGroup { unfinished: AtomicUsize::new(1), ended: Mutex::default(), wake });
+        match group.add(pending, keys.first, first_bytes, now, WhenBusy::Queue) {
+            Start::Queued => self.ended.clear(),
+            Start::Reading => {
+                for key in keys.others {
+                    if self.ended_hash(key).is_some() || !is_missing(key) {
+                        continue;
+                    }
+                    let key = Key::new(key);
+                    let Some(bytes) = pending.tier.probe(key.hash) else { continue };
+                    if group.add(pending, key, bytes, now, WhenBusy::Refuse) == Start::Refused {
+                        break;
+                    }
+                }
+            }
+            Start::Refused => unreachable!("a read that may queue starts or queues"),
+        }
+        group.end();
+        self.group = Some(group);
     }
 }
 
-#[cfg(test)]
-mod tests;
+impl ReadGroup {
+    fn add(
+        self: &Arc<Self>,
+        pending: &Arc<PendingReads>,
+        key: Key<'_>,
+        bytes: u64,
+        now: u32,
+        when_busy: WhenBusy,
+    ) -> Start {
+        self.unfinished.fetch_add(1, Ordering::Relaxed);
+        let (group, their_key, hash) = (Arc::clone(self), Box::<[u8]>::from(key.bytes), key.hash);
+        let on_read = Box::new(move |read| {
+            let ended = EndedRead { key: their_key, hash, read, promotion: Promotion::default() };
+            group.ended.lock().expect("nothing panics under this lock").push(ended);
+            if group.end() {
+                (group.wake)();
+            }
+        });
+        let start = pending.start(key, bytes, now, when_busy, on_read);
+        if start == Start::Refused {
+            self.unfinished.fetch_sub(1, Ordering::Relaxed);
+        }
+        start
+    }
+
+    /// A read has ended, or no more are added. Whether that was the last.
+    fn end(&self) -> bool {
+        self.unfinished.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}

@@ -1,18 +1,21 @@
-//! From flash to whoever asked: what was found there comes into memory, or is answered as it was found.
+//! Resolving a flash hit: its value is promoted into memory, or served as it was found.
 //!
 //! ```text
-//! found ---> policy ---> promote: into the store, if the key has none and this is still its copy ---> look there
-//!               |            | no room
-//!               +------------+-> serve: an answer, if the key has none and this is still its copy
+//! hit ---> policy ---> promote, if the store has no item of the key and the copy is current ---> look in the store
+//!               |         | memory is short
+//!               +---------+-> serve, if the store has no item of the key and the copy is current
 //! ```
-//! Both conditions are looked at under the lock of the key's buckets, `docs/concurrency.md`, "Flash: answers". The look
-//! after a promotion is none that counts as a use: what comes up has to be used in memory to stay there.
+//! The store checks both conditions under the lock of the key's buckets: `docs/concurrency.md`, "Flash: answers". The
+//! lookup after a promotion does not count as a use: a promoted item must be used in memory to stay there.
 
-use crate::cache::{Cache, Shared};
-use crate::clock::Clock;
+use crate::access::Access;
+use crate::engine::PoolState;
 use crate::error::Error;
+use crate::flash::pending_reads::Value;
 use crate::flash::promotion::Choice;
-use crate::flash::read::{Fetched, Value};
+use crate::flash::read::{
+    Blocking, EndedRead, FlashProbe, FlashReads, Promotion, ReadKeys, ReadWaiter, ReadWake, Woken,
+};
 use crate::flash::tier::FlashTier;
 use crate::lookup::{Item, Lookup};
 use crate::retry::{Patience, Waiting};
@@ -21,53 +24,43 @@ use ebbtide_store::{Mode, Stored, Ttl, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-/// How often a get looks again for what it has found, when others evict or change it meanwhile.
-const MAX_LOOKUPS: u32 = 4;
-
-/// What a value that was found on flash is wanted for.
+/// What a read from flash is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Need {
-    /// It must be in memory, and may have to wait for that.
-    Memory(Waiting),
-    /// It can be answered as it was found.
+pub enum ReadPurpose {
+    /// A plain get, which may be answered from flash.
     Answer,
+    /// An operation that needs the value in memory.
+    Memory,
 }
 
-/// What becomes of what a fetch found.
+/// The next step of a caller that reads from flash.
 #[derive(Debug)]
-pub enum Resolved<'a> {
-    /// The key's value at this moment: it has come into memory, or stays where it is.
+pub enum ReadOutcome<'a> {
+    /// Reads are pending: the caller is woken and calls again.
+    Pending,
+    /// The key's value at this moment.
     Hit(Item<'a>),
-    /// The key has changed: memory decides, and if it has not the key, flash may have another value.
-    Changed,
-    /// Nothing was found: a miss.
-    Miss,
+    /// The caller looks in memory, and does not ask flash again.
+    MemoryDecides,
+    /// Flash has the value, and memory has no place for it: `OutOfMemory` or `WouldWait`.
+    Refused(Error),
 }
 
-impl Shared {
-    /// Promotes an entry that the store does not have; waits for the device. A copy that is moved on flash while it is read is
-    /// read again, a few times.
-    fn promote_from_flash(&self, flash: &Arc<FlashTier>, key: &[u8]) -> Result<(), Error> {
-        let target = (key, self.store.hash(key));
-        for _ in 0..MAX_LOOKUPS {
-            let now_ms = self.time.now_ms();
-            if self.store.peek(&self.participant(), key, target.1, now_ms).is_some() {
-                break;
-            }
-            match flash.read_one(key, now_ms) {
-                Some(value) => _ = self.promote_counted(flash, &value, Need::Memory(Waiting::Sleeps))?,
-                None => break,
-            }
-        }
-        Ok(())
-    }
+/// Whether a promotion may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PromotionKind {
+    /// The value must be in memory: the promotion evicts and waits.
+    Required(Waiting),
+    /// The value can be served from flash: the promotion takes memory only where that costs nobody anything.
+    Optional,
+}
 
-    /// Promotes what was found on flash, and counts that. What needs memory may answer `WouldWait`, which is not counted.
-    pub(crate) fn promote_counted(&self, flash: &FlashTier, value: &Value, need: Need) -> Result<Stored, Error> {
-        let promoted = self.promote(flash, value, need);
-        if need != Need::Answer && promoted.as_ref().is_err_and(|error| !error.is_final()) {
+impl PoolState {
+    /// Promotes a value and counts the outcome. `WouldWait` of a required promotion is not counted.
+    fn promote(&self, flash: &FlashTier, value: &Value, kind: PromotionKind) -> Result<Stored, Error> {
+        let promoted = self.promote_uncounted(flash, value, kind);
+        if kind != PromotionKind::Optional && promoted.as_ref().is_err_and(|error| !error.is_final()) {
             return promoted;
         }
         let counter = if promoted.is_ok() { &flash.promoted } else { &flash.promotions_refused };
@@ -75,189 +68,226 @@ impl Shared {
         promoted
     }
 
-    fn promote(&self, flash: &FlashTier, Value { key, found }: &Value, need: Need) -> Result<Stored, Error> {
+    fn promote_uncounted(&self, flash: &FlashTier, value: &Value, kind: PromotionKind) -> Result<Stored, Error> {
         let participant = self.participant();
+        let Value { key, found, .. } = value;
         let expiry = u64::from(found.expiry);
         let until = (expiry != 0).then(|| expiry.saturating_sub(flash.epoch_seconds));
         let mode = Mode::Promote { copy: found.token.0, until };
         let (hash, value, flags) = (self.store.hash(key), found.value(), found.client_flags);
         let write = Write { key, hash, value, flags, ttl: Ttl::Never, mode, token: None };
-        let may_go_on = || need != Need::Answer || self.has_spare_memory(flash);
-        let record = |now_ms| {
+        let may_continue = || kind != PromotionKind::Optional || self.has_spare_memory(flash);
+        let store = |now_ms| {
             let _recording = flash.promoted_keys.record(hash);
             self.store.write(&participant, &write, now_ms)
         };
-        let waiting = match need {
-            Need::Memory(waiting) => waiting,
-            Need::Answer => Waiting::Answers(Patience::Whole),
+        let waiting = match kind {
+            PromotionKind::Required(waiting) => waiting,
+            PromotionKind::Optional => Waiting::Answers(Patience::Whole),
         };
-        let written = self.write_with_eviction_while(may_go_on, waiting, &participant, |now_ms| match need {
-            Need::Memory(Waiting::Sleeps) => self.in_upload_order(|| record(self.time.now_ms())),
-            _ => record(now_ms),
+        let written = self.write_with_eviction_while(may_continue, waiting, &participant, |now_ms| match kind {
+            PromotionKind::Required(Waiting::Sleeps) => self.in_upload_order(|| store(self.clock.now_ms())),
+            _ => store(now_ms),
         });
         written.map(|written| written.stored)
     }
 
-    /// Whether memory can take what flash has anyway: not if writers are about to run out of segments, nor while flash could not take what is
-    /// evicted for it, which may be nowhere else. With a manual clock evictions wait for flash.
+    /// Whether an optional promotion may take memory: not while writers run out of free segments, nor while flash
+    /// cannot take the evicted items, which may be nowhere else. With a manual clock evictions wait for flash.
     fn has_spare_memory(&self, flash: &FlashTier) -> bool {
-        let can = self.clock == Clock::Manual || !self.store.is_low() && flash.tier.has_space();
-        if !can {
+        let has = self.clock.is_manual() || !self.store.is_low() && flash.tier.has_space();
+        if !has {
             self.waker.wake();
         }
-        can
-    }
-
-    /// What is left of the life of a value; `None` if it never expires.
-    pub(crate) fn remaining(&self, value: &Value) -> Option<Duration> {
-        self.flash.as_ref()?.remaining(value.found.expiry, self.time.now_ms())
-    }
-
-    /// Before an operation of a cache that waits for flash, and that depends on a present value: promotes it if it may be on flash
-    /// and nowhere else.
-    ///
-    /// # Errors
-    /// `OutOfMemory` if flash has the value and memory has no room for it: the operation must not take the key for absent.
-    #[inline]
-    pub(crate) fn promote_if_on_flash(&self, waits: bool, key: &[u8]) -> Result<(), Error> {
-        match &self.flash {
-            Some(flash) if waits && flash.tier.could_exist(Key::new(key).hash) => self.promote_from_flash(flash, key),
-            _ => Ok(()),
-        }
-    }
-}
-
-impl Cache {
-    /// Answers with what a fetch has found, or brings it into memory, as the promotion says; counts as a hit on flash.
-    pub fn resolve(&self, fetched: Fetched) -> Resolved<'_> {
-        let value = fetched.value().cloned();
-        // Before an item is held: whoever gives room back begins reads of others, and runs their landings.
-        drop(fetched);
-        match (&self.shared.flash, value) {
-            (Some(flash), Some(value)) => self.resolve_value(flash, &value),
-            _ => Resolved::Miss,
-        }
-    }
-
-    fn resolve_value(&self, flash: &FlashTier, value: &Arc<Value>) -> Resolved<'_> {
-        let item = match self.promotes(flash, value) {
-            true => self.peek(&value.key).hit(),
-            false => self.serve(flash, value),
-        };
-        item.map_or(Resolved::Changed, Resolved::Hit)
-    }
-
-    /// Brings what a plain get has found into memory, if the policy says so and there is room. Whether memory decides then.
-    fn promotes(&self, flash: &FlashTier, value: &Value) -> bool {
-        let choice = flash.promotions.choose(Key::new(&value.key).hash, flash.seconds(self.shared.time.now_ms()));
-        choice == Choice::Promote && self.shared.promote_counted(flash, value, Need::Answer).is_ok()
+        has
     }
 
     /// The value as a hit, if it is the key's at this moment.
     fn serve(&self, flash: &FlashTier, value: &Arc<Value>) -> Option<Item<'_>> {
-        let shared = &*self.shared;
-        let (now_ms, found) = (shared.time.now_ms(), &value.found);
-        let is_over = found.expiry != 0 && found.expiry <= flash.seconds(now_ms);
-        let is_it =
-            !is_over && shared.store.is_current_copy(&value.key, shared.store.hash(&value.key), found.token.0, now_ms);
-        is_it.then(|| {
+        let (now_ms, found) = (self.clock.now_ms(), &value.found);
+        let has_expired = found.expiry != 0 && found.expiry <= flash.seconds(now_ms);
+        let is_current =
+            !has_expired && self.store.is_current_copy(&value.key, self.store.hash(&value.key), found.token.0, now_ms);
+        is_current.then(|| {
             flash.served.fetch_add(1, Ordering::Relaxed);
-            Item::on_flash(Arc::clone(value), shared)
+            Item::on_flash(Arc::clone(value), self)
         })
     }
 
-    /// As `get`, and the hit is in memory, so that its CAS token is one: what only flash has comes up whatever the promotion says.
-    /// Where memory has no room for that it is a miss.
-    pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
-        match self.shared.promote_if_on_flash(self.waits, key) {
-            Ok(()) => self.get_in_memory(key),
-            Err(_) => Lookup::Miss,
+    /// Asks the promotion policy about all values that it was not asked about, and promotes those that it chooses.
+    /// Nothing is answered yet: a thread that holds an item promotes nothing.
+    fn promote_chosen(&self, flash: &FlashTier, ended: &mut [EndedRead]) {
+        for ended in ended.iter_mut().filter(|ended| ended.promotion == Promotion::Undecided) {
+            let Some(value) = ended.read.value() else { continue };
+            let choice = flash.promotions.choose(value.hash, flash.seconds(self.clock.now_ms()));
+            let is_promoted = choice == Choice::Promote && self.promote(flash, value, PromotionKind::Optional).is_ok();
+            ended.promotion = if is_promoted { Promotion::Promoted } else { Promotion::Served };
+        }
+    }
+}
+
+impl Access {
+    /// Asks flash for a key that memory does not have. Without flash, or if flash does not have the key: none.
+    pub fn probe_flash(&self, reads: &FlashReads, key: &[u8]) -> Option<FlashProbe> {
+        let flash = self.pool.flash.as_ref()?;
+        match reads.ended_hash(key) {
+            // The request was counted before the read: admission counts each request once.
+            Some(hash) => Some(FlashProbe { hash, bytes: None }),
+            None => flash.probe_missed(key),
         }
     }
 
-    /// Keeps the CAS token that a write answered, as [`Item::cas`] does; answers the one to hand out. The value must have been the key's
-    /// since, and its bucket unchanged: otherwise the token is as good as without this.
-    pub fn keep_cas(&self, key: &[u8], token: u64) -> u64 {
-        let store = &self.shared.store;
-        store.retain_token(key, store.hash(key), token)
+    /// Continues the read of the first of these keys for a caller that does not wait.
+    pub fn read_from_flash(
+        &self,
+        reads: &mut FlashReads,
+        probe: FlashProbe,
+        keys: &[&[u8]],
+        purpose: ReadPurpose,
+        wake: impl FnMut() -> ReadWake,
+    ) -> ReadOutcome<'_> {
+        let Some(flash) = &self.pool.flash else { return ReadOutcome::MemoryDecides };
+        self.resolve(flash, reads, probe, keys, purpose, &mut Woken(wake)).unwrap_or(ReadOutcome::Pending)
     }
 
-    /// A get that has missed in the store.
-    #[cold]
-    pub(crate) fn get_from_flash<'a>(&'a self, flash: &Arc<FlashTier>, key: &[u8]) -> Lookup<'a> {
-        for _ in 0..MAX_LOOKUPS {
-            if !flash.may_contain(key) {
-                return Lookup::Miss;
-            }
-            match flash
-                .read_one(key, self.shared.time.now_ms())
-                .map_or(Resolved::Miss, |value| self.resolve_value(flash, &value))
-            {
-                Resolved::Hit(item) => return Lookup::Hit(item),
-                Resolved::Miss => return Lookup::Miss,
-                Resolved::Changed => {}
-            }
-            if let hit @ Lookup::Hit(_) = self.get_in_memory(key) {
-                return hit;
-            }
+    /// Starts reads without an answer.
+    pub fn prefetch(&self, reads: &mut FlashReads, probe: FlashProbe, keys: &[&[u8]], wake: ReadWake) {
+        if let (Some(flash), Some(bytes)) = (&self.pool.flash, probe.bytes) {
+            let now = flash.seconds(self.pool.clock.now_ms());
+            let keys = read_keys(probe, keys);
+            reads.start(&flash.reads, &keys, bytes, now, |key| !self.peek(key).is_hit(), wake);
         }
-        Lookup::Miss
     }
 
-    /// A batch of gets. All that only flash has is read at once; between the reads nothing is held.
+    fn wait_for_flash(
+        &self,
+        flash: &FlashTier,
+        reads: &mut FlashReads,
+        probe: FlashProbe,
+        keys: &[&[u8]],
+        purpose: ReadPurpose,
+    ) -> ReadOutcome<'_> {
+        let mut waiter = Blocking::new(&flash.reads, flash.seconds(self.pool.clock.now_ms()));
+        self.resolve(flash, reads, probe, keys, purpose, &mut waiter).expect("a blocking read has an outcome")
+    }
+
+    fn resolve(
+        &self,
+        flash: &FlashTier,
+        reads: &mut FlashReads,
+        probe: FlashProbe,
+        keys: &[&[u8]],
+        purpose: ReadPurpose,
+        waiter: &mut dyn ReadWaiter,
+    ) -> Option<ReadOutcome<'_>> {
+        let now = flash.seconds(self.pool.clock.now_ms());
+        let is_missing = |key: &[u8]| !self.peek(key).is_hit();
+        let key = keys[0];
+        reads.run(&flash.reads, &read_keys(probe, keys), now, is_missing, waiter, |others, ended, is_last| {
+            let decides = || (is_last || !is_missing(key)).then_some(ReadOutcome::MemoryDecides);
+            let Some(mut ended) = ended.filter(|ended| ended.read.value().is_some()) else {
+                return Some(ReadOutcome::MemoryDecides);
+            };
+            if purpose == ReadPurpose::Memory {
+                let value = ended.read.value().expect("it was filtered");
+                return match self.pool.promote(flash, value, PromotionKind::Required(self.waiting())) {
+                    Ok(_) => decides(),
+                    Err(error) => Some(ReadOutcome::Refused(error)),
+                };
+            }
+            self.pool.promote_chosen(flash, std::slice::from_mut(&mut ended));
+            self.pool.promote_chosen(flash, others);
+            let value = Arc::clone(ended.read.value().expect("it was filtered"));
+            let is_promoted = ended.promotion == Promotion::Promoted;
+            // Before an item is held: a returned permit starts reads of others, and runs their callbacks.
+            drop(ended);
+            let item = if is_promoted { self.peek(key).hit() } else { self.pool.serve(flash, &value) };
+            item.map(ReadOutcome::Hit).or_else(decides)
+        })
+    }
+
+    /// A get that has missed in memory.
     #[cold]
-    pub(crate) fn get_batch_from_flash<'a>(
+    pub fn get_from_flash(&self, flash: &FlashTier, key: &[u8]) -> Lookup<'_> {
+        let Some(probe) = flash.probe_missed(key) else { return Lookup::Miss };
+        match self.wait_for_flash(flash, &mut FlashReads::default(), probe, &[key], ReadPurpose::Answer) {
+            ReadOutcome::Hit(item) => Lookup::Hit(item),
+            _ => self.get_in_memory(key),
+        }
+    }
+
+    /// A batch of gets. All keys that only flash has are read at once; nothing is held between the reads.
+    #[cold]
+    pub fn get_batch_from_flash<'a>(
         &'a self,
-        flash: &Arc<FlashTier>,
+        flash: &FlashTier,
         keys: &[&[u8]],
         mut answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>,
     ) {
-        let mut from = 0;
-        // How often something was found on flash for the first key that may have changed since, and whether it is not looked for again: what
-        // was found, or memory, decides.
-        let (mut looks, mut settled) = (0, false);
-        // What was found and stays on flash, by the numbers of the keys. It is believed when its turn comes.
-        let mut values: Vec<(usize, Arc<Value>)> = Vec::new();
+        let mut reads = FlashReads::default();
+        let (mut from, mut memory_decides) = (0, false);
         loop {
             let mut missing = None;
             self.get_batch_in_memory(&keys[from..], |i, lookup| {
                 let number = from + i;
-                let is_settled = std::mem::take(&mut settled);
-                let found =
-                    || values.iter().find(|(of, _)| *of == number).and_then(|(_, value)| self.serve(flash, value));
-                let lookup = match lookup {
-                    Lookup::Miss => found().map_or(Lookup::Miss, Lookup::Hit),
-                    hit @ Lookup::Hit(_) => hit,
-                };
-                if !lookup.is_hit() && !is_settled && flash.may_contain(keys[number]) {
-                    missing = Some(number);
+                if !lookup.is_hit()
+                    && (i > 0 || !memory_decides)
+                    && let Some(probe) = self.probe_flash(&reads, keys[number])
+                {
+                    missing = Some((number, probe));
                     return ControlFlow::Break(());
                 }
                 answer(number, lookup)
             });
-            let Some(number) = missing else { return };
-            values.clear();
-            looks = if number == from { looks + 1 } else { 1 };
-            settled = true;
-            let now = flash.seconds(self.shared.time.now_ms());
-            let mut is_promoted = false;
-            flash.read_and_wait(&keys[number..], now, |i, value| {
-                settled &= i > 0 || looks == MAX_LOOKUPS;
-                match self.promotes(flash, value) {
-                    true => is_promoted |= i == 0,
-                    false => values.push((number + i, Arc::clone(value))),
+            let Some((number, probe)) = missing else { return };
+            match self.wait_for_flash(flash, &mut reads, probe, &keys[number..], ReadPurpose::Answer) {
+                ReadOutcome::Hit(item) => {
+                    if answer(number, Lookup::Hit(item)).is_break() {
+                        return;
+                    }
+                    (from, memory_decides) = (number + 1, false);
                 }
-            });
-            from = number;
-            // Answered here, since a look with those behind it would count as a use.
-            if is_promoted && let hit @ Lookup::Hit(_) = self.peek(keys[number]) {
-                if answer(number, hit).is_break() {
-                    return;
-                }
-                (looks, settled, from) = (0, false, number + 1);
+                _ => (from, memory_decides) = (number, true),
             }
         }
     }
+
+    /// Before an operation that depends on a present value: promotes the value if only flash may have it. A handle that
+    /// does not wait does nothing.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if flash has the value and memory has no place for it: the operation must not treat the key as
+    /// absent.
+    #[inline]
+    pub fn promote_if_on_flash(&self, key: &[u8]) -> Result<(), Error> {
+        match &self.pool.flash {
+            Some(flash) if self.waits => self.promote_from_flash(flash, key),
+            _ => Ok(()),
+        }
+    }
+
+    fn promote_from_flash(&self, flash: &FlashTier, key: &[u8]) -> Result<(), Error> {
+        let Some(probe) = flash.probe(key) else { return Ok(()) };
+        if self.peek(key).is_hit() {
+            return Ok(());
+        }
+        match self.wait_for_flash(flash, &mut FlashReads::default(), probe, &[key], ReadPurpose::Memory) {
+            ReadOutcome::Refused(error) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// A get whose hit is in memory and has a CAS token.
+    pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
+        match self.promote_if_on_flash(key) {
+            Ok(()) => self.get_in_memory(key),
+            Err(_) => Lookup::Miss,
+        }
+    }
+}
+
+pub(crate) fn read_keys<'a>(probe: FlashProbe, keys: &'a [&'a [u8]]) -> ReadKeys<'a> {
+    ReadKeys { first: Key { bytes: keys[0], hash: probe.hash }, probe, others: &keys[1..] }
 }
 
 #[cfg(test)]
@@ -265,27 +295,45 @@ mod tests {
     use super::*;
     use crate::FlashOptions;
     use crate::byte_size::ByteSize;
+    use crate::cache::Cache;
+    use crate::clock::Clock;
     use crate::flash::promotion::FlashPromotion;
     use ebbtide_flash::Object;
     use std::cell::Cell;
+    use std::time::Duration;
 
     fn build(folder: &std::path::Path, promotion: FlashPromotion) -> Cache {
         let builder = Cache::builder().memory(ByteSize::mib(6)).clock(Clock::Manual).flash_promotion(promotion);
         builder.flash(folder.join("flash"), ByteSize::mib(64)).build().unwrap()
     }
 
-    fn find(flash: &Arc<FlashTier>, key: &[u8]) -> Arc<Value> {
-        let mut found = None;
-        flash.read_and_wait(&[key], 2, |_, value| found = Some(Arc::clone(value)));
-        found.expect("it was just inserted")
+    /// Reads a key as a get does, and leaves the value where it is.
+    fn read(cache: &Cache, key: &[u8]) -> FlashReads {
+        let (flash, mut reads) = (cache.engine().flash().unwrap(), FlashReads::default());
+        let probe = flash.probe(key).expect("it was just inserted");
+        cache.prefetch(&mut reads, probe, &[key], Box::new(|| ()));
+        while !reads.collect() {
+            std::thread::yield_now();
+        }
+        assert_eq!(reads.found(), 1);
+        reads
+    }
+
+    fn find(cache: &Cache, key: &[u8]) -> Arc<Value> {
+        Arc::clone(read(cache, key).ended[0].read.value().unwrap())
+    }
+
+    fn resolve<'a>(cache: &'a Cache, reads: &mut FlashReads, key: &[u8]) -> ReadOutcome<'a> {
+        let probe = cache.probe_flash(reads, key).unwrap();
+        cache.read_from_flash(reads, probe, &[key], ReadPurpose::Answer, || Box::new(|| ()))
     }
 
     #[test]
     fn a_stale_value_is_neither_promoted_nor_served() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Never);
-        let shared = &*cache.shared;
-        let flash = shared.flash.as_ref().unwrap();
+        let pool = &*cache.engine().default_pool;
+        let flash = cache.engine().flash().unwrap();
         let key = Key::new(b"key");
         let leave: [&dyn Fn(); 2] = [&|| _ = cache.delete(b"key"), &|| cache.flush(Duration::ZERO)];
         for (leave, bytes) in leave.into_iter().flat_map(|leave| [(leave, 100), (leave, 9000)]) {
@@ -294,12 +342,12 @@ mod tests {
                 flash.tier.insert(&object, 2).unwrap();
             };
             evict(&vec![1; bytes]);
-            let found = find(flash, key.bytes);
+            let found = find(&cache, key.bytes);
             leave();
             evict(&vec![2; bytes]);
-            assert!(cache.serve(flash, &found).is_none(), "{bytes} bytes");
+            assert!(pool.serve(flash, &found).is_none(), "{bytes} bytes");
             assert_eq!(
-                shared.promote(flash, &found, Need::Memory(Waiting::Answers(Patience::Spent))),
+                pool.promote_uncounted(flash, &found, PromotionKind::Required(Waiting::Answers(Patience::Spent))),
                 Ok(Stored::NotStored)
             );
             assert_eq!(cache.get(b"key").hit().unwrap().to_vec(), vec![2; bytes]);
@@ -312,17 +360,20 @@ mod tests {
         for (late, stored) in [(97, Stored::Stored), (99, Stored::NotStored)] {
             let folder = tempfile::tempdir().unwrap();
             let cache = build(folder.path(), FlashPromotion::Always);
-            let shared = &*cache.shared;
-            let flash = shared.flash.as_ref().unwrap();
+            let pool = &*cache.engine().default_pool;
+            let flash = cache.engine().flash().unwrap();
             let key = Key::new(b"key");
             let object = Object { key, value: &[b"value"], client_flags: 7, attributes: 0, expiry: 100 };
             flash.tier.insert(&object, 2).unwrap();
-            let found = find(flash, key.bytes);
+            let found = find(&cache, key.bytes);
             cache.maintain(Duration::from_secs(late));
-            let item = cache.serve(flash, &found);
+            let item = pool.serve(flash, &found);
             assert_eq!(item.is_some(), stored == Stored::Stored);
             assert!(item.is_none_or(|item| item.ttl() == Some(Duration::from_secs(2)) && item.flags() == 7));
-            assert_eq!(shared.promote(flash, &found, Need::Memory(Waiting::Answers(Patience::Spent))), Ok(stored));
+            assert_eq!(
+                pool.promote_uncounted(flash, &found, PromotionKind::Required(Waiting::Answers(Patience::Spent))),
+                Ok(stored)
+            );
             let ttl = cache.peek(b"key").hit().and_then(|item| item.ttl());
             assert_eq!(ttl, (stored == Stored::Stored).then_some(Duration::from_secs(2)));
             cache.maintain(Duration::from_secs(99));
@@ -392,22 +443,22 @@ mod tests {
         let options = FlashOptions { small_share: Some(0.5), ..FlashOptions::default() };
         let builder = Cache::builder().memory(ByteSize::mib(6)).flash_options(options);
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
-        let flash = cache.shared.flash.as_ref().unwrap();
+        let flash = cache.engine().flash().unwrap();
         let insert = |key: &[u8]| {
             let object = Object { key: Key::new(key), value: &[&[7; 1500]], client_flags: 0, attributes: 0, expiry: 0 };
             flash.tier.insert(&object, 2)
         };
-        let found = [b"first", b"other"].map(|key| {
+        let mut found = [b"first", b"other"].map(|key| {
             insert(key).unwrap();
-            find(flash, key)
+            read(&cache, key)
         });
-        assert!(matches!(cache.resolve_value(flash, &found[0]), Resolved::Hit(_)));
+        assert!(matches!(resolve(&cache, &mut found[0], b"first"), ReadOutcome::Hit(_)));
         assert!(cache.peek(b"first").is_hit());
 
         let without_maintenance = flash.maintaining.lock().unwrap();
         (0..10_000_u32).take_while(|_| flash.tier.has_space()).for_each(|number| _ = insert(&number.to_le_bytes()));
         assert!(!flash.tier.has_space() && flash.tier.stats().drops.total() == 0);
-        assert!(matches!(cache.resolve_value(flash, &found[1]), Resolved::Hit(_)));
+        assert!(matches!(resolve(&cache, &mut found[1], b"other"), ReadOutcome::Hit(_)));
         let mut answers = Vec::new();
         cache.get_batch(&[b"other"], |_, lookup| answers.push(lookup.is_hit()));
         assert_eq!((answers, cache.peek(b"other").is_hit()), (vec![true], false), "it stays on flash");
@@ -449,7 +500,7 @@ mod tests {
     fn handles_of_flash_hits_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Never);
-        let flash = cache.shared.flash.as_ref().unwrap();
+        let flash = cache.engine().flash().unwrap();
         let value = vec![7; 9000];
         let object = Object { key: Key::new(b"key"), value: &[&value], client_flags: 3, attributes: 0, expiry: 0 };
         flash.tier.insert(&object, 2).unwrap();
@@ -468,51 +519,48 @@ mod tests {
 
     #[test]
     fn callbacks_of_other_reads_run_unpinned() {
-        use crate::flash::read::{Fetch, Fetched, WhenBusy};
+        use crate::flash::pending_reads::{FlashRead, Start, WhenBusy};
         use std::sync::{Mutex, mpsc};
         let folder = tempfile::tempdir().unwrap();
         let cache = build(folder.path(), FlashPromotion::Always);
-        let flash = cache.shared.flash.as_ref().unwrap();
+        let flash = cache.engine().flash().unwrap();
         let insert = |key: &[u8]| {
             let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
             flash.tier.insert(&object, 2).unwrap();
         };
-        // All room for reads is taken by what others hold.
-        let held: Arc<Mutex<Vec<Fetched>>> = Arc::default();
+        let start = |key: &[u8], when_busy, on_read| {
+            let key = Key::new(key);
+            flash.reads.start(key, flash.tier.probe(key.hash).unwrap(), 2, when_busy, on_read)
+        };
+        // Values that others hold take all permits.
+        let held: Arc<Mutex<Vec<FlashRead>>> = Arc::default();
         for number in 0..100_000_u32 {
             insert(&number.to_le_bytes());
             let theirs = Arc::clone(&held);
-            let on_read = Box::new(move |fetched| theirs.lock().unwrap().push(fetched));
-            if cache.fetch(&number.to_le_bytes(), WhenBusy::Refuse, on_read) == Fetch::Refused {
+            let on_read = Box::new(move |read| theirs.lock().unwrap().push(read));
+            if start(&number.to_le_bytes(), WhenBusy::Refuse, on_read) == Start::Refused {
                 break;
             }
         }
-        // In a buffer that is not written yet: to read it ends at once.
+        // In a buffer that is not written yet: a read of it ends at once.
         insert(b"got");
         insert(b"other");
-        let (sender, landed) = mpsc::channel();
+        let (sender, results) = mpsc::channel();
         std::thread::scope(|scope| {
-            let getter = scope.spawn(|| (std::thread::current().id(), cache.get(b"got").is_hit()));
+            let getter = scope.spawn(|| cache.get(b"got").is_hit());
             std::thread::sleep(Duration::from_millis(100));
-            let shared = Arc::clone(&cache.shared);
-            let on_read = Box::new(move |fetched: Fetched| {
-                let is_pinned = shared.participant().is_pinned();
-                sender.send((std::thread::current().id(), is_pinned, fetched.is_hit())).unwrap();
+            let pool = Arc::clone(&cache.engine().default_pool);
+            let on_read = Box::new(move |read: FlashRead| {
+                sender.send((pool.participant().is_pinned(), read.value().is_some())).unwrap();
             });
-            assert_eq!(cache.fetch(b"other", WhenBusy::Queue, on_read), Fetch::Queued);
+            assert_eq!(start(b"other", WhenBusy::Queue, on_read), Start::Queued);
             let one = held.lock().unwrap().pop();
             drop(one);
-            let (thread, is_hit) = getter.join().unwrap();
+            assert!(getter.join().unwrap());
+            assert!(cache.peek(b"got").is_hit(), "it was promoted");
+            let (is_pinned, is_hit) = results.recv_timeout(Duration::from_secs(5)).unwrap();
             assert!(is_hit);
-            assert!(cache.peek(b"got").is_hit(), "it came up");
-            let (landed_on, is_pinned, is_hit) = landed.recv_timeout(Duration::from_secs(5)).unwrap();
-            assert!(is_hit);
-            println!(
-                "landed on {landed_on:?} getter {thread:?} main {:?}, pinned: {is_pinned}; {:?}",
-                std::thread::current().id(),
-                held.lock().unwrap().len()
-            );
-            assert!(!is_pinned, "the on_read of another's fetch runs while the getter's item is alive");
+            assert!(!is_pinned, "the callback of another read runs while the getter's item is alive");
         });
         held.lock().unwrap().clear();
     }

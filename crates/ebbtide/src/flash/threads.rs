@@ -1,23 +1,28 @@
-//! The threads of flash, and the end of a cache's flash with them.
+//! The threads of flash, and the shutdown of a flash tier.
+//!
+//! A flash tier is shut down once, by `close_flash` or with the last handle of its cache. The first caller does it;
+//! others wait for the end. A thread of any flash tier never waits: the shutdown may be waiting for that thread.
 
-use crate::clock::Clock;
-use crate::flash::tier::FlashTier;
-use ebbtide_flash::Error;
+use crate::clock::{Clock, EngineClock};
+use crate::flash::memory_split::MemorySplit;
+use crate::flash::promotion::Promotions;
+use crate::flash::tier::{FlashTier, seconds_of_flash};
 use ebbtide_flash::device::Device;
+use ebbtide_flash::{Error, Opening};
 use std::cell::Cell;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// How long the end of a cache waits for threads that a device may keep, and how often it looks.
+/// How long a shutdown waits for threads that the device may block, and how often it looks.
 const MAX_THREAD_WAIT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
-/// How long it waits until flash has what the next start must know: a hundredth of it may be written.
+/// How long it waits for the writes that the next start needs: up to a hundredth of flash.
 const MAX_CLOSE_WAIT: Duration = Duration::from_secs(30);
 
 thread_local! {
-    /// Whether the thread is one of flash, of any cache: such a one waits for no end, which may wait for it.
+    /// Whether the thread belongs to a flash tier of any cache: such a thread never waits for a shutdown.
     static IS_FLASH_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -28,8 +33,8 @@ fn spawn(name: String, work: impl FnOnce() + Send + 'static) -> io::Result<JoinH
     })
 }
 
-/// The threads that move a device's transfers on. They start before the tier does, which reads what flash holds. Dropping it stops the device and
-/// ends them.
+/// The threads that complete a device's transfers. They start before the tier, which reads flash at its start. Dropping
+/// them stops the device and ends them.
 pub(crate) struct IoThreads {
     device: Arc<dyn Device>,
     threads: Vec<JoinHandle<()>>,
@@ -51,12 +56,25 @@ impl Drop for IoThreads {
     fn drop(&mut self) {
         self.device.stop();
         let deadline = Instant::now() + MAX_THREAD_WAIT;
-        self.threads.drain(..).for_each(|thread| end(thread, deadline));
+        self.threads.drain(..).for_each(|thread| join(thread, deadline));
     }
 }
 
-/// Those, and with the system's clock the thread of the upkeep. Dropping it leaves on flash what the next start must know, and ends them, so
-/// that the device is free for whoever comes next.
+/// Starts the I/O threads and the tier, with what flash holds; waits for the device.
+pub(crate) fn start_tier(
+    opening: Opening,
+    memory_split: MemorySplit,
+    promotions: Promotions,
+    (clock, time): (Clock, &EngineClock),
+    demotion_wait: Duration,
+) -> Result<(Arc<FlashTier>, IoThreads), Error> {
+    let io = IoThreads::start(opening.device())?;
+    let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
+    Ok((FlashTier::new(started, memory_split, promotions, (clock, time), demotion_wait), io))
+}
+
+/// The I/O threads, and with the system's clock the maintenance thread. Dropping them leaves on flash what the next
+/// start must know, and ends them: then the device is free.
 pub(crate) struct FlashThreads {
     flash: Arc<FlashTier>,
     maintenance: Option<JoinHandle<()>>,
@@ -77,16 +95,16 @@ impl FlashThreads {
 impl Drop for FlashThreads {
     fn drop(&mut self) {
         self.flash.stop_maintenance();
-        self.maintenance.take().into_iter().for_each(|thread| end(thread, Instant::now() + MAX_THREAD_WAIT));
+        self.maintenance.take().into_iter().for_each(|thread| join(thread, Instant::now() + MAX_THREAD_WAIT));
         let flash = Arc::clone(&self.flash);
         if let Ok(closing) = thread::Builder::new().name("ebbtide-close".into()).spawn(move || flash.close_tier()) {
-            end(closing, Instant::now() + MAX_CLOSE_WAIT);
+            join(closing, Instant::now() + MAX_CLOSE_WAIT);
         }
     }
 }
 
-/// Waits for the end of a thread, unless the device keeps it: then it ends when the device answers, if ever.
-fn end(thread: JoinHandle<()>, deadline: Instant) {
+/// Waits for the end of a thread, unless the device blocks it: then it ends when the device answers, if ever.
+fn join(thread: JoinHandle<()>, deadline: Instant) {
     thread.thread().unpark();
     while !thread.is_finished() && Instant::now() < deadline {
         thread::sleep(POLL_INTERVAL);
@@ -96,23 +114,23 @@ fn end(thread: JoinHandle<()>, deadline: Instant) {
     }
 }
 
-/// The end of a cache's flash, which more than one may ask for; without flash it does nothing.
+/// The shutdown of a flash tier; without flash it does nothing.
 #[derive(Default)]
 pub(crate) struct FlashShutdown(Option<Arc<Shutdown>>);
 
 struct Shutdown {
     flash: Arc<FlashTier>,
     stage: Mutex<Stage>,
-    /// Nobody closes flash any more.
+    /// Signalled when a close has ended.
     closed: Condvar,
 }
 
 struct Stage {
-    /// Until someone closes flash.
+    /// Until the first close.
     threads: Option<FlashThreads>,
-    /// Someone does so now, and lets go of the files if that is asked for meanwhile.
+    /// A close is running. It also releases the files if that was asked for meanwhile.
     is_closing: bool,
-    /// The files are for others then.
+    /// Other caches may have the files afterwards.
     releases_files: bool,
 }
 
@@ -123,36 +141,37 @@ impl FlashShutdown {
         Self(Some(Arc::new(Shutdown { flash, stage, closed: Condvar::new() })))
     }
 
-    /// Leaves on flash what the next start must know, once; what is being fetched is a miss. With the last clone of the cache nobody is left who
-    /// changes anything: then others may have the files, though something may hold the cache for longer. Waits for whoever is at it already.
+    /// Leaves on flash what the next start must know, once; pending reads are answered as misses. With the last handle
+    /// of the cache (`is_last`) the files are released, though a thread may hold the engine for longer. Waits for a
+    /// close that is running.
     pub fn close(&self, is_last: bool) {
-        let Some(ending) = &self.0 else { return };
+        let Some(shutdown) = &self.0 else { return };
         let is_flash_thread = IS_FLASH_THREAD.get();
-        match ending.begin(is_last) {
+        match shutdown.start_close(is_last) {
             Some(threads) => {
-                let closing = ClosingGuard(Arc::clone(ending));
+                let closing = ClosingGuard(Arc::clone(shutdown));
                 let close = move || {
                     let _closing = closing;
                     drop(threads);
                 };
                 if is_flash_thread {
-                    // Whoever answers a fetch may have the last clone.
+                    // The callback of a read may drop the last handle.
                     drop(thread::Builder::new().name("ebbtide-end".into()).spawn(close));
                 } else {
                     close();
                 }
             }
             None if !is_flash_thread => {
-                let most = 2 * MAX_THREAD_WAIT + MAX_CLOSE_WAIT;
-                drop(ending.closed.wait_timeout_while(ending.stage(), most, |stage| stage.is_closing));
+                let max = 2 * MAX_THREAD_WAIT + MAX_CLOSE_WAIT;
+                drop(shutdown.closed.wait_timeout_while(shutdown.stage(), max, |stage| stage.is_closing));
             }
             None => {}
         }
-        ending.flash.cancel_reads();
+        shutdown.flash.reads.cancel();
     }
 }
 
-/// Of whoever closes flash: dropping it is the end of that, also if a thread of flash has panicked.
+/// Ends a close when it is dropped, also if a thread of flash has panicked.
 struct ClosingGuard(Arc<Shutdown>);
 
 impl Drop for ClosingGuard {
@@ -167,12 +186,12 @@ impl Drop for ClosingGuard {
 }
 
 impl Shutdown {
-    /// The threads, if they have not ended; none at all while another one sees to it.
-    fn begin(&self, is_last: bool) -> Option<Option<FlashThreads>> {
+    /// The threads, for the first close. `None` while another close is running.
+    fn start_close(&self, is_last: bool) -> Option<Option<FlashThreads>> {
         let mut stage = self.stage();
         stage.releases_files |= is_last;
-        let is_another_at_it = std::mem::replace(&mut stage.is_closing, true);
-        (!is_another_at_it).then(|| stage.threads.take())
+        let is_running = std::mem::replace(&mut stage.is_closing, true);
+        (!is_running).then(|| stage.threads.take())
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage> {

@@ -1,127 +1,112 @@
-//! DRAM over flash: what evictions discard goes to flash, and what is asked for comes back.
+//! The flash tier of a cache: evicted items go to flash, and flash answers for keys that memory does not have.
 //!
 //! ```text
-//! get     store ---miss---> tier (RAM index, then the device) ---found---> promoted into the store ---> the store's item
-//!                                                                    +---> answered as it was found
-//! set     store, and under the key's lock the copy on flash is forgotten
-//! evict   store --- under the key's lock ---> tier, unless flash holds it unchanged
+//! get     store ---miss---> tier (index in memory, then the device) ---hit---> promoted into the store
+//!                                                                        +---> served as it was found
+//! set     store; under the lock of the key's buckets the copy on flash is removed
+//! evict   store --- under the lock of the key's buckets ---> tier, unless flash holds the item unchanged
 //! ```
-//! The protocol between the two is in `docs/concurrency.md`, "The lower tier". A get that finds nothing in the store
-//! waits for the device, on the thread of its caller (`raise.rs`). Operations that depend on a present value bring it up first.
+//! `docs/concurrency.md`, "What lies below the store", has the protocol between the two. This file has the state that
+//! both directions share; `read.rs` and `resolve.rs` read from flash.
 
-use crate::cache::Cache;
-use crate::clock::{Clock, Time};
+use crate::clock::{Clock, EngineClock};
 use crate::flash::idle_demotion::IdleLimit;
 use crate::flash::memory_split::MemorySplit;
+use crate::flash::pending_reads::PendingReads;
 use crate::flash::promoted_keys::PromotedKeys;
 use crate::flash::promotion::{FlashPromotion, Promotions};
-use crate::flash::read::PendingReads;
-use crate::flash::threads::IoThreads;
-use crate::maintenance::TICK;
-use crate::wakeup::Waker;
-use ebbtide_flash::device::DriveLog;
-use ebbtide_flash::{Key, Object, Opening, Tier, TierStats, Token};
+use crate::flash::read::FlashProbe;
+use crate::wakeup::{TICK, Waker};
+use ebbtide_flash::admission::Offer;
+use ebbtide_flash::{Key, Object, Tier, TierStats, Token};
 use ebbtide_store::{Item, LowerTier, Store};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// The tier's upkeep is due after so many demotions, or such a part of its memory: its buffers are small.
+/// Maintenance is due after this many demotions, or after this part of the flash memory was demoted: buffers are small.
 const MAINTENANCE_DEMOTIONS: u64 = 32;
 const MAINTENANCE_SHARE: u64 = 64;
-/// How long evictions ahead of need wait for room on flash at most, and how often they look.
+/// How long evictions ahead of need wait for a place on flash at most, and how often they look.
 const MAX_BACKGROUND_WAIT: Duration = Duration::from_secs(1);
 const WAIT_STEP: Duration = Duration::from_micros(100);
 /// The longest key on flash.
 const MAX_KEY_BYTES: usize = 250;
 
-/// What the flash of a cache did since it was built.
+/// Counters of the flash of a cache, since it was built.
 #[derive(Clone, Debug)]
 pub struct FlashStats {
-    /// Objects that came back to DRAM.
+    /// Objects that were promoted into memory.
     pub promoted: u64,
-    /// Objects that were answered from flash and stayed there alone.
+    /// Objects that were served from flash and stayed there.
     pub served: u64,
-    /// Objects that were found on flash and could not come back, for want of memory, or of room on flash for what would go for
-    /// them. Gets are answered from flash then, and count as served; what needs the value in memory misses.
+    /// Promotions that were refused, for want of memory or of a place on flash for what they would evict. A get is then
+    /// served from flash, and counts as served; an operation that needs the value in memory misses.
     pub promotions_refused: u64,
-    /// Values that went to flash because nobody had read them for so long ([`crate::FlashLimits::max_idle_seconds`]).
+    /// Values that were demoted because they were idle ([`crate::FlashLimits::max_idle_seconds`]).
     pub idle: u64,
     /// Evicted objects that flash held already.
     pub unchanged: u64,
-    /// Writes and deletes that were refused for their CAS token though the value came from flash and has not changed since: the token was
-    /// that of an older value, or it was not kept.
+    /// Writes and deletes that were refused for their CAS token though the value came from flash and has not changed
+    /// since: the token was that of an older value, or it was not kept.
     pub unknown_tokens: u64,
-    /// What is chosen between the two.
+    /// The promotion policy.
     pub promotion: FlashPromotion,
-    /// In what lesser ways the device works than it could, for the operator: without direct I/O, say.
+    /// For the operator: in which ways the device works less well than it could, such as without direct I/O.
     pub notices: Vec<String>,
     pub tier: TierStats,
 }
 
 pub(crate) struct FlashTier {
-    pub(crate) tier: Arc<Tier>,
-    pub(crate) reads: PendingReads,
-    pub(crate) promotions: Promotions,
+    pub tier: Arc<Tier>,
+    pub reads: Arc<PendingReads>,
+    pub promotions: Promotions,
     /// For scans.
-    pub(crate) promoted_keys: PromotedKeys,
+    pub promoted_keys: PromotedKeys,
     notices: Vec<String>,
-    pub(crate) memory_split: MemorySplit,
+    pub memory_split: MemorySplit,
     /// The time in seconds since 1970 at which the store's time was zero. With a manual clock that is 0.
-    pub(crate) epoch_seconds: u64,
-    pub(crate) clock: Clock,
-    /// How long a write waits until flash has room for what it evicts.
-    pub(crate) demotion_wait: Duration,
+    pub epoch_seconds: u64,
+    pub clock: Clock,
+    /// How long a write waits until flash has a place for what it evicts.
+    pub demotion_wait: Duration,
     /// The store's time at the first look that found flash full; 0 after a look that found it able to take more. It
     /// only bounds waits, so it is Relaxed: a stale value makes one wait too long or too short.
     full_since_ms: AtomicU64,
-    /// The store's time, as the background thread of the cache saw it last.
+    /// The store's time, as the maintenance thread of the cache saw it last.
     now_ms: AtomicU64,
-    /// Wakes the thread of the upkeep.
+    /// Wakes the maintenance thread of flash.
     waker: Waker,
     is_stopping: AtomicBool,
     is_flushing: AtomicBool,
-    /// HeldValue by whoever does the upkeep.
-    pub(crate) maintaining: Mutex<()>,
-    /// Since the last upkeep that they asked for; objects, each with so much more as it has of the bytes.
+    /// Held by the thread that does the maintenance.
+    pub maintaining: Mutex<()>,
+    /// Since the last maintenance that demotions asked for: bytes, and a fixed weight for each object.
     demoted: AtomicU64,
-    pub(crate) promoted: AtomicU64,
-    pub(crate) promotions_refused: AtomicU64,
-    pub(crate) served: AtomicU64,
+    pub promoted: AtomicU64,
+    pub promotions_refused: AtomicU64,
+    pub served: AtomicU64,
     unchanged: AtomicU64,
-    /// Of values that handles hold. They may outlive the cache, and must not keep its device.
-    pub(crate) pinned_bytes: Arc<AtomicU64>,
+    /// Bytes of values that handles hold. Handles may outlive the cache, and must not keep its device.
+    pub pinned_bytes: Arc<AtomicU64>,
     /// Of the tokens that the store keeps.
-    pub(crate) token_bytes: AtomicU64,
-    pub(crate) idle: IdleLimit,
+    pub token_bytes: AtomicU64,
+    pub idle: IdleLimit,
 }
 
 impl FlashTier {
-    /// With what flash holds; waits for the device.
-    pub fn start(
-        opening: Opening,
-        memory_split: MemorySplit,
-        promotions: Promotions,
-        (clock, time): (Clock, &Time),
-        demotion_wait: Duration,
-    ) -> Result<(Arc<Self>, IoThreads), ebbtide_flash::Error> {
-        let io = IoThreads::start(opening.device())?;
-        let started = opening.start(seconds_of_flash(time.epoch_seconds(), time.now_ms()))?;
-        Ok((Self::new(started, memory_split, promotions, (clock, time), demotion_wait), io))
-    }
-
-    /// Over a tier, with what its operator should know of it.
+    /// Over a tier, with the notices of its start.
     pub fn new(
         (tier, notices): (Arc<Tier>, Vec<String>),
         memory_split: MemorySplit,
         promotions: Promotions,
-        (clock, time): (Clock, &Time),
+        (clock, time): (Clock, &EngineClock),
         demotion_wait: Duration,
     ) -> Arc<Self> {
         Arc::new(Self {
+            reads: Arc::new(PendingReads::new(Arc::clone(&tier), memory_split.bytes())),
             tier,
-            reads: PendingReads::new(memory_split.bytes()),
             promotions,
             promoted_keys: PromotedKeys::default(),
             notices,
@@ -146,7 +131,7 @@ impl FlashTier {
         })
     }
 
-    /// Does the upkeep until the end of the cache: for a thread of its own.
+    /// Does the maintenance until the cache is shut down: for a thread of its own.
     pub fn run_maintenance(&self) {
         self.waker.register_current_thread();
         while !self.is_stopping.load(Ordering::Acquire) {
@@ -158,26 +143,26 @@ impl FlashTier {
 
     /// Ends [`FlashTier::run_maintenance`].
     pub fn stop_maintenance(&self) {
-        // Release pairs with the Acquire there.
+        // Release pairs with the Acquire in `run_maintenance`.
         self.is_stopping.store(true, Ordering::Release);
     }
 
     /// Leaves on flash what the next start must know; waits for the device.
     pub fn close_tier(&self) {
-        // What the device refuses is found by the next start, which then is one after a crash.
+        // After an error of the device the next start is one after a crash.
         drop(self.tier.close(self.seconds(self.now_ms.load(Ordering::Relaxed))));
     }
 
-    /// Tells the upkeep the time, and those who have fetched something from a device that has failed meanwhile that they have
-    /// missed. Does not wait for the device, as the upkeep may.
+    /// Tells the maintenance the time. If the device has failed, pending reads are answered as misses. Does not wait
+    /// for the device, as the maintenance may.
     pub fn note_time(&self, now_ms: u64) {
         self.now_ms.store(now_ms, Ordering::Relaxed);
         if self.tier.has_failed(self.seconds(now_ms)) {
-            self.cancel_reads();
+            self.reads.cancel();
         }
     }
 
-    /// The upkeep of the tier; waits for the device.
+    /// The maintenance of the tier; waits for the device.
     pub fn maintain(&self, now_ms: u64) {
         let _maintaining = self.maintaining.lock().expect("the maintenance of flash has panicked");
         self.tier.maintain(self.seconds(now_ms));
@@ -230,12 +215,12 @@ impl FlashTier {
         }
     }
 
-    /// An object was demoted: sees to the upkeep. With a manual clock the device is waited for here, so that nothing is lost because it
-    /// is slower than the clock.
-    pub(crate) fn note_demotion(&self, bytes: u64, now_ms: u64) {
-        let most = self.memory_split.bytes() / MAINTENANCE_SHARE;
-        let weight = most / MAINTENANCE_DEMOTIONS + bytes;
-        if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < most {
+    /// An object was demoted: the maintenance is woken in time. With a manual clock this waits for the device, so that
+    /// no object is lost because the device is slower than the clock.
+    fn note_demotion(&self, bytes: u64, now_ms: u64) {
+        let max = self.memory_split.bytes() / MAINTENANCE_SHARE;
+        let weight = max / MAINTENANCE_DEMOTIONS + bytes;
+        if self.demoted.fetch_add(weight, Ordering::Relaxed) + weight < max {
             return;
         }
         self.demoted.store(0, Ordering::Relaxed);
@@ -248,23 +233,60 @@ impl FlashTier {
         }
     }
 
-    /// What of the cache's memory is for the tier: its limit, and what is in use. Values that were read come on top of the limit.
+    /// Demotes an idle item, if its key is not on flash already and admission takes it. The lock of the key's buckets
+    /// is held.
+    pub fn demote_idle(&self, item: &Item<'_>, now_ms: u64) -> bool {
+        let Some(expiry) = self.expiry_on_flash(item) else { return false };
+        let key = Key::new(item.key());
+        if item.extension().copied && self.tier.could_exist(key.hash) {
+            return true;
+        }
+        let (value_bytes, now) = (item.len(), self.seconds(now_ms));
+        let offer = Offer { key: key.hash, bytes: item.key().len() + value_bytes, value_bytes, expiry };
+        // An item that the limits refuse is not offered in each scan again.
+        if self.tier.limits().refuse(&offer, now).is_some() || !self.tier.has_space() {
+            return false;
+        }
+        let value: Vec<&[u8]> = item.slices().collect();
+        let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
+        let is_taken = self.tier.insert(&object, now).is_some();
+        if is_taken {
+            self.idle.note_demoted();
+            self.promotions.note_evicted(item.stored_bytes());
+            self.note_demotion(value_bytes as u64, now_ms);
+        }
+        is_taken
+    }
+
+    /// Moves memory from items to flash, one step of `memory_split.rs`. True if there is more to do.
+    pub fn rebalance_memory(&self, store: &Store) -> bool {
+        self.promotions.note_memory(store.memory_bytes());
+        self.memory_split.rebalance(&self.tier, store)
+    }
+
+    /// The limit of the flash memory, and the memory in use. Values that were read come on top of the limit.
     pub fn memory(&self) -> (u64, u64) {
         (self.memory_split.bytes(), self.tier.memory_bytes() + self.overhead_bytes())
     }
 
-    /// Memory in use that is not the tier's own.
+    /// Memory in use outside of the tier.
     fn overhead_bytes(&self) -> u64 {
         let values = self.reads.held_bytes() + self.pinned_bytes.load(Ordering::Relaxed);
         let tokens = self.token_bytes.load(Ordering::Relaxed);
         self.promotions.memory_bytes() + self.promoted_keys.memory_bytes() + values + tokens
     }
 
-    /// Whether flash may have a key that was requested and that memory has not.
-    pub(crate) fn may_contain(&self, key: &[u8]) -> bool {
+    /// Whether flash may have a key.
+    pub fn probe(&self, key: &[u8]) -> Option<FlashProbe> {
+        let hash = Key::new(key).hash;
+        self.tier.probe(hash).map(|bytes| FlashProbe { hash, bytes: Some(bytes) })
+    }
+
+    /// The same for a request of a key that memory does not have: admission by history counts it.
+    pub fn probe_missed(&self, key: &[u8]) -> Option<FlashProbe> {
         let hash = Key::new(key).hash;
         self.tier.missed(hash);
-        self.tier.could_exist(hash)
+        self.tier.probe(hash).map(|bytes| FlashProbe { hash, bytes: Some(bytes) })
     }
 
     /// Asserts every invariant of the tier.
@@ -274,7 +296,7 @@ impl FlashTier {
         self.tier.verify();
     }
 
-    fn stats(&self, unknown_tokens: u64) -> FlashStats {
+    pub fn stats(&self, unknown_tokens: u64) -> FlashStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut tier = self.tier.stats();
         tier.memory_bytes += self.overhead_bytes();
@@ -282,7 +304,7 @@ impl FlashTier {
             promoted: read(&self.promoted),
             served: read(&self.served),
             promotions_refused: read(&self.promotions_refused),
-            idle: self.idle.moved(),
+            idle: self.idle.demoted(),
             unchanged: read(&self.unchanged),
             unknown_tokens,
             promotion: self.promotions.policy(),
@@ -291,35 +313,35 @@ impl FlashTier {
         }
     }
 
-    /// What is left of a life on flash at a time of the store; `None` if it never ends.
-    pub(crate) fn remaining(&self, expiry: u32, store_ms: u64) -> Option<Duration> {
-        let ends_ms = (u64::from(expiry) * 1000).saturating_sub(self.epoch_seconds * 1000);
-        (expiry != 0).then(|| Duration::from_millis(ends_ms.saturating_sub(store_ms)))
+    /// The remaining life of an expiry on flash at a time of the store; `None` if it never expires.
+    pub fn remaining(&self, expiry: u32, store_ms: u64) -> Option<Duration> {
+        let expiry_ms = (u64::from(expiry) * 1000).saturating_sub(self.epoch_seconds * 1000);
+        (expiry != 0).then(|| Duration::from_millis(expiry_ms.saturating_sub(store_ms)))
     }
 
-    /// When an item expires as flash writes it: 0 for never. None for what has no place there: marks, clients' own tokens, an expiry beyond 32
-    /// bits of seconds.
-    pub(crate) fn expiry_on_flash(&self, item: &Item<'_>) -> Option<u32> {
+    /// The expiry of an item in the format of flash: 0 for never. `None` for items that flash cannot hold: with meta
+    /// flags, with a client's CAS token, or with an expiry beyond 32 bits of seconds.
+    fn expiry_on_flash(&self, item: &Item<'_>) -> Option<u32> {
         let extension = item.extension();
-        let has_marks = extension.stale || extension.won || extension.token.is_some();
+        let has_flags = extension.stale || extension.won || extension.token.is_some();
         let expiry = item.expiry_seconds().map_or(Ok(0), |seconds| u32::try_from(self.epoch_seconds + seconds));
-        expiry.ok().filter(|_| !has_marks && item.key().len() <= MAX_KEY_BYTES)
+        expiry.ok().filter(|_| !has_flags && item.key().len() <= MAX_KEY_BYTES)
     }
 
     /// The store's time in the seconds of flash.
-    pub(crate) fn seconds(&self, store_ms: u64) -> u32 {
+    pub fn seconds(&self, store_ms: u64) -> u32 {
         seconds_of_flash(self.epoch_seconds, store_ms)
     }
 }
 
-fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
+pub(crate) fn seconds_of_flash(epoch_seconds: u64, store_ms: u64) -> u32 {
     u32::try_from(epoch_seconds + store_ms / 1000).unwrap_or(u32::MAX)
 }
 
-/// What the store knows of flash.
-pub(crate) struct Flash(pub Arc<FlashTier>);
+/// The flash tier as the store sees it.
+pub(crate) struct FlashLowerTier(pub Arc<FlashTier>);
 
-impl LowerTier for Flash {
+impl LowerTier for FlashLowerTier {
     fn demote(&self, item: &Item<'_>, now_ms: u64) {
         let flash = &*self.0;
         flash.promotions.note_evicted(item.stored_bytes());
@@ -339,7 +361,7 @@ impl LowerTier for Flash {
     }
 
     fn is_current(&self, key: &[u8], copy: u64) -> bool {
-        // The flush first: one that begins after this look makes the promoted item worthless, too.
+        // The flush first: a flush that starts after this look makes the promoted item worthless, too.
         !self.0.is_flushing.load(Ordering::SeqCst) && self.0.tier.is_current(Key::new(key).hash, Token(copy))
     }
 
@@ -347,34 +369,10 @@ impl LowerTier for Flash {
         self.0.tier.remove(Key::new(key).hash)
     }
 
-    fn flush(&self, raise: &mut dyn FnMut()) {
+    fn flush(&self, advance: &mut dyn FnMut()) {
         self.0.is_flushing.store(true, Ordering::SeqCst);
-        raise();
+        advance();
         self.0.tier.flush();
         self.0.is_flushing.store(false, Ordering::SeqCst);
-    }
-}
-
-impl Cache {
-    pub fn has_flash(&self) -> bool {
-        self.shared.flash.is_some()
-    }
-
-    /// Leaves on flash what the next start must know, and lets go of it: what only flash has is absent from then on, and what is evicted is
-    /// lost. The end of a cache does this, too; it is for those whose clones live until the process ends and change nothing more: of a
-    /// change that comes later only the log of removals knows, if there is one. Waits for the device, half a minute at most.
-    pub fn close_flash(&self) {
-        self.shared.flash_shutdown.close(false);
-    }
-
-    /// What the flash of this cache did; `None` without flash.
-    pub fn flash_stats(&self) -> Option<FlashStats> {
-        self.shared.flash.as_ref().map(|flash| flash.stats(self.shared.store.unknown_tokens()))
-    }
-
-    /// Asks the drives below flash how worn they are and what they write; `None` where they do not tell: without flash, on anything
-    /// but NVMe drives, and where this process may not ask (which takes `CAP_SYS_ADMIN`). Waits for them, for seconds at most.
-    pub fn ask_flash_drives(&self) -> Option<DriveLog> {
-        self.shared.flash.as_ref()?.tier.read_drive_logs()
     }
 }

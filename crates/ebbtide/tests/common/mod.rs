@@ -2,7 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use ebbtide::{
-    Cache, Error, Handle, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Stored, Ttl, Visited,
+    Cache, Error, Handle, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Stored,
+    Ttl,
 };
 use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::time::Duration;
@@ -62,8 +63,8 @@ impl CacheSubject {
 
     fn revise(&self, key: &[u8], mut mark: impl FnMut(&Item<'_>) -> MetaFlags) -> Result<bool, Error> {
         let revise = |item: &Item<'_>| Some(MetaFlagsChange { ttl: None, flags: mark(item) });
-        let visited = self.cache.visit(key, MetaFlagsLookup { create: None, counts: true }, revise)?;
-        Ok(!matches!(visited, Visited::Absent))
+        let visited = self.cache.update_meta_flags(key, MetaFlagsLookup { create: None, counts: true }, revise)?;
+        Ok(!matches!(visited, MetaFlagsOutcome::Absent))
     }
 
     fn try_apply(&mut self, operation: &Operation, now_ms: u64) -> Result<Answer, Error> {

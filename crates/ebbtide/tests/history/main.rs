@@ -1,19 +1,24 @@
-//! Threads that do everything that can be done to a cache, over a device that fails, with histories of what each key had.
+//! Threads that do everything that can be done to a cache, over a device that fails, with histories of what each key
+//! had.
 //!
 //! What always holds, whatever is in flight between memory and flash (a cache may lose at any time):
-//! - **Nothing foreign**: what a key has was written to that key, as a whole, with its flags. Nothing that was refused (by add, replace, cas,
+//! - **Nothing foreign**: what a key has was written to that key, as a whole, with its flags. Nothing that was refused
+//!   (by add, replace, cas,
 //!   for want of memory) is ever read.
-//! - **Nothing stale**: a read does not answer what was overwritten, deleted or flushed by something that returned before the read
+//! - **Nothing stale**: a read does not answer what was overwritten, deleted or flushed by something that returned
+//!   before the read
 //!   began; nor, once somebody has read a newer value, an older one.
 //! - **Nothing expired**: an entry lives no longer than its last write or touch gave it, and says so.
-//! - **Changes are changes of what was current**: an increment, an append, a cas or a delete with a token found a value that was not stale;
-//!   no two increments answer the same number; add is refused, replace and touch succeed only if something may have been there.
+//! - **Changes are changes of what was current**: an increment, an append, a cas or a delete with a token found a value
+//!   that was not stale; no two increments answer the same number; add is refused, replace and touch succeed only if
+//!   something may have been there.
 //!
 //! All of that holds from one life of the cache to the next, whether it was stopped or killed.
 //!
-//! Memory has room for a part of the keys, flash for some more: so what threads come back to was evicted meanwhile, and regions,
-//! pages and the log of small objects are reclaimed all the time. Time is moved by hand. The device reorders and delays what it is
-//! given, fails, flips bits, loses and misplaces writes. The values, lengths and lives are drawn from a seed; how threads meet is not.
+//! Memory has room for a part of the keys, flash for some more: so what threads come back to was evicted meanwhile, and
+//! regions, pages and the log of small objects are reclaimed all the time. Time is moved by hand. The device reorders
+//! and delays what it is given, fails, flips bits, loses and misplaces writes. The values, lengths and lives are drawn
+//! from a seed; how threads meet is not.
 //!
 //!     EBBTIDE_HISTORY_OPERATIONS=10000000 cargo test -p ebbtide --test history
 
@@ -46,7 +51,7 @@ const CASES_WITH_ENDS: u64 = 6;
 const LIVES: u64 = 6;
 /// Where a cache's time begins; with the system's clock, what is over of the second since 1970 comes on top.
 const ORIGIN_MS: u64 = 1000;
-/// What a get may believe the time to be behind of, where that is not moved by hand.
+/// How stale the coarse time of a get may be, with the system's clock.
 const STALENESS_MS: u64 = 60_000;
 
 /// What differs from case to case.
@@ -130,7 +135,7 @@ struct Mover {
     built: [Instant; 2],
     /// The time at which the cache was built is not before and not after these.
     origins: [u64; 2],
-    begun: AtomicU64,
+    started: AtomicU64,
     done: AtomicU64,
 }
 
@@ -142,17 +147,17 @@ impl Mover {
             Clock::System => built.elapsed().as_millis() as u64,
             Clock::Manual => 0,
         });
-        let begun = self.begun.load(SeqCst);
+        let started = self.started.load(SeqCst);
         let staleness = if self.clock == Clock::System { STALENESS_MS } else { 0 };
         Bounds {
             earliest: self.origins[0] + done + passed[1],
-            latest: self.origins[1] + begun + passed[0] + 1,
+            latest: self.origins[1] + started + passed[0] + 1,
             staleness,
         }
     }
 
     fn go_on(&self, cache: &Cache, by: u64) {
-        let to = self.begun.fetch_add(by, SeqCst) + by;
+        let to = self.started.fetch_add(by, SeqCst) + by;
         match self.clock {
             Clock::System => cache.skip_time(Duration::from_millis(by)).expect("the clock is the system's"),
             Clock::Manual => cache.maintain(Duration::from_millis(to)),
@@ -225,7 +230,7 @@ fn run(case: &Case) -> (u64, FlashStats) {
     let built = [before, Instant::now()];
     let origins = origins(case.clock(), unix, unix_ms());
     let mover =
-        Arc::new(Mover { clock: case.clock(), built, origins, begun: AtomicU64::new(0), done: AtomicU64::new(0) });
+        Arc::new(Mover { clock: case.clock(), built, origins, started: AtomicU64::new(0), done: AtomicU64::new(0) });
     let times = Arc::clone(&mover);
     let keys = 1500 + case.seed % 600;
     let mut table = Table {

@@ -2,7 +2,7 @@
 
 use crate::record::{NEVER, Operation, Record, What};
 use crate::value::{self, COUNTS, Version};
-use ebbtide::{Cache, Changed, Error, Fetch, Item, Lookup, Mode, Patience, Resolved, Stored, Ttl, WhenBusy};
+use ebbtide::{Cache, Changed, Error, FlashReads, Item, Lookup, Mode, Patience, ReadOutcome, ReadPurpose, Stored, Ttl};
 use ebbtide_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc;
@@ -24,7 +24,8 @@ pub struct Table {
     pub over: AtomicBool,
 }
 
-/// The cache's time in milliseconds is not before and not after these, and what it says of the lives of items is so old at most.
+/// The cache's time in milliseconds is not before and not after these, and what it says of the lives of items is so old
+/// at most.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub earliest: u64,
@@ -165,22 +166,22 @@ impl<'a> Player<'a> {
         judged
     }
 
-    /// As a server does, which never waits: what was fetched is promoted or answered after other things were done.
+    /// As a server does, which never waits: a value is promoted or served after other operations were done.
     fn fetch(&mut self, key: u64) -> Result<(), String> {
         let name = value::name(key);
         if !self.waits || self.cache.peek(&name).is_hit() {
             return Ok(());
         }
+        let mut reads = FlashReads::default();
+        let Some(probe) = self.cache.probe_flash(&reads, &name) else { return Ok(()) };
         let (sender, receiver) = mpsc::channel();
-        let landing = Box::new(move |fetched| drop(sender.send(fetched)));
-        let fetched = match self.cache.fetch(&name, WhenBusy::Refuse, landing) {
-            Fetch::UnderWay => receiver.recv().expect("a fetch lands"),
-            Fetch::Absent | Fetch::Refused => return Ok(()),
-            Fetch::Queued => return Err("a fetch waits that must not".to_owned()),
-        };
-        // Who holds what was fetched must not wait for other reads.
+        self.cache.prefetch(&mut reads, probe, &[&name], Box::new(move || _ = sender.send(())));
+        while !reads.collect() {
+            receiver.recv().expect("the read ends");
+        }
+        // A caller that holds a value must not wait for other reads.
         let waiting = std::mem::replace(&mut self.cache, self.table.cache.without_waiting());
-        // What would wait is refused.
+        // An operation that would wait is refused.
         self.cache.set_patience(Patience::Spent);
         self.waits = false;
         for _ in 0..self.random.below(3) {
@@ -189,9 +190,13 @@ impl<'a> Player<'a> {
         }
         let operation = self.begin();
         let cache = self.cache.clone();
-        match cache.resolve(fetched) {
-            Resolved::Hit(item) => _ = self.look(key, operation, &item)?,
-            Resolved::Changed | Resolved::Miss => {}
+        if let Some(probe) = cache.probe_flash(&reads, &name) {
+            let wake = || -> ebbtide::ReadWake { Box::new(|| ()) };
+            if let ReadOutcome::Hit(item) =
+                cache.read_from_flash(&mut reads, probe, &[&name], ReadPurpose::Answer, wake)
+            {
+                self.look(key, operation, &item)?;
+            }
         }
         self.get(key)?;
         (self.cache, self.waits) = (waiting, true);

@@ -1,8 +1,8 @@
 //! What happened to each key, and what may still be read of it.
 //!
-//! All that begins or ends gets a moment of one clock. Of an operation nobody knows when between the two it took effect. So a value is
-//! stale for a read if another write began after it had ended, and ended before the read began. A write that somebody has
-//! read had taken effect by then: it counts as ended.
+//! All that begins or ends gets a moment of one clock. Of an operation nobody knows when between the two it took
+//! effect. So a value is stale for a read if another write began after it had ended, and ended before the read began. A
+//! write that somebody has read had taken effect by then: it counts as ended.
 
 use crate::value::Version;
 use std::collections::VecDeque;
@@ -37,7 +37,7 @@ pub struct Event {
     seen: bool,
 }
 
-/// An operation that has begun.
+/// An operation that has started.
 #[derive(Clone, Copy, Debug)]
 pub struct Operation {
     pub begin: u64,
@@ -62,7 +62,7 @@ struct Key {
     open: Vec<Sight>,
     /// Begins of appends, each with the writes whose values it may have found.
     appends: Vec<(u64, Vec<u64>)>,
-    /// For whoever wants to know how it came to something wrong: what was done, and what came of it.
+    /// To explain a violation: what was done, and what came of it.
     past: VecDeque<(&'static str, Event)>,
 }
 
@@ -125,7 +125,8 @@ impl Record {
         if event.seen { Err(format!("{event:?} was read, but failed")) } else { Ok(()) }
     }
 
-    /// The operation said that there was nothing to touch; what it had touched may have been evicted before it looked at it.
+    /// The operation said that there was nothing to touch; what it had touched may have been evicted before it looked
+    /// at it.
     pub fn perhaps_touched(&self, key: u64, operation: Operation, until: u64) {
         self.key(key).event(operation).what = What::PerhapsTouch;
         self.changed(key, operation, until);

@@ -233,6 +233,15 @@ impl Tier {
         self.health() != Health::Failed && (self.large.could_exist(hash) || self.small.could_exist(hash))
     }
 
+    /// Bytes that a lookup would read, if it may find an object. No I/O.
+    pub fn probe(&self, hash: FlashHash) -> Option<u64> {
+        if self.health() == Health::Failed {
+            return None;
+        }
+        let large = self.large.bytes_to_read(hash);
+        large.or_else(|| self.small.could_exist(hash).then_some(PAGE)).map(|bytes| bytes as u64)
+    }
+
     /// Whether inserts can go on for a while though the device does nothing. Whoever can wait with inserts until it is so loses
     /// none. A tier that was closed, or whose device has failed, has room for all that it drops.
     pub fn has_space(&self) -> bool {

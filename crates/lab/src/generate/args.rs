@@ -64,6 +64,13 @@ pub struct PlainArgs {
     /// Exponent of Zipf's law [default: 1.0]
     #[arg(long)]
     pub alpha: Option<f64>,
+    /// Keys at the head of Zipf's law that are about equally popular [default: 0]
+    #[arg(long, value_name = "COUNT")]
+    pub flat_head: Option<CountArg>,
+    /// Variance of the requests of a second for each of their mean: 1 is arrivals by chance (Poisson), more is bursts
+    /// [default: evenly spaced]
+    #[arg(long, value_name = "RATIO")]
+    pub dispersion: Option<f64>,
     /// Share of the keys that new ones replace, per day [default: 0]
     #[arg(long, value_name = "SHARE")]
     pub churn: Option<f64>,

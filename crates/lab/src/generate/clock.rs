@@ -40,7 +40,7 @@ mod tests {
     }
 
     #[test]
-    fn time_never_goes_back() {
+    fn time_never_decreases() {
         let seconds: Vec<u64> = (0..100_000).map(|n| DailyClock::Diurnal.second(f64::from(n) * 6.05)).collect();
         assert!(seconds.is_sorted());
         assert_eq!((seconds[0], DailyClock::Diurnal.second(7.0 * DAY)), (0, 604_800));

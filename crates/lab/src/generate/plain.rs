@@ -13,6 +13,10 @@ const DAY: f64 = 86_400.0;
 pub(super) struct Plain {
     pub(super) popularity: Popularity,
     pub(super) exponent: f64,
+    /// Keys at the head of Zipf's law that are about equally popular.
+    pub(super) flat_head: u64,
+    /// Variance of the requests of a second for each of their mean; `None` spaces them evenly.
+    pub(super) dispersion: Option<f64>,
     pub(super) keys: u64,
     /// Share of the keys that new ones replace, per day.
     pub(super) churn: f64,
@@ -28,10 +32,13 @@ impl Plain {
     pub(super) fn requests(&self) -> impl Iterator<Item = Request> + '_ {
         let TraceExtent { requests, seed, clock } = self.extent;
         let mut random = Random::new(seed, 0);
-        let mut ranks = Ranks::new(self.popularity, self.keys, self.exponent, 0);
-        let step = self.span_seconds as f64 / requests as f64;
+        let mut ranks = match self.popularity {
+            Popularity::Zipf => Ranks::with_head(self.keys, self.exponent, self.flat_head),
+            _ => Ranks::new(self.popularity, self.keys, self.exponent, 0),
+        };
+        let mut arrivals = ArrivalTimes::new(self.dispersion, self.span_seconds as f64 / requests as f64, seed);
         (0..requests).map(move |index| {
-            let seconds = index as f64 * step;
+            let seconds = arrivals.next(index);
             let key = self.key_at(ranks.next(&mut random), seconds);
             let set = random.next_unit() < self.set_ratio;
             Request {
@@ -53,6 +60,36 @@ impl Plain {
     }
 }
 
+/// When requests arrive. Those of a burst arrive at one instant, bursts by chance. With sizes that are geometric, of
+/// mean m, the requests of any interval have a variance of 2 m - 1 for each of their mean (a compound Poisson process).
+struct ArrivalTimes {
+    /// Mean seconds from one request to the next.
+    step: f64,
+    /// Probability that a request is the last of its burst; `None` spaces requests evenly.
+    last: Option<f64>,
+    seconds: f64,
+    random: Random,
+}
+
+impl ArrivalTimes {
+    fn new(dispersion: Option<f64>, step: f64, seed: u64) -> Self {
+        let last = dispersion.map(|dispersion| 2.0 / (dispersion + 1.0));
+        Self { step, last, seconds: 0.0, random: Random::new(seed, 1) }
+    }
+
+    /// Seconds from the start to the request of this number.
+    fn next(&mut self, index: u64) -> f64 {
+        let Some(last) = self.last else {
+            return index as f64 * self.step;
+        };
+        let now = self.seconds;
+        if self.random.next_unit() < last {
+            self.seconds += self.random.next_exponential() * self.step / last;
+        }
+        now
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::HashSet;
@@ -64,6 +101,8 @@ mod tests {
         Plain {
             popularity: Popularity::Uniform,
             exponent: 0.0,
+            flat_head: 0,
+            dispersion: None,
             keys: 1000,
             churn,
             key_size: SizeDistribution::Fixed(20),
@@ -94,6 +133,20 @@ mod tests {
         assert_eq!((hour.len(), next.len()), (1000, 1000));
         let gone = hour.difference(&next).count();
         assert!((50..120).contains(&gone), "2 / 24 of the keys: {gone}");
+    }
+
+    #[test]
+    fn bursts_have_the_dispersion_asked_for() {
+        for dispersion in [1.0, 9.0] {
+            let bursty = Plain { dispersion: Some(dispersion), span_seconds: 10_000, ..plain(0.0, 0.0) };
+            let mut counts = vec![0.0; 11_000];
+            bursty.requests().for_each(|request| counts[request.time_seconds as usize] += 1.0);
+            let counts = &counts[..9_000];
+            let mean = counts.iter().sum::<f64>() / counts.len() as f64;
+            let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / counts.len() as f64;
+            assert!((mean / 10.0 - 1.0).abs() < 0.05, "{mean}");
+            assert!((variance / mean / dispersion - 1.0).abs() < 0.1, "{dispersion}: {}", variance / mean);
+        }
     }
 
     #[test]

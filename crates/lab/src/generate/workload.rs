@@ -104,6 +104,8 @@ fn plain(args: &PlainArgs, popularity: Popularity, extent: TraceExtent) -> Plain
     Plain {
         popularity,
         exponent: args.alpha.unwrap_or(1.0),
+        flat_head: args.flat_head.map_or(0, |CountArg(keys)| keys),
+        dispersion: args.dispersion,
         keys: args.keys.map_or(DEFAULT_KEYS, |CountArg(keys)| keys),
         churn: args.churn.unwrap_or(0.0),
         key_size: args.key_size.unwrap_or(SizeDistribution::Fixed(20)),
@@ -116,7 +118,8 @@ fn plain(args: &PlainArgs, popularity: Popularity, extent: TraceExtent) -> Plain
 }
 
 fn check(args: &WorkloadArgs) -> Result<(), Error> {
-    let PlainArgs { keys, span, alpha, churn, key_size, value_size, ttl, set_ratio } = &args.plain;
+    let PlainArgs { keys, span, alpha, flat_head, dispersion, churn, key_size, value_size, ttl, set_ratio } =
+        &args.plain;
     let zipf = args.preset == Some(Preset::Zipf);
     let plain = zipf || matches!(args.preset, Some(Preset::Uniform | Preset::Scan));
     let open = plain || args.cachebench.is_some();
@@ -124,6 +127,8 @@ fn check(args: &WorkloadArgs) -> Result<(), Error> {
         ("--keys", shown(keys.map(|CountArg(keys)| keys)), open),
         ("--span", shown(*span), open),
         ("--alpha", shown(*alpha), zipf),
+        ("--flat-head", shown(flat_head.map(|CountArg(keys)| keys)), zipf),
+        ("--dispersion", shown(*dispersion), plain),
         ("--churn", shown(*churn), plain),
         ("--key-size", shown(*key_size), plain),
         ("--value-size", shown(*value_size), plain),
@@ -135,8 +140,12 @@ fn check(args: &WorkloadArgs) -> Result<(), Error> {
             return Err(refused(option, value, "this workload has its own; leave it out".into()));
         }
     }
-    let limits =
-        [("--alpha", *alpha, 0.0, 100.0), ("--churn", *churn, 0.0, 1e6), ("--set-ratio", *set_ratio, 0.0, 1.0)];
+    let limits = [
+        ("--alpha", *alpha, 0.0, 100.0),
+        ("--churn", *churn, 0.0, 1e6),
+        ("--dispersion", *dispersion, 1.0, 1e6),
+        ("--set-ratio", *set_ratio, 0.0, 1.0),
+    ];
     for (option, value, low, high) in limits {
         if let Some(value) = value.filter(|value| !(low..=high).contains(value)) {
             return Err(refused(option, value, format!("it is from {low} to {high}")));

@@ -10,13 +10,13 @@
 //! and the references see one key of several, in caches as much smaller, and say how far they may be off; `--exact` lets them
 //! see all. The engine always sees all.
 
+mod group;
 mod policy;
 mod report;
 mod simulate;
 mod sizes;
 mod svg;
 mod terminal;
-mod workload;
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -25,12 +25,15 @@ use ebbtide::ByteSize;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::Error;
+use crate::reference::Reference;
 use crate::replay::each_in_order;
-use crate::trace::Format;
+use crate::trace::{Format, LabelBy, loaded::LoadedTrace};
+use group::{By, RequestGroup};
 use policy::CurvePolicy;
 use report::{Labelled, Report};
 use sizes::Size;
-use workload::Workload;
+
+pub(crate) use svg::{COLOURS, rounded as rounded_size};
 
 /// The arguments of `ebbtide mrc`.
 #[derive(Clone, Debug, clap::Args)]
@@ -39,14 +42,19 @@ pub struct MrcArgs {
     pub trace: PathBuf,
     /// Policies: ebbtide (the engine with its default), ebbtide:NAME (another of its policies), or a reference by object:
     /// fifo, lru, clock, sieve, slru, 2q, s3fifo, arc, lirs, w-tinylfu, lhd, gdsf, belady
-    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "ebbtide,lru")]
+    /// [default: ebbtide,lru; with --by lru]
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<CurvePolicy>,
     /// Sizes of the cache (64m, or 10% of the bytes of all objects); auto is 20 from 0.1 % of them to all
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', default_value = "auto")]
     sizes: Vec<Size>,
-    /// A curve for each size class (octaves of bytes) under LRU, each with a cache of its own
+    /// A curve for each group of objects, each group with a cache of its own: size classes (octaves of bytes), prefixes of
+    /// keys that are text, or the pools that the column `pool` of a csv trace names
     #[arg(long, value_name = "WHAT")]
     by: Option<By>,
+    /// The byte that ends a prefix
+    #[arg(long, value_name = "CHARACTER", default_value = ":", value_parser = one_byte)]
+    delimiter: u8,
     /// See every key, in place of a sample of those of a large trace
     #[arg(long)]
     exact: bool,
@@ -70,22 +78,29 @@ pub struct MrcArgs {
     jobs: Option<u16>,
 }
 
-/// What a curve is drawn for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum By {
-    /// Objects of 64 to 127 bytes, of 128 to 255 bytes, and so on
-    Class,
+/// A character of one byte.
+fn one_byte(text: &str) -> Result<u8, String> {
+    match text.as_bytes() {
+        &[byte] => Ok(byte),
+        _ => Err("a delimiter is one ASCII character".to_owned()),
+    }
 }
 
 /// `ebbtide mrc`.
 pub fn run(args: &MrcArgs) -> Result<(), Error> {
-    let workload = Workload::read(&args.trace, args.format, args.strict)?;
-    let sizes = sizes::resolve(&args.sizes, workload.footprint_bytes)?;
-    let curves = match args.by {
-        Some(By::Class) => simulate::by_class(&workload, &sizes, args.exact),
-        None => curves(args, &workload, &sizes)?,
+    let labels = match args.by {
+        Some(By::Prefix) => Some(LabelBy::Prefix(args.delimiter)),
+        Some(By::Pool) => Some(LabelBy::Pool),
+        Some(By::Class) | None => None,
     };
-    let report = Report::new(&workload, args.exact, curves);
+    let workload = LoadedTrace::read(&args.trace, args.format, args.strict, labels)?.with_gets()?;
+    let sizes = sizes::resolve(&args.sizes, workload.footprint_bytes)?;
+    let groups = args.by.map(|by| group::split(&workload, by));
+    let parts: Vec<CurveInput<'_>> = match &groups {
+        None => vec![CurveInput { group: None, workload: &workload }],
+        Some(groups) => groups.iter().map(|(group, part)| CurveInput { group: Some(group), workload: part }).collect(),
+    };
+    let report = Report::new(&workload, args.exact, curves(args, &parts, &sizes)?);
     if let Some(path) = &args.csv {
         written(path, report.csv().as_bytes())?;
     }
@@ -102,34 +117,62 @@ pub fn run(args: &MrcArgs) -> Result<(), Error> {
     Ok(())
 }
 
-/// One curve for each policy, in their order.
-fn curves(args: &MrcArgs, workload: &Workload, sizes: &[u64]) -> Result<Vec<Labelled>, Error> {
-    // A policy that is named twice, or by both of its names, has one curve.
+/// The requests that curves are of: all, or those of a group.
+struct CurveInput<'a> {
+    group: Option<&'a RequestGroup>,
+    workload: &'a LoadedTrace,
+}
+
+/// The policies in their order. One that is named twice, or by both of its names, has one curve.
+fn policies(args: &MrcArgs) -> Vec<CurvePolicy> {
+    let lru = CurvePolicy::Reference(Reference::Lru);
+    let named = match (args.policy.as_slice(), args.by) {
+        ([], None) => &[CurvePolicy::Engine(ebbtide::Policy::default()), lru][..],
+        ([], Some(_)) => &[lru],
+        (named, _) => named,
+    };
     let mut policies: Vec<CurvePolicy> = Vec::new();
-    for &policy in &args.policy {
+    for &policy in named {
         if !policies.contains(&policy) {
             policies.push(policy);
         }
     }
-    let cells: Vec<_> = policies.iter().flat_map(|&policy| simulate::cells(policy, workload, sizes)).collect();
+    policies
+}
+
+/// One curve for each part and policy, in their order.
+fn curves(args: &MrcArgs, parts: &[CurveInput<'_>], sizes: &[u64]) -> Result<Vec<Labelled>, Error> {
+    let policies = policies(args);
+    let lines: Vec<_> = parts.iter().flat_map(|part| policies.iter().map(move |&policy| (part, policy))).collect();
+    let cells: Vec<_> = lines
+        .iter()
+        .enumerate()
+        .flat_map(|(line, (part, policy))| {
+            simulate::cells(*policy, part.workload, sizes).into_iter().map(move |cell| (line, cell))
+        })
+        .collect();
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let progress = progress(cells.len() as u64);
-    let mut points: Vec<Vec<simulate::Found>> = policies.iter().map(|_| Vec::new()).collect();
+    let mut points: Vec<Vec<simulate::Found>> = lines.iter().map(|_| Vec::new()).collect();
     each_in_order(
         cells.len(),
         jobs,
-        |index| cells[index].compute(workload, args.exact),
+        |index| {
+            let (line, cell) = &cells[index];
+            cell.compute(lines[*line].0.workload, args.exact)
+        },
         |index, found| {
             progress.inc(1);
-            let of = policies.iter().position(|policy| *policy == cells[index].policy).expect("it is one of them");
-            points[of].push(found?);
+            points[cells[index].0].push(found?);
             Ok(())
         },
     )?;
     progress.finish_and_clear();
-    let gets = workload.gets();
-    let curves: Vec<_> =
-        policies.iter().zip(points).map(|(policy, found)| simulate::joined(*policy, gets, found)).collect();
+    let joined = lines
+        .iter()
+        .zip(points)
+        .map(|((part, policy), found)| simulate::joined(*policy, part.group.cloned(), part.workload.gets(), found));
+    let curves: Vec<_> = joined.collect();
     if curves.iter().all(|labelled| labelled.curve.points().is_empty()) {
         return Err(Error::Configuration {
             option: "--sizes",

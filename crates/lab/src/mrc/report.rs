@@ -8,13 +8,18 @@ use ebbtide_control::{Curve, miss_entropy};
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
-use super::workload::Workload;
+use super::group::RequestGroup;
+use crate::report::rounded;
+use crate::trace::loaded::LoadedTrace;
+
+/// Curves beside each other in the table.
+const COLUMNS: usize = 4;
 
 /// A curve and whose it is.
 pub(super) struct Labelled {
     pub(super) policy: String,
-    /// The size class, where there is a curve for each.
-    pub(super) class: Option<String>,
+    /// The group of requests that it is of, where each has a curve.
+    pub(super) group: Option<RequestGroup>,
     pub(super) curve: Curve,
     /// Gets that it is of.
     pub(super) gets: f64,
@@ -34,7 +39,9 @@ pub(super) struct Report {
     footprint_bytes: u64,
     malformed_lines: u64,
     exact: bool,
-    /// Of the misses by size class, each class with a cache of the median size.
+    /// What makes the result less than it seems.
+    caveats: Vec<String>,
+    /// Of the misses by group, each group with a cache of the median size.
     #[serde(skip_serializing_if = "Option::is_none")]
     miss_entropy: Option<f64>,
     pub(super) curves: Vec<Labelled>,
@@ -47,8 +54,8 @@ impl Serialize for Labelled {
         let cliffs: Vec<_> = self.curve.cliffs().into_iter().map(CliffRow::of).collect();
         let mut row = serializer.serialize_struct("curve", 6)?;
         row.serialize_field("policy", &self.policy)?;
-        if let Some(class) = &self.class {
-            row.serialize_field("class", class)?;
+        if let Some(group) = &self.group {
+            row.serialize_field(group.by.name(), &group.name)?;
         }
         row.serialize_field("points", &points)?;
         row.serialize_field("hull", &hull)?;
@@ -69,8 +76,13 @@ struct PointRow {
 
 impl PointRow {
     fn of(point: &ebbtide_control::Point) -> Self {
-        let ebbtide_control::Point { memory_bytes, miss_ratio, low, high, byte_miss_ratio } = *point;
-        Self { memory_bytes, miss_ratio, low, high, byte_miss_ratio }
+        Self {
+            memory_bytes: point.memory_bytes,
+            miss_ratio: rounded(point.miss_ratio),
+            low: rounded(point.low),
+            high: rounded(point.high),
+            byte_miss_ratio: rounded(point.byte_miss_ratio),
+        }
     }
 }
 
@@ -83,19 +95,23 @@ struct CliffRow {
 
 impl CliffRow {
     fn of(cliff: ebbtide_control::Cliff) -> Self {
-        Self { from_bytes: cliff.from_bytes, to_bytes: cliff.to_bytes, height: cliff.height }
+        Self { from_bytes: cliff.from_bytes, to_bytes: cliff.to_bytes, height: rounded(cliff.height) }
     }
 }
 
 impl Labelled {
-    /// The name of the curve in tables and plots.
-    pub(super) fn name(&self) -> &str {
-        self.class.as_deref().unwrap_or(&self.policy)
+    /// The name of the curve in tables and plots: the group, and the policy unless it is the usual one.
+    pub(super) fn name(&self) -> String {
+        match &self.group {
+            Some(group) if self.policy == "lru" => group.name.clone(),
+            Some(group) => format!("{} {}", group.name, self.policy),
+            None => self.policy.clone(),
+        }
     }
 }
 
 impl Report {
-    pub(super) fn new(workload: &Workload, exact: bool, curves: Vec<Labelled>) -> Self {
+    pub(super) fn new(workload: &LoadedTrace, exact: bool, curves: Vec<Labelled>) -> Self {
         Self {
             trace: workload.trace.clone(),
             format: workload.format,
@@ -105,7 +121,8 @@ impl Report {
             footprint_bytes: workload.footprint_bytes,
             malformed_lines: workload.malformed_lines,
             exact,
-            miss_entropy: entropy(&curves),
+            caveats: workload.caveats(),
+            miss_entropy: entropy(&curves).map(rounded),
             curves,
         }
     }
@@ -116,7 +133,7 @@ impl Report {
         format!("{name}: {} gets, {} objects, {}", self.gets, self.objects, ByteSize::bytes(self.footprint_bytes))
     }
 
-    /// The least and the largest size of all curves, apart from each other.
+    /// The smallest and the largest size of all curves, apart from each other.
     pub(super) fn memory_range(&self) -> (f64, f64) {
         let sizes = || self.curves.iter().flat_map(|one| one.curve.points()).map(|point| point.memory_bytes as f64);
         let least = sizes().fold(f64::INFINITY, f64::min);
@@ -132,14 +149,14 @@ impl Report {
 
     /// One line a point.
     pub(super) fn csv(&self) -> String {
-        let mut text = String::from("policy,class,memory_bytes,miss_ratio,low,high,byte_miss_ratio\n");
+        let mut text = String::from("policy,group,memory_bytes,miss_ratio,low,high,byte_miss_ratio\n");
         for labelled in &self.curves {
-            let class = labelled.class.as_deref().unwrap_or_default();
+            let group = labelled.group.as_ref().map_or_else(String::new, |group| quoted(&group.name));
             for point in labelled.curve.points() {
                 let ebbtide_control::Point { memory_bytes, miss_ratio, low, high, byte_miss_ratio } = point;
                 writeln!(
                     text,
-                    "{},{class},{memory_bytes},{miss_ratio:.6},{low:.6},{high:.6},{byte_miss_ratio:.6}",
+                    "{},{group},{memory_bytes},{miss_ratio:.6},{low:.6},{high:.6},{byte_miss_ratio:.6}",
                     labelled.policy
                 )
                 .expect("a string takes all");
@@ -162,37 +179,21 @@ impl Report {
         if let Some(entropy) = self.miss_entropy {
             writeln!(out, "miss entropy {entropy:.2} bits")?;
         }
-        let width = |labelled: &Labelled| labelled.name().len().max(15);
-        write!(out, "{:<12}", "memory")?;
-        for labelled in &self.curves {
-            write!(out, "  {:>1$}", labelled.name(), width(labelled))?;
-        }
-        writeln!(out)?;
         let mut sizes: Vec<u64> =
             self.curves.iter().flat_map(|one| one.curve.points()).map(|p| p.memory_bytes).collect();
         sizes.sort_unstable();
         sizes.dedup();
-        for size in sizes {
-            write!(out, "{:<12}", ByteSize::bytes(size).to_string())?;
-            for labelled in &self.curves {
-                let point = labelled.curve.points().iter().find(|point| point.memory_bytes == size);
-                let cell = point.map_or("-".to_owned(), |point| {
-                    let half = (point.high - point.low) / 2.0;
-                    if half > 0.0 {
-                        format!("{:.4} +-{half:.4}", point.miss_ratio)
-                    } else {
-                        format!("{:.4}", point.miss_ratio)
-                    }
-                });
-                write!(out, "  {cell:>0$}", width(labelled))?;
-            }
-            writeln!(out)?;
+        for columns in self.curves.chunks(COLUMNS) {
+            block(columns, &sizes, out)?;
         }
         self.remarks(out)
     }
 
-    /// Cliffs and notes, a line each.
+    /// Caveats, cliffs and notes, a line each.
     fn remarks(&self, out: &mut impl Write) -> io::Result<()> {
+        for caveat in &self.caveats {
+            writeln!(out, "note: {caveat}")?;
+        }
         for labelled in &self.curves {
             for cliff in labelled.curve.cliffs() {
                 let (from, to) = (ByteSize::bytes(cliff.from_bytes), ByteSize::bytes(cliff.to_bytes));
@@ -206,10 +207,45 @@ impl Report {
     }
 }
 
-/// Entropy of the misses over classes, each with the middle one of the sizes; `None` if there are no classes.
+/// The rows of some curves, which fit beside each other.
+fn block(columns: &[Labelled], sizes: &[u64], out: &mut impl Write) -> io::Result<()> {
+    let names: Vec<String> = columns.iter().map(Labelled::name).collect();
+    let width = |name: &String| name.chars().count().max(15);
+    write!(out, "{:<12}", "memory")?;
+    for name in &names {
+        write!(out, "  {name:>0$}", width(name))?;
+    }
+    writeln!(out)?;
+    for &size in sizes {
+        write!(out, "{:<12}", ByteSize::bytes(size).to_string())?;
+        for (labelled, name) in columns.iter().zip(&names) {
+            let point = labelled.curve.points().iter().find(|point| point.memory_bytes == size);
+            let cell = point.map_or("-".to_owned(), |point| {
+                let half = (point.high - point.low) / 2.0;
+                if half > 0.0 {
+                    format!("{:.4} +-{half:.4}", point.miss_ratio)
+                } else {
+                    format!("{:.4}", point.miss_ratio)
+                }
+            });
+            write!(out, "  {cell:>0$}", width(name))?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+/// A cell of a csv file.
+fn quoted(text: &str) -> String {
+    if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// Entropy of the misses over the groups under the first policy, each with the middle one of the sizes; `None` if there
+/// are no groups.
 fn entropy(curves: &[Labelled]) -> Option<f64> {
-    let of_classes = curves.iter().filter(|labelled| labelled.class.is_some());
-    let misses: Vec<f64> = of_classes
+    let policy = &curves.first()?.policy;
+    let of_groups = curves.iter().filter(|labelled| labelled.group.is_some() && labelled.policy == *policy);
+    let misses: Vec<f64> = of_groups
         .filter_map(|labelled| {
             let points = labelled.curve.points();
             points.get(points.len() / 2).map(|point| point.miss_ratio * labelled.gets)

@@ -6,13 +6,14 @@ use std::collections::BinaryHeap;
 use ebbtide::ByteSize;
 use ebbtide_control::{Curve, Options, Point, Profiler};
 
+use super::group::RequestGroup;
 use super::policy::CurvePolicy;
 use super::report::Labelled;
-use super::workload::{Step, Workload, is_get};
 use crate::Error;
 use crate::reference::{Cache, Reference};
 use crate::replay::{self, ReplayArgs, replay_requests};
 use crate::trace::Op;
+use crate::trace::loaded::{LoadedTrace, Step, is_get};
 use crate::workload::mix;
 
 /// Largest value that an engine takes by default.
@@ -39,7 +40,7 @@ pub(super) enum Found {
 }
 
 /// The cells of a policy, by ascending size.
-pub(super) fn cells(policy: CurvePolicy, workload: &Workload, sizes: &[u64]) -> Vec<CurveCell> {
+pub(super) fn cells(policy: CurvePolicy, workload: &LoadedTrace, sizes: &[u64]) -> Vec<CurveCell> {
     let largest = workload.steps.iter().map(Step::bytes).max().unwrap_or(0);
     let together = match policy {
         CurvePolicy::Reference(Reference::Lru) => sizes.partition_point(|&size| size < largest),
@@ -51,7 +52,7 @@ pub(super) fn cells(policy: CurvePolicy, workload: &Workload, sizes: &[u64]) -> 
 }
 
 impl CurveCell {
-    pub(super) fn compute(&self, workload: &Workload, exact: bool) -> Result<Found, Error> {
+    pub(super) fn compute(&self, workload: &LoadedTrace, exact: bool) -> Result<Found, Error> {
         match self.policy {
             CurvePolicy::Reference(Reference::Lru) => Ok(Found::Points(profiled(workload, &self.sizes, exact))),
             CurvePolicy::Reference(reference) => {
@@ -63,7 +64,7 @@ impl CurveCell {
 }
 
 /// The curve of a policy from what its cells came to.
-pub(super) fn joined(policy: CurvePolicy, gets: u64, found: Vec<Found>) -> Labelled {
+pub(super) fn joined(policy: CurvePolicy, group: Option<RequestGroup>, gets: u64, found: Vec<Found>) -> Labelled {
     let (mut points, mut too_small) = (Vec::new(), Vec::new());
     for found in found {
         match found {
@@ -72,28 +73,12 @@ pub(super) fn joined(policy: CurvePolicy, gets: u64, found: Vec<Found>) -> Label
         }
     }
     let note = too_small.last().map(|&bytes| format!("no engine of {} or less", ByteSize::bytes(bytes)));
-    Labelled { policy: policy.to_string(), class: None, curve: Curve::new(points), gets: gets as f64, note }
-}
-
-/// A curve under LRU for each octave of sizes, with a cache of its own.
-pub(super) fn by_class(workload: &Workload, sizes: &[u64], exact: bool) -> Vec<Labelled> {
-    let class_of = |bytes: u64| bytes.max(1).ilog2();
-    let mut classes: Vec<u32> = workload.steps.iter().map(|step| class_of(step.bytes())).collect();
-    classes.sort_unstable();
-    classes.dedup();
-    let curve = |class: &u32| {
-        let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
-        profile(workload, |step| class_of(step.bytes()) == *class, &mut profiler);
-        let label = format!("{} to {} bytes", 1u64 << class, (1u128 << (class + 1)) - 1);
-        let (gets, curve) = (profiler.gets(), profiler.curve(sizes));
-        Labelled { policy: "lru".to_owned(), class: Some(label), curve, gets, note: None }
-    };
-    classes.iter().map(curve).filter(|labelled| !labelled.curve.points().is_empty()).collect()
+    Labelled { policy: policy.to_string(), group, curve: Curve::new(points), gets: gets as f64, note }
 }
 
 /// The points of LRU. An object that is larger than the cache is refused, as by the other references. That it would empty
 /// the cache is what stack distances say, so it stays out of the profile, and its gets are misses.
-fn profiled(workload: &Workload, sizes: &[u64], exact: bool) -> Vec<Point> {
+fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Vec<Point> {
     let fits = |step: &Step| sizes.first().is_some_and(|&size| step.bytes() <= size);
     let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
     profile(workload, fits, &mut profiler);
@@ -123,7 +108,7 @@ fn profiled(workload: &Workload, sizes: &[u64], exact: bool) -> Vec<Point> {
 
 /// Feeds a profiler. The life of an object is counted from its load into an endless cache: a profiler forgets objects
 /// that it does not sample, and would count their lives anew.
-fn profile(workload: &Workload, wanted: impl Fn(&Step) -> bool, profiler: &mut Profiler) {
+fn profile(workload: &LoadedTrace, wanted: impl Fn(&Step) -> bool, profiler: &mut Profiler) {
     let mut expires_at = vec![0u32; workload.objects()];
     for step in workload.steps.iter().filter(|step| wanted(step)) {
         let (key, bytes, now) = (u64::from(step.key), step.bytes(), u64::from(step.time));
@@ -155,7 +140,7 @@ fn profile(workload: &Workload, wanted: impl Fn(&Step) -> bool, profiler: &mut P
 }
 
 /// A replay through the engine.
-fn replayed(workload: &Workload, policy: ebbtide::Policy, memory_bytes: u64) -> Result<Found, Error> {
+fn replayed(workload: &LoadedTrace, policy: ebbtide::Policy, memory_bytes: u64) -> Result<Found, Error> {
     let mut requests = workload.requests();
     // Objects that no default would take are a part of the curve where memory has room for them.
     let largest = workload.steps.iter().map(Step::bytes).max().unwrap_or(0).min(memory_bytes / 2);
@@ -229,7 +214,7 @@ impl Simulation {
 }
 
 /// Simulates a reference over a sample of the keys, in a cache that is as much smaller as their bytes are fewer.
-fn simulated(workload: &Workload, reference: Reference, memory_bytes: u64, exact: bool) -> Point {
+fn simulated(workload: &LoadedTrace, reference: Reference, memory_bytes: u64, exact: bool) -> Point {
     let rate = if exact { 1.0 } else { (SAMPLED_OBJECTS as f64 / workload.objects() as f64).min(1.0) };
     let sampled = |step: &&Step| rate >= 1.0 || (mix(workload.id(step.key)) >> 11) as f64 / (1u64 << 53) as f64 <= rate;
     let next = if reference == Reference::Belady { next_uses(workload) } else { Vec::new() };
@@ -256,7 +241,7 @@ fn simulated(workload: &Workload, reference: Reference, memory_bytes: u64, exact
 }
 
 /// For each request the number of the next one for its key; `u64::MAX` if there is none.
-fn next_uses(workload: &Workload) -> Vec<u64> {
+fn next_uses(workload: &LoadedTrace) -> Vec<u64> {
     let mut next_of_key = vec![u64::MAX; workload.objects()];
     let mut next = vec![u64::MAX; workload.steps.len()];
     for (number, step) in workload.steps.iter().enumerate().rev() {

@@ -1,5 +1,6 @@
 //! The curves as a picture: miss ratio by memory on a logarithmic axis, intervals as bands.
 
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 
 use super::report::{Labelled, Report};
@@ -9,7 +10,7 @@ use ebbtide::ByteSize;
 const WIDTH: u32 = 900;
 const HEIGHT: u32 = 540;
 /// Of the Okabe-Ito palette, whose colours are told apart by all who see colours otherwise, too.
-const COLOURS: [RGBColor; 7] = [
+pub(crate) const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -18,6 +19,10 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(86, 180, 233),
     RGBColor(80, 80, 80),
 ];
+
+/// Pixels drawn and left out: one pair for each turn through the colours.
+const DASHES: [(u32, u32); 4] = [(LEGEND_WIDTH as u32, 0), (8, 4), (2, 3), (14, 3)];
+const LEGEND_WIDTH: i32 = 24;
 
 /// The picture as SVG.
 pub(super) fn draw(report: &Report) -> Result<String, Error> {
@@ -43,7 +48,7 @@ fn draw_into(report: &Report, text: &mut String) -> Result<(), DrawingAreaErrorK
         .x_label_formatter(&|bytes| rounded(*bytes))
         .light_line_style(RGBColor(235, 235, 235))
         .draw()?;
-    for (labelled, colour) in report.curves.iter().zip(COLOURS.iter().cycle()) {
+    for (number, (labelled, colour)) in report.curves.iter().zip(COLOURS.iter().cycle()).enumerate() {
         let points = || labelled.curve.points().iter();
         let band: Vec<(f64, f64)> = points()
             .map(|point| (point.memory_bytes as f64, point.high))
@@ -53,10 +58,17 @@ fn draw_into(report: &Report, text: &mut String) -> Result<(), DrawingAreaErrorK
             chart.draw_series(std::iter::once(Polygon::new(band, colour.mix(0.15))))?;
         }
         let line = points().map(|point| (point.memory_bytes as f64, point.miss_ratio));
-        chart
-            .draw_series(LineSeries::new(line, colour.stroke_width(2)))?
-            .label(labelled.name())
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
+        let style = colour.stroke_width(2);
+        // From the second use of a colour on, dashes tell the curves apart.
+        let (dash, gap) = DASHES[number / COLOURS.len() % DASHES.len()];
+        let legend =
+            move |(x, y): (i32, i32)| DashedPathElement::new([(x, y), (x + LEGEND_WIDTH, y)], dash, gap, style);
+        let series = if gap == 0 {
+            chart.draw_series(LineSeries::new(line, style))?
+        } else {
+            chart.draw_series(DashedLineSeries::new(line, dash, gap, style))?
+        };
+        series.label(labelled.name()).legend(legend);
     }
     chart.configure_series_labels().border_style(RGBColor(200, 200, 200)).background_style(WHITE.mix(0.8)).draw()?;
     area.present()?;
@@ -68,7 +80,7 @@ fn has_interval(labelled: &Labelled) -> bool {
 }
 
 /// A size with two digits, as an axis has room for.
-pub(super) fn rounded(bytes: f64) -> String {
+pub(crate) fn rounded(bytes: f64) -> String {
     let unit = 1u64 << (bytes.max(1.0).log2() as u64 / 10 * 10);
     let count = bytes / unit as f64;
     let digits = if count < 9.95 { 1 } else { 0 };

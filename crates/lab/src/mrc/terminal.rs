@@ -14,7 +14,7 @@ use super::svg::rounded;
 const WIDTH: u16 = 78;
 const HEIGHT: u16 = 18;
 /// A character for each curve, as a plot that is piped has no colours.
-const MARKS: [char; 6] = ['*', 'o', '+', 'x', '#', '@'];
+const MARKS: &str = "*o+x#@ABCDEFGHIJKLMNPQRSTUVWYZ";
 /// Places between two sizes at which a curve is drawn.
 const STEPS: usize = 60;
 
@@ -34,7 +34,7 @@ pub(super) fn draw(report: &Report, out: &mut impl Write) -> io::Result<()> {
             (0..=STEPS).filter_map(point).collect()
         })
         .collect();
-    let marks = || MARKS.into_iter().cycle();
+    let marks = || MARKS.chars().cycle();
     let datasets = lines.iter().zip(marks()).map(|(line, mark)| {
         Dataset::default()
             .marker(Marker::Custom(mark))

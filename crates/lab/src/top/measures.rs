@@ -22,6 +22,8 @@ pub struct TopReport {
     pub operations: Operations,
     pub items: Option<u64>,
     pub memory: MemoryUse,
+    /// What to think of the size of the cache.
+    pub verdict: Option<String>,
     /// `None` if the server has none.
     pub flash: Option<FlashRates>,
     pub evictions: CounterRate,
@@ -230,6 +232,7 @@ impl TopReport {
             operations_per_second: counted.filter_map(|operation| operation.per_second).reduce(|sum, one| sum + one),
             operations,
             items: now.number("curr_items"),
+            verdict: now.own_text("size_verdict"),
             memory: MemoryUse {
                 limit_bytes: now.number("limit_maxbytes"),
                 used_bytes: now.own_number("memory_used_bytes"),

@@ -140,6 +140,12 @@ impl TopView {
                 String::new(),
             ),
         ];
+        if let Some(verdict) = &report.verdict {
+            // The state, and what another size would change.
+            let (state, change) = verdict.rsplit_once("; ").unwrap_or((verdict, ""));
+            lines.push(Line::raw(format!("{:<VALUE$}{state}", "Size")));
+            lines.push(Line::raw(format!("{:<VALUE$}{change}", "")));
+        }
         lines.extend(report.flash.iter().flat_map(|flash| of_flash(flash, room)));
         lines.extend([
             line("Items", count(report.items), format!("{} each", bytes(each))),
@@ -253,6 +259,18 @@ mod tests {
         assert!(starts(&screen, "ebbtide 0.1.0"));
         assert!(starts(&screen, "Memory 768 KiB of 1 MiB, 75.0 %"), "{}", screen.join("\n"));
         assert!(screen.iter().any(|row| row.ends_with("4 of 10 segments free")));
+    }
+
+    #[test]
+    fn the_verdict_on_the_size_has_two_lines() {
+        let text = "full; 14.0 % misses; objects leave after 6 min; +64 MiB would save 2.1 points, -64 MiB would cost 4.0 points";
+        let screen = screen(&view(&format!("version 0.1.0\nsize_verdict {text}")), 80, 26);
+        for row in [
+            "Size full; 14.0 % misses; objects leave after 6 min",
+            "+64 MiB would save 2.1 points, -64 MiB would cost 4.0",
+        ] {
+            assert!(starts(&screen, row), "{row}\n{}", screen.join("\n"));
+        }
     }
 
     #[test]

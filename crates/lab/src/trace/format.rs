@@ -15,7 +15,7 @@ use super::text;
 /// The known trace formats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Header `timestamp_s,key_id,key_size,value_size,op,ttl_s`.
+    /// Header `timestamp_s,key_id,key_size,value_size,op,ttl_s`, with `,pool` or without.
     Csv,
     /// Twitter's cluster traces.
     Twitter,
@@ -47,7 +47,7 @@ impl Format {
             return oracle::check_plausible(start).map(|()| Format::OracleGeneral);
         }
         let line = first_line(start);
-        if text::is_csv_header(&line) {
+        if text::csv_header(&line).is_some() {
             Ok(Format::Csv)
         } else if Columns::from_header(&line).is_some() {
             Ok(Format::Kvcache)

@@ -80,7 +80,8 @@ impl KvcacheDecoder {
         Some(self.at_its_time(request))
     }
 
-    pub(super) fn parse(&mut self, line: &[u8]) -> Result<Request, Fault> {
+    /// The first of the requests of a row, and the text of its key.
+    pub(super) fn parse<'line>(&mut self, line: &'line [u8]) -> Result<(Request, &'line [u8]), Fault> {
         let mut cells = [&line[..0]; MAX_COLUMNS];
         let row = line.split(|&byte| byte == b',');
         cells.iter_mut().zip(row).for_each(|(cell, text)| *cell = text);
@@ -117,7 +118,7 @@ impl KvcacheDecoder {
         if count > 1 {
             self.repeated = Some((request, count - 1));
         }
-        Ok(self.at_its_time(request))
+        Ok((self.at_its_time(request), key))
     }
 
     fn at_its_time(&mut self, mut request: Request) -> Request {
@@ -148,25 +149,25 @@ mod tests {
     #[test]
     fn columns_are_found_by_name() {
         let mut newer = decoder("op_time,key,key_size,op,op_count,size,cache_hits,ttl,usecase,sub_usecase");
-        let request = newer.parse(b"604038473,828769c1e1ce3a29,67,SET,1,65,0,7200,2777918327,655456").unwrap();
-        assert_eq!(request.time_seconds, 604_038_473);
+        let (request, key) = newer.parse(b"604038473,828769c1e1ce3a29,67,SET,1,65,0,7200,2777918327,655456").unwrap();
+        assert_eq!((request.time_seconds, key), (604_038_473, &b"828769c1e1ce3a29"[..]));
         assert_eq!((request.key_size, request.value_size), (67, 65));
         assert_eq!((request.op, request.ttl_seconds), (Op::Set, 7200));
 
         let mut older = decoder("key,op,size,op_count,key_size");
-        let request = older.parse(b"1668757755,GET_LEASE,82,1,40").unwrap();
+        let (request, _) = older.parse(b"1668757755,GET_LEASE,82,1,40").unwrap();
         assert_eq!((request.key_size, request.value_size), (40, 82));
         assert_eq!((request.op, request.ttl_seconds), (Op::Get, 0));
 
         let mut bare = KvcacheDecoder::new(None);
-        let request = bare.parse(b"1668757755,DELETE,82,1,40,9").unwrap();
+        let (request, _) = bare.parse(b"1668757755,DELETE,82,1,40,9").unwrap();
         assert_eq!((request.op, request.ttl_seconds), (Op::Delete, 9));
     }
 
     #[test]
     fn a_row_stands_for_op_count_requests() {
         let mut rows = decoder("key,op,size,op_count,key_size");
-        let first = rows.parse(b"7,GET,82,3,40").unwrap();
+        let (first, _) = rows.parse(b"7,GET,82,3,40").unwrap();
         assert_eq!(rows.repeat(), Some(first));
         assert_eq!(rows.repeat(), Some(first));
         assert_eq!(rows.repeat(), None);
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn without_time_a_thousand_requests_take_a_second() {
         let mut rows = decoder("key,op,size,op_count,key_size");
-        let mut seconds = vec![rows.parse(b"7,GET,82,2500,40").unwrap().time_seconds];
+        let mut seconds = vec![rows.parse(b"7,GET,82,2500,40").unwrap().0.time_seconds];
         seconds.extend(std::iter::from_fn(|| rows.repeat()).map(|r| r.time_seconds));
         assert_eq!(seconds.len(), 2500);
         assert_eq!((seconds[999], seconds[1000], seconds[2499]), (0, 1, 2));

@@ -2,7 +2,7 @@
 //!
 //! | format | one record |
 //! |---|---|
-//! | `csv` | header `timestamp_s,key_id,key_size,value_size,op,ttl_s`, then such lines |
+//! | `csv` | header `timestamp_s,key_id,key_size,value_size,op,ttl_s`, then such lines; `pool` may be a 7th column |
 //! | `twitter` | `timestamp,anonymized key,key size,value size,client id,operation,TTL`, no header |
 //! | `kvcache` | CacheLib's traces: a header that names the columns, in one of several orders |
 //! | `oracle-general` | libCacheSim's oracleGeneral: 24 bytes, no header |
@@ -14,13 +14,16 @@
 mod compression;
 mod format;
 mod kvcache;
+mod labels;
 mod lines;
+pub(crate) mod loaded;
 mod oracle;
 mod reader;
 mod signature;
 mod text;
 
 pub use format::Format;
+pub use labels::{LabelBy, NO_LABEL};
 pub use reader::TraceReader;
 
 pub(crate) use oracle::encode as oracle_record;

@@ -7,10 +7,11 @@ use std::path::Path;
 use super::compression::{Input, decompressed, peek};
 use super::format::first_line;
 use super::kvcache::{Columns, KvcacheDecoder};
+use super::labels::{LabelBy, Labels};
 use super::lines::{Lines, MAX_LINE, TraceLine};
 use super::oracle::{self, OracleRecord};
 use super::signature;
-use super::text::{self, Fault};
+use super::text::{self, CsvHeader, Fault};
 use super::{Format, Request};
 use crate::Error;
 
@@ -23,10 +24,11 @@ pub struct TraceReader {
     trace: String,
     format: Format,
     decoder: Decoder,
+    labels: Option<Labels>,
 }
 
 enum Decoder {
-    Csv(Lines<BufReader<Input>>),
+    Csv(Lines<BufReader<Input>>, CsvHeader),
     Twitter(Lines<BufReader<Input>>),
     Kvcache(Lines<BufReader<Input>>, KvcacheDecoder),
     OracleGeneral { input: BufReader<Input>, records: u64 },
@@ -63,7 +65,7 @@ impl TraceReader {
             Err(reason) => return Err(Error::UnknownFormat { trace, reason }),
         };
         let decoder = Decoder::new(format, &start, BufReader::with_capacity(BUFFER, input)).map_err(failed)?;
-        Ok(Self { trace, format, decoder })
+        Ok(Self { trace, format, decoder, labels: None })
     }
 
     /// The format that the trace is read as.
@@ -76,15 +78,36 @@ impl TraceReader {
         &self.trace
     }
 
+    /// Labels the requests that follow.
+    ///
+    /// # Errors
+    /// The reason, if the trace has no such label.
+    pub fn label_by(&mut self, by: LabelBy) -> Result<(), String> {
+        let has_pool = matches!(&self.decoder, Decoder::Csv(_, header) if header.has_pool);
+        self.labels = Some(Labels::new(by, self.format, has_pool)?);
+        Ok(())
+    }
+
+    /// The label of the request that was read last, an index into [`Self::label_names`]; 0 without labels.
+    pub fn label(&self) -> u32 {
+        self.labels.as_ref().map_or(0, Labels::last)
+    }
+
+    /// The names of the labels so far.
+    pub fn label_names(&self) -> &[String] {
+        self.labels.as_ref().map_or(&[], Labels::names)
+    }
+
     /// The next request, or `None` at the end. After [`Error::Malformed`] the next call reads the next line; every
     /// other error is final.
     pub fn next_request(&mut self) -> Result<Option<Request>, Error> {
+        let labels = &mut self.labels;
         let (result, line) = match &mut self.decoder {
-            Decoder::Csv(lines) => next_line(lines, text::parse_csv),
-            Decoder::Twitter(lines) => next_line(lines, text::parse_twitter),
+            Decoder::Csv(lines, header) => next_line(lines, labels, |line| text::parse_csv(line, *header)),
+            Decoder::Twitter(lines) => next_line(lines, labels, text::parse_twitter),
             Decoder::Kvcache(lines, rows) => match rows.repeat() {
                 Some(request) => return Ok(Some(request)),
-                None => next_line(lines, |line| rows.parse(line)),
+                None => next_line(lines, labels, |line| rows.parse(line)),
             },
             Decoder::OracleGeneral { input, records } => next_record(input, records),
         };
@@ -101,7 +124,10 @@ impl Decoder {
     fn new(format: Format, start: &[u8], input: BufReader<Input>) -> io::Result<Self> {
         let first = first_line(start);
         Ok(match format {
-            Format::Csv => Self::Csv(lines_after(input, text::is_csv_header(&first))?),
+            Format::Csv => {
+                let header = text::csv_header(&first);
+                Self::Csv(lines_after(input, header.is_some())?, header.unwrap_or_default())
+            }
             Format::Twitter => Self::Twitter(lines_after(input, text::is_twitter_header(&first))?),
             Format::Kvcache => {
                 let columns = Columns::from_header(&first);
@@ -114,9 +140,19 @@ impl Decoder {
 
 type Parsed = (io::Result<Option<Result<Request, Fault>>>, u64);
 
-fn next_line(lines: &mut Lines<BufReader<Input>>, parse: impl FnOnce(&[u8]) -> Result<Request, Fault>) -> Parsed {
+/// `parse` gives a request and the text of its label.
+fn next_line(
+    lines: &mut Lines<BufReader<Input>>,
+    labels: &mut Option<Labels>,
+    parse: impl FnOnce(&[u8]) -> Result<(Request, &[u8]), Fault>,
+) -> Parsed {
     let parsed = lines.next().map(|line| match line {
-        TraceLine::Text(text) => Some(parse(text)),
+        TraceLine::Text(text) => Some(parse(text).map(|(request, label)| {
+            if let Some(labels) = labels {
+                labels.note(label);
+            }
+            request
+        })),
         TraceLine::TooLong => Some(Err(format!("longer than {MAX_LINE} bytes"))),
         TraceLine::End => None,
     });

@@ -6,9 +6,19 @@ use super::{Op, Request};
 
 pub(crate) const CSV_HEADER: &[u8] = b"timestamp_s,key_id,key_size,value_size,op,ttl_s";
 
-/// Whether a line is the header of the `csv` format.
-pub(super) fn is_csv_header(line: &[u8]) -> bool {
-    line.trim_ascii() == CSV_HEADER
+/// Whether a line is the header of the `csv` format, and whether it has the seventh column, `pool`.
+pub(super) fn csv_header(line: &[u8]) -> Option<CsvHeader> {
+    match line.trim_ascii().strip_prefix(CSV_HEADER)? {
+        b"" => Some(CsvHeader { has_pool: false }),
+        b",pool" => Some(CsvHeader { has_pool: true }),
+        _ => None,
+    }
+}
+
+/// The optional columns of a `csv` trace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct CsvHeader {
+    pub(super) has_pool: bool,
 }
 
 /// Whether a line names the columns of Twitter's traces. The published files have none, but exports of them do.
@@ -23,22 +33,29 @@ pub(super) fn is_twitter_header(line: &[u8]) -> bool {
 /// What is wrong with a line.
 pub(super) type Fault = String;
 
-/// A line of the `csv` format.
-pub(super) fn parse_csv(line: &[u8]) -> Result<Request, Fault> {
-    let [time, key, key_size, value_size, op, ttl] = columns(line)?;
-    Ok(Request {
+/// A line of the `csv` format, and its pool, empty where the trace has none.
+pub(super) fn parse_csv(line: &[u8], header: CsvHeader) -> Result<(Request, &[u8]), Fault> {
+    let ([time, key, key_size, value_size, op, ttl], pool) = if header.has_pool {
+        let [time, key, key_size, value_size, op, ttl, pool] = columns(line)?;
+        ([time, key, key_size, value_size, op, ttl], pool)
+    } else {
+        (columns(line)?, &line[..0])
+    };
+    let request = Request {
         time_seconds: number(time, "timestamp_s")?,
         key: number(key, "key_id")?,
         key_size: size(key_size, "key_size")?,
         value_size: size(value_size, "value_size")?,
         op: operation(op)?,
         ttl_seconds: ttl_seconds(ttl)?,
-    })
+    };
+    Ok((request, pool))
 }
 
 /// A line of Twitter's traces. Keys may hold commas, so the columns behind the key are counted from the end. Only
 /// writes carry a TTL there, and gets that missed carry a value size of 0; both are taken as they are.
-pub(super) fn parse_twitter(line: &[u8]) -> Result<Request, Fault> {
+/// The second part of the result is the key's text.
+pub(super) fn parse_twitter(line: &[u8]) -> Result<(Request, &[u8]), Fault> {
     let mut from_end = line.rsplitn(6, |&byte| byte == b',');
     let mut column = || from_end.next().unwrap_or_default();
     let (ttl, op, _client, value_size, key_size) = (column(), column(), column(), column(), column());
@@ -46,14 +63,15 @@ pub(super) fn parse_twitter(line: &[u8]) -> Result<Request, Fault> {
     let (Some(time), Some(key)) = (front.next(), front.next()) else {
         return Err("fewer than 7 columns".into());
     };
-    Ok(Request {
+    let request = Request {
         time_seconds: number(time, "timestamp")?,
         key: hash_key(key)?,
         key_size: size(key_size, "key size")?,
         value_size: size(value_size, "value size")?,
         op: operation(op)?,
         ttl_seconds: ttl_seconds(ttl)?,
-    })
+    };
+    Ok((request, key))
 }
 
 /// The id of a key that is a string.
@@ -119,7 +137,15 @@ mod tests {
 
     #[test]
     fn headers_are_known_in_any_case() {
-        assert!(is_csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s "));
+        assert_eq!(
+            csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s "),
+            Some(CsvHeader { has_pool: false })
+        );
+        assert_eq!(
+            csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s,pool"),
+            Some(CsvHeader { has_pool: true })
+        );
+        assert_eq!(csv_header(b"timestamp_s,key_id,key_size,value_size,op,ttl_s,other"), None);
         assert!(is_twitter_header(b"timestamp,anonymized key,key size,value size,client id,operation,TTL"));
         assert!(is_twitter_header(b"Time, Key, KeySize, ValueSize, Client, Op, TTL"));
         assert!(!is_twitter_header(b"5,a.b,20,300,7,gets,0"));
@@ -128,7 +154,8 @@ mod tests {
 
     #[test]
     fn a_csv_line() {
-        let request = parse_csv(b"3,17,16,4096,delete,60").unwrap();
+        let (request, pool) = parse_csv(b"3,17,16,4096,delete,60", CsvHeader::default()).unwrap();
+        assert_eq!(pool, b"");
         assert_eq!(
             request,
             Request { time_seconds: 3, key: 17, key_size: 16, value_size: 4096, op: Op::Delete, ttl_seconds: 60 }
@@ -148,15 +175,25 @@ mod tests {
             (b"1,2,3,4,get,", "TTL `` is not a number"),
             (b"18446744073709551616,2,3,4,get,0", "is not a number"),
         ] {
-            let error = parse_csv(line).unwrap_err();
+            let error = parse_csv(line, CsvHeader::default()).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
     }
 
     #[test]
+    fn a_seventh_column_is_the_pool() {
+        let header = CsvHeader { has_pool: true };
+        let (request, pool) = parse_csv(b"3,17,16,4096,get,60,users", header).unwrap();
+        assert_eq!((request.ttl_seconds, pool), (60, &b"users"[..]));
+        let error = parse_csv(b"3,17,16,4096,get,60", header).unwrap_err();
+        assert!(error.contains("6 columns instead of 7"), "{error}");
+    }
+
+    #[test]
     fn a_twitter_key_may_hold_commas() {
-        let plain = parse_twitter(b"5,a.b,20,300,7,gets,0").unwrap();
-        let commas = parse_twitter(b"5,a,b,c,20,300,7,gets,0").unwrap();
+        let (plain, _) = parse_twitter(b"5,a.b,20,300,7,gets,0").unwrap();
+        let (commas, text) = parse_twitter(b"5,a,b,c,20,300,7,gets,0").unwrap();
+        assert_eq!(text, b"a,b,c");
         assert_eq!(plain.key, rapidhash_v3(b"a.b"));
         assert_eq!(commas.key, rapidhash_v3(b"a,b,c"));
         for request in [plain, commas] {

@@ -52,6 +52,12 @@ impl Ranks {
         Self { keys, stride: coprime_near_golden_section(keys), source }
     }
 
+    /// Zipf's law with a flat head of about so many keys.
+    pub fn with_head(keys: u64, exponent: f64, head: u64) -> Self {
+        let source = RankSource::Zipf(Zipf::with_head(keys, exponent, head));
+        Self { keys, stride: coprime_near_golden_section(keys), source }
+    }
+
     /// The next key number.
     pub fn next(&mut self, random: &mut Random) -> u64 {
         match &mut self.source {

@@ -8,9 +8,10 @@
 
 use super::Random;
 
-/// Ranks 1 to n with probabilities proportional to rank^-exponent.
+/// Ranks 1 to n with probabilities proportional to (rank + head)^-exponent; a head of 0 is Zipf's law.
 #[derive(Clone, Debug)]
 pub struct Zipf {
+    head: f64,
     ranks: f64,
     exponent: f64,
     lowest: f64,
@@ -21,10 +22,16 @@ pub struct Zipf {
 impl Zipf {
     /// `ranks` is at least 1; `exponent` is finite and not negative (0 is the uniform distribution).
     pub fn new(ranks: u64, exponent: f64) -> Self {
+        Self::with_head(ranks, exponent, 0)
+    }
+
+    /// The same with a flat head: the first `head` ranks or so are about equally popular.
+    pub fn with_head(ranks: u64, exponent: f64, head: u64) -> Self {
         assert!(ranks >= 1 && exponent.is_finite() && exponent >= 0.0);
-        let mut zipf = Self { ranks: ranks as f64, exponent, lowest: 0.0, highest: 0.0, shift: 0.0 };
-        zipf.lowest = zipf.integral(1.5) - 1.0;
-        zipf.highest = zipf.integral(zipf.ranks + 0.5);
+        let (ranks, head) = (ranks as f64, head as f64);
+        let mut zipf = Self { head, ranks, exponent, lowest: 0.0, highest: 0.0, shift: 0.0 };
+        zipf.lowest = zipf.integral(head + 1.5) - zipf.weight(head + 1.0);
+        zipf.highest = zipf.integral(head + ranks + 0.5);
         zipf.shift = 2.0 - zipf.inverse(zipf.integral(2.5) - zipf.weight(2.0));
         zipf
     }
@@ -34,9 +41,9 @@ impl Zipf {
         loop {
             let area = self.highest + random.next_unit() * (self.lowest - self.highest);
             let x = self.inverse(area);
-            let k = (x + 0.5).floor().clamp(1.0, self.ranks);
+            let k = (x + 0.5).floor().clamp(self.head + 1.0, self.head + self.ranks);
             if k - x <= self.shift || area >= self.integral(k + 0.5) - self.weight(k) {
-                return k as u64;
+                return (k - self.head) as u64;
             }
         }
     }
@@ -68,14 +75,14 @@ mod tests {
     use super::*;
 
     /// Pearson's statistic over `n` ranks against the exact probabilities.
-    fn chi_square(n: u64, exponent: f64, draws: u32) -> f64 {
-        let zipf = Zipf::new(n, exponent);
+    fn chi_square(n: u64, exponent: f64, head: u64, draws: u32) -> f64 {
+        let zipf = Zipf::with_head(n, exponent, head);
         let mut random = Random::new(42, 0);
         let mut counts = vec![0u32; n as usize];
         for _ in 0..draws {
             counts[zipf.sample(&mut random) as usize - 1] += 1;
         }
-        let weights: Vec<f64> = (1..=n).map(|k| (k as f64).powf(-exponent)).collect();
+        let weights: Vec<f64> = (1..=n).map(|k| ((k + head) as f64).powf(-exponent)).collect();
         let total: f64 = weights.iter().sum();
         counts
             .iter()
@@ -91,8 +98,10 @@ mod tests {
     fn ranks_have_their_exact_probabilities() {
         // 99 degrees of freedom: the statistic exceeds 149 with probability 0.001.
         for exponent in [0.0, 0.5, 0.99, 1.0, 1.2, 2.0] {
-            let statistic = chi_square(100, exponent, 500_000);
-            assert!(statistic < 149.0, "exponent {exponent}: {statistic}");
+            for head in [0, 1, 30] {
+                let statistic = chi_square(100, exponent, head, 500_000);
+                assert!(statistic < 149.0, "exponent {exponent}, head {head}: {statistic}");
+            }
         }
     }
 

@@ -77,6 +77,7 @@ pub fn overview(state: &AdminState) -> Value {
             "evicted_total": cache.segments_evicted,
             "compacted_total": cache.segments_compacted,
         },
+        "verdict": shared.sizing.verdict(),
         "latency_us": latencies(&observer),
         "hot_keys_hidden": hidden(shared),
         "hot_keys": hot_keys(shared, observer.key_rate()),

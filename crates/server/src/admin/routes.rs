@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use axum::body::Body;
-use axum::extract::{Request, State as FromState};
+use axum::extract::{RawQuery, Request, State as FromState};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -35,6 +35,7 @@ pub struct AdminState {
 
 impl AdminState {
     pub fn new(shared: Arc<Shared>, address: SocketAddr) -> Self {
+        shared.sizing.start(&shared.cache);
         Self {
             started_unix: unix_now().saturating_sub(shared.uptime()),
             shared,
@@ -55,6 +56,9 @@ impl AdminState {
             lock(&samples.hot_keys).decay(overview::HOT_KEYS_DECAY);
         }
         observer.observe(snapshot);
+        let (gets, hits) = observer.gets_and_hits();
+        drop(observer);
+        self.shared.sizing.update(gets, hits);
     }
 }
 
@@ -92,6 +96,7 @@ pub fn router(state: Arc<AdminState>) -> Router {
         .route("/", get(dashboard::page))
         .route("/api/overview", get(overview_json))
         .route("/api/history", get(history_json))
+        .route("/api/curves", get(curves_json))
         .route("/metrics", get(metrics_text))
         .route("/healthz", get(health))
         .route("/readyz", get(ready))
@@ -134,6 +139,16 @@ async fn history_json(FromState(state): FromState<Arc<AdminState>>) -> impl Into
     Json(overview::history(&state))
 }
 
+/// `?memory=BYTES` asks for the point of another limit, too.
+async fn curves_json(FromState(state): FromState<Arc<AdminState>>, RawQuery(query): RawQuery) -> Response {
+    let memory_bytes = match query.as_deref().map(|query| query.strip_prefix("memory=").map(str::parse)) {
+        None => None,
+        Some(Some(Ok(bytes))) => Some(bytes),
+        Some(_) => return (StatusCode::BAD_REQUEST, "the one parameter is memory, in bytes\n").into_response(),
+    };
+    Json(state.shared.sizing.curve(memory_bytes)).into_response()
+}
+
 async fn metrics_text(FromState(state): FromState<Arc<AdminState>>) -> impl IntoResponse {
     ([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics::metrics(&state))
 }
@@ -161,7 +176,8 @@ fn verdict(is_good: bool, good: &'static str, otherwise: &'static str) -> impl I
 }
 
 async fn unknown() -> Response<Body> {
-    let text = "not here; there are / (the dashboard) /api/overview /api/history /metrics /healthz /readyz\n";
+    let text =
+        "not here; there are / (the dashboard) /api/overview /api/history /api/curves /metrics /healthz /readyz\n";
     (StatusCode::NOT_FOUND, text).into_response()
 }
 

@@ -153,7 +153,7 @@ impl Executor {
         // A long value is sent where it belongs when it begins: what is absent then is created.
         if let Some(exptime) = target.create
             && !self.cache.contains(&target.key)
-            && !self.may_be_on_flash(&target.key)
+            && self.probe_flash(&target.key).is_none()
         {
             (target.mode, target.exptime) = (Mode::Add, exptime);
         }

@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use ebbtide::{Handle, Item, Lookup};
+use ebbtide::{FlashProbe, Handle, Item, Lookup};
 use ebbtide_protocol::{Get, Keys, Meta, Parser, Request, Step, reply};
 
 use super::Executor;
@@ -89,7 +89,7 @@ pub enum Rest {
 enum RunStop {
     Full(usize),
     Visit(usize, Uses),
-    OnFlash(usize),
+    OnFlash(usize, FlashProbe),
 }
 
 /// Where the line of an mg with this key begins, spaces left aside. What stands before it need not end a line: a
@@ -176,8 +176,9 @@ impl Executor {
                     }
                     from = index + 1;
                 }
-                Some(RunStop::OnFlash(index)) => {
-                    match self.read_from_flash(&run.keys[index..run.length], run.run_keys[index].form.is_plain()) {
+                Some(RunStop::OnFlash(index, probe)) => {
+                    match self.read_from_flash(probe, &run.keys[index..run.length], run.run_keys[index].form.is_plain())
+                    {
                         // Without room in memory a get that needs a token misses.
                         FlashOutcome::MemoryDecides | FlashOutcome::NoMemory => {
                             self.end_memory_wait();
@@ -230,8 +231,12 @@ impl Executor {
             }
             let is_wanted = || !*failed || matches!(run_key.form, AnswerForm::Meta { .. });
             let is_open = index > from || !memory_decides;
-            if !lookup.is_hit() && is_open && is_wanted() && self.may_be_on_flash(key) {
-                stop = Some(RunStop::OnFlash(index));
+            if !lookup.is_hit()
+                && is_open
+                && is_wanted()
+                && let Some(probe) = self.probe_flash(key)
+            {
+                stop = Some(RunStop::OnFlash(index, probe));
                 return ControlFlow::Break(());
             }
             if noted {

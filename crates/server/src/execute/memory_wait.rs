@@ -50,10 +50,9 @@ impl MemoryWait {
 }
 
 impl ConnectionWait {
-    /// Parks the connection until [`ConnectionWait::retry`]. It holds nothing that has landed: others' reads must not
-    /// wait with it.
+    /// Parks the connection until [`ConnectionWait::retry`]. It holds no value: others' reads must not wait with it.
     pub(super) fn wait_for_memory(&mut self, reason: WaitReason, limit: Duration) {
-        self.completed.clear();
+        self.reads.release();
         let now = Instant::now();
         self.memory = Some(match self.memory {
             Some(wait) => wait.retry_at(reason, limit, now),

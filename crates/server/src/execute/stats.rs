@@ -307,6 +307,9 @@ impl Executor {
         stat(out, "segments_evicted", cache.segments_evicted);
         stat(out, "segments_compacted", cache.segments_compacted);
         stat(out, "contiguous_limit", self.cache.contiguous_limit());
+        if let Some(verdict) = self.shared.sizing.verdict() {
+            stat(out, "size_verdict", verdict);
+        }
         if let Some(flash) = self.cache.flash_stats() {
             extstore::ebbtide_stats(&flash, out);
         }

@@ -7,6 +7,7 @@
 //! | `hot_keys` | the keys asked for most |
 //! | `observer` | what the admin thread makes of it second by second |
 //! | `events`, `history` | what has happened; the last fifteen minutes |
+//! | `sizing` | whether the cache has the right size |
 //! | `wear` | how long the drive below flash will last |
 //!
 //! Everything but the samples comes from counters that are there anyway, so that workers do nothing for it; without an
@@ -18,12 +19,14 @@ mod history;
 mod hot_keys;
 mod observer;
 mod probe;
+mod sizing;
 mod wear;
 
 pub use histogram::LatencyHistogram;
 pub use hot_keys::{HotKeys, hottest, printable};
 pub use observer::{FlashSnapshot, Observer, Snapshot};
 pub use probe::{Probe, Samples};
+pub use sizing::Sizing;
 pub use wear::{DriveWrites, Endurance, FlashRating, WearRate};
 
 use ebbtide_protocol::{MetaCommand, Request, binary};

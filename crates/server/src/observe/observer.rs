@@ -76,6 +76,11 @@ impl Observer {
         self.history.points()
     }
 
+    /// Gets and hits of the last minutes.
+    pub fn gets_and_hits(&self) -> (u64, u64) {
+        self.points().iter().fold((0, 0), |(gets, hits), point| (gets + point.gets, hits + point.hits))
+    }
+
     /// The newest first.
     pub fn events(&self) -> impl Iterator<Item = &Event> {
         self.events.newest()

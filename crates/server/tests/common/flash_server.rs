@@ -1,7 +1,7 @@
 //! A server with objects on flash.
 
 use super::{PATIENCE, TestServer, options, value};
-use ebbtide::{ByteSize, Cache, Fetch, Fetched, FlashOptions, FlashPromotion, Policy, WhenBusy};
+use ebbtide::{ByteSize, Cache, FlashOptions, FlashPromotion, FlashReads, Policy};
 use ebbtide_server::{Listen, ServerOptions};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
@@ -39,7 +39,7 @@ impl FlashServer {
         // A slow device delays what is evicted, and loses none of it.
         let builder = builder.flash_promotion(promotion).flash_demotion_wait(PATIENCE);
         let cache = builder.build().expect("a cache");
-        put_below(&cache, objects);
+        put_on_flash(&cache, objects);
         let socket = Listen::Unix { path: folder.path().join("socket"), mode: 0o600 };
         let listeners = options.listeners.into_iter().chain([socket]).collect();
         let server = TestServer::around(cache, ServerOptions { threads: 1, listeners, ..options });
@@ -48,10 +48,10 @@ impl FlashServer {
 }
 
 /// Stores these, and then so much that memory has none of them; again what flash was too slow for.
-fn put_below(cache: &Cache, objects: &[(String, Vec<u8>)]) {
+fn put_on_flash(cache: &Cache, objects: &[(String, Vec<u8>)]) {
     let deadline = Instant::now() + 2 * PATIENCE;
     for round in 0.. {
-        let missing: Vec<_> = objects.iter().filter(|(key, _)| !is_below(cache, key)).collect();
+        let missing: Vec<_> = objects.iter().filter(|(key, _)| !is_on_flash_only(cache, key)).collect();
         if missing.is_empty() {
             return;
         }
@@ -69,13 +69,22 @@ fn put_below(cache: &Cache, objects: &[(String, Vec<u8>)]) {
     }
 }
 
+/// Reads the first of these keys from flash, and of the keys behind as many as there are permits for.
+pub fn read(cache: &Cache, keys: &[&[u8]]) -> FlashReads {
+    let mut reads = FlashReads::default();
+    if let Some(probe) = cache.probe_flash(&reads, keys[0]) {
+        let (sender, receiver) = channel();
+        cache.prefetch(&mut reads, probe, keys, Box::new(move || _ = sender.send(())));
+        while !reads.collect() {
+            receiver.recv().expect("the reads end");
+        }
+    }
+    reads
+}
+
 /// Whether flash has it, and memory has not.
-pub fn is_below(cache: &Cache, key: &str) -> bool {
-    let (sender, receiver) = channel();
-    let landing = Box::new(move |fetched: Fetched| sender.send(fetched.is_hit()).expect("it is waited for"));
-    !cache.peek(key.as_bytes()).is_hit()
-        && cache.fetch(key.as_bytes(), WhenBusy::Queue, landing) == Fetch::UnderWay
-        && receiver.recv().expect("it lands")
+pub fn is_on_flash_only(cache: &Cache, key: &str) -> bool {
+    !cache.peek(key.as_bytes()).is_hit() && read(cache, &[key.as_bytes()]).found() == 1
 }
 
 pub fn objects(name: &str, count: usize, bytes: usize) -> Vec<(String, Vec<u8>)> {

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_takes_what_it_was_made_for() {
+    fn a_plan_claims_only_its_segment() {
         let (store, participant) = store();
         let all = sealed(&store, &participant, &[100; 5]);
         let header = |at: usize| store.segments.header(all[at]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_takes_what_is_still_worth_it() {
+    fn a_compaction_claims_only_sparse_segments() {
         let (store, participant) = store();
         let all = sealed(&store, &participant, &[3000, 1500, 1500, 100, 3000]);
         let header = |at: usize| store.segments.header(all[at]);
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_died_since_the_look_needs_no_room() {
+    fn items_dead_since_the_choice_need_no_memory() {
         let (store, participant) = store();
         let all = sealed(&store, &participant, &[100; 3]);
         let taken_segments: Vec<_> =

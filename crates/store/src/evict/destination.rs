@@ -53,8 +53,8 @@ impl SourceRun {
     pub(super) fn start_destination(&self, store: &Store, segment: SegmentId, moment: Moment, age: Age) -> Destination {
         let (header, source) = (store.segments.header(segment), store.segments.header(self.first()));
         let bucket = TtlBucket::from_index(source.ttl_bucket.load(Ordering::Relaxed).into());
-        // A source may have been opened after the job's time was read; the longest expiry that its bytes hold does not fit
-        // an earlier origin.
+        // A source may have been opened after the job's time was read; the longest expiry that its bytes hold does not
+        // fit an earlier origin.
         let origin = |source: &SegmentId| store.segments.header(*source).origin_seconds.load(Ordering::Relaxed);
         let origin_ms = self.segments.iter().map(origin).max().unwrap_or(0) * 1000;
         let moment = Moment { ms: moment.ms.max(origin_ms), ..moment };

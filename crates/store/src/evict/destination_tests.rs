@@ -46,7 +46,7 @@ fn until_some_survive(store: &Store, participant: &Participant, ttl: u32, now_ms
 }
 
 #[test]
-fn an_object_as_large_as_a_segment_survives_by_its_use() {
+fn a_used_item_of_segment_size_survives() {
     let (store, participant) = store();
     let value = vec![7; store.contiguous_value_bytes(4)];
     for number in 0..1000u32 {
@@ -63,7 +63,7 @@ fn an_object_as_large_as_a_segment_survives_by_its_use() {
 }
 
 #[test]
-fn a_write_does_not_wait_for_a_round_through_a_store_in_which_all_is_used() {
+fn a_write_waits_briefly_when_all_items_are_used() {
     let options = Options { memory_bytes: 4 << 20, segment_bytes: Some(4 << 10), ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
@@ -104,7 +104,7 @@ fn survivors_of_many_evictions_share_a_segment() {
 }
 
 #[test]
-fn survivors_of_several_lives_have_a_segment_each() {
+fn survivors_of_each_ttl_have_a_segment() {
     let (store, participant) = store();
     let lives = [100, 10_000, 1_000_000];
     let mut open_max = 0;
@@ -118,7 +118,7 @@ fn survivors_of_several_lives_have_a_segment_each() {
 }
 
 #[test]
-fn a_segment_of_survivors_is_sealed_when_its_time_has_come() {
+fn an_open_destination_is_sealed_when_due() {
     let (store, participant) = store();
     until_some_survive(&store, &participant, 100, 1000);
     store.maintain(&participant, 1500);
@@ -197,14 +197,14 @@ fn is_all_there_after_overwrites(evicts: bool, share: f64) -> Store {
 }
 
 #[test]
-fn what_was_overwritten_takes_no_place_from_what_is_alive() {
+fn overwritten_bytes_are_freed_before_evictions() {
     let store = is_all_there_after_overwrites(true, 0.7);
     let stats = store.stats();
     assert_eq!(stats.evictions, 0, "{stats:?}");
 }
 
 #[test]
-fn a_store_that_evicts_nothing_takes_overwrites_when_it_is_nearly_full() {
+fn a_nearly_full_store_without_evictions_takes_overwrites() {
     is_all_there_after_overwrites(false, 0.85);
 }
 
@@ -231,7 +231,7 @@ fn compact(store: &Store, participant: &Participant, segment: SegmentId) {
 }
 
 #[test]
-fn a_compaction_goes_on_where_the_last_one_ended_and_is_as_old_as_its_oldest_source() {
+fn a_compaction_continues_in_the_open_destination() {
     let (store, participant) = store();
     let older = sparse(&store, &participant, 0, 0..5);
     let younger = sparse(&store, &participant, 100, 100..105);
@@ -253,7 +253,7 @@ fn a_compaction_goes_on_where_the_last_one_ended_and_is_as_old_as_its_oldest_sou
 }
 
 #[test]
-fn what_a_compaction_moved_is_evicted_in_its_turn() {
+fn compacted_items_are_evicted_in_their_turn() {
     let options =
         Options { memory_bytes: 2 << 20, policy: crate::Policy::Fifo, value_bytes_max: 1 << 19, ..Options::default() };
     let store = Store::new(options).unwrap();
@@ -273,7 +273,7 @@ fn what_a_compaction_moved_is_evicted_in_its_turn() {
 }
 
 #[test]
-fn what_fits_a_begun_segment_needs_no_other() {
+fn items_that_fit_an_open_destination_need_no_other() {
     let (store, participant) = store();
     let (first, second) = (sparse(&store, &participant, 0, 0..5), sparse(&store, &participant, 100, 100..105));
     compact(&store, &participant, first);
@@ -321,7 +321,7 @@ fn delete(store: &Store, participant: &Participant, number: u32) {
 }
 
 #[test]
-fn what_is_dead_needs_no_room() {
+fn dead_items_need_no_destination() {
     let (store, participant) = small_segments(true);
     let seal = || store.chains.seal_open(&store.segments, Seal::All);
     fill(&store, &participant, 1, 2400, Ttl::Never).unwrap();
@@ -340,7 +340,7 @@ fn what_is_dead_needs_no_room() {
 }
 
 #[test]
-fn a_begun_segment_in_which_all_is_dead_is_had_back_where_nothing_is_evicted() {
+fn a_dead_open_destination_is_freed_without_evictions() {
     let (store, participant) = small_segments(false);
     for number in 0..8 {
         fill(&store, &participant, number, 500, Ttl::seconds(10_000 << number)).unwrap();
@@ -384,7 +384,7 @@ fn steps_beside_long_objects(small: u32) -> (u32, u64) {
 }
 
 #[test]
-fn a_write_does_not_wait_while_objects_are_moved_in_vain() {
+fn a_write_skips_useless_copies() {
     let (max, moved) = steps_beside_long_objects(0);
     assert!(max < 5 && moved == 0, "{max} steps, {moved} moved");
     let (max, _) = steps_beside_long_objects(5);
@@ -392,7 +392,7 @@ fn a_write_does_not_wait_while_objects_are_moved_in_vain() {
 }
 
 #[test]
-fn a_writer_of_many_segments_does_not_wait_while_objects_are_moved_in_vain() {
+fn a_writer_of_many_segments_skips_useless_copies() {
     let (store, participant) = with_long_objects(5);
     let mut steps = 0;
     while store.evict_for(&participant, 1000, 4) == Progress::Working {
@@ -402,7 +402,7 @@ fn a_writer_of_many_segments_does_not_wait_while_objects_are_moved_in_vain() {
 }
 
 #[test]
-fn maintenance_ahead_of_writers_evicts_nothing_while_overwrites_leave_room() {
+fn maintenance_frees_overwritten_bytes_before_evictions() {
     let options =
         Options { memory_bytes: 8 << 20, segment_bytes: Some(16 << 10), value_bytes_max: 3900, ..Options::default() };
     let store = Store::new(options).unwrap();
@@ -420,7 +420,7 @@ fn maintenance_ahead_of_writers_evicts_nothing_while_overwrites_leave_room() {
 }
 
 #[test]
-fn a_segment_in_which_nothing_was_published_is_compacted_beside_a_begun_one() {
+fn an_empty_sealed_segment_is_compacted() {
     let (store, participant) = small_segments(true);
     fill(&store, &participant, 1, 500, Ttl::Never).unwrap();
     store.chains.seal_open(&store.segments, Seal::All);

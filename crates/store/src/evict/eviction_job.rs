@@ -1,13 +1,13 @@
 //! Eviction: the items of a run are scored, those from a threshold on are copied, the others leave the cache.
 //!
 //! Two passes over the run, each of which can pause at any item:
-//! - **Score.** Every item is looked up in the index: is it alive, how often was it used? A histogram of all scores gives
-//!   the exact threshold from which on items fit.
-//! - **Apply.** Items above the threshold are copied to a destination and their slots are pointed at the copies, under the
-//!   bucket lock, if the slot still names the old copy. All other items are unlinked.
+//! - **Score.** Every item is looked up in the index: is it alive, how often was it used? A histogram of all scores
+//!   gives the exact threshold from which on items fit.
+//! - **Apply.** Items above the threshold are copied to a destination and their slots are pointed at the copies, under
+//!   the bucket lock, if the slot still names the old copy. All other items are unlinked.
 //!
-//! Survivors of a run of several segments fill a segment of their own; other survivors are appended to the open destination
-//! of an earlier eviction (see `open_destinations`).
+//! Survivors of a run of several segments fill a segment of their own; other survivors are appended to the open
+//! destination of an earlier eviction (see `open_destinations`).
 
 use super::destination::Age;
 use super::jobs::{Candidate, Eviction, Phase, RunCursor, SourceRun};
@@ -96,7 +96,8 @@ impl Eviction {
                 (total / run).max(total.saturating_sub(freed * segment_bytes))
             }
         };
-        // One of a few large items is a large part of the segment: rounding down keeps a qualified item that just misses.
+        // One of a few large items is a large part of the segment: rounding down keeps a qualified item that just
+        // misses.
         let without_gain = store.policy_state.evictions_without_gain.load(Ordering::Relaxed);
         let (bytes_max, rounded): (_, fn(f64) -> f64) = match self.retention {
             Retention::Qualified { .. } if !has_bodies && without_gain >= EVICTIONS_WITHOUT_GAIN_MAX => {
@@ -161,8 +162,8 @@ impl Eviction {
         destination.copy(store, participant, candidate, (expiry, byte), self.aging)
     }
 
-    /// Continues in another destination, for an item of `size` bytes: one that an earlier eviction has left open, or a new
-    /// one. Answers the item's expiry byte there; `None` if there is no segment for it.
+    /// Continues in another destination, for an item of `size` bytes: one that an earlier eviction has left open, or a
+    /// new one. Answers the item's expiry byte there; `None` if there is no segment for it.
     fn next_destination(&mut self, store: &Store, size: u32, expiry: Option<u64>, moment: Moment) -> Option<u8> {
         let source = store.segments.header(self.run.first());
         let survivors = &store.policy_state.survivors;

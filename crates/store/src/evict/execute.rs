@@ -1,7 +1,7 @@
 //! The one executor of jobs: runs a slice of a job, pauses it, resumes it.
 //!
-//! A slice ends after a number of items or copied bytes, so that no thread is away for long. Readers continue to read the
-//! old copies until their grace period is over.
+//! A slice ends after a number of items or copied bytes, so that no thread is away for long. Readers continue to read
+//! the old copies until their grace period is over.
 
 use super::jobs::{Job, Phase};
 use crate::epoch::Participant;

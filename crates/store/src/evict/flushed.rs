@@ -47,7 +47,7 @@ mod tests {
     use crate::sync::Ordering;
 
     #[test]
-    fn a_flush_after_four_billion_others_gives_memory_back() {
+    fn the_generation_does_not_wrap_at_32_bits() {
         let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();

@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ghost_comes_back_once() {
+    fn a_ghost_is_taken_once() {
         let ghosts = Ghosts::new(1000);
         assert_eq!(Ghosts::bytes(1000), 512);
         ghosts.add(hash(1));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn it_remembers_as_many_evictions_as_there_are_objects() {
+    fn ghosts_cover_as_many_evictions_as_objects() {
         let ghosts = Ghosts::new(1 << 20);
         ghosts.fit(10_000);
         (0..100_000).for_each(|number| ghosts.add(hash(number)));

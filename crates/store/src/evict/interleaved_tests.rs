@@ -171,7 +171,7 @@ fn options(policy: Policy, memory_kib: u64, segment_kib: u32) -> Options {
 }
 
 #[test]
-fn evictions_at_once_lose_no_segment_and_revive_nothing() {
+fn concurrent_evictions_lose_and_revive_nothing() {
     let shapes = [(256, 4, [10, 200, 3500]), (1024, 16, [1, 2, 3]), (1024, 4, [100, 3900, 3900])];
     for (number, policy) in Policy::ALL.into_iter().enumerate() {
         for (memory_kib, segment_kib, sizes) in shapes {
@@ -317,7 +317,7 @@ impl Lossless {
 }
 
 #[test]
-fn without_evictions_nothing_alive_goes() {
+fn without_evictions_live_items_stay() {
     for (shape, (memory_kib, segment_kib, sizes)) in
         [(512, 4, [10, 200, 3500]), (1024, 16, [1, 2, 3]), (1024, 4, [100, 3900, 3900])].into_iter().enumerate()
     {

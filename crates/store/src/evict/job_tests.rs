@@ -30,7 +30,7 @@ fn set(store: &Store, participant: &Participant, key: &[u8], ttl: u32, now_ms: u
 }
 
 #[test]
-fn a_job_goes_on_with_a_time_from_before_its_destination() {
+fn a_job_continues_with_an_older_time() {
     let (store, participant) = store();
     let (long, _) = set(&store, &participant, b"long", 127, 1000);
     let (short, _) = set(&store, &participant, b"short", 64, 1000);
@@ -46,7 +46,7 @@ fn a_job_goes_on_with_a_time_from_before_its_destination() {
 }
 
 #[test]
-fn a_job_keeps_what_its_source_can_hold_whatever_its_time() {
+fn a_job_with_an_old_time_keeps_all_items() {
     let (store, participant) = store();
     // A thread that was interrupted after this.
     let early = store.moment(99_999);
@@ -66,7 +66,7 @@ fn a_job_keeps_what_its_source_can_hold_whatever_its_time() {
 }
 
 #[test]
-fn a_slice_copies_long_objects_for_no_longer_than_short_ones() {
+fn a_slice_bounds_the_copied_bytes() {
     let options = Options { memory_bytes: 64 << 20, segment_bytes: Some(1 << 20), ..Options::default() };
     let store = Store::new(options).unwrap();
     let participant = store.participate();
@@ -93,7 +93,7 @@ fn a_slice_copies_long_objects_for_no_longer_than_short_ones() {
 }
 
 #[test]
-fn nothing_is_moved_past_a_flush() {
+fn nothing_is_relocated_across_a_flush() {
     let (store, participant) = store();
     let (item, hash) = set(&store, &participant, b"key", 100, 1000);
     store.flush(1000, 0);
@@ -108,7 +108,7 @@ fn nothing_is_moved_past_a_flush() {
 }
 
 #[test]
-fn evictions_of_which_writers_take_each_segment_are_not_in_vain() {
+fn evictions_whose_segments_writers_take_are_useful() {
     let options = Options {
         memory_bytes: 1 << 20,
         segment_bytes: Some(16 << 10),
@@ -141,7 +141,7 @@ fn evictions_of_which_writers_take_each_segment_are_not_in_vain() {
 }
 
 #[test]
-fn of_long_values_only_the_oldest_unused_go_and_the_rest_stay_young() {
+fn only_the_oldest_unused_long_values_are_evicted() {
     let options =
         Options { memory_bytes: 4 << 20, segment_bytes: Some(4 << 10), value_bytes_max: 1 << 20, ..Options::default() };
     let store = Arc::new(Store::new(options).unwrap());

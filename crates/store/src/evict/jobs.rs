@@ -5,8 +5,8 @@
 //! | [`Relocation`] | expiry, flush, compaction, shrinking | all are copied; there is memory for them from the start |
 //! | [`Eviction`] | a policy | scored; those from a threshold on are copied, the others are evicted |
 //!
-//! A job is a value that any thread can run for a slice, pause and hand to another thread. Its segments are `Draining`: the
-//! job owns them until it retires them.
+//! A job is a value that any thread can run for a slice, pause and hand to another thread. Its segments are `Draining`:
+//! the job owns them until it retires them.
 
 use super::open_destinations::Destination;
 use super::policy::{Aging, Retention};

@@ -72,8 +72,8 @@ impl Client<'_> {
         self.store.claim_relocation(item.item_at().at.segment(), self.moment())
     }
 
-    /// `KEY` in a segment that a compaction has begun to fill, and another one that is sealed.
-    fn with_a_begun_segment(self, value: u64) -> Self {
+    /// `KEY` in an open destination of a compaction, and another item in a sealed segment.
+    fn with_open_destination(self, value: u64) -> Self {
         self.set(KEY, value);
         self.seal();
         self.run(self.compaction_of(KEY).expect("nothing evicts it"));
@@ -93,7 +93,8 @@ impl Client<'_> {
     }
 }
 
-/// Runs `operations` on the key while a compaction moves it, then asserts that its answers and the outcome fit together.
+/// Runs `operations` on the key while a compaction moves it, then asserts that its answers and the outcome fit
+/// together.
 fn against_a_move(
     preemptions: usize,
     start: u64,
@@ -156,11 +157,11 @@ fn a_cas_succeeds_or_fails_across_a_move() {
 
 /// What is in a segment that is open still may be overwritten while a compaction goes on in it.
 #[test]
-fn a_compaction_goes_on_in_a_segment_that_others_see() {
+fn a_compaction_continues_in_a_visible_segment() {
     model(2, || {
         let store = store(5, 0);
         let log = OperationLog::default();
-        let client = Client::new(&store).with_a_begun_segment(1);
+        let client = Client::new(&store).with_open_destination(1);
         let job = client.compaction_of(OTHER).expect("nothing evicts it");
         assert_eq!(store.open_destination_count(), 0, "the job has it");
         let operator = {
@@ -180,12 +181,12 @@ fn a_compaction_goes_on_in_a_segment_that_others_see() {
     });
 }
 
-/// An eviction seals the segment that a compaction has begun, or the next compaction goes on in it: one of the two.
+/// An eviction seals the open destination of a compaction, or the next compaction continues in it: one of the two.
 #[test]
-fn a_begun_segment_is_sealed_or_gone_on_with() {
+fn an_open_destination_is_sealed_or_continued() {
     model(2, || {
         let store = store(6, 0);
-        let client = Client::new(&store).with_a_begun_segment(1);
+        let client = Client::new(&store).with_open_destination(1);
         let compactor = {
             let store = Arc::clone(&store);
             thread::spawn(move || {
@@ -232,9 +233,10 @@ fn a_move_loses_no_increment() {
     });
 }
 
-/// An overwrite leaves a segment, which is then emptied, freed and written again: the counts of its next life are right.
+/// An overwrite leaves a segment, which is then emptied, freed and written again: the counts of its next life are
+/// right.
 #[test]
-fn counts_belong_to_one_life_of_a_segment() {
+fn counts_belong_to_one_use_of_a_segment() {
     model(2, || {
         let store = store(3, 0);
         let client = Client::new(&store);
@@ -275,7 +277,7 @@ fn a_choice_claims_no_body() {
 
 /// A segment that was seen expired may have a new life when it is claimed.
 #[test]
-fn expiry_takes_nothing_from_a_new_life() {
+fn expiry_spares_a_reused_segment() {
     model(2, || {
         let store = store(3, 0);
         let mut client = Client::new(&store);
@@ -311,7 +313,7 @@ fn expiry_takes_nothing_from_a_new_life() {
 
 /// A segment in which expired items are counted may be emptied meanwhile, and have a new life.
 #[test]
-fn a_count_of_expired_items_touches_no_new_life() {
+fn a_count_ignores_a_reused_segment() {
     model(2, || {
         let store = store(3, 0);
         let mut client = Client::new(&store);
@@ -367,9 +369,10 @@ fn a_move_carries_nothing_over_a_flush() {
     });
 }
 
-/// A choice that began before a flush takes nothing that was written after it, least of all where nothing may be evicted.
+/// A choice that began before a flush takes nothing that was written after it, least of all where nothing may be
+/// evicted.
 #[test]
-fn a_choice_takes_nothing_that_was_written_after_a_flush() {
+fn a_choice_spares_items_written_after_a_flush() {
     model(2, || {
         let store = store(5, 0);
         let client = Client::new(&store);
@@ -391,9 +394,9 @@ fn a_choice_takes_nothing_that_was_written_after_a_flush() {
     });
 }
 
-/// The same for a segment that a compaction has begun to fill after the flush.
+/// A choice beside an open destination that a compaction started after the flush.
 #[test]
-fn a_choice_takes_no_begun_segment_from_after_a_flush() {
+fn a_choice_spares_open_destinations_after_a_flush() {
     model(2, || {
         let store = store(5, 0);
         let client = Client::new(&store);
@@ -420,7 +423,7 @@ fn a_choice_takes_no_begun_segment_from_after_a_flush() {
 
 /// The topmost segment is to go, a body of a value that is deleted meanwhile; then it may be a body of another value.
 #[test]
-fn shedding_takes_no_value_but_the_owner_of_a_body() {
+fn shrinking_drops_only_the_owner_of_a_body() {
     model(2, || {
         let store = store(5, 0);
         let client = Client::new(&store);
@@ -448,9 +451,10 @@ fn shedding_takes_no_value_but_the_owner_of_a_body() {
     });
 }
 
-/// A body that was freed and is a body of another value by now is not taken for a segment of items at any moment in between.
+/// A body that was freed and is a body of another value by now is not taken for a segment of items at any moment in
+/// between.
 #[test]
-fn a_choice_claims_no_second_life_of_a_body() {
+fn a_choice_claims_no_reused_body() {
     model(2, || {
         let store = store(5, 0);
         let client = Client::new(&store);

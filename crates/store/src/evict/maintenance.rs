@@ -41,8 +41,8 @@ pub enum Blocker {
 }
 
 impl Store {
-    /// Frees memory for a writer that got `NeedSegment`: runs one slice unless a segment is free. The caller must not be
-    /// pinned. Never sleeps: whether and how long to wait is the choice of the caller.
+    /// Frees memory for a writer that got `NeedSegment`: runs one slice unless a segment is free. The caller must not
+    /// be pinned. Never sleeps: whether and how long to wait is the choice of the caller.
     pub fn evict(&self, participant: &Participant, now_ms: u64) -> Progress {
         self.evict_for(participant, now_ms, 1)
     }
@@ -83,8 +83,8 @@ impl Store {
         }
     }
 
-    /// The first step that is due, of those that come before a new choice. False if none is. `may_evict`: whether paused
-    /// jobs, which may be evictions, are resumed.
+    /// The first step that is due, of those that come before a new choice. False if none is. `may_evict`: whether
+    /// paused jobs, which may be evictions, are resumed.
     fn run_due_step(&self, participant: &Participant, moment: Moment, may_evict: bool) -> bool {
         may_evict && self.resume_job(participant, moment)
             || self.expire_due(participant, moment)
@@ -107,8 +107,9 @@ impl Store {
         4 * self.options.merge_run + self.free_target()
     }
 
-    /// One slice of the work that is due: seals segments that have been open long enough, gives the index memory, expires,
-    /// shrinks, evicts ahead of need. To be called every 100 ms, again at once after `Working`, and soon after `Waiting`.
+    /// One slice of the work that is due: seals segments that have been open long enough, gives the index memory,
+    /// expires, shrinks, evicts ahead of need. To be called every 100 ms, again at once after `Working`, and soon after
+    /// `Waiting`.
     pub fn maintain(&self, participant: &Participant, now_ms: u64) -> Progress {
         self.maintain_slice(participant, now_ms, true)
     }
@@ -144,8 +145,8 @@ impl Store {
         (self.segments.limit() / FREE_TARGET_SHARE).max(2)
     }
 
-    /// One slice of a paused job or of a new one. `may_evict`: whether a new job may evict live items. `Stuck` if there is
-    /// nothing to do.
+    /// One slice of a paused job or of a new one. `may_evict`: whether a new job may evict live items. `Stuck` if there
+    /// is nothing to do.
     pub(super) fn run_or_choose_job(&self, participant: &Participant, moment: Moment, may_evict: bool) -> Progress {
         if self.resume_job(participant, moment) {
             return Progress::Working;
@@ -164,7 +165,8 @@ impl Store {
             }
             // The segments to choose from may belong to other jobs.
             None if has_others() => Progress::Waiting(Blocker::Job),
-            // A job has ended since: a writer may have taken the segment that it freed, and there is more to choose from.
+            // A job has ended since: a writer may have taken the segment that it freed, and there is more to choose
+            // from.
             None if jobs.ended() != ended => Progress::Working,
             None => Progress::Stuck,
         }
@@ -262,7 +264,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_was_written_in_one_millisecond_is_evicted_in_order() {
+    fn items_of_one_millisecond_are_evicted_in_order() {
         let options = Options { memory_bytes: 2 << 20, policy: Policy::Fifo, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
@@ -279,7 +281,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_never_fits_is_refused_and_costs_nothing() {
+    fn a_request_too_large_is_refused_without_evictions() {
         let (store, participant, _) = just_full(64);
         let (limit, reserve) = (store.segments.limit(), store.segments.reserve());
         assert!(reserve > 1);
@@ -339,7 +341,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn what_never_fits_beside_the_index_is_refused_and_costs_nothing() {
+    fn a_request_too_large_beside_the_index_is_refused() {
         let (store, participant, _) = just_full(1);
         let limit = store.segments.limit();
         // The topmost segment is held as by an upload, so that it is not exchanged.
@@ -363,7 +365,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_index_grows_where_compactions_make_the_room() {
+    fn the_index_grows_by_compactions() {
         let options = Options {
             memory_bytes: 4 << 20,
             segment_bytes: Some(16 << 10),

@@ -196,7 +196,7 @@ mod tests {
     use crate::ttl::Ttl;
 
     #[test]
-    fn only_what_is_dead_is_claimed_as_dead() {
+    fn only_dead_segments_are_claimed_as_dead() {
         let store =
             Store::new(Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..Options::default() }).unwrap();
         let participant = store.participate();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_planned_goes_in_order_unless_it_is_something_else_by_now() {
+    fn plans_are_claimed_in_order_unless_outdated() {
         let (store, participant, _) = just_full(1);
         let moment = store.moment(1000);
         let planned = || -> Vec<_> {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dead_goes_before_what_was_planned() {
+    fn dead_segments_are_taken_before_plans() {
         let (store, participant, number) = just_full(1);
         let evictions = store.stats().evictions;
         // The younger half dies: hundreds of segments without a live item.
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_segment_is_found_wherever_it_lies() {
+    fn a_dead_segment_is_found_anywhere() {
         let (store, participant, keys) = large();
         let evictions = store.stats().evictions;
         let dead = [100, keys.len() / 2, keys.len() - 100];
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_may_be_evicted_a_choice_looks_at_all() {
+    fn a_choice_without_evictions_samples_all_segments() {
         let (store, participant, keys) = large();
         let moment = store.moment(1000);
         keys[..8].iter().for_each(|number| delete(&store, &participant, *number));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_died_before_it_was_full_goes_before_what_lives() {
+    fn a_dead_open_segment_is_taken_before_live_ones() {
         let (store, participant, keys) = large();
         set_long(&store, &participant, u32::MAX, 3000);
         let evictions = store.stats().evictions;
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_of_neighbours_makes_none_of_them_younger() {
+    fn a_compaction_keeps_the_oldest_stamp() {
         let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1 << 19, ..Options::default() };
         let store = Store::new(options).unwrap();
         let participant = store.participate();
@@ -487,7 +487,7 @@ mod plan_models {
 
     /// A plan may name a segment that holds younger items now.
     #[test]
-    fn a_plan_claims_no_new_life() {
+    fn a_plan_claims_no_reused_segment() {
         model(2, || {
             let store = planned_and_emptied();
             let client = Client::new(&store);

@@ -4,14 +4,14 @@
 //! | policy | evicts | keeps |
 //! |---|---|---|
 //! | `s3fifo` | young segments while they hold over 15 %, else old ones | items used enough for their size |
-//! | `merge` | the run that was written or merged longest ago | the most used per byte, in one segment (Segcache, 3.6) |
+//! | `merge` | the run that was written or merged longest ago | the most used per byte, in one segment (Segcache) |
 //! | `fifo` | the oldest segment | nothing |
 //! | `random` | any segment | nothing |
 //! | `cte` | the segment closest to expiry | nothing |
 //! | `utilization` | the segment with the fewest live bytes | nothing |
 //! | `lru` | the run that was evicted or written longest ago | items used since (a clock over segments) |
 //! | `2q` | young segments while they hold over a quarter, else old ones | used items (2Q, VLDB'94) |
-//! | `tinylfu` | the run that was evicted or written longest ago | the most used per byte, by slot and history (TinyLFU) |
+//! | `tinylfu` | the run that was evicted or written longest ago | the most used per byte, with history (TinyLFU) |
 //!
 //! `s3fifo`, the default, is S3-FIFO (Yang and others, SOSP'23) on segments. Most items that are used once leave early,
 //! from a small queue of young segments. Items that qualify move on to old segments, where each round costs them one

@@ -1,8 +1,8 @@
 //! Relocation: all live items of a run are copied to other segments; nothing is evicted.
 //!
-//! The memory for the copies is taken before the first item moves: an open destination of an earlier relocation in which
-//! everything fits, or a free segment. With a free segment in reserve the relocation first fills what an earlier one has
-//! left open. A dead segment needs no memory.
+//! The memory for the copies is taken before the first item moves: an open destination of an earlier relocation in
+//! which everything fits, or a free segment. With a free segment in reserve the relocation first fills what an earlier
+//! one has left open. A dead segment needs no memory.
 
 use super::destination::Age;
 use super::jobs::{Candidate, Relocation, SourceRun};
@@ -15,7 +15,8 @@ use crate::sync::Ordering;
 use crate::time::Moment;
 
 impl Relocation {
-    /// A relocation of live segments. `None`, and nothing has changed, if there is no memory for all that lives in them.
+    /// A relocation of live segments. `None`, and nothing has changed, if there is no memory for all that lives in
+    /// them.
     pub(super) fn of_live(store: &Store, segments: Vec<SegmentId>, moment: Moment) -> Option<Self> {
         let header = |segment| store.segments.header(segment);
         let live: u32 = segments.iter().map(|source| header(*source).live_bytes()).sum();

@@ -25,8 +25,8 @@ pub(super) struct ScoreThreshold {
     pub dropped_at_threshold: u32,
 }
 
-/// The score of an item by its use per byte (GreedyDual-Size-Frequency without aging; Segcache, section 3.6.3): eighths of
-/// a power of two. An item that was never used counts as a sixteenth of a use, so that small ones stay first.
+/// The score of an item by its use per byte (GreedyDual-Size-Frequency without aging; Segcache, section 3.6.3): eighths
+/// of a power of two. An item that was never used counts as a sixteenth of a use, so that small ones stay first.
 pub(super) fn use_per_byte(frequency: u8, bytes: u64) -> u8 {
     let value = ((u64::from(frequency) * 16 + 1) << 23) / bytes.max(1);
     let exponent = value.max(1).ilog2();
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_cut_fills_the_room_exactly() {
+    fn the_threshold_fills_the_space_exactly() {
         let mut totals = [ScoreTotals::default(); 256];
         totals[200] = ScoreTotals { items: 10, bytes: 1000, total_bytes: 1000 };
         totals[100] = ScoreTotals { items: 10, bytes: 1000, total_bytes: 5000 };

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_value_in_the_way_goes_only_where_values_may_be_evicted() {
+    fn a_body_on_top_is_dropped_only_with_evictions() {
         for evicts in [true, false] {
             let (store, participant, _held) = store_with_its_top_first(evicts);
             let hash = store.hash(b"long");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn no_long_value_goes_for_the_index_while_others_are_free() {
+    fn the_index_drops_no_value_while_segments_are_free() {
         let (store, participant, held) = store_with_its_top_first(true);
         let hash = store.hash(b"long");
         let mut upload = store.upload(b"long", hash, 0, 10_000).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_of_another_life_drops_nothing() {
+    fn an_outdated_body_hash_drops_nothing() {
         let (store, participant, held) = store_with_its_top_first(true);
         held.iter().for_each(|segment| store.segments.retire(*segment));
         store.segments.reclaim();

@@ -59,7 +59,8 @@ impl SourceRun {
         }
     }
 
-    /// A search for flushed segments that ran beside the job has passed the open destinations of the job: it starts again.
+    /// A search for flushed segments that ran beside the job has passed the open destinations of the job: it starts
+    /// again.
     pub(super) fn recheck_flush(&self, store: &Store) {
         // Acquire pairs with the Release in `advance_generation`.
         if store.segments.header(self.first()).is_flushed(store.generation.load(Ordering::Acquire)) {

@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn at_88_percent_hardly_any_neighbour_is_lost_at_any_position_of_the_split() {
+    fn at_88_percent_load_few_neighbours_are_lost() {
         let mut keys = Keys::new(9);
         keys.index.pay_for(512);
         let (mut inserted, mut replaced, mut displaced) = (0u32, 0u32, 0u32);
@@ -416,7 +416,7 @@ mod tests {
 
     /// Each read of a slot with the tag of the key, which is absent, changes the bucket.
     #[test]
-    fn a_miss_ends_beside_a_neighbour_that_always_changes() {
+    fn a_miss_ends_beside_a_changing_neighbour() {
         let mut keys = Keys::new(2);
         keys.insert();
         let hash = keys.hashes[0];

@@ -12,12 +12,14 @@
 mod locked;
 mod slot;
 mod split;
+mod split_word;
 mod walk;
 mod walk_cursors;
 
 pub use locked::{LockedPair, Placement, SlotPlace};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
-pub use split::{Split, SplitOutcome};
+pub use split::SplitOutcome;
+pub use split_word::{Candidates, Split};
 pub use walk::{IndexWalk, WalkedBucket};
 pub use walk_cursors::WALKS_MAX;
 
@@ -26,13 +28,6 @@ use crate::mapping::Table;
 use crate::segment::Location;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
 use walk_cursors::WalkCursors;
-
-/// The two buckets in which a key may live; they can be the same one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Candidates {
-    pub first: usize,
-    pub second: usize,
-}
 
 /// A slot that a lookup found, and the control word that it read.
 #[derive(Clone, Copy, Debug)]

@@ -110,8 +110,8 @@ impl Slot {
         Self::new(self.tag(), frequency, to)
     }
 
-    /// The slot after an access in a new quantum: Segcache's approximate and smoothed frequency counter (section 3.6.3),
-    /// exact below 16, then counting with probability 1 / frequency. `random` must be uniform over u32.
+    /// The slot after an access in a new quantum: Segcache's approximate and smoothed frequency counter (section
+    /// 3.6.3), exact below 16, then counting with probability 1 / frequency. `random` must be uniform over u32.
     #[inline(always)]
     pub fn counted(self, random: u32) -> Self {
         let frequency = self.frequency();

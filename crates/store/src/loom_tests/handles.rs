@@ -5,7 +5,7 @@ use super::readers::OneSlot;
 
 /// `Handle` itself borrows bytes, which loom's arena cannot lend; this is what it does to the segments.
 #[test]
-fn what_a_handle_holds_is_not_reused() {
+fn a_segment_with_a_handle_is_not_reused() {
     model(5, || {
         let shared = OneSlot::new();
         let reader = shared.spawn(|shared, participant| {

@@ -347,7 +347,7 @@ fn full_until_split() -> Keys {
     keys
 }
 
-/// Two inserts that find no slot: whoever of them is preempted, and wherever, the other one replaces no neighbour.
+/// Two inserts that find no slot: wherever one of them is preempted, the other one replaces no neighbour.
 #[test]
 fn inserts_grow_the_index_rather_than_replace() {
     model(3, || {

@@ -65,7 +65,7 @@ fn a_token_does_not_fit_after_a_split() {
 
 /// The key is deleted and stored again, into its other bucket.
 #[test]
-fn a_token_does_not_fit_a_second_life() {
+fn a_token_is_invalid_after_a_second_set() {
     model(2, || {
         let keys = Keys::new(&[(0, 1), (0, 0), (1, 1)]);
         keys.put(0, 0);

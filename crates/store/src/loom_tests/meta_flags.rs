@@ -59,7 +59,7 @@ fn one_of_two_makes_an_absent_item() {
 }
 
 #[test]
-fn no_mark_outlives_a_set() {
+fn no_flag_outlives_a_set() {
     let set = |client: &Client<'_>| {
         client.set(KEY, 2);
         0
@@ -69,9 +69,9 @@ fn no_mark_outlives_a_set() {
     });
 }
 
-/// Two marks in a row, or one after the win: whoever marks it last opens it to a winner.
+/// Two stale flags in a row, or one after the win: the last flag allows a win.
 #[test]
-fn a_stale_mark_after_a_win_opens_the_item_again() {
+fn a_stale_flag_after_a_win_allows_another() {
     let mark = |client: &Client<'_>| u64::from(client.mark_stale(KEY));
     against(set_stale, mark, win, |client, marked, won| {
         assert_eq!((marked, won), (1, 1));

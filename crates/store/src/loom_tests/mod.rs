@@ -1,8 +1,8 @@
 //! Models of the concurrent protocols, which loom runs through all interleavings (up to a bound of preemptions) and all
 //! stale values that the orderings allow. `docs/concurrency.md` says what they cover.
 //!
-//! A model's store has segments of 64 bytes and buckets of two slots. What threads did is kept in a `OperationLog`, outside of
-//! loom, and judged at the end: some order of the operations must explain every answer.
+//! A model's store has segments of 64 bytes and buckets of two slots. What threads did is kept in a `OperationLog`,
+//! outside of loom, and judged at the end: some order of the operations must explain every answer.
 
 mod handles;
 mod index;

@@ -32,8 +32,8 @@ impl OperationLog {
         threads[thread].push(did);
     }
 
-    /// Asserts that some interleaving of the threads' operations, from the value `start` to the value `end`, gives every
-    /// answer that was given.
+    /// Asserts that some interleaving of the threads' operations, from the value `start` to the value `end`, gives
+    /// every answer that was given.
     pub fn explain(&self, start: Option<u64>, end: Option<u64>) {
         let threads = self.0.lock().expect("no panic under this lock");
         let mut next = vec![0; threads.len()];

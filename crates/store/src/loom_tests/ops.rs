@@ -138,7 +138,7 @@ fn against_a_flush(later: Option<u64>, operation: impl Fn(&Client<'_>, &Operatio
 }
 
 #[test]
-fn a_set_that_a_flush_overtakes_hides_no_later_one() {
+fn a_flushed_set_hides_no_later_one() {
     against_a_flush(Some(5), |client, log| {
         client.set(KEY, 2);
         log.note(0, Did::Set(2));
@@ -146,7 +146,7 @@ fn a_set_that_a_flush_overtakes_hides_no_later_one() {
 }
 
 #[test]
-fn an_add_that_a_flush_overtakes_keeps_its_promise() {
+fn an_add_beside_a_flush_is_linearizable() {
     against_a_flush(None, |client, log| {
         log.note(0, Did::Insert(2, client.write(KEY, 2, Mode::Add) == Stored::Stored));
     });
@@ -154,7 +154,7 @@ fn an_add_that_a_flush_overtakes_keeps_its_promise() {
 
 /// A long value is not looked for before it is written.
 #[test]
-fn a_long_add_that_a_flush_overtakes_keeps_its_promise() {
+fn a_long_add_beside_a_flush_is_linearizable() {
     against_a_flush(None, |client, log| {
         let stored = client.write_wide(KEY, 2, 70, Mode::Add) == Stored::Stored;
         log.note(0, Did::Insert(2, stored));

@@ -57,7 +57,7 @@ impl OneSlot {
 }
 
 #[test]
-fn what_a_pin_protects_is_not_reused() {
+fn a_pinned_segment_is_not_reused() {
     model(5, || {
         let shared = OneSlot::new();
         let reader = shared.spawn(|shared, participant| {
@@ -75,7 +75,7 @@ fn what_a_pin_protects_is_not_reused() {
 
 /// A pin also says that the thread's last one is over.
 #[test]
-fn a_second_pin_does_not_hide_that_the_first_still_read() {
+fn a_second_pin_does_not_hide_the_first() {
     model(3, || {
         let shared = OneSlot::new();
         let reader = shared.spawn(|shared, participant| {
@@ -145,7 +145,7 @@ fn a_hit_outlives_the_reuse_of_its_segment() {
 
 /// Two threads reclaim what one has retired: one shares the fence of the other, and each uses what it gets.
 #[test]
-fn a_shared_fence_covers_what_was_retired_before_it() {
+fn a_shared_fence_covers_earlier_retirements() {
     model(3, || {
         let shared = OneSlot::new();
         let reader = shared.spawn(|shared, participant| {

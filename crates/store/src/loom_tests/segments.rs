@@ -50,7 +50,8 @@ fn a_segment_that_dies_while_it_is_sealed_is_listed() {
     });
 }
 
-/// What is listed while others are taken is taken, and a segment that is taken while it is listed again is looked at after that.
+/// What is listed while others are taken is taken, and a segment that is taken while it is listed again is looked at
+/// after that.
 #[test]
 fn a_dead_segment_is_taken_after_it_was_listed() {
     model(3, || {
@@ -74,8 +75,8 @@ fn a_dead_segment_is_taken_after_it_was_listed() {
     });
 }
 
-/// Two threads count the expired items of a segment, one with an earlier time: what the other has counted beyond that is counted
-/// again, or stays counted.
+/// Two threads count the expired items of a segment, one with an earlier time: what the other has counted beyond that
+/// is counted again, or stays counted.
 #[test]
 fn two_counts_at_once_leave_no_expired_item_out() {
     model(3, || {

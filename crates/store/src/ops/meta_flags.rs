@@ -90,7 +90,11 @@ impl Store {
         let moment = self.moment(now_ms);
         let access = if lookup.counts { Access::Counted } else { Access::Silent };
         loop {
-            let Some(hit) = self.look_up_exact(participant, (key, hash), moment, access) else {
+            let found = self.look_up_exact(participant, (key, hash), moment, access);
+            if lookup.counts && self.access_samples.takes(hash) {
+                self.sample_lookup(participant, hash, found.as_ref());
+            }
+            let Some(hit) = found else {
                 let Some(creation) = lookup.create else { return Ok(MetaFlagsOutcome::Absent) };
                 match self.create_won(participant, (key, hash), creation, moment)? {
                     Some(token) => return Ok(MetaFlagsOutcome::Created { token }),

@@ -89,7 +89,7 @@ impl Bucket {
 }
 
 #[test]
-fn an_extension_stands_beside_a_neighbour_and_falls_with_its_number() {
+fn an_append_depends_on_its_number_only() {
     for (value, mode) in [("text", Mode::Append), ("100", Mode::Prepend)] {
         let bucket = Bucket::new(value.as_bytes());
         let condition = bucket.look().unchanged_for(mode);
@@ -104,7 +104,7 @@ fn an_extension_stands_beside_a_neighbour_and_falls_with_its_number() {
 }
 
 #[test]
-fn an_item_that_was_stored_again_is_another_one() {
+fn an_item_stored_again_is_another_one() {
     let bucket = Bucket::new(b"text");
     let hit = bucket.look();
     bucket.set(KEY, b"text");
@@ -112,7 +112,7 @@ fn an_item_that_was_stored_again_is_another_one() {
 }
 
 #[test]
-fn a_copy_takes_over_the_number_as_it_is_by_then() {
+fn a_copy_gets_the_present_number() {
     let bucket = Bucket::new(b"100");
     let hit = bucket.look();
     let item = hit.item_at();
@@ -156,7 +156,7 @@ fn a_stale_write_stands_beside_a_neighbour() {
 
 /// A number may be incremented and decremented between lookup and publication: it is equal, but its token is not.
 #[test]
-fn a_write_bound_to_a_token_falls_with_any_increment() {
+fn any_increment_invalidates_a_token() {
     let bucket = Bucket::new(b"100");
     let _pin = bucket.participant.pin();
     let token = bucket.look().token();

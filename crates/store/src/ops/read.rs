@@ -4,6 +4,7 @@
 //! them: it hashes all keys and prefetches their buckets, then prefetches the items and headers that the tags select,
 //! then answers.
 
+use crate::access_samples::SampledAccess;
 use crate::condition::SeenNumber;
 use crate::epoch::{Participant, Pin};
 use crate::index::{Candidates, Control, Found, Slot};
@@ -65,8 +66,22 @@ impl Store {
         moment: Moment,
         access: Access,
     ) -> Option<Item<'_>> {
-        let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
-        self.answer(participant, pin, &found, moment, access)
+        let found = self.index.find(hash, |slot| self.is_key(slot, key));
+        let item = found.and_then(|found| self.answer(participant, pin, &found, moment, access));
+        if access == Access::Counted && self.access_samples.takes(hash) {
+            self.sample_lookup(participant, hash, item.as_ref());
+        }
+        item
+    }
+
+    /// Notes a lookup of a sampled key.
+    #[cold]
+    pub(super) fn sample_lookup(&self, participant: &Participant, hash: u64, item: Option<&Item<'_>>) {
+        let access = item.map_or(SampledAccess::Miss, |hit| {
+            let (bytes, expiry_seconds) = self.sampled_size(&hit.item);
+            SampledAccess::Hit { bytes, expiry_seconds }
+        });
+        self.access_samples.note(participant.number(), hash, access);
     }
 
     /// Looks up an item with a token that is no older than its value, for a caller that compares it.

@@ -3,9 +3,10 @@
 //! ```text
 //! top -> segment -> segment -> 0        linked through `Header::dead_link`
 //! ```
-//! A lock-free stack: the thread that unlinks the last item of a sealed segment pushes the segment, possibly while it holds
-//! a bucket lock, and so does the thread that seals an empty one. Only one thread pops at a time. A segment is listed at
-//! most once (`Header::is_listed`). An entry is a hint: the segment may have been emptied and reused since it was pushed.
+//! A lock-free stack: the thread that unlinks the last item of a sealed segment pushes the segment, possibly while it
+//! holds a bucket lock, and so does the thread that seals an empty one. Only one thread pops at a time. A segment is
+//! listed at most once (`Header::is_listed`). An entry is a hint: the segment may have been emptied and reused since it
+//! was pushed.
 
 use super::{Header, SegmentId};
 use crate::sync::{AtomicU32, Ordering};

@@ -1,11 +1,11 @@
 //! The header of a segment: two cache lines in a table of their own.
 //!
 //! ```text
-//! line 0, read by every get      origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 | generation u64 |
-//!                                previous, next u32 | opened ms u64 | age stamp u64 | owner hash u64
-//! line 1, dirtied by writes      live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
-//!                                body bytes u64 | written items u32 | dead link u32 | next expiry u64 | expired bytes u64
-//!                                is listed u8
+//! line 0, read by every get    origin seconds u64 | expiry shift, state, body, rounds u8 | TTL bucket u16 |
+//!                              generation u64 | previous, next u32 | opened ms u64 | age stamp u64 | owner hash u64
+//! line 1, dirtied by writes    live bytes u32 | live items u32 | write offset u32 | pins u32 | latest expiry u64 |
+//!                              body bytes u64 | written items u32 | dead link u32 | next expiry u64 |
+//!                              expired bytes u64 | is listed u8
 //! ```
 //! The expiry of an item is `origin + (byte << shift)` seconds. The shift is that of the TTL bucket, and origins are
 //! multiples of the unit `1 << shift`. So a relocation to another segment of the bucket, or to a finer one, changes no

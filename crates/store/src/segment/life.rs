@@ -179,8 +179,8 @@ impl Segments {
         self.free_count.store(free.length, Ordering::Relaxed);
     }
 
-    /// The owner lets go of a segment into which no slot points any more. Of a body, all bodies that follow go with it;
-    /// whoever is left to read them has pinned the first.
+    /// Retires a segment that no slot names any more; called by its owner. With a body all bodies that follow are retired;
+    /// their readers have pinned the first.
     pub fn retire(&self, first: SegmentId) {
         for segment in self.run(first) {
             self.header(segment).pass_to(State::Retired);

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_segment_that_readers_may_see_is_never_reused_without_retiring() {
+    fn a_visible_segment_is_reused_only_after_retiring() {
         for state in [State::Open, State::Sealed, State::Body, State::Draining] {
             assert!(!state.may_become(State::Free) && !state.may_become(State::Absent));
         }

@@ -132,6 +132,8 @@ function accept(before, { overview, history }) {
   showEvents(overview.events ?? []);
   showServer(overview);
   showFlash(overview.flash);
+  showVerdict(overview);
+  if (curve.askedAt === null || performance.now() - curve.askedAt > CURVE_MS) askCurve();
 }
 
 // The last picture stays, greyed; the next try is later each time.

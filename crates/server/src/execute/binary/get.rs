@@ -7,7 +7,7 @@
 
 use std::ops::ControlFlow;
 
-use ebbtide::{Item, Lookup};
+use ebbtide::{FlashProbe, Item, Lookup};
 use ebbtide_protocol::binary::PacketHead;
 use ebbtide_protocol::binary::reply::{self, Status};
 
@@ -34,7 +34,7 @@ struct PacketInfo {
 /// Why a batch of a run ended before the run did: at the key of this number.
 enum PacketStop {
     Full(usize),
-    OnFlash(usize),
+    OnFlash(usize, FlashProbe),
 }
 
 impl<'a> BinaryRun<'a> {
@@ -74,14 +74,16 @@ impl Executor {
         while from < run.length {
             match self.binary_batch(run, from, std::mem::take(&mut memory_decides), output) {
                 None => break,
-                Some(PacketStop::OnFlash(index)) => match self.read_from_flash(&run.keys[index..run.length], true) {
-                    FlashOutcome::MemoryDecides | FlashOutcome::NoMemory => (memory_decides, from) = (true, index),
-                    FlashOutcome::Served(item) => {
-                        self.answer_served_packet(run, index, &item, output);
-                        from = index + 1;
+                Some(PacketStop::OnFlash(index, probe)) => {
+                    match self.read_from_flash(probe, &run.keys[index..run.length], true) {
+                        FlashOutcome::MemoryDecides | FlashOutcome::NoMemory => (memory_decides, from) = (true, index),
+                        FlashOutcome::Served(item) => {
+                            self.answer_served_packet(run, index, &item, output);
+                            from = index + 1;
+                        }
+                        FlashOutcome::Parked => return Err(run.stop_at(index)),
                     }
-                    FlashOutcome::Parked => return Err(run.stop_at(index)),
-                },
+                }
                 Some(PacketStop::Full(index)) => return Err(run.stop_at(index)),
             }
         }
@@ -111,8 +113,11 @@ impl Executor {
                 stop = Some(PacketStop::Full(index));
                 return ControlFlow::Break(());
             }
-            if !lookup.is_hit() && (index > from || !memory_decides) && self.may_be_on_flash(keys[index]) {
-                stop = Some(PacketStop::OnFlash(index));
+            if !lookup.is_hit()
+                && (index > from || !memory_decides)
+                && let Some(probe) = self.probe_flash(keys[index])
+            {
+                stop = Some(PacketStop::OnFlash(index, probe));
                 return ControlFlow::Break(());
             }
             let name = run.name(index);

@@ -1,6 +1,6 @@
 //! md: removes an item, marks it as stale, or leaves a tombstone: the item with an empty value.
 
-use ebbtide::{Changed, Error, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Stored, Ttl, Visited};
+use ebbtide::{Changed, Error, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Stored, Ttl};
 use ebbtide_protocol::{Meta, reply};
 
 use super::answer_code;
@@ -89,7 +89,7 @@ impl Executor {
             let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: meta.number(b'E') } };
             let visit = MetaFlagsLookup { create: None, counts: false };
             self.without_memory_wait(|| {
-                self.cache.visit(key, visit, |item| (item.cas() == token).then_some(revision)).map(|_| ())
+                self.cache.update_meta_flags(key, visit, |item| (item.cas() == token).then_some(revision)).map(|_| ())
             })?;
         }
         Ok(Changed::Done(()))
@@ -100,14 +100,14 @@ impl Executor {
         let mut matches = true;
         let revision =
             MetaFlagsChange { ttl: self.life(meta, b'T'), flags: MetaFlags::Stale { token: meta.number(b'E') } };
-        let visited = self.cache.visit(key, MetaFlagsLookup { create: None, counts: false }, |item| {
+        let visited = self.cache.update_meta_flags(key, MetaFlagsLookup { create: None, counts: false }, |item| {
             matches = expected.is_none_or(|token| item.has_cas(token));
             matches.then_some(revision)
         })?;
         Ok(match visited {
-            Visited::Absent | Visited::Created { .. } => Changed::Absent,
-            Visited::Found { .. } if matches => Changed::Done(()),
-            Visited::Found { .. } => Changed::Exists,
+            MetaFlagsOutcome::Absent | MetaFlagsOutcome::Created { .. } => Changed::Absent,
+            MetaFlagsOutcome::Found { .. } if matches => Changed::Done(()),
+            MetaFlagsOutcome::Found { .. } => Changed::Exists,
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ebbtide::{Creation, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Visited};
+use ebbtide::{Creation, Item, Lookup, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome};
 use ebbtide_protocol::encoding::base64_encode;
 use ebbtide_protocol::{Keys, Meta, reply};
 
@@ -183,7 +183,7 @@ impl Executor {
         let mut wins = false;
         let mut is_known = false;
         let counts = uses.is_none() && !meta.has(b'u');
-        let visited = self.cache.visit(key, MetaFlagsLookup { create, counts }, |item| {
+        let visited = self.cache.update_meta_flags(key, MetaFlagsLookup { create, counts }, |item| {
             uses.get_or_insert_with(|| Uses::of(item));
             is_known = meta.number(b'C').is_some_and(|token| item.has_cas(token));
             let remaining = match touch {
@@ -201,7 +201,7 @@ impl Executor {
         let counters = self.counters();
         let hits = if touch.is_some() { &counters.touch_hits } else { &counters.get_hits };
         match visited {
-            Ok(Visited::Found { item, token }) => {
+            Ok(MetaFlagsOutcome::Found { item, token }) => {
                 hits.add(1);
                 if self.notes_gets() {
                     self.note_get(key, Some(item.len()));
@@ -213,7 +213,7 @@ impl Executor {
                 let new_life = |letter, _| touch.filter(|_| letter == b'T').map(|ttl| self.remaining(ttl));
                 answer(&query, &facts, Some(&item), new_life, output);
             }
-            Ok(Visited::Created { token }) => {
+            Ok(MetaFlagsOutcome::Created { token }) => {
                 hits.add(1);
                 if self.notes_gets() {
                     self.note_get(key, None);
@@ -224,7 +224,7 @@ impl Executor {
                 };
                 answer(&query, &ItemFacts::of_new(token), None, new_life, output);
             }
-            Ok(Visited::Absent) => {
+            Ok(MetaFlagsOutcome::Absent) => {
                 counters.get_misses.add(1);
                 if self.notes_gets() {
                     self.note_get(key, None);

@@ -1,33 +1,34 @@
-//! PendingReads from devices that do one step when they are told to, or none.
+//! Reads from devices that do one step when they are told to, or none.
 
 mod shutdown;
 
 use super::*;
 use crate::byte_size::ByteSize;
-use crate::clock::{Clock, Time};
-use crate::flash::memory_split::MemorySplit;
-use crate::flash::promotion::{FlashPromotion, Promotions};
+use crate::cache::Cache;
+use crate::clock::Clock;
+use crate::flash::promotion::FlashPromotion;
+use crate::flash::read::{Blocking, EndedRead, FlashProbe, FlashReads, ReadKeys};
 use crate::flash::threads::IoThreads;
 use ebbtide_flash::Error;
 use ebbtide_flash::device::{
     BLOCK, Buffer, Delivery, Device, DeviceMonitor, Direction, Disk, DiskOptions, Faults, FaultyDevice, Health,
     TransferRequest, read,
 };
-use ebbtide_flash::{Object, Tier, TierOptions};
+use ebbtide_flash::{Object, TierOptions};
 use std::sync::mpsc::{Receiver, channel};
 
 const NOW: u32 = 5;
 /// Longer than anything here takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What has so much room for values has all these keys on a device that does one step when it is told to.
-fn with_keys_on_flash(keys: &[&[u8]], permit_bytes: u64) -> (Arc<FlashTier>, Arc<FaultyDevice>) {
+/// Reads with this bound on bytes, of a tier that has these keys on a device that does one step when it is told to.
+fn with_keys_on_flash(keys: &[&[u8]], max_bytes: u64) -> (Arc<PendingReads>, Arc<FaultyDevice>) {
     let device = Arc::new(FaultyDevice::new(64 << 20, 7, Delivery::Later { queue_depth: 64 }));
-    (with_keys_on(device.clone(), keys, permit_bytes, || device.drain()), device)
+    (with_keys_on(device.clone(), keys, max_bytes, || device.drain()), device)
 }
 
-/// As `with_keys_on_flash`, of a device on which `drain` ends what is under way.
-fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], permit_bytes: u64, drain: impl Fn()) -> Arc<FlashTier> {
+/// As `with_keys_on_flash`, of a device on which `drain` ends all transfers.
+fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], max_bytes: u64, drain: impl Fn()) -> Arc<PendingReads> {
     let options = TierOptions { memory_bytes: 8 << 20, ..TierOptions::default() };
     let tier = Tier::on(device, &options).unwrap();
     let insert = |key: &[u8]| {
@@ -40,57 +41,72 @@ fn with_keys_on(device: Arc<dyn Device>, keys: &[&[u8]], permit_bytes: u64, drai
         tier.maintain(NOW);
         drain();
     }
-    FlashTier::new(
-        (tier, Vec::new()),
-        MemorySplit::new(permit_bytes * MAX_BYTES_SHARE, u64::MAX),
-        Promotions::new(FlashPromotion::Always, 0, 0),
-        (Clock::Manual, &Time::new(Clock::Manual)),
-        Duration::ZERO,
-    )
+    Arc::new(PendingReads::new(tier, max_bytes * MAX_BYTES_SHARE))
 }
 
-fn fetch(flash: &Arc<FlashTier>, key: &[u8], when_busy: WhenBusy) -> (Fetch, Receiver<Fetched>) {
+fn start(reads: &Arc<PendingReads>, key: &[u8], when_busy: WhenBusy) -> (Start, Receiver<FlashRead>) {
     let (sender, receiver) = channel();
-    let fetch = flash.fetch(key, NOW, when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
-    (fetch, receiver)
+    let key = Key::new(key);
+    let bytes = reads.tier.probe(key.hash).expect("flash has the key");
+    let start = reads.start(key, bytes, NOW, when_busy, Box::new(move |read| sender.send(read).unwrap()));
+    (start, receiver)
 }
 
-fn bytes(fetched: &Fetched) -> Option<usize> {
-    fetched.0.as_ref().map(|held| held.value.found.value().len())
+/// Reads these keys as one caller that blocks, and calls `each` with every result.
+fn read_and_wait(pending: &Arc<PendingReads>, keys: &[&[u8]], mut each: impl FnMut(EndedRead)) {
+    let first = Key::new(keys[0]);
+    let probe = FlashProbe { hash: first.hash, bytes: pending.tier.probe(first.hash) };
+    let (mut reads, mut waiter) = (FlashReads::default(), Blocking::new(pending, NOW));
+    let keys = ReadKeys { first, probe, others: &keys[1..] };
+    reads.run(
+        pending,
+        &keys,
+        NOW,
+        |_| true,
+        &mut waiter,
+        |others, ended, _| {
+            ended.into_iter().chain(others.drain(..)).for_each(&mut each);
+            Some(())
+        },
+    );
 }
 
-fn permits(flash: &FlashTier) -> (usize, u64) {
-    let state = flash.reads.state();
+fn bytes(read: &FlashRead) -> Option<usize> {
+    read.value().map(|value| value.found.value().len())
+}
+
+fn permits(reads: &PendingReads) -> (usize, u64) {
+    let state = reads.state();
     (state.permits, state.permit_bytes)
 }
 
 #[test]
 fn one_read_serves_all_waiters() {
-    let (flash, device) = with_keys_on_flash(&[b"a"], 1 << 20);
-    let reads: Vec<_> = (0..5).map(|_| fetch(&flash, b"a", WhenBusy::Refuse)).collect();
+    let (reads, device) = with_keys_on_flash(&[b"a"], 1 << 20);
+    let started: Vec<_> = (0..5).map(|_| start(&reads, b"a", WhenBusy::Refuse)).collect();
     assert_eq!(device.pending(), 1);
-    assert!(reads.iter().all(|(fetch, result)| *fetch == Fetch::UnderWay && result.try_recv().is_err()));
+    assert!(started.iter().all(|(start, result)| *start == Start::Reading && result.try_recv().is_err()));
     device.drain();
-    let results: Vec<_> = reads.iter().map(|(_, result)| result.try_recv().unwrap()).collect();
-    assert!(results.iter().all(|fetched| bytes(fetched) == Some(9000)));
-    assert_eq!(permits(&flash).0, 1);
+    let results: Vec<_> = started.iter().map(|(_, result)| result.try_recv().unwrap()).collect();
+    assert!(results.iter().all(|read| bytes(read) == Some(9000)));
+    assert_eq!(permits(&reads).0, 1);
     drop(results);
-    assert_eq!(permits(&flash), (0, 0));
-    assert_eq!(fetch(&flash, b"never there", WhenBusy::Refuse).0, Fetch::Absent);
+    assert_eq!(permits(&reads), (0, 0));
+    assert!(reads.tier.probe(Key::new(b"never there").hash).is_none());
 }
 
 #[test]
 fn a_held_value_keeps_its_permit() {
-    let (flash, device) = with_keys_on_flash(&[b"a", b"b", b"c"], 20_000);
-    let (first, result) = fetch(&flash, b"a", WhenBusy::Refuse);
-    assert_eq!(first, Fetch::UnderWay);
+    let (reads, device) = with_keys_on_flash(&[b"a", b"b", b"c"], 20_000);
+    let (first, result) = start(&reads, b"a", WhenBusy::Refuse);
+    assert_eq!(first, Start::Reading);
     device.drain();
     let held = result.try_recv().unwrap();
-    assert_eq!(fetch(&flash, b"b", WhenBusy::Refuse).0, Fetch::Refused);
-    let (second, second_result) = fetch(&flash, b"b", WhenBusy::Queue);
-    let (third, third_result) = fetch(&flash, b"c", WhenBusy::Queue);
-    assert_eq!((second, third), (Fetch::Queued, Fetch::Queued));
-    assert_eq!(fetch(&flash, b"b", WhenBusy::Refuse).0, Fetch::Refused, "nobody holds a value and waits");
+    assert_eq!(start(&reads, b"b", WhenBusy::Refuse).0, Start::Refused);
+    let (second, second_result) = start(&reads, b"b", WhenBusy::Queue);
+    let (third, third_result) = start(&reads, b"c", WhenBusy::Queue);
+    assert_eq!((second, third), (Start::Queued, Start::Queued));
+    assert_eq!(start(&reads, b"b", WhenBusy::Refuse).0, Start::Refused, "nobody holds a value and waits");
     device.drain();
     assert!(second_result.try_recv().is_err() && device.pending() == 0);
     drop(held);
@@ -102,37 +118,37 @@ fn a_held_value_keeps_its_permit() {
     device.drain();
     assert_eq!(bytes(&third_result.try_recv().unwrap()), Some(9000));
     drop(third_result);
-    assert_eq!(permits(&flash), (0, 0));
+    assert_eq!(permits(&reads), (0, 0));
 }
 
 #[test]
 fn a_miss_returns_its_permit() {
-    let (flash, device) = with_keys_on_flash(&[b"a", b"b", b"c"], 1);
-    let (_, first) = fetch(&flash, b"a", WhenBusy::Queue);
-    let (_, second) = fetch(&flash, b"b", WhenBusy::Queue);
-    let (_, third) = fetch(&flash, b"c", WhenBusy::Queue);
+    let (reads, device) = with_keys_on_flash(&[b"a", b"b", b"c"], 1);
+    let (_, first) = start(&reads, b"a", WhenBusy::Queue);
+    let (_, second) = start(&reads, b"b", WhenBusy::Queue);
+    let (_, third) = start(&reads, b"c", WhenBusy::Queue);
     for key in [b"a", b"b", b"c"] {
-        flash.tier.remove(Key::new(key).hash);
+        reads.tier.remove(Key::new(key).hash);
     }
     device.drain();
-    assert!([first, second, third].iter().all(|result| !result.try_recv().unwrap().is_hit()));
-    assert_eq!(permits(&flash), (0, 0));
+    assert!([first, second, third].iter().all(|result| result.try_recv().unwrap().value().is_none()));
+    assert_eq!(permits(&reads), (0, 0));
 }
 
 #[test]
 fn cancelled_reads_are_misses() {
-    let (flash, device) = with_keys_on_flash(&[b"a", b"b"], 1);
-    let (_, under_way) = fetch(&flash, b"a", WhenBusy::Queue);
-    let (queued, waiting) = fetch(&flash, b"b", WhenBusy::Queue);
-    assert_eq!(queued, Fetch::Queued);
-    flash.cancel_reads();
-    assert!([under_way, waiting].iter().all(|result| !result.try_recv().unwrap().is_hit()));
-    let (again, results) = fetch(&flash, b"b", WhenBusy::Queue);
-    assert_eq!(again, Fetch::Queued, "the read that was given up goes on");
+    let (reads, device) = with_keys_on_flash(&[b"a", b"b"], 1);
+    let (_, under_way) = start(&reads, b"a", WhenBusy::Queue);
+    let (queued, waiting) = start(&reads, b"b", WhenBusy::Queue);
+    assert_eq!(queued, Start::Queued);
+    reads.cancel();
+    assert!([under_way, waiting].iter().all(|result| result.try_recv().unwrap().value().is_none()));
+    let (again, results) = start(&reads, b"b", WhenBusy::Queue);
+    assert_eq!(again, Start::Queued, "the read that was given up goes on");
     device.drain();
     assert_eq!(bytes(&results.try_recv().unwrap()), Some(9000));
     drop(results);
-    assert_eq!(permits(&flash), (0, 0));
+    assert_eq!(permits(&reads), (0, 0));
 }
 
 /// Takes reads and never ends them, from when it holds them.
@@ -221,11 +237,10 @@ fn assert_ends(thread: thread::JoinHandle<()>) {
 #[test]
 fn a_wait_for_a_failed_device_ends() {
     let device = Stalled::new();
-    let flash = with_keys_on(device.clone(), &[b"a"], 1 << 20, || ());
+    let reads = with_keys_on(device.clone(), &[b"a"], 1 << 20, || ());
     device.hold();
-    let waiting = thread::spawn({
-        let flash = flash.clone();
-        move || flash.read_and_wait(&[b"a"], NOW, |_, _| panic!("nothing is read"))
+    let waiting = thread::spawn(move || {
+        read_and_wait(&reads, &[b"a"], |ended| assert!(ended.read.value().is_none(), "nothing is read"));
     });
     device.wait_until_one_is_held();
     device.fail();
@@ -243,9 +258,15 @@ fn cache_on(device: &Arc<Stalled>, key: &[u8]) -> Cache {
     cache
 }
 
+/// Starts a read of a key that is on flash.
+fn read_cache(cache: &Cache, key: &[u8], when_busy: WhenBusy, on_read: OnRead) -> Start {
+    let (reads, key) = (&cache.engine().flash().unwrap().reads, Key::new(key));
+    reads.start(key, reads.tier.probe(key.hash).expect("flash has the key"), NOW, when_busy, on_read)
+}
+
 fn put_on_flash(cache: &Cache, key: &[u8]) {
     let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
-    cache.shared.flash.as_ref().unwrap().tier.insert(&object, NOW).unwrap();
+    cache.engine().flash().unwrap().tier.insert(&object, NOW).unwrap();
 }
 
 #[test]
@@ -285,20 +306,20 @@ fn a_batch_retries_a_value_that_flash_moved() {
 
 #[test]
 fn a_multi_part_value_takes_permits_for_all_parts() {
-    let (flash, device) = with_keys_on_flash(&[b"a"], 1 << 19);
+    let (reads, device) = with_keys_on_flash(&[b"a"], 1 << 19);
     let value = vec![7; 1 << 20];
     let object = Object { key: Key::new(b"long"), value: &[&value], client_flags: 0, attributes: 0, expiry: 0 };
-    flash.tier.insert(&object, NOW).unwrap();
-    assert!(flash.tier.bytes_to_read(object.key.hash) <= 1 << 19, "it has one part");
-    let (_, results) = fetch(&flash, b"long", WhenBusy::Queue);
+    reads.tier.insert(&object, NOW).unwrap();
+    assert!(reads.tier.bytes_to_read(object.key.hash) <= 1 << 19, "it has one part");
+    let (_, results) = start(&reads, b"long", WhenBusy::Queue);
     device.drain();
     let held = results.try_recv().unwrap();
     assert_eq!(bytes(&held), Some(value.len()));
-    assert!(permits(&flash).1 >= value.len() as u64, "{:?}", permits(&flash));
-    assert_eq!(flash.memory().1 - flash.tier.memory_bytes(), permits(&flash).1, "it counts as memory");
-    assert_eq!(fetch(&flash, b"a", WhenBusy::Refuse).0, Fetch::Refused);
+    assert!(permits(&reads).1 >= value.len() as u64, "{:?}", permits(&reads));
+    assert_eq!(reads.held_bytes(), permits(&reads).1, "it counts as memory");
+    assert_eq!(start(&reads, b"a", WhenBusy::Refuse).0, Start::Refused);
     drop(held);
-    assert_eq!((permits(&flash), flash.reads.held_bytes()), ((0, 0), 0));
+    assert_eq!((permits(&reads), reads.held_bytes()), ((0, 0), 0));
 }
 
 #[test]
@@ -310,14 +331,14 @@ fn found_values_are_delivered_after_all_transfers() {
     let keys: Vec<[u8; 1]> = (0..24).map(|number| [number]).collect();
     let keys: Vec<&[u8]> = keys.iter().map(|key| &key[..]).collect();
     let drain = || while disk.account().under_way() > 0 {};
-    let flash = with_keys_on(disk.clone(), &keys, 1 << 20, drain);
+    let reads = with_keys_on(disk.clone(), &keys, 1 << 20, drain);
     for _ in 0..500 {
         let mut found = 0;
-        flash.read_and_wait(&keys, NOW, |_, _| {
+        read_and_wait(&reads, &keys, |_| {
             found += 1;
-            // As an eviction does that makes room for the value, with a manual clock.
+            // As an eviction does for the value, with a manual clock.
             let began = Instant::now();
-            flash.tier.settle(NOW);
+            reads.tier.settle(NOW);
             assert!(began.elapsed() < Duration::from_secs(10), "it waited for a read that it moves by itself");
         });
         assert_eq!(found, keys.len());
@@ -330,9 +351,9 @@ fn a_panicking_callback_affects_no_other() {
     let cache = cache_on(&device, b"a");
     device.hold();
     let (sender, results) = channel();
-    let panicking = cache.fetch(b"a", WhenBusy::Queue, Box::new(|_| panic!("of the caller's making")));
-    let other = cache.fetch(b"a", WhenBusy::Queue, Box::new(move |fetched| sender.send(fetched).unwrap()));
-    assert_eq!((panicking, other), (Fetch::UnderWay, Fetch::UnderWay));
+    let panicking = read_cache(&cache, b"a", WhenBusy::Queue, Box::new(|_| panic!("of the caller's making")));
+    let other = read_cache(&cache, b"a", WhenBusy::Queue, Box::new(move |read| sender.send(read).unwrap()));
+    assert_eq!((panicking, other), (Start::Reading, Start::Reading));
     device.release();
     assert_eq!(bytes(&results.recv_timeout(PATIENCE).unwrap()), Some(9000));
     assert!(cache.get(b"a").is_hit());
@@ -352,28 +373,28 @@ fn is_warm(cache: &Cache) -> bool {
 fn shutdown_does_not_wait_for_maintenance() {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache_in(&folder).unwrap();
-    let maintaining = Arc::clone(&cache.shared);
+    let maintaining = Arc::clone(cache.engine());
     drop(cache);
     assert!(is_warm(&cache_in(&folder).unwrap()));
     drop(maintaining);
 }
 
-/// A cache whose last clone ends in a landing, in this way, while one of its own threads is at something.
+/// A cache whose last clone ends in a callback, in this way, while one of its threads holds the engine.
 fn ends_in_a_callback(end: impl FnOnce(Cache) + Send + 'static) {
     let folder = tempfile::tempdir().unwrap();
     let cache = cache_in(&folder).unwrap();
     put_on_flash(&cache, b"a");
     drop(cache);
     let cache = cache_in(&folder).unwrap();
-    let maintaining = Arc::clone(&cache.shared);
+    let maintaining = Arc::clone(cache.engine());
     let (go, going) = channel();
     let clone = cache.clone();
-    let on_read = move |fetched: Fetched| {
+    let on_read = move |read: FlashRead| {
         going.recv().unwrap();
-        assert_eq!(bytes(&fetched), Some(9000));
+        assert_eq!(bytes(&read), Some(9000));
         end(clone);
     };
-    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
+    assert_eq!(read_cache(&cache, b"a", WhenBusy::Queue, Box::new(on_read)), Start::Reading);
     drop(cache);
     go.send(()).unwrap();
     let began = Instant::now();
@@ -423,13 +444,13 @@ fn a_pending_read_is_answered_at_shutdown() {
     let cache = cache_on(&device, b"a");
     device.hold();
     let (sender, results) = channel();
-    // The last clone ends where the landing runs.
+    // The last clone is dropped in the callback.
     let clone = cache.clone();
-    let on_read = move |fetched| {
+    let on_read = move |read| {
         drop(clone);
-        sender.send(fetched).unwrap();
+        sender.send(read).unwrap();
     };
-    assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
+    assert_eq!(read_cache(&cache, b"a", WhenBusy::Queue, Box::new(on_read)), Start::Reading);
     drop(cache);
     device.release();
     results.recv_timeout(PATIENCE).unwrap();
@@ -438,16 +459,16 @@ fn a_pending_read_is_answered_at_shutdown() {
 #[test]
 fn a_queued_read_is_answered_at_shutdown() {
     let cache = cache_on(&Stalled::new(), b"a");
-    let fetch = |when_busy| {
+    let start = |when_busy| {
         let (sender, results) = channel();
-        let fetch = cache.fetch(b"a", when_busy, Box::new(move |fetched| sender.send(fetched).unwrap()));
-        (fetch, results)
+        let start = read_cache(&cache, b"a", when_busy, Box::new(move |read| sender.send(read).unwrap()));
+        (start, results)
     };
     let mut held = Vec::new();
-    while let (Fetch::UnderWay, results) = fetch(WhenBusy::Refuse) {
+    while let (Start::Reading, results) = start(WhenBusy::Refuse) {
         held.push(results.recv_timeout(PATIENCE).unwrap());
     }
-    let (_, results) = fetch(WhenBusy::Queue);
+    let (_, results) = start(WhenBusy::Queue);
     drop(cache);
     assert_eq!(bytes(&results.recv_timeout(PATIENCE).unwrap()), None);
     drop(held);

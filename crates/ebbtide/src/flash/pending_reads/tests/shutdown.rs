@@ -1,4 +1,5 @@
-//! Caches that end while somebody closes their flash, or lands what was fetched; and what is asked for while others hold the memory.
+//! Caches that end while somebody closes their flash, or lands what was read; and what is asked for while others hold
+//! the memory.
 
 use super::*;
 use ebbtide_store::{Mode, Stored, Ttl};
@@ -17,12 +18,12 @@ fn the_last_drop_waits_for_a_close() {
         assert_eq!(is_warm(&cache), round > 0 || cache.flash_stats().unwrap().tier.objects > 0);
         let (sender, result) = channel();
         let clone = cache.clone();
-        let on_read = move |_: Fetched| {
+        let on_read = move |_: FlashRead| {
             clone.close_flash();
             drop(clone);
             sender.send(()).unwrap();
         };
-        assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
+        assert_eq!(read_cache(&cache, b"a", WhenBusy::Queue, Box::new(on_read)), Start::Reading);
         result.recv_timeout(PATIENCE).unwrap();
         drop(cache);
         // Nobody has the cache any more: the process may end here. A start would wait for the file.
@@ -44,11 +45,11 @@ fn two_caches_end_in_each_others_callbacks() {
     let barrier = Arc::new(Barrier::new(2));
     for (cache, other) in [(&caches[0], &caches[1]), (&caches[1], &caches[0])] {
         let (barrier, other) = (Arc::clone(&barrier), other.clone());
-        let on_read = move |_: Fetched| {
+        let on_read = move |_: FlashRead| {
             barrier.wait();
             drop(other);
         };
-        assert_eq!(cache.fetch(b"a", WhenBusy::Queue, Box::new(on_read)), Fetch::UnderWay);
+        assert_eq!(read_cache(cache, b"a", WhenBusy::Queue, Box::new(on_read)), Start::Reading);
     }
     drop(caches);
     let began = Instant::now();
@@ -63,7 +64,7 @@ fn two_caches_end_in_each_others_callbacks() {
     }
 }
 
-/// What only flash has is there, though uploads hold what there is for long values.
+/// Uploads hold all memory for long values meanwhile.
 #[test]
 fn a_long_value_on_flash_waits_for_uploads() {
     let folder = tempfile::tempdir().unwrap();
@@ -73,7 +74,7 @@ fn a_long_value_on_flash_waits_for_uploads() {
     let value = vec![7; 3 << 20];
     for key in [b"a", b"b", b"c", b"d"] {
         let object = Object { key: Key::new(key), value: &[&value], client_flags: 0, attributes: 0, expiry: 0 };
-        let tier = &cache.shared.flash.as_ref().unwrap().tier;
+        let tier = &cache.engine().flash().unwrap().tier;
         tier.insert(&object, NOW).unwrap();
         tier.settle(NOW);
     }

@@ -1,0 +1,84 @@
+//! Writes of one value.
+
+use crate::access::Access;
+use crate::error::Error;
+use ebbtide_store::{Mode, Stored, Ttl, Write, Written};
+
+/// A write that is being described.
+#[must_use = "a write does nothing before apply"]
+pub struct Insert<'a> {
+    access: &'a Access,
+    key: &'a [u8],
+    value: &'a [u8],
+    flags: u32,
+    ttl: Ttl,
+    mode: Mode,
+    token: Option<u64>,
+}
+
+impl<'a> Insert<'a> {
+    pub(crate) fn new(access: &'a Access, key: &'a [u8], value: &'a [u8]) -> Self {
+        Self { access, key, value, flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None }
+    }
+
+    pub fn ttl(mut self, ttl: Ttl) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Client flags.
+    pub fn flags(mut self, flags: u32) -> Self {
+        self.flags = flags;
+        self
+    }
+
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// The CAS token that the value gets, and keeps until it changes; by default the cache makes one.
+    pub fn token(mut self, token: Option<u64>) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// The key, and bytes of the value.
+    pub(crate) fn target(&self) -> (&[u8], usize) {
+        (self.key, self.value.len())
+    }
+
+    /// Carries the write out.
+    ///
+    /// # Errors
+    /// `KeyLength`, `ValueTooLarge`, `OutOfMemory`, `WouldWait`. After a set that failed no old value stays behind,
+    /// except after `WouldWait`; other modes leave it as it was.
+    pub fn apply(self) -> Result<Stored, Error> {
+        self.apply_with_token().map(|written| written.stored)
+    }
+
+    /// Carries the write out and answers the CAS token of what it stored.
+    ///
+    /// # Errors
+    /// As `apply`.
+    pub fn apply_with_token(self) -> Result<Written, Error> {
+        let Self { access, key, value, flags, ttl, mode, token } = self;
+        let pool = &*access.pool;
+        if value.len() > pool.store.contiguous_value_bytes(key.len()) && !mode.extends() {
+            let length = value.len() as u64;
+            let mut upload = access.upload(access.waits, key, length, flags, ttl, mode)?.token(token);
+            upload.write(value)?;
+            return upload.finish_with_token();
+        }
+        if mode != Mode::Set {
+            access.promote_if_on_flash(key)?;
+        }
+        let participant = pool.participant();
+        let write = Write { key, hash: pool.store.hash(key), value, flags, ttl, mode, token };
+        let written = pool.write_in_upload_order(access.waiting(), &participant, &write);
+        if mode == Mode::Set && written.as_ref().is_err_and(Error::is_final) {
+            access.delete_unread(key);
+        }
+        written
+    }
+}

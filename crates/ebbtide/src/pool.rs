@@ -1,0 +1,328 @@
+//! Operations on the keys of one pool.
+
+use crate::access::Access;
+use crate::byte_size::ByteSize;
+use crate::error::{Error, WaitReason};
+use crate::flash::read::{FlashProbe, FlashReads, ReadWake};
+use crate::flash::resolve::{ReadOutcome, ReadPurpose};
+use crate::insert::Insert;
+use crate::lookup::{Item, Lookup};
+use crate::meta_flags::MetaFlagsOutcome;
+use crate::removal::Removal;
+use crate::retry::Patience;
+use crate::scan::Scan;
+use crate::upload::Upload;
+use ebbtide_flash::device::ThreadRing;
+use ebbtide_store::{
+    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot, Ttl,
+};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+/// A handle of one pool: a key space with its own index, segments and policy. A [`crate::Cache`] is a handle of its
+/// pool `default`, and has all of these methods. Clones are handles of the same pool.
+#[derive(Clone)]
+pub struct Pool(pub(crate) Access);
+
+/// Reads.
+impl Pool {
+    /// Looks a key up. If only flash may have it the calling thread waits for the device: usually for less than a
+    /// millisecond, and for half a minute at most if the device hangs. The promotion policy decides whether the value
+    /// comes back to memory. [`Pool::without_waiting`] is for threads that must not wait.
+    #[inline]
+    pub fn get(&self, key: &[u8]) -> Lookup<'_> {
+        match (self.0.get_in_memory(key), &self.0.pool.flash) {
+            (Lookup::Miss, Some(flash)) if self.0.waits => self.0.get_from_flash(flash, key),
+            (lookup, _) => lookup,
+        }
+    }
+
+    /// Looks a run of keys up as one batch, which overlaps their cache misses, and calls `answer` once per key, in
+    /// order.
+    pub fn get_batch<'a>(&'a self, keys: &[&[u8]], mut answer: impl FnMut(usize, Lookup<'a>)) {
+        self.get_batch_while(keys, |i, lookup| {
+            answer(i, lookup);
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// As `get_batch`, until `answer` breaks. The keys behind are not looked up, which would count as a use.
+    #[inline]
+    pub fn get_batch_while<'a>(&'a self, keys: &[&[u8]], answer: impl FnMut(usize, Lookup<'a>) -> ControlFlow<()>) {
+        match &self.0.pool.flash {
+            Some(flash) if self.0.waits => self.0.get_batch_from_flash(flash, keys, answer),
+            _ => self.0.get_batch_in_memory(keys, answer),
+        }
+    }
+
+    /// As `get`, with a hit that is in memory and so has a valid CAS token. A value that only flash has is promoted
+    /// whatever the policy says; without a place in memory it is a miss.
+    pub fn get_with_token(&self, key: &[u8]) -> Lookup<'_> {
+        self.0.get_with_token(key)
+    }
+
+    /// Looks a key up in memory, without counting a use.
+    pub fn peek(&self, key: &[u8]) -> Lookup<'_> {
+        self.0.peek(key)
+    }
+
+    /// Whether a get would find the key. Like a get it waits for flash, and counts as a use.
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.get(key).is_hit()
+    }
+
+    /// Starts a scan of all entries.
+    ///
+    /// # Errors
+    /// `ScanLimit`: at most eight scans at a time.
+    pub fn scan(&self) -> Result<Scan, Error> {
+        self.0.scan()
+    }
+}
+
+/// Writes.
+impl Pool {
+    /// A write of `value`: a set that never expires, unless the builder methods of [`Insert`] say otherwise.
+    pub fn insert<'a>(&'a self, key: &'a [u8], value: &'a [u8]) -> Insert<'a> {
+        Insert::new(&self.0, key, value)
+    }
+
+    /// Starts a value of exactly `length` bytes that arrives in pieces.
+    ///
+    /// # Errors
+    /// As `Insert::apply`; `OutOfMemory` also while unfinished uploads hold half of the memory.
+    pub fn upload(&self, key: &[u8], length: u64, flags: u32, ttl: Ttl, mode: Mode) -> Result<Upload, Error> {
+        self.0.upload(false, key, length, flags, ttl, mode)
+    }
+
+    /// Removes a key. False if it was absent. If only flash may have the key the calling thread waits for the device,
+    /// as a get does. A handle that does not wait answers by the approximate index of flash, which is true also for
+    /// some absent keys; [`Pool::try_delete`] knows.
+    pub fn delete(&self, key: &[u8]) -> bool {
+        self.0.delete(key)
+    }
+
+    /// Removes a key if its value still has this CAS token.
+    pub fn delete_if(&self, key: &[u8], token: u64) -> Changed<()> {
+        self.0.delete_if(key, token)
+    }
+
+    /// Adds to the decimal number in an entry, modulo 2^64. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// `NotNumeric`; `OutOfMemory`, `WouldWait`.
+    pub fn increment(&self, key: &[u8], delta: u64) -> Result<Option<u64>, Error> {
+        self.change_number(key, Change::Add(delta))
+    }
+
+    /// Subtracts from the decimal number in an entry, down to 0. `None` if the key is absent.
+    ///
+    /// # Errors
+    /// As `increment`.
+    pub fn decrement(&self, key: &[u8], delta: u64) -> Result<Option<u64>, Error> {
+        self.change_number(key, Change::Subtract(delta))
+    }
+
+    fn change_number(&self, key: &[u8], change: Change) -> Result<Option<u64>, Error> {
+        match self.change(key, change, None)? {
+            Changed::Done(number) => Ok(Some(number.value)),
+            Changed::Absent | Changed::Exists => Ok(None),
+        }
+    }
+
+    /// As `increment` or `decrement`; with a CAS token, only while the entry still has it. Answers the entry's new
+    /// token, too.
+    ///
+    /// # Errors
+    /// As `increment`.
+    pub fn change(&self, key: &[u8], change: Change, expected: Option<u64>) -> Result<Changed<Number>, Error> {
+        self.count(key, &Count { expected, ..Count::plain(change) })
+    }
+
+    /// Changes the decimal number in an entry by the rules of a [`Count`].
+    ///
+    /// # Errors
+    /// As `increment`.
+    pub fn count(&self, key: &[u8], count: &Count) -> Result<Changed<Number>, Error> {
+        let pool = &*self.0.pool;
+        self.0.promote_if_on_flash(key)?;
+        let participant = pool.participant();
+        let target = (key, pool.store.hash(key));
+        let change = |now_ms| pool.store.change_number(&participant, target, count, now_ms);
+        pool.write_with_eviction(self.0.waiting(), &participant, change)
+    }
+
+    /// Gives an entry a new TTL. False if it is absent.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `WouldWait`.
+    pub fn touch(&self, key: &[u8], ttl: Ttl) -> Result<bool, Error> {
+        let pool = &*self.0.pool;
+        self.0.promote_if_on_flash(key)?;
+        let participant = pool.participant();
+        let hash = pool.store.hash(key);
+        let touch = |now_ms| pool.store.touch(&participant, key, hash, ttl, now_ms);
+        pool.write_with_eviction(self.0.waiting(), &participant, touch)
+    }
+
+    /// The value, with a new TTL, as one operation. A TTL in the past removes the entry.
+    ///
+    /// # Errors
+    /// As `touch`.
+    pub fn get_and_touch(&self, key: &[u8], ttl: Ttl) -> Result<Lookup<'_>, Error> {
+        let pool = &*self.0.pool;
+        self.0.promote_if_on_flash(key)?;
+        let participant = pool.participant();
+        let hash = pool.store.hash(key);
+        let touch = |now_ms| pool.store.get_and_touch(&participant, key, hash, ttl, now_ms);
+        let item = pool.write_with_eviction(self.0.waiting(), &participant, touch)?;
+        Ok(self.0.lookup(item))
+    }
+
+    /// Looks an entry up, asks `change` for a change of its meta flags, and applies it, as one operation: of several
+    /// callers that find an entry stale, one wins. `change` may be asked more than once; `None` leaves the entry as it
+    /// is.
+    ///
+    /// # Errors
+    /// `OutOfMemory`, `WouldWait`; `KeyLength`.
+    pub fn update_meta_flags(
+        &self,
+        key: &[u8],
+        lookup: MetaFlagsLookup,
+        change: impl FnMut(&Item<'_>) -> Option<MetaFlagsChange>,
+    ) -> Result<MetaFlagsOutcome<'_>, Error> {
+        self.0.update_meta_flags(key, lookup, change)
+    }
+
+    /// Keeps the CAS token that a write answered, as [`Item::cas`] does; answers the token to hand out. The value must
+    /// have been the key's since, and its bucket unchanged: otherwise the token is as good as without this.
+    pub fn keep_cas(&self, key: &[u8], token: u64) -> u64 {
+        let store = &self.0.pool.store;
+        store.retain_token(key, store.hash(key), token)
+    }
+
+    /// Everything that is stored before now + `delay` is absent from then on. A delayed flush replaces one that waits.
+    pub fn flush(&self, delay: Duration) {
+        let pool = &*self.0.pool;
+        pool.store.flush(pool.clock.now_ms(), delay.as_millis() as u64);
+        if let (Some(flash), true) = (&pool.flash, delay.as_millis() > 0) {
+            flash.tier.announce_flush();
+        }
+        pool.waker.wake();
+    }
+}
+
+/// Limits and counters.
+impl Pool {
+    /// The longest value in one piece, for keys of up to 250 bytes. A longer one better arrives by [`Pool::upload`].
+    pub fn contiguous_limit(&self) -> usize {
+        self.0.pool.store.contiguous_value_bytes(250)
+    }
+
+    /// The largest value.
+    pub fn max_value(&self) -> ByteSize {
+        ByteSize::bytes(self.0.pool.store.options().value_bytes_max)
+    }
+
+    /// Whether a full pool evicts; else it refuses writes.
+    pub fn evicts(&self) -> bool {
+        self.0.pool.store.options().evicts
+    }
+
+    /// The counters that are cheap to ask for often.
+    pub fn counter_snapshot(&self) -> CounterSnapshot {
+        self.0.pool.store.counter_snapshot()
+    }
+
+    /// Memory by use. Reads the headers of all segments, 128 bytes each; approximate while others write.
+    pub fn segment_snapshot(&self) -> SegmentSnapshot {
+        self.0.pool.store.segment_snapshot(self.0.pool.clock.now_ms())
+    }
+
+    /// Calls `listener` for every entry that is evicted, has expired or was flushed; not for entries that a caller
+    /// deletes or overwrites.
+    ///
+    /// The thread that removes the entry calls it, a writing thread or the maintenance thread, in the middle of its
+    /// work: the listener must be quick, and must not use the cache. It is told of an expired or flushed entry when its
+    /// memory is taken back, which may be long after the entry was last served; an entry that is overwritten before
+    /// that is not reported. A panic ends the call of the listener and nothing else.
+    ///
+    /// ```
+    /// # use ebbtide::{Cache, Cause, ByteSize};
+    /// # use std::sync::atomic::{AtomicU64, Ordering};
+    /// # static EVICTED: AtomicU64 = AtomicU64::new(0);
+    /// let cache = Cache::builder().memory(ByteSize::mib(64)).build()?;
+    /// cache.on_removal(|removal| {
+    ///     if removal.cause() == Cause::Memory {
+    ///         EVICTED.fetch_add(1, Ordering::Relaxed);
+    ///     }
+    /// })?;
+    /// # Ok::<(), ebbtide::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `ListenerLimit`: at most four listeners. They stay as long as the pool does.
+    pub fn on_removal(&self, listener: impl Fn(Removal<'_>) + Send + Sync + 'static) -> Result<(), Error> {
+        self.0.on_removal(listener)
+    }
+}
+
+/// Callers that do not wait.
+impl Pool {
+    /// A handle that never waits, for threads that must not: it misses keys that only flash has, so that its caller
+    /// reads them by [`Pool::read_from_flash`]; a write that would wait for memory answers [`Error::WouldWait`], to be
+    /// tried again; a long value that needs more memory than other uploads leave is refused.
+    pub fn without_waiting(&self) -> Self {
+        Self(Access { waits: false, ..self.0.clone() })
+    }
+
+    /// How long an operation may wait for this. After that its caller tries once more with [`Patience::after`] the
+    /// reason.
+    pub fn wait_limit(&self, reason: WaitReason) -> Duration {
+        self.0.pool.wait_limit(reason)
+    }
+
+    /// For a handle that does not wait: whether its next operations answer `WouldWait`, or use the memory that there
+    /// is.
+    pub fn set_patience(&self, patience: Patience) {
+        self.0.patience.set(patience);
+    }
+
+    /// Asks flash for a key that memory does not have. No I/O. `None` if flash does not have it; wrong for a few absent
+    /// keys.
+    #[inline]
+    pub fn probe_flash(&self, reads: &FlashReads, key: &[u8]) -> Option<FlashProbe> {
+        self.0.probe_flash(reads, key)
+    }
+
+    /// Continues the read of the first of these keys, with its probe, and reads the keys behind ahead, those that
+    /// memory does not have. To be called again after [`ReadOutcome::Pending`], when the wake-up that `wake` made was
+    /// called: then the key was read, and its value is promoted or served.
+    pub fn read_from_flash(
+        &self,
+        reads: &mut FlashReads,
+        probe: FlashProbe,
+        keys: &[&[u8]],
+        purpose: ReadPurpose,
+        wake: impl FnMut() -> ReadWake,
+    ) -> ReadOutcome<'_> {
+        self.0.read_from_flash(reads, probe, keys, purpose, wake)
+    }
+
+    /// Starts the reads of `read_from_flash`. [`FlashReads::collect`] takes their values over, for a later call of it.
+    pub fn prefetch(&self, reads: &mut FlashReads, probe: FlashProbe, keys: &[&[u8]], wake: ReadWake) {
+        self.0.prefetch(reads, probe, keys, wake);
+    }
+
+    /// As `delete`. `None`: flash is being read, and nothing has changed; to be called again after the wake-up.
+    pub fn try_delete(&self, reads: &mut FlashReads, key: &[u8], wake: impl FnMut() -> ReadWake) -> Option<bool> {
+        self.0.try_delete(reads, key, wake)
+    }
+
+    /// Lets the calling thread complete its reads of flash by itself while it keeps this ring: a read then wakes one
+    /// thread, not two. `None` without flash, without io_uring, and if the thread has a ring. The thread must use
+    /// handles that do not wait: it would wait for itself, and a handle that waits for flash panics.
+    pub fn thread_ring(&self) -> Option<ThreadRing> {
+        self.0.pool.flash.as_ref()?.tier.thread_ring()
+    }
+}

@@ -1,0 +1,405 @@
+//! Miss-ratio curves of a live cache: what more memory would give, and less would cost.
+//!
+//! ```text
+//! threads of the cache -> samples of accesses (store) -> CacheProfile::update -> Profiler -> curve, what_if, verdict
+//! ```
+//! The curve is that of LRU by object, from stack distances of sampled keys (`ebbtide_control`). The engine's policy is
+//! another one, and what it keeps of the memory is less than all: so a size is first scaled by the share of the memory
+//! that holds live objects, and the level of the curve is then set by the miss ratio that was measured, where the
+//! caller has one. What the curve says is the difference between two sizes.
+
+use crate::byte_size::ByteSize;
+use crate::cache::Cache;
+use ebbtide_control::{Curve, Options, Profiler};
+use ebbtide_store::{AccessSample, SampledAccess};
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+/// Keys in the sample: the share of the memory that they may take, with the bytes that a key takes, and their limits.
+const MEMORY_SHARE: u64 = 1000;
+const SAMPLED_KEY_BYTES: u64 = 128;
+const MIN_SAMPLED: u64 = 2048;
+const MAX_SAMPLED: u64 = 8192;
+/// Sampled accesses in a second, at most: the profile takes about a microsecond for each.
+const MAX_SAMPLES_PER_SECOND: u64 = 8000;
+/// What was seen this long ago weighs half.
+const HALF_LIFE_MS: f64 = 1_800_000.0;
+const AGING_MS: u64 = 60_000;
+/// Sampled gets that a curve needs.
+const MIN_GETS: f64 = 1000.0;
+/// Points of a curve, from a 64th of the memory to eight times as much.
+const POINTS: usize = 37;
+const OCTAVES_DOWN: f64 = 6.0;
+const OCTAVES: f64 = 9.0;
+/// A cache is full that uses so much of its memory, and evicts.
+const FULL_SHARE: f64 = 0.9;
+/// Share of the memory that holds live objects in a cache that is not full.
+const USUAL_DENSITY: f64 = 0.85;
+/// Looks between which evictions are counted.
+const EVICTION_WINDOW_MS: u64 = 60_000;
+
+/// The profile of a cache. While it lives the cache samples accesses; one profile of a cache at a time.
+#[derive(Debug)]
+pub struct CacheProfile {
+    cache: Cache,
+    profiler: Profiler,
+    flushes: u64,
+    /// Milliseconds of the cache's time.
+    updated_ms: u64,
+    aged_ms: u64,
+    dropped: u64,
+    /// (milliseconds, evictions) of the last minute's updates.
+    evictions: VecDeque<(u64, u64)>,
+}
+
+/// The curve of a cache.
+#[derive(Clone, Debug)]
+pub struct CacheCurve {
+    /// By ascending memory; one of them is the present limit.
+    pub points: Vec<CurvePoint>,
+    pub present: CurvePoint,
+    /// Whether the cache is full, so that less memory costs hits.
+    pub is_full: bool,
+    /// How long objects stay before they are evicted; `None` where none is.
+    pub evicted_after: Option<Duration>,
+    /// Keys in the sample, and the share of all keys that they are.
+    pub sampled_keys: usize,
+    pub sample_rate: f64,
+    /// Accesses that were dropped because buffers were full.
+    pub dropped_samples: u64,
+}
+
+/// The miss ratio that a memory limit would have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CurvePoint {
+    pub memory_bytes: u64,
+    pub miss_ratio: f64,
+    /// The 95 % interval of the sample.
+    pub low: f64,
+    pub high: f64,
+}
+
+/// What to think of the size of a cache. `Display` puts it into a line.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Verdict {
+    pub is_full: bool,
+    pub miss_ratio: f64,
+    pub evicted_after: Option<Duration>,
+    pub step_bytes: u64,
+    /// Percentage points of misses that a step more would save, and a step less would cost.
+    pub saved_points: f64,
+    pub cost_points: f64,
+}
+
+impl CacheProfile {
+    /// Begins to sample the accesses of a cache.
+    pub fn of(cache: &Cache) -> Self {
+        let store = &cache.engine().default_pool.store;
+        let max_sampled = store.options().memory_bytes / MEMORY_SHARE / SAMPLED_KEY_BYTES;
+        let now_ms = cache.engine().clock.now_ms();
+        store.sample_accesses(1.0);
+        Self {
+            cache: cache.clone(),
+            profiler: Profiler::new(Options::live(max_sampled.clamp(MIN_SAMPLED, MAX_SAMPLED) as usize)),
+            flushes: store.flushes(),
+            updated_ms: now_ms,
+            aged_ms: now_ms,
+            dropped: 0,
+            evictions: VecDeque::new(),
+        }
+    }
+
+    /// Takes in what was sampled since the last call. Call it about once a second: buffers are short.
+    pub fn update(&mut self) {
+        let engine = self.cache.engine();
+        let store = &engine.default_pool.store;
+        let now_ms = engine.clock.now_ms();
+        let flushes = store.flushes();
+        if flushes != self.flushes {
+            self.flushes = flushes;
+            self.profiler.clear();
+        }
+        let (profiler, mut taken) = (&mut self.profiler, 0u64);
+        let dropped = store.take_access_samples(|sample| {
+            taken += 1;
+            note(profiler, sample, now_ms / 1000);
+        });
+        self.dropped += dropped;
+        // A sample that lost accesses sees too many misses: fewer keys are better than half of the accesses of many.
+        let max = (MAX_SAMPLES_PER_SECOND * now_ms.saturating_sub(self.updated_ms).max(1000) / 1000) as f64;
+        let share = (max / (taken + dropped).max(1) as f64).min(if dropped > 0 { 0.5 } else { 1.0 });
+        if share < 1.0 {
+            self.profiler.limit_rate(self.profiler.sample_rate() * share);
+        }
+        store.sample_accesses(self.profiler.sample_rate());
+        self.updated_ms = now_ms;
+        let since_aging = now_ms.saturating_sub(self.aged_ms);
+        if since_aging >= AGING_MS {
+            self.profiler.age((-std::f64::consts::LN_2 * since_aging as f64 / HALF_LIFE_MS).exp());
+            self.aged_ms = now_ms;
+        }
+        self.evictions.push_back((now_ms, self.cache.counter_snapshot().evictions));
+        while self.evictions.front().is_some_and(|&(at, _)| now_ms.saturating_sub(at) > EVICTION_WINDOW_MS) {
+            self.evictions.pop_front();
+        }
+    }
+
+    /// The curve; `None` before enough was seen. With the miss ratio that was measured the level of the curve is that.
+    pub fn curve(&self, measured_miss_ratio: Option<f64>) -> Option<CacheCurve> {
+        let counters = self.cache.counter_snapshot();
+        let limit = counters.memory_limit_bytes;
+        let mut sizes: Vec<u64> = (0..POINTS)
+            .map(|step| limit as f64 * (OCTAVES * step as f64 / (POINTS - 1) as f64 - OCTAVES_DOWN).exp2())
+            .map(|bytes| bytes.round() as u64)
+            .collect();
+        sizes.push(limit);
+        sizes.sort_unstable();
+        sizes.dedup();
+        let points = self.points(&sizes, measured_miss_ratio)?;
+        Some(CacheCurve {
+            present: *points.iter().find(|point| point.memory_bytes == limit)?,
+            points,
+            is_full: self.is_full(),
+            evicted_after: self.evicted_after(),
+            sampled_keys: self.profiler.sampled(),
+            sample_rate: self.profiler.sample_rate(),
+            dropped_samples: self.dropped,
+        })
+    }
+
+    /// The miss ratio with this much memory; `None` before enough was seen.
+    pub fn what_if(&self, memory: ByteSize, measured_miss_ratio: Option<f64>) -> Option<CurvePoint> {
+        self.points(&[memory.as_bytes()], measured_miss_ratio)?.first().copied()
+    }
+
+    /// What to think of the size of the cache; `None` before enough was seen.
+    pub fn verdict(&self, measured_miss_ratio: Option<f64>) -> Option<Verdict> {
+        let limit = self.cache.counter_snapshot().memory_limit_bytes;
+        let step_bytes = 1u64 << (limit / 4).max(1).ilog2();
+        let sizes = [limit.saturating_sub(step_bytes).max(1), limit, limit + step_bytes];
+        let points = self.points(&sizes, measured_miss_ratio)?;
+        let [less, present, more] = [0, 1, 2].map(|at| points[at].miss_ratio);
+        Some(Verdict {
+            is_full: self.is_full(),
+            miss_ratio: present,
+            evicted_after: self.evicted_after(),
+            step_bytes,
+            saved_points: 100.0 * (present - more),
+            cost_points: 100.0 * (less - present),
+        })
+    }
+
+    /// Points at these sizes, which ascend.
+    fn points(&self, sizes: &[u64], measured_miss_ratio: Option<f64>) -> Option<Vec<CurvePoint>> {
+        if self.profiler.gets() * self.profiler.sample_rate() < MIN_GETS {
+            return None;
+        }
+        let density = self.density();
+        let in_objects = |bytes: u64| (bytes as f64 * density) as u64;
+        let limit = self.cache.counter_snapshot().memory_limit_bytes;
+        let level = self.profiler.curve(&[in_objects(limit)]).points().first()?.miss_ratio;
+        let shift = measured_miss_ratio.map_or(0.0, |measured| measured - level);
+        let mut scaled: Vec<u64> = sizes.iter().map(|&bytes| in_objects(bytes)).collect();
+        scaled.dedup();
+        let curve = self.profiler.curve(&scaled);
+        Some(sizes.iter().map(|&bytes| shifted(&curve, in_objects(bytes), bytes, shift)).collect())
+    }
+
+    fn is_full(&self) -> bool {
+        let counters = self.cache.counter_snapshot();
+        counters.evictions > 0 && counters.memory_used_bytes as f64 >= FULL_SHARE * counters.memory_limit_bytes as f64
+    }
+
+    /// Share of the memory that holds live objects.
+    fn density(&self) -> f64 {
+        let stats = self.cache.stats();
+        match (self.is_full(), stats.live_bytes as f64 / stats.memory_used_bytes.max(1) as f64) {
+            (true, density) if density > 0.0 => density.min(1.0),
+            _ => USUAL_DENSITY,
+        }
+    }
+
+    /// By Little's law: objects for each eviction in a second.
+    fn evicted_after(&self) -> Option<Duration> {
+        let (first, last) = (self.evictions.front()?, self.evictions.back()?);
+        let evicted = last.1.saturating_sub(first.1);
+        let seconds = last.0.saturating_sub(first.0) as f64 / 1000.0;
+        let items = self.cache.counter_snapshot().items as f64;
+        (evicted > 0 && seconds > 0.0).then(|| Duration::from_secs_f64(items * seconds / evicted as f64))
+    }
+}
+
+impl Drop for CacheProfile {
+    fn drop(&mut self) {
+        self.cache.engine().default_pool.store.sample_accesses(0.0);
+    }
+}
+
+fn note(profiler: &mut Profiler, sample: AccessSample, now_seconds: u64) {
+    let ttl = |expiry: Option<u64>| match expiry {
+        None => Some(0),
+        Some(at) => u32::try_from(at.saturating_sub(now_seconds)).ok().filter(|&left| left > 0),
+    };
+    match sample.access {
+        SampledAccess::Miss => profiler.get_missed(sample.hash, now_seconds),
+        SampledAccess::Removal => profiler.delete(sample.hash, now_seconds),
+        SampledAccess::Hit { bytes, expiry_seconds } => {
+            // In its last second it is as good as gone.
+            profiler.get(sample.hash, bytes, ttl(expiry_seconds).unwrap_or(1), now_seconds);
+        }
+        SampledAccess::Write { bytes, expiry_seconds } => match ttl(expiry_seconds) {
+            Some(ttl) => profiler.set(sample.hash, bytes, ttl, now_seconds),
+            None => profiler.delete(sample.hash, now_seconds),
+        },
+    }
+}
+
+/// The point of the curve at `bytes` of objects, for a limit of `memory_bytes`, on another level.
+fn shifted(curve: &Curve, bytes: u64, memory_bytes: u64, shift: f64) -> CurvePoint {
+    let point = curve.points().iter().find(|point| point.memory_bytes == bytes);
+    let (miss_ratio, low, high) = point.map_or((1.0, 1.0, 1.0), |point| (point.miss_ratio, point.low, point.high));
+    let [miss_ratio, low, high] = [miss_ratio, low, high].map(|ratio| (ratio + shift).clamp(0.0, 1.0));
+    CurvePoint { memory_bytes, miss_ratio, low, high }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_full, miss_ratio, evicted_after, step_bytes, saved_points, cost_points } = *self;
+        let (state, step) = (if is_full { "full" } else { "not full" }, ByteSize::bytes(step_bytes));
+        write!(f, "{state}; {:.1} % misses; ", miss_ratio * 100.0)?;
+        if let Some(after) = evicted_after {
+            write!(f, "objects leave after {}; ", duration_text(after))?;
+        }
+        // Less than the sample can tell, or a curve that the sample bends the wrong way.
+        let points = |points: f64| if points < 0.05 { "nothing".to_owned() } else { format!("{points:.1} points") };
+        write!(f, "+{step} would save {}", points(saved_points))?;
+        if is_full { write!(f, ", -{step} would cost {}", points(cost_points)) } else { Ok(()) }
+    }
+}
+
+/// `45 s`, `6 min`, `3 h`, `2 d`.
+fn duration_text(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64();
+    let (count, unit) = match seconds {
+        ..90.0 => (seconds, "s"),
+        ..5400.0 => (seconds / 60.0, "min"),
+        ..129_600.0 => (seconds / 3600.0, "h"),
+        _ => (seconds / 86_400.0, "d"),
+    };
+    format!("{count:.0} {unit}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Clock;
+    use crate::lookup::Lookup;
+
+    /// Asks for `keys` keys of `bytes` bytes round and round, and writes what is missed.
+    fn look_aside(cache: &Cache, keys: u32, bytes: usize, rounds: u32) -> f64 {
+        let (value, mut misses) = (vec![7; bytes], 0);
+        for number in (0..rounds).flat_map(|_| 0..keys) {
+            let key = number.to_le_bytes();
+            if matches!(cache.get(&key), Lookup::Miss) {
+                misses += 1;
+                cache.insert(&key, &value).apply().unwrap();
+            }
+        }
+        f64::from(misses) / f64::from(keys * rounds)
+    }
+
+    fn profiled(memory: ByteSize) -> (Cache, CacheProfile) {
+        let cache = Cache::builder().memory(memory).clock(Clock::Manual).build().unwrap();
+        let profile = CacheProfile::of(&cache);
+        (cache, profile)
+    }
+
+    #[test]
+    fn a_loop_needs_the_memory_of_all_its_objects() {
+        let (cache, mut profile) = profiled(ByteSize::mib(4));
+        assert!(profile.curve(None).is_none() && profile.verdict(None).is_none(), "nothing was seen");
+        // 8 MB of objects.
+        for second in 1..40 {
+            look_aside(&cache, 2000, 4000, 1);
+            cache.maintain(Duration::from_secs(second));
+            profile.update();
+        }
+        let at = |mib: u64| profile.what_if(ByteSize::mib(mib), None).unwrap().miss_ratio;
+        assert!(at(4) > 0.95 && at(16) < 0.06, "{} {}", at(4), at(16));
+        let curve = profile.curve(Some(0.8)).unwrap();
+        assert!(curve.is_full && curve.present.memory_bytes == 4 << 20);
+        assert!((curve.present.miss_ratio - 0.8).abs() < 1e-9, "its level is the one measured");
+        assert!(curve.points.is_sorted_by(|one, next| one.memory_bytes < next.memory_bytes));
+        assert!(curve.points.is_sorted_by(|one, next| one.miss_ratio >= next.miss_ratio));
+        assert_eq!(curve.dropped_samples, 0);
+        assert!(curve.evicted_after.is_some_and(|after| after < Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn a_cache_that_holds_everything_gains_nothing() {
+        let (cache, mut profile) = profiled(ByteSize::mib(16));
+        for second in 1..4 {
+            look_aside(&cache, 1000, 1000, 1);
+            cache.maintain(Duration::from_secs(second));
+            profile.update();
+        }
+        let verdict = profile.verdict(Some(0.01)).unwrap();
+        assert!(!verdict.is_full && verdict.evicted_after.is_none() && verdict.saved_points.abs() < 0.01);
+        assert_eq!(verdict.to_string(), "not full; 1.0 % misses; +4 MiB would save nothing");
+    }
+
+    #[test]
+    fn deletes_flushes_and_expiry_are_no_hits_of_larger_caches() {
+        let (cache, mut profile) = profiled(ByteSize::mib(16));
+        for second in (1..60).step_by(2) {
+            for number in 0..300u32 {
+                let key = number.to_le_bytes();
+                assert!(!cache.get(&key).is_hit());
+                let life = if number % 3 == 1 { ebbtide_store::Ttl::seconds(1) } else { ebbtide_store::Ttl::Never };
+                cache.insert(&key, &[7; 100]).ttl(life).apply().unwrap();
+                if number % 3 == 0 {
+                    cache.delete(&key);
+                }
+            }
+            profile.update();
+            cache.flush(Duration::ZERO);
+            cache.maintain(Duration::from_secs(second + 1));
+            profile.update();
+        }
+        assert_eq!(profile.what_if(ByteSize::gib(1), None).unwrap().miss_ratio, 1.0);
+    }
+
+    #[test]
+    fn under_load_fewer_keys_are_sampled() {
+        let (cache, mut profile) = profiled(ByteSize::mib(64));
+        for second in 1..12 {
+            look_aside(&cache, 30_000, 10, 1);
+            cache.maintain(Duration::from_secs(second));
+            profile.update();
+        }
+        let curve = profile.curve(None).unwrap();
+        assert!(curve.sample_rate < 0.5 && curve.sampled_keys <= MAX_SAMPLED as usize, "{curve:?}");
+        assert!(curve.dropped_samples > 0);
+        assert!(curve.present.low <= curve.present.high && curve.present.miss_ratio < 0.3);
+        drop(profile);
+        look_aside(&cache, 1000, 10, 1);
+        assert_eq!(cache.engine().default_pool.store.take_access_samples(|_| panic!("sampled without a profile")), 0);
+    }
+
+    #[test]
+    fn verdicts_are_short() {
+        let verdict = Verdict {
+            is_full: true,
+            miss_ratio: 0.14,
+            evicted_after: Some(Duration::from_secs(360)),
+            step_bytes: 64 << 20,
+            saved_points: 2.1,
+            cost_points: 4.0,
+        };
+        let text = "full; 14.0 % misses; objects leave after 6 min; +64 MiB would save 2.1 points, -64 MiB would cost 4.0 points";
+        assert_eq!(verdict.to_string(), text);
+        let texts = [3, 100, 7300, 400_000].map(|seconds| duration_text(Duration::from_secs(seconds)));
+        assert_eq!(texts, ["3 s", "2 min", "2 h", "5 d"]);
+    }
+}

@@ -1,0 +1,151 @@
+"""The curve of a live server: `/api/curves`, the verdict, and the panel of the dashboard, whose numbers are the JSON's."""
+
+import contextlib
+import json
+import re
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from harness import EBBTIDE, Server, free_port
+from test_dashboard import Dashboard, browser, plain  # noqa: F401
+
+VALUE_BYTES = 100_000
+PATIENCE_SECONDS = 60
+
+
+def look_aside(server, keys, rounds):
+    """Asks for all keys round and round, and stores what is missed. Answers the share of misses."""
+    value, misses = b"v" * VALUE_BYTES, 0
+    with server.connect() as connection:
+        for number in [*range(keys)] * rounds:
+            if connection.ask(b"get key%d\r\n" % number, b"END\r\n") == b"END\r\n":
+                misses += 1
+                assert connection.ask(b"set key%d 0 0 %d\r\n%s\r\n" % (number, VALUE_BYTES, value)) == b"STORED\r\n"
+    return misses / (keys * rounds)
+
+
+def until(found, what):
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (value := found()):
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+    return value
+
+
+@contextlib.contextmanager
+def loaded(*flags):
+    """A server of 64 MiB that is asked for 90 MB in a loop, and its admin HTTP."""
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "--admin", admin, *flags) as server:
+        misses = look_aside(server, 900, 4)
+
+        def api(path):
+            with urllib.request.urlopen(f"http://{admin}/api/{path}", timeout=PATIENCE_SECONDS) as answer:
+                return json.load(answer)
+
+        until(lambda: api("curves")["points"] and api("overview")["commands"]["get"]["misses"] == round(misses * 3600), "a curve")
+        yield server, api, misses, f"http://{admin}"
+
+
+@pytest.fixture(scope="module")
+def server():
+    with loaded() as parts:
+        yield parts
+
+
+def test_the_curve_tells_what_the_loop_needs(server):
+    _, api, misses, _ = server
+    curve = until(lambda: (found := api("curves"))["measured_miss_ratio"] == pytest.approx(misses, abs=0.01) and found, "the level")
+    assert curve["full"] and curve["dropped_samples"] == 0 and curve["sample_rate"] == 1 and curve["sampled_keys"] == 900
+    assert curve["present"]["memory_bytes"] == 64 << 20 and curve["present"] in curve["points"]
+    assert curve["present"]["miss_ratio"] == pytest.approx(curve["measured_miss_ratio"], abs=1e-6)
+    memory = [point["memory_bytes"] for point in curve["points"]]
+    assert memory == sorted(memory) and memory[0] == 1 << 20 and memory[-1] == 512 << 20
+    assert all(point["low"] <= point["miss_ratio"] <= point["high"] for point in curve["points"])
+    # 128 MiB hold all, but for the first round.
+    what_if = api(f"curves?memory={128 << 20}")["what_if"]
+    assert what_if["memory_bytes"] == 128 << 20 and curve["present"]["miss_ratio"] - what_if["miss_ratio"] > 0.4
+
+
+def test_the_verdict_is_the_same_everywhere(server):
+    server, api, _, _ = server
+    verdict = until(lambda: (text := api("curves")["verdict"]) == api("overview")["verdict"] and text, "one verdict")
+    assert re.fullmatch(
+        r"full; \d+\.\d % misses; (objects leave after \d+ (s|min|h); )?"
+        r"\+16 MiB would save (nothing|\d+\.\d points), -16 MiB would cost (nothing|\d+\.\d points)",
+        verdict,
+    ), verdict
+    assert until(lambda: server.stat("size_verdict", "stats ebbtide") == api("curves")["verdict"], "the statistic")
+
+
+@pytest.mark.parametrize("query", ["memory=", "memory=x", "memory=-5", "size=5", ""])
+def test_other_questions_are_refused(server, query):
+    with pytest.raises(urllib.error.HTTPError) as refusal:
+        server[1](f"curves?{query}")
+    assert refusal.value.code == 400 and b"memory, in bytes" in refusal.value.read()
+
+
+def test_without_gets_there_is_no_verdict():
+    admin = f"127.0.0.1:{free_port()}"
+    with Server(EBBTIDE, "-m", "64", "--admin", admin) as server:
+        with urllib.request.urlopen(f"http://{admin}/api/curves", timeout=PATIENCE_SECONDS) as answer:
+            assert json.load(answer) == {"verdict": None, "points": [], "note": "too few gets were sampled yet"}
+        with pytest.raises(KeyError):
+            server.stat("size_verdict", "stats ebbtide")
+
+
+@pytest.fixture
+def dashboard(browser, server):  # noqa: F811
+    browser.get_log("browser")
+    yield Dashboard(browser, server[0], server[3])
+    browser.get("about:blank")
+
+
+def choose(dashboard, element, value):
+    dashboard.script(
+        "const node = document.getElementById(arguments[0]); node.value = arguments[1]; node.dispatchEvent(new Event('input'))",
+        element,
+        str(value),
+    )
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_panel_has_the_numbers_of_the_json(dashboard, width):
+    dashboard.open(width=width)
+    dashboard.until(lambda: dashboard.find("#curve").is_displayed(), "the panel")
+    assert dashboard.find("#verdict").text == dashboard.api("curves")["verdict"]
+    points = dashboard.api("curves")["points"]
+    assert dashboard.value("curve-memory-bytes") == 64 << 20, "the slider begins at the present size"
+    for at in (0, 20, len(points) - 1):
+        choose(dashboard, "curve-memory", at)
+        assert dashboard.value("curve-memory-bytes") == points[at]["memory_bytes"]
+        assert dashboard.value("curve-misses") == pytest.approx(points[at]["miss_ratio"], abs=0.002)
+    choose(dashboard, "curve-memory", len(points) - 1)
+    choose(dashboard, "curve-price", 4)
+    assert dashboard.value("curve-cost") == pytest.approx(0.5 * 4)
+    hits, misses = dashboard.value("curve-hits-rate"), dashboard.value("curve-misses-rate")
+    assert hits + misses == 0 or misses / (hits + misses) == pytest.approx(points[-1]["miss_ratio"], abs=0.002)
+    assert not dashboard.find("#curve-flash-row").is_displayed()
+    assert "now 64 MiB" in plain(dashboard.find("#curve-plot").get_attribute("aria-label"))
+    assert len(dashboard.browser.find_elements(By.CSS_SELECTOR, "#curve-plot circle")) == 2
+    assert dashboard.script("return document.documentElement.scrollWidth <= window.innerWidth"), "nothing is cut at the side"
+    assert dashboard.console() == []
+
+
+def test_flash_has_a_slider_where_there_is_some(browser, tmp_path):  # noqa: F811
+    with loaded("--flash", f"{tmp_path / 'flash'}:256m") as (server, api, _, origin):
+        dashboard = Dashboard(browser, server, origin)
+        dashboard.open()
+        dashboard.until(lambda: dashboard.find("#curve-flash-row").is_displayed(), "the slider of flash")
+        choose(dashboard, "curve-price", 0)
+        choose(dashboard, "curve-flash-price", 2)
+        choose(dashboard, "curve-flash", 4)
+        present = dashboard.value("curve-flash-bytes")
+        assert present > 0 and dashboard.value("curve-cost") == pytest.approx(2 * present / 2**30)
+        choose(dashboard, "curve-flash", 0)
+        assert dashboard.value("curve-flash-bytes") == 0 and dashboard.value("curve-cost") == 0
+        browser.get("about:blank")
