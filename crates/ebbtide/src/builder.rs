@@ -1,7 +1,7 @@
 //! Options of a cache, and how an engine is built from them.
 
 use crate::byte_size::ByteSize;
-use crate::clock::{Clock, EngineClock};
+use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flash::memory_split::{self, MemorySplit};
@@ -9,9 +9,11 @@ use crate::flash::promotion::{FlashPromotion, Promotions};
 use crate::flash::threads::{FlashThreads, start_tier};
 use crate::flash::tier::FlashLowerTier;
 use crate::maintenance;
+use crate::memory_file::Memory;
+use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
-use ebbtide_store::{Options, Policy, Store};
+use ebbtide_store::{Options, Policy};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +53,8 @@ pub struct CacheBuilder {
     flash_promotion: FlashPromotion,
     flash_demotion_wait: DemotionWait,
     flash_max_idle: Option<u32>,
+    memory_file: Option<PathBuf>,
+    memory_monitor: Option<PressureOptions>,
 }
 
 impl CacheBuilder {
@@ -63,6 +67,22 @@ impl CacheBuilder {
     /// The most memory that `Cache::resize` accepts. Default: four times the memory, or the machine's if that is more.
     pub fn memory_ceiling(mut self, memory: ByteSize) -> Self {
         self.options.memory_bytes_max = Some(memory.as_bytes());
+        self
+    }
+
+    /// A file that [`crate::Cache::close`] writes all entries to, and the next cache with the same file begins with.
+    /// It is made, locked while the cache lives, and emptied at the start; so after a crash the next start is cold
+    /// ([`crate::Cache::memory_start`]). Whatever the options, what the file holds was laid out by the run that wrote
+    /// it: segment size and seed are the file's, and the memory is resized.
+    pub fn memory_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.memory_file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Gives memory back while the host or the control group runs short of it, and takes it again. The memory of the
+    /// builder and of [`crate::Cache::resize`] is the most that the cache has. Default: none.
+    pub fn memory_monitor(mut self, options: PressureOptions) -> Self {
+        self.memory_monitor = Some(options);
         self
     }
 
@@ -157,7 +177,14 @@ impl CacheBuilder {
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
-        let store = Store::new(options).map_err(Error::from_store)?;
+        let configured_bytes = options.memory_bytes + flash_memory_bytes;
+        let monitor = self.memory_monitor.map(|pressure| MemoryMonitor::new(pressure, configured_bytes));
+        let monitor = monitor.transpose().map_err(|error| Error::Configuration {
+            option: "memory_monitor",
+            value: format!("{:?}", self.memory_monitor),
+            reason: error.to_string(),
+        })?;
+        let mut memory = Memory::begin(self.memory_file.as_deref(), options, clock)?;
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
@@ -165,16 +192,18 @@ impl CacheBuilder {
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
-        let time = EngineClock::new(clock);
         let flash = match flash {
             Some(opening) => {
-                let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
+                let promotions = Promotions::new(self.flash_promotion, memory.store.memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
-                let started = start_tier(opening, memory_split, promotions, (clock, &time), self.flash_demotion_wait.0);
+                let clocks = (clock, &memory.time);
+                let started = start_tier(opening, memory_split, promotions, clocks, self.flash_demotion_wait.0);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
+                memory.check_flash(flash.tier.resumed_run_number())?;
+                let (store, time) = (&memory.store, &memory.time);
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
-                while flash.rebalance_memory(&store) {
+                while flash.rebalance_memory(store) {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
@@ -186,7 +215,11 @@ impl CacheBuilder {
             }
             None => None,
         };
-        let engine = Engine::new(store, time, flash);
+        let (store, time, memory_file) = memory.finish()?;
+        let engine = Engine::new(store, time, flash, memory_file, monitor);
+        if engine.memory_monitor.is_some() && clock == Clock::System {
+            maintenance::start_monitor(&engine).map_err(not_started)?;
+        }
         if clock == Clock::System {
             maintenance::start(&engine).map_err(not_started)?;
         }

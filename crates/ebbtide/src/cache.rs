@@ -82,22 +82,10 @@ impl Cache {
     /// `Configuration` if the new limit cannot hold what the cache is configured for.
     pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
         let engine = self.engine();
-        let store = &engine.default_pool.store;
-        let resize = |for_flash| {
-            let resized = store.resize(memory.as_bytes().saturating_sub(for_flash));
-            resized.map_err(|error| match Error::from_store(error) {
-                Error::Configuration { option, reason, .. } => {
-                    let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
-                    Error::Configuration { option, value: memory.as_bytes().to_string(), reason: reason + &beside }
-                }
-                other => other,
-            })
-        };
-        engine.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
+        engine.resize(memory.as_bytes())?;
+        engine.memory_monitor.iter().for_each(|monitor| monitor.configure(memory.as_bytes()));
         if engine.clock.is_manual() {
             engine.run_all_maintenance(engine.clock.now_ms());
-        } else {
-            engine.waker.wake();
         }
         Ok(())
     }

@@ -8,12 +8,16 @@
 //! The engine ends with the last [`Owner`], also while its own threads are at work.
 
 use crate::clock::EngineClock;
+use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
+use crate::memory_file::MemoryFile;
+use crate::memory_monitor::MemoryMonitor;
 use crate::wakeup::Waker;
 use ebbtide_store::{Participant, Store};
 use std::cell::RefCell;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, Weak};
 
 /// What the threads of a cache work on.
@@ -27,6 +31,10 @@ pub(crate) struct Engine {
     /// Held by the thread that demotes idle values.
     pub idle_scan: Mutex<IdleScan>,
     pub flash_shutdown: FlashShutdown,
+    /// Whether the cache was closed: maintenance ends when it sees this under `maintaining`.
+    pub is_closed: AtomicBool,
+    pub memory_file: Option<MemoryFile>,
+    pub memory_monitor: Option<MemoryMonitor>,
 }
 
 /// A store, with the clock, flash tier and wake-up of its engine.
@@ -49,7 +57,13 @@ impl Drop for Owner {
 }
 
 impl Engine {
-    pub fn new(store: Store, clock: EngineClock, flash: Option<(Arc<FlashTier>, FlashThreads)>) -> Arc<Self> {
+    pub fn new(
+        store: Store,
+        clock: EngineClock,
+        flash: Option<(Arc<FlashTier>, FlashThreads)>,
+        memory_file: Option<MemoryFile>,
+        memory_monitor: Option<MemoryMonitor>,
+    ) -> Arc<Self> {
         let (flash, threads) = flash.unzip();
         let (clock, waker) = (Arc::new(clock), Arc::<Waker>::default());
         Arc::new(Self {
@@ -59,7 +73,27 @@ impl Engine {
             maintaining: Mutex::new(()),
             idle_scan: Mutex::default(),
             flash_shutdown: threads.map_or_else(FlashShutdown::default, FlashShutdown::of),
+            is_closed: AtomicBool::new(false),
+            memory_file,
+            memory_monitor,
         })
+    }
+
+    /// Changes the memory limit. With the system's clock the maintenance thread does the rest.
+    pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        let resize = |for_flash| {
+            let resized = self.default_pool.store.resize(memory_bytes.saturating_sub(for_flash));
+            resized.map_err(|error| match Error::from_store(error) {
+                Error::Configuration { option, reason, .. } => {
+                    let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
+                    Error::Configuration { option, value: memory_bytes.to_string(), reason: reason + &beside }
+                }
+                other => other,
+            })
+        };
+        self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
+        self.waker.wake();
+        Ok(())
     }
 
     pub fn flash(&self) -> Option<&Arc<FlashTier>> {

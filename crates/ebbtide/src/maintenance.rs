@@ -7,8 +7,10 @@
 //! `flash/threads.rs`.
 
 use crate::engine::{Engine, PoolState};
+use crate::memory_monitor;
 use crate::wakeup::TICK;
 use ebbtide_store::{Item, Participant, Progress};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -34,6 +36,9 @@ fn maintain(weak: &Weak<Engine>) {
         let is_waiting = {
             let Some(engine) = weak.upgrade() else { return };
             let _working = engine.maintaining.lock().expect("a verification has panicked");
+            if engine.is_closed.load(Ordering::Acquire) {
+                return;
+            }
             engine.waker.reset();
             engine.run_slice(&participant)
         };
@@ -88,6 +93,36 @@ impl Engine {
                 return;
             }
         }
+    }
+}
+
+/// Starts the thread of the memory monitor.
+pub(crate) fn start_monitor(engine: &Arc<Engine>) -> std::io::Result<()> {
+    let weak = Arc::downgrade(engine);
+    thread::Builder::new().name("ebbtide-monitor".into()).spawn(move || watch(&weak)).map(drop)
+}
+
+fn watch(weak: &Weak<Engine>) {
+    loop {
+        thread::park_timeout(memory_monitor::INTERVAL);
+        let Some(engine) = weak.upgrade() else { return };
+        engine.relieve_pressure();
+    }
+}
+
+impl Engine {
+    /// Has the monitor read the host, and moves the memory limit by a step if that is due.
+    fn relieve_pressure(&self) {
+        let Some(monitor) = &self.memory_monitor else { return };
+        let _maintaining = self.maintaining.lock().expect("no holder of the lock panics");
+        if self.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        let counters = self.default_pool.store.counter_snapshot();
+        let for_flash = self.flash().map_or(0, |flash| flash.memory_split.with_flash_bytes(|bytes| bytes));
+        let (limit_bytes, used_bytes) =
+            (counters.memory_limit_bytes + for_flash, counters.memory_used_bytes + for_flash);
+        monitor.run(limit_bytes, used_bytes, |bytes| self.resize(bytes).is_ok());
     }
 }
 
