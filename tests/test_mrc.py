@@ -82,6 +82,28 @@ def test_every_size_class_has_a_curve(tmp_path):
     assert 0.0 <= report["miss_entropy"] <= 1.0
 
 
+def test_buckets_know_ten_thousand_objects(tmp_path):
+    """Rounds over 9,000 objects of 100 bytes: a bucket of 100 objects is half of itself away from the exact distance."""
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "\n".join(f"{n // 1000},{n % 9000},20,80,get,0" for n in range(45000)) + "\n")
+    _, of = curves(path, "--policy", "lru,lru-buckets", "--sizes", "500k,870k,910k,2m", "--exact")
+    assert list(of["lru"].values()) == pytest.approx([1, 1, 0.2, 0.2])
+    assert list(of["lru-buckets"].values()) == pytest.approx([1, 1, 0.2, 0.2], abs=0.01)
+    path.write_text(HEADER + "\n".join(f"{n // 1000},{n % 11000},20,80,get,0" for n in range(44000)) + "\n")
+    _, of = curves(path, "--policy", "lru,lru-buckets", "--sizes", "2m")
+    assert of["lru-buckets"][2 << 20] == 1 and of["lru"][2 << 20] == pytest.approx(0.25, abs=0.01)
+
+
+def test_entropy_of_groups_that_hold_nothing_is_said_to_mislead(tmp_path):
+    rows = [f"{n // 100},{n % 2000 if n % 2 else 5000 + n % 2000},20,{80 if n % 2 else 900000},get,0" for n in range(8000)]
+    path = tmp_path / "trace.csv"
+    path.write_text(HEADER + "\n".join(rows) + "\n")
+    report, _ = curves(path, "--by", "class", "--sizes", "1m,20m")
+    assert any("the entropy says little: 20 MiB hold fewer than 100 objects of 512 KiB-1 MiB" in c for c in report["caveats"])
+    report, _ = curves(path, "--by", "class", "--sizes", "1g")
+    assert not any("entropy" in caveat for caveat in report["caveats"])
+
+
 def test_pools_of_the_trace_have_a_curve_each(tmp_path):
     rows = [f"{n},{n % 7},20,80,get,0,{'users' if n % 7 < 4 else 'posts'}" for n in range(700)]
     path = tmp_path / "trace.csv"

@@ -340,7 +340,7 @@ mod tests {
                 "flash" => "/f:1g",
                 "flash-admission" => "history:1m",
                 "flash-endurance" => "63tbw",
-                "flash-reinsertion" => "hits:1",
+                "flash-reinsertion" => "none",
                 "flash-reclaim" => "fifo",
                 "flash-promotion" => "never",
                 "flash-small-log" => "37",

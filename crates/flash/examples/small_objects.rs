@@ -94,7 +94,7 @@ impl Run {
         let done = Box::new(move |found: Option<_>| later.store(found.is_some(), Ordering::Relaxed));
         match self.store.lookup(Key::new(&key_of(number)), NOW, done) {
             FlashLookup::Absent => false,
-            FlashLookup::FlashHit(_) => true,
+            FlashLookup::Found(_) => true,
             FlashLookup::Reading => answer.load(Ordering::Relaxed),
         }
     }
@@ -141,7 +141,7 @@ impl Run {
             return;
         }
         let value: &[&[u8]] = &[&self.payload[..key]];
-        let object = Object { key: key_bytes, value, client_flags: 0, attributes: 0, expiry: 0 };
+        let object = Object { key: key_bytes, value, client_flags: 0, expiry: 0 };
         if self.store.insert(&object, NOW).is_err() {
             self.store.maintain(NOW);
             let _ = self.store.insert(&object, NOW);

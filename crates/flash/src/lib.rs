@@ -1,40 +1,43 @@
-//! The flash tier: objects that DRAM has no room for, on files and block devices.
+//! The flash tier: objects that leave DRAM, on files and block devices.
 //!
-//! It knows nothing of segments in DRAM: objects come in as bytes, time as an argument. It starts no thread; what works in
-//! the background is called.
+//! The crate does not know segments in DRAM: objects come in as bytes, the time as an argument. One thread of its own
+//! writes the deletion log; all other work runs on threads of the caller.
 //!
-//! | where | what |
+//! | module | contents |
 //! |---|---|
-//! | `admission` | which objects are worth a write |
-//! | `memory_bound` | what an index may have of the memory |
-//! | `busy_poll` | when a thread that waits asks instead of sleeping |
-//! | `device` | transfers of aligned blocks, each with a completion; memory, for tests |
+//! | `tier` | the tier: large and small objects, admission and the device as one |
 //! | `large` | the log of large objects |
-//! | `object` | what is stored: keys, their hash, values, expiry |
-//! | `recent_keys` | keys that were seen a moment ago |
-//! | `deletion_log` | the log of what is gone, for a restart after a crash |
-//! | `small` | objects under 2 KiB: set pages with a log before them |
-//! | `codec` | numbers and bytes one behind the other, as formats have them |
-//! | `tier` | all of these as one |
+//! | `small` | small objects: set pages, with a log before them |
+//! | `admission`, `recent_keys` | which objects are written; keys seen in the last seconds |
+//! | `deletion_log` | deletions that a start after a crash must know |
+//! | `device`, `busy_poll` | transfers of aligned blocks; when a waiting thread polls |
+//! | `object` | keys, hashes, values, expiry |
+//! | `recovery`, `checkpoint_header`, `codec` | what both stores use to write and read their state |
+//! | `memory_bound`, `bloom`, `hash` | bound of an index; a Bloom filter; a mixer of bits |
 
 #![deny(unsafe_code)]
 
 pub mod admission;
+mod bloom;
 pub mod busy_poll;
+mod checkpoint_header;
 mod codec;
 mod deletion_log;
 pub mod device;
 mod error;
+mod hash;
 pub mod large;
 mod memory_bound;
 mod object;
 mod recent_keys;
+mod recovery;
 pub mod small;
 mod tier;
 
 pub use error::Error;
 pub use object::{FlashHash, FlashHit, FlashLookup, Key, Object, OnLookup, ScanContent, ScannedObject, Token};
 pub use recent_keys::RecentKeys;
+pub use recovery::{LoggedDeletion, RecoveryInput};
 pub use tier::{
     Drops, Evictions, Opening, Tier, TierOptions, TierScan, TierStats, WrittenBytes, remove_stale_wal_buffers,
 };

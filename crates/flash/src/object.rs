@@ -46,8 +46,6 @@ pub struct Object<'a> {
     pub value: &'a [&'a [u8]],
     /// Opaque: given back as they came.
     pub client_flags: u32,
-    /// Opaque: given back as they came.
-    pub attributes: u8,
     /// Seconds since 1970 at which it expires; 0 for never.
     pub expiry: u32,
 }
@@ -79,7 +77,6 @@ pub struct FlashHit {
     pub(crate) buffer: Buffer,
     pub(crate) value: Range<usize>,
     pub client_flags: u32,
-    pub attributes: u8,
     /// Seconds since 1970 at which it expires; 0 for never.
     pub expiry: u32,
     pub token: Token,
@@ -100,7 +97,6 @@ pub struct ScannedObject<'a> {
     pub value: Option<&'a [u8]>,
     pub value_bytes: u64,
     pub client_flags: u32,
-    pub attributes: u8,
     /// Seconds since 1970 at which it expires; 0 for never.
     pub expiry: u32,
 }
@@ -120,7 +116,7 @@ pub enum FlashLookup {
     /// It is not there. The completion is not called.
     Absent,
     /// It was in RAM. The completion is not called.
-    FlashHit(FlashHit),
+    Found(FlashHit),
     /// The completion is called, or was.
     Reading,
 }

@@ -7,7 +7,7 @@
 //! room for. About two foreign keys in a hundred seem to have been seen.
 
 use crate::FlashHash;
-use crate::admission::bloom::Bloom;
+use crate::bloom::Bloom;
 use std::sync::Mutex;
 
 /// Keys for each block of 64 bytes of a filter.

@@ -61,7 +61,7 @@ fn get(tier: &Tier, key: &[u8]) -> Option<FlashHit> {
     let (sender, receiver) = mpsc::channel();
     match tier.lookup(Key::new(key), 1000, Box::new(move |found| sender.send(found).unwrap())) {
         FlashLookup::Absent => None,
-        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Found(found) => Some(found),
         FlashLookup::Reading => receiver.recv().unwrap(),
     }
 }
@@ -122,7 +122,7 @@ fn fill(tier: &Arc<Tier>) {
     for (size, copy) in SIZES.iter().flat_map(|&size| (0..20).map(move |copy| (size, copy))) {
         let (key, value) = (key_of(size, copy), vec![copy as u8; size]);
         let key = Key::new(&key);
-        let object = Object { key, value: &[&value], client_flags: 7, attributes: 1, expiry: 0 };
+        let object = Object { key, value: &[&value], client_flags: 7, expiry: 0 };
         // Inserts never wait, so whoever has more than the device takes at once waits here.
         while tier.insert(&object, 1000).is_none() {
             tier.maintain(1000);

@@ -13,7 +13,7 @@ const KEYS: u32 = 5000;
 
 fn put(store: &SmallStore, i: u32) -> Result<(), SmallDrop> {
     let key = i.to_le_bytes();
-    let object = Object { key: Key::new(&key), value: &[&[i as u8; 500]], client_flags: 0, attributes: 0, expiry: 0 };
+    let object = Object { key: Key::new(&key), value: &[&[i as u8; 500]], client_flags: 0, expiry: 0 };
     store.insert(&object, 1).map(drop)
 }
 
@@ -21,7 +21,7 @@ fn is_found(store: &SmallStore, i: u32) -> bool {
     let (sender, receiver) = mpsc::channel();
     let found = match store.lookup(Key::new(&i.to_le_bytes()), 1, Box::new(move |found| sender.send(found).unwrap())) {
         FlashLookup::Absent => None,
-        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Found(found) => Some(found),
         FlashLookup::Reading => receiver.recv_timeout(PATIENCE).unwrap(),
     };
     found.is_some_and(|found| found.value() == [i as u8; 500])

@@ -22,8 +22,8 @@ pub struct FlashArgs {
     /// (drive writes a day) [default: all]
     #[arg(long = "flash-admission", value_name = "ADMISSION", requires = "path")]
     pub admission: Option<FlashAdmission>,
-    /// What of a reclaimed region is written again: auto (what was read since it was written, while that pays), none,
-    /// hits:1 to hits:3 (read so often) or percent:0 to percent:100 [default: auto]
+    /// Objects of a reclaimed region that are written again: auto (objects that were read, while copies are read more
+    /// than new objects) or none [default: auto]
     #[arg(long = "flash-reinsertion", value_name = "WHICH", requires = "path")]
     pub reinsertion: Option<FlashReinsertion>,
     /// Which region is reclaimed first: lru, whose last hit is longest ago, or fifo, the oldest [default: lru]

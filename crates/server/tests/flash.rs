@@ -5,8 +5,7 @@ mod common;
 use common::flash_server::{FlashServer, objects, read};
 use common::packet::{self, ADD, APPEND, GET, INCREMENT, OK, Packet, SET, request};
 use common::{PATIENCE, TestServer, assert_bytes, hit, options, read_exactly, read_to_end, set, value};
-use ebbtide::flash::Reinsertion;
-use ebbtide::{ByteSize, Cache, FlashOptions, FlashPromotion};
+use ebbtide::{ByteSize, Cache, FlashPromotion};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -293,14 +292,10 @@ fn a_client_that_never_rests_keeps_no_room_that_it_needs_no_more() {
 }
 
 #[test]
-fn settings_tell_whether_what_was_not_read_is_dropped() {
-    let choices = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(0), Reinsertion::Percent(5)];
-    for (reinsertion, drops) in choices.into_iter().zip(["yes", "yes", "yes", "no"]) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let builder = Cache::builder().flash(folder.path().join("flash"), ByteSize::mib(64));
-        let cache = builder.flash_options(FlashOptions { reinsertion, ..FlashOptions::default() }).build();
-        let server = TestServer::around(cache.expect("a cache"), options());
-        let settings = String::from_utf8(server.talk(b"stats settings\r\n")).expect("text");
-        assert!(settings.contains(&format!("STAT ext_drop_unread {drops}\r\n")), "{reinsertion:?}");
-    }
+fn settings_say_that_unread_objects_are_dropped() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let builder = Cache::builder().flash(folder.path().join("flash"), ByteSize::mib(64));
+    let server = TestServer::around(builder.build().expect("a cache"), options());
+    let settings = String::from_utf8(server.talk(b"stats settings\r\n")).expect("text");
+    assert!(settings.contains("STAT ext_drop_unread yes\r\n"), "{settings}");
 }

@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(options("flash-small-share", "20").small_share, Some(0.2));
         assert_eq!(options("flash-small-log", "30").log_percent, 30);
         assert_eq!(options("flash-small-threshold", "3").rewrite_threshold, 3);
-        assert_eq!(options("flash-reinsertion", "hits:2").reinsertion, Reinsertion::Hits(2));
+        assert_eq!(options("flash-reinsertion", "none").reinsertion, Reinsertion::Never);
         assert_eq!(options("flash-reclaim", "fifo").reclaim, Reclaim::Fifo);
         assert!(options("flash-discard", "").discard);
         assert_eq!(options("flash-removals", "/r").removals, Some("/r".into()));

@@ -79,7 +79,7 @@ pub const FLAGS: &[Flag] = &[
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),
     own("flash", "path:size", "what memory has no room for goes to this file, which is created, or\nblock device; several times for several"),
     own("flash-admission", "policy", "what is worth a write: all, probability:0.5, reject-first:TIMES:KEYS or\nhistory:KEYS_PER_HOUR[:READS_PER_HOUR]; behind it, if wanted,\n,budget:10m (bytes a second) or ,budget:3dwpd (default: all)"),
-    own("flash-reinsertion", "which", "what of a reclaimed region is written again: auto (what was read, while\nthat pays), none, hits:1 to hits:3 (read so often) or percent:0 to\npercent:100 (default: auto)"),
+    own("flash-reinsertion", "which", "objects of a reclaimed region that are written again: auto (objects that\nwere read, while copies are read more than new objects) or none\n(default: auto)"),
     own("flash-reclaim", "order", "which region is reclaimed first: lru, not read for longest, or fifo\n(default: lru)"),
     own("flash-promotion", "which", "which hits on flash come back to memory: auto (of a key that was hit\nthere before memory turned over), always, second-hit (within a minute),\nnever, or one-in:N of those (default: auto)"),
     Flag { short: None, long: "flash-discard", value: None, meaning: Used, help: "tell a block device of regions that were reclaimed" },

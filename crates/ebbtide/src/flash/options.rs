@@ -96,7 +96,7 @@ pub struct FlashReclaim(pub Reclaim);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAReclaim {
     #[error(
-        "{part:?} is no reinsertion on flash: write auto (read since it was written, if such copies are read again more than what is new), none, hits:1 to hits:3 (read so often), or percent:0 to percent:100"
+        "{part:?} is no reinsertion on flash: write auto (objects that were read, while copies of them are read more than new objects) or none"
     )]
     Reinsertion { part: String },
     #[error("{part:?} is no order in which flash is reclaimed: write lru or fifo")]
@@ -106,17 +106,13 @@ pub enum NotAReclaim {
 impl FromStr for FlashReinsertion {
     type Err = NotAReclaim;
 
-    /// `auto`, `none`, `hits:2`, `percent:30`.
+    /// `auto`, `none`.
     fn from_str(text: &str) -> Result<Self, NotAReclaim> {
-        let count = |count: &str, most| count.parse().ok().filter(|count| *count <= most);
-        let reinsertion = match text.split_once(':') {
-            None if text == "auto" => Some(Reinsertion::Auto),
-            None if text == "none" => Some(Reinsertion::Never),
-            Some(("hits", hits)) => count(hits, MAX_HITS).filter(|hits| *hits > 0).map(Reinsertion::Hits),
-            Some(("percent", percent)) => count(percent, 100).map(Reinsertion::Percent),
-            _ => None,
-        };
-        reinsertion.map(Self).ok_or_else(|| NotAReclaim::Reinsertion { part: text.to_owned() })
+        match text {
+            "auto" => Ok(Self(Reinsertion::Auto)),
+            "none" => Ok(Self(Reinsertion::Never)),
+            _ => Err(NotAReclaim::Reinsertion { part: text.to_owned() }),
+        }
     }
 }
 
@@ -132,9 +128,6 @@ impl FromStr for FlashReclaim {
         }
     }
 }
-
-/// As far as the index of flash counts.
-const MAX_HITS: u8 = 3;
 
 #[cfg(test)]
 mod tests {
@@ -174,20 +167,13 @@ mod tests {
 
     #[test]
     fn parses_every_reinsertion_and_order() {
-        for (text, reinsertion) in [
-            ("auto", Reinsertion::Auto),
-            ("none", Reinsertion::Never),
-            ("hits:1", Reinsertion::Hits(1)),
-            ("hits:3", Reinsertion::Hits(3)),
-            ("percent:0", Reinsertion::Percent(0)),
-            ("percent:100", Reinsertion::Percent(100)),
-        ] {
+        for (text, reinsertion) in [("auto", Reinsertion::Auto), ("none", Reinsertion::Never)] {
             assert_eq!(text.parse(), Ok(FlashReinsertion(reinsertion)), "{text}");
         }
-        for text in ["", "non", "none:1", "hits", "hits:", "hits:0", "hits:4", "hits:x", "percent:101", "percent:-1"] {
+        for text in ["", "non", "none:1", "hits:1", "percent:0"] {
             let refusal = text.parse::<FlashReinsertion>().unwrap_err().to_string();
             assert!(
-                refusal.starts_with(&format!("{text:?} is no reinsertion")) && refusal.contains("hits:3"),
+                refusal.starts_with(&format!("{text:?} is no reinsertion")) && refusal.contains("or none"),
                 "{refusal}"
             );
         }

@@ -212,7 +212,7 @@ impl PendingReads {
         let done = move |found| reads.finish(&their_key, hash, found, take(&their_permit));
         match self.tier.lookup(Key { bytes: &key, hash }, now, Box::new(done)) {
             FlashLookup::Absent => self.finish(&key, hash, None, take(&shared_permit)),
-            FlashLookup::FlashHit(found) => self.finish(&key, hash, Some(found), take(&shared_permit)),
+            FlashLookup::Found(found) => self.finish(&key, hash, Some(found), take(&shared_permit)),
             FlashLookup::Reading => {}
         }
     }

@@ -338,7 +338,7 @@ mod tests {
         let leave: [&dyn Fn(); 2] = [&|| _ = cache.delete(b"key"), &|| cache.flush(Duration::ZERO)];
         for (leave, bytes) in leave.into_iter().flat_map(|leave| [(leave, 100), (leave, 9000)]) {
             let evict = |value: &[u8]| {
-                let object = Object { key, value: &[value], client_flags: 0, attributes: 0, expiry: 0 };
+                let object = Object { key, value: &[value], client_flags: 0, expiry: 0 };
                 flash.tier.insert(&object, 2).unwrap();
             };
             evict(&vec![1; bytes]);
@@ -363,7 +363,7 @@ mod tests {
             let pool = &*cache.engine().default_pool;
             let flash = cache.engine().flash().unwrap();
             let key = Key::new(b"key");
-            let object = Object { key, value: &[b"value"], client_flags: 7, attributes: 0, expiry: 100 };
+            let object = Object { key, value: &[b"value"], client_flags: 7, expiry: 100 };
             flash.tier.insert(&object, 2).unwrap();
             let found = find(&cache, key.bytes);
             cache.maintain(Duration::from_secs(late));
@@ -445,7 +445,7 @@ mod tests {
         let cache = builder.flash(folder.path().join("flash"), ByteSize::mib(64)).build().unwrap();
         let flash = cache.engine().flash().unwrap();
         let insert = |key: &[u8]| {
-            let object = Object { key: Key::new(key), value: &[&[7; 1500]], client_flags: 0, attributes: 0, expiry: 0 };
+            let object = Object { key: Key::new(key), value: &[&[7; 1500]], client_flags: 0, expiry: 0 };
             flash.tier.insert(&object, 2)
         };
         let mut found = [b"first", b"other"].map(|key| {
@@ -502,7 +502,7 @@ mod tests {
         let cache = build(folder.path(), FlashPromotion::Never);
         let flash = cache.engine().flash().unwrap();
         let value = vec![7; 9000];
-        let object = Object { key: Key::new(b"key"), value: &[&value], client_flags: 3, attributes: 0, expiry: 0 };
+        let object = Object { key: Key::new(b"key"), value: &[&value], client_flags: 3, expiry: 0 };
         flash.tier.insert(&object, 2).unwrap();
         let limit = flash.reads.max_bytes();
         let handle = || cache.get(b"key").hit().unwrap().to_handle();
@@ -525,7 +525,7 @@ mod tests {
         let cache = build(folder.path(), FlashPromotion::Always);
         let flash = cache.engine().flash().unwrap();
         let insert = |key: &[u8]| {
-            let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, attributes: 0, expiry: 0 };
+            let object = Object { key: Key::new(key), value: &[&[7; 9000]], client_flags: 0, expiry: 0 };
             flash.tier.insert(&object, 2).unwrap();
         };
         let start = |key: &[u8], when_busy, on_read| {

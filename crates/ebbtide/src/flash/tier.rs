@@ -248,7 +248,7 @@ impl FlashTier {
             return false;
         }
         let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
+        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
         let is_taken = self.tier.insert(&object, now).is_some();
         if is_taken {
             self.idle.note_demoted();
@@ -355,7 +355,7 @@ impl LowerTier for FlashLowerTier {
             return;
         }
         let value: Vec<&[u8]> = item.slices().collect();
-        let object = Object { key, value: &value, client_flags: item.flags(), attributes: 0, expiry };
+        let object = Object { key, value: &value, client_flags: item.flags(), expiry };
         flash.tier.insert(&object, flash.seconds(now_ms));
         flash.note_demotion(object.value_bytes() as u64, now_ms);
     }

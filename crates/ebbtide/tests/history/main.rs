@@ -105,8 +105,7 @@ impl Case {
             small_share: (self.number % 3 != 1).then_some(0.4),
             region_bytes: 32 << 10,
             reclaim: if self.number.is_multiple_of(2) { Reclaim::Fifo } else { Reclaim::Lru },
-            reinsertion: [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(30), Reinsertion::Auto]
-                [self.number as usize / 2 % 4],
+            reinsertion: [Reinsertion::Never, Reinsertion::Auto][self.number as usize / 2 % 2],
             discard: true,
             seal_seconds: 3,
             rewrite_threshold: 1,

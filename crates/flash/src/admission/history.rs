@@ -12,8 +12,9 @@
 //! Workers record misses with atomics alone, and nothing is lost but a count when they meet a rotation. Two who offer keys of one
 //! sample at the same moment may mix them up: one sample is wrong then.
 
-use super::bloom::{Bloom, mix};
 use crate::FlashHash;
+use crate::bloom::Bloom;
+use crate::hash::mix;
 use std::array;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -190,8 +191,8 @@ fn names(key: FlashHash) -> impl Iterator<Item = u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bloom::mix;
     use super::*;
+    use crate::hash::mix;
 
     fn key(i: u64) -> FlashHash {
         FlashHash(mix(i + 1))

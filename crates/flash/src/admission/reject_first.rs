@@ -3,8 +3,9 @@
 //! The times are counted in Bloom filters: the n-th time adds the key's n-th name to the youngest filter. When that is full the
 //! oldest is emptied and becomes the youngest, so a key is remembered for at least three quarters of the keys and names that it is made for.
 
-use super::bloom::{Bloom, mix};
 use crate::FlashHash;
+use crate::bloom::Bloom;
+use crate::hash::mix;
 
 const FILTERS: usize = 4;
 

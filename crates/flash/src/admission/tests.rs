@@ -1,4 +1,7 @@
-use super::*;
+use super::gate::*;
+use super::rate_controller::WriteBudget;
+use crate::FlashHash;
+use crate::hash::mix;
 
 fn admission(options: AdmissionOptions) -> Admission {
     Admission::new(options, 1 << 30, 1).unwrap()
@@ -145,9 +148,9 @@ fn a_longer_object_must_promise_more_reads() {
     // Missed twice in six hours: 0.33, until samples say otherwise.
     let decide = |i, bytes| admission.offer(&Offer { bytes, ..offer(i) }, 0);
     assert_eq!(decide(0, 1000), Decision::Admit, "the mean is its own");
-    assert_eq!(decide(1, 2000), Decision::Refuse(Reason::AdmissionPolicy));
+    assert_eq!(decide(1, 2000), Decision::Refuse(Reason::Policy));
     assert_eq!(decide(2, 1000), Decision::Admit);
-    assert_eq!(decide(3, 1), Decision::Refuse(Reason::AdmissionPolicy), "never missed");
+    assert_eq!(decide(3, 1), Decision::Refuse(Reason::Policy), "never missed");
 }
 
 #[test]

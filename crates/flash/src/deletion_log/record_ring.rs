@@ -17,11 +17,11 @@
 //! All blocks of the latest round must be there and, but for the last one, full. In the last one the first record that is not whole ends the
 //! log, if none follows: it is the one that was being written, of which nobody has been told.
 
-use super::{StoreKind, Unreadable};
+use super::contents::{StoreKind, Unreadable};
 use crate::FlashHash;
 use crate::device::BLOCK;
-use crate::large::{Known, LoggedDeletion};
 use crate::object::DEFAULT_POOL;
+use crate::recovery::{LoggedDeletion, RecoveryInput};
 use std::io;
 use twox_hash::XxHash3_64;
 
@@ -143,9 +143,9 @@ impl RecordRing {
         &mut self,
         incarnation: u64,
         mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
-    ) -> Result<Known, Unreadable> {
+    ) -> Result<RecoveryInput, Unreadable> {
         self.incarnation = incarnation;
-        let mut known = Known::default();
+        let mut known = RecoveryInput::default();
         let mut blocks = Vec::new();
         for first in (0..self.blocks).step_by(BLOCKS_AT_ONCE as usize) {
             let count = BLOCKS_AT_ONCE.min(self.blocks - first) as usize;
@@ -175,7 +175,7 @@ impl RecordRing {
     }
 
     /// A block of this life at its place, its records added to what is known.
-    fn block(&self, place: u64, bytes: &[u8], known: &mut Known) -> Option<RecordBlock> {
+    fn block(&self, place: u64, bytes: &[u8], known: &mut RecoveryInput) -> Option<RecordBlock> {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let (number, highest) = (word(0), word(8));
         let is_here = number % u64::from(self.blocks) == place && number < 1 << 54;

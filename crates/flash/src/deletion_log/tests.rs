@@ -3,13 +3,26 @@
 mod kills;
 mod wal_buffer;
 
+use super::contents::*;
+use super::head::*;
+use super::log::*;
+
 use super::record_ring::RECORDS;
-use super::*;
-use crate::large::LoggedDeletion;
+use super::wal_buffer::{LogWrite, WalBuffer, remove_stale};
+use crate::FlashHash;
+use crate::device::{self, BLOCK};
+use crate::recovery::LoggedDeletion;
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
-use std::fs;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 use tempfile::TempDir;
+use twox_hash::XxHash3_64;
 
 const LIVES: Incarnations = Incarnations { small: 0x5ca1_ab1e, large: 0x1a26e };
 const RUN: u64 = 0x0f0e_0d0c_0b0a_0908;

@@ -16,7 +16,7 @@
 //! log is gone from its folder, or names another front, or its flash is gone. The folder is told by device and inode: where another one has its path, as before a mount
 //! or in another container, nothing is known of the log, and the front stays for a day.
 
-use super::{DeletionLog, named_wal_buffer};
+use super::head::{SLOT_BYTES, named_wal_buffer, path_of_flash};
 use crate::device::{self, BLOCK};
 use rustix::fs::OFlags;
 use std::ffi::OsStr;
@@ -48,6 +48,7 @@ const STALE_AGE: Duration = Duration::from_secs(24 * 60 * 60);
 const PREFIX: &str = "ebbtide-";
 const SUFFIX: &str = ".front";
 
+const _: () = assert!(SLOT_BYTES <= MAX_WRITE);
 const _: () = assert!(24 + MAX_WRITE == ENTRY_CHECKSUM && ENTRY_CHECKSUM + 8 == ENTRY && BYTES <= 300 << 10);
 
 /// To the file of the log.
@@ -192,7 +193,7 @@ impl WalBuffer {
         }
         let is_gone =
             |path: &Path| fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        if is_gone(path) || DeletionLog::path_of_flash(path).is_some_and(|flash| is_gone(&flash)) {
+        if is_gone(path) || path_of_flash(path).is_some_and(|flash| is_gone(&flash)) {
             return Some(LogState::Gone);
         }
         let log = path.is_file().then(|| options().write(false).open(path).ok()).flatten()?;

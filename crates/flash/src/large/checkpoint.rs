@@ -11,11 +11,12 @@
 
 use super::LargeLog;
 use super::address::Address;
-use super::format::checksum;
 use super::index::{IndexKey, SHARDS};
+use super::open_region::FreeLists;
 use super::recover::Deletions;
 use super::regions::{RegionState, RegionSummary};
 use crate::Error;
+use crate::checkpoint_header::{self, BYTES as HEADER_BYTES};
 use crate::codec::{DeviceReader, DeviceWriter, FieldReader, FieldWriter};
 use crate::device::{self, BLOCK, Buffer};
 use std::io;
@@ -25,9 +26,8 @@ use std::sync::{Arc, MutexGuard, TryLockError};
 use std::thread;
 use std::time::Duration;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"EbLc");
+const MAGIC: [u8; 4] = *b"EbLc";
 const VERSION: u32 = 2;
-const HEADER_BYTES: usize = 64;
 const REGION_BYTES: usize = 21;
 const OBJECT_BYTES: usize = 10;
 const UNCLEAN: u8 = 1 << 7;
@@ -108,7 +108,7 @@ impl LargeLog {
     }
 
     fn wait_for_writes(self: &Arc<Self>) -> Result<(), Error> {
-        let is_busy = |free_lists: &mut super::FreeLists| self.used_buffers(free_lists) > 0;
+        let is_busy = |free_lists: &mut FreeLists| self.used_buffers(free_lists) > 0;
         for _ in 0..WAITS {
             self.submit_waiting();
             let wait = self.freed.wait_timeout_while(self.free_lists(), WAIT_STEP, is_busy).unwrap();
@@ -203,29 +203,22 @@ impl LargeLog {
 
 impl Header {
     fn encode(&self, identity: u64) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        let mut writer = FieldWriter { bytes: &mut bytes, at: 0 };
-        writer.u32(MAGIC).u32(VERSION).u64(identity).u32(self.region_bytes).u32(self.regions);
-        writer.u64(self.next_sequence).u64(self.next_order).u64(self.body_bytes).u64(self.body_checksum);
-        let sum = checksum(identity, &bytes[..HEADER_BYTES - 8]);
-        bytes[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
-        bytes
+        checkpoint_header::encode(MAGIC, VERSION, identity, |writer| {
+            writer.u32(self.region_bytes).u32(self.regions);
+            writer.u64(self.next_sequence).u64(self.next_order).u64(self.body_bytes).u64(self.body_checksum);
+        })
     }
 
     fn decode(bytes: &[u8], identity: u64) -> Option<Self> {
-        let mut reader = FieldReader { bytes, at: 0 };
-        if reader.u32() != MAGIC || reader.u32() != VERSION || reader.u64() != identity {
-            return None;
-        }
-        let header = Self {
+        let mut reader = checkpoint_header::decode(bytes, MAGIC, VERSION, identity)?;
+        Some(Self {
             region_bytes: reader.u32(),
             regions: reader.u32(),
             next_sequence: reader.u64(),
             next_order: reader.u64(),
             body_bytes: reader.u64(),
             body_checksum: reader.u64(),
-        };
-        (reader.u64() == checksum(identity, &bytes[..HEADER_BYTES - 8])).then_some(header)
+        })
     }
 }
 

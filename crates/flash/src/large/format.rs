@@ -6,7 +6,7 @@
 //! header   magic u32 | version u32 | sequence u64 | identity u64 | region u32 | objects u32 | footer's offset u32
 //!          | latest expiry u32 | lowest order u64 | checksum of the footer u64 | checksum of the 56 bytes before it u64
 //! object   checksum u64 | sequence u64 | order u64 | bytes of value here u32 | bytes of value in all u32
-//!          | position u32 | expiry u32 | client flags u32 | part u16 | pool u16 | bytes of key u8 | attributes u8
+//!          | position u32 | expiry u32 | client flags u32 | part u16 | pool u16 | bytes of key u8 | zero u8
 //!          | key | of a value of several blocks: checksum of each u64 ... | value
 //! footer   per object: hash u64 | order u64 | position u32 | bytes u32 | expiry u32 | part u16 | pool u16
 //! ```
@@ -65,7 +65,6 @@ pub struct ObjectHeader {
     pub part: u16,
     pub pool: u16,
     pub key_bytes: u8,
-    pub attributes: u8,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +184,7 @@ impl ObjectHeader {
         writer.u32(self.expiry).u32(self.client_flags);
         bytes[44..46].copy_from_slice(&self.part.to_le_bytes());
         bytes[46..48].copy_from_slice(&self.pool.to_le_bytes());
-        bytes[48..].copy_from_slice(&[self.key_bytes, self.attributes]);
+        bytes[48] = self.key_bytes;
         bytes
     }
 
@@ -207,7 +206,6 @@ impl ObjectHeader {
             part: u16::from_le_bytes([bytes[44], bytes[45]]),
             pool: u16::from_le_bytes([bytes[46], bytes[47]]),
             key_bytes: bytes[48],
-            attributes: bytes[49],
         }
     }
 
@@ -306,7 +304,6 @@ mod tests {
         part: 2,
         pool: 0x0506,
         key_bytes: 3,
-        attributes: 9,
     };
 
     #[test]
@@ -335,8 +332,8 @@ mod tests {
         bytes[..8].copy_from_slice(&sum);
         assert_eq!(
             hex(&bytes),
-            "044597056ea70f09 0605040302010000 6400000000000000 0500000006000000 0100000000d2496b \
-             cdab000002000605 03096b657976616c 7565"
+            "dd676c2b817dea8f 0605040302010000 6400000000000000 0500000006000000 0100000000d2496b \
+             cdab000002000605 03006b657976616c 7565"
         );
         let check = |bytes: &[u8]| ObjectHeader::check(bytes, 0x1d, OBJECT.sequence, 1);
         assert_eq!(check(&bytes), Ok(OBJECT));
@@ -391,7 +388,7 @@ mod tests {
         assert_eq!(hex(&bytes[48..69]), LONG);
     }
 
-    const LONG: &str = "03096b6579342978 234476df197158e6 de44100fe0";
+    const LONG: &str = "03006b6579342978 234476df197158e6 de44100fe0";
 
     #[test]
     fn a_value_fills_what_is_left_of_a_region() {

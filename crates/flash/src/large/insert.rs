@@ -2,9 +2,10 @@
 
 use super::LargeLog;
 use super::address::Address;
-use super::buffers::{AppendError, Appended, ObjectDraft, ReservedSlots, SHARE_OF_PART};
+use super::buffers::ReservedSlots;
 use super::format::{ObjectHeader, object_bytes, part_hash};
 use super::index::IndexKey;
+use super::open_region::{AppendError, Appended, ObjectDraft};
 use super::options::expiry_group_of;
 use super::stats::LargeDrop;
 use crate::object::DEFAULT_POOL;
@@ -94,10 +95,8 @@ impl LargeLog {
             part: 0,
             pool: DEFAULT_POOL,
             key_bytes: key.bytes.len() as u8,
-            attributes: object.attributes,
         };
-        let may_cut =
-            header.object_bytes() > self.geometry.object_bytes_limit() || self.may_fill_up(header.object_bytes(), 1);
+        let may_cut = header.object_bytes() > self.geometry.object_bytes_limit();
         let draft = ObjectDraft {
             hash: key.hash,
             header,
@@ -111,20 +110,10 @@ impl LargeLog {
         let head = self.address(expiry_group, &draft, &mut reserved.slots, now)?;
         if head.value_bytes < total {
             let add = |part: &ObjectDraft<'_>| self.address(expiry_group, part, &mut reserved.slots, now);
-            self.add_rest(&draft, head.value_bytes, LargeDrop::Overtaken, add)?;
+            self.add_rest(&draft, head.value_bytes, add)?;
         }
         let replaced = self.publish(key.hash, head).ok_or(LargeDrop::Overtaken)?.is_some() || self.is_unclean();
         Ok(Inserted { token: Token(head.sequence << 24 | u64::from(head.position)), replaced, order })
-    }
-
-    /// Whether an object that fits a region may lie in two, to fill up the one that is open: where that leaves a good part empty
-    /// otherwise, and the rest finds a region, and a buffer beside those that are left to others.
-    pub(super) fn may_fill_up(&self, bytes: usize, buffers_left: usize) -> bool {
-        if !self.options.fills_up || bytes <= self.geometry.region_bytes / SHARE_OF_PART {
-            return false;
-        }
-        let free_lists = self.free_lists();
-        free_lists.free.len() > 1 && free_lists.free_slots.len() > buffers_left
     }
 
     /// Where nothing is waited for: whether an object of several regions finds them, and buffers, before any of them is spent on a
@@ -147,14 +136,13 @@ impl LargeLog {
         rest.map(|rest| free_lists.free_long_slots.split_off(rest)).ok_or(LargeDrop::Behind)
     }
 
-    /// Stores the other parts of an object of which the first is placed. They are published before it; `overtaken` if that cannot be.
-    pub(super) fn add_rest<E>(
+    /// Stores the other parts of an object whose first part is placed. They are published before the first part.
+    fn add_rest(
         &self,
         head: &ObjectDraft<'_>,
         from: usize,
-        overtaken: E,
-        mut add: impl FnMut(&ObjectDraft<'_>) -> Result<Appended, E>,
-    ) -> Result<(), E> {
+        mut add: impl FnMut(&ObjectDraft<'_>) -> Result<Appended, LargeDrop>,
+    ) -> Result<(), LargeDrop> {
         let total = head.header.total_bytes as usize;
         let (mut from, mut part) = (from, 1);
         while from < total {
@@ -164,7 +152,7 @@ impl LargeLog {
             let header = ObjectHeader { part, key_bytes: key.len() as u8, value_bytes, ..head.header };
             let appended = add(&ObjectDraft { hash, header, key: &key, from, ..*head })?;
             if self.publish_part(hash, appended).is_none() {
-                return Err(overtaken);
+                return Err(LargeDrop::Overtaken);
             }
             from += appended.value_bytes;
             part += 1;

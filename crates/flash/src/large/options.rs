@@ -39,10 +39,6 @@ pub struct Options {
     /// As many more that only objects of several regions get, where an insert waits for nothing and finds too few others: an object
     /// is all in RAM before any of it is on the device. 0.
     pub long_buffers: usize,
-    /// Whether an object that fits a region may lie in two, to fill up the one that is open, where a 64th of it and more would stay empty. It does: a
-    /// read more for some objects is less than a third of the capacity, as with objects a little longer than a third or a half of a region, or than a
-    /// 30th, of one in thirty for a 30th of it.
-    pub fills_up: bool,
     /// An open region older than this is written as it is. 600: what is only in RAM is lost with a crash, and a short region
     /// wastes space.
     pub seal_seconds: u32,
@@ -81,10 +77,20 @@ pub enum Reinsertion {
     /// Those that were hit since they were written, for as long as copies of such are hit as often for each byte as what is new; and as many
     /// bytes of new objects are not to be taken ([`super::LargeLog::prefers_copies`]).
     Auto,
-    /// Those that were hit at least so often since they were written; 1 to 3.
-    Hits(u8),
-    /// This share of them, by chance, whether they were hit or not.
-    Percent(u8),
+    /// All that were hit at least this often since they were written, and are at most half of what is reclaimed.
+    #[cfg(test)]
+    Forced(u8),
+}
+
+impl Reinsertion {
+    /// Whether neither the value of copies nor the length of an object limits what is written again.
+    pub(crate) fn is_forced(self) -> bool {
+        match self {
+            Self::Never | Self::Auto => false,
+            #[cfg(test)]
+            Self::Forced(_) => true,
+        }
+    }
 }
 
 impl Default for Options {
@@ -96,10 +102,9 @@ impl Default for Options {
             expiry_groups: MAX_EXPIRY_GROUPS,
             buffers: MAX_EXPIRY_GROUPS + 2,
             long_buffers: 0,
-            fills_up: true,
             seal_seconds: 600,
             max_buffer_wait: Duration::from_millis(100),
-            reclaim: Reclaim::Fifo,
+            reclaim: Reclaim::Lru,
             reinsertion: Reinsertion::Auto,
             index_bytes: usize::MAX,
             recovers: true,
@@ -155,12 +160,6 @@ impl Geometry {
             let limit = format!("{MIN_REGION_BYTES} to {MAX_REGION_BYTES}, a multiple of {BLOCK}");
             return refuse(format!("regions of {region_bytes} bytes"), limit);
         }
-        if let Reinsertion::Hits(hits @ (0 | 4..)) = options.reinsertion {
-            return refuse(format!("reinsertion after {hits} hits"), "1 to 3".to_owned());
-        }
-        if let Reinsertion::Percent(percent @ 101..) = options.reinsertion {
-            return refuse(format!("reinsertion of {percent} %"), "at most 100".to_owned());
-        }
         let start = area.start.next_multiple_of(BLOCK as u64);
         let regions = area.end.saturating_sub(start) / region_bytes as u64;
         let min = options.min_regions() as u64;
@@ -198,11 +197,6 @@ impl Geometry {
         object_bytes_limit(self.region_bytes)
     }
 
-    /// The longest piece of a value that a part other than the first holds.
-    pub fn part_bytes_limit(&self) -> usize {
-        part_bytes_limit(self.region_bytes)
-    }
-
     /// Regions that an object of so many bytes has a part in, at most.
     pub fn regions_of(&self, object_bytes: usize) -> usize {
         regions_of(object_bytes, self.region_bytes)
@@ -222,6 +216,7 @@ fn object_bytes_limit(region_bytes: usize) -> usize {
 }
 
 /// Each part has a header, a hash for a key, and the checksums of its blocks.
+/// The longest piece of a value that a part other than the first holds.
 fn part_bytes_limit(region_bytes: usize) -> usize {
     value_bytes_in(object_bytes_limit(region_bytes) - OBJECT_HEADER_BYTES - size_of::<u64>())
 }
@@ -265,8 +260,6 @@ mod tests {
             (Options { region_bytes: 5000, ..small }, "16384"),
             (Options { region_bytes: 70_000, ..small }, "multiple of 4096"),
             (Options { region_bytes: 256 << 10, ..small }, "at least 6 regions"),
-            (Options { reinsertion: Reinsertion::Hits(0), ..small }, "1 to 3"),
-            (Options { reinsertion: Reinsertion::Percent(101), ..small }, "at most 100"),
         ] {
             let open_error = open_error(options);
             assert!(open_error.contains(part), "{open_error}");

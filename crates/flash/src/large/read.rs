@@ -84,7 +84,7 @@ impl LargeLog {
             ReadProgress::Finished(None, _) => FlashLookup::Absent,
             ReadProgress::Finished(Some(found), _) => {
                 self.counters.hits_memory.one();
-                FlashLookup::FlashHit(found)
+                FlashLookup::Found(found)
             }
             ReadProgress::Submitted => FlashLookup::Reading,
         }
@@ -326,6 +326,6 @@ impl ReadBytes<'_> {
 }
 
 fn found(buffer: Buffer, value: std::ops::Range<usize>, header: ObjectHeader, token: Token) -> FlashHit {
-    let ObjectHeader { client_flags, attributes, expiry, .. } = header;
-    FlashHit { buffer, value, client_flags, attributes, expiry, token }
+    let ObjectHeader { client_flags, expiry, .. } = header;
+    FlashHit { buffer, value, client_flags, expiry, token }
 }

@@ -32,25 +32,6 @@ const SPARES_WITH_COPIES: usize = 3;
 /// but at most such a part of the log.
 const SHARE_OF_SPARES: usize = 16;
 
-/// The longest object of several regions that came: of its like others may come, while the short ones in between take what is free.
-#[derive(Default)]
-pub(super) struct LongestObject {
-    /// That it has a part in.
-    regions: usize,
-    /// The sequence of regions with which it is forgotten.
-    until: u64,
-}
-
-impl LongestObject {
-    /// The regions that it needs, for a turn of a log of so many, after one that needs `regions` came, or none.
-    fn noted(&mut self, regions: usize, next_sequence: u64, turn: u64) -> usize {
-        if regions >= self.regions || next_sequence >= self.until {
-            *self = Self { regions, until: next_sequence + turn };
-        }
-        self.regions
-    }
-}
-
 impl LargeLog {
     /// To be called every second or so, from a thread that may wait for the device: writes buffers that are old or were
     /// refused, drops regions that are expired, flushed or failed, and reclaims ahead of need. `now` is in seconds since 1970.

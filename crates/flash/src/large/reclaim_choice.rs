@@ -78,8 +78,8 @@ pub fn is_reinserted(reinsertion: Reinsertion, copies_pay: bool, hits: u8, drawn
     match reinsertion {
         Reinsertion::Never => false,
         Reinsertion::Auto => hits > 0 && (copies_pay || drawn.is_multiple_of(TRIAL_INTERVAL)),
-        Reinsertion::Hits(min) => hits >= min,
-        Reinsertion::Percent(percent) => drawn % 100 < u64::from(percent),
+        #[cfg(test)]
+        Reinsertion::Forced(min_hits) => hits >= min_hits,
     }
 }
 
@@ -139,14 +139,12 @@ mod tests {
     }
 
     #[test]
-    fn reinsertion_is_by_hits_or_by_chance() {
+    fn reinsertion_follows_hits_and_value() {
         for (reinsertion, hits, kept) in [
             (Reinsertion::Never, 3, 0),
-            (Reinsertion::Hits(2), 1, 0),
-            (Reinsertion::Hits(2), 2, 6400),
-            (Reinsertion::Percent(0), 3, 0),
-            (Reinsertion::Percent(30), 0, 1920),
-            (Reinsertion::Percent(100), 0, 6400),
+            (Reinsertion::Forced(2), 1, 0),
+            (Reinsertion::Forced(2), 2, 6400),
+            (Reinsertion::Forced(0), 0, 6400),
             (Reinsertion::Auto, 0, 0),
             (Reinsertion::Auto, 1, 6400),
         ] {

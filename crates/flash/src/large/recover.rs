@@ -20,9 +20,10 @@ use super::format::{
 use super::index::IndexKey;
 use super::regions::{RegionState, RegionSummary};
 use super::{LargeLog, Options};
+use crate::Error;
 use crate::device::{self, BLOCK, Buffer, Device};
 use crate::object::DEFAULT_POOL;
-use crate::{Error, FlashHash};
+use crate::recovery::RecoveryInput;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
@@ -36,24 +37,6 @@ const SEQUENCES_SKIPPED: Range<u64> = 1 << 16..1 << 20;
 const ORDERS_SKIPPED: u64 = 1 << 32;
 /// Footers that are kept while versions are compared.
 const CACHED_FOOTERS: usize = 16;
-
-/// All versions of a hash with a lower order are gone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoggedDeletion {
-    pub hash: FlashHash,
-    pub order: u64,
-}
-
-/// What a restart is told.
-#[derive(Clone, Debug, Default)]
-pub struct Known {
-    /// Where [`LargeLog::checkpoint`] wrote, if it was given an area.
-    pub checkpoint: Option<Range<u64>>,
-    /// What is gone, in any order.
-    pub removals: Vec<LoggedDeletion>,
-    /// Everything with a lower order is flushed.
-    pub flushed: u64,
-}
 
 /// What a restart found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +59,7 @@ pub(super) struct Deletions {
 }
 
 impl Deletions {
-    fn new(known: &Known) -> Self {
+    fn new(known: &RecoveryInput) -> Self {
         let mut removals = HashMap::new();
         for removal in &known.removals {
             let order: &mut u64 = removals.entry(IndexKey::of(removal.hash)).or_default();
@@ -112,7 +95,7 @@ impl LargeLog {
         device: Arc<dyn Device>,
         area: Range<u64>,
         options: Options,
-        known: &Known,
+        known: &RecoveryInput,
         now: u32,
     ) -> Result<(Arc<Self>, Recovered), Error> {
         let deletions = Deletions::new(known);

@@ -7,16 +7,16 @@
 
 use super::LargeLog;
 use super::address::{Address, UNIT};
-use super::buffers::{AppendError, Appended, ObjectDraft};
 use super::format::{
-    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, object_bytes, part_hash,
+    FOOTER_ENTRY_BYTES, FooterEntry, OBJECT_HEADER_BYTES, ObjectHeader, REGION_HEADER_BYTES, object_bytes,
 };
 use super::index::IndexKey;
+use super::open_region::{AppendError, Appended, ObjectDraft};
 use super::options::Reinsertion;
 use super::reclaim_choice::{ReclaimCause, is_reinserted};
 use crate::FlashHash;
-use crate::admission::bloom::mix;
 use crate::device::{self, BLOCK, Buffer};
+use crate::hash::mix;
 use crate::object::has_expired;
 use std::ops::Range;
 use std::sync::Arc;
@@ -69,8 +69,6 @@ struct VictimRegion {
 struct ReinsertTerms {
     now: u32,
     copies_pay: bool,
-    /// Bytes of all of them at most.
-    space: usize,
     /// No object that is longer is copied.
     max_object_bytes: usize,
     /// Turns of the log until now.
@@ -94,10 +92,10 @@ impl LargeLog {
         let copies_pay = self.reinsertion_value.copies_pay(victims.len() as f64 / regions as f64, max_debt);
         let max_wait = if self.may_reclaim_for_inserts() { self.options.max_buffer_wait } else { MAX_RECLAIM_WAIT };
         let turn = self.free_lists().next_sequence / regions as u64;
-        let is_judged = self.options.reinsertion == Reinsertion::Auto;
-        let max_object_bytes = if is_judged { self.reinsertion_value.max_object_bytes() } else { usize::MAX };
+        let is_forced = self.options.reinsertion.is_forced();
+        let max_object_bytes = if is_forced { usize::MAX } else { self.reinsertion_value.max_object_bytes() };
         let until = Instant::now() + max_wait.min(MAX_RECLAIM_WAIT);
-        let terms = ReinsertTerms { now, copies_pay, space, max_object_bytes, turn, until };
+        let terms = ReinsertTerms { now, copies_pay, max_object_bytes, turn, until };
         for region in victims {
             let mut survivor = self.survivors(region, terms);
             let wanted = survivor.len();
@@ -114,21 +112,21 @@ impl LargeLog {
     fn survivors(&self, region: VictimRegion, terms: ReinsertTerms) -> Vec<Survivor> {
         let reinsertion = self.options.reinsertion;
         let was_hit = self.regions[region.number as usize].was_hit();
-        if !was_hit && !matches!(reinsertion, Reinsertion::Percent(_)) {
+        if !was_hit && !reinsertion.is_forced() {
             return Vec::new();
         }
         let survivor = |entry: FooterEntry| {
             let identity = IndexKey::of(entry.hash);
             let address = self.index.lock(identity.shard).get(identity.tag)?;
             let is_current = self.geometry.split(address.unit()) == (region.number, entry.position);
-            // One number for all parts of an object that go in one turn of the log, and another one in the next.
+            // A number that differs between objects and between turns of the log.
             let drawn = mix(entry.order.wrapping_add(terms.turn << 48)) >> 32;
             let is_chosen = is_reinserted(reinsertion, terms.copies_pay, address.hits(), drawn)
                 && entry.bytes as usize <= object_bytes(0, terms.max_object_bytes);
             let begin = entry.position as usize * UNIT;
             let end = begin + entry.bytes as usize;
             let survivor = Survivor { hash: entry.hash, address, begin, end };
-            (is_current && is_chosen && !has_expired(entry.expiry, terms.now)).then_some(survivor)
+            (entry.part == 0 && is_current && is_chosen && !has_expired(entry.expiry, terms.now)).then_some(survivor)
         };
         let listed = self.listed(region.number, |blocks| self.read(region, blocks));
         listed.unwrap_or_default().into_iter().filter_map(survivor).collect()
@@ -198,36 +196,17 @@ impl LargeLog {
         let position = (survivor.begin / UNIT) as u32;
         let header = ObjectHeader::check(object, self.options.identity, region.sequence, position)
             .map_err(|_| NotCopied::This)?;
-        // Of what lies in several regions the first part is of no use alone, nor is any where those that fill one find no room.
-        let is_long = header.total_bytes as usize > self.geometry.object_bytes_limit();
-        let finds_no_room = is_long && terms.space < self.geometry.region_bytes;
-        let is_too_long = header.total_bytes as usize > terms.max_object_bytes;
-        if is_too_long || finds_no_room || header.part == 0 && !self.has_other_parts(survivor.hash, &header) {
+        // The parts of a longer object are found only together, and their regions are reclaimed at different times.
+        let is_in_parts = header.value_bytes != header.total_bytes;
+        let takes = share_of_region(survivor.bytes(), self.geometry.region_bytes);
+        if is_in_parts || header.total_bytes as usize > terms.max_object_bytes || takes > space {
             return Err(NotCopied::This);
         }
         let (key, value) = (&object[OBJECT_HEADER_BYTES..][..header.key_bytes.into()], &object[header.value()]);
-        let total = header.total_bytes as usize;
-        let is_whole = header.value_bytes == header.total_bytes;
-        let may_cut = is_whole && self.may_fill_up(header.object_bytes(), self.buffers_reserved_for_inserts());
-        let takes = if may_cut {
-            in_region(survivor.bytes())
-        } else {
-            share_of_region(survivor.bytes(), self.geometry.region_bytes)
-        };
-        if takes > space {
-            return Err(NotCopied::This);
-        }
-        let draft = ObjectDraft { hash: survivor.hash, header, key, value: &[value], from: 0, may_cut, is_copy: true };
+        let draft =
+            ObjectDraft { hash: survivor.hash, header, key, value: &[value], from: 0, may_cut: false, is_copy: true };
         let appended = self.add_copy(&draft, terms).ok_or(NotCopied::Rest)?;
-        if may_cut && appended.value_bytes < total {
-            // No third part: of two copies that a crash left, cut at different places, no parts fit together then.
-            let head = ObjectDraft { may_cut: false, ..draft };
-            let add = |part: &ObjectDraft<'_>| self.add_copy(part, terms).ok_or(NotCopied::Rest);
-            // The first part is on its way to the device, and the index will not know it; a crash may have left another rest to it.
-            self.add_rest(&head, appended.value_bytes, NotCopied::This, add)
-                .inspect_err(|_| self.set_unclean(appended.region, true))?;
-        }
-        if self.options.reinsertion == Reinsertion::Auto && terms.copies_pay {
+        if terms.copies_pay && !self.options.reinsertion.is_forced() {
             self.reinsertion_value.add_debt(header.object_bytes());
         }
         let identity = IndexKey::of(survivor.hash);
@@ -246,21 +225,9 @@ impl LargeLog {
         Ok(takes)
     }
 
-    /// Whether all that is missing of an object of which this is the first part may be there.
-    fn has_other_parts(&self, hash: FlashHash, first: &ObjectHeader) -> bool {
-        let missing = (first.total_bytes - first.value_bytes) as usize;
-        let parts = missing.div_ceil(self.geometry.part_bytes_limit()) as u16;
-        (1..=parts).all(|part| self.could_exist(part_hash(hash, first.order, part)))
-    }
-
     /// Adds a copy, without reclaiming.
     fn add_copy(self: &Arc<Self>, draft: &ObjectDraft<'_>, terms: ReinsertTerms) -> Option<Appended> {
-        let add = || {
-            if self.fills_a_region(draft) {
-                return self.add_alone(draft, terms.now);
-            }
-            self.add(self.expiry_group(draft.header.expiry, terms.now), draft, &mut Vec::new(), terms.now)
-        };
+        let add = || self.add(self.expiry_group(draft.header.expiry, terms.now), draft, &mut Vec::new(), terms.now);
         let max = || MAX_COPY_WAIT.min(terms.until.saturating_duration_since(Instant::now()));
         match add() {
             Err(AppendError::Buffers) if self.wait_for_buffer(self.buffers_reserved_for_inserts(), max()) => add().ok(),

@@ -10,7 +10,7 @@
 //! Haenszel 1959, for strata of unequal size). The sums fade over three turns of the log. While copies do not pay, a few are made to see whether they would.
 
 use crate::FlashHash;
-use crate::admission::bloom::mix;
+use crate::hash::mix;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 /// Hits fade over so many turns of the log. Over one, chance decides too often.

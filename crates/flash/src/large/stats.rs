@@ -37,7 +37,6 @@ macro_rules! counters {
             pub objects: u64,
             pub region_bytes: u64,
             /// Whether some of what nobody has read is written again when its region is reclaimed.
-            pub reinserts_unread: bool,
             /// Regions that hold nothing.
             pub regions_free: u64,
             /// Regions that are not used any more because a transfer failed.

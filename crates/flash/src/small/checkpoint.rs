@@ -13,17 +13,16 @@ use super::page::PAGE;
 use super::set_group::{SETS, SetGroup};
 use super::{SmallShared, SmallStore};
 use crate::Error;
-use crate::codec::{DeviceReader, DeviceWriter, FieldReader, FieldWriter};
+use crate::checkpoint_header::{self, BYTES as HEADER_BYTES};
+use crate::codec::{DeviceReader, DeviceWriter};
 use crate::device::{self, Buffer};
 use std::io;
 use std::ops::Range;
 use std::thread;
 use std::time::Duration;
-use twox_hash::XxHash3_64;
 
-const MAGIC: u32 = u32::from_le_bytes(*b"EbSc");
+const MAGIC: [u8; 4] = *b"EbSc";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 64;
 /// How long segments that are being written are waited for, and in which steps.
 const WAIT_STEP: Duration = Duration::from_millis(1);
 const WAITS: u32 = 10_000;
@@ -143,28 +142,20 @@ impl SmallShared {
 
 impl Header {
     fn encode(&self, salt: u64) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        let mut writer = FieldWriter { bytes: &mut bytes, at: 0 };
-        writer.u32(MAGIC).u32(VERSION).u64(salt).u32(self.sets).u32(self.segments);
-        writer.u32(u32::from_le_bytes([self.entry_bytes, self.mark, 0, 0])).u32(0);
-        writer.u64(self.log_clock).u64(self.body_bytes).u64(self.body_checksum);
-        let sum = XxHash3_64::oneshot_with_seed(salt, &bytes[..HEADER_BYTES - 8]);
-        bytes[HEADER_BYTES - 8..].copy_from_slice(&sum.to_le_bytes());
-        bytes
+        checkpoint_header::encode(MAGIC, VERSION, salt, |writer| {
+            writer.u32(self.sets).u32(self.segments);
+            writer.u32(u32::from_le_bytes([self.entry_bytes, self.mark, 0, 0])).u32(0);
+            writer.u64(self.log_clock).u64(self.body_bytes).u64(self.body_checksum);
+        })
     }
 
     fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
-        let mut reader = FieldReader { bytes, at: 0 };
-        if reader.u32() != MAGIC || reader.u32() != VERSION || reader.u64() != salt {
-            return None;
-        }
+        let mut reader = checkpoint_header::decode(bytes, MAGIC, VERSION, salt)?;
         let (sets, segments) = (reader.u32(), reader.u32());
         let [entry_bytes, mark, ..] = reader.u32().to_le_bytes();
         reader.u32();
         let (log_clock, body_bytes, body_checksum) = (reader.u64(), reader.u64(), reader.u64());
-        let sum = XxHash3_64::oneshot_with_seed(salt, &bytes[..HEADER_BYTES - 8]);
-        let header = Self { sets, segments, entry_bytes, mark, log_clock, body_bytes, body_checksum };
-        (reader.u64() == sum).then_some(header)
+        Some(Self { sets, segments, entry_bytes, mark, log_clock, body_bytes, body_checksum })
     }
 }
 

@@ -55,8 +55,6 @@ struct State {
     sealed: Vec<SealedSegment>,
     /// Never used again.
     retired: usize,
-    /// Nothing is appended any more.
-    is_closed: bool,
 }
 
 struct OpenSegment {
@@ -111,15 +109,14 @@ pub(crate) struct Tail {
 }
 
 impl PageLog {
-    /// With a clock that goes on from a moment.
-    pub fn new(log_layout: LogLayout, log_clock: u64) -> Self {
+    pub fn new(log_layout: LogLayout) -> Self {
         let count = log_layout.segments as usize;
         let (free, filled, sealed) = ((0..log_layout.segments).collect(), VecDeque::new(), Vec::new());
-        let state = State { open: None, free, filled, sealed, retired: 0, is_closed: false };
+        let state = State { open: None, free, filled, sealed, retired: 0 };
         Self {
             log_layout,
             first: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            log_clock: AtomicU64::new(log_clock),
+            log_clock: AtomicU64::new(0),
             epoch: AtomicU32::new(0),
             state: Mutex::new(state),
         }
@@ -170,9 +167,6 @@ impl PageLog {
     pub fn append(&self, addition: &LogAppend<'_>, name: (u32, u64)) -> Option<LogPosition> {
         let mut state = self.state();
         let epoch = self.epoch();
-        if state.is_closed {
-            return None;
-        }
         if matches!(addition, LogAppend::Again(_, expected) if *expected != epoch) {
             return None;
         }
@@ -347,16 +341,6 @@ impl PageLog {
             state.free.retain(|&free| free != segment);
         }
         self.log_clock.store(log_clock, Ordering::Relaxed);
-    }
-
-    /// From now on nothing is appended.
-    pub fn close(&self) {
-        self.state().is_closed = true;
-    }
-
-    /// Whether a segment is on its way to flash.
-    pub fn is_writing(&self) -> bool {
-        self.state().sealed.iter().any(|sealed| sealed.phase == SegmentPhase::Writing)
     }
 
     /// Whether nothing is in RAM that is to be on flash.

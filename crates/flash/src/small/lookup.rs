@@ -12,7 +12,7 @@ use super::log::is_expected;
 use super::page::{self, PAGE, PageHeader, PageRecord};
 use super::set_group::SetGroup;
 use super::stats::Counters;
-use super::{Newest, SmallShared, page_token};
+use super::{Newest, SmallShared, SmallStore, page_token};
 use crate::device::{Buffer, Direction, TransferOutcome, TransferRequest};
 use crate::object::{FlashHash, FlashHit, FlashLookup, Key, OnLookup, Token, has_expired};
 use std::io;
@@ -70,7 +70,7 @@ struct SmallLookup {
     read: bool,
 }
 
-pub(super) fn begin(shared: &Arc<SmallShared>, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
+fn begin(shared: &Arc<SmallShared>, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
     Counters::one(&shared.counters.lookups);
     let (group, set) = shared.locked(shared.area_layout.set_layout.set(key.hash));
     if shared.newest(&group, set, key.hash, &[]) == Newest::Nothing {
@@ -81,7 +81,7 @@ pub(super) fn begin(shared: &Arc<SmallShared>, key: Key<'_>, now: u32, done: OnL
     let (shared, key, hash) = (Arc::clone(shared), key.bytes.into(), key.hash);
     let mut lookup = SmallLookup { shared, key, hash, now, version, foreign: Vec::new(), tries: 0, read: false };
     match lookup.advance(None) {
-        LookupStep::Answer(Some(found)) => FlashLookup::FlashHit(found),
+        LookupStep::Answer(Some(found)) => FlashLookup::Found(found),
         LookupStep::Answer(None) => FlashLookup::Absent,
         LookupStep::Read(source) => {
             let shared = Arc::clone(&lookup.shared);
@@ -93,6 +93,14 @@ pub(super) fn begin(shared: &Arc<SmallShared>, key: Key<'_>, now: u32, done: OnL
                 }
             }
         }
+    }
+}
+
+impl SmallStore {
+    /// Looks a key up. If flash must be read, `done` is called when that is over, maybe before this returns; otherwise
+    /// never.
+    pub fn lookup(&self, key: Key<'_>, now: u32, done: OnLookup) -> FlashLookup {
+        begin(&self.shared, key, now, done)
     }
 }
 
@@ -235,8 +243,8 @@ impl SmallLookup {
     }
 
     fn found(&self, buffer: Buffer, record: PageRecord, token: Token) -> Option<FlashHit> {
-        let PageRecord { value, client_flags, attributes, expiry, .. } = record;
-        (!has_expired(expiry, self.now)).then_some(FlashHit { buffer, value, client_flags, attributes, expiry, token })
+        let PageRecord { value, client_flags, expiry, .. } = record;
+        (!has_expired(expiry, self.now)).then_some(FlashHit { buffer, value, client_flags, expiry, token })
     }
 }
 

@@ -9,7 +9,7 @@
 //!  record
 //!  0          1                                              3
 //!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
-//!  |key bytes | value bytes:11 flags:1 expiry:1 attributes:1 |[flags]|[expiry]|[attribute]| key | value |
+//!  |key bytes | value bytes:11 flags:1 expiry:1 zero:1       |[flags]|[expiry]|           | key | value |
 //!  |          | pool:1                                       |       |        | [pool]    |     |       |
 //!  +----------+----------------------------------------------+-------+--------+-----------+-----+-------+
 //! ```
@@ -35,7 +35,6 @@ const RECORD_HEADER: usize = 3;
 const VALUE_BITS: u16 = (1 << 11) - 1;
 const FLAGS: u16 = 1 << 11;
 const EXPIRY: u16 = 1 << 12;
-const ATTRIBUTES: u16 = 1 << 13;
 const POOL: u16 = 1 << 14;
 /// Records of a page at most, so that a byte counts them.
 pub(crate) const MAX_OBJECTS: usize = 255;
@@ -44,9 +43,7 @@ const _: () = assert!(PAGE == 4096 && MAX_RECORD_BYTES <= VALUE_BITS as usize + 
 
 /// Bytes of an object's record; none if it is no small object.
 pub fn record_bytes(object: &Object<'_>) -> Option<usize> {
-    let optional = 4 * usize::from(object.client_flags != 0)
-        + 4 * usize::from(object.expiry != 0)
-        + usize::from(object.attributes != 0);
+    let optional = 4 * usize::from(object.client_flags != 0) + 4 * usize::from(object.expiry != 0);
     let bytes = RECORD_HEADER + optional + object.key.bytes.len() + object.value_bytes();
     let key = (1..=usize::from(u8::MAX)).contains(&object.key.bytes.len());
     (key && bytes <= MAX_RECORD_BYTES).then_some(bytes)
@@ -116,10 +113,6 @@ impl<'a> PageWriter<'a> {
             lengths |= EXPIRY;
             put(&object.expiry.to_le_bytes());
         }
-        if object.attributes != 0 {
-            lengths |= ATTRIBUTES;
-            put(&[object.attributes]);
-        }
         put(object.key.bytes);
         object.value.iter().for_each(|part| put(part));
         assert_eq!(at, bytes, "the record has another length");
@@ -165,7 +158,6 @@ pub(crate) struct PageRecord {
     pub value: Range<usize>,
     pub client_flags: u32,
     pub expiry: u32,
-    pub attributes: u8,
     pub pool: u16,
 }
 
@@ -184,6 +176,9 @@ impl PageRecord {
         let mut at = start;
         let head = take(&mut at, RECORD_HEADER)?;
         let lengths = u16::from_le_bytes([page[head.start + 1], page[head.start + 2]]);
+        if lengths & !(VALUE_BITS | FLAGS | EXPIRY | POOL) != 0 {
+            return None;
+        }
         let mut number = |bit: u16| {
             if lengths & bit == 0 {
                 return Some(0);
@@ -192,14 +187,13 @@ impl PageRecord {
         };
         let client_flags = number(FLAGS)?;
         let expiry = number(EXPIRY)?;
-        let attributes = if lengths & ATTRIBUTES == 0 { 0 } else { page[take(&mut at, 1)?.start] };
         let pool = match lengths & POOL {
             0 => DEFAULT_POOL,
             _ => u16::from_le_bytes(page[take(&mut at, 2)?].try_into().expect("two bytes")),
         };
         let key = take(&mut at, usize::from(page[head.start])).filter(|key| !key.is_empty())?;
         let value = take(&mut at, usize::from(lengths & VALUE_BITS))?;
-        Some(Self { range: start..at, key, value, client_flags, expiry, attributes, pool })
+        Some(Self { range: start..at, key, value, client_flags, expiry, pool })
     }
 }
 
@@ -224,7 +218,7 @@ pub(crate) fn find(page: &[u8], key: &[u8]) -> Option<(usize, PageRecord)> {
 /// An object of two parts, for tests.
 #[cfg(test)]
 pub(crate) fn object<'a>(key: &'a [u8], value: &'a [&'a [u8]], expiry: u32) -> Object<'a> {
-    Object { key: crate::object::Key::new(key), value, client_flags: 0, attributes: 0, expiry }
+    Object { key: crate::object::Key::new(key), value, client_flags: 0, expiry }
 }
 
 #[cfg(test)]
@@ -241,7 +235,7 @@ mod tests {
         let mut page = Buffer::zeroed(PAGE);
         let mut writer = PageWriter::resume(&mut page, 0, 0);
         let parts: &[&[u8]] = &[b"va", b"lue"];
-        let full = Object { client_flags: 0x0102_0304, attributes: 9, ..object(b"key", parts, 0x0a0b_0c0d) };
+        let full = Object { client_flags: 0x0102_0304, ..object(b"key", parts, 0x0a0b_0c0d) };
         let bare = object(b"k", &[b"v"], 0);
         for object in [full, bare] {
             let bytes = record_bytes(&object).unwrap();
@@ -252,22 +246,22 @@ mod tests {
         let expected = "8877665544332211".to_owned() // moment
             + "07000000" // number
             + "0200" // objects
-            + "3500" // end
+            + "3400" // end
             + "05000000" // generation
-            + "03" + "0538" + "04030201" + "0d0c0b0a" + "09" + "6b6579" + "76616c7565"
+            + "03" + "0518" + "04030201" + "0d0c0b0a" + "6b6579" + "76616c7565"
             + "01" + "0100" + "6b" + "76";
-        assert_eq!(hex(&page[8..0x35]), expected);
+        assert_eq!(hex(&page[8..0x34]), expected);
         assert_eq!(hex(&page[..8]), CHECKSUM);
-        assert!(page[0x35..].iter().all(|&b| b == 0));
+        assert!(page[0x34..].iter().all(|&b| b == 0));
         assert_eq!(open(&page, 42), Some(header));
         let all: Vec<_> = records(&page).collect();
         assert_eq!((&page[all[0].key.clone()], &page[all[0].value.clone()]), (&b"key"[..], &b"value"[..]));
-        assert_eq!((all[0].client_flags, all[0].attributes, all[0].expiry), (0x0102_0304, 9, 0x0a0b_0c0d));
-        assert_eq!((all[1].client_flags, all[1].attributes, all[1].expiry), (0, 0, 0));
+        assert_eq!((all[0].client_flags, all[0].expiry), (0x0102_0304, 0x0a0b_0c0d));
+        assert_eq!((all[1].client_flags, all[1].expiry), (0, 0));
         assert_eq!(find(&page, b"k"), Some((1, all[1].clone())));
     }
 
-    const CHECKSUM: &str = "273815127331f3a0";
+    const CHECKSUM: &str = "2230cedd44695ac7";
 
     #[test]
     fn a_changed_bit_anywhere_or_another_salt_is_seen() {
@@ -315,7 +309,7 @@ mod tests {
         let mut page = Buffer::zeroed(PAGE);
         page[20..24].copy_from_slice(&[255, 0, 0, 16]);
         page[HEADER] = 250;
-        page[HEADER + 1..HEADER + 3].copy_from_slice(&[255, 255]);
+        page[HEADER + 1..HEADER + 3].copy_from_slice(&(VALUE_BITS | FLAGS | EXPIRY | POOL).to_le_bytes());
         page[PAGE - 5] = 250;
         assert_eq!(records(&page).count(), 1);
     }

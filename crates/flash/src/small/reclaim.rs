@@ -1,11 +1,11 @@
 //! The upkeep: full segments are written, the log's oldest is emptied ahead of need, sets are mended. One thread at a time.
 
 use super::log::{LogAppend, Tail, is_expected};
+use super::maintenance_state::MaintenanceState;
 use super::page::{self, PAGE, PageHeader, PageWriter};
-use super::rewrite_choice::{RewriteDecision, SetBatch, decision, waits};
-use super::set_group::{Entry, SETS};
+use super::rewrite_choice::{RewriteDecision, SetBatch, decision};
+use super::set_group::Entry;
 use super::stats::Counters;
-use super::zero_fill::ZeroFill;
 use super::{Newest, SmallShared};
 use crate::device::{Buffer, Direction, TransferOutcome, TransferRequest};
 use crate::object::{FlashHash, has_expired};
@@ -14,19 +14,6 @@ use std::sync::{Arc, MutexGuard};
 
 /// How many segments the upkeep empties at once when the index has too little memory.
 const SEGMENTS_FOR_MEMORY: usize = 4;
-/// Of a segment, so much at most waits in the log for room in its pages while these are empty, and less the fuller they are: more would make the log
-/// short.
-const SHARE_WAITING: usize = 4;
-
-/// What the upkeep remembers.
-#[derive(Default)]
-pub(super) struct MaintenanceState {
-    /// Which of the two marks is written next: never the newest, of which a torn write would leave nothing.
-    pub mark: u32,
-    pub zero_fill: ZeroFill,
-    /// Nothing is written any more.
-    pub has_ended: bool,
-}
 
 /// An object at the log's end whose entry has not ended.
 struct TailObject {
@@ -41,7 +28,7 @@ struct TailObject {
 impl SmallShared {
     /// All of the upkeep but the zeros. Gives back the right to these, unless another thread has it.
     pub(super) fn maintain(self: &Arc<Self>, now: u32) -> Option<MutexGuard<'_, MaintenanceState>> {
-        let mut maintenance = self.maintenance.try_lock().ok().filter(|maintenance| !maintenance.has_ended)?;
+        let mut maintenance = self.maintenance.try_lock().ok()?;
         self.write_segments();
         while let Some(tail) = self.log.tail(self.log.spare()) {
             self.reclaim(&mut maintenance, tail, now);
@@ -89,9 +76,6 @@ impl SmallShared {
         let damaged = self.read_tail(&mut tail);
         let mut candidates = self.candidates(&tail, now);
         let is_on_flash = !tail.failed && self.log.log_layout.first_block.is_some();
-        if is_on_flash && !self.is_short_of_memory() {
-            self.let_wait(&tail, &mut candidates);
-        }
         let threshold = if is_on_flash { self.options.rewrite_threshold } else { 1 };
         let mut sets: Vec<u32> = Vec::new();
         for of_set in candidates.chunk_by_mut(|a, b| a.set == b.set) {
@@ -192,35 +176,6 @@ impl SmallShared {
         }
         candidates.sort_by_key(|candidate| candidate.set);
         candidates
-    }
-
-    /// Sends to the log's front, out of the candidates, what would push others out of its page while most pages have room.
-    fn let_wait(&self, tail: &Tail, candidates: &mut Vec<TailObject>) {
-        let mut left = self.log.segment_bytes() / SHARE_WAITING;
-        let mut gone = Vec::with_capacity(candidates.len());
-        for of_set in candidates.chunk_by(|a, b| a.set == b.set) {
-            let may_wait = self.may_wait(of_set, &mut left);
-            gone.extend(of_set.iter().map(|candidate| may_wait && !candidate.expired && self.readmit(tail, candidate)));
-        }
-        let mut gone = gone.into_iter();
-        candidates.retain(|_| !gone.next().expect("there is one for each"));
-    }
-
-    /// Whether the candidates of one set may wait, while so many bytes of all still may.
-    fn may_wait(&self, candidates: &[TailObject], left: &mut usize) -> bool {
-        let set_layout = &self.area_layout.set_layout;
-        let (group, set) = self.locked(candidates[0].set);
-        let objects = group.entries(set_layout, set).filter(|entry| entry.is_object()).count();
-        let bytes: usize = candidates.iter().map(|candidate| candidate.record.len()).sum();
-        let sets = SETS.min(set_layout.sets as usize - candidates[0].set as usize / SETS * SETS);
-        let mean_space = group.mean_space(sets);
-        // What takes the place of an older version in the page pushes nothing out.
-        let replaces = candidates.iter().any(|candidate| group.may_hold(set_layout, set, candidate.hash));
-        // What the set has besides is about as long.
-        let wants = !replaces && waits(objects, bytes / candidates.len(), group.space(set), mean_space);
-        let rest = left.checked_sub(bytes * PAGE / mean_space.max(1)).filter(|_| wants);
-        *left = rest.unwrap_or(*left);
-        rest.is_some()
     }
 
     /// Decides what becomes of the candidates of one set.

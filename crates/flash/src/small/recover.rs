@@ -20,8 +20,8 @@ use super::set_group::Entry;
 use super::{Options, SmallShared, SmallStore};
 use crate::Error;
 use crate::device::{self, Buffer, Device, Direction};
-use crate::large::Known;
 use crate::object::{FlashHash, has_expired};
+use crate::recovery::RecoveryInput;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -77,7 +77,7 @@ impl SmallStore {
         device: Arc<dyn Device>,
         area: Range<u64>,
         options: Options,
-        known: &Known,
+        known: &RecoveryInput,
     ) -> Result<Option<Self>, Error> {
         let Some(checkpoint) = &known.checkpoint else { return Ok(None) };
         let store = Self::new(Arc::clone(&device), area, options)?;
@@ -100,7 +100,7 @@ impl SmallStore {
         device: Arc<dyn Device>,
         area: Range<u64>,
         options: Options,
-        known: &Known,
+        known: &RecoveryInput,
         now: u32,
     ) -> Result<(Self, Recovered), Error> {
         let store = Self::new(device, area, options)?;
@@ -131,7 +131,7 @@ impl SmallStore {
     }
 
     /// Takes away what was removed after a checkpoint of this moment.
-    fn forget_rewrite(&self, known: &Known, log_clock: u64) {
+    fn forget_rewrite(&self, known: &RecoveryInput, log_clock: u64) {
         if known.flushed > log_clock {
             self.flush();
         }

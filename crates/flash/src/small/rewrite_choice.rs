@@ -2,9 +2,6 @@
 
 /// As many bytes of one object are as good as an object more.
 const OBJECT_BYTES: usize = 300;
-/// With room for two more like it, most sets take what a full one does not. With less, as many would wait as there are pages that are full.
-const AMPLE_OBJECTS: usize = 2;
-
 /// What becomes of an object at the log's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RewriteDecision {
@@ -23,12 +20,6 @@ pub(crate) struct SetBatch {
     pub bytes: usize,
     /// Whether the set's page has room for them.
     pub fit: bool,
-}
-
-/// Whether objects of a set, so many and so long on average, wait in the log, since they would push something out of their page while most pages have
-/// room for more.
-pub(crate) fn waits(objects: usize, mean_bytes: usize, space: usize, mean_space: usize) -> bool {
-    objects * mean_bytes > space && mean_space >= AMPLE_OBJECTS * mean_bytes
 }
 
 /// For an object of a set that has so much in the log. What fits the page is no loss there, and what is long is worth a page.
@@ -77,13 +68,6 @@ mod tests {
             [(10, true), (600, false), (599, false)].map(|(bytes, fit)| decision(bytes, fit)),
             [RewriteDecision::Rewrite, RewriteDecision::Rewrite, RewriteDecision::End]
         );
-    }
-
-    #[test]
-    fn what_finds_its_page_full_waits_while_others_have_room() {
-        let wait = |objects, space, mean_space| waits(objects, 1000, space, mean_space);
-        assert!(wait(1, 999, 2000) && !wait(1, 1000, 2000) && !wait(1, 999, 1999));
-        assert!(wait(2, 1999, 2000) && !wait(2, 2000, 2000), "with what else the set has in the log");
     }
 
     #[test]

@@ -140,9 +140,9 @@ impl SmallShared {
                 visited.push(hash);
                 let bytes = pages[page].as_ref().expect("a candidate lies in it");
                 let key = Key { bytes: &bytes[record.key.clone()], hash };
-                let PageRecord { value, client_flags, attributes, expiry, .. } = record;
+                let PageRecord { value, client_flags, expiry, .. } = record;
                 let (value, value_bytes) = (&bytes[value.clone()], value.len() as u64);
-                visit(ScannedObject { key, value: Some(value), value_bytes, client_flags, attributes, expiry });
+                visit(ScannedObject { key, value: Some(value), value_bytes, client_flags, expiry });
             }
             // A page that was being written may be torn.
             changed |= damaged > 0 && !self.is_as(number, &noted);

@@ -147,9 +147,9 @@ pub(crate) struct SetGroup {
 
 impl SetGroup {
     /// Without objects.
-    pub fn new(version: u32) -> Self {
+    pub fn new() -> Self {
         Self {
-            version,
+            version: 0,
             repeats: 0,
             epoch: 0,
             queued: false,
@@ -202,12 +202,6 @@ impl SetGroup {
         PAGE - usize::from(self.fills[set]) * FILL_UNIT
     }
 
-    /// The same of the first `sets` sets, on average.
-    pub fn mean_space(&self, sets: usize) -> usize {
-        (0..sets).map(|set| self.space(set)).sum::<usize>() / sets
-    }
-
-    /// 0 of a set that has never had a page, with objects or without.
     pub fn generation(&self, set: usize) -> u8 {
         self.generations[set]
     }
@@ -392,7 +386,7 @@ impl SetGroup {
 
     /// What was saved.
     pub fn load(set_layout: &SetLayout, mut fill: impl FnMut(&mut [u8]) -> Option<()>) -> Option<Self> {
-        let mut group = Self::new(0);
+        let mut group = Self::new();
         fill(&mut group.counts)?;
         fill(&mut group.objects)?;
         fill(&mut group.generations)?;
@@ -468,7 +462,7 @@ mod tests {
     #[test]
     fn sets_do_not_disturb_each_other() {
         let set_layout = set_layout(1 << 20);
-        let mut group = SetGroup::new(0);
+        let mut group = SetGroup::new();
         let hash = |set: usize, i: usize| FlashHash::of(&(set * 1000 + i).to_le_bytes());
         let object = |set, i| Entry::Object { page: (set + i) as u32, hit: i == 1, tag: set_layout.tag(hash(set, i)) };
         for i in 0..5 {

@@ -88,8 +88,6 @@ counters! {
     ended_expired,
     /// Objects that ended because a transfer failed.
     ended_failed,
-    /// Objects that ended with their store, when its area was given away.
-    ended_with_the_store,
     /// Sets that were emptied for want of room for a tombstone.
     voided_by_tombstones,
     /// Sets that were emptied because a page could not be read or written.

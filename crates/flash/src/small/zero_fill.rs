@@ -11,38 +11,17 @@
 //! Only the thread that has the upkeep comes here, and then no page of a set is being written.
 
 use super::SmallShared;
+use super::maintenance_state::ZeroFill;
 use super::page::PAGE;
 use super::stats::Counters;
 use crate::device::{Buffer, Direction};
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Pages that are written at once: not so many that reads wait for long behind them.
 const PAGES_AT_ONCE: u64 = (1 << 20) / PAGE as u64;
 /// Pages of which the device is asked at once.
 const PAGES_ASKED: u64 = (64 << 20) / PAGE as u64;
-/// So many times as long as finding and writing them took, the device is left to others.
-const REST: u32 = 3;
-
-/// How far the zeros have come.
-#[derive(Default)]
-pub(super) struct ZeroFill {
-    /// The next set; its page was not looked at yet.
-    next: u64,
-    /// When the device is left to others no longer.
-    rests_until: Option<Instant>,
-}
-
-impl ZeroFill {
-    fn rest(&mut self, busy: Duration) {
-        self.rests_until = Some(Instant::now() + REST * busy);
-    }
-
-    fn is_resting(&self) -> bool {
-        self.rests_until.is_some_and(|until| Instant::now() < until)
-    }
-}
-
 impl SmallShared {
     /// Looks for the next ones and writes them, unless it did so a moment ago. Waits for the device.
     pub(super) fn fill_zeros(&self, zero_fill: &mut ZeroFill) {

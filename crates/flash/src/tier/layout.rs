@@ -197,15 +197,6 @@ impl TierLayout {
         0..self.capacity
     }
 
-    /// The same undivided, though the memory may be too little for that.
-    pub fn joined(&self, options: &TierOptions) -> Result<Self, Error> {
-        let large_options = large::Options { first_region: 1, ..self.large_options };
-        let boundary = self.large_options.region_bytes as u64;
-        let mut joined = Self { boundary, small_options: None, large_options, ..self.clone() };
-        joined.split_memory(options)?;
-        Ok(joined)
-    }
-
     /// Divided with a boundary that is this one at most, at the one nearest to it for which the memory is enough, or will be. None if there is none.
     pub fn split_at_most(&self, boundary: u64, options: &TierOptions) -> Option<Self> {
         let region_bytes = self.large_options.region_bytes as u64;
@@ -362,6 +353,21 @@ impl TierLayout {
             small.index_bytes = memory.small_fixed.saturating_add((memory.small * (1.0 + share)) as usize);
         }
         Ok(spare >= 0.0)
+    }
+}
+
+impl Partition {
+    /// The partition that a layout makes of a device.
+    pub fn of(identity: u64, layout: &TierLayout) -> Self {
+        Self {
+            identity,
+            capacity: layout.checkpoint.end,
+            boundary: layout.boundary,
+            end: layout.capacity,
+            region_bytes: layout.large_options.region_bytes as u32,
+            segment_bytes: layout.small_options.as_ref().map_or(0, |small| small.segment_bytes as u32),
+            log_percent: layout.small_options.as_ref().map_or(0, |small| small.log_percent.into()),
+        }
     }
 }
 

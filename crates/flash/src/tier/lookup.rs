@@ -36,7 +36,7 @@ impl Tier {
         });
         match self.large.lookup(key, now, read) {
             FlashLookup::Absent => self.small.lookup(key, now, take(&done)),
-            FlashLookup::FlashHit(found) => FlashLookup::FlashHit(with_large_token(found)),
+            FlashLookup::Found(found) => FlashLookup::Found(with_large_token(found)),
             FlashLookup::Reading => FlashLookup::Reading,
         }
     }
@@ -48,7 +48,7 @@ fn continue_log(small: &SmallArea, key: Key<'_>, now: u32, done: OnLookup) {
     let theirs = Arc::clone(&done);
     match small.lookup(key, now, Box::new(move |found| take(&theirs)(found))) {
         FlashLookup::Absent => take(&done)(None),
-        FlashLookup::FlashHit(found) => take(&done)(Some(found)),
+        FlashLookup::Found(found) => take(&done)(Some(found)),
         FlashLookup::Reading => {}
     }
 }

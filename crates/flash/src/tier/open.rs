@@ -24,7 +24,8 @@ use crate::Error;
 use crate::admission::Admission;
 use crate::deletion_log::{self, DeletionLog, Incarnations, LogContents, StoreKind, Unreadable};
 use crate::device::{self, BLOCK, Buffer, Device, Disk, OpenError, OpenedDisk};
-use crate::large::{Known, LargeLog};
+use crate::large::LargeLog;
+use crate::recovery::RecoveryInput;
 use crate::small::SmallStore;
 use crate::{large, small};
 use std::fs;
@@ -84,6 +85,53 @@ enum LogContinuation {
     ContinueLarge,
     /// What has lower orders than these, of small objects and of large ones, is found after no crash.
     Restart(u64, u64),
+}
+
+impl Tier {
+    /// Opens files and block devices, each with its bytes. What they hold is looked at by [`Opening::start`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Disk::open`] and [`Tier::on`].
+    pub fn open(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<Opening, Error> {
+        Opening::of_paths(paths, options)
+    }
+
+    /// On a device of whoever composes, which tells it apart from others by an identity. What it holds is looked at by
+    /// [`Opening::start`]; after a crash that is found only with a file for the log of removals.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tier::on`].
+    pub fn open_on(device: Arc<dyn Device>, identity: u64, options: &TierOptions) -> Result<Opening, Error> {
+        Opening::of(device, identity, options.removals.clone(), options)
+    }
+
+    /// Whether [`Tier::open`] and [`Opening::start`] would succeed, as far as that can be said without changing anything. What is there
+    /// is locked for a moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tier::open`] and [`Opening::start`].
+    pub fn check(paths: &[(PathBuf, u64)], options: &TierOptions) -> Result<(), Error> {
+        let capacity = Disk::check(paths, &options.disk)?;
+        if let Some(removals) = deletion_log_path(paths, options).filter(|_| options.warm_restart) {
+            device::check_beside(&removals, paths)?;
+        }
+        TierLayout::new(DeviceSize::of_paths(paths, capacity), options).map(drop)
+    }
+
+    /// An empty tier on any device. No restart will find what it holds.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] when the options make no sense, or the device is too small for them; [`Error::Memory`] when the memory is.
+    pub fn on(device: Arc<dyn Device>, options: &TierOptions) -> Result<Arc<Self>, Error> {
+        let options = TierOptions { warm_restart: false, ..options.clone() };
+        let tier = Arc::new(Opening::of(device, 0, None, &options)?.volatile()?);
+        tier.submit_superblock(&tier.superblock.lock().unwrap());
+        Ok(tier)
+    }
 }
 
 impl Opening {
@@ -179,7 +227,6 @@ impl Opening {
             is_unlogged: AtomicBool::new(false),
             superblock_bytes: AtomicU64::new(0),
             extra_large_bytes: AtomicUsize::new(0),
-            extra_small_bytes: AtomicUsize::new(0),
             capacity_split: CapacitySplit::new(self.layout, &self.options),
         }
     }
@@ -411,8 +458,10 @@ impl Opening {
         now: u32,
     ) -> Result<OpenedStores, String> {
         let is_logged = contents.is_some();
-        let (mut small, mut large) = contents
-            .map_or_else(|| (Some(Known::default()), Known::default()), |contents| (contents.small, contents.large));
+        let (mut small, mut large) = contents.map_or_else(
+            || (Some(RecoveryInput::default()), RecoveryInput::default()),
+            |contents| (contents.small, contents.large),
+        );
         if let RunState::Clean { large_checkpoint, .. } = before.state {
             let area = &self.layout.checkpoint;
             small.iter_mut().for_each(|small| small.checkpoint = Some(area.start..large_checkpoint));
@@ -445,7 +494,7 @@ impl Opening {
     fn recover_small(
         &mut self,
         incarnations: Incarnations,
-        known: Option<&Known>,
+        known: Option<&RecoveryInput>,
         is_logged: bool,
         now: u32,
     ) -> Result<(Option<SmallStore>, Incarnations), String> {
@@ -510,7 +559,7 @@ fn unreadable(error: Error) -> String {
     format!("it cannot be read: {error}")
 }
 
-pub(super) fn random_id() -> u64 {
+fn random_id() -> u64 {
     RandomState::new().hash_one("life")
 }
 

@@ -66,7 +66,7 @@ impl Default for TierOptions {
             memory_growth_bytes: 0,
             max_value_bytes: 1 << 20,
             region_bytes: large.region_bytes,
-            reclaim: Reclaim::Lru,
+            reclaim: large.reclaim,
             reinsertion: large.reinsertion,
             discard: large.discard,
             seal_seconds: large.seal_seconds,

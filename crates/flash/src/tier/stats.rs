@@ -223,7 +223,7 @@ impl Tier {
 fn evictions(large: &large::Stats, small: &small::Counts) -> Evictions {
     Evictions {
         expired: large.objects_expired + small.ended_expired,
-        space: large.objects_evicted + small.ended_evicted + small.ended_unreadmitted + small.ended_with_the_store,
+        space: large.objects_evicted + small.ended_evicted + small.ended_unreadmitted,
         alone: small.ended_below_threshold,
         memory: small.ended_for_memory,
         failed: large.objects_failed + small.ended_failed,

@@ -22,7 +22,6 @@
 //! | 1, clean | as of a stop | 0 | where that of the large objects lies | at the stop |
 //! | 2, clean without a log | the same, of a tier without a log of removals, or with one that does not have everything | 0 | the same | at the stop |
 
-use super::layout::TierLayout;
 use crate::deletion_log::Incarnations;
 use crate::device::{BLOCK, Buffer};
 use twox_hash::XxHash3_64;
@@ -78,18 +77,6 @@ pub(super) enum SuperblockError {
 }
 
 impl Partition {
-    pub fn of(identity: u64, layout: &TierLayout) -> Self {
-        Self {
-            identity,
-            capacity: layout.checkpoint.end,
-            boundary: layout.boundary,
-            end: layout.capacity,
-            region_bytes: layout.large_options.region_bytes as u32,
-            segment_bytes: layout.small_options.as_ref().map_or(0, |small| small.segment_bytes as u32),
-            log_percent: layout.small_options.as_ref().map_or(0, |small| small.log_percent.into()),
-        }
-    }
-
     /// What another one differs in, for the operator.
     pub fn difference(&self, before: &Self) -> Option<String> {
         let numbers = [

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `ebbtide`, `ebbtide:NAME` | a replay through the engine for each size, all of its memory counted |
 //! | `lru` | a profile (stack distances, `ebbtide_control`): one for all sizes that hold every object, one for each smaller |
+//! | `lru-buckets` | the stack of 100 buckets of 100 objects of the Dynacache paper |
 //! | the other references | a cache simulated object by object for each size |
 //!
 //! References charge an object its key and its value alone. Of a trace of more objects than the sample has room for, `lru`
@@ -17,6 +18,7 @@ mod report;
 mod simulate;
 mod sizes;
 mod slabs;
+mod stack_distances;
 mod svg;
 mod terminal;
 
@@ -44,7 +46,7 @@ pub struct MrcArgs {
     /// Trace file, plain or compressed with zstd or gzip; - is standard input
     pub trace: PathBuf,
     /// Policies: ebbtide (the engine with its default), ebbtide:NAME (another of its policies), or a reference by object:
-    /// fifo, lru, clock, sieve, slru, 2q, s3fifo, arc, lirs, w-tinylfu, lhd, gdsf, belady
+    /// fifo, lru, clock, sieve, slru, 2q, s3fifo, arc, lirs, w-tinylfu, lhd, gdsf, belady; or lru-buckets (LRU by the buckets of Dynacache)
     /// [default: ebbtide,lru; with --by lru]
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
     policy: Vec<CurvePolicy>,
@@ -174,7 +176,7 @@ fn curves(args: &MrcArgs, parts: &[CurveInput<'_>], sizes: &[u64]) -> Result<Vec
     let joined = lines
         .iter()
         .zip(points)
-        .map(|((part, policy), found)| simulate::joined(*policy, part.group.cloned(), part.workload.gets(), found));
+        .map(|((part, policy), found)| simulate::joined(*policy, part.group.cloned(), part.workload, found));
     let curves: Vec<_> = joined.collect();
     if curves.iter().all(|labelled| labelled.curve.points().is_empty()) {
         return Err(Error::Configuration {

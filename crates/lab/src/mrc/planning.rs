@@ -87,5 +87,5 @@ fn curve(policy: CurvePolicy, workload: &LoadedTrace, sizes: &[u64], jobs: usize
         found.push(one?);
         Ok(())
     })?;
-    Ok(simulate::joined(policy, None, workload.gets(), found).curve)
+    Ok(simulate::joined(policy, None, workload, found).curve)
 }

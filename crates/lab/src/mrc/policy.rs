@@ -12,9 +12,12 @@ use crate::reference::Reference;
 pub(super) enum CurvePolicy {
     Engine(Policy),
     Reference(Reference),
+    /// LRU by stack distances in buckets.
+    LruBuckets,
 }
 
 const ENGINE: &str = "ebbtide";
+const LRU_BUCKETS: &str = "lru-buckets";
 
 impl FromStr for CurvePolicy {
     type Err = String;
@@ -22,6 +25,9 @@ impl FromStr for CurvePolicy {
     fn from_str(name: &str) -> Result<Self, String> {
         if let Some(reference) = Reference::from_name(name) {
             return Ok(Self::Reference(reference));
+        }
+        if name == LRU_BUCKETS {
+            return Ok(Self::LruBuckets);
         }
         match name.strip_prefix(ENGINE) {
             Some("") => Ok(Self::Engine(Policy::default())),
@@ -42,6 +48,7 @@ impl fmt::Display for CurvePolicy {
             Self::Engine(policy) if *policy == Policy::default() => f.write_str(ENGINE),
             Self::Engine(policy) => write!(f, "{ENGINE}:{}", policy.name()),
             Self::Reference(reference) => f.write_str(reference.name()),
+            Self::LruBuckets => f.write_str(LRU_BUCKETS),
         }
     }
 }
@@ -52,7 +59,7 @@ mod tests {
 
     #[test]
     fn bare_names_are_references() {
-        for name in ["lru", "arc", "ebbtide", "ebbtide:lru", "ebbtide:merge"] {
+        for name in ["lru", "lru-buckets", "arc", "ebbtide", "ebbtide:lru", "ebbtide:merge"] {
             assert_eq!(name.parse::<CurvePolicy>().unwrap().to_string(), name);
         }
         assert_eq!("ebbtide:s3fifo".parse::<CurvePolicy>().unwrap().to_string(), "ebbtide");

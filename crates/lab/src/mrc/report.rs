@@ -21,8 +21,9 @@ pub(super) struct Labelled {
     /// The group of requests that it is of, where each has a curve.
     pub(super) group: Option<RequestGroup>,
     pub(super) curve: Curve,
-    /// Gets that it is of.
+    /// Gets that it is of, and the mean size of their objects.
     pub(super) gets: f64,
+    pub(super) mean_bytes: f64,
     /// What the reader should know of it.
     pub(super) note: Option<String>,
 }
@@ -121,7 +122,7 @@ impl Report {
             footprint_bytes: workload.footprint_bytes,
             malformed_lines: workload.malformed_lines,
             exact,
-            caveats: workload.caveats(),
+            caveats: workload.caveats().into_iter().chain(small_groups(&curves)).collect(),
             miss_entropy: entropy(&curves).map(rounded),
             curves,
         }
@@ -238,6 +239,26 @@ fn block(columns: &[Labelled], sizes: &[u64], out: &mut impl Write) -> io::Resul
 /// A cell of a csv file.
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text.to_owned() }
+}
+
+/// Objects that the cache of a group must hold for the entropy to say that another division would help.
+const MIN_HELD_OBJECTS: f64 = 100.0;
+
+/// Whether the entropy misleads: a group with a tenth of the misses in whose cache hardly an object fits. Its misses count
+/// as those of a group that competes, but no division of so little memory helps it.
+fn small_groups(curves: &[Labelled]) -> Option<String> {
+    let all: f64 = curves.iter().map(|labelled| labelled.gets).sum();
+    let held = |labelled: &Labelled| {
+        let point = labelled.curve.points().get(labelled.curve.points().len() / 2)?;
+        let is_small = (point.memory_bytes as f64) < MIN_HELD_OBJECTS * labelled.mean_bytes;
+        (is_small && point.miss_ratio * labelled.gets > all / 10.0).then_some(point.memory_bytes)
+    };
+    let of_groups = curves.iter().filter(|labelled| labelled.group.is_some());
+    let found = of_groups.filter_map(|labelled| held(labelled).map(|bytes| (labelled, bytes))).next();
+    found.map(|(labelled, bytes)| {
+        let size = ByteSize::bytes(bytes);
+        format!("the entropy says little: {size} hold fewer than 100 objects of {}", labelled.name())
+    })
 }
 
 /// Entropy of the misses over the groups under the first policy, each with the middle one of the sizes; `None` if there

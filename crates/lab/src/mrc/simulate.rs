@@ -4,11 +4,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use ebbtide::ByteSize;
-use ebbtide_control::{Curve, Options, Point, Profiler};
+use ebbtide_control::{Curve, Point};
 
 use super::group::RequestGroup;
 use super::policy::CurvePolicy;
 use super::report::Labelled;
+use super::stack_distances::{bucketed, profiled};
 use crate::Error;
 use crate::reference::{Cache, Reference};
 use crate::replay::{self, ReplayArgs, replay_requests};
@@ -44,6 +45,7 @@ pub(super) fn cells(policy: CurvePolicy, workload: &LoadedTrace, sizes: &[u64]) 
     let largest = workload.steps.iter().map(Step::bytes).max().unwrap_or(0);
     let together = match policy {
         CurvePolicy::Reference(Reference::Lru) => sizes.partition_point(|&size| size < largest),
+        CurvePolicy::LruBuckets => 0,
         _ => sizes.len(),
     };
     let alone = sizes[..together].iter().map(|&size| CurveCell { policy, sizes: vec![size] });
@@ -58,13 +60,19 @@ impl CurveCell {
             CurvePolicy::Reference(reference) => {
                 Ok(Found::Points(self.sizes.iter().map(|&size| simulated(workload, reference, size, exact)).collect()))
             }
+            CurvePolicy::LruBuckets => Ok(Found::Points(bucketed(workload, &self.sizes))),
             CurvePolicy::Engine(policy) => replayed(workload, policy, self.sizes[0]),
         }
     }
 }
 
 /// The curve of a policy from what its cells came to.
-pub(super) fn joined(policy: CurvePolicy, group: Option<RequestGroup>, gets: u64, found: Vec<Found>) -> Labelled {
+pub(super) fn joined(
+    policy: CurvePolicy,
+    group: Option<RequestGroup>,
+    workload: &LoadedTrace,
+    found: Vec<Found>,
+) -> Labelled {
     let (mut points, mut too_small) = (Vec::new(), Vec::new());
     for found in found {
         match found {
@@ -72,75 +80,15 @@ pub(super) fn joined(policy: CurvePolicy, group: Option<RequestGroup>, gets: u64
             Found::TooSmall { memory_bytes } => too_small.push(memory_bytes),
         }
     }
+    let mean_bytes = workload.footprint_bytes as f64 / workload.objects().max(1) as f64;
     let note = too_small.last().map(|&bytes| format!("no engine of {} or less", ByteSize::bytes(bytes)));
-    Labelled { policy: policy.to_string(), group, curve: Curve::new(points), gets: gets as f64, note }
-}
-
-/// The points of LRU. An object that is larger than the cache is refused, as by the other references. That it would empty
-/// the cache is what stack distances say, so it stays out of the profile, and its gets are misses.
-fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Vec<Point> {
-    let fits = |step: &Step| sizes.first().is_some_and(|&size| step.bytes() <= size);
-    let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
-    profile(workload, fits, Step::bytes, &mut profiler);
-    let (mut gets, mut bytes, mut refused, mut refused_bytes) = (0.0, 0.0, 0.0, 0.0);
-    for step in workload.steps.iter().filter(|step| is_get(step.op)) {
-        gets += 1.0;
-        bytes += step.bytes() as f64;
-        if !fits(step) {
-            refused += 1.0;
-            refused_bytes += step.bytes() as f64;
-        }
-    }
-    let with = |ratio: f64, refused: f64, all: f64| ratio + (1.0 - ratio) * refused / f64::max(all, 1.0);
-    if refused == gets {
-        let point = |&memory_bytes| Point { memory_bytes, miss_ratio: 1.0, low: 1.0, high: 1.0, byte_miss_ratio: 1.0 };
-        return sizes.iter().map(point).collect();
-    }
-    let point = |point: &Point| Point {
-        memory_bytes: point.memory_bytes,
-        miss_ratio: with(point.miss_ratio, refused, gets),
-        low: with(point.low, refused, gets),
-        high: with(point.high, refused, gets),
-        byte_miss_ratio: with(point.byte_miss_ratio, refused_bytes, bytes),
-    };
-    profiler.curve(sizes).points().iter().map(point).collect()
-}
-
-/// Feeds a profiler. The life of an object is counted from its load into an endless cache: a profiler forgets objects
-/// that it does not sample, and would count their lives anew.
-pub(super) fn profile(
-    workload: &LoadedTrace,
-    wanted: impl Fn(&Step) -> bool,
-    bytes_of: impl Fn(&Step) -> u64,
-    profiler: &mut Profiler,
-) {
-    let mut expires_at = vec![0u32; workload.objects()];
-    for step in workload.steps.iter().filter(|step| wanted(step)) {
-        let (key, bytes, now) = (u64::from(step.key), bytes_of(step), u64::from(step.time));
-        let expires_at = &mut expires_at[step.key as usize];
-        let is_there = *expires_at > step.time;
-        let is_written = match step.op {
-            Op::Get | Op::Gets | Op::Add => !is_there,
-            Op::Replace | Op::Cas | Op::Append | Op::Prepend => is_there,
-            Op::Set | Op::Incr | Op::Decr => true,
-            Op::Delete => false,
-        };
-        if is_written {
-            *expires_at = match step.ttl_seconds {
-                0 => u32::MAX,
-                ttl => step.time.saturating_add(ttl),
-            };
-        }
-        let ttl = if *expires_at == u32::MAX { 0 } else { expires_at.saturating_sub(step.time) };
-        match step.op {
-            Op::Get | Op::Gets => profiler.get(key, bytes, ttl, now),
-            Op::Delete => {
-                *expires_at = 0;
-                profiler.delete(key, now);
-            }
-            _ if is_written => profiler.set(key, bytes, ttl, now),
-            _ => {}
-        }
+    Labelled {
+        policy: policy.to_string(),
+        group,
+        curve: Curve::new(points),
+        gets: workload.gets() as f64,
+        mean_bytes,
+        note,
     }
 }
 

@@ -4,7 +4,7 @@
 use ebbtide_control::division::Tenant;
 use ebbtide_control::{Options, Profiler};
 
-use super::simulate::profile;
+use super::stack_distances::profile;
 use crate::trace::loaded::{LoadedTrace, Step, is_get};
 
 /// Bytes of an item of memcached beside key and value: header, CAS token, suffix.

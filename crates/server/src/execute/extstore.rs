@@ -122,7 +122,8 @@ pub fn settings(flash: &FlashStats, limits: &FlashLimits, out: &mut Vec<u8>) {
     };
     stat(out, "ext_recache_rate", recache_rate);
     stat(out, "ext_wbuf_size", flash.tier.large.region_bytes);
-    stat(out, "ext_drop_unread", if flash.tier.large.reinserts_unread { "no" } else { "yes" });
+    // No object that was not read is written again.
+    stat(out, "ext_drop_unread", "yes");
 }
 
 /// What only this server tells.

@@ -66,11 +66,26 @@ impl Store {
         moment: Moment,
         access: Access,
     ) -> Option<Item<'_>> {
-        let found = self.index.find(hash, |slot| self.is_key(slot, key));
-        let item = found.and_then(|found| self.answer(participant, pin, &found, moment, access));
+        // The sampled path is apart, so that the other one moves no item.
         if access == Access::Counted && self.access_samples.takes(hash) {
-            self.sample_lookup(participant, hash, item.as_ref());
+            return self.look_up_sampled(participant, pin, key, hash, moment);
         }
+        let found = self.index.find(hash, |slot| self.is_key(slot, key))?;
+        self.answer(participant, pin, &found, moment, access)
+    }
+
+    #[cold]
+    fn look_up_sampled(
+        &self,
+        participant: &Participant,
+        pin: Pin,
+        key: &[u8],
+        hash: u64,
+        moment: Moment,
+    ) -> Option<Item<'_>> {
+        let found = self.index.find(hash, |slot| self.is_key(slot, key));
+        let item = found.and_then(|found| self.answer(participant, pin, &found, moment, Access::Counted));
+        self.sample_lookup(participant, hash, item.as_ref());
         item
     }
 

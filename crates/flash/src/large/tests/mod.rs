@@ -11,7 +11,7 @@ mod restart;
 mod stress;
 mod unclean;
 
-use super::{Inserted, LargeDrop, LargeLog, Options, Stats};
+use super::{Inserted, LargeDrop, LargeLog, Options, Reclaim, Stats};
 use crate::FlashLookup;
 use crate::device::{Device, MemoryDevice};
 use crate::{FlashHit, Key, Object};
@@ -24,7 +24,14 @@ const REGION_BYTES: usize = 64 << 10;
 
 /// Small regions, so that a test turns the log around often.
 fn small() -> Options {
-    Options { identity: 7, region_bytes: REGION_BYTES, expiry_groups: 3, buffers: 5, ..Options::default() }
+    Options {
+        identity: 7,
+        region_bytes: REGION_BYTES,
+        expiry_groups: 3,
+        buffers: 5,
+        reclaim: Reclaim::Fifo,
+        ..Options::default()
+    }
 }
 
 fn on_memory(regions: usize, options: Options) -> Arc<LargeLog> {
@@ -61,7 +68,7 @@ fn insert(log: &Arc<LargeLog>, number: u64, value: &[u8], expiry: u32, now: u32)
     // In two pieces, as a chained value comes.
     let (front, back) = value.split_at(value.len() / 3);
     let value = [front, back];
-    log.insert(&Object { key: Key::new(&key), value: &value, client_flags: 5, attributes: 6, expiry }, now)
+    log.insert(&Object { key: Key::new(&key), value: &value, client_flags: 5, expiry }, now)
 }
 
 fn remove(log: &LargeLog, number: u64) -> bool {
@@ -74,14 +81,14 @@ fn find(log: &Arc<LargeLog>, number: u64, now: u32) -> Option<FlashHit> {
     let done = Box::new(move |found| sender.send(found).unwrap());
     match log.lookup(Key::new(&key(number)), now, done) {
         FlashLookup::Absent => None,
-        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Found(found) => Some(found),
         FlashLookup::Reading => receiver.recv().unwrap(),
     }
 }
 
 fn get(log: &Arc<LargeLog>, number: u64, now: u32) -> Option<Vec<u8>> {
     find(log, number, now).map(|found| {
-        assert_eq!((found.client_flags, found.attributes), (5, 6));
+        assert_eq!(found.client_flags, 5);
         found.value().to_vec()
     })
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 /// After so many steps a slow device is waited for.
 const STEPS_AHEAD: usize = 10;
 
-struct Known {
+struct RecoveryInput {
     version: u64,
     expiry: u32,
     token: Token,
@@ -20,7 +20,7 @@ struct Known {
 
 struct Run {
     log: Arc<LargeLog>,
-    map: HashMap<u64, Known>,
+    map: HashMap<u64, RecoveryInput>,
     random: Random,
     now: u32,
     versions: u64,
@@ -67,7 +67,7 @@ impl Run {
         match result {
             Ok(Inserted { token, replaced, .. }) => {
                 assert!(replaced || !self.is_missed(number));
-                self.map.insert(number, Known { version: self.versions, expiry, token });
+                self.map.insert(number, RecoveryInput { version: self.versions, expiry, token });
             }
             Err(dropped) => assert!(dropped == LargeDrop::Expired || !self.is_exact, "{dropped:?}"),
         }
@@ -88,7 +88,7 @@ impl Run {
         self.is_exact && self.known(number).is_some()
     }
 
-    fn known(&self, number: u64) -> Option<&Known> {
+    fn known(&self, number: u64) -> Option<&RecoveryInput> {
         self.map.get(&number).filter(|known| known.expiry == 0 || known.expiry > self.now)
     }
 
@@ -156,7 +156,7 @@ fn without_need_nothing_is_lost() {
 #[test]
 fn what_is_found_is_right_while_regions_turn_around() {
     for seed in 10..14 {
-        for reinsertion in [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(60)] {
+        for reinsertion in [Reinsertion::Never, Reinsertion::Forced(1), Reinsertion::Forced(0)] {
             let reclaim = if seed % 2 == 0 { Reclaim::Fifo } else { Reclaim::Lru };
             let options = Options { reinsertion, reclaim, discard: true, ..small() };
             let (hits, misses) = run(seed, 10_000, 24, options, Delivery::AtOnce);
@@ -168,7 +168,7 @@ fn what_is_found_is_right_while_regions_turn_around() {
 #[test]
 fn what_is_found_is_right_on_a_slow_device() {
     for seed in 20..24 {
-        let options = Options { reinsertion: Reinsertion::Hits(1), ..small() };
+        let options = Options { reinsertion: Reinsertion::Forced(1), ..small() };
         let (hits, _) = run(seed, 4000, 24, options, Delivery::Later { queue_depth: 8 });
         assert!(hits > 200, "{hits} hits");
     }
@@ -186,10 +186,9 @@ fn what_is_found_is_right_whatever_the_log_is_like() {
             expiry_groups,
             buffers,
             long_buffers: one_of(20),
-            fills_up: one_of(2) == 0,
             max_buffer_wait: Duration::from_millis([0, 100][one_of(2)]),
             reclaim: [Reclaim::Fifo, Reclaim::Lru][one_of(2)],
-            reinsertion: [Reinsertion::Auto, Reinsertion::Hits(1), Reinsertion::Percent(100)][one_of(3)],
+            reinsertion: [Reinsertion::Auto, Reinsertion::Forced(1), Reinsertion::Forced(0)][one_of(3)],
             ..small()
         };
         let delivery = [Delivery::AtOnce, Delivery::Later { queue_depth: 4 }][one_of(2)];

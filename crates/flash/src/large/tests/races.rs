@@ -14,7 +14,7 @@ use std::time::Duration;
 /// What becomes of key 0 if it is hit, its region is reclaimed, and something happens while its copy is being made.
 fn while_it_is_copied(event: impl FnOnce(&Arc<LargeLog>) + Send + 'static) -> Option<Vec<u8>> {
     let device = Eventful::new(16 * REGION_BYTES);
-    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..small() });
+    let log = on(device.clone(), Options { reinsertion: Reinsertion::Forced(1), ..small() });
     insert(&log, 0, b"old", 0, 1).unwrap();
     get(&log, 0, 1);
     for i in 1.. {
@@ -47,7 +47,7 @@ fn a_copy_does_not_bring_back_what_went_meanwhile() {
 #[test]
 fn copies_leave_buffers_to_inserts_while_the_device_is_busy() {
     let device = Eventful::new(16 * REGION_BYTES);
-    let (reinsertion, max_buffer_wait) = (Reinsertion::Hits(1), Duration::ZERO);
+    let (reinsertion, max_buffer_wait) = (Reinsertion::Forced(1), Duration::ZERO);
     let log = on(device.clone(), Options { reinsertion, max_buffer_wait, expiry_groups: 1, buffers: 3, ..small() });
     let put = |i| insert(&log, i, &value(i, i, 9 << 10), 0, 1);
     for i in 0..80 {

@@ -55,7 +55,7 @@ fn few_regions_of_a_full_log_are_free() {
 
 #[test]
 fn the_oldest_region_goes_first() {
-    let log = on_memory(16, Options { fills_up: false, ..small() });
+    let log = on_memory(16, Options { ..small() });
     let left = survivors(&log, 200, 1);
     assert!(left.len() > 14 * 3 && left.iter().is_sorted() && left.last() == Some(&199), "{left:?}");
     assert_eq!(left.len() as u64, left[left.len() - 1] - left[0] + 1, "the last ones, all of them");
@@ -115,7 +115,7 @@ fn regions_are_marked_dead_where_they_could_be_found_again() {
 
 #[test]
 fn expired_regions_go_unread_and_before_the_others() {
-    let log = on_memory(16, Options { fills_up: false, ..small() });
+    let log = on_memory(16, Options { ..small() });
     for i in 0..15 {
         insert(&log, i, &value(i, i, 16 << 10), if i % 2 == 0 { 100 } else { 0 }, 1).unwrap();
     }

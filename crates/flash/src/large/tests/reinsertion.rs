@@ -1,14 +1,14 @@
 //! What is written again, what it costs, and what happens meanwhile.
 
-use super::super::format::part_hash;
 use super::super::options::Options;
-use super::super::{Known, Reclaim, Reinsertion};
+use super::super::{Reclaim, Reinsertion};
 use super::eventful::Eventful;
 use super::reclaim::survivors;
 use super::*;
 use crate::FlashHash;
 use crate::device::{Delivery, Direction, FaultyDevice};
 use crate::object::ScanContent;
+use crate::recovery::RecoveryInput;
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
@@ -49,7 +49,7 @@ fn reclaim_one(log: &Arc<LargeLog>) {
 fn restarted(log: Arc<LargeLog>, device: Arc<dyn Device>, options: Options) -> Arc<LargeLog> {
     log.checkpoint(CHECKPOINT, 1).unwrap();
     drop(log);
-    let known = Known { checkpoint: Some(CHECKPOINT), ..Known::default() };
+    let known = RecoveryInput { checkpoint: Some(CHECKPOINT), ..RecoveryInput::default() };
     let (log, recovered) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(recovered.from_checkpoint);
     log
@@ -59,8 +59,8 @@ fn restarted(log: Arc<LargeLog>, device: Arc<dyn Device>, options: Options) -> A
 fn what_was_hit_is_written_again() {
     for (reinsertion, kept) in [
         (Reinsertion::Never, [false; 3]),
-        (Reinsertion::Hits(1), [true, true, false]),
-        (Reinsertion::Hits(2), [true, false, false]),
+        (Reinsertion::Forced(1), [true, true, false]),
+        (Reinsertion::Forced(2), [true, false, false]),
     ] {
         let log = on_memory(16, Options { reinsertion, ..small() });
         let mut next = 0;
@@ -98,26 +98,26 @@ fn what_was_hit_is_written_again_for_as_long_as_that_pays() {
     };
     assert_eq!(run(Reinsertion::Auto, 10).1, 10);
     assert_eq!(run(Reinsertion::Never, 10).1, 0);
-    let (copies, all) = (run(Reinsertion::Auto, 0).0, run(Reinsertion::Hits(1), 0).0);
+    let (copies, all) = (run(Reinsertion::Auto, 0).0, run(Reinsertion::Forced(1), 0).0);
     assert!(copies < all / 5, "{copies} of {all}");
 }
 
 #[test]
-fn a_share_is_written_again_at_most_half_of_a_region() {
-    let kept = |percent| {
-        let log = on_memory(16, Options { reinsertion: Reinsertion::Percent(percent), fills_up: false, ..small() });
+fn at_most_half_of_a_region_is_written_again() {
+    let kept = |reinsertion| {
+        let log = on_memory(16, Options { reinsertion, ..small() });
         survivors(&log, 400, 1);
         let stats = log.stats();
         stats.reinserted as f64 / (stats.objects_evicted + stats.reinserted) as f64
     };
-    assert_eq!(kept(0), 0.0);
-    assert!((0.1..0.4).contains(&kept(25)), "{}", kept(25));
-    assert!((0.3..=0.5).contains(&kept(100)), "{}", kept(100));
+    assert_eq!(kept(Reinsertion::Never), 0.0);
+    let all = kept(Reinsertion::Forced(0));
+    assert!((0.3..=0.5).contains(&all), "{all}");
 }
 
 #[test]
 fn of_short_objects_at_most_half_is_written_again_too() {
-    let log = on_memory(64, Options { reinsertion: Reinsertion::Percent(100), ..without_patience() });
+    let log = on_memory(64, Options { reinsertion: Reinsertion::Forced(0), ..without_patience() });
     fill(&log, 1, 20);
     let before = log.stats();
     (0..20).for_each(|_| log.maintain(1));
@@ -128,7 +128,7 @@ fn of_short_objects_at_most_half_is_written_again_too() {
 #[test]
 fn what_is_not_copied_for_its_length_takes_no_room_from_what_is() {
     let copies = |hits_long: bool| {
-        let log = on_memory(16, Options { reinsertion: Reinsertion::Hits(1), ..without_patience() });
+        let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..without_patience() });
         insert(&log, 5, &value(5, 5, 20 << 10), 0, 1).unwrap();
         // Its last part begins a region.
         insert(&log, 4, &value(4, 4, 66 << 10), 0, 1).unwrap();
@@ -143,16 +143,15 @@ fn what_is_not_copied_for_its_length_takes_no_room_from_what_is() {
 
 #[test]
 fn copies_of_several_groups_take_half_of_what_is_won_at_most() {
-    let (now, incarnations) = (400_000, [100, 600, 2400, 10_000, 40_000, 160_000, 400_000]);
+    let (now, ttls) = (400_000, [100, 600, 2400, 10_000, 40_000, 160_000, 400_000]);
     let log = on_memory(
         32,
-        Options { reinsertion: Reinsertion::Hits(1), expiry_groups: 8, buffers: 12, ..without_patience() },
+        Options { reinsertion: Reinsertion::Forced(1), expiry_groups: 8, buffers: 12, ..without_patience() },
     );
     let mut next = 0;
     // Of one group as they come, of seven later.
     while log.stats().regions_free > 2 {
-        insert(&log, next, &value(next, next, 9 << 10), now + incarnations[next as usize % incarnations.len()], 1)
-            .unwrap();
+        insert(&log, next, &value(next, next, 9 << 10), now + ttls[next as usize % ttls.len()], 1).unwrap();
         next += 1;
     }
     hit_all(&log, next);
@@ -191,8 +190,8 @@ fn what_was_copied_is_owed() {
 
 #[test]
 fn of_objects_longer_than_half_a_region_at_most_half_is_written_again() {
-    let new_for_each_region = |reinsertion, fills_up| {
-        let log = on_memory(256, Options { reinsertion, fills_up, ..without_patience() });
+    let new_for_each_region = |reinsertion| {
+        let log = on_memory(256, Options { reinsertion, ..without_patience() });
         let (mut next, mut before) = (0, 0);
         while log.stats().regions_evicted < 100 {
             // Now and then there is no room for one.
@@ -203,48 +202,8 @@ fn of_objects_longer_than_half_a_region_at_most_half_is_written_again() {
         }
         (next - before) as f64 / log.stats().regions_evicted as f64
     };
-    for fills_up in [false, true] {
-        let (never, all) = (
-            new_for_each_region(Reinsertion::Never, fills_up),
-            new_for_each_region(Reinsertion::Percent(100), fills_up),
-        );
-        assert!(all >= never * 0.45, "{all} instead of {never}");
-    }
-}
-
-#[test]
-fn copies_fill_regions_up_and_a_restart_finds_them() {
-    // Two do not fit a region.
-    const BYTES: usize = 34_000;
-    const COUNT: u64 = 5000;
-    let device = Arc::new(MemoryDevice::new(512 * REGION_BYTES));
-    let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
-    let log = on(device.clone(), options);
-    for i in 0..COUNT {
-        // Now and then there is no room for one.
-        let is_in = insert(&log, i, &value(i, i, BYTES), 0, 1).is_ok();
-        assert_eq!(get(&log, i, 1).is_some(), is_in);
-        log.maintain(1);
-    }
-    log.seal_all(1);
-    log.verify();
-    let stats = log.stats();
-    let copied = stats.written_reinsertion_bytes as f64 / (stats.regions_evicted * stats.region_bytes) as f64;
-    let found = |log: &Arc<LargeLog>| -> Vec<u64> {
-        let is_found = |i: &u64| get(log, *i, 1).is_some_and(|it| it == value(*i, *i, BYTES));
-        (0..COUNT).filter(is_found).collect()
-    };
-    let before = found(&log);
-    let capacity = 512 * REGION_BYTES;
-    assert!(
-        copied > 0.4 && before.len() * BYTES > capacity * 9 / 10,
-        "{copied} copied, {} found: {stats:?}",
-        before.len()
-    );
-    drop(log);
-    let (log, _) = LargeLog::recover(device, 0..capacity as u64, options, &Known::default(), 1).unwrap();
-    assert_eq!(found(&log), before);
-    log.verify();
+    let (never, all) = (new_for_each_region(Reinsertion::Never), new_for_each_region(Reinsertion::Forced(0)));
+    assert!(all >= never * 0.45, "{all} instead of {never}");
 }
 
 #[test]
@@ -260,8 +219,7 @@ fn where_copies_do_not_pay_little_changes() {
                 continue;
             }
             let (bytes, key) = (200 + (number * 2_654_435_761 % 6000) as usize, key(number));
-            let object =
-                Object { key: Key::new(&key), value: &[&vec![1; bytes]], client_flags: 5, attributes: 6, expiry: 0 };
+            let object = Object { key: Key::new(&key), value: &[&vec![1; bytes]], client_flags: 5, expiry: 0 };
             if log.prefers_copies(&object) || log.insert(&object, 1).is_err() {
                 log.remove(object.key.hash);
             }
@@ -279,13 +237,8 @@ fn what_is_owed_is_neither_for_a_flush_nor_for_what_would_not_be_taken() {
     let takes_all = |bytes: usize| {
         let value = vec![0; bytes];
         let value: &[&[u8]] = &[&value];
-        let object = |hash| Object {
-            key: Key { bytes: b"key", hash: FlashHash(hash) },
-            value,
-            client_flags: 0,
-            attributes: 0,
-            expiry: 0,
-        };
+        let object =
+            |hash| Object { key: Key { bytes: b"key", hash: FlashHash(hash) }, value, client_flags: 0, expiry: 0 };
         !(0..50).any(|hash| log.prefers_copies(&object(hash)))
     };
     assert!(takes_all(1000));
@@ -332,7 +285,7 @@ fn hits_of_what_a_restart_found_say_nothing_of_copies() {
 #[test]
 fn a_checkpoint_waits_for_a_reclaim_that_has_begun() {
     let device = Eventful::new(CHECKPOINT.end as usize);
-    let options = Options { reinsertion: Reinsertion::Hits(1), max_buffer_wait: Duration::ZERO, ..small() };
+    let options = Options { reinsertion: Reinsertion::Forced(1), max_buffer_wait: Duration::ZERO, ..small() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     hit_all(&log, fill(&log, 4, 9 << 10));
     let (theirs, stopping) = (log.clone(), Arc::new(Mutex::new(None)));
@@ -348,7 +301,7 @@ fn a_checkpoint_waits_for_a_reclaim_that_has_begun() {
     assert!(log.stats().reinserted > 0);
     let there = log.stats().objects;
     drop(log);
-    let known = Known { checkpoint: Some(CHECKPOINT), ..Known::default() };
+    let known = RecoveryInput { checkpoint: Some(CHECKPOINT), ..RecoveryInput::default() };
     let (_, recovered) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(recovered.from_checkpoint && recovered.objects == there, "of {there} objects: {recovered:?}");
 }
@@ -356,7 +309,7 @@ fn a_checkpoint_waits_for_a_reclaim_that_has_begun() {
 /// Inserts that are taken after copies were made, and before what they were made of is free.
 fn taken_during_a_reclaim(reinsertion: Reinsertion, is_region_open: bool) -> usize {
     let device = Eventful::new(16 * REGION_BYTES);
-    let log = on(device.clone(), Options { reinsertion, fills_up: false, ..without_patience() });
+    let log = on(device.clone(), Options { reinsertion, ..without_patience() });
     let free = if is_region_open { 0 } else { 1 };
     let mut next = 0;
     // Three to a region.
@@ -383,14 +336,14 @@ fn taken_during_a_reclaim(reinsertion: Reinsertion, is_region_open: bool) -> usi
 #[test]
 fn copies_leave_inserts_the_open_region_and_another_one() {
     for is_region_open in [true, false] {
-        let taken = [Reinsertion::Never, Reinsertion::Hits(1)].map(|it| taken_during_a_reclaim(it, is_region_open));
+        let taken = [Reinsertion::Never, Reinsertion::Forced(1)].map(|it| taken_during_a_reclaim(it, is_region_open));
         assert_eq!(taken, [8, 8], "{is_region_open}");
     }
 }
 
 #[test]
 fn inserts_find_room_between_upkeeps_with_copies_as_without() {
-    for reinsertion in [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Auto] {
+    for reinsertion in [Reinsertion::Never, Reinsertion::Forced(1), Reinsertion::Auto] {
         let log = on_memory(128, Options { reinsertion, reclaim: Reclaim::Lru, ..without_patience() });
         for i in 0..10_000 {
             if insert(&log, i, &value(i, i, 3000), 0, 1).is_ok() {
@@ -406,26 +359,8 @@ fn inserts_find_room_between_upkeeps_with_copies_as_without() {
 }
 
 #[test]
-fn of_an_object_in_two_regions_the_first_part_is_copied_with_the_other() {
-    for has_second in [true, false] {
-        let log = on_memory(16, Options { reinsertion: Reinsertion::Hits(1), ..without_patience() });
-        insert(&log, 0, &value(0, 0, 50 << 10), 0, 1).unwrap();
-        let order = insert(&log, 1, &value(1, 1, 24 << 10), 0, 1).unwrap().order;
-        log.seal_all(1);
-        assert!(get(&log, 1, 1).is_some());
-        let hash = FlashHash::of(&key(1));
-        assert!(has_second || log.remove(part_hash(hash, order, 1)));
-        while region_of(&log, 0).is_some() {
-            reclaim_one(&log);
-        }
-        assert_eq!(get(&log, 1, 1).is_some(), has_second);
-        assert_eq!(log.stats().reinserted > 0, has_second);
-    }
-}
-
-#[test]
 fn of_an_object_longer_than_a_region_nothing_is_copied_where_one_goes_at_a_time() {
-    let log = on_memory(16, Options { reinsertion: Reinsertion::Percent(100), ..without_patience() });
+    let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(0), ..without_patience() });
     insert(&log, 0, &value(0, 0, 70 << 10), 0, 1).unwrap();
     log.seal_all(1);
     (0..2).for_each(|_| reclaim_one(&log));
@@ -433,60 +368,28 @@ fn of_an_object_longer_than_a_region_nothing_is_copied_where_one_goes_at_a_time(
 }
 
 /// A log whose object 0 was hit and has three parts, of which the second one fills a region; and the hash of the last.
-fn with_a_long_one(device: Arc<dyn Device>, options: Options) -> (Arc<LargeLog>, FlashHash) {
+fn with_a_long_one(device: Arc<dyn Device>, options: Options) -> Arc<LargeLog> {
     let log = LargeLog::new(device, AREA, options).unwrap();
     insert(&log, 1, &value(1, 1, 40 << 10), 0, 1).unwrap();
-    let order = insert(&log, 0, &value(0, 0, 100 << 10), 0, 1).unwrap().order;
+    insert(&log, 0, &value(0, 0, 100 << 10), 0, 1).unwrap();
     (2..9).for_each(|i| _ = insert(&log, i, &value(i, i, 36 << 10), 0, 1).unwrap());
     log.seal_all(1);
     hit_all(&log, 1);
-    (log, part_hash(FlashHash::of(&key(0)), order, 2))
+    log
 }
 
 #[test]
-fn an_object_of_several_regions_is_copied_part_by_part() {
-    let device = Arc::new(MemoryDevice::new(CHECKPOINT.end as usize));
-    let options = Options { reinsertion: Reinsertion::Hits(1), buffers: 6, ..without_patience() };
-    let (log, last) = with_a_long_one(device.clone(), options);
-    insert(&log, 10, &value(10, 10, 1000), 0, 1).unwrap();
-    let open = region_of(&log, 10);
-    log.reclaim(1, log.stats().regions_free as usize + 7);
-    let stats = log.stats();
-    assert_eq!((stats.reinserted, stats.reinsertions_dropped), (3, 0));
-    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 100 << 10)));
-    assert!((1..9).all(|i| region_of(&log, i).is_none()), "they were in the same regions");
-    // What fills a region has one of its own: the open one has the others, and goes on.
-    insert(&log, 11, &value(11, 11, 1000), 0, 1).unwrap();
-    let last = log.find(last, |address| log.geometry.split(address.unit()).0);
-    assert_eq!([region_of(&log, 0), last, region_of(&log, 11)], [open; 3]);
-    log.verify();
-    let log = restarted(log, device.clone(), options);
-    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 100 << 10)));
-    drop(log);
-    let (log, _) = LargeLog::recover(device, AREA, options, &Known::default(), 1).unwrap();
-    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 100 << 10)), "after a crash");
-}
-
-#[test]
-fn of_an_object_that_lacks_a_part_the_first_is_not_copied() {
-    let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
-    let (log, last) = with_a_long_one(Arc::new(MemoryDevice::new(CHECKPOINT.end as usize)), options);
-    assert!(log.remove(last));
-    log.reclaim(1, log.stats().regions_free as usize + 7);
-    assert!(region_of(&log, 0).is_none());
-}
-
-#[test]
-fn of_an_object_that_is_long_as_a_whole_no_part_is_copied_by_itself() {
-    let (log, _) = with_a_long_one(Arc::new(MemoryDevice::new(CHECKPOINT.end as usize)), without_patience());
+fn no_part_of_an_object_in_several_regions_is_copied() {
+    let options = Options { reinsertion: Reinsertion::Forced(1), ..without_patience() };
+    let log = with_a_long_one(Arc::new(MemoryDevice::new(CHECKPOINT.end as usize)), options);
     log.reclaim(1, log.stats().regions_free as usize + 7);
     assert_eq!(log.stats().reinserted, 0);
 }
 
 #[test]
 fn what_is_longer_than_others_by_far_is_copied_if_that_was_asked_for() {
-    for (reinsertion, kept) in [(Reinsertion::Auto, [true, false]), (Reinsertion::Hits(1), [true, true])] {
-        let log = on_memory(16, Options { reinsertion, fills_up: false, ..without_patience() });
+    for (reinsertion, kept) in [(Reinsertion::Auto, [true, false]), (Reinsertion::Forced(1), [true, true])] {
+        let log = on_memory(16, Options { reinsertion, ..without_patience() });
         (0..8).for_each(|i| _ = insert(&log, i, &value(i, i, if i == 1 { 16_000 } else { 4000 }), 0, 1).unwrap());
         log.seal_all(1);
         hit_all(&log, 2);
@@ -496,42 +399,9 @@ fn what_is_longer_than_others_by_far_is_copied_if_that_was_asked_for() {
 }
 
 #[test]
-fn chance_keeps_all_parts_of_an_object_or_none() {
-    let log = on_memory(64, Options { reinsertion: Reinsertion::Percent(50), buffers: 8, ..without_patience() });
-    let mut in_two = Vec::new();
-    for i in 0..20 {
-        let order = insert(&log, i, &value(i, i, 50 << 10), 0, 1).unwrap().order;
-        let rest = part_hash(FlashHash::of(&key(i)), order, 1);
-        in_two.extend(log.could_exist(rest).then_some((i, rest)));
-    }
-    log.seal_all(1);
-    log.reclaim(1, log.stats().regions_free as usize + 30);
-    let kept = in_two.iter().filter(|&&(i, rest)| {
-        assert_eq!(region_of(&log, i).is_some(), log.could_exist(rest), "object {i}");
-        log.could_exist(rest)
-    });
-    let kept = kept.count();
-    assert!((1..in_two.len()).contains(&kept), "{kept} of {}", in_two.len());
-}
-
-#[test]
-fn an_object_of_which_the_first_part_moves_during_the_lookup_is_found() {
-    let device = Eventful::new(16 * REGION_BYTES);
-    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..without_patience() });
-    insert(&log, 0, &value(0, 0, 50 << 10), 0, 1).unwrap();
-    insert(&log, 1, &value(1, 1, 24 << 10), 0, 1).unwrap();
-    log.seal_all(1);
-    assert!(get(&log, 1, 1).is_some());
-    let theirs = log.clone();
-    device.after(1, Direction::Read, move || reclaim_one(&theirs));
-    assert_eq!(get(&log, 1, 1), Some(value(1, 1, 24 << 10)));
-    assert!(log.stats().reinserted > 0);
-}
-
-#[test]
 fn what_reclaim_reads_is_counted() {
     let device = Eventful::new(16 * REGION_BYTES);
-    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..small() });
+    let log = on(device.clone(), Options { reinsertion: Reinsertion::Forced(1), ..small() });
     insert(&log, 0, &value(0, 0, 20 << 10), 0, 1).unwrap();
     log.seal_all(1);
     hit_all(&log, 1);
@@ -549,7 +419,7 @@ fn what_reclaim_reads_is_counted() {
 #[test]
 fn a_region_whose_footer_cannot_be_read_has_failed() {
     let device = Arc::new(FaultyDevice::new(16 * REGION_BYTES, 1, Delivery::AtOnce));
-    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..small() });
+    let log = on(device.clone(), Options { reinsertion: Reinsertion::Forced(1), ..small() });
     hit_all(&log, fill(&log, 1, 9 << 10));
     let begin = log.geometry.offset(region_of(&log, 0).unwrap());
     device.break_range(Direction::Read, begin..begin + 1);
@@ -560,7 +430,7 @@ fn a_region_whose_footer_cannot_be_read_has_failed() {
 
 #[test]
 fn a_walk_meets_what_is_copied_at_its_end() {
-    let log = on_memory(16, Options { reinsertion: Reinsertion::Hits(1), ..small() });
+    let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..small() });
     // Each in a group of its own.
     for (number, expiry) in [(0, 200), (1, 10_000), (2, 0)] {
         insert(&log, number, b"value", expiry, 1).unwrap();
@@ -580,7 +450,7 @@ fn a_walk_meets_what_is_copied_at_its_end() {
 
 #[test]
 fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
-    let log = on_memory(16, Options { reinsertion: Reinsertion::Hits(1), ..small() });
+    let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..small() });
     // Each in a group of its own.
     (0..2).for_each(|number| _ = insert(&log, number, b"value", [200, 400][number as usize], 1).unwrap());
     hit_all(&log, 2);
@@ -597,116 +467,20 @@ fn a_walk_meets_what_is_copied_to_an_open_region_that_it_has_visited() {
     assert!((0..2).all(|number| met.contains(&key(number))), "{} of 2 were met", met.len());
 }
 
-/// A log whose object 0 was hit, and is to be copied.
-fn with_one_to_copy(device: &Arc<Eventful>, options: Options) -> (Arc<LargeLog>, u64) {
-    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..options });
-    let order = insert(&log, 0, &value(0, 0, 30_000), 0, 1).unwrap().order;
-    log.seal_all(1);
-    hit_all(&log, 1);
-    (log, order)
-}
-
-#[test]
-fn what_is_copied_in_two_parts_is_found_meanwhile() {
-    let device = Eventful::new(16 * REGION_BYTES);
-    let (log, _) = with_one_to_copy(&device, without_patience());
-    insert(&log, 1, &value(1, 1, 50_000), 0, 1).unwrap();
-    let (theirs, found) = (log.clone(), Arc::new(Mutex::new(None)));
-    let seen = found.clone();
-    // The region of the first part.
-    device.at_next(Direction::Write, move || *seen.lock().unwrap() = get(&theirs, 0, 1));
-    reclaim_one(&log);
-    assert_eq!((log.stats().reinserted, found.lock().unwrap().take()), (1, Some(value(0, 0, 30_000))));
-    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 30_000)));
-}
-
-#[test]
-fn a_copy_is_not_begun_that_finds_no_buffer_for_its_second_part() {
-    let device = Eventful::new(16 * REGION_BYTES);
-    let (log, _) = with_one_to_copy(&device, Options { buffers: 3, ..without_patience() });
-    device.is_busy.store(true, Relaxed);
-    // One buffer is left, for inserts.
-    (1..3).for_each(|i| _ = insert(&log, i, &value(i, i, 55_000), 0, 1).unwrap());
-    assert_eq!(log.free_lists().free_slots.len(), log.buffers_reserved_for_inserts());
-    let open = log.expiry_groups[0].lock().unwrap().as_ref().unwrap().region;
-    reclaim_one(&log);
-    assert_eq!((log.stats().reinserted, log.regions[open as usize].copied()), (0, 0));
-    device.is_busy.store(false, Relaxed);
-    log.maintain(1);
-    log.verify();
-}
-
-#[test]
-fn a_copy_has_two_parts_at_most() {
-    let device = Eventful::new(16 * REGION_BYTES);
-    let options = Options { max_buffer_wait: Duration::from_secs(10), expiry_groups: 2, buffers: 4, ..small() };
-    let (log, order) = with_one_to_copy(&device, options);
-    let put = |number, bytes, expiry| insert(&log, number, &value(number, 1, bytes), expiry, 1).unwrap();
-    put(1, 50_000, 0);
-    device.is_busy.store(true, Relaxed);
-    let slot = usize::from(log.regions[region_of(&log, 1).unwrap() as usize].slot());
-    thread::scope(|scope| {
-        // As a lookup holds it while it copies from a buffer.
-        let contents = log.slots[slot].read().unwrap();
-        let reclaiming = scope.spawn(|| reclaim_one(&log));
-        while log.expiry_groups[1].try_lock().is_ok() {
-            thread::yield_now();
-        }
-        // Of another group: the second part has to wait for a buffer.
-        (2..4).for_each(|i| _ = put(i, 60_000, 200));
-        drop(contents);
-        // The next region of its own group has room for a part of it.
-        put(4, 58_000, 0);
-        device.is_busy.store(false, Relaxed);
-        log.submit_waiting();
-        reclaiming.join().unwrap();
-    });
-    let parts = [1, 2].map(|part| log.could_exist(part_hash(FlashHash::of(&key(0)), order, part)));
-    assert_eq!((parts, get(&log, 0, 1)), ([true, false], Some(value(0, 0, 30_000))));
-    log.verify();
-}
-
 #[test]
 fn of_what_is_read_at_once_no_more_is_copied_than_there_is_room_for() {
     const BYTES: usize = 3500;
-    let log = on_memory(16, Options { reinsertion: Reinsertion::Hits(1), ..without_patience() });
+    let log = on_memory(16, Options { reinsertion: Reinsertion::Forced(1), ..without_patience() });
     hit_all(&log, fill(&log, 4, BYTES));
     reclaim_one(&log);
     let copied = log.stats().reinserted as usize * BYTES;
     assert!((REGION_BYTES / 2 - 2 * BYTES..=REGION_BYTES / 2).contains(&copied), "{copied} bytes of {REGION_BYTES}");
 }
 
-/// Its first part lies in a region that is complete before the other part has its place.
-#[test]
-fn a_walk_meets_what_is_copied_in_two_parts() {
-    let device = Eventful::new(16 * REGION_BYTES);
-    let log = on(device.clone(), Options { reinsertion: Reinsertion::Hits(1), ..small() });
-    insert(&log, 1, &value(1, 1, 50_000), 250, 1).unwrap();
-    insert(&log, 0, &value(0, 0, 30_000), 400, 1).unwrap();
-    insert(&log, 2, &value(2, 2, 40_000), 500, 1).unwrap();
-    hit_all(&log, 1);
-    let met = Arc::new(Mutex::new(Vec::new()));
-    let advance_scan = {
-        let (log, met) = (log.clone(), met.clone());
-        move |scan: &mut _| {
-            log.advance_scan(scan, ScanContent::Keys, 150, &mut |it| met.lock().unwrap().push(it.key.bytes.to_vec()))
-        }
-    };
-    let (theirs, scan) = (advance_scan.clone(), Arc::new(Mutex::new(log.scan())));
-    let started = scan.clone();
-    // The region of the first part.
-    device.at_next(Direction::Write, move || assert!(theirs(&mut started.lock().unwrap())));
-    // By now it has as little time left as the one that is open.
-    log.reclaim(150, log.stats().regions_free as usize + 1);
-    assert_eq!((log.stats().reinserted, met.lock().unwrap().clone()), (1, vec![key(1)]));
-    while advance_scan(&mut scan.lock().unwrap()) {}
-    assert!(get(&log, 0, 150).is_some() && met.lock().unwrap().contains(&key(0)), "it was there all the time");
-}
-
 #[test]
 fn a_checkpoint_gives_up_on_a_device_that_is_stuck_during_a_reclaim() {
     let device = Eventful::new(CHECKPOINT.end as usize);
-    let options = Options { reinsertion: Reinsertion::Hits(1), ..without_patience() };
+    let options = Options { reinsertion: Reinsertion::Forced(1), ..without_patience() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     hit_all(&log, fill(&log, 4, 9 << 10));
     let (resume, stuck) = mpsc::channel::<()>();

@@ -2,10 +2,11 @@
 
 use super::super::format::RegionHeader;
 use super::super::options::Options;
-use super::super::{Known, LargeLog, LoggedDeletion, Reclaim, Recovered, Reinsertion};
+use super::super::{LargeLog, Reclaim, Recovered, Reinsertion};
 use super::*;
 use crate::FlashHash;
 use crate::device::{BLOCK, Buffer, Delivery, Faults, FaultyDevice, read, write};
+use crate::recovery::{LoggedDeletion, RecoveryInput};
 use ebbtide_testkit::Random;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -27,7 +28,7 @@ fn filled(device: &Arc<FaultyDevice>, objects: u64) -> Arc<LargeLog> {
     log
 }
 
-fn recover(device: &Arc<FaultyDevice>, known: &Known) -> (Arc<LargeLog>, Recovered) {
+fn recover(device: &Arc<FaultyDevice>, known: &RecoveryInput) -> (Arc<LargeLog>, Recovered) {
     let (log, recovered) = LargeLog::recover(device.clone(), AREA, small(), known, 1).unwrap();
     log.verify();
     (log, recovered)
@@ -41,8 +42,8 @@ fn all(objects: u64) -> Vec<u64> {
     (0..objects).collect()
 }
 
-fn checkpointed() -> Known {
-    Known { checkpoint: Some(CHECKPOINT), ..Known::default() }
+fn checkpointed() -> RecoveryInput {
+    RecoveryInput { checkpoint: Some(CHECKPOINT), ..RecoveryInput::default() }
 }
 
 #[test]
@@ -62,7 +63,7 @@ fn a_checkpoint_brings_everything_back_once() {
     insert(&log, 7, b"new", 0, 1).unwrap();
     log.seal_all(1);
     let removals = vec![LoggedDeletion { hash: FlashHash::of(&key(50)), order: next_order }];
-    let (log, recovered) = recover(&device, &Known { removals, ..checkpointed() });
+    let (log, recovered) = recover(&device, &RecoveryInput { removals, ..checkpointed() });
     assert!(!recovered.from_checkpoint, "it is used up");
     assert_eq!(get(&log, 7, 1), Some(b"new".to_vec()));
     assert_eq!(get(&log, 50, 1), None);
@@ -75,12 +76,12 @@ fn what_was_removed_after_the_checkpoint_stays_removed() {
     log.checkpoint(CHECKPOINT, 1).unwrap();
     assert!(remove(&log, 3));
     let removals = vec![LoggedDeletion { hash: FlashHash::of(&key(3)), order: log.next_order() }];
-    let (log, _) = recover(&device, &Known { removals, ..checkpointed() });
+    let (log, _) = recover(&device, &RecoveryInput { removals, ..checkpointed() });
     assert_eq!(log.stats().objects, 19);
     assert_eq!(get(&log, 3, 1), None);
     log.checkpoint(CHECKPOINT, 1).unwrap();
     log.flush();
-    let (log, recovered) = recover(&device, &Known { flushed: log.next_order(), ..checkpointed() });
+    let (log, recovered) = recover(&device, &RecoveryInput { flushed: log.next_order(), ..checkpointed() });
     assert_eq!((recovered.from_checkpoint, log.stats().objects), (true, 0));
 }
 
@@ -91,7 +92,7 @@ fn what_a_log_of_removals_forgot_before_the_checkpoint_counts_no_more() {
     assert!(remove(&log, 3));
     let forgotten = log.next_order();
     log.checkpoint(CHECKPOINT, 1).unwrap();
-    let (_, recovered) = recover(&device, &Known { flushed: forgotten, ..checkpointed() });
+    let (_, recovered) = recover(&device, &RecoveryInput { flushed: forgotten, ..checkpointed() });
     assert_eq!((recovered.from_checkpoint, recovered.objects), (true, 19));
 }
 
@@ -120,14 +121,16 @@ fn footers_bring_back_what_was_written() {
     insert(&log, 200, &value(200, 1, 150_000), 0, 1).unwrap();
     log.seal_all(1);
     insert(&log, 101, b"only in RAM", 0, 1).unwrap();
-    let (log, recovered) = recover(&device, &Known::default());
+    let (log, recovered) = recover(&device, &RecoveryInput::default());
     assert_eq!(recovered.objects_gone, 0);
     assert_eq!((found(&log, 102), get(&log, 200, 1)), (all(100), Some(value(200, 1, 150_000))));
-    let deletions =
-        Known { removals: vec![LoggedDeletion { hash: FlashHash::of(&key(4)), order: 6 }], ..Known::default() };
+    let deletions = RecoveryInput {
+        removals: vec![LoggedDeletion { hash: FlashHash::of(&key(4)), order: 6 }],
+        ..RecoveryInput::default()
+    };
     let (log, recovered) = recover(&device, &deletions);
     assert_eq!((recovered.objects_gone, get(&log, 4, 1)), (1, None));
-    let (log, _) = recover(&device, &Known { flushed: 51, ..Known::default() });
+    let (log, _) = recover(&device, &RecoveryInput { flushed: 51, ..RecoveryInput::default() });
     assert_eq!(found(&log, 100), (50..100).collect::<Vec<_>>());
 }
 
@@ -142,7 +145,7 @@ fn the_later_version_counts_wherever_it_lies() {
             insert(&log, 1, &value(1, version, 3000), expiries[version as usize % 2], 1).unwrap();
         }
         log.seal_all(1);
-        let (log, recovered) = recover(&device, &Known::default());
+        let (log, recovered) = recover(&device, &RecoveryInput::default());
         assert_eq!(get(&log, 1, 1), Some(value(1, 9, 3000)));
         assert_eq!((recovered.objects, recovered.objects_gone), (1, 9));
     }
@@ -158,7 +161,7 @@ fn versions_are_compared_though_their_regions_overlap() {
             insert(&log, key, &value(key, i as u64, 3000), expiry_group * 500, 1).unwrap();
         }
         log.seal_all(1);
-        let (log, recovered) = recover(&device, &Known::default());
+        let (log, recovered) = recover(&device, &RecoveryInput::default());
         assert_eq!((get(&log, 1, 1), recovered.objects_gone), (Some(value(1, last, 3000)), 1));
     }
 }
@@ -180,7 +183,7 @@ fn of_concurrent_inserts_the_same_one_is_current_afterwards() {
         });
         let current = [0, 1].map(|number| get(&log, number, 1).unwrap());
         log.seal_all(1);
-        let (log, _) = recover(&device, &Known::default());
+        let (log, _) = recover(&device, &RecoveryInput::default());
         assert_eq!([0, 1].map(|number| get(&log, number, 1).unwrap()), current);
     }
 }
@@ -193,7 +196,7 @@ fn another_identity_finds_nothing() {
     let (log, recovered) = LargeLog::recover(device.clone(), AREA, options, &checkpointed(), 1).unwrap();
     assert_eq!((recovered.objects, recovered.regions), (0, 0));
     log.verify();
-    let (_, recovered) = recover(&device, &Known::default());
+    let (_, recovered) = recover(&device, &RecoveryInput::default());
     assert_eq!(recovered.objects, 0, "it was marked dead, too");
 }
 
@@ -209,16 +212,16 @@ fn a_region_that_cannot_be_read_stays_forgotten() {
     for (region, offset) in [(second, header.footer_offset + 33), (third, 20)] {
         let damaged = (region * REGION_BYTES) as u64 + u64::from(offset);
         device.flip(damaged, 1);
-        let (log, recovered) = recover(&device, &Known::default());
+        let (log, recovered) = recover(&device, &RecoveryInput::default());
         assert_eq!(recovered.regions_damaged, 1);
         let now_left = found(&log, 100);
         assert!(now_left.len() < left.len());
         left = now_left;
         device.flip(damaged, 1);
-        assert_eq!(found(&recover(&device, &Known::default()).0, 100), left);
+        assert_eq!(found(&recover(&device, &RecoveryInput::default()).0, 100), left);
     }
     device.set(Faults { read_errors: 1, write_errors: 1, ..Faults::default() });
-    assert!(LargeLog::recover(device.clone(), AREA, small(), &Known::default(), 1).is_err());
+    assert!(LargeLog::recover(device.clone(), AREA, small(), &RecoveryInput::default(), 1).is_err());
 }
 
 /// A log with the record of what is gone, as a caller keeps it, across crashes.
@@ -228,7 +231,7 @@ struct RegionSummary {
     options: Options,
     /// The version that is current, and when it expires.
     current: HashMap<u64, (u64, u32)>,
-    known: Known,
+    known: RecoveryInput,
     random: Random,
     keys: u64,
     versions: u64,
@@ -243,7 +246,7 @@ struct RegionSummary {
 impl RegionSummary {
     fn new(seed: u64, notes_all: bool, delivery: Delivery) -> Self {
         let device = Arc::new(FaultyDevice::new(DEVICE_BYTES, seed, delivery));
-        let reinsertion = [Reinsertion::Never, Reinsertion::Hits(1), Reinsertion::Percent(40)][seed as usize % 3];
+        let reinsertion = [Reinsertion::Never, Reinsertion::Forced(1), Reinsertion::Forced(0)][seed as usize % 3];
         let reclaim = [Reclaim::Fifo, Reclaim::Lru][seed as usize / 3 % 2];
         let options = Options { reclaim, reinsertion, discard: seed.is_multiple_of(2), ..small() };
         let log = LargeLog::new(device.clone(), AREA, options).unwrap();
@@ -252,7 +255,7 @@ impl RegionSummary {
             device,
             options,
             current: HashMap::new(),
-            known: Known::default(),
+            known: RecoveryInput::default(),
             random: Random::new(seed),
             keys: 60,
             versions: 0,
@@ -434,7 +437,7 @@ fn what_a_torn_write_left_does_not_pass_for_what_another_life_wrote() {
     const LONG: usize = 9163;
     let device = device(1);
     let put = |version| {
-        let (log, _) = recover(&device, &Known::default());
+        let (log, _) = recover(&device, &RecoveryInput::default());
         for (number, bytes) in [(2, 900), (1, LONG), (3, 1000)] {
             insert(&log, number, &value(number, version, bytes), 0, 1).unwrap();
         }
@@ -452,7 +455,7 @@ fn what_a_torn_write_left_does_not_pass_for_what_another_life_wrote() {
     let mut torn = written();
     torn[1024..10_240].copy_from_slice(&first[1024..10_240]);
     write(&*device, begin, torn).unwrap();
-    let (log, recovered) = recover(&device, &Known::default());
+    let (log, recovered) = recover(&device, &RecoveryInput::default());
     assert_eq!((recovered.objects, get(&log, 3, 1)), (3, Some(value(3, 2, 1000))));
     assert!(get(&log, 1, 1) != Some(value(1, 1, LONG)), "the first version is found after the second one");
 }

@@ -57,7 +57,7 @@ impl Shared {
             }
         };
         let again = copies_pay.clone();
-        if let FlashLookup::FlashHit(found) = self.log.lookup(Key::new(&key(number)), now, Box::new(again)) {
+        if let FlashLookup::Found(found) = self.log.lookup(Key::new(&key(number)), now, Box::new(again)) {
             copies_pay(Some(found));
         }
     }
@@ -131,7 +131,7 @@ fn stress(seed: u64, steps: u64, faults: Faults, options: Options) -> (u64, Stat
 }
 
 fn options(seed: u64) -> Options {
-    let reinsertion = [Reinsertion::Hits(1), Reinsertion::Percent(40), Reinsertion::Auto][seed as usize % 3];
+    let reinsertion = [Reinsertion::Forced(1), Reinsertion::Forced(0), Reinsertion::Auto][seed as usize % 3];
     let reclaim = if seed.is_multiple_of(2) { Reclaim::Fifo } else { Reclaim::Lru };
     Options { reinsertion, reclaim, discard: true, seal_seconds: 20, ..small() }
 }

@@ -2,11 +2,12 @@
 
 use super::super::format::part_hash;
 use super::super::regions::RegionState;
-use super::super::{Known, LoggedDeletion, Reclaim, Reinsertion};
+use super::super::{Reclaim, Reinsertion};
 use super::eventful::Eventful;
 use super::*;
 use crate::FlashHash;
 use crate::device::{BLOCK, Buffer, Delivery, Direction, FaultyDevice, read, write};
+use crate::recovery::{LoggedDeletion, RecoveryInput};
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -15,7 +16,7 @@ const AREA: Range<u64> = 0..(16 * REGION_BYTES) as u64;
 const CHECKPOINT: Range<u64> = AREA.end..AREA.end + (64 << 10);
 
 fn options() -> Options {
-    Options { reinsertion: Reinsertion::Percent(100), ..small() }
+    Options { reinsertion: Reinsertion::Forced(0), ..small() }
 }
 
 fn device() -> Arc<FaultyDevice> {
@@ -43,7 +44,7 @@ fn region_of(log: &LargeLog, number: u64) -> Option<u32> {
 }
 
 fn recover(device: &Arc<FaultyDevice>, options: Options, removals: Vec<LoggedDeletion>) -> Arc<LargeLog> {
-    let known = Known { removals, ..Known::default() };
+    let known = RecoveryInput { removals, ..RecoveryInput::default() };
     let (log, _) = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap();
     log.verify();
     log
@@ -116,7 +117,7 @@ fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
         }
         if stops {
             log.checkpoint(CHECKPOINT, 1).unwrap();
-            let known = Known { checkpoint: Some(CHECKPOINT), ..Known::default() };
+            let known = RecoveryInput { checkpoint: Some(CHECKPOINT), ..RecoveryInput::default() };
             log = LargeLog::recover(device.clone(), AREA, options, &known, 1).unwrap().0;
         }
         assert_eq!(found_again(&log, &device, &[1]), []);
@@ -133,9 +134,7 @@ fn originals_in_a_region_that_a_crash_kept_from_being_marked_dead() {
 fn what_a_part_took_the_place_of_stays_away_once_removed() {
     let device = device();
     let log = LargeLog::new(device.clone(), AREA, Options { reclaim: Reclaim::Lru, ..small() }).unwrap();
-    let put = |key, value: &[u8]| {
-        log.insert(&Object { key, value: &[value], client_flags: 0, attributes: 0, expiry: 0 }, 1).unwrap()
-    };
+    let put = |key, value: &[u8]| log.insert(&Object { key, value: &[value], client_flags: 0, expiry: 0 }, 1).unwrap();
     let long = Key::new(b"long");
     let other = Key { bytes: b"other", hash: part_hash(long.hash, log.next_order() + 1, 1) };
     put(other, b"stale");
@@ -163,7 +162,7 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     const ORDER: u64 = 1000;
     let device = Eventful::new(16 * REGION_BYTES);
     let options = Options {
-        reinsertion: Reinsertion::Hits(1),
+        reinsertion: Reinsertion::Forced(1),
         max_buffer_wait: Duration::ZERO,
         expiry_groups: 1,
         buffers: 6,
@@ -173,10 +172,10 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     let long = Key::new(b"long");
     let other = Key { bytes: b"other", hash: part_hash(long.hash, ORDER, 1) };
     fn object<'a>(key: Key<'a>, value: &'a [&'a [u8]]) -> Object<'a> {
-        Object { key, value, client_flags: 0, attributes: 0, expiry: 0 }
+        Object { key, value, client_flags: 0, expiry: 0 }
     }
     log.insert(&object(other, &[b"stale"]), 1).unwrap();
-    assert!(matches!(log.lookup(other, 1, Box::new(|_| ())), crate::FlashLookup::FlashHit(_)));
+    assert!(matches!(log.lookup(other, 1, Box::new(|_| ())), crate::FlashLookup::Found(_)));
     let mut next = 0;
     while log.stats().regions_free > 8 {
         fill(&log, next);
@@ -202,7 +201,7 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
     if log.remove(other.hash) {
         removals.push(LoggedDeletion { hash: other.hash, order: log.next_order() });
     }
-    let known = Known { removals, ..Known::default() };
+    let known = RecoveryInput { removals, ..RecoveryInput::default() };
     let (log, _) = LargeLog::recover(device, AREA, options, &known, 1).unwrap();
     assert!(log.find(other.hash, |_| ()).is_none(), "what was removed is found after a crash");
 }
@@ -211,7 +210,7 @@ fn what_a_part_took_the_place_of_while_it_was_copied_stays_away_once_removed() {
 fn what_is_copied_from_an_unclean_region_leaves_it_there() {
     let device = device();
     let options =
-        Options { reinsertion: Reinsertion::Hits(1), max_buffer_wait: Duration::ZERO, expiry_groups: 1, ..small() };
+        Options { reinsertion: Reinsertion::Forced(1), max_buffer_wait: Duration::ZERO, expiry_groups: 1, ..small() };
     let log = LargeLog::new(device.clone(), AREA, options).unwrap();
     // Two versions of each.
     (0..20).for_each(|i| fill(&log, i % 10));
@@ -227,80 +226,4 @@ fn what_is_copied_from_an_unclean_region_leaves_it_there() {
     }
     assert!(log.stats().reinserted > 50 && !remove(&log, 9999), "{:?}", log.stats());
     log.verify();
-}
-
-fn of_two_groups() -> Options {
-    Options {
-        reinsertion: Reinsertion::Hits(1),
-        max_buffer_wait: Duration::ZERO,
-        expiry_groups: 2,
-        buffers: 6,
-        ..small()
-    }
-}
-
-fn put(log: &Arc<LargeLog>, number: u64, bytes: usize) -> u64 {
-    insert(log, number, &value(number, number, bytes), 0, 1).unwrap().order
-}
-
-/// A log whose object 0 a crash left whole, beside the second part of a copy that was cut behind an object of 50,000 bytes.
-fn with_a_second_part(device: &Arc<FaultyDevice>) -> Arc<LargeLog> {
-    let log = LargeLog::new(device.clone(), AREA, of_two_groups()).unwrap();
-    let order = put(&log, 0, 30_000);
-    log.seal_all(1);
-    assert!(get(&log, 0, 1).is_some());
-    let original = log.geometry.offset(region_of(&log, 0).unwrap());
-    let header = read(&**device, original, Buffer::zeroed(BLOCK)).unwrap();
-    put(&log, 1, 50_000);
-    reclaim_one(&log);
-    let first = log.geometry.offset(region_of(&log, 0).unwrap());
-    assert!(first != original && log.could_exist(part_hash(FlashHash::of(&key(0)), order, 1)));
-    log.seal_all(1);
-    // Neither the mark of death nor the first part were written.
-    write(&**device, original, header).unwrap();
-    write(&**device, first, Buffer::zeroed(BLOCK)).unwrap();
-    let log = recover(device, of_two_groups(), Vec::new());
-    assert_eq!(get(&log, 0, 1), Some(value(0, 0, 30_000)));
-    log
-}
-
-#[test]
-fn a_copy_that_is_cut_elsewhere_than_one_before_a_crash_is_found() {
-    let device = device();
-    let log = with_a_second_part(&device);
-    put(&log, 1, 45_000);
-    reclaim_one(&log);
-    assert_eq!((log.stats().reinserted, get(&log, 0, 1)), (1, Some(value(0, 0, 30_000))));
-    log.seal_all(1);
-    assert_eq!(get(&recover(&device, of_two_groups(), Vec::new()), 0, 1), Some(value(0, 0, 30_000)));
-}
-
-#[test]
-fn the_first_part_of_a_copy_that_was_given_up_stays_away_once_removed() {
-    let device = device();
-    let log = with_a_second_part(&device);
-    while log.stats().regions_free > 3 {
-        put(&log, 2, 60_000);
-        log.seal_all(1);
-    }
-    put(&log, 1, 50_000);
-    let slot = usize::from(log.regions[region_of(&log, 1).unwrap() as usize].slot());
-    std::thread::scope(|scope| {
-        // As a lookup holds it while it copies from a buffer.
-        let contents = log.slots[slot].read().unwrap();
-        let reclaiming = scope.spawn(|| reclaim_one(&log));
-        while log.expiry_groups[1].try_lock().is_ok() {
-            std::thread::yield_now();
-        }
-        // Of another group: it takes the region that the other part was to have.
-        insert(&log, 3, b"value", 200, 1).unwrap();
-        drop(contents);
-        reclaiming.join().unwrap();
-    });
-    assert_eq!((log.stats().reinserted, log.stats().reinsertions_dropped, get(&log, 0, 1)), (0, 1, None));
-    log.seal_all(1);
-    log.verify();
-    let removals = remove(&log, 0).then(|| LoggedDeletion { hash: FlashHash::of(&key(0)), order: log.next_order() });
-    let log = recover(&Arc::new(device.killed(1)), of_two_groups(), removals.into_iter().collect());
-    assert!(get(&log, 0, 1).is_none(), "what was removed is found after a crash");
 }

@@ -40,7 +40,7 @@ pub(super) fn store(bytes: usize, options: Options) -> SmallStore {
 /// As the tier does: of a key that is not taken, no older version is left.
 pub(super) fn put(store: &SmallStore, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Result<Token, SmallDrop> {
     let key = Key::new(key);
-    let object = Object { key, value: &[value], client_flags: 5, attributes: 0, expiry };
+    let object = Object { key, value: &[value], client_flags: 5, expiry };
     store.insert(&object, now).inspect_err(|_| _ = store.remove(key.hash))
 }
 
@@ -51,7 +51,7 @@ pub(super) fn get(store: &SmallStore, key: &[u8], now: u32) -> Option<(Vec<u8>, 
     let done = Box::new(move |found| *later.lock().unwrap() = Some(found));
     let found = match store.lookup(Key::new(key), now, done) {
         FlashLookup::Absent => None,
-        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Found(found) => Some(found),
         FlashLookup::Reading => answer.lock().unwrap().take().expect("the read is done"),
     };
     found.map(|found| {

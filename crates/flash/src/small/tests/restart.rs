@@ -3,8 +3,8 @@
 use super::super::{Options, SmallStore};
 use super::{Random, get, put, store_on};
 use crate::device::{Delivery, Device, Faults, FaultyDevice};
-use crate::large::{Known, LoggedDeletion};
 use crate::object::FlashHash;
+use crate::recovery::{LoggedDeletion, RecoveryInput};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ struct World {
     device: Arc<FaultyDevice>,
     options: Options,
     store: SmallStore,
-    known: Known,
+    known: RecoveryInput,
     map: HashMap<u64, Vec<u8>>,
     hits: usize,
 }
@@ -28,7 +28,7 @@ impl World {
     fn new(seed: u64, options: Options) -> Self {
         let device = Arc::new(FaultyDevice::new(1 << 20, seed, Delivery::AtOnce));
         let store = store_on(Arc::clone(&device) as Arc<dyn Device>, options.clone());
-        let (known, map) = (Known::default(), HashMap::new());
+        let (known, map) = (RecoveryInput::default(), HashMap::new());
         Self { random: Random(seed), device, options, store, known, map, hits: 0 }
     }
 
@@ -143,7 +143,7 @@ fn after_a_crash_of_a_device_with_faults_nothing_comes_back_that_is_gone() {
             if !world.try_recover_in(area) {
                 empty += 1;
                 world.options.salt += 1;
-                (world.known, world.map) = (Known::default(), HashMap::new());
+                (world.known, world.map) = (RecoveryInput::default(), HashMap::new());
                 world.device.set(Faults::default());
                 world.store = store_on(Arc::clone(&world.device) as _, world.options.clone());
                 world.store.erase_marks().unwrap();
@@ -183,7 +183,7 @@ fn checkpointed(seed: u64, log_percent: u8) -> World {
     let options = Options { log_percent, segment_bytes: 8192, salt: seed, ..Options::default() };
     let device = Arc::new(FaultyDevice::new(CHECKPOINT.end as usize, seed, Delivery::AtOnce));
     let store = SmallStore::new(Arc::clone(&device) as _, 8192..CHECKPOINT.start, options.clone()).unwrap();
-    let (known, map) = (Known::default(), HashMap::new());
+    let (known, map) = (RecoveryInput::default(), HashMap::new());
     let mut world = World { random: Random(seed), device, options, store, known, map, hits: 0 };
     (0..8000).for_each(|_| world.step());
     while world.map.len() < 600 || world.store.stats().tombstones == 0 {
@@ -196,7 +196,7 @@ fn checkpointed(seed: u64, log_percent: u8) -> World {
 
 fn resume(world: &World) -> Option<SmallStore> {
     let device = Arc::clone(&world.device) as Arc<dyn Device>;
-    let known = Known { checkpoint: Some(CHECKPOINT), ..world.known.clone() };
+    let known = RecoveryInput { checkpoint: Some(CHECKPOINT), ..world.known.clone() };
     SmallStore::resume(device, 8192..CHECKPOINT.start, world.options.clone(), &known).unwrap()
 }
 

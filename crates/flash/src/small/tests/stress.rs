@@ -119,7 +119,7 @@ impl World {
             let done = Box::new(move |found| drop(sender.send((again, found))));
             match self.store.lookup(Key::new(&bytes), self.now(), done) {
                 FlashLookup::Absent => {}
-                FlashLookup::FlashHit(found) => hits += u64::from(self.check(&question, Some(found))),
+                FlashLookup::Found(found) => hits += u64::from(self.check(&question, Some(found))),
                 FlashLookup::Reading => open += 1,
             }
             while open > 16 || (open > 0 && random.below(4) == 0) {

@@ -3,7 +3,7 @@
 use super::super::{Counts, Options, PAGE, SmallDrop, SmallStore};
 use super::{put, store_on, value};
 use crate::device::{BLOCK, Device, DeviceMonitor, Direction, MemoryDevice, TransferRequest, UnwrittenRanges};
-use crate::large::{Known, LoggedDeletion};
+use crate::recovery::{LoggedDeletion, RecoveryInput};
 use crate::{Error, FlashHash};
 use std::io;
 use std::ops::Range;
@@ -288,7 +288,7 @@ fn an_empty_page_that_hides_what_ended_stays_though_the_device_is_wrong() {
         }
         assert_eq!(store.stats().counts.zero_bytes_written > 0, zeros_ahead);
         assert!(!store.remove(FlashHash::of(&key(1))), "nobody logs a removal of what is not there");
-        let known = Known { removals, ..Known::default() };
+        let known = RecoveryInput { removals, ..RecoveryInput::default() };
         let area = 8192..device.capacity();
         let (store, _) = SmallStore::recover(Arc::clone(&device) as _, area, options, &known, 1).unwrap();
         assert_eq!(value(&store, &key(1)), None, "it had ended; zeros ahead: {zeros_ahead}");
@@ -323,16 +323,4 @@ fn a_device_that_does_not_know_or_has_all_is_asked_no_more() {
     let asked = device.asked.load(Relaxed);
     (0..100).for_each(|_| whole.maintain(1));
     assert_eq!(device.asked.load(Relaxed), asked);
-}
-
-#[test]
-fn a_store_that_has_ended_writes_none() {
-    let device = Knowing::new(16 * MIB, Knowledge::Right);
-    let store = store(&device, true);
-    store.maintain(1);
-    assert!(store.end().is_some());
-    let written = device.zero_bytes.load(Relaxed);
-    thread::sleep(Duration::from_millis(100));
-    store.maintain(1);
-    assert_eq!(device.zero_bytes.load(Relaxed), written);
 }

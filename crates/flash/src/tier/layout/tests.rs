@@ -32,7 +32,7 @@ fn the_boundary_is_aligned_and_regions_follow_the_capacity() {
 fn both_stores_are_told_what_was_chosen() {
     let chosen = TierOptions {
         reclaim: Reclaim::Lru,
-        reinsertion: Reinsertion::Hits(2),
+        reinsertion: Reinsertion::Forced(2),
         discard: true,
         warm_restart: false,
         seal_seconds: 7,
@@ -43,7 +43,7 @@ fn both_stores_are_told_what_was_chosen() {
     };
     let TierLayout { large_options: large, small_options, .. } = TierLayout::new(64 * MIB, &chosen).unwrap();
     let small = small_options.unwrap();
-    assert_eq!((large.reclaim, large.reinsertion), (Reclaim::Lru, Reinsertion::Hits(2)));
+    assert_eq!((large.reclaim, large.reinsertion), (Reclaim::Lru, Reinsertion::Forced(2)));
     assert_eq!((large.discard, large.seal_seconds, large.max_buffer_wait), (true, 7, Duration::ZERO));
     assert!(!large.recovers && TierLayout::new(64 * MIB, &TierOptions::default()).unwrap().large_options.recovers);
     assert_eq!((small.log_percent, small.rewrite_threshold), (20, 3));

@@ -3,8 +3,7 @@
 use super::{get, put};
 use crate::device::MemoryDevice;
 use crate::large::Reinsertion;
-use crate::{FlashHash, Key, Tier, TierOptions};
-use std::ops::Range;
+use crate::{FlashHash, Tier, TierOptions};
 use std::sync::Arc;
 
 const CAPACITY: u64 = 24 << 20;
@@ -78,82 +77,6 @@ fn many_small_objects_that_take_little_stay() {
         // Those before the capacity was divided are in regions of large ones.
         assert_eq!(there > first.count() / 4, stay, "{there}, one in {one_in}");
         assert_eq!(tier.small.is_there(), stay);
-    }
-}
-
-/// Large objects, three times the capacity of them, each of which is asked for twice; between two of them something else.
-fn put_large(tier: &Arc<Tier>, mut between: impl FnMut(u64)) {
-    for number in 0..3 * CAPACITY / LARGE {
-        let key = (number | 1 << 40).to_le_bytes();
-        put(tier, &key, &vec![number as u8; LARGE as usize], 1);
-        let earlier = (number.saturating_sub(20) | 1 << 40).to_le_bytes();
-        [key, earlier].iter().for_each(|key| assert!(get(tier, key, 1).is_some()));
-        between(number);
-        tier.maintain(1);
-    }
-}
-
-#[test]
-fn an_area_that_nobody_asks_for_any_more_is_given_to_large_objects() {
-    let tier = tier(None);
-    let [small, _] = fill(&tier, 2, 1.0);
-    assert!(small > CAPACITY / 2 && tier.small.is_there());
-    let before = tier.stats();
-    put_large(&tier, |_| ());
-    assert!(!tier.small.is_there());
-    let is_there = |number: &u64| get(&tier, &(number | 1 << 40).to_le_bytes(), 1).is_some();
-    let large = (0..3 * CAPACITY / LARGE).filter(is_there).count() as u64 * LARGE;
-    assert!(large > CAPACITY / 100 * 85, "{large}");
-    let after = tier.stats();
-    assert!(after.evictions.space >= before.evictions.space + before.small.objects(), "{:?}", after.evictions);
-    assert_eq!(after.small.counts.inserted, before.small.counts.inserted, "counters go on");
-    tier.verify();
-}
-
-#[test]
-fn an_area_that_is_asked_for_stays() {
-    let tier = tier(None);
-    fill(&tier, 2, 1.0);
-    let sets = tier.small.sets();
-    let is_there = |number: u64| get(&tier, &number.to_le_bytes(), 1).is_some();
-    let there: Vec<u64> = (0..2 * CAPACITY / SMALL).filter(|&number| is_there(number)).collect();
-    put_large(&tier, |number| {
-        let asked = (0..8).map(|i| there[(number * 8 + i) as usize % there.len()]);
-        asked.for_each(|number| _ = is_there(number));
-    });
-    assert_eq!(tier.small.sets(), sets);
-    let kept = there.iter().filter(|&&number| is_there(number)).count();
-    assert!(kept > there.len() / 100 * 95, "{kept} of {}: {:?}", there.len(), tier.stats().evictions);
-}
-
-#[test]
-fn who_only_writes_ends_no_area_but_who_asks_for_what_flash_has_not() {
-    let tier = tier(None);
-    fill(&tier, 2, 1.0);
-    let put_large_ones = |numbers: Range<u64>, before: &dyn Fn(FlashHash)| {
-        for number in numbers {
-            let key = (number | 1 << 40).to_le_bytes();
-            before(Key::new(&key).hash);
-            put(&tier, &key, &[7; LARGE as usize], 1);
-            tier.maintain(1);
-        }
-    };
-    let many = CAPACITY / LARGE;
-    put_large_ones(0..many, &|_| ());
-    assert!(tier.small.is_there());
-    put_large_ones(many..many * 2, &|hash| tier.missed(hash));
-    assert!(!tier.small.is_there());
-}
-
-#[test]
-fn a_boundary_may_be_drawn_again_where_it_was_taken_back() {
-    let tier = tier(None);
-    for round in 0..3 {
-        let [small, _] = fill(&tier, 1, 1.0);
-        assert!(small > CAPACITY / 2 && tier.small.is_there(), "{small} in round {round}");
-        tier.join_now();
-        assert!(!tier.small.is_there());
-        tier.verify();
     }
 }
 

@@ -48,17 +48,17 @@ fn put(tier: &Tier, key: &[u8], value: &[u8], now: u32) -> Option<Token> {
 
 fn put_until(tier: &Tier, key: &[u8], value: &[u8], expiry: u32, now: u32) -> Option<Token> {
     let key = Key::new(key);
-    tier.insert(&Object { key, value: &[value], client_flags: 5, attributes: 6, expiry }, now)
+    tier.insert(&Object { key, value: &[value], client_flags: 5, expiry }, now)
 }
 
 fn get(tier: &Tier, key: &[u8], now: u32) -> Option<FlashHit> {
     let (sender, receiver) = mpsc::channel();
     let found = match tier.lookup(Key::new(key), now, Box::new(move |found| sender.send(found).unwrap())) {
         FlashLookup::Absent => None,
-        FlashLookup::FlashHit(found) => Some(found),
+        FlashLookup::Found(found) => Some(found),
         FlashLookup::Reading => receiver.recv().unwrap(),
     }?;
-    assert_eq!((found.client_flags, found.attributes), (5, 6));
+    assert_eq!(found.client_flags, 5);
     Some(found)
 }
 
@@ -66,9 +66,9 @@ fn get(tier: &Tier, key: &[u8], now: u32) -> Option<FlashHit> {
 fn serve<'scope>(scope: &'scope Scope<'scope, '_>, tier: &Arc<Tier>) -> Vec<ScopedJoinHandle<'scope, ()>> {
     let spawn = |_| {
         let tier = Arc::clone(tier);
-        scope.spawn(move || tier.serve_io())
+        scope.spawn(move || tier.device.serve())
     };
-    (0..tier.io_threads()).map(spawn).collect()
+    (0..tier.device.threads()).map(spawn).collect()
 }
 
 /// Stops a tier when the test ends, well or not: who serves must not be waited for in vain.

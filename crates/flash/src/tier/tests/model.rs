@@ -69,7 +69,7 @@ impl Run {
         match self.tier.lookup(Key::new(&key.to_le_bytes()), self.now, Box::new(move |found| drop(sender.send(found))))
         {
             FlashLookup::Absent => {}
-            FlashLookup::FlashHit(found) => self.check(&question, &found),
+            FlashLookup::Found(found) => self.check(&question, &found),
             FlashLookup::Reading => self.open.push(question),
         }
         if self.open.len() > OPEN {
@@ -118,12 +118,7 @@ impl Run {
             }
             950..990 => self.tier.maintain(self.now),
             990..999 => self.now += 1,
-            _ if self.random.below(20) > 0 => {
-                // Afterwards flash may be too full to be divided again.
-                if self.tier.stats().hits_small > 1000 {
-                    self.tier.join_now();
-                }
-            }
+            _ if self.random.below(20) > 0 => {}
             _ => {
                 self.tier.flush();
                 for key in 0..KEYS {

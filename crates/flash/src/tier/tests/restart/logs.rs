@@ -1,7 +1,6 @@
 //! Restarts after which the log of removals is whole, broken, spoilt, missing, or of another tier.
 
 use super::*;
-use crate::device::Faults;
 
 #[test]
 fn a_stop_is_believed_without_a_log_but_a_crash_after_it_is_not() {
@@ -136,33 +135,4 @@ fn what_a_killed_server_had_in_memory_is_found_if_its_log_is_named_now() {
     (world.tier, world.notices) = named.start(world.now).unwrap();
     assert!(world.is_warm() && world.look_at_all() > 50, "{:?}", world.notices);
     assert_eq!(world.logged().len(), 1, "its records go to the file");
-}
-
-/// Whatever becomes of the superblock that gives up small objects, what happens to them meanwhile is known.
-#[test]
-fn what_is_removed_while_a_boundary_cannot_be_taken_back_stays_so() {
-    for (seed, flushes) in (0..10).map(|seed| (4 * seed + 2, seed % 2 == 0)) {
-        let mut world = World::with(seed, TierOptions { small_share: None, ..options() });
-        while !world.tier.small.is_there() || world.tier.small.stats().page_objects < 60 {
-            for key in 0..KEYS {
-                if world.random.below(3) == 0 {
-                    world.demote(key);
-                }
-            }
-            world.tier.maintain(world.now);
-        }
-        world.device.sync().unwrap();
-        world.device.set(Faults { write_errors: 1, ..Faults::default() });
-        world.tier.join_now();
-        world.device.set(Faults::default());
-        assert!(world.tier.small.is_there());
-        if flushes {
-            world.tier.flush();
-            world.current.clear();
-        } else {
-            (0..KEYS).for_each(|key| world.change(key));
-        }
-        world.end(End::Kill, None);
-        assert_eq!(world.look_at_all(), 0);
-    }
 }

@@ -6,6 +6,7 @@
 //! With [`BITS_PER_KEY`] bits for each of as many keys as it is made for, about one foreign key in a hundred seems to be there.
 //! All may add and ask at once. Bits are Relaxed: a key that is added meanwhile may be missed.
 
+use crate::hash::mix;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const BITS_PER_KEY: usize = 12;
@@ -65,13 +66,6 @@ impl Bloom {
 
 fn blocks(keys: usize) -> usize {
     keys.saturating_mul(BITS_PER_KEY).div_ceil(WORDS * 64).max(1)
-}
-
-/// The finalizer of Splitmix64.
-pub fn mix(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

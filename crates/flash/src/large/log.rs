@@ -1,0 +1,344 @@
+//! The log: its parts, and what needs no file of its own.
+
+use super::address::Address;
+use super::index::{IndexKey, LargeIndex, SHARDS};
+use super::longest_object::LongestObject;
+use super::open_region::{FreeLists, OpenRegion, StagedRegion};
+use super::options::Options;
+use super::options::{Geometry, MAX_EXPIRY_GROUPS};
+use super::regions::{Region, RegionState};
+use super::reinsertion_value::ReinsertionValue;
+use super::stats::Counters;
+use super::stats::Stats;
+use crate::device::{BLOCK, Device};
+use crate::memory_bound::MemoryBound;
+use crate::{Error, FlashHash, Token};
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::atomic::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed},
+};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
+
+/// Free regions that stay a log's when the others are given away: each group may be about to open one.
+pub(super) const MIN_FREE_REGIONS: usize = MAX_EXPIRY_GROUPS + 1;
+
+/// The log. Any thread may call any method; those of workers (`lookup`, `could_exist`, `remove`, `is_current`,
+/// `flush`) never wait for the device.
+pub struct LargeLog {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) options: Options,
+    pub(super) geometry: Geometry,
+    pub(super) index: LargeIndex,
+    pub(super) regions: Box<[Region]>,
+    /// The open region of each group.
+    pub(super) expiry_groups: Box<[Mutex<Option<OpenRegion>>]>,
+    pub(super) slots: Box<[RwLock<Option<StagedRegion>>]>,
+    /// Regions before it are not the log's. Changes under the mutex of the books.
+    pub(super) first_region: AtomicU32,
+    /// Bytes of the index at most.
+    pub(super) memory_bound: MemoryBound,
+    pub(super) free_lists: Mutex<FreeLists>,
+    /// A buffer became free.
+    pub(super) freed: Condvar,
+    /// One insert at a time for keys of a shard, so that the order of versions is the order of publication.
+    pub(super) writers: Box<[Mutex<()>]>,
+    /// One reclaim at a time.
+    pub(super) reclaiming: Mutex<()>,
+    /// What lies in regions of earlier lives is flushed.
+    pub(super) floor: AtomicU64,
+    pub(super) next_order: AtomicU64,
+    /// Regions of the longest object of several that came since the last upkeep.
+    pub(super) wanted: AtomicUsize,
+    pub(super) max_object_bytes: Mutex<LongestObject>,
+    /// So many regions the last upkeep could keep free for an object like that.
+    pub(super) space: AtomicUsize,
+    /// Whether copies are worth it.
+    pub(super) reinsertion_value: ReinsertionValue,
+    /// A checkpoint is there or being made: nothing that it says may change.
+    pub(super) is_closed: AtomicBool,
+    /// Counts hits, for the order of regions by last hit.
+    pub(super) tick: AtomicU64,
+    /// The latest moment that anyone has named.
+    pub(super) now: AtomicU32,
+    /// Bytes of buffers of reads that are under way.
+    pub(super) reading_bytes: AtomicUsize,
+    /// Regions with objects that the index does not know.
+    pub(super) unclean: AtomicUsize,
+    pub(super) counters: Counters,
+}
+
+impl LargeLog {
+    /// An empty log in an area of the device. What the area holds is not looked at, and not found later if the identity is a
+    /// new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Options`] when the options contradict each other or the area is too small for them.
+    pub fn new(device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Arc<Self>, Error> {
+        let geometry = Geometry::new(&area, &options)?;
+        assert!(area.end <= device.capacity(), "an area up to {} on a device of {}", area.end, device.capacity());
+        Ok(Arc::new(Self {
+            device,
+            options,
+            geometry,
+            index: LargeIndex::new(),
+            regions: (0..geometry.regions).map(|_| Region::free()).collect(),
+            expiry_groups: (0..options.expiry_groups).map(|_| Mutex::new(None)).collect(),
+            slots: (0..options.buffers + options.long_buffers).map(|_| RwLock::new(None)).collect(),
+            first_region: AtomicU32::new(options.first_region),
+            memory_bound: MemoryBound::new(options.index_bytes),
+            free_lists: Mutex::new(FreeLists::new(
+                options.first_region..geometry.regions,
+                options.buffers as u16,
+                options.long_buffers as u16,
+            )),
+            freed: Condvar::new(),
+            writers: (0..SHARDS).map(|_| Mutex::new(())).collect(),
+            reclaiming: Mutex::new(()),
+            floor: AtomicU64::new(1),
+            next_order: AtomicU64::new(1),
+            wanted: AtomicUsize::new(0),
+            max_object_bytes: Mutex::default(),
+            space: AtomicUsize::new(0),
+            reinsertion_value: ReinsertionValue::default(),
+            is_closed: AtomicBool::new(false),
+            tick: AtomicU64::new(0),
+            now: AtomicU32::new(0),
+            reading_bytes: AtomicUsize::new(0),
+            unclean: AtomicUsize::new(0),
+            counters: Counters::default(),
+        }))
+    }
+
+    /// Bytes of RAM that a log has at most beside objects in its index, reads under way and objects of several regions on their way.
+    pub(crate) fn fixed_bytes(area: &Range<u64>, options: &Options) -> usize {
+        let buffers = options.buffers * options.region_bytes;
+        let regions = area.end.saturating_sub(area.start) / options.region_bytes as u64;
+        buffers + regions as usize * size_of::<Region>() + Self::min_index_bytes()
+    }
+
+    /// Bytes of an index without an object.
+    pub(crate) fn min_index_bytes() -> usize {
+        LargeIndex::new().bytes()
+    }
+
+    /// Gives the beginning of the area away, up to an offset on the device or to a little before the first region that holds
+    /// something, whichever comes first; says where the log begins now.
+    pub fn shrink_front(&self, to: u64) -> u64 {
+        let mut free_lists = self.free_lists();
+        let first = self.first_region.load(Relaxed);
+        let max = self.log_regions().len().saturating_sub(self.options.min_regions());
+        let free = self.unused_regions(&free_lists).saturating_sub(MIN_FREE_REGIONS);
+        let wanted = to.saturating_sub(self.geometry.offset(first)) / self.geometry.region_bytes as u64;
+        let first = first + free.min(max).min(wanted as usize) as u32;
+        self.first_region.store(first, Relaxed);
+        free_lists.free.retain(|&region| region >= first);
+        self.geometry.offset(first)
+    }
+
+    /// Bytes at the beginning of the area before the first region that holds something.
+    pub fn unused_bytes(&self) -> u64 {
+        (self.unused_regions(&self.free_lists()) * self.geometry.region_bytes) as u64
+    }
+
+    /// How many are free from the first one on.
+    pub(super) fn unused_regions(&self, free_lists: &FreeLists) -> usize {
+        let own = self.first_region.load(Relaxed)..;
+        free_lists.free.iter().rev().zip(own).take_while(|&(&free, own)| free == own).count()
+    }
+
+    /// Takes back the regions from this one on, which had been given away.
+    pub fn grow_front(&self, first: u32) {
+        let mut free_lists = self.free_lists();
+        let before = self.first_region.swap(first, Relaxed);
+        free_lists.free.extend((first..before).rev());
+    }
+
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> usize {
+        self.index.bytes()
+    }
+
+    /// Whether more memory for the index would soon save objects.
+    pub fn wants_memory(&self) -> bool {
+        self.memory_bound.is_approaching(self.index.bytes())
+    }
+
+    /// From now on the index may have so many bytes more.
+    pub fn grow_index(&self, bytes: usize) {
+        self.memory_bound.increase(bytes);
+    }
+
+    /// From now on the index has so many bytes at most.
+    pub fn limit_index(&self, bytes: usize) {
+        self.memory_bound.set(bytes);
+    }
+
+    /// Regions that are the log's.
+    pub(super) fn log_regions(&self) -> &[Region] {
+        &self.regions[self.first_region.load(Relaxed) as usize..]
+    }
+
+    /// Whether a lookup would look further than the index. No I/O.
+    pub fn could_exist(&self, hash: FlashHash) -> bool {
+        self.find(hash, |_| ()).is_some()
+    }
+
+    /// Whether inserts can go on for a while though the device does nothing, also one as long as the longest that came.
+    pub fn has_space(&self) -> bool {
+        let free_lists = self.free_lists();
+        let regions = self.space.load(Relaxed).max(1);
+        let takes_long = if self.options.long_buffers > 0 {
+            // Those that are missing may be the open ones of the groups, and half of the others.
+            2 * free_lists.free_long_slots.len() + self.options.expiry_groups >= self.options.long_buffers
+        } else {
+            // Each group may have one for ever.
+            free_lists.free_slots.len() + 1 >= regions.min(self.options.buffers + 1 - self.options.expiry_groups)
+        };
+        !free_lists.free_slots.is_empty() && free_lists.free.len() >= regions && takes_long
+    }
+
+    pub(super) fn used_buffers(&self, free_lists: &FreeLists) -> usize {
+        self.slots.len() - free_lists.free_slots.len() - free_lists.free_long_slots.len()
+    }
+
+    /// Bytes that a lookup would read first: all of an object that lies in one region.
+    pub fn bytes_to_read(&self, hash: FlashHash) -> Option<usize> {
+        self.find(hash, |address| address.blocks() * BLOCK)
+    }
+
+    /// Takes an object away, in effect for every lookup that begins later and for those under way. True if there may have been
+    /// one: then it may still be on the device, and must be logged to be gone after a crash, with [`LargeLog::next_order`].
+    pub fn remove(&self, hash: FlashHash) -> bool {
+        let identity = IndexKey::of(hash);
+        let removed = self.index.lock(identity.shard).remove(identity.tag).is_some();
+        self.counters.removes.add(u64::from(removed));
+        removed || self.is_unclean()
+    }
+
+    /// Whether the object that the token names is what a lookup would find.
+    pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
+        self.find(hash, |address| self.token(address)) == Some(token)
+    }
+
+    /// All objects inserted from now on have this order or a higher one; all that were published have a lower one. With it, a
+    /// log of removals can say what it kills.
+    pub fn next_order(&self) -> u64 {
+        self.next_order.load(Relaxed)
+    }
+
+    pub fn stats(&self) -> Stats {
+        let count = |wanted: &[RegionState]| {
+            self.log_regions().iter().filter(|region| wanted.contains(&region.state())).count() as u64
+        };
+        Stats {
+            objects: self.index.objects() as u64,
+            regions_free: count(&[RegionState::Free, RegionState::Emptied]),
+            regions_retired: count(&[RegionState::Failed, RegionState::Lost, RegionState::Retired]),
+            regions: self.log_regions().len() as u64,
+            region_bytes: self.geometry.region_bytes as u64,
+            ..self.counters.read()
+        }
+    }
+
+    /// Bytes of RAM: the index, the table of regions, buffers, reads under way.
+    pub fn memory_bytes(&self) -> usize {
+        let buffers = self.used_buffers(&self.free_lists());
+        self.index.bytes()
+            + size_of_val(&self.regions[..])
+            + buffers * self.geometry.region_bytes
+            + self.reading_bytes.load(Relaxed)
+    }
+
+    /// Asserts every invariant. Only while nothing else is going on.
+    pub fn verify(&self) {
+        let mut units = HashSet::new();
+        self.index.verify(|_, address| {
+            let (region, position) = self.geometry.split(address.unit());
+            let state = self.regions[region as usize].state();
+            assert!(
+                !matches!(state, RegionState::Free | RegionState::Retired),
+                "{address:?} is in a region that is {state:?}"
+            );
+            assert!(position > 0, "{address:?} is where the header of its region is");
+            assert!(units.insert(address.unit()), "{address:?} is that of two objects");
+        });
+        let opened: Vec<u32> = self
+            .expiry_groups
+            .iter()
+            .filter_map(|expiry_group| Some(expiry_group.lock().unwrap().as_ref()?.region))
+            .collect();
+        let free_lists = self.free_lists();
+        assert!(free_lists.free.iter().is_sorted_by(|a, b| a > b), "{:?}", free_lists.free);
+        let mut used = 0;
+        for (number, region) in self.regions.iter().enumerate() {
+            let state = region.state();
+            let is_own = number >= self.first_region.load(Relaxed) as usize;
+            assert!(is_own || state == RegionState::Free, "region {number} is {state:?}, and not the log's");
+            let is_free = is_own && state == RegionState::Free;
+            assert_eq!(is_free, free_lists.free.contains(&(number as u32)), "region {number} is {state:?}");
+            assert_eq!(state == RegionState::Open, opened.contains(&(number as u32)), "region {number} is {state:?}");
+            if matches!(state, RegionState::Open | RegionState::Writing) {
+                used += 1;
+                let staged = self.slots[usize::from(region.slot())].read().unwrap();
+                let staged = staged.as_ref().expect("a region that is open or being written has a buffer");
+                assert_eq!((staged.region, staged.sequence), (number as u32, region.sequence()));
+            }
+            assert!(region.sequence() < free_lists.next_sequence);
+        }
+        assert_eq!(used, self.used_buffers(&free_lists), "a buffer is lost");
+        let unclean = self.regions.iter().filter(|region| region.is_unclean()).count();
+        assert_eq!(unclean, self.unclean.load(Relaxed));
+    }
+
+    /// What is to be told of the place of an object that is there, under the lock of its shard.
+    pub(super) fn find<T>(&self, hash: FlashHash, tell: impl FnOnce(Address) -> T) -> Option<T> {
+        let identity = IndexKey::of(hash);
+        let shard = self.index.lock(identity.shard);
+        let address = shard.get(identity.tag)?;
+        self.is_alive(address).then(|| tell(address))
+    }
+
+    /// Only under the lock of the shard in which the place was found, for its region to be in the same life.
+    pub(super) fn is_alive(&self, address: Address) -> bool {
+        let region = self.region_of(address);
+        let holds = matches!(
+            region.state(),
+            RegionState::Open | RegionState::Writing | RegionState::Sealed | RegionState::Dying
+        );
+        holds && region.sequence() >= self.floor.load(Acquire)
+    }
+
+    /// As [`LargeLog::is_alive`].
+    pub(super) fn token(&self, address: Address) -> Token {
+        let position = self.geometry.split(address.unit()).1;
+        Token(self.region_of(address).sequence() << 24 | u64::from(position))
+    }
+
+    /// Notes whether a restart could find objects in a region that the index does not know.
+    pub(super) fn set_unclean(&self, region: u32, is_unclean: bool) {
+        let was_unclean = self.regions[region as usize].set_unclean(is_unclean);
+        self.unclean.fetch_add(usize::from(is_unclean), Relaxed);
+        self.unclean.fetch_sub(usize::from(was_unclean), Relaxed);
+    }
+
+    /// Whether what the index does not know may still be on the device.
+    pub(super) fn is_unclean(&self) -> bool {
+        self.unclean.load(Relaxed) > 0
+    }
+
+    pub(super) fn region_of(&self, address: Address) -> &Region {
+        &self.regions[self.geometry.split(address.unit()).0 as usize]
+    }
+
+    pub(super) fn free_lists(&self) -> MutexGuard<'_, FreeLists> {
+        self.free_lists.lock().unwrap()
+    }
+
+    /// Notes the time; gives back the latest that was noted.
+    pub(super) fn observe_time(&self, now: u32) -> u32 {
+        self.now.fetch_max(now, Relaxed).max(now)
+    }
+}

@@ -1,0 +1,407 @@
+//! The store of small objects: its parts, inserts, removals and tokens.
+
+use super::log::{LogAppend, LogPosition, PageLog};
+use super::options::AreaLayout;
+use super::options::Options;
+use super::page::PAGE;
+use super::set_group::{Entry, GENERATIONS, GroupTotals, SETS, SetGroup};
+use super::stats::Counters;
+use super::stats::Stats;
+use crate::Error;
+use crate::device::Device;
+use crate::memory_bound::MemoryBound;
+use crate::object::{FlashHash, Object, Token};
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Tokens of objects in sets' pages; others name a place in the log.
+pub(super) const IN_PAGE: u64 = 1 << 63;
+/// Bits of a token for the repeats of a group: the moment has the 44 above, which are petabytes.
+pub(super) const REPEATS_BITS: u32 = 18;
+
+/// Why an object was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SmallDrop {
+    /// Its record is longer than [`MAX_RECORD_BYTES`], or its key no key.
+    Large,
+    Expired,
+    /// The log is full: the device or `maintain` does not keep up.
+    Busy,
+    /// The index has no memory left.
+    Memory,
+    /// Its set has too many objects in the log.
+    Crowded,
+}
+
+/// The small objects in one area of a device.
+pub struct SmallStore {
+    pub(super) shared: Arc<SmallShared>,
+}
+
+pub(super) struct SmallShared {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) area: Range<u64>,
+    pub(super) options: Options,
+    pub(super) area_layout: AreaLayout,
+    pub(super) groups: Box<[Mutex<SetGroup>]>,
+    pub(super) log: PageLog,
+    pub(super) counters: Counters,
+    pub(super) page_objects: AtomicU64,
+    pub(super) log_objects: AtomicU64,
+    pub(super) tombstones: AtomicU64,
+    pub(super) group_bytes: AtomicU64,
+    pub(super) memory_bound: MemoryBound,
+    /// Groups that have sets to mend: many tombstones, or unclean.
+    pub(super) queue: Mutex<VecDeque<u32>>,
+    /// Held by the thread that does the upkeep.
+    pub(super) maintenance: Mutex<super::maintenance_state::MaintenanceState>,
+}
+
+impl SmallStore {
+    /// An empty store; nothing that lies in the area is read.
+    ///
+    /// # Errors
+    ///
+    /// Refuses options that make no sense, alone or for the area.
+    ///
+    /// # Panics
+    ///
+    /// Panics when the area reaches beyond the device.
+    pub fn new(device: Arc<dyn Device>, area: Range<u64>, options: Options) -> Result<Self, Error> {
+        assert!(area.end <= device.capacity(), "an area up to {} on a device of {} bytes", area.end, device.capacity());
+        let area_layout = options.divide(&area)?;
+        let groups = (0..area_layout.set_layout.groups()).map(|_| Mutex::new(SetGroup::new())).collect();
+        let log = PageLog::new(area_layout.log);
+        let memory_bound = MemoryBound::new(options.index_bytes);
+        let shared = SmallShared {
+            device,
+            area,
+            options,
+            area_layout,
+            groups,
+            log,
+            counters: Counters::default(),
+            page_objects: AtomicU64::new(0),
+            log_objects: AtomicU64::new(0),
+            tombstones: AtomicU64::new(0),
+            group_bytes: AtomicU64::new(0),
+            memory_bound,
+            queue: Mutex::default(),
+            maintenance: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Takes an object, instead of any older one of its key. It is found from now on.
+    ///
+    /// # Errors
+    ///
+    /// Says why it was not taken. An older one stays: whoever inserts because of a change has removed it before.
+    pub fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, SmallDrop> {
+        let result = self.shared.insert(object, now);
+        if let Err(reason) = result {
+            let counters = &self.shared.counters;
+            Counters::one(match reason {
+                SmallDrop::Large => &counters.dropped_large,
+                SmallDrop::Expired => &counters.dropped_expired,
+                SmallDrop::Busy => &counters.dropped_busy,
+                SmallDrop::Memory => &counters.dropped_memory,
+                SmallDrop::Crowded => &counters.dropped_crowded,
+            });
+        }
+        result
+    }
+
+    /// Whether a lookup may find an object with this hash. No I/O.
+    pub fn could_exist(&self, hash: FlashHash) -> bool {
+        let (group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
+        self.shared.newest(&group, set, hash, &[]) != Newest::Nothing
+    }
+
+    /// From now on no lookup finds an object with this hash, also none that is under way. Says whether flash may hold one;
+    /// then a recovery must be told of the removal, with the [`SmallStore::next_order`] read after it.
+    pub fn remove(&self, hash: FlashHash) -> bool {
+        let (mut group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
+        self.shared.remove(&mut group, set, hash)
+    }
+
+    /// Whether the object with this token is still what a lookup would find. May say no because of a neighbour.
+    pub fn is_current(&self, hash: FlashHash, token: Token) -> bool {
+        let (group, set) = self.shared.locked(self.shared.area_layout.set_layout.set(hash));
+        match self.shared.newest(&group, set, hash, &[]) {
+            Newest::Nothing => false,
+            Newest::Log { page, .. } => self.shared.log_token(&group, page) == Some(token),
+            Newest::Page => is_page_token(&group, set, token),
+        }
+    }
+
+    /// Whether inserts can go on for a while though the device does nothing.
+    pub fn has_space(&self) -> bool {
+        self.shared.log.has_space()
+    }
+
+    /// All objects are gone, also for lookups under way. A recovery must be told of it, with the [`SmallStore::next_order`]
+    /// read after it.
+    pub fn flush(&self) {
+        self.shared.log.flush();
+    }
+
+    /// Writes full segments, reclaims the log's end ahead of need, mends sets. Waits for the device. Call it again and again; of
+    /// several threads that call it one works.
+    pub fn maintain(&self, now: u32) {
+        if let Some(mut maintenance) = self.shared.maintain(now) {
+            self.shared.fill_zeros(&mut maintenance.zero_fill);
+        }
+    }
+
+    /// Brings all that was inserted on its way to flash, also from a segment that is not full.
+    pub fn seal(&self, now: u32) {
+        self.shared.log.seal_open();
+        self.maintain(now);
+    }
+
+    pub fn stats(&self) -> Stats {
+        let shared = &self.shared;
+        let (free_log_segments, buffer_bytes) = shared.log.space();
+        Stats {
+            counts: shared.counters.read(),
+            page_objects: shared.page_objects.load(Ordering::Relaxed),
+            log_objects: shared.log_objects.load(Ordering::Relaxed),
+            tombstones: shared.tombstones.load(Ordering::Relaxed),
+            index_bytes: shared.index_bytes() as u64,
+            buffer_bytes: buffer_bytes as u64,
+            sets: u64::from(shared.area_layout.set_layout.sets),
+            free_log_segments: free_log_segments as u64,
+        }
+    }
+
+    /// Whether more memory for the index would soon save objects.
+    pub fn wants_memory(&self) -> bool {
+        self.shared.memory_bound.is_approaching(self.shared.index_bytes())
+    }
+
+    /// From now on the index may have so many bytes more.
+    pub fn grow_index(&self, bytes: usize) {
+        self.shared.memory_bound.increase(bytes);
+    }
+
+    /// RAM in use: index and buffers.
+    pub fn memory_bytes(&self) -> usize {
+        self.shared.index_bytes() + self.shared.log.space().1
+    }
+
+    /// Asserts what always holds. Nothing may be under way.
+    pub fn verify(&self) {
+        self.shared.verify();
+    }
+}
+
+/// What the newest entry of a key, or its page's filter, says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Newest {
+    Nothing,
+    /// An entry of the log with this index has the key's tag.
+    Log {
+        index: usize,
+        page: u32,
+    },
+    /// The set's page may have it.
+    Page,
+}
+
+impl SmallShared {
+    /// The group of a set, and the set's place in it. A flush that the group has not seen takes effect.
+    pub(super) fn locked(&self, set: u32) -> (LockedGroup<'_>, usize) {
+        let group = self.groups[set as usize / SETS].lock().expect("no thread panics with a group");
+        let before = group.totals(&self.area_layout.set_layout);
+        let mut locked = LockedGroup { shared: self, group, before };
+        let epoch = self.log.epoch();
+        if locked.epoch != epoch {
+            locked.clear(epoch);
+        }
+        (locked, set as usize % SETS)
+    }
+
+    pub(super) fn index_bytes(&self) -> usize {
+        let segments = self.area_layout.log.segments as usize;
+        let fixed = self.groups.len() * size_of::<Mutex<SetGroup>>() + segments * size_of::<AtomicU64>();
+        fixed + self.group_bytes.load(Ordering::Relaxed) as usize
+    }
+
+    /// Whether the index comes near its bound, so that objects have to end.
+    pub(super) fn is_short_of_memory(&self) -> bool {
+        self.memory_bound.is_near(self.index_bytes())
+    }
+
+    pub(super) fn insert(&self, object: &Object<'_>, now: u32) -> Result<Token, SmallDrop> {
+        let bytes = super::page::record_bytes(object).ok_or(SmallDrop::Large)?;
+        if object.is_expired(now) {
+            return Err(SmallDrop::Expired);
+        }
+        if self.memory_bound.is_reached(self.index_bytes()) {
+            return Err(SmallDrop::Memory);
+        }
+        let set_layout = &self.area_layout.set_layout;
+        let hash = object.key.hash;
+        let (mut group, set) = self.locked(set_layout.set(hash));
+        if group.len(set) == usize::from(u8::MAX) {
+            return Err(SmallDrop::Crowded);
+        }
+        let name = (set_layout.set(hash), set_layout.tag(hash));
+        let position = self.log.append(&LogAppend::New(object, bytes), name).ok_or(SmallDrop::Busy)?;
+        self.publish(&mut group, set, hash, position);
+        Counters::one(&self.counters.inserted);
+        Counters::add(&self.counters.inserted_bytes, bytes);
+        Ok(token_at(&group, position.log_clock))
+    }
+
+    /// Makes an object that was appended under the same lock the newest of its key.
+    pub(super) fn publish(&self, group: &mut SetGroup, set: usize, hash: FlashHash, position: LogPosition) {
+        if group.epoch != position.epoch {
+            group.clear(position.epoch);
+        }
+        let page = position.page;
+        let set_layout = &self.area_layout.set_layout;
+        if let Some(twin) = self.entry_at(group, set, hash, page) {
+            group.remove(set_layout, set, twin);
+        }
+        let tag = set_layout.tag(hash);
+        group.repeats = group.repeats.wrapping_add(u32::from(position.repeats));
+        let pushed = group.push(set_layout, set, Entry::Object { page, hit: false, tag });
+        assert!(pushed, "there was room");
+    }
+
+    /// What a lookup would look at first; entries of these pages are known to be another key's.
+    pub(super) fn newest(&self, group: &SetGroup, set: usize, hash: FlashHash, foreign: &[u32]) -> Newest {
+        let set_layout = &self.area_layout.set_layout;
+        let (tag, mark) = (set_layout.tag(hash), set_layout.mark(hash));
+        for (index, entry) in group.entries(set_layout, set).enumerate().rev() {
+            match entry {
+                Entry::Tombstone { mark: m } if m == mark => return Newest::Nothing,
+                Entry::Object { page, tag: t, .. } if t == tag && !foreign.contains(&page) => {
+                    return Newest::Log { index, page };
+                }
+                _ => {}
+            }
+        }
+        if group.may_hold(set_layout, set, hash) { Newest::Page } else { Newest::Nothing }
+    }
+
+    /// Hides a key. Says whether flash may hold it.
+    pub(super) fn remove(&self, group: &mut SetGroup, set: usize, hash: FlashHash) -> bool {
+        if self.newest(group, set, hash, &[]) == Newest::Nothing {
+            return group.is_unclean(set);
+        }
+        let set_layout = &self.area_layout.set_layout;
+        let space = group.tombstones() < usize::from(self.options.tombstones_per_group);
+        let pushed = space && group.push(set_layout, set, Entry::Tombstone { mark: set_layout.mark(hash) });
+        if !pushed {
+            Counters::one(&self.counters.voided_by_tombstones);
+            group.invalidate(set_layout, set);
+        }
+        if !pushed || group.tombstones() > usize::from(self.options.tombstones_per_group) / 2 {
+            self.enqueue(group, set_layout.set(hash));
+        }
+        true
+    }
+
+    /// The token of an object of a group in a page of the log.
+    pub(super) fn log_token(&self, group: &SetGroup, page: u32) -> Option<Token> {
+        self.log.header(page).map(|header| token_at(group, header.log_clock))
+    }
+
+    /// Has a group looked at for sets to mend.
+    pub(super) fn enqueue(&self, group: &mut SetGroup, set: u32) {
+        if !group.queued {
+            group.queued = true;
+            self.queue.lock().expect("no thread panics with the queue").push_back(set / SETS as u32);
+        }
+    }
+
+    /// A set's page, or a page of the log, by its number in the area.
+    pub(super) fn offset(&self, number: u32) -> u64 {
+        self.area.start + u64::from(number) * PAGE as u64
+    }
+
+    pub(super) fn verify(&self) {
+        let mut totals = GroupTotals::default();
+        for index in 0..self.groups.len() {
+            let (group, _) = self.locked((index * SETS) as u32);
+            group.verify(&self.area_layout.set_layout);
+            assert!(group.rewrites.is_empty(), "a page is being written");
+            for set in 0..SETS {
+                for entry in group.entries(&self.area_layout.set_layout, set) {
+                    let alive = !matches!(entry, Entry::Object { page, .. } if !self.log.is_used(page));
+                    assert!(alive, "{entry:?} of set {set} of group {index} is in no segment");
+                }
+            }
+            let group_totals = group.totals(&self.area_layout.set_layout);
+            totals.page_objects += group_totals.page_objects;
+            totals.log_objects += group_totals.log_objects;
+            totals.tombstones += group_totals.tombstones;
+            totals.bytes += group_totals.bytes;
+        }
+        let sum = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as usize;
+        assert_eq!(sum(&self.page_objects), totals.page_objects);
+        assert_eq!(sum(&self.log_objects), totals.log_objects);
+        assert_eq!(sum(&self.tombstones), totals.tombstones);
+        assert_eq!(sum(&self.group_bytes), totals.bytes);
+        self.log.verify();
+    }
+}
+
+/// Names an object in the log's page of a moment. While a page is filled it may get several versions of an object, so the
+/// group counts those.
+pub(super) fn token_at(group: &SetGroup, log_clock: u64) -> Token {
+    Token(log_clock << REPEATS_BITS | u64::from(group.repeats) & ((1 << REPEATS_BITS) - 1))
+}
+
+/// Names what a set's page holds: its generation, and the group's version, since generations come again.
+pub(super) fn page_token(group: &SetGroup, set: usize) -> Token {
+    Token(IN_PAGE | u64::from(group.generation(set)) << 32 | u64::from(group.version))
+}
+
+/// Whether the page of a set is still the same; each new one changes the version at least once.
+pub(super) fn is_page_token(group: &SetGroup, set: usize, token: Token) -> bool {
+    let changes = group.version.wrapping_sub(token.0 as u32);
+    let same_generation = (token.0 ^ page_token(group, set).0) >> 32 == 0;
+    same_generation && changes < GENERATIONS
+}
+
+/// A locked group. When it is unlocked, what changed is added to the totals.
+pub(super) struct LockedGroup<'a> {
+    pub(super) shared: &'a SmallShared,
+    pub(super) group: MutexGuard<'a, SetGroup>,
+    pub(super) before: GroupTotals,
+}
+
+impl Deref for LockedGroup<'_> {
+    type Target = SetGroup;
+
+    fn deref(&self) -> &SetGroup {
+        &self.group
+    }
+}
+
+impl DerefMut for LockedGroup<'_> {
+    fn deref_mut(&mut self) -> &mut SetGroup {
+        &mut self.group
+    }
+}
+
+impl Drop for LockedGroup<'_> {
+    fn drop(&mut self) {
+        let (before, after) = (self.before, self.group.totals(&self.shared.area_layout.set_layout));
+        let shift = |counter: &AtomicU64, before: usize, after: usize| {
+            if before != after {
+                counter.fetch_add((after as u64).wrapping_sub(before as u64), Ordering::Relaxed);
+            }
+        };
+        shift(&self.shared.page_objects, before.page_objects, after.page_objects);
+        shift(&self.shared.log_objects, before.log_objects, after.log_objects);
+        shift(&self.shared.tombstones, before.tombstones, after.tombstones);
+        shift(&self.shared.group_bytes, before.bytes, after.bytes);
+    }
+}
