@@ -9,6 +9,8 @@ use crate::flash::promotion::{FlashPromotion, Promotions};
 use crate::flash::threads::{FlashThreads, start_tier};
 use crate::flash::tier::FlashLowerTier;
 use crate::maintenance;
+use crate::pool_options::PoolOptions;
+use crate::pools;
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
 use ebbtide_store::{Options, Policy, Store};
@@ -51,6 +53,7 @@ pub struct CacheBuilder {
     flash_promotion: FlashPromotion,
     flash_demotion_wait: DemotionWait,
     flash_max_idle: Option<u32>,
+    pools: Vec<PoolOptions>,
 }
 
 impl CacheBuilder {
@@ -150,6 +153,12 @@ impl CacheBuilder {
         self
     }
 
+    /// Adds a pool: a key space with memory of its own. The memory is divided by the pools' bounds and weights.
+    pub fn pool(mut self, options: PoolOptions) -> Self {
+        self.pools.push(options);
+        self
+    }
+
     /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
     pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
@@ -157,7 +166,12 @@ impl CacheBuilder {
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
-        let store = Store::new(options).map_err(Error::from_store)?;
+        let mut pools = Vec::new();
+        for (number, (share, pool)) in pools::plan(&options, &self.pools)?.into_iter().enumerate() {
+            let pool = Options { seed: pool.seed.wrapping_add(number as u64), ..pool };
+            pools.push((share, Store::new(pool).map_err(Error::from_store)?));
+        }
+        let store = &pools[0].1;
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
@@ -174,7 +188,7 @@ impl CacheBuilder {
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
-                while flash.rebalance_memory(&store) {
+                while flash.rebalance_memory(store) {
                     store.maintain(&participant, time.now_ms());
                 }
                 drop(participant);
@@ -186,7 +200,7 @@ impl CacheBuilder {
             }
             None => None,
         };
-        let engine = Engine::new(store, time, flash);
+        let engine = Engine::new(options, pools, time, flash);
         if clock == Clock::System {
             maintenance::start(&engine).map_err(not_started)?;
         }
