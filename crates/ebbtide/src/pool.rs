@@ -360,3 +360,24 @@ impl Pool {
         self.0.pool.flash.as_ref()?.tier.thread_ring()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{ByteSize, Cache, Clock, PoolOptions};
+    use ebbtide_store::{Mode, Stored, Ttl, Write};
+
+    #[test]
+    fn a_late_write_to_a_removed_pool_is_not_served() {
+        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(PoolOptions::named("a")).build().unwrap();
+        let pool = cache.pool("a").unwrap();
+        cache.remove_pool("a").unwrap();
+        // A write that has passed the check before the removal.
+        let state = &*pool.0.pool;
+        let (key, hash) = (&b"key"[..], state.store.hash(b"key"));
+        let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let written = state.store.write(&state.participant(), &write, state.clock.now_ms()).unwrap();
+        assert_eq!(written.stored, Stored::Stored);
+        assert!(!pool.get(key).is_hit() && !pool.peek(key).is_hit());
+    }
+}

@@ -190,3 +190,20 @@ fn bad_pools_are_refused() {
     assert_eq!((limit(&pool), cache.pools().len()), (before, 2), "a refusal changes nothing");
     cache.verify();
 }
+
+#[test]
+fn a_pool_grows_only_when_others_have_shrunk() {
+    let cache = builder(32).pool(PoolOptions::named("a")).build().unwrap();
+    let pool = cache.pool("a").unwrap();
+    (0..3000).for_each(|number| insert(&pool, number, 5000));
+    // Values of over 4 KiB stay where they are while a handle exists.
+    let handle = |number: u32| pool.get(&number.to_le_bytes()).hit()?.to_handle().ok();
+    let handles: Vec<_> = (0..3000).step_by(5).filter_map(handle).collect();
+    assert!(handles.len() > 100, "a quarter of the pool: {}", handles.len());
+    pool.resize(ByteSize::mib(1), ByteSize::mib(2)).unwrap();
+    assert_eq!(limit(&cache.pool("default").unwrap()), 16 * MIB, "handles hold the memory");
+    drop(handles);
+    cache.maintain(Duration::from_secs(1));
+    assert_eq!(limit(&cache.pool("default").unwrap()), 30 * MIB);
+    cache.verify();
+}
