@@ -17,7 +17,7 @@ impl Store {
     /// # Panics
     /// If tokens are retained already.
     pub fn retain_tokens(&self, bytes: u64) {
-        assert!(self.issued_tokens.set(TokenTable::new(bytes)).is_ok(), "tokens are kept once");
+        assert!(self.issued_tokens.set(TokenTable::new(bytes)).is_ok(), "tokens are retained once");
     }
 
     /// Memory of the retained tokens, which is not in the budget of the store.

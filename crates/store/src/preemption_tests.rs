@@ -1,8 +1,8 @@
 //! Progress under preemption: more threads than processors, each of which sleeps at random while it holds a job, the
-//! choice, a split, a stripe or an epoch. Every operation ends within a bound, and nothing that was acknowledged is
-//! lost where nothing may be evicted.
+//! planner lock, a split, a stripe or an epoch. Every operation ends within a bound, and no acknowledged write is lost
+//! in a store without evictions.
 //!
-//! `EBBTIDE_PREEMPTION_SECONDS` has each test run for longer, `EBBTIDE_PREEMPTION_SEED` repeats a run.
+//! `EBBTIDE_PREEMPTION_SECONDS` makes each test run for longer, `EBBTIDE_PREEMPTION_SEED` repeats a run.
 
 use crate::evict::Progress;
 use crate::ops::{Change, Changed, Count, Handle, Mode, Write};
@@ -26,20 +26,20 @@ struct Terms {
     keys_per_thread: u64,
     value_bytes: usize,
     flushes: bool,
-    /// Whether what was acknowledged must be there.
+    /// Whether acknowledged writes must be present.
     keeps: bool,
-    /// Whether memory has room for all keys, so that no write may be refused.
+    /// Whether the memory holds all keys, so that no write may be refused.
     has_room: bool,
 }
 
-/// A thread with keys of its own.
+/// A thread with its own keys.
 struct Client<'a> {
     store: &'a Arc<Store>,
     participant: Participant,
     thread: u64,
     random: Random,
     terms: Terms,
-    /// By key: the version that was acknowledged last, 0 if there is none.
+    /// By key: the version acknowledged last, 0 if there is none.
     versions: Vec<u64>,
     handles: Vec<(Handle, u64)>,
     refused: u64,
@@ -57,7 +57,7 @@ impl Client<'_> {
         bytes
     }
 
-    /// Runs a write until it is done. `None` if the store is full of what may not be evicted.
+    /// Runs a write until it is done. `None` if the store is full and does not evict.
     fn write<T>(&self, mut write: impl FnMut() -> Result<T, Error>) -> Option<T> {
         let started = Instant::now();
         loop {
@@ -118,7 +118,7 @@ impl Client<'_> {
         self.versions[key as usize] = 0;
     }
 
-    /// A key that all threads count.
+    /// A key that all threads increment.
     fn count(&self, counted: &std::sync::atomic::AtomicU64) {
         let hash = self.store.hash(b"counter");
         let count = Count { initial: Some((1, Ttl::Never)), ..Count::plain(Change::Add(1)) };

@@ -105,7 +105,7 @@ impl Store {
             assert_eq!(
                 spent + snapshot.free_bytes,
                 self.budget.memory_bytes(),
-                "the memory is somewhere: {snapshot:?}"
+                "the parts of the memory add up: {snapshot:?}"
             );
         }
     }
@@ -175,7 +175,10 @@ impl Store {
         assert_eq!(offset, end, "{segment:?} ends with an item");
         assert_eq!(items, header.written_items(), "items written to {segment:?}");
         let counted = expired_bytes..=bytes;
-        assert!(counted.contains(&header.expired_written_bytes()), "what expires before the next expiry is counted");
+        assert!(
+            counted.contains(&header.expired_written_bytes()),
+            "items that expire before the next expiry are counted"
+        );
         assert_eq!(found, totals.items, "slots point at items of {segment:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! How soon the memory of expired items is there again, whatever their TTLs are and however fast they are written.
+//! How soon the memory of expired items is reused, for many mixes of TTLs and write rates.
 
 mod common;
 
@@ -6,16 +6,16 @@ use common::StoreSubject;
 use ebbtide_store::{Mode, Options, Progress, Ttl, Write};
 use std::collections::VecDeque;
 
-/// A key that was set, and when its TTL is over.
+/// A key that was set, and the end of its TTL.
 type Set = (u64, u64);
 
-/// A store, and what was set in it: objects of one size, each key once.
+/// A store and the keys that were set: objects of one size, each key once.
 struct Writer {
     subject: StoreSubject,
     value: Vec<u8>,
     now_ms: u64,
     next_key: u64,
-    /// Whether more is set than fits.
+    /// Whether more is set than the memory holds.
     evicts: bool,
     /// By TTL, in the order in which they expire.
     sets: Vec<(u32, VecDeque<Set>)>,
@@ -49,7 +49,7 @@ impl Writer {
         while self.subject.store.maintain(&self.subject.participant, self.now_ms) == Progress::Working {}
     }
 
-    /// Bytes in the index of objects whose life was over a second ago. None of the others is gone early, or served
+    /// Bytes in the index of objects that expired over a second ago. None of the others is removed early, or served
     /// late.
     fn waiting_bytes(&mut self) -> u64 {
         let mut alive = 0;
@@ -92,7 +92,7 @@ fn about_an_hour(number: u64) -> u32 {
     3240 + (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 33) as u32 % 720
 }
 
-/// Sets with these TTLs in turn, one every `interval_ms`, until the longest is over `turns` times.
+/// Sets with these TTLs in turn, one every `interval_ms`, until the longest has ended `turns` times.
 fn set_in_turn(memory_bytes: u64, value_bytes: usize, ttls: &[u32], interval_ms: u64, turns: f64) {
     let mut writer = Writer::new(memory_bytes, value_bytes);
     let longest_ms = f64::from(*ttls.iter().max().unwrap()) * 1000.0;
@@ -176,7 +176,7 @@ fn nothing_alive_is_evicted_while_expired_memory_waits() {
     const MEMORY: u64 = 16 << 20;
     let mut writer = Writer::new(MEMORY, 1000);
     writer.evicts = true;
-    // The writers evict for themselves: there is no maintenance.
+    // The writers evict: there is no maintenance.
     let interval_ms = interval_ms(MEMORY, 1000, &[3600, 600], 1.3);
     let (mut evictions, mut looks) = (0, 0);
     for number in 0..2 * 3600 * 1000 / interval_ms {

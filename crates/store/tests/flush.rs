@@ -1,4 +1,4 @@
-//! Flushes beside threads that make room.
+//! Flushes beside threads that evict.
 
 mod common;
 
@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const NOW_MS: u64 = 1000;
 const ROUNDS: u32 = 80_000;
 const KEYS: u32 = 4;
-/// Bytes of an unfinished upload: a look at the segments in order takes longer than a flush and the sets after it.
+/// Bytes of an unfinished upload: a sample of the segments takes longer than a flush and the sets after it.
 const UPLOAD_BYTES: usize = 7 << 20;
-/// Fewer than there are, so that room for them is looked for.
+/// Fewer segments than there are, so that a request for them runs evictions.
 const SEGMENTS: u32 = 3900;
 
 fn set(subject: &StoreSubject, key: u32) {
@@ -25,7 +25,7 @@ fn set(subject: &StoreSubject, key: u32) {
     }
 }
 
-/// Looks for room for a value of nearly all segments, again and again.
+/// Requests memory for a value of nearly all segments, again and again.
 fn make_room(store: &Store, is_over: &AtomicBool) {
     let participant = store.participate();
     while !is_over.load(Ordering::Relaxed) {

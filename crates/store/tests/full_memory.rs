@@ -1,4 +1,4 @@
-//! Making room while readers hold on.
+//! Evictions while readers stay pinned.
 
 mod common;
 
@@ -7,7 +7,7 @@ use ebbtide_store::{Error, Mode, Options, Progress, Ttl, Write};
 
 const NOW_MS: u64 = 5000;
 
-/// A set, once: answers whether there was room.
+/// A single set. Answers whether there was memory.
 fn try_set(subject: &StoreSubject, key: u64, bytes: usize) -> bool {
     let (store, key) = (&subject.store, key.to_le_bytes());
     let value = vec![key[0]; bytes];

@@ -11,7 +11,7 @@ fn set(store: &Store, participant: &Participant, key: &[u8], value: &[u8]) -> Re
     store.write(participant, &write, NOW_MS).map(drop)
 }
 
-/// Sets `keys` keys for each of `threads` threads at once. Nobody maintains the store.
+/// Sets `keys` keys for each of `threads` threads at once, without maintenance.
 fn fill(store: &Store, threads: u64, keys: u64) {
     std::thread::scope(|scope| {
         for thread in 0..threads {
@@ -34,7 +34,7 @@ fn missing(store: &Store, threads: u64, keys: u64) -> usize {
     all.filter(|key| store.get(&participant, key, store.hash(key), NOW_MS).is_none()).count()
 }
 
-/// Nothing may be evicted: when the index has no memory left, a key is refused and no other one goes.
+/// Without evictions: when the index has no memory left, a key is refused and no other one is removed.
 #[test]
 fn a_full_store_without_evictions_refuses_and_keeps_all() {
     let options = Options { memory_bytes: 1 << 20, value_bytes_max: 1000, evicts: false, ..Options::default() };

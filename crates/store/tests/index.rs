@@ -1,4 +1,4 @@
-//! The index grows with the number of objects, inside the memory, and tokens never lie.
+//! The index grows with the number of objects, within the memory, and tokens stay correct.
 
 mod common;
 
@@ -85,7 +85,7 @@ fn a_token_never_passes_for_a_changed_value() {
             4 => drop(
                 subject.retry_with_eviction(now_ms, || store.touch(participant, &key, hash, Ttl::Seconds(9), now_ms)),
             ),
-            // Others come and go: buckets split, items are displaced and merged.
+            // Other keys are added and removed: buckets split, items are displaced and relocated.
             5 => (0..20).for_each(|_| set(&subject, &random.number().to_le_bytes(), &[1; 60], now_ms)),
             6 => set(&subject, &key, &random.number().to_le_bytes(), now_ms),
             _ => {
@@ -132,7 +132,7 @@ fn numbers_survive_merges_in_place() {
     for step in 0..80_000_u64 {
         let now_ms = NOW_MS + step * 10;
         let number = random.below(200);
-        // Keys of several lengths, so that the words lie at every alignment.
+        // Keys of several lengths, so that the words have every alignment.
         let key = vec![b'a' + (number % 26) as u8; 1 + number as usize];
         let count = Count::plain(Change::Add(number + 1));
         let hash = store.hash(&key);

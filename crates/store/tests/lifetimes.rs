@@ -1,4 +1,4 @@
-//! How long what was stored lives, whatever time a look brings and however it was stored.
+//! The lifetime of items, with any time of a lookup and any kind of write.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn an_absolute_expiry_ends_at_its_second() {
         write(&subject, b"w", Ttl::Until(over), Mode::Set, None);
         assert!(subject.get(KEY, NOW_MS).is_none(), "{over}");
     }
-    // None is longer than a TTL can be.
+    // No lifetime is longer than a TTL can express.
     write(&subject, b"v", Ttl::Until(u64::MAX), Mode::Set, None);
     assert!(subject.get(KEY, NOW_MS).is_some());
     let end_ms = NOW_MS + u64::from(u32::MAX) * 1000;

@@ -1,4 +1,4 @@
-//! What lies below a store never answers with a value that was overwritten, deleted, expired or flushed.
+//! The lower tier never answers with a value that was overwritten, deleted, expired or flushed.
 
 use ebbtide_store::{Item, LowerTier, Mode, Options, Participant, Progress, Store, Ttl, Write};
 use std::collections::HashMap;
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// A copy's name and its value.
 type Copy = (u64, Vec<u8>);
 
-/// Everything below, in a map.
+/// The lower tier of the tests: a map.
 #[derive(Default)]
 struct Copies {
     map: Mutex<HashMap<Vec<u8>, Copy>>,
@@ -68,14 +68,15 @@ impl Tiers {
     fn write(&self, participant: &Participant, key: &[u8], value: &[u8], ttl: Ttl, mode: Mode, now_ms: u64) {
         let write = Write { key, hash: self.store.hash(key), value, flags: 0, ttl, mode, token: None };
         while self.store.write(participant, &write, now_ms).is_err() {
-            // What others read or write just now may be in the way for a moment.
+            // Other threads may hinder a write for a moment.
             if matches!(self.store.evict(participant, now_ms), Progress::Waiting(_) | Progress::Stuck) {
                 std::thread::yield_now();
             }
         }
     }
 
-    /// The value, from above or from below; what is found below is promoted, or for odd keys answered from there.
+    /// The value, from the store or from the lower tier; a copy is promoted, or for odd keys answered from the lower
+    /// tier.
     fn get(&self, participant: &Participant, key: &[u8], now_ms: u64) -> Option<Vec<u8>> {
         let found = self.store.get(participant, key, self.store.hash(key), now_ms).map(|item| {
             let mut value = Vec::new();
@@ -128,7 +129,7 @@ fn a_change_leaves_no_copy_behind() {
             let other = number.to_le_bytes();
             tiers.write(&participant, &other, value, Ttl::Never, Mode::Set, 1000);
             if number.is_multiple_of(8) {
-                // Survivors fill segments, one of which may hold the key: time, which would seal it, stands still.
+                // Survivors fill segments, one of which may hold the key: time, which would seal it, does not advance.
                 drop(tiers.store.get(&participant, &other, hash(&other), 1000));
             }
             number += 1;
@@ -180,7 +181,7 @@ fn a_change_leaves_no_copy_behind() {
 fn concurrent_changes_never_show_an_old_value() {
     const KEYS: u32 = 12_000;
     let tiers = Tiers::new();
-    // The version of each key that its owner has written at last; 0 is none. An odd entry is being changed.
+    // The version of each key that its writer has stored last; 0 is none.
     let versions: Vec<AtomicU64> = (0..KEYS).map(|_| AtomicU64::new(0)).collect();
     std::thread::scope(|scope| {
         for owner in 0..2u32 {

@@ -1,4 +1,4 @@
-//! Random operations against a plain map, with time handed in: it also steps back.
+//! Random operations against a plain map. Time is an argument and also steps back.
 
 mod common;
 

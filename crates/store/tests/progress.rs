@@ -1,4 +1,4 @@
-//! An operation starts over only when its own key has changed, however busy its neighbours in the index are.
+//! An operation repeats only when its key has changed, however busy its neighbours in the index are.
 
 use ebbtide_store::{
     Change, Changed, Count, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup, MetaFlagsOutcome, Mode, Options,
@@ -44,7 +44,7 @@ impl Client {
         }
     }
 
-    /// A counter whose increments in place move the token of `KEY`.
+    /// A counter whose increments in place change the token of `KEY`.
     fn neighbour(&self) -> [u8; 4] {
         let is_near = |key: &[u8; 4]| {
             self.write(key, b"1000000", Mode::Set);
@@ -68,7 +68,7 @@ fn an_append_ends_beside_a_busy_neighbour() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let client = Client::new(&store);
-            // Not for ever: where the append starts over each time, the test is to end.
+            // Bounded: the test must end also if the append repeats each time.
             for _ in 0..20_000_000 {
                 client.add_one(&neighbour);
                 is_busy.store(true, Ordering::Release);

@@ -1,4 +1,4 @@
-//! Listeners of what the store removes on its own.
+//! Listeners of removals.
 
 mod common;
 
@@ -14,7 +14,7 @@ fn set(subject: &StoreSubject, key: u64, bytes: usize, ttl: Ttl, now_ms: u64) {
     subject.retry_with_eviction(now_ms, || store.write(&subject.participant, &write, now_ms)).unwrap();
 }
 
-/// What is dead at this time is dropped: everything.
+/// Drops everything that is dead at this time.
 fn empty(subject: &StoreSubject, now_ms: u64) {
     while subject.store.maintain(&subject.participant, now_ms) == Progress::Working {}
     subject.store.verify(&subject.participant, now_ms);
@@ -39,7 +39,7 @@ fn a_panic_of_a_listener_ends_its_call_alone() {
     }));
     let count = Arc::clone(&told);
     assert!(store.on_removal(move |_| _ = count.fetch_add(1, Ordering::Relaxed)));
-    // The index is small when the short ones come, and has to grow in a full memory.
+    // The index is small when the short items arrive, and must grow in a full memory.
     (0..2000).for_each(|key| set(&subject, key, 1000, Ttl::Never, 1000));
     (2000..100_000).for_each(|key| set(&subject, key, 1, Ttl::Never, 1000));
     let replaced = store.stats().index_replaced;

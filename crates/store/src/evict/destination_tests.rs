@@ -1,4 +1,4 @@
-//! Destinations that jobs share: survivors of evictions, and the items that compactions copy.
+//! Destinations that jobs share: survivors of evictions, and the items that relocations copy.
 
 use crate::chains::Seal;
 use crate::epoch::Participant;
@@ -31,7 +31,7 @@ fn get(store: &Store, participant: &Participant, number: u32, now_ms: u64) -> bo
     store.get(participant, &key, store.hash(&key), now_ms).is_some()
 }
 
-/// Writes objects of which every tenth is used, until there are survivors. Answers how many were written.
+/// Writes objects of which every tenth is used, until there are survivors. Answers the number written.
 fn until_some_survive(store: &Store, participant: &Participant, ttl: u32, now_ms: u64) -> u32 {
     let mut number = 0;
     while store.policy_state.survivors.count() == 0 {
@@ -152,7 +152,7 @@ fn survivors_do_not_outlive_a_flush() {
     assert!(store.stats().items > 0);
 }
 
-/// The value that an overwrite of this number writes in a round: its length is another one each time.
+/// The value of this number in a round: its length differs each time.
 fn value(number: u32, round: u32) -> Vec<u8> {
     vec![(number ^ round) as u8; 300 + (number * 7 + round * 131) as usize % 900]
 }
@@ -169,7 +169,7 @@ fn overwrite(store: &Store, participant: &Participant, number: u32, round: u32) 
     }
 }
 
-/// Objects with 70 % of the memory are overwritten in every order, again and again.
+/// Overwrites objects that fill a share of the memory, in several orders.
 fn is_all_there_after_overwrites(evicts: bool, share: f64) -> Store {
     let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 19, evicts, ..Options::default() };
     let store = Store::new(options).unwrap();
@@ -286,7 +286,7 @@ fn items_that_fit_an_open_destination_need_no_other() {
     store.verify(&participant, 1000);
 }
 
-/// A store with segments of 4 KiB, for objects of a good part of one.
+/// A store with segments of 4 KiB, for objects of a large part of one.
 fn small_segments(evicts: bool) -> (Store, Participant) {
     let options = Options {
         memory_bytes: 1 << 20,
@@ -300,7 +300,7 @@ fn small_segments(evicts: bool) -> (Store, Participant) {
     (store, participant)
 }
 
-/// Writes a value of so many bytes. Answers the steps that it took, `None` if it was refused.
+/// Writes a value of this length. Answers the steps that it took, `None` if it was refused.
 fn fill(store: &Store, participant: &Participant, number: u32, bytes: usize, ttl: Ttl) -> Option<u32> {
     let key = number.to_le_bytes();
     let (hash, value) = (store.hash(&key), vec![7; bytes]);
@@ -372,7 +372,7 @@ fn with_long_objects(small: u32) -> (Store, Participant) {
     (store, participant)
 }
 
-/// The most steps of a write into such a store, and the objects that were moved.
+/// The largest number of steps of a write into such a store, and the number of copied objects.
 fn steps_beside_long_objects(small: u32) -> (u32, u64) {
     let (store, participant) = with_long_objects(small);
     let moved_before = store.stats().survived;

@@ -1,5 +1,5 @@
-//! Random operations while several evictions are under way at once, each put down at any item and taken up at any time,
-//! as by threads that are interrupted.
+//! Random operations while several jobs are running, each paused at any item and resumed at any time, as by preempted
+//! threads.
 
 use super::Progress;
 use super::jobs::Job;
@@ -32,7 +32,7 @@ struct Run {
     now_ms: u64,
     /// An earlier moment, which slow threads still work with.
     slow: Moment,
-    /// The latest value of each key, and when it expires at the latest.
+    /// The latest value of each key, and its latest expiry.
     written: HashMap<u64, (Vec<u8>, u64)>,
     sizes: [u64; 3],
     ttls: u64,
@@ -51,7 +51,7 @@ impl Run {
         if self.dice.below(3) == 0 { self.slow } else { self.store.moment(self.now_ms) }
     }
 
-    /// Works a little at one of the evictions, or begins one.
+    /// Runs a slice of one job, or starts a job.
     fn step(&mut self) {
         let moment = self.moment();
         let begins = self.jobs.is_empty() || self.jobs.len() < 4 && self.dice.below(8) == 0;
@@ -143,7 +143,7 @@ impl Run {
         }
     }
 
-    /// Nothing is alive: within a second after the end of the evictions that are under way all memory is free.
+    /// Nothing is alive: within a second after the end of all jobs all memory is free.
     fn assert_empties(&mut self) {
         while self.store.maintain(&self.participant, self.now_ms) == Progress::Working {}
         while !self.jobs.is_empty() {
@@ -196,10 +196,10 @@ fn concurrent_evictions_lose_and_revive_nothing() {
     }
 }
 
-/// A store in which nothing may be evicted, and what must be in it.
+/// A store without evictions, and the items that must be in it.
 struct Lossless {
     run: Run,
-    /// Of each key its value, until when it must be there, and when it must be gone, in milliseconds.
+    /// For each key: its value, until when it must be present, and from when it must be absent, in milliseconds.
     alive: HashMap<u64, (Vec<u8>, u64, u64)>,
 }
 
@@ -227,7 +227,7 @@ impl Lossless {
         run.store.segments.reclaim();
     }
 
-    /// A life, with the times until which it must last at least, and at most.
+    /// A TTL, with the earliest and the latest end of the lifetime.
     fn lifetime(&mut self) -> (Ttl, u64, u64) {
         let dice = &mut self.run.dice;
         let max = 1 << dice.below(13);

@@ -1,4 +1,4 @@
-//! Models of maintenance against operations: moves, unlinking, expiry, and which segments a choice may claim. See
+//! Models of maintenance against operations: relocation, unlinking, expiry, and which segments a choice may claim. See
 //! `crate::loom_tests`.
 
 use super::jobs::Job;
@@ -66,7 +66,7 @@ impl Client<'_> {
         job
     }
 
-    /// The job that compacts the segment of a key by itself. `None` if the key or the segment is not there any more.
+    /// The relocation of the segment of a key. `None` if the key or the segment is absent.
     fn compaction_of(&self, key: &[u8]) -> Option<Job> {
         let item = self.store.get(&self.participant, key, self.store.hash(key), self.now_ms)?;
         self.store.claim_relocation(item.item_at().at.segment(), self.moment())
@@ -93,8 +93,8 @@ impl Client<'_> {
     }
 }
 
-/// Runs `operations` on the key while a compaction moves it, then asserts that its answers and the outcome fit
-/// together.
+/// Runs `operations` on the key while a compaction relocates it, then asserts that the answers and the final value are
+/// consistent.
 fn against_a_move(
     preemptions: usize,
     start: u64,
@@ -142,7 +142,7 @@ fn a_move_resurrects_nothing() {
     });
 }
 
-/// A move is no change of the value, but may look like one.
+/// A relocation does not change the value, but may look like a change.
 #[test]
 fn a_cas_succeeds_or_fails_across_a_move() {
     against_a_move(1, 1, |client, log| {
@@ -155,7 +155,7 @@ fn a_cas_succeeds_or_fails_across_a_move() {
     });
 }
 
-/// What is in a segment that is open still may be overwritten while a compaction goes on in it.
+/// Items of an open destination may be overwritten while a compaction continues in it.
 #[test]
 fn a_compaction_continues_in_a_visible_segment() {
     model(2, || {
@@ -233,8 +233,7 @@ fn a_move_loses_no_increment() {
     });
 }
 
-/// An overwrite leaves a segment, which is then emptied, freed and written again: the counts of its next life are
-/// right.
+/// An overwrite leaves a segment, which is then emptied, freed and reused: the counts of its next use are right.
 #[test]
 fn counts_belong_to_one_use_of_a_segment() {
     model(2, || {
@@ -256,7 +255,7 @@ fn counts_belong_to_one_use_of_a_segment() {
     });
 }
 
-/// The body of a value is not taken for a segment of dead items, whatever the segment was before.
+/// A body is not taken for a segment of dead items, whatever the segment was before.
 #[test]
 fn a_choice_claims_no_body() {
     model(2, || {
@@ -275,7 +274,7 @@ fn a_choice_claims_no_body() {
     });
 }
 
-/// A segment that was seen expired may have a new life when it is claimed.
+/// A segment that was seen expired may be reused when it is claimed.
 #[test]
 fn expiry_spares_a_reused_segment() {
     model(2, || {
@@ -311,7 +310,7 @@ fn expiry_spares_a_reused_segment() {
     });
 }
 
-/// A segment in which expired items are counted may be emptied meanwhile, and have a new life.
+/// A segment whose expired items are counted may be emptied meanwhile, and reused.
 #[test]
 fn a_count_ignores_a_reused_segment() {
     model(2, || {
@@ -344,7 +343,7 @@ fn a_count_ignores_a_reused_segment() {
     });
 }
 
-/// What a flush made absent stays so, though an eviction is moving it.
+/// Flushed items stay absent, though an eviction is relocating them.
 #[test]
 fn a_move_carries_nothing_over_a_flush() {
     model(2, || {
@@ -369,8 +368,7 @@ fn a_move_carries_nothing_over_a_flush() {
     });
 }
 
-/// A choice that began before a flush takes nothing that was written after it, least of all where nothing may be
-/// evicted.
+/// A choice that began before a flush claims no segment written after it.
 #[test]
 fn a_choice_spares_items_written_after_a_flush() {
     model(2, || {
@@ -421,7 +419,8 @@ fn a_choice_spares_open_destinations_after_a_flush() {
     });
 }
 
-/// The topmost segment is to go, a body of a value that is deleted meanwhile; then it may be a body of another value.
+/// The topmost segment must be emptied, a body of a value that is deleted meanwhile; then it may be a body of another
+/// value.
 #[test]
 fn shrinking_drops_only_the_owner_of_a_body() {
     model(2, || {
@@ -443,7 +442,7 @@ fn shrinking_drops_only_the_owner_of_a_body() {
         store.shrink_top(&client.participant, client.moment());
         writer.join().unwrap();
         assert_eq!(client.get_long(KEY), None);
-        // It goes as well if the topmost segment is its body.
+        // The value is dropped also if the topmost segment is its body.
         let is_retired = store.segments.header(all[4]).state() == State::Retired;
         let other = client.get_long(OTHER);
         assert!(other.as_ref().map_or(is_retired, |value| *value == [b'2'; 70]), "{other:?}");
@@ -451,8 +450,7 @@ fn shrinking_drops_only_the_owner_of_a_body() {
     });
 }
 
-/// A body that was freed and is a body of another value by now is not taken for a segment of items at any moment in
-/// between.
+/// A body that was freed and is a body of another value by now is never taken for a segment of items.
 #[test]
 fn a_choice_claims_no_reused_body() {
     model(2, || {

@@ -180,16 +180,20 @@ pub fn choose(policy: Policy, views: &[SegmentView], merge_run: u32, random: u32
         Policy::Lru => run(oldest(), Retention::Used, Aging::Reset),
         Policy::Fifo => drop(oldest()),
         Policy::Random => drop(&views[((u64::from(random) * views.len() as u64) >> 32) as usize]),
-        Policy::Cte => drop(views.iter().min_by_key(|view| view.latest_expiry_seconds).expect("not empty")),
-        Policy::Utilization => drop(views.iter().min_by_key(|view| view.live_bytes).expect("not empty")),
-        Policy::S3Fifo => earned(by_age(views, S3FIFO_YOUNG_SHARE), mean_bytes(views)),
+        Policy::Cte => {
+            drop(views.iter().min_by_key(|view| view.latest_expiry_seconds).expect("there is a segment to choose"))
+        }
+        Policy::Utilization => {
+            drop(views.iter().min_by_key(|view| view.live_bytes).expect("there is a segment to choose"))
+        }
+        Policy::S3Fifo => qualified(by_age(views, S3FIFO_YOUNG_SHARE), mean_bytes(views)),
         Policy::TwoQ => run(by_age(views, TWO_Q_YOUNG_SHARE), Retention::Used, Aging::Reset),
     }
 }
 
 /// One segment at a time: survivors share a destination with those of the next eviction, so a longer run decides no
 /// better.
-fn earned(view: &SegmentView, mean_bytes: f64) -> EvictionChoice {
+fn qualified(view: &SegmentView, mean_bytes: f64) -> EvictionChoice {
     let bytes_per_use = (SIZES_PER_USE * mean_bytes) as u64;
     let (unused_bytes, aging) = match view.rounds {
         0 => ((SIZES_UNUSED * mean_bytes) as u64, Aging::Reset),

@@ -60,7 +60,7 @@ impl Index {
         // No thread can address the new bucket yet: its lock needs no exchange, and the Release of the split word
         // publishes it.
         let new_control = Control::from_word(self.buckets.at(new).control.load(Ordering::Relaxed));
-        assert!(!new_control.is_locked(), "bucket {new} is locked before it exists");
+        assert!(!new_control.is_locked(), "bucket {new} is locked before it is in use");
         self.buckets.at(new).control.store(new_control.locked().word(), Ordering::Relaxed);
         let next = split.next();
         // Pairs with the Acquire in `Index::split`. From now on other threads may split the buckets after this one.

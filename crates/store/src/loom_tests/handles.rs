@@ -1,9 +1,9 @@
-//! A hit becomes a handle, which outlives its pin.
+//! A hit becomes a handle that outlives its pin.
 
 use super::model;
 use super::readers::OneSlot;
 
-/// `Handle` itself borrows bytes, which loom's arena cannot lend; this is what it does to the segments.
+/// `Handle` borrows bytes, which loom's arena cannot lend. The models do what a handle does to the segments.
 #[test]
 fn a_segment_with_a_handle_is_not_reused() {
     model(5, || {
@@ -25,7 +25,7 @@ fn a_segment_with_a_handle_is_not_reused() {
     });
 }
 
-/// Two handles on a segment and a limit that one of them breaks: what is counted in is counted out.
+/// Two handles on a segment and a limit that one of them exceeds: the count ends at zero.
 #[test]
 fn pinned_bytes_end_at_zero() {
     model(3, || {

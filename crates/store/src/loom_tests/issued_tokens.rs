@@ -1,4 +1,4 @@
-//! CAS tokens: no write with a token succeeds on a value that has changed since the token was handed out.
+//! CAS tokens: no write with a token succeeds on a value that has changed since the token was issued.
 
 use super::index::{Keys, full_pair, splitting_hashes};
 use super::{Client, model, store};
@@ -23,7 +23,7 @@ fn store_with_one() -> Arc<Store> {
     store
 }
 
-/// What a cas does: compares the token that `gets` handed out under the locks. Equal tokens mean the same item.
+/// The comparison of a cas under the locks with the token of a `gets`. Equal tokens mean the same item.
 fn assert_token_holds(keys: &Keys, number: usize) {
     let (_, offset, token) = keys.find(number).expect("the key is always there");
     let (now, token_now) = keys.held(number);
@@ -35,7 +35,7 @@ fn assert_token_holds(keys: &Keys, number: usize) {
 fn a_token_does_not_fit_after_a_displacement() {
     model(2, || {
         let keys = full_pair((0, 2));
-        // The token is one above the sequence of bucket 2 now: counting on from that alone would make it again.
+        // The token is one more than the sequence of bucket 2 now: incrementing only that sequence would repeat it.
         keys.put(0, 0);
         let keys = Arc::new(keys);
         let writer = spawn(&keys, move |keys| {

@@ -1,4 +1,4 @@
-//! Marks beside a value: of those who may win, one does, and no mark outlives the value that it was put on.
+//! Stale and won flags: of several clients that may win, one does, and no flag outlives its value.
 
 use super::{Client, model, store};
 use crate::{Extension, Mode, Stored};

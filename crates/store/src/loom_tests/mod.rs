@@ -1,8 +1,9 @@
 //! Models of the concurrent protocols, which loom runs through all interleavings (up to a bound of preemptions) and all
 //! stale values that the orderings allow. `docs/concurrency.md` says what they cover.
 //!
-//! A model's store has segments of 64 bytes and buckets of two slots. What threads did is kept in a `OperationLog`,
-//! outside of loom, and judged at the end: some order of the operations must explain every answer.
+//! The store of a model has segments of 64 bytes and buckets of two slots. The operations of all threads are recorded
+//! in an `OperationLog`, outside of loom, and judged at the end: some order of the operations must explain every
+//! answer.
 
 mod handles;
 mod index;
@@ -50,7 +51,7 @@ pub(crate) fn store(segments: u32, level: u32) -> Arc<Store> {
     Arc::new(Store::with_layout(options, layout, History::None).expect("a model needs no mapping"))
 }
 
-/// The calling thread's way into a store: operations on one key at one time.
+/// A client of the calling thread: operations on one key at one time.
 pub(crate) struct Client<'s> {
     pub store: &'s Store,
     pub participant: Participant,
@@ -66,7 +67,7 @@ impl<'s> Client<'s> {
         self.write_wide(key, value, 0, mode)
     }
 
-    /// The same with zeros in front, to this width: a segment has 64 bytes.
+    /// The same, padded with zeros to this width: a segment has 64 bytes.
     pub fn write_wide(&self, key: &[u8], value: u64, width: usize, mode: Mode) -> Stored {
         let value = format!("{value:0width$}");
         let write = Write {
@@ -97,7 +98,7 @@ impl<'s> Client<'s> {
         self.gets(key).map(|(value, _)| value)
     }
 
-    /// A look that wins a stale item or makes an absent one: whether it did.
+    /// A meta lookup that wins a stale item or creates an absent one. Answers whether it did.
     pub fn win(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
         let visit = MetaFlagsLookup { create: Some(Ttl::Never.into()), counts: true };
@@ -110,7 +111,7 @@ impl<'s> Client<'s> {
         matches!(visited.expect("the model has free memory"), MetaFlagsOutcome::Created { .. }) || wins
     }
 
-    /// Marks an item as stale. False if it is absent.
+    /// Makes an item stale. False if it is absent.
     pub fn mark_stale(&self, key: &[u8]) -> bool {
         let target = (key, self.store.hash(key));
         let visit = MetaFlagsLookup { create: None, counts: false };
@@ -124,7 +125,7 @@ impl<'s> Client<'s> {
         Some(item.extension())
     }
 
-    /// Gives an item another life.
+    /// Gives an item another TTL.
     pub fn touch(&self, key: &[u8], seconds: u32) -> bool {
         let touched =
             self.store.touch(&self.participant, key, self.store.hash(key), Ttl::seconds(seconds), self.now_ms);

@@ -1,4 +1,4 @@
-//! What the threads of a model did to one key, and whether it can be explained.
+//! The operations of the threads of a model on one key, and whether their answers can be explained.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ pub(crate) enum Did {
     Add(u64, Option<u64>),
     /// Stored unless present; whether it did.
     Insert(u64, bool),
-    /// Everything stored until now is gone.
+    /// Everything stored before is absent.
     Flush,
     /// An eviction took the key.
     Evict,
@@ -23,7 +23,7 @@ pub(crate) enum Did {
 pub(crate) struct OperationLog(Arc<Mutex<Vec<Vec<Did>>>>);
 
 impl OperationLog {
-    /// Notes what thread `thread` did.
+    /// Records an operation of thread `thread`.
     pub fn note(&self, thread: usize, did: Did) {
         let mut threads = self.0.lock().expect("no panic under this lock");
         if threads.len() <= thread {

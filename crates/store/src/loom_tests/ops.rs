@@ -152,7 +152,7 @@ fn an_add_beside_a_flush_is_linearizable() {
     });
 }
 
-/// A long value is not looked for before it is written.
+/// A long value is searched only after it is written.
 #[test]
 fn a_long_add_beside_a_flush_is_linearizable() {
     against_a_flush(None, |client, log| {
@@ -174,7 +174,7 @@ fn an_increment_does_not_outlive_a_flush() {
     against_a_flush(None, |client, log| log.note(0, Did::Add(3, client.add_to(KEY, 3))));
 }
 
-/// Two threads come to the time of a delayed flush at once: it happens once, and takes nothing that came later.
+/// Two threads reach the time of a delayed flush: it is executed once, and later writes stay.
 #[test]
 fn a_delayed_flush_happens_once() {
     model(2, || {
@@ -223,7 +223,7 @@ fn a_number_that_grows_loses_no_decrement() {
     });
 }
 
-/// A store with room whose key is the numeric item 2.
+/// A store with free memory whose key is the numeric item 2.
 fn store_with_two() -> Arc<crate::store::Store> {
     let store = store(5, 0);
     let client = Client::new(&store);
@@ -232,7 +232,7 @@ fn store_with_two() -> Arc<crate::store::Store> {
     store
 }
 
-/// The copy that a touch makes takes over the number as it is when the copy takes the key.
+/// The copy made by a touch has the present number when it replaces the item.
 #[test]
 fn a_touch_loses_no_increment() {
     model(2, || {
@@ -248,7 +248,7 @@ fn a_touch_loses_no_increment() {
     });
 }
 
-/// What an append makes of a number is made of the number that it replaces.
+/// The result of an append to a number is made from the number that it replaces.
 #[test]
 fn an_append_overwrites_no_increment() {
     model(2, || {

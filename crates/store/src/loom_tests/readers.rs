@@ -1,4 +1,4 @@
-//! Epoch protection: what a pinned reader looks at is not overwritten. A cell per byte notices.
+//! Epoch protection: memory that a pinned reader may read is not overwritten. A cell per byte detects it.
 
 use super::{Client, model, store};
 use crate::chains::Seal;
@@ -24,13 +24,13 @@ impl OneSlot {
         Arc::new(this)
     }
 
-    /// Runs `part` on a thread with a part of its own in the epochs.
+    /// Runs `part` on a thread with its own participant.
     pub fn spawn(self: &Arc<Self>, part: impl FnOnce(&Self, &Participant) + 'static) -> JoinHandle<()> {
         let shared = Arc::clone(self);
         thread::spawn(move || part(&shared, &shared.domain.participate()))
     }
 
-    /// Takes a segment, writes a byte, and points the slot at it. Answers where it pointed before.
+    /// Takes a segment, writes a byte, and points the slot at it. Answers the former location.
     pub fn turn_to_new(&self, byte: u8) -> Option<SegmentId> {
         let segment = self.segments.take(Purpose::Merge).expect("the model has free memory");
         let at = Location::new(segment, 0);
@@ -40,7 +40,7 @@ impl OneSlot {
         (before != 0).then(|| Location::from_bits(before).segment())
     }
 
-    /// Puts two new bytes after the one that is there, each in the first segment that is free then.
+    /// Replaces the byte twice, each time in the first free segment.
     pub fn replace_and_reuse(&self) {
         for byte in [2, 3] {
             let old = self.turn_to_new(byte).expect("the slot is never empty");
@@ -73,7 +73,7 @@ fn a_pinned_segment_is_not_reused() {
     });
 }
 
-/// A pin also says that the thread's last one is over.
+/// A pin also shows that the former pin of the thread has ended.
 #[test]
 fn a_second_pin_does_not_hide_the_first() {
     model(3, || {
@@ -89,7 +89,7 @@ fn a_second_pin_does_not_hide_the_first() {
     });
 }
 
-/// One thread retires and another reclaims, so that a reader may come between the ticket and the look at the cells.
+/// One thread retires and another reclaims: a reader may come between the ticket and the read of the cells.
 #[test]
 fn a_reader_between_a_retirement_and_a_reclaim() {
     model(2, || {
@@ -143,7 +143,7 @@ fn a_hit_outlives_the_reuse_of_its_segment() {
     });
 }
 
-/// Two threads reclaim what one has retired: one shares the fence of the other, and each uses what it gets.
+/// Two threads reclaim: one shares the fence of the other, and each uses the segments that it gets.
 #[test]
 fn a_shared_fence_covers_earlier_retirements() {
     model(3, || {
@@ -170,7 +170,7 @@ fn a_shared_fence_covers_earlier_retirements() {
     });
 }
 
-/// Two retire and reclaim at once, each its own, while a reader looks.
+/// Two threads retire and reclaim while a reader reads.
 #[test]
 fn two_who_retire_at_once_under_a_reader() {
     model(2, || {
@@ -204,7 +204,7 @@ fn two_who_retire_at_once_under_a_reader() {
     });
 }
 
-/// What is retired after the fence waits for the next one, though a reader has pinned since.
+/// A segment retired after the fence waits for the next fence, though a reader has pinned since.
 #[test]
 fn a_later_pin_is_no_fence() {
     model(2, || {

@@ -209,7 +209,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
         token: Option<u64>,
         now_ms: u64,
     ) -> Result<Written, Error> {
-        assert_eq!(self.missing(), 0, "the announced bytes have come");
+        assert_eq!(self.missing(), 0, "all announced bytes have arrived");
         let moment = self.store.moment(now_ms);
         loop {
             let _pin = mode.reads_first().then(|| participant.pin());
@@ -232,7 +232,7 @@ impl<S: Deref<Target = Store>> Upload<S> {
         let store = &*self.store;
         let moment = store.moment(now_ms);
         let target = (&*self.key, self.hash);
-        let life = terms.life.expect("what is over already is not published");
+        let life = terms.life.expect("an expired value is not published");
         let first = self.first.expect("a value longer than a segment has a body");
         let value_length = CHAINED_PREFIX_BYTES + self.in_tail;
         let (extension, kind) = (terms.extension, Kind::Chained);

@@ -1,4 +1,4 @@
-//! A store as the subject of a random run: time is handed in, and room is made by hand.
+//! A store as the subject of a random run: time is an argument, and evictions are run explicitly.
 
 use ebbtide_store::{
     Change, Changed, Count, Error, Extension, Handle, Item, MetaFlags, MetaFlagsChange, MetaFlagsLookup,
@@ -8,10 +8,10 @@ use ebbtide_testkit::{Answer, Hit, Life, Operation, Subject, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// How often nothing may move before a write counts as refused.
+/// Attempts without progress after which a write counts as refused.
 const STUCK_TRIES: u32 = 3;
 
-/// The store, the thread's part in it, and the handles that are held on it.
+/// The store, the participant of the thread, and the handles that it holds.
 pub struct StoreSubject {
     pub store: Arc<Store>,
     pub participant: Participant,
@@ -25,7 +25,7 @@ impl StoreSubject {
         Self { store, participant, held: Vec::new() }
     }
 
-    /// Tries until there is room.
+    /// Repeats a write with evictions until there is memory.
     pub fn retry_with_eviction<T>(&self, now_ms: u64, mut write: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
         let mut stuck = 0;
         loop {
@@ -61,7 +61,7 @@ impl StoreSubject {
         Answer::Lookup(Some(hit))
     }
 
-    /// A write; after a set that fails no old value stays behind.
+    /// A write; a set that fails leaves no old value.
     pub fn write(&self, write: &Write, now_ms: u64) -> Result<Stored, Error> {
         let (store, participant) = (&self.store, &self.participant);
         let (key, hash) = (&*write.key, store.hash(&write.key));
@@ -201,7 +201,7 @@ fn hit(item: &Item<'_>) -> Hit {
 
 impl Subject for StoreSubject {
     fn apply(&mut self, operation: &Operation, now_ms: u64) -> Answer {
-        // Handles and uploads know no time: a get hands it in for them.
+        // Handles and uploads take no time: a get passes it.
         self.get(b"no such key", now_ms);
         match self.try_apply(operation, now_ms) {
             Ok(answer) => answer,
