@@ -8,6 +8,7 @@ mod documented;
 mod extended;
 mod flash;
 mod line;
+mod pressure;
 mod table;
 mod tls;
 mod values;
@@ -15,6 +16,7 @@ mod values;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ebbtide_server::ebbtide::PressureOptions;
 use ebbtide_server::{BusyPoll, Protocol};
 
 use self::admin::AdminFlag;
@@ -70,6 +72,8 @@ pub struct Settings {
     pub auth_file: Option<PathBuf>,
     pub daemon: bool,
     pub pid_file: Option<PathBuf>,
+    pub memory_file: Option<PathBuf>,
+    pub memory_monitor: Option<PressureOptions>,
     pub user: Option<String>,
     pub core_dumps: bool,
     pub lock_memory: bool,
@@ -116,6 +120,8 @@ impl Default for Settings {
             auth_file: None,
             daemon: false,
             pid_file: None,
+            memory_file: None,
+            memory_monitor: None,
             user: None,
             core_dumps: false,
             lock_memory: false,
@@ -210,6 +216,8 @@ impl Settings {
             "disable-evictions" => self.evicts = false,
             "daemon" => self.daemon = true,
             "pidfile" => self.pid_file = Some(value.into()),
+            "memory-file" => self.memory_file = Some(value.into()),
+            "memory-monitor" => self.memory_monitor = pressure::parse(name, value)?,
             "user" => self.user = Some(value.to_owned()),
             "enable-coredumps" => self.core_dumps = true,
             "lock-memory" => self.lock_memory = true,

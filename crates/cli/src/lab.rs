@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebbtide_lab::{Error, bench, doctor, generate, mrc, portrait, replay, top};
+use ebbtide_lab::{Error, advise, bench, doctor, generate, mrc, portrait, replay, top};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
@@ -14,6 +14,8 @@ enum LabCommand {
     Replay(replay::ReplayArgs),
     /// Show the miss ratio by the memory of the cache, under one policy or several
     Mrc(mrc::MrcArgs),
+    /// Say how much DRAM and flash a workload deserves, what that costs and what it saves
+    Advise(advise::AdviseArgs),
     /// Show what the workload of a trace is like
     Trace(portrait::TraceArgs),
     /// Write a synthetic workload as a trace: Twitter-like, by CacheBench's configuration, or zipf, uniform, scan
@@ -27,7 +29,7 @@ enum LabCommand {
 }
 
 /// The commands of the lab.
-pub const NAMES: [&str; 7] = ["replay", "mrc", "trace", "generate", "bench", "top", "doctor"];
+pub const NAMES: [&str; 8] = ["replay", "mrc", "advise", "trace", "generate", "bench", "top", "doctor"];
 
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
@@ -44,6 +46,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
     let result = match command {
         LabCommand::Replay(args) => replay::run(args),
         LabCommand::Mrc(args) => mrc::run(&args),
+        LabCommand::Advise(args) => advise::run(&args),
         LabCommand::Trace(args) => portrait::run(&args),
         LabCommand::Generate(args) => generate::run(args),
         LabCommand::Bench(args) => bench::run(args),

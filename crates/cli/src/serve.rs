@@ -35,6 +35,9 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     }
     become_other(&settings, user.as_ref())?;
     let cache = cache(&settings)?;
+    if let Some(start) = cache.memory_start() {
+        eprintln!("ebbtide: {start}");
+    }
     for notice in cache.flash_stats().iter().flat_map(|flash| &flash.notices) {
         eprintln!("ebbtide: flash: {notice}");
     }
@@ -55,9 +58,14 @@ pub fn run(settings: Settings) -> Result<(), Error> {
     }
     supervisor.ready();
     let result = server.run();
-    kept.close_flash();
+    let saved = kept.close();
     drop(pid_file);
-    result.map_err(|error| Error::System(error.to_string()))
+    if let Ok(Some(saved)) = &saved {
+        let (bytes, took) = (ByteSize::bytes(saved.bytes), saved.took);
+        eprintln!("ebbtide: {} objects and {bytes} are in the memory file, in {took:.2?}", saved.objects);
+    }
+    result.map_err(|error| Error::System(error.to_string()))?;
+    saved.map(drop).map_err(|error| Error::System(error.to_string()))
 }
 
 /// Sets the limits.
@@ -97,6 +105,10 @@ fn become_other(settings: &Settings, user: Option<&User>) -> Result<(), Error> {
 pub fn cache(settings: &Settings) -> Result<Cache, Error> {
     let builder = with_flash(settings, builder(settings, settings.memory_bytes)?);
     memory_for_flash(settings, &builder)?;
+    let builder = match &settings.memory_file {
+        Some(path) => builder.memory_file(path),
+        None => builder,
+    };
     if settings.flash.paths.is_empty() {
         // A start with flash does so by itself.
         ebbtide::flash::remove_stale_wal_buffers();
@@ -137,6 +149,9 @@ fn builder(settings: &Settings, memory_bytes: u64) -> Result<CacheBuilder, Error
     if let Some(name) = &settings.policy {
         let policy = name.parse::<Policy>().map_err(|error| Error::Limit(format!("--policy {name}: {error}")))?;
         builder = builder.policy(policy);
+    }
+    if let Some(options) = settings.memory_monitor {
+        builder = builder.memory_monitor(options);
     }
     if let Some(segments) = settings.merge_run {
         builder = builder.merge_run(segments);

@@ -18,10 +18,12 @@
 
 mod buckets;
 mod curve;
+pub mod division;
 mod entropy;
 mod fenwick;
 mod histogram;
 mod layer;
+pub mod pressure;
 mod profiler;
 mod sampler;
 mod shares;

@@ -1,7 +1,7 @@
 //! Options of a cache, and how an engine is built from them.
 
 use crate::byte_size::ByteSize;
-use crate::clock::{Clock, EngineClock};
+use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::flash::memory_split::{self, MemorySplit};
@@ -9,6 +9,8 @@ use crate::flash::promotion::{FlashPromotion, Promotions};
 use crate::flash::threads::{FlashThreads, start_tier};
 use crate::flash::tier::FlashLowerTier;
 use crate::maintenance;
+use crate::memory_file::Memory;
+use crate::memory_monitor::{MemoryMonitor, PressureOptions};
 use crate::pool_options::PoolOptions;
 use crate::pools;
 use ebbtide_flash::device::Device;
@@ -54,6 +56,8 @@ pub struct CacheBuilder {
     flash_demotion_wait: DemotionWait,
     flash_max_idle: Option<u32>,
     pools: Vec<PoolOptions>,
+    memory_file: Option<PathBuf>,
+    memory_monitor: Option<PressureOptions>,
 }
 
 impl CacheBuilder {
@@ -66,6 +70,22 @@ impl CacheBuilder {
     /// The most memory that `Cache::resize` accepts. Default: four times the memory, or the machine's if that is more.
     pub fn memory_ceiling(mut self, memory: ByteSize) -> Self {
         self.options.memory_bytes_max = Some(memory.as_bytes());
+        self
+    }
+
+    /// A file that [`crate::Cache::close`] writes all entries to, and the next cache with the same file begins with.
+    /// It is made, locked while the cache lives, and emptied at the start; so after a crash the next start is cold
+    /// ([`crate::Cache::memory_start`]). Whatever the options, what the file holds was laid out by the run that wrote
+    /// it: segment size and seed are the file's, and the memory is resized.
+    pub fn memory_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.memory_file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Gives memory back while the host or the control group runs short of it, and takes it again. The memory of the
+    /// builder and of [`crate::Cache::resize`] is the most that the cache has. Default: none.
+    pub fn memory_monitor(mut self, options: PressureOptions) -> Self {
+        self.memory_monitor = Some(options);
         self
     }
 
@@ -166,12 +186,22 @@ impl CacheBuilder {
         options.memory_bytes -= flash_memory_bytes;
         options.value_bytes_max = max_value.unwrap_or_else(|| options.value_bytes_max.min(options.memory_bytes / 2));
         options.seed = seed.unwrap_or_else(|| RandomState::new().hash_one(std::process::id()));
-        let mut pools = Vec::new();
-        for (number, (share, pool)) in pools::plan(&options, &self.pools)?.into_iter().enumerate() {
-            let pool = Options { seed: pool.seed.wrapping_add(number as u64), ..pool };
-            pools.push((share, Store::new(pool).map_err(Error::from_store)?));
+        let configured_bytes = options.memory_bytes + flash_memory_bytes;
+        let monitor = self.memory_monitor.map(|pressure| MemoryMonitor::new(pressure, configured_bytes));
+        let monitor = monitor.transpose().map_err(|error| Error::Configuration {
+            option: "memory_monitor",
+            value: format!("{:?}", self.memory_monitor),
+            reason: error.to_string(),
+        })?;
+        let mut planned = pools::plan(&options, &self.pools)?.into_iter();
+        let (share, of_default) = planned.next().expect("every cache has the pool default");
+        self.check_memory_file()?;
+        let mut memory = Memory::begin(self.memory_file.as_deref(), of_default, clock)?;
+        let mut others = Vec::new();
+        for (number, (share, pool)) in planned.enumerate() {
+            let seed = pool.seed.wrapping_add(number as u64 + 1);
+            others.push((share, Store::new(Options { seed, ..pool }).map_err(Error::from_store)?));
         }
-        let store = &pools[0].1;
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
@@ -179,13 +209,15 @@ impl CacheBuilder {
             value: format!("{clock:?}"),
             reason: format!("a background thread does not start: {error}"),
         };
-        let time = EngineClock::new(clock);
         let flash = match flash {
             Some(opening) => {
-                let promotions = Promotions::new(self.flash_promotion, store.memory_bytes(), flash_memory_bytes);
+                let promotions = Promotions::new(self.flash_promotion, memory.store.memory_bytes(), flash_memory_bytes);
                 let memory_split = MemorySplit::new(flash_memory_bytes, self.flash_options.memory_bytes);
-                let started = start_tier(opening, memory_split, promotions, (clock, &time), self.flash_demotion_wait.0);
+                let clocks = (clock, &memory.time);
+                let started = start_tier(opening, memory_split, promotions, clocks, self.flash_demotion_wait.0);
                 let (flash, io) = started.map_err(|error| self.flash_error(&error))?;
+                memory.check_flash(flash.tier.resumed_run_number())?;
+                let (store, time) = (&memory.store, &memory.time);
                 // Before objects are lost because the index of flash needs more memory than flash starts with.
                 let participant = store.participate();
                 while flash.rebalance_memory(store) {
@@ -200,7 +232,12 @@ impl CacheBuilder {
             }
             None => None,
         };
-        let engine = Engine::new(options, pools, time, flash);
+        let (store, time, memory_file) = memory.finish()?;
+        let pools = std::iter::once((share, store)).chain(others).collect();
+        let engine = Engine::new(options, pools, time, flash, memory_file, monitor);
+        if engine.memory_monitor.is_some() && clock == Clock::System {
+            maintenance::start_monitor(&engine).map_err(not_started)?;
+        }
         if clock == Clock::System {
             maintenance::start(&engine).map_err(not_started)?;
         }
@@ -208,6 +245,18 @@ impl CacheBuilder {
             flash.idle.set(self.flash_max_idle);
         }
         Ok(engine)
+    }
+
+    /// A memory file holds one store.
+    fn check_memory_file(&self) -> Result<(), Error> {
+        match &self.memory_file {
+            Some(path) if !self.pools.is_empty() => Err(Error::Configuration {
+                option: "memory_file",
+                value: path.display().to_string(),
+                reason: "a cache with pools cannot keep them in a memory file: leave one of the two out".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Whether flash could be opened, as far as that is known without changing anything; and the memory that it would

@@ -83,17 +83,11 @@ impl Cache {
     /// `Configuration` if the new limit cannot hold what the cache is configured for.
     pub fn resize(&self, memory: ByteSize) -> Result<(), Error> {
         let engine = self.engine();
-        let resize = |for_flash| {
-            engine.pools.resize(memory.as_bytes()).map_err(|error| match error {
-                Error::Configuration { option, reason, .. } => {
-                    let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
-                    Error::Configuration { option, value: memory.as_bytes().to_string(), reason: reason + &beside }
-                }
-                other => other,
-            })
-        };
-        engine.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
-        engine.run_soon();
+        engine.resize(memory.as_bytes())?;
+        engine.memory_monitor.iter().for_each(|monitor| monitor.configure(memory.as_bytes()));
+        if engine.clock.is_manual() {
+            engine.run_all_maintenance(engine.clock.now_ms());
+        }
         Ok(())
     }
 

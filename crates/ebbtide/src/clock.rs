@@ -33,6 +33,54 @@ const SKIP_LIMIT_MS: u64 = 1000 * 366 * 86_400 * 1000;
 /// How stale the coarse time may be, at the very most, without an item being served late.
 const STALE_MS: u64 = 60_000;
 
+/// Two clocks of one machine differ by less than this, unless one was set.
+const ALIGN_MAX: Duration = Duration::from_secs(1);
+
+/// Where a cache's time stood when it stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SavedTime {
+    pub epoch_seconds: u64,
+    pub now_ms: u64,
+    pub skipped_ms: u64,
+}
+
+/// A moment that another process can tell its distance from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elapsed {
+    /// Since 1970.
+    pub wall_ms: u64,
+    /// Since the machine was booted, suspended time included.
+    pub boot_ms: u64,
+    /// The boot's identity; 0 if the system does not tell.
+    pub boot: u128,
+}
+
+impl Elapsed {
+    pub fn now() -> Self {
+        let boot = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let identity = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        Self {
+            wall_ms: UNIX_EPOCH.elapsed().unwrap_or_default().as_millis() as u64,
+            boot_ms: boot.tv_sec as u64 * 1000 + boot.tv_nsec as u64 / 1_000_000,
+            boot: u128::from_str_radix(&identity.trim().replace('-', ""), 16).unwrap_or(0),
+        }
+    }
+
+    /// Time from this moment to now: within a boot by the clock that nobody sets, else by the wall clock. `None` if
+    /// that was set back by more than `set_back_max` since.
+    pub fn until_now(&self, set_back_max: Duration) -> Option<Duration> {
+        self.until(&Self::now(), set_back_max)
+    }
+
+    fn until(&self, now: &Self, set_back_max: Duration) -> Option<Duration> {
+        if self.boot == now.boot && self.boot != 0 {
+            return Some(Duration::from_millis(now.boot_ms.saturating_sub(self.boot_ms)));
+        }
+        let set_back = Duration::from_millis(self.wall_ms.saturating_sub(now.wall_ms));
+        (set_back <= set_back_max).then(|| Duration::from_millis(now.wall_ms.saturating_sub(self.wall_ms)))
+    }
+}
+
 pub(crate) struct EngineClock {
     start: Option<Instant>,
     origin: Duration,
@@ -55,6 +103,33 @@ impl EngineClock {
             skipped_ms: AtomicU64::new(0),
             coarse_ms: AtomicU64::new(origin.as_millis() as u64),
         }
+    }
+
+    /// Time that goes on where a cache stopped, so long ago.
+    pub fn resumed(clock: Clock, saved: &SavedTime, stopped_for: Duration) -> Self {
+        let SavedTime { epoch_seconds, now_ms, skipped_ms } = *saved;
+        if clock == Clock::Manual {
+            let coarse_ms = AtomicU64::new(now_ms);
+            let skipped_ms = AtomicU64::new(0);
+            return Self { start: None, origin: ORIGIN, epoch_seconds: 0, skipped_ms, coarse_ms };
+        }
+        let start = Instant::now();
+        let since_epoch = UNIX_EPOCH.elapsed().unwrap_or_default().saturating_sub(Duration::from_secs(epoch_seconds));
+        let resumed = Duration::from_millis(now_ms - skipped_ms.min(now_ms)) + stopped_for;
+        // Not behind the wall clock, which is ahead by what it was slewed. One that was set is left to `until`.
+        let origin = if since_epoch < resumed + ALIGN_MAX { resumed.max(since_epoch) } else { resumed };
+        Self {
+            start: Some(start),
+            origin,
+            epoch_seconds,
+            skipped_ms: AtomicU64::new(skipped_ms),
+            coarse_ms: AtomicU64::new(origin.as_millis() as u64 + skipped_ms),
+        }
+    }
+
+    /// What `resumed` needs of this time at `now_ms`.
+    pub fn saved(&self, now_ms: u64) -> SavedTime {
+        SavedTime { epoch_seconds: self.epoch_seconds, now_ms, skipped_ms: self.skipped_ms() }
     }
 
     /// Whether time moves with `Cache::maintain` only.
@@ -196,6 +271,37 @@ mod tests {
         assert_eq!(time.until(next), Ttl::Until(next - time.epoch_seconds()));
         assert_eq!(time.until(1), Ttl::Until(0));
         assert_eq!(EngineClock::new(Clock::Manual).until(7), Ttl::Until(7));
+    }
+
+    #[test]
+    fn a_stop_is_as_long_as_the_clocks_say() {
+        let at = |wall_ms, boot_ms, boot| Elapsed { wall_ms, boot_ms, boot };
+        let limit = Duration::from_secs(600);
+        let stop = at(1_000_000, 5000, 7);
+        let ms = |ms| Some(Duration::from_millis(ms));
+        assert_eq!(stop.until(&at(1, 8000, 7), limit), ms(3000), "the wall clock was set, the boot is the same");
+        assert_eq!(stop.until(&at(1_002_000, 100, 8), limit), ms(2000), "another boot");
+        assert_eq!(stop.until(&at(400_000, 100, 8), limit), ms(0), "set back by ten minutes");
+        assert_eq!(stop.until(&at(399_999, 100, 8), limit), None);
+        assert_eq!(at(1_000_000, 5000, 0).until(&at(1_002_000, 9000, 0), limit), ms(2000), "boots have no identity");
+    }
+
+    #[test]
+    fn a_resumed_time_goes_on() {
+        let first = EngineClock::new(Clock::System);
+        first.skip(Duration::from_secs(100));
+        let saved = first.saved(first.now_ms());
+        let second = EngineClock::resumed(Clock::System, &saved, Duration::from_secs(5));
+        let ahead = second.now_ms() - first.now_ms();
+        assert!((4990..6100).contains(&ahead), "{ahead}");
+        assert_eq!((second.epoch_seconds(), second.skipped_ms()), (first.epoch_seconds(), 100_000));
+        assert!(second.coarse_ms() <= second.now_ms());
+        let manual = EngineClock::resumed(
+            Clock::Manual,
+            &SavedTime { epoch_seconds: 0, now_ms: 77, skipped_ms: 0 },
+            Duration::ZERO,
+        );
+        assert_eq!(manual.now_ms(), 77);
     }
 
     #[test]

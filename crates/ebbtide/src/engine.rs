@@ -8,14 +8,18 @@
 //! The engine ends with the last [`Owner`], also while its own threads are at work.
 
 use crate::clock::EngineClock;
+use crate::error::Error;
 use crate::flash::idle_demotion::IdleScan;
 use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
+use crate::memory_file::MemoryFile;
+use crate::memory_monitor::MemoryMonitor;
 use crate::pool_state::PoolState;
 use crate::pools::Pools;
 use crate::wakeup::Waker;
 use ebbtide_control::Share;
 use ebbtide_store::{Options, Store};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
 /// What the threads of a cache work on.
@@ -30,6 +34,10 @@ pub(crate) struct Engine {
     /// Held by the thread that demotes idle values.
     pub idle_scan: Mutex<IdleScan>,
     pub flash_shutdown: FlashShutdown,
+    /// Whether the cache was closed: maintenance ends when it sees this under `maintaining`.
+    pub is_closed: AtomicBool,
+    pub memory_file: Option<MemoryFile>,
+    pub memory_monitor: Option<MemoryMonitor>,
 }
 
 /// What the handles of a cache share with its uploads and scans, and what no thread of the cache has. Dropping the last
@@ -48,6 +56,8 @@ impl Engine {
         pools: Vec<(Share, Store)>,
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
+        memory_file: Option<MemoryFile>,
+        memory_monitor: Option<MemoryMonitor>,
     ) -> Arc<Self> {
         let (flash, threads) = flash.unzip();
         let (clock, waker) = (Arc::new(clock), Arc::<Waker>::default());
@@ -67,7 +77,27 @@ impl Engine {
             maintaining: Mutex::new(()),
             idle_scan: Mutex::default(),
             flash_shutdown: threads.map_or_else(FlashShutdown::default, FlashShutdown::of),
+            is_closed: AtomicBool::new(false),
+            memory_file,
+            memory_monitor,
         })
+    }
+
+    /// Changes the memory limit. With the system's clock the maintenance thread does the rest.
+    pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        let resize = |for_flash| {
+            let resized = self.pools.resize(memory_bytes);
+            resized.map_err(|error| match error {
+                Error::Configuration { option, reason, .. } => {
+                    let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
+                    Error::Configuration { option, value: memory_bytes.to_string(), reason: reason + &beside }
+                }
+                other => other,
+            })
+        };
+        self.flash().map_or_else(|| resize(0), |flash| flash.memory_split.with_flash_bytes(resize))?;
+        self.waker.wake();
+        Ok(())
     }
 
     pub fn flash(&self) -> Option<&Arc<FlashTier>> {

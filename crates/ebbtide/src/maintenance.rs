@@ -8,10 +8,12 @@
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::memory_monitor;
 use crate::pool_options::PoolOptions;
 use crate::pool_state::PoolState;
 use crate::wakeup::TICK;
 use ebbtide_store::{Item, Participant, Progress};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
@@ -37,6 +39,9 @@ fn maintain(weak: &Weak<Engine>) {
         let is_waiting = {
             let Some(engine) = weak.upgrade() else { return };
             let _working = engine.maintaining.lock().expect("a verification has panicked");
+            if engine.is_closed.load(Ordering::Acquire) {
+                return;
+            }
             engine.waker.reset();
             engine.run_slice(&participant)
         };
@@ -121,6 +126,35 @@ impl Engine {
                 return;
             }
         }
+    }
+}
+
+/// Starts the thread of the memory monitor.
+pub(crate) fn start_monitor(engine: &Arc<Engine>) -> std::io::Result<()> {
+    let weak = Arc::downgrade(engine);
+    thread::Builder::new().name("ebbtide-monitor".into()).spawn(move || watch(&weak)).map(drop)
+}
+
+fn watch(weak: &Weak<Engine>) {
+    loop {
+        thread::park_timeout(memory_monitor::INTERVAL);
+        let Some(engine) = weak.upgrade() else { return };
+        engine.relieve_pressure();
+    }
+}
+
+impl Engine {
+    /// Has the monitor read the host, and moves the memory limit by a step if that is due.
+    fn relieve_pressure(&self) {
+        let Some(monitor) = &self.memory_monitor else { return };
+        let _maintaining = self.maintaining.lock().expect("no holder of the lock panics");
+        if self.is_closed.load(Ordering::Acquire) {
+            return;
+        }
+        let stats = self.pools.stats();
+        let for_flash = self.flash().map_or(0, |flash| flash.memory_split.with_flash_bytes(|bytes| bytes));
+        let (limit_bytes, used_bytes) = (stats.memory_limit_bytes + for_flash, stats.memory_used_bytes + for_flash);
+        monitor.run(limit_bytes, used_bytes, |bytes| self.resize(bytes).is_ok());
     }
 }
 

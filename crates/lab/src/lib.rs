@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`trace`] | streaming readers of the trace formats |
 //! | [`replay`] | `ebbtide replay`: a trace through the engine, in the trace's own time |
+//! | [`advise`] | `ebbtide advise`: how much DRAM and flash a workload deserves |
 //! | [`mrc`] | `ebbtide mrc`: miss ratios by memory |
 //! | [`portrait`] | `ebbtide trace info`: what a workload is like |
 //! | [`generate`] | `ebbtide generate`: synthetic workloads as traces |
@@ -16,6 +17,7 @@
 //! | [`keys`] | keys of a given length from numbers |
 #![forbid(unsafe_code)]
 
+pub mod advise;
 pub mod bench;
 pub mod doctor;
 mod error;

@@ -358,6 +358,33 @@ impl Chains {
         chain.next_check_seconds.fetch_min(first_possible, Ordering::Relaxed);
     }
 
+    /// The newest stamp that a segment has had.
+    pub fn last_stamp(&self) -> u64 {
+        self.last_stamp.load(Ordering::Relaxed)
+    }
+
+    /// Later stamps are above this one.
+    pub fn restore_stamp(&self, last_stamp: u64) {
+        self.last_stamp.store(last_stamp, Ordering::Relaxed);
+    }
+
+    /// Puts a segment of an image behind those of its TTL bucket, and has the bucket looked at for what has expired.
+    /// False if there is no such bucket, or its unit is another.
+    pub fn restore(&self, segments: &Segments, segment: SegmentId) -> bool {
+        let header = segments.header(segment);
+        let index = usize::from(header.ttl_bucket.load(Ordering::Relaxed));
+        if index >= self.buckets.len() {
+            return false;
+        }
+        let bucket = TtlBucket::from_index(index);
+        if self.scale.shift(bucket) != header.shift.load(Ordering::Relaxed) {
+            return false;
+        }
+        self.push(segments, bucket, segment, Moment { ms: header.opened_ms.load(Ordering::Relaxed), quantum: 0 });
+        self.schedule_check(bucket, 0);
+        true
+    }
+
     /// The earliest second at which a segment of the bucket, opened at `opened_ms`, can have expired wholly by its TTL.
     fn first_possible_expiry(&self, bucket: TtlBucket, opened_ms: u64) -> u64 {
         match self.scale.shortest_seconds(bucket) {

@@ -32,6 +32,8 @@ mod evict;
 mod gauges;
 mod growth;
 mod hash;
+#[cfg(not(loom))]
+mod image;
 mod index;
 mod issued_tokens;
 mod item;
@@ -61,6 +63,8 @@ pub use error::Error;
 #[cfg(not(loom))]
 pub use evict::IdleDemotion;
 pub use evict::{Blocker, Cause, Policy, Progress, Removed, UnknownPolicy};
+#[cfg(not(loom))]
+pub use image::{ImageError, Loaded, Saved};
 pub use item::{Extension, KEY_LIMIT};
 pub use lower_tier::LowerTier;
 #[cfg(not(loom))]

@@ -116,6 +116,16 @@ impl Store {
         Ok(())
     }
 
+    /// Gives a store without users the budget of an image: this memory, so many segments, of which these are to be withheld.
+    pub(crate) fn restore_budget(&self, memory_bytes: u64, limit: u32, withheld: u32) {
+        let _changing = lock(&self.budget.changing);
+        self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
+        self.budget.target.store(limit.saturating_sub(withheld), Ordering::Relaxed);
+        self.segments.admit(limit.saturating_sub(self.segments.limit()));
+        // Ends: each one lets a segment go.
+        while self.segments.limit() > limit && self.segments.dismiss_top() {}
+    }
+
     /// The memory budget.
     pub fn memory_bytes(&self) -> u64 {
         self.budget.memory_bytes()

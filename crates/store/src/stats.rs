@@ -94,6 +94,28 @@ impl Counters {
         self.stripes.iter().map(|stripe| stripe[counter as usize].load(Ordering::Relaxed)).sum()
     }
 
+    /// How many counters there are.
+    pub fn count() -> usize {
+        COUNTERS
+    }
+
+    /// The sums over all threads, in the order of the counters.
+    pub fn sums(&self) -> [u64; COUNTERS] {
+        let sum = |counter: usize| self.stripes.iter().map(|stripe| stripe[counter].load(Ordering::Relaxed)).sum();
+        std::array::from_fn(sum)
+    }
+
+    /// Goes on with the sums of another store that has this many objects.
+    pub fn restore(&self, sums: &[u64], items: u64) {
+        let first = &self.stripes[0];
+        first.iter().zip(sums).for_each(|(word, sum)| word.store(*sum, Ordering::Relaxed));
+        let unlinked = first[Counter::Unlinked as usize].load(Ordering::Relaxed);
+        first[Counter::Linked as usize].store(unlinked.wrapping_add(items), Ordering::Relaxed);
+        let in_batches = |count: u64| count >> self.batch_shift << self.batch_shift;
+        let linked = in_batches(unlinked.wrapping_add(items));
+        self.items_in_batches.store(linked.wrapping_sub(in_batches(unlinked)), Ordering::Relaxed);
+    }
+
     /// Objects in the index.
     pub fn items(&self) -> u64 {
         let unlinked = self.sum(Counter::Unlinked);

@@ -72,6 +72,19 @@ impl Clock {
         self.quantum_ms.store(length, Ordering::Relaxed);
     }
 
+    /// The number of the quantum, and its length in milliseconds.
+    pub fn quantum(&self) -> (u32, u32) {
+        (self.quantum.load(Ordering::Relaxed), self.quantum_ms.load(Ordering::Relaxed))
+    }
+
+    /// Goes on where another clock stopped.
+    pub fn restore(&self, now_ms: u64, (quantum, quantum_ms): (u32, u32), flush_at_ms: u64) {
+        self.now_ms.store(now_ms, Ordering::Relaxed);
+        self.quantum.store(quantum, Ordering::Relaxed);
+        self.quantum_ms.store(quantum_ms.clamp(1, QUANTUM_MS), Ordering::Relaxed);
+        self.flush_at_ms.store(flush_at_ms, Ordering::Relaxed);
+    }
+
     /// When a delayed flush takes effect; `u64::MAX` if none waits.
     #[inline(always)]
     pub fn flush_at_ms(&self) -> &AtomicU64 {

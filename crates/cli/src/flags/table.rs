@@ -27,7 +27,6 @@ pub struct Flag {
 use Meaning::{Given, Ignored, Used};
 
 const SLABS: &str = "segments take the place of slab classes";
-const RESTART: &str = "the cache starts empty";
 
 #[rustfmt::skip]
 pub const FLAGS: &[Flag] = &[
@@ -64,7 +63,7 @@ pub const FLAGS: &[Flag] = &[
     flag('X', "disable-dumping", None, Used, "refuse to list the keys"),
     flag('W', "disable-watch", None, Used, "refuse the command \"watch\""),
     flag('Y', "auth-file", Some("file"), Used, "ask every client for a password, with a set in the text protocol;\nlines of user:password, read again on SIGHUP"),
-    flag('e', "memory-file", Some("file"), Ignored(RESTART), ""),
+    flag('e', "memory-file", Some("file"), Used, "file that takes the whole cache at a clean stop; the next start\nbegins with it"),
     flag('Z', "enable-ssl", None, Used, "TLS on all TCP addresses but those of -l that begin with notls:;\nneeds -o ssl_chain_cert=<file>,ssl_key=<file>"),
     flag('o', "extended", Some("list"), Used, "options with commas; idle_timeout=<seconds> and ssl_... have a\nmeaning, most others of memcached 1.6 give a warning"),
     flag('N', "napi-ids", Some("num"), Ignored("connections are dealt to the workers in turn"), ""),
@@ -74,6 +73,7 @@ pub const FLAGS: &[Flag] = &[
     Flag { short: None, long: "check", value: None, meaning: Used, help: "only say whether the server would start with these settings, and\nwhat they come to" },
     Flag { short: None, long: "test-clock", value: None, meaning: Used, help: "" },
     own("busy-poll", "when", "when a worker asks for news, for microseconds and as long as that is rarely\nin vain, instead of sleeping: auto (while it reads flash), always or\nnever (default: auto; never with more workers than cores)"),
+    own("memory-monitor", "how", "give memory back while the host or control group is short of it, or this\nprocess is too large: free,lower=SIZE,upper=SIZE or resident,lower=SIZE,\nupper=SIZE; with step=5%, floor=25%, stall=10% if wanted (default: off)"),
     own("policy", "name", "eviction policy (default: s3fifo)"),
     own("merge-run", "num", "segments that one merge eviction reads (default: 4)"),
     own("segment-size", "num", "bytes of a segment, with k or m (default: by -m, 4k to 1m)"),

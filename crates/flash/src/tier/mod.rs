@@ -80,6 +80,7 @@ pub struct Tier {
     /// Where a stop leaves what it knows.
     checkpoint: Option<Range<u64>>,
     removals: Option<DeletionLog>,
+    resumed_run: Option<u64>,
     inserting: Box<[Mutex<()>]>,
     /// The latest time that anyone has named: it never goes back, also not with a restart.
     latest: AtomicU32,
@@ -104,6 +105,16 @@ pub struct Tier {
 }
 
 impl Tier {
+    /// The number of this run of the flash, which the next start finds on the device.
+    pub fn run_number(&self) -> u64 {
+        self.superblock.lock().unwrap().run
+    }
+
+    /// The number of the run whose objects this one began with; `None` if it began empty.
+    pub fn resumed_run_number(&self) -> Option<u64> {
+        self.resumed_run
+    }
+
     /// Opens files and block devices, each with its bytes. What they hold is looked at by [`Opening::start`].
     ///
     /// # Errors

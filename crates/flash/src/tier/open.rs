@@ -63,6 +63,8 @@ pub struct Opening {
     pub(super) boot: Option<u128>,
     notices: Vec<String>,
     created_files: CreatedFiles,
+    /// The run that left what was found, where that is used.
+    resumed_run: Option<u64>,
 }
 
 /// Both stores with what they hold, and how the log of removals goes on.
@@ -129,6 +131,7 @@ impl Opening {
             uses_wal_buffer: false,
             boot: boot(),
             notices: Vec::new(),
+            resumed_run: None,
             created_files: CreatedFiles::default(),
         })
     }
@@ -163,6 +166,7 @@ impl Opening {
             superblock: Mutex::new(superblock),
             checkpoint: self.options.warm_restart.then_some(checkpoint),
             removals,
+            resumed_run: self.resumed_run,
             inserting: (0..STRIPES).map(|_| Mutex::new(())).collect(),
             latest: AtomicU32::new(superblock.latest),
             observed: AtomicU32::new(0),
@@ -390,6 +394,7 @@ impl Opening {
         let stop = if matches!(before.state, RunState::Clean { .. }) { "a stop" } else { "a crash" };
         let age = age_of(now.saturating_sub(latest));
         let objects = stores.large.stats().objects + stores.small.as_ref().map_or(0, |small| small.stats().objects());
+        self.resumed_run = Some(before.run);
         self.notices.push(format!("flash is warm after {stop}: {objects} objects, written last {age} ago"));
         Ok(stores)
     }

@@ -11,10 +11,12 @@
 //! see all. The engine always sees all.
 
 mod group;
+mod planning;
 mod policy;
 mod report;
 mod simulate;
 mod sizes;
+mod slabs;
 mod svg;
 mod terminal;
 
@@ -29,6 +31,7 @@ use crate::reference::Reference;
 use crate::replay::each_in_order;
 use crate::trace::{Format, LabelBy, loaded::LoadedTrace};
 use group::{By, RequestGroup};
+pub(crate) use planning::TraceLoad;
 use policy::CurvePolicy;
 use report::{Labelled, Report};
 use sizes::Size;

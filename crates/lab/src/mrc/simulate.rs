@@ -81,7 +81,7 @@ pub(super) fn joined(policy: CurvePolicy, group: Option<RequestGroup>, gets: u64
 fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Vec<Point> {
     let fits = |step: &Step| sizes.first().is_some_and(|&size| step.bytes() <= size);
     let mut profiler = Profiler::new(if exact { Options::exact() } else { Options::default() });
-    profile(workload, fits, &mut profiler);
+    profile(workload, fits, Step::bytes, &mut profiler);
     let (mut gets, mut bytes, mut refused, mut refused_bytes) = (0.0, 0.0, 0.0, 0.0);
     for step in workload.steps.iter().filter(|step| is_get(step.op)) {
         gets += 1.0;
@@ -108,10 +108,15 @@ fn profiled(workload: &LoadedTrace, sizes: &[u64], exact: bool) -> Vec<Point> {
 
 /// Feeds a profiler. The life of an object is counted from its load into an endless cache: a profiler forgets objects
 /// that it does not sample, and would count their lives anew.
-fn profile(workload: &LoadedTrace, wanted: impl Fn(&Step) -> bool, profiler: &mut Profiler) {
+pub(super) fn profile(
+    workload: &LoadedTrace,
+    wanted: impl Fn(&Step) -> bool,
+    bytes_of: impl Fn(&Step) -> u64,
+    profiler: &mut Profiler,
+) {
     let mut expires_at = vec![0u32; workload.objects()];
     for step in workload.steps.iter().filter(|step| wanted(step)) {
-        let (key, bytes, now) = (u64::from(step.key), step.bytes(), u64::from(step.time));
+        let (key, bytes, now) = (u64::from(step.key), bytes_of(step), u64::from(step.time));
         let expires_at = &mut expires_at[step.key as usize];
         let is_there = *expires_at > step.time;
         let is_written = match step.op {

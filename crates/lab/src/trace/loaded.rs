@@ -119,6 +119,13 @@ impl LoadedTrace {
         Ok(loaded)
     }
 
+    /// Bytes of all objects of some kind, each as it was first.
+    pub(crate) fn footprint_of(&self, wanted: impl Fn(&Step) -> bool, bytes_of: impl Fn(&Step) -> u64) -> u64 {
+        let mut seen = vec![false; self.objects()];
+        let first = |step: &&Step| !std::mem::replace(&mut seen[step.key as usize], true) && wanted(step);
+        self.steps.iter().filter(first).map(bytes_of).sum()
+    }
+
     /// The same, and an error for a trace without a get, of which there is no miss ratio.
     pub(crate) fn with_gets(self) -> Result<Self, Error> {
         if self.steps.iter().any(|step| is_get(step.op)) {

@@ -37,6 +37,22 @@ impl Ghosts {
         (Self::sets(bytes) * size_of::<u64>()) as u64
     }
 
+    /// How many sets are in use, then all sets.
+    pub fn words(&self) -> Vec<u64> {
+        let in_use = self.in_use.load(Ordering::Relaxed) as u64;
+        std::iter::once(in_use).chain(self.sets.iter().map(|set| set.load(Ordering::Relaxed))).collect()
+    }
+
+    /// Goes on with the words of a table of the same size.
+    pub fn restore(&self, words: &[u64]) {
+        let Some((&in_use, sets)) = words.split_first() else { return };
+        let is_ours = sets.len() == self.sets.len() && in_use.is_power_of_two() && in_use <= sets.len() as u64;
+        if is_ours {
+            self.in_use.store(in_use as usize, Ordering::Relaxed);
+            self.sets.iter().zip(sets).for_each(|(set, word)| set.store(*word, Ordering::Relaxed));
+        }
+    }
+
     /// Sets the number of evictions to remember to about the number of objects.
     pub fn fit(&self, objects: u64) {
         let wanted = (objects as usize / SET_GHOSTS).max(1).next_power_of_two().min(self.sets.len());

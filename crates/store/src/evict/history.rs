@@ -57,6 +57,24 @@ impl History {
         }
     }
 
+    /// What it remembers, as an image keeps it: a number for the kind, and words.
+    pub fn words(&self) -> (u32, Vec<u64>) {
+        match self {
+            Self::None => (0, Vec::new()),
+            Self::Ghosts(ghosts) => (1, ghosts.words()),
+            Self::Sketch(sketch) => (2, sketch.words()),
+        }
+    }
+
+    /// Goes on with what another one of the same kind and size remembered; with anything else it begins anew.
+    pub fn restore(&self, kind: u32, words: &[u64]) {
+        match (self, kind) {
+            (Self::Ghosts(ghosts), 1) => ghosts.restore(words),
+            (Self::Sketch(sketch), 2) => sketch.restore(words),
+            _ => {}
+        }
+    }
+
     /// Adapts to the number of objects.
     pub fn fit(&self, objects: u64) {
         if let Self::Ghosts(ghosts) = self {

@@ -32,6 +32,28 @@ impl FrequencySketch {
         ((bytes as usize / ROWS).max(64).next_power_of_two() * ROWS) as u64
     }
 
+    /// The additions since the last halving, then all counters, eight a word.
+    pub fn words(&self) -> Vec<u64> {
+        let word = |eight: &[AtomicU8]| {
+            let bytes = std::array::from_fn(|at| eight[at].load(Ordering::Relaxed));
+            u64::from_le_bytes(bytes)
+        };
+        let additions = self.additions.load(Ordering::Relaxed);
+        std::iter::once(additions).chain(self.counters.chunks_exact(8).map(word)).collect()
+    }
+
+    /// Goes on with the words of a sketch of the same size.
+    pub fn restore(&self, words: &[u64]) {
+        let Some((&additions, counters)) = words.split_first() else { return };
+        if counters.len() * 8 == self.counters.len() {
+            self.additions.store(additions, Ordering::Relaxed);
+            for (eight, word) in self.counters.chunks_exact(8).zip(counters) {
+                let bytes = word.to_le_bytes();
+                eight.iter().zip(bytes).for_each(|(counter, byte)| counter.store(byte.min(LIMIT), Ordering::Relaxed));
+            }
+        }
+    }
+
     fn row(&self, hash: u64, row: usize) -> &AtomicU8 {
         let mixed = hash.wrapping_add(row as u64).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         &self.counters[row * self.width + (mixed >> 32) as usize % self.width]

@@ -248,6 +248,26 @@ impl Index {
         true
     }
 
+    /// The words of a bucket, as an image keeps them.
+    pub fn words(&self, bucket: usize) -> [u64; BUCKET_SLOTS + 1] {
+        let Bucket { control, slots } = self.buckets.at(bucket);
+        std::array::from_fn(|at| at.checked_sub(1).map_or(control, |slot| &slots[slot]).load(Ordering::Acquire))
+    }
+
+    /// Gives an index without entries the size of another one.
+    pub fn restore(&self, split: Split, paid_buckets: u64) {
+        self.split.store(split.word(), Ordering::Release);
+        self.paid_buckets.store(paid_buckets, Ordering::Relaxed);
+    }
+
+    /// Fills a bucket of an index that nobody else knows. False if its words say that it is locked.
+    pub fn restore_words(&self, bucket: usize, words: [u64; BUCKET_SLOTS + 1]) -> bool {
+        let Bucket { control, slots } = self.buckets.at(bucket);
+        control.store(words[0], Ordering::Relaxed);
+        slots.iter().zip(&words[1..]).for_each(|(slot, word)| slot.store(*word, Ordering::Relaxed));
+        !Control::from_word(words[0]).is_locked()
+    }
+
     /// Calls `visit` with every slot that is not empty. The index must be quiet: for `verify` and statistics.
     pub fn each_slot(&self, mut visit: impl FnMut(usize, Slot)) {
         for bucket in 0..self.length() {

@@ -100,6 +100,11 @@ impl Slot {
         self.location().segment()
     }
 
+    /// The segment of a slot whose word came from elsewhere; `None` if no segment up to this one is meant.
+    pub fn checked_segment(self, limit: u32) -> Option<SegmentId> {
+        SegmentId::from_link(self.location().segment_link()).filter(|segment| segment.number() <= limit)
+    }
+
     #[inline(always)]
     pub fn is_counted(self) -> bool {
         self.0 & COUNTED_BIT != 0

@@ -32,6 +32,11 @@ impl Split {
         self.0
     }
 
+    /// Whether an index can have come as far as this word says.
+    pub fn is_possible(self) -> bool {
+        self.level() < POSITION_BITS && self.position() < 1 << self.level()
+    }
+
     #[inline(always)]
     fn level(self) -> u32 {
         (self.0 >> POSITION_BITS) as u32

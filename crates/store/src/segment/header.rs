@@ -105,7 +105,75 @@ unsafe impl Zeroed for Header {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Header>() == 128 && std::mem::offset_of!(Header, counters) == 64);
 
+/// The numbers of a header but for its state, as an image keeps them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeaderWords {
+    pub shift: u8,
+    pub rounds: u8,
+    pub ttl_bucket: u16,
+    /// Of a body: the link to the next one.
+    pub next: u32,
+    pub origin_seconds: u64,
+    pub generation: u64,
+    pub opened_ms: u64,
+    pub stamp: u64,
+    pub owner_hash: u64,
+    pub live_bytes: u32,
+    pub live_items: u32,
+    pub write_offset: u32,
+    pub written_items: u32,
+    pub latest_expiry_seconds: u64,
+    pub body_bytes: u64,
+    pub next_expiry_seconds: u64,
+    pub expired_bytes: u64,
+}
+
 impl Header {
+    /// The numbers of a segment that nobody changes.
+    pub fn words(&self) -> HeaderWords {
+        let counters = &self.counters;
+        HeaderWords {
+            shift: self.shift.load(Ordering::Relaxed),
+            rounds: self.rounds.load(Ordering::Relaxed),
+            ttl_bucket: self.ttl_bucket.load(Ordering::Relaxed),
+            next: self.next.load(Ordering::Relaxed),
+            origin_seconds: self.origin_seconds.load(Ordering::Relaxed),
+            generation: self.generation.load(Ordering::Relaxed),
+            opened_ms: self.opened_ms.load(Ordering::Relaxed),
+            stamp: self.stamp.load(Ordering::Relaxed),
+            owner_hash: self.owner_hash.load(Ordering::Relaxed),
+            live_bytes: self.live_bytes(),
+            live_items: self.live_items(),
+            write_offset: self.write_offset(),
+            written_items: self.written_items(),
+            latest_expiry_seconds: self.latest_expiry_seconds(),
+            body_bytes: self.body_bytes(),
+            next_expiry_seconds: self.next_expiry_seconds(),
+            expired_bytes: counters.expired_bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Gives an open segment that nobody else knows the numbers of an image, without the link.
+    pub fn restore(&self, words: &HeaderWords) {
+        let counters = &self.counters;
+        self.shift.store(words.shift, Ordering::Relaxed);
+        self.rounds.store(words.rounds, Ordering::Relaxed);
+        self.ttl_bucket.store(words.ttl_bucket, Ordering::Relaxed);
+        self.origin_seconds.store(words.origin_seconds, Ordering::Relaxed);
+        self.generation.store(words.generation, Ordering::Relaxed);
+        self.opened_ms.store(words.opened_ms, Ordering::Relaxed);
+        self.stamp.store(words.stamp, Ordering::Relaxed);
+        self.owner_hash.store(words.owner_hash, Ordering::Relaxed);
+        counters.live_bytes.store(words.live_bytes, Ordering::Relaxed);
+        counters.live_items.store(words.live_items, Ordering::Relaxed);
+        counters.write_offset.store(words.write_offset, Ordering::Relaxed);
+        counters.written_items.store(words.written_items, Ordering::Relaxed);
+        counters.latest_expiry_seconds.store(words.latest_expiry_seconds, Ordering::Relaxed);
+        counters.body_bytes.store(words.body_bytes, Ordering::Relaxed);
+        counters.next_expiry_seconds.store(words.next_expiry_seconds, Ordering::Relaxed);
+        counters.expired_bytes.store(words.expired_bytes, Ordering::Relaxed);
+    }
+
     #[inline(always)]
     pub fn state(&self) -> State {
         // Pairs with the Release of `pass_to`: the writes of the previous owner.

@@ -166,6 +166,19 @@ impl Segments {
         Some(segment)
     }
 
+    /// Takes this segment, if it is free, for what an image has in it: open, with a cleared header. The caller is its owner.
+    pub fn take_this(&self, segment: SegmentId) -> bool {
+        let mut free = lock(&self.free);
+        if segment.number() > self.limit() || self.header(segment).state() != State::Free {
+            return false;
+        }
+        let header = self.header(segment);
+        self.unlink_free(&mut free, segment);
+        header.reset();
+        header.pass_to(State::Open);
+        true
+    }
+
     fn put(&self, free: &mut FreeStack, segment: SegmentId) {
         let header = self.header(segment);
         header.previous.store(0, Ordering::Relaxed);

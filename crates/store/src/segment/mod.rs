@@ -5,7 +5,7 @@ mod header;
 mod life;
 mod state;
 
-pub use header::{Header, NO_EXPIRY, STAMP_SHIFT};
+pub use header::{Header, HeaderWords, NO_EXPIRY, STAMP_SHIFT};
 pub use life::{Purpose, Segments};
 pub use state::State;
 
@@ -79,6 +79,11 @@ impl Location {
     #[inline(always)]
     pub fn segment(self) -> SegmentId {
         SegmentId::new((self.0 >> OFFSET_BITS) as u32)
+    }
+
+    /// The number of its segment; 0 in bits that came from elsewhere and name none.
+    pub fn segment_link(self) -> u32 {
+        (self.0 >> OFFSET_BITS) as u32
     }
 
     #[inline(always)]

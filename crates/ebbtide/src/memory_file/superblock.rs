@@ -1,0 +1,128 @@
+//! The first block of a memory file, which makes what follows valid.
+//!
+//! ```text
+//! magic 8 B | version u32 | 0 u32 | image bytes u64 | flash run u64 | wall ms u64 | boot ms u64 | boot id 16 B |
+//! epoch s u64 | now ms u64 | skipped ms u64 | XXH3-64 of what precedes u64 | 0 ... up to 4096 B
+//! ```
+
+use crate::clock::{Elapsed, SavedTime};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use twox_hash::XxHash3_64;
+
+pub(super) const BLOCK_BYTES: u64 = 4096;
+
+const MAGIC: [u8; 8] = *b"EBBTIDEM";
+const VERSION: u32 = 1;
+/// Bytes in front of the checksum.
+const CHECKED_BYTES: usize = 8 + 4 + 4 + 8 + 8 + 8 + 8 + 16 + 8 + 8 + 8;
+const _: () = assert!(CHECKED_BYTES == 88);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    /// Bytes of the image in the blocks that follow.
+    pub image_bytes: u64,
+    /// The number of flash's run at the stop; 0 without flash.
+    pub flash_run: u64,
+    /// When the stop was.
+    pub stopped: Elapsed,
+    /// Time as the cache counted it then.
+    pub time: SavedTime,
+}
+
+/// Whether a file may be emptied: it is empty, was started by a stop that was cut short, or has a superblock.
+pub(super) fn is_ours(file: &File) -> bool {
+    let mut first = [0; MAGIC.len()];
+    match file.read_exact_at(&mut first, 0) {
+        Ok(()) => first == MAGIC || first == [0; MAGIC.len()],
+        Err(_) => file.metadata().is_ok_and(|metadata| metadata.len() == 0),
+    }
+}
+
+impl Superblock {
+    pub fn encode(&self) -> [u8; BLOCK_BYTES as usize] {
+        let mut block = [0; BLOCK_BYTES as usize];
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            block[at..][..bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&MAGIC);
+        put(&VERSION.to_le_bytes());
+        put(&[0; 4]);
+        for number in [self.image_bytes, self.flash_run, self.stopped.wall_ms, self.stopped.boot_ms] {
+            put(&number.to_le_bytes());
+        }
+        put(&self.stopped.boot.to_le_bytes());
+        for number in [self.time.epoch_seconds, self.time.now_ms, self.time.skipped_ms] {
+            put(&number.to_le_bytes());
+        }
+        let checksum = XxHash3_64::oneshot(&block[..CHECKED_BYTES]);
+        block[CHECKED_BYTES..][..8].copy_from_slice(&checksum.to_le_bytes());
+        block
+    }
+
+    /// Reads the superblock of a file, or says why it has none.
+    pub fn read(file: &File) -> Result<Self, String> {
+        let mut block = [0; BLOCK_BYTES as usize];
+        match file.read_exact_at(&mut block, 0) {
+            Ok(()) => Self::decode(&block),
+            Err(_) if file.metadata().is_ok_and(|metadata| metadata.len() == 0) => {
+                Err("the file is new, or the last run was not stopped cleanly".to_owned())
+            }
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Err("the file is cut short".to_owned()),
+            Err(error) => Err(format!("the file cannot be read: {error}")),
+        }
+    }
+
+    fn decode(block: &[u8; BLOCK_BYTES as usize]) -> Result<Self, String> {
+        let number = |at: usize| u64::from_le_bytes(block[at..][..8].try_into().expect("eight bytes"));
+        if block[..CHECKED_BYTES + 8].iter().all(|byte| *byte == 0) {
+            return Err("the last stop was cut short".to_owned());
+        }
+        if block[..8] != MAGIC {
+            return Err("the file is damaged: it has no superblock".to_owned());
+        }
+        let version = u32::from_le_bytes(block[8..12].try_into().expect("four bytes"));
+        if version != VERSION {
+            return Err(format!("the file has format {version}, this version reads format {VERSION}"));
+        }
+        if number(CHECKED_BYTES) != XxHash3_64::oneshot(&block[..CHECKED_BYTES]) {
+            return Err("the file is damaged: its first block has another checksum".to_owned());
+        }
+        let boot = u128::from_le_bytes(block[48..64].try_into().expect("sixteen bytes"));
+        Ok(Self {
+            image_bytes: number(16),
+            flash_run: number(24),
+            stopped: Elapsed { wall_ms: number(32), boot_ms: number(40), boot },
+            time: SavedTime { epoch_seconds: number(64), now_ms: number(72), skipped_ms: number(80) },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_format_is_as_drawn() {
+        let superblock = Superblock {
+            image_bytes: 0x0102_0304_0506_0708,
+            flash_run: 0x1112_1314_1516_1718,
+            stopped: Elapsed { wall_ms: 3, boot_ms: 4, boot: 0x55 },
+            time: SavedTime { epoch_seconds: 6, now_ms: 7, skipped_ms: 8 },
+        };
+        let block = superblock.encode();
+        assert_eq!(&block[..16], b"EBBTIDEM\x01\0\0\0\0\0\0\0");
+        assert_eq!(&block[16..32], b"\x08\x07\x06\x05\x04\x03\x02\x01\x18\x17\x16\x15\x14\x13\x12\x11");
+        assert_eq!([block[32], block[40], block[48], block[64], block[72], block[80]], [3, 4, 0x55, 6, 7, 8]);
+        assert_eq!(&block[88..96], &0x8D5F_5E4C_9F2B_3A10_u64.to_le_bytes(), "golden");
+        assert_eq!(Superblock::decode(&block), Ok(superblock));
+        for at in 0..CHECKED_BYTES + 8 {
+            let mut damaged = block;
+            damaged[at] ^= 1;
+            assert!(Superblock::decode(&damaged).is_err(), "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Memory monitor: gives memory of the cache back while the host runs short, and takes it again.
+//!
+//! A thread reads the memory of the host, of the control groups and of the process once a second, and asks
+//! [`pressure::decide`] for the next limit. Between two readings it only sleeps. It holds the cache weakly and ends
+//! with it.
+//!
+//! The limit that [`crate::Cache::resize`] or the builder sets is the configured memory: the monitor never exceeds it.
+
+mod host;
+
+use ebbtide_control::pressure::{self, Decision, Memory, Reading};
+use host::Host;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+pub use ebbtide_control::pressure::{InvalidPressure, Mode as PressureMode, PressureOptions};
+
+/// Time between two readings. The kernel averages stalls over ten seconds, and a step takes effect within one.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// What the monitor saw and did.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryMonitorStats {
+    pub options: PressureOptions,
+    /// Memory that the cache was given, in bytes; its limit is at most this.
+    pub configured_bytes: u64,
+    /// Free memory of the host or of the tightest control group, in bytes, at the last reading.
+    pub free_bytes: u64,
+    /// Resident memory of the process, in bytes, at the last reading.
+    pub resident_bytes: u64,
+    /// Percent of the time in which some task waited for memory (PSI `some avg10`), where the kernel tells it.
+    pub stall_percent: Option<f64>,
+    pub shrinks: u64,
+    pub grows: u64,
+    /// Readings that failed: the kernel told nothing, and the limit stayed.
+    pub unreadable: u64,
+    /// Limits that the cache refused.
+    pub refused: u64,
+    /// The last step and its reason, in words.
+    pub last_step: Option<String>,
+}
+
+/// The monitor of one cache.
+#[derive(Debug)]
+pub(crate) struct MemoryMonitor {
+    host: Host,
+    stats: Mutex<MemoryMonitorStats>,
+}
+
+impl MemoryMonitor {
+    /// # Errors
+    /// The option that does not fit.
+    pub fn new(options: PressureOptions, configured_bytes: u64) -> Result<Self, InvalidPressure> {
+        options.check(configured_bytes)?;
+        let stats = MemoryMonitorStats {
+            options,
+            configured_bytes,
+            free_bytes: 0,
+            resident_bytes: 0,
+            stall_percent: None,
+            shrinks: 0,
+            grows: 0,
+            unreadable: 0,
+            refused: 0,
+            last_step: None,
+        };
+        Ok(Self { host: Host::this(), stats: Mutex::new(stats) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, MemoryMonitorStats> {
+        self.stats.lock().expect("no holder of the lock panics")
+    }
+
+    pub fn stats(&self) -> MemoryMonitorStats {
+        self.lock().clone()
+    }
+
+    /// The configured memory from now on. The limit is the caller's to set.
+    pub fn configure(&self, configured_bytes: u64) {
+        self.lock().configured_bytes = configured_bytes;
+    }
+
+    /// Reads the host and moves the limit of a cache by one step, if that is due.
+    pub fn run(&self, limit_bytes: u64, used_bytes: u64, resize: impl FnOnce(u64) -> bool) {
+        match self.host.read() {
+            Some(reading) => self.step(reading, limit_bytes, used_bytes, resize),
+            None => self.lock().unreadable += 1,
+        }
+    }
+
+    fn step(&self, reading: Reading, limit_bytes: u64, used_bytes: u64, resize: impl FnOnce(u64) -> bool) {
+        let mut stats = self.lock();
+        (stats.free_bytes, stats.resident_bytes) = (reading.free_bytes, reading.resident_bytes);
+        stats.stall_percent = reading.stall_percent;
+        let memory = Memory { configured_bytes: stats.configured_bytes, limit_bytes, used_bytes };
+        let (verb, to_bytes, reason) = match pressure::decide(&stats.options, memory, reading) {
+            Decision::Keep => return,
+            Decision::Shrink { to_bytes, reason } => ("shrinks", to_bytes, reason),
+            Decision::Grow { to_bytes, reason } => ("grows", to_bytes, reason),
+        };
+        if !resize(to_bytes) {
+            stats.refused += 1;
+            return;
+        }
+        match verb {
+            "shrinks" => stats.shrinks += 1,
+            _ => stats.grows += 1,
+        }
+        let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+        let (from, to) = (mib(limit_bytes), mib(to_bytes));
+        stats.last_step = Some(format!("the cache {verb} from {from:.1} to {to:.1} MiB: {reason}"));
+    }
+}

@@ -1,0 +1,180 @@
+//! `ebbtide advise`: how much DRAM and flash a workload deserves, what that costs, and what it saves.
+//!
+//! | module | is |
+//! |---|---|
+//! | `plan` | one cache: hits, price, load on device, network and backend |
+//! | `planner` | plans for a trace on this hardware |
+//! | `search` | the cheapest cache for a hit ratio, the best for a budget |
+//! | `slabs` | the same memory in a memcached with slab classes |
+//! | `report`, `html` | text, JSON and a page |
+
+mod html;
+mod plan;
+mod planner;
+mod report;
+mod search;
+mod slabs;
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use crate::Error;
+use crate::mrc::TraceLoad;
+use crate::trace::Format;
+use plan::{Demand, Hardware, Latencies, Overheads};
+use planner::Planner;
+use report::Advice;
+
+/// The arguments of `ebbtide advise`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AdviseArgs {
+    /// Trace file, plain or compressed with zstd or gzip; - is standard input
+    pub trace: PathBuf,
+    /// Hit ratio that is wanted (0.95 or 95%)
+    #[arg(long, value_name = "RATIO")]
+    hit_ratio: Option<Ratio>,
+    /// Money that may be spent on DRAM and flash
+    #[arg(long, value_name = "MONEY")]
+    budget: Option<f64>,
+    /// Price of a GiB of DRAM
+    #[arg(long, value_name = "MONEY", default_value_t = 5.0)]
+    dram_price: f64,
+    /// Price of a GiB of flash; a sixth of DRAM's, in the middle of 4 to 8 (Dormando 2018)
+    #[arg(long, value_name = "MONEY", default_value_t = 0.8)]
+    flash_price: f64,
+    /// Reads that the flash device serves in a second
+    #[arg(long, value_name = "COUNT", default_value_t = 400_000.0)]
+    flash_iops: f64,
+    /// Drive writes a day that the flash device is rated for
+    #[arg(long, value_name = "COUNT", default_value_t = 1.0)]
+    flash_dwpd: f64,
+    /// Years of that rating
+    #[arg(long, value_name = "YEARS", default_value_t = 5.0)]
+    flash_years: f64,
+    /// Gigabits in a second that the network carries
+    #[arg(long, value_name = "GBIT", default_value_t = 10.0)]
+    network: f64,
+    /// Milliseconds of a hit in DRAM
+    #[arg(long, value_name = "MS", default_value_t = 0.1)]
+    hit_ms: f64,
+    /// Milliseconds of a hit on flash
+    #[arg(long, value_name = "MS", default_value_t = 0.3)]
+    flash_hit_ms: f64,
+    /// Milliseconds of a miss, with the load from the backend
+    #[arg(long, value_name = "MS", default_value_t = 10.0)]
+    miss_ms: f64,
+    /// Gets in a second of the real load, where the trace is a sample of it [default: those of the trace]
+    #[arg(long, value_name = "COUNT")]
+    gets_per_second: Option<f64>,
+    /// Growth factor of memcached's slab classes to compare with
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.25)]
+    slab_factor: f64,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Write a page to read and to send
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Format of the trace [default: told from the content]
+    #[arg(long)]
+    format: Option<Format>,
+}
+
+/// A share of all gets.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ratio(f64);
+
+impl FromStr for Ratio {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = match text.strip_suffix('%') {
+            Some(percent) => percent.parse::<f64>().map(|percent| percent / 100.0),
+            None => text.parse(),
+        };
+        let ratio = number.ok().filter(|ratio| *ratio > 0.0 && *ratio < 1.0);
+        ratio.map(Self).ok_or_else(|| format!("{text}: give a ratio above 0 and below 1, or a percentage"))
+    }
+}
+
+/// `ebbtide advise`.
+///
+/// # Errors
+/// Those of reading a trace, and arguments that contradict each other.
+pub fn run(args: &AdviseArgs) -> Result<(), Error> {
+    check(args)?;
+    let jobs = std::thread::available_parallelism().map_or(1, usize::from);
+    let load = TraceLoad::read(&args.trace, args.format, jobs)?;
+    let advice = advise(args, &load);
+    if let Some(path) = &args.html {
+        let page = html::page(&advice, &load)?;
+        std::fs::write(path, page).map_err(|source| Error::Write { trace: path.display().to_string(), source })?;
+    }
+    let mut out = io::stdout().lock();
+    match args.json {
+        true => writeln!(out, "{}", serde_json::to_string(&advice).map_err(io::Error::from)?)?,
+        false => report::text(&advice, &mut out)?,
+    }
+    Ok(())
+}
+
+fn check(args: &AdviseArgs) -> Result<(), Error> {
+    let positive = [
+        ("--dram-price", args.dram_price),
+        ("--flash-price", args.flash_price),
+        ("--flash-iops", args.flash_iops),
+        ("--flash-dwpd", args.flash_dwpd),
+        ("--flash-years", args.flash_years),
+        ("--network", args.network),
+        ("--budget", args.budget.unwrap_or(1.0)),
+        ("--gets-per-second", args.gets_per_second.unwrap_or(1.0)),
+    ];
+    for (option, number) in positive {
+        if !(number.is_finite() && number > 0.0) {
+            let reason = "give a number above 0".to_owned();
+            return Err(Error::Configuration { option, value: number.to_string(), reason });
+        }
+    }
+    if !(args.slab_factor.is_finite() && args.slab_factor > 1.0) {
+        let reason = "classes must grow: give a factor above 1".to_owned();
+        return Err(Error::Configuration { option: "--slab-factor", value: args.slab_factor.to_string(), reason });
+    }
+    Ok(())
+}
+
+fn advise(args: &AdviseArgs, load: &TraceLoad) -> Advice {
+    let rate = args.gets_per_second.unwrap_or(load.gets as f64 / load.seconds as f64);
+    let object_bytes = load.footprint_bytes as f64 / load.objects.max(1) as f64;
+    let planner = Planner {
+        demand: Demand {
+            gets_per_second: rate,
+            sets_per_second: rate * load.sets as f64 / load.gets.max(1) as f64,
+            hit_bytes: load.hit_bytes,
+            object_bytes,
+            footprint_bytes: load.footprint_bytes as f64,
+        },
+        overheads: Overheads::ebbtide(object_bytes),
+        hardware: Hardware {
+            dram_price: args.dram_price,
+            flash_price: args.flash_price,
+            flash_iops: args.flash_iops,
+            flash_dwpd: args.flash_dwpd,
+            flash_years: args.flash_years,
+            network_bits: args.network * 1e9,
+        },
+        latencies: Latencies { hit_ms: args.hit_ms, flash_hit_ms: args.flash_hit_ms, miss_ms: args.miss_ms },
+        load,
+    };
+    let wanted = args.hit_ratio.map(|ratio| search::for_hit_ratio(&planner, ratio.0));
+    let budget = args.budget.map(|money| search::for_budget(&planner, money));
+    let sizes = load.engine.points().iter().map(|point| planner.plan(point.memory_bytes as f64, 0.0)).collect();
+    // The comparison with slab classes is at the memory that the question is about.
+    let memory = match (&wanted, &budget) {
+        (Some(wanted), _) if wanted.dram.is_some() => wanted.dram.expect("looked at above").dram_bytes,
+        (_, Some(budget)) => budget.dram.dram_bytes,
+        _ => load.footprint_bytes as f64 / 4.0,
+    };
+    let slabs = slabs::compare(load, memory as u64, args.slab_factor);
+    Advice::new(load, planner, sizes, wanted, budget, slabs)
+}

@@ -1,0 +1,89 @@
+//! The cheapest cache for a hit ratio, and the best one for a budget.
+
+use serde::Serialize;
+
+use super::plan::Plan;
+use super::planner::Planner;
+
+/// Sizes of DRAM that are tried with flash, and shares of a budget.
+const STEPS: usize = 64;
+/// The smallest part of the DRAM that would do alone.
+const SMALLEST_SHARE: f64 = 1.0 / 128.0;
+/// Halvings of the search for the flash that reaches a hit ratio.
+const HALVINGS: usize = 48;
+/// A mixture that saves less than this part of the price is not worth a second kind of memory.
+const WORTHWHILE: f64 = 0.1;
+
+/// Caches that reach a hit ratio.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Wanted {
+    pub hit_ratio: f64,
+    /// What no cache exceeds: each object's first get misses.
+    pub reachable: f64,
+    pub dram: Option<Plan>,
+    pub hybrid: Option<Plan>,
+    pub flash_pays: bool,
+}
+
+/// The best caches for some money.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Budget {
+    pub money: f64,
+    pub dram: Plan,
+    pub hybrid: Option<Plan>,
+    pub flash_pays: bool,
+}
+
+/// Whether hardware carries it.
+fn is_possible(plan: &Plan) -> bool {
+    plan.binding_used <= 1.0
+}
+
+pub(super) fn for_hit_ratio(planner: &Planner<'_>, hit_ratio: f64) -> Wanted {
+    let largest = planner.load.engine.points().last().map_or(0.0, |point| point.memory_bytes as f64);
+    let dram = planner.load.engine.memory_for(1.0 - hit_ratio).map(|bytes| planner.plan(bytes as f64, 0.0));
+    let all = planner.plan(largest, planner.demand.footprint_bytes * 2.0);
+    let reachable = all.hit_ratio.max(planner.plan(largest, 0.0).hit_ratio);
+    let alone = dram.map_or(largest, |plan| plan.dram_bytes);
+    let hybrids = (0..STEPS).filter_map(|step| {
+        let share = SMALLEST_SHARE.powf(1.0 - step as f64 / STEPS as f64);
+        smallest_flash(planner, alone * share, hit_ratio)
+    });
+    let hybrid = hybrids.filter(is_possible).min_by(|one, other| one.price.total_cmp(&other.price));
+    let flash_pays = match (dram, hybrid) {
+        (Some(dram), Some(hybrid)) => hybrid.price < dram.price * (1.0 - WORTHWHILE),
+        (None, Some(_)) => true,
+        _ => false,
+    };
+    Wanted { hit_ratio, reachable, dram, hybrid, flash_pays }
+}
+
+/// With this DRAM, the plan with the least flash that reaches the hit ratio.
+fn smallest_flash(planner: &Planner<'_>, dram_bytes: f64, hit_ratio: f64) -> Option<Plan> {
+    let (mut too_little, mut enough) = (0.0, planner.demand.footprint_bytes * 2.0);
+    if planner.plan(dram_bytes, enough).hit_ratio < hit_ratio {
+        return None;
+    }
+    for _ in 0..HALVINGS {
+        let middle = (too_little + enough) / 2.0;
+        match planner.plan(dram_bytes, middle).hit_ratio < hit_ratio {
+            true => too_little = middle,
+            false => enough = middle,
+        }
+    }
+    Some(planner.plan(dram_bytes, enough))
+}
+
+pub(super) fn for_budget(planner: &Planner<'_>, money: f64) -> Budget {
+    const GIB: f64 = (1_u64 << 30) as f64;
+    let of = |dram_share: f64| {
+        let dram = money * dram_share / planner.hardware.dram_price * GIB;
+        let flash = money * (1.0 - dram_share) / planner.hardware.flash_price * GIB;
+        planner.plan(dram, flash)
+    };
+    let dram = of(1.0);
+    let hybrids = (1..STEPS).map(|step| of(step as f64 / STEPS as f64)).filter(is_possible);
+    let hybrid = hybrids.max_by(|one, other| one.hit_ratio.total_cmp(&other.hit_ratio));
+    let flash_pays = hybrid.is_some_and(|plan| 1.0 - plan.hit_ratio < (1.0 - dram.hit_ratio) * (1.0 - WORTHWHILE));
+    Budget { money, dram, hybrid, flash_pays }
+}

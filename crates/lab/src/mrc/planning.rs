@@ -1,0 +1,91 @@
+//! What capacity planning needs of a trace: its load, and the curves of LRU and of the engine.
+
+use std::path::Path;
+
+use ebbtide::Policy;
+use ebbtide_control::{Curve, division::Tenant};
+
+use super::policy::CurvePolicy;
+use super::simulate::{self, Found};
+use super::sizes::{self, Size};
+use super::slabs;
+use crate::Error;
+use crate::reference::Reference;
+use crate::replay::each_in_order;
+use crate::trace::loaded::{LoadedTrace, is_get};
+use crate::trace::{Format, Op};
+
+/// A trace as a load on a cache.
+pub(crate) struct TraceLoad {
+    pub(crate) trace: String,
+    pub(crate) requests: usize,
+    pub(crate) gets: u64,
+    /// Writes that the trace itself has.
+    pub(crate) sets: u64,
+    pub(crate) objects: usize,
+    pub(crate) footprint_bytes: u64,
+    /// Bytes of key and value of the object of a get, on average.
+    pub(crate) hit_bytes: f64,
+    /// From the first to the last request; at least one.
+    pub(crate) seconds: u64,
+    /// LRU, by bytes of keys and values.
+    pub(crate) lru: Curve,
+    /// The engine, by all of its memory.
+    pub(crate) engine: Curve,
+    workload: LoadedTrace,
+}
+
+impl TraceLoad {
+    /// Reads a trace and computes its curves.
+    ///
+    /// # Errors
+    /// Those of reading a trace and of a replay.
+    pub(crate) fn read(path: &Path, format: Option<Format>, jobs: usize) -> Result<Self, Error> {
+        let workload = LoadedTrace::read(path, format, false, None)?.with_gets()?;
+        let sizes = sizes::resolve(&[Size::Auto], workload.footprint_bytes)?;
+        // The engine needs more than the objects: the whole footprint fits 1.5 times it.
+        let more = [workload.footprint_bytes + workload.footprint_bytes / 4, workload.footprint_bytes * 3 / 2];
+        let engine_sizes: Vec<u64> = sizes.iter().copied().chain(more).collect();
+        let lru = curve(CurvePolicy::Reference(Reference::Lru), &workload, &sizes, jobs)?;
+        let engine = curve(CurvePolicy::Engine(Policy::default()), &workload, &engine_sizes, jobs)?;
+        let gets = workload.gets();
+        let of_gets = || workload.steps.iter().filter(|step| is_get(step.op));
+        let hit_bytes = of_gets().map(|step| step.bytes() as f64).sum::<f64>() / gets.max(1) as f64;
+        let is_write = |op: Op| !is_get(op) && op != Op::Delete;
+        Ok(Self {
+            trace: workload.trace.clone(),
+            requests: workload.steps.len(),
+            gets,
+            sets: workload.steps.iter().filter(|step| is_write(step.op)).count() as u64,
+            objects: workload.objects(),
+            footprint_bytes: workload.footprint_bytes,
+            hit_bytes,
+            seconds: workload.steps.last().map_or(1, |step| u64::from(step.time).max(1)),
+            lru,
+            engine,
+            workload,
+        })
+    }
+
+    /// The slab classes of memcached as tenants: chunks that grow by `factor`, from `smallest` bytes up. The memory of a
+    /// class is in bytes of chunks. Answers the chunk size with each.
+    pub(crate) fn slab_classes(&self, smallest: f64, factor: f64) -> Vec<(u64, Tenant)> {
+        slabs::tenants(&self.workload, smallest, factor)
+    }
+
+    /// The chunk sizes in the order in which the trace first needs one more page of each, with `page_bytes` a page.
+    pub(crate) fn page_requests(&self, smallest: f64, factor: f64, page_bytes: u64) -> Vec<u64> {
+        slabs::page_requests(&self.workload, smallest, factor, page_bytes)
+    }
+}
+
+fn curve(policy: CurvePolicy, workload: &LoadedTrace, sizes: &[u64], jobs: usize) -> Result<Curve, Error> {
+    let cells = simulate::cells(policy, workload, sizes);
+    let mut found: Vec<Found> = Vec::new();
+    let compute = |index: usize| cells[index].compute(workload, false);
+    each_in_order(cells.len(), jobs, compute, |_, one| {
+        found.push(one?);
+        Ok(())
+    })?;
+    Ok(simulate::joined(policy, None, workload.gets(), found).curve)
+}

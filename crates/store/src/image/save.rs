@@ -1,0 +1,106 @@
+//! Writes the image of a store.
+
+use super::words::Put;
+use super::{MAGIC, VERSION};
+use crate::chains::Seal;
+use crate::epoch::Participant;
+use crate::index::{BUCKET_SLOTS, Bucket};
+use crate::segment::{HeaderWords, Location, SegmentId, State};
+use crate::store::Store;
+use crate::sync::Ordering;
+use std::io::{self, Write};
+
+/// Bytes of buckets that are written at once.
+const CHUNK_BYTES: usize = 256 << 10;
+
+/// What an image holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    pub items: u64,
+    /// Bytes of segments and index in it.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Writes the image of the store to `out`. Jobs are finished and all segments sealed first.
+    ///
+    /// No other thread may change the store meanwhile. Uploads that are not finished are not in the image.
+    ///
+    /// # Errors
+    /// Those of `out`.
+    pub fn save(&self, participant: &Participant, now_ms: u64, out: &mut impl Write) -> io::Result<Saved> {
+        let moment = self.moment(now_ms);
+        self.finish_jobs(participant, now_ms);
+        self.seal_open(Seal::All);
+        self.save_head(moment.ms, out)?;
+        let mut bytes = self.save_buckets(out)?;
+        let mut chained = Vec::new();
+        self.chains.each_chain(&self.segments, |_, chain| chained.extend_from_slice(chain));
+        for segment in chained {
+            assert_eq!(self.segments.header(segment).state(), State::Sealed, "{segment:?} of a quiet store");
+            bytes += self.save_segment(segment, out)?;
+        }
+        for segment in self.segments.ids().filter(|segment| self.segments.header(*segment).state() == State::Body) {
+            bytes += self.save_segment(segment, out)?;
+        }
+        out.write_all(&0_u32.to_le_bytes())?;
+        Ok(Saved { items: self.counters.items(), bytes })
+    }
+
+    fn save_head(&self, now_ms: u64, out: &mut impl Write) -> io::Result<()> {
+        let options = &self.options;
+        let memory_max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
+        let mut put = Put::default();
+        put.bytes(&MAGIC).u32(VERSION).u32(self.segments.segment_bytes());
+        put.u64(options.seed).u64(self.hash(&MAGIC));
+        put.u64(options.memory_bytes).u64(memory_max).u64(self.memory_bytes());
+        put.u32(self.segments.limit()).u32(self.segments.limit() - self.segments.usable());
+        put.u64(self.index.split().word()).u64(self.index.paid_buckets());
+        let (quantum, quantum_ms) = self.clock.quantum();
+        put.u64(now_ms).u32(quantum).u32(quantum_ms);
+        put.u64(self.generation.load(Ordering::Relaxed)).u64(self.clock.flush_at_ms().load(Ordering::Relaxed));
+        put.u64(self.chains.last_stamp());
+        self.counters.sums().iter().for_each(|sum| _ = put.u64(*sum));
+        let (kind, words) = self.policy_state.history.words();
+        put.u32(kind).u32(words.len() as u32);
+        words.iter().for_each(|word| _ = put.u64(*word));
+        put.write_to(out)
+    }
+
+    fn save_buckets(&self, out: &mut impl Write) -> io::Result<u64> {
+        let length = self.index.length();
+        let mut put = Put::default();
+        for first in (0..length).step_by(CHUNK_BYTES / size_of::<Bucket>()) {
+            for bucket in first..length.min(first + CHUNK_BYTES / size_of::<Bucket>()) {
+                let words: [u64; BUCKET_SLOTS + 1] = self.index.words(bucket);
+                words.iter().for_each(|word| _ = put.u64(*word));
+            }
+            put.write_to(out)?;
+        }
+        Ok((length * size_of::<Bucket>()) as u64)
+    }
+
+    fn save_segment(&self, segment: SegmentId, out: &mut impl Write) -> io::Result<u64> {
+        let header = self.segments.header(segment);
+        let mut put = Put::default();
+        put.u32(segment.number()).u8(header.state() as u8);
+        put_header(&header.words(), &mut put);
+        put.write_to(out)?;
+        let length = match header.state() {
+            State::Body => self.segments.segment_bytes(),
+            _ => header.write_offset(),
+        };
+        // SAFETY: the bytes of a sealed segment up to its write offset and those of a body are published; the store
+        // is quiet.
+        out.write_all(unsafe { self.segments.arena.slice(Location::new(segment, 0), length as usize) })?;
+        Ok(u64::from(length))
+    }
+}
+
+fn put_header(words: &HeaderWords, put: &mut Put) {
+    put.u8(words.shift).u8(words.rounds).u8(0).u32(words.ttl_bucket.into()).u32(words.next);
+    put.u64(words.origin_seconds).u64(words.generation).u64(words.opened_ms).u64(words.stamp).u64(words.owner_hash);
+    put.u32(words.live_bytes).u32(words.live_items).u32(words.write_offset).u32(words.written_items);
+    put.u64(words.latest_expiry_seconds).u64(words.body_bytes);
+    put.u64(words.next_expiry_seconds).u64(words.expired_bytes);
+}

@@ -1,0 +1,214 @@
+//! A store that is loaded from its image is the store that was saved, and goes on like it.
+
+use ebbtide_store::{
+    Change, Changed, Count, Error, Extension, ImageError, MetaFlags, MetaFlagsChange, MetaFlagsLookup, Mode, Options,
+    Participant, Policy, Progress, Scan, Store, Ttl, Write,
+};
+use ebbtide_testkit::Random;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const START_MS: u64 = 5_000_000;
+
+fn options(policy: Policy) -> Options {
+    Options { memory_bytes: 8 << 20, memory_bytes_max: Some(32 << 20), seed: 77, policy, ..Options::default() }
+}
+
+/// All that a client can tell of an entry.
+#[derive(Debug, PartialEq)]
+struct Entry {
+    value: Vec<u8>,
+    flags: u32,
+    expiry_seconds: Option<u64>,
+    token: u64,
+    extension: Extension,
+    frequency: u8,
+}
+
+fn entries(store: &Arc<Store>, participant: &Participant, now_ms: u64) -> BTreeMap<Vec<u8>, Entry> {
+    let (mut found, mut scan) = (BTreeMap::new(), store.scan().unwrap());
+    let visit = |scan: &mut Scan<_>, found: &mut BTreeMap<_, _>| {
+        scan.advance(participant, now_ms, |scanned| {
+            let item = scanned.item;
+            let mut value = Vec::new();
+            item.copy_to(&mut value);
+            let (flags, expiry_seconds, token) = (item.flags(), item.expiry_seconds(), item.token());
+            let extension = item.extension();
+            let entry = Entry { value, flags, expiry_seconds, token, extension, frequency: scanned.frequency };
+            found.insert(item.key().to_vec(), entry);
+        })
+    };
+    while visit(&mut scan, &mut found) {}
+    found
+}
+
+/// Random changes, and the time after them.
+fn churn(store: &Store, participant: &Participant, random: &mut Random, mut now_ms: u64, steps: u32) -> u64 {
+    for _ in 0..steps {
+        now_ms += random.below(20);
+        let key = (random.below(6000) as u32).to_le_bytes();
+        let hash = store.hash(&key);
+        let ttl = [Ttl::Never, Ttl::Seconds(30), Ttl::Seconds(600), Ttl::Seconds(86_400)][random.below(4) as usize];
+        let value = match random.below(1000) {
+            0 => random.bytes(300_000),
+            1..300 => random.number().to_string().into_bytes(),
+            _ => {
+                let length = random.below(2500) as usize;
+                random.bytes(length)
+            }
+        };
+        let flags = if random.chance(30) { random.number() as u32 } else { 0 };
+        let token = random.chance(5).then(|| random.between(1, 1 << 40));
+        let kind = random.below(10);
+        let once = || match kind {
+            0..5 => {
+                let write = Write { key: &key, hash, value: &value, flags, ttl, mode: Mode::Set, token };
+                store.write(participant, &write, now_ms).map(drop)
+            }
+            5 => {
+                let count = Count::plain(Change::Add(7));
+                match store.change_number(participant, (&key, hash), &count, now_ms) {
+                    Err(Error::NotNumeric) => Ok(()),
+                    answer => answer.map(|_: Changed<_>| ()),
+                }
+            }
+            6 => {
+                store.delete(participant, &key, hash, now_ms);
+                Ok(())
+            }
+            7 => {
+                let visit = MetaFlagsLookup { create: None, counts: true };
+                let revision = MetaFlagsChange { ttl: None, flags: MetaFlags::Stale { token: None } };
+                store.update_meta_flags(participant, (&key, hash), visit, now_ms, |_| Some(revision)).map(drop)
+            }
+            _ => {
+                store.get(participant, &key, hash, now_ms);
+                Ok(())
+            }
+        };
+        while let Err(error) = once() {
+            match error {
+                Error::NeedSegment => assert_ne!(store.evict(participant, now_ms), Progress::Stuck),
+                Error::NeedSegments { count } => {
+                    assert_ne!(store.evict_for(participant, now_ms, count), Progress::Stuck);
+                }
+                other => panic!("{other}"),
+            }
+        }
+        store.maintain(participant, now_ms);
+    }
+    now_ms
+}
+
+fn image(store: &Store, participant: &Participant, now_ms: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    store.save(participant, now_ms, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn a_loaded_store_is_the_saved_one() {
+    for (number, policy) in [Policy::S3Fifo, Policy::Merge, Policy::TinyLfu].into_iter().enumerate() {
+        let mut random = Random::new(number as u64);
+        let store = Arc::new(Store::new(options(policy)).unwrap());
+        let participant = store.participate();
+        let mut now_ms = churn(&store, &participant, &mut random, START_MS, 20_000);
+        if number == 1 {
+            store.resize(12 << 20).unwrap();
+            now_ms = churn(&store, &participant, &mut random, now_ms, 10_000);
+        }
+        store.flush(now_ms, 400_000);
+        let saved = image(&store, &participant, now_ms);
+        let before = entries(&store, &participant, now_ms);
+        assert!(before.len() > 1000 && before.values().any(|entry| entry.value.len() > 200_000));
+        assert!(before.values().any(|entry| entry.extension.stale) && before.values().any(|entry| entry.frequency > 1));
+        let (loaded, told) = Store::load(&options(policy), &mut &saved[..]).unwrap();
+        let loaded = Arc::new(loaded);
+        let reader = loaded.participate();
+        assert_eq!(told.now_ms, now_ms);
+        loaded.verify(&reader, now_ms);
+        assert!(entries(&loaded, &reader, now_ms) == before, "seed {number}");
+        assert_eq!(loaded.memory_bytes(), store.memory_bytes());
+        let (old, new) = (store.stats(), loaded.stats());
+        assert_eq!((new.evictions, new.stored_total, new.expired), (old.evictions, old.stored_total, old.expired));
+        assert_eq!(image(&loaded, &reader, now_ms), saved, "an image of an image is the same");
+        // It goes on: writes, evictions, expiry, another restart, the flush that was to come.
+        now_ms = churn(&loaded, &reader, &mut random, now_ms, 10_000);
+        loaded.verify(&reader, now_ms);
+        let saved = image(&loaded, &reader, now_ms);
+        let (again, _) = Store::load(&options(policy), &mut &saved[..]).unwrap();
+        let again = Arc::new(again);
+        let reader = again.participate();
+        while again.maintain(&reader, now_ms + 700_000) == Progress::Working {}
+        assert_eq!(entries(&again, &reader, now_ms + 700_000).len(), 0, "flushed");
+        again.verify(&reader, now_ms + 700_000);
+    }
+}
+
+#[test]
+fn what_expired_meanwhile_is_gone_and_its_memory_is_free() {
+    let store = Store::new(options(Policy::S3Fifo)).unwrap();
+    let participant = store.participate();
+    for number in 0..3000_u32 {
+        let (key, ttl) = (number.to_le_bytes(), if number % 2 == 0 { Ttl::Seconds(60) } else { Ttl::Seconds(6000) });
+        let write =
+            Write { key: &key, hash: store.hash(&key), value: &[7; 900], flags: 0, ttl, mode: Mode::Set, token: None };
+        store.write(&participant, &write, START_MS).unwrap();
+    }
+    let saved = image(&store, &participant, START_MS);
+    let (loaded, _) = Store::load(&options(Policy::S3Fifo), &mut &saved[..]).unwrap();
+    let loaded = Arc::new(loaded);
+    let reader = loaded.participate();
+    let later = START_MS + 61_000;
+    while loaded.maintain(&reader, later) == Progress::Working {}
+    assert_eq!((entries(&loaded, &reader, later).len(), loaded.stats().items), (1500, 1500));
+    assert!(loaded.stats().segments_free > store.stats().segments_free);
+    loaded.verify(&reader, later);
+}
+
+#[test]
+fn another_memory_is_reached_after_the_start() {
+    let store = Store::new(options(Policy::S3Fifo)).unwrap();
+    let participant = store.participate();
+    let now_ms = churn(&store, &participant, &mut Random::new(9), START_MS, 20_000);
+    let saved = image(&store, &participant, now_ms);
+    for memory in [4 << 20, 30 << 20] {
+        let (loaded, _) = Store::load(&options(Policy::Lru), &mut &saved[..]).unwrap();
+        let reader = loaded.participate();
+        loaded.resize(memory).unwrap();
+        while !loaded.resize_done() {
+            loaded.maintain(&reader, now_ms);
+        }
+        churn(&loaded, &reader, &mut Random::new(3), now_ms, 3000);
+        loaded.verify(&reader, now_ms + 100_000);
+        assert_eq!(loaded.memory_bytes(), memory);
+    }
+}
+
+#[test]
+fn a_damaged_image_is_an_error() {
+    let store = Store::new(options(Policy::S3Fifo)).unwrap();
+    let participant = store.participate();
+    let now_ms = churn(&store, &participant, &mut Random::new(5), START_MS, 3000);
+    let saved = image(&store, &participant, now_ms);
+    let load = |bytes: &[u8]| Store::load(&options(Policy::S3Fifo), &mut &*bytes).map(|_| ());
+    let mut random = Random::new(6);
+    for _ in 0..40 {
+        let length = random.below(saved.len() as u64) as usize;
+        assert!(matches!(load(&saved[..length]), Err(ImageError::Io(_))), "cut at {length}");
+    }
+    let with = |at: usize, byte: u8| {
+        let mut bytes = saved.clone();
+        bytes[at] ^= byte;
+        load(&bytes)
+    };
+    assert!(matches!(with(0, 1), Err(ImageError::Foreign(_))), "another program");
+    assert!(matches!(with(8, 1), Err(ImageError::Foreign(_))), "another format");
+    assert!(matches!(with(17, 1), Err(ImageError::Foreign(_))), "another seed");
+    // Of the head every bit is looked at, or harmless: no panic, whatever it says.
+    for at in 0..400 {
+        for bit in [1, 0x10, 0x80] {
+            let _ = with(at, bit);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+"""A server with a memory file comes back with all that it had after a clean stop, and with nothing after a kill."""
+
+import os
+import signal
+import socket
+import subprocess
+
+import pytest
+
+from harness import EBBTIDE, USER, Server, free_port
+
+OBJECTS = 5000
+
+
+def with_file(path, *flags):
+    return Server(EBBTIDE, "-m", "64", "-A", "-e", path, *flags)
+
+
+def fill(connection):
+    for number in range(OBJECTS):
+        value = b"%d " % number * (number % 200)
+        ttl = 0 if number % 2 else 3000
+        connection.send(b"set key%d %d %d %d noreply\r\n%s\r\n" % (number, number, ttl, len(value), value))
+    connection.send(b"set number 0 0 2 noreply\r\n41\r\nincr number 1 noreply\r\n")
+    connection.send(b"set long 7 0 2000000 noreply\r\n" + b"l" * 2_000_000 + b"\r\n")
+    connection.send(b"set stale 0 0 1 noreply\r\ns\r\n")
+    assert connection.ask(b"md stale I T300\r\n").startswith(b"HD")
+    connection.ask(b"mn\r\n")
+
+
+def all_of(connection):
+    """Every value with flags and CAS token, and what meta commands tell without counting as a read."""
+    found = {}
+    for number in range(OBJECTS):
+        found[number] = connection.ask(b"gets key%d\r\n" % number, b"END\r\n")
+    found["number"] = connection.ask(b"gets number\r\n", b"END\r\n")
+    found["long"] = connection.ask(b"gets long\r\n", b"END\r\n")
+    return found
+
+
+def stopped(server, how):
+    if how == "shutdown":
+        with server.connect() as connection:
+            connection.send(b"shutdown graceful\r\n")
+            server.process.wait(30)
+    else:
+        server.process.send_signal(how)
+        server.process.wait(30)
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, "shutdown"])
+def test_everything_is_back_after_a_clean_stop(tmp_path, how):
+    with with_file(tmp_path / "memory", "-I", "4m") as server:
+        with server.connect() as connection:
+            fill(connection)
+            before = all_of(connection)
+        assert all(answer.startswith(b"VALUE") for answer in before.values())
+        stopped(server, how)
+        assert f"{OBJECTS + 3} objects" in server.messages()
+        server.bring_back()
+        assert f"memory is warm: {OBJECTS + 3} objects" in server.messages()
+        with server.connect() as connection:
+            assert all_of(connection) == before
+            assert connection.ask(b"incr number 1\r\n") == b"43\r\n"
+            # Whoever asks first for a stale value wins, as before the stop.
+            answer = connection.ask(b"mg stale v t\r\n", b"s\r\n")
+            assert b" W" in answer and b" X" in answer
+            assert 200 < int(answer.split(b" t")[1].split()[0]) <= 300
+        assert server.stat("curr_items") == str(OBJECTS + 3)
+
+
+def test_after_a_kill_the_start_is_cold(tmp_path):
+    with with_file(tmp_path / "memory") as server:
+        with server.connect() as connection:
+            assert connection.ask(b"set a 0 0 1\r\n1\r\n") == b"STORED\r\n"
+        stopped(server, signal.SIGTERM)
+        server.bring_back()
+        server.kill()
+        server.bring_back()
+        assert "memory starts empty: the file is new, or the last run was not stopped cleanly" in server.messages()
+        with server.connect() as connection:
+            assert connection.ask(b"get a\r\n", b"END\r\n") == b"END\r\n"
+
+
+def test_what_expired_while_the_server_was_down_is_gone(tmp_path):
+    with with_file(tmp_path / "memory", "--test-clock") as server:
+        with server.connect() as connection:
+            connection.ask(b"set short 0 2 1\r\n1\r\n")
+            connection.ask(b"set long 0 1000 1\r\n1\r\n")
+        stopped(server, signal.SIGTERM)
+        server.bring_back()
+        with server.connect() as connection:
+            connection.ask(b"debugtime 3\r\n")
+            assert connection.ask(b"get short\r\n", b"END\r\n") == b"END\r\n"
+            assert connection.ask(b"get long\r\n", b"END\r\n").startswith(b"VALUE")
+
+
+def test_the_hottest_objects_survive_a_stop_with_flash(tmp_path):
+    flags = ["-m", "16", "--flash", f"{tmp_path / 'flash'}:64m"]
+    with Server(EBBTIDE, *flags, "-e", tmp_path / "memory") as server:
+        with server.connect() as connection:
+            for number in range(6000):
+                connection.send(b"set key%d 0 0 4000 noreply\r\n%s\r\n" % (number, b"v" * 4000))
+            connection.ask(b"mn\r\n")
+            hot = range(5500, 6000)
+            assert all(len(connection.ask(b"get key%d\r\n" % number, b"END\r\n")) > 4000 for number in hot)
+        stopped(server, signal.SIGTERM)
+        server.bring_back()
+        with server.connect() as connection:
+            assert all(len(connection.ask(b"get key%d\r\n" % number, b"END\r\n")) > 4000 for number in hot)
+
+
+@pytest.mark.parametrize("content, named", [(b"letters", "something else"), (None, "cannot be opened")])
+def test_a_file_that_cannot_be_one_is_refused(tmp_path, content, named):
+    path = tmp_path / "memory" if content else tmp_path
+    if content:
+        path.write_bytes(content)
+        os.chmod(path, 0o600)
+    command = [EBBTIDE, *USER, "-p", str(free_port()), "-l", "127.0.0.1", "-e", str(path)]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert result.returncode != 0 and named in result.stderr and str(path) in result.stderr
+    if content:
+        assert path.read_bytes() == content
+
+
+def test_check_names_the_file_and_the_monitor(tmp_path):
+    command = [EBBTIDE, *USER, "--check", "-e", str(tmp_path / "memory"), "--memory-monitor", "free,lower=64m,upper=256m"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert result.returncode == 0, result.stderr
+    assert str(tmp_path / "memory") in result.stdout and "free memory between 64 and 256 MiB" in result.stdout
+    assert not (tmp_path / "memory").exists(), "a check makes nothing"
+    wrong = [EBBTIDE, *USER, "--check", "--memory-monitor", "free,lower=256m,upper=64m"]
+    result = subprocess.run(wrong, capture_output=True, text=True, timeout=30)
+    assert result.returncode != 0 and "268435456" in result.stderr and "67108864" in result.stderr

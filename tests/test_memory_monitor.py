@@ -1,0 +1,97 @@
+"""A cache in a control group whose neighbour takes memory: with the memory monitor both live."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import EBBTIDE, Server, wait_for
+
+LIMIT_MIB = 352
+CACHE_MIB = 224
+NEIGHBOUR_MIB = 190
+# Takes so many MiB, a few at a time as programs do, says so, and keeps them until its input ends.
+NEIGHBOUR = f"""
+import sys, time
+taken = []
+for _ in range({NEIGHBOUR_MIB} // 4):
+    taken.append(bytearray(b"x" * (4 << 20)))
+    time.sleep(0.15)
+print("full", flush=True)
+sys.stdin.read()
+"""
+
+
+class Group:
+    """A control group with a limit on memory, of either version."""
+
+    def __init__(self):
+        lines = pathlib.Path("/proc/self/cgroup").read_text().splitlines()
+        own = {name: path for _, names, path in (line.split(":", 2) for line in lines) for name in names.split(",")}
+        if "memory" in own:
+            base, self.limit_file = pathlib.Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+            self.path = base / own["memory"].strip("/")
+            # A container sees its own group as the root.
+            self.path = (self.path if self.path.is_dir() else base) / f"ebbtide-test-{os.getpid()}"
+        else:
+            base, self.limit_file = pathlib.Path("/sys/fs/cgroup"), "memory.max"
+            self.path = base / own.get("", "").strip("/") / f"ebbtide-test-{os.getpid()}"
+
+    def __enter__(self):
+        try:
+            self.path.mkdir()
+        except OSError as error:
+            pytest.skip(f"no control group can be made here: {error}")
+        try:
+            (self.path / self.limit_file).write_text(str(LIMIT_MIB << 20))
+        except OSError as error:
+            self.path.rmdir()
+            pytest.skip(f"a control group has no limit on memory here: {error}")
+        return self
+
+    def add(self, pid):
+        (self.path / "cgroup.procs").write_text(str(pid))
+
+    def __exit__(self, *_):
+        wait_for(lambda: not (self.path / "cgroup.procs").read_text().split(), "the group is empty")
+        self.path.rmdir()
+
+
+def fill(server):
+    with server.connect() as connection:
+        for number in range(CACHE_MIB * 1200):
+            connection.send(b"set key%d 0 0 1000 noreply\r\n%s\r\n" % (number, b"v" * 1000))
+        connection.ask(b"mn\r\n")
+
+
+def limit_mib(server):
+    return int(server.stat("limit_maxbytes")) >> 20
+
+
+@pytest.mark.parametrize("monitored", [True, False])
+def test_a_neighbour_that_takes_memory_kills_only_a_cache_without_monitor(monitored):
+    monitor = ["--memory-monitor", "free,lower=32m,upper=80m,step=20%,stall=100%"] if monitored else []
+    with Group() as group, Server(EBBTIDE, "-m", CACHE_MIB, *monitor) as server:
+        group.add(server.process.pid)
+        fill(server)
+        assert limit_mib(server) == CACHE_MIB
+        neighbour = subprocess.Popen([sys.executable, "-c", NEIGHBOUR], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            group.add(neighbour.pid)
+            if not monitored:
+                # One of the two has to go.
+                wait_for(lambda: server.process.poll() or neighbour.poll(), "the kernel kills for want of memory")
+                return
+            assert neighbour.stdout.readline() == b"full\n", "the neighbour has its memory"
+            assert server.process.poll() is None
+            low = limit_mib(server)
+            assert CACHE_MIB // 4 <= low < CACHE_MIB - 40, low
+            with server.connect() as connection:
+                assert connection.ask(b"set alive 0 0 1\r\n1\r\n") == b"STORED\r\n"
+        finally:
+            neighbour.communicate(b"") if neighbour.poll() is None else None
+        wait_for(lambda: limit_mib(server) == CACHE_MIB or fill(server), "the cache has its memory back")
