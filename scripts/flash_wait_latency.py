@@ -58,7 +58,7 @@ def measured(server, disk, state):
         cold = ["--keys", 10_000_000, "--exponent", 0, "--value-size", 1000, "--get-ratio", 0]
         writers = bench(server, *cold, "--connections", WRITERS, "--seconds", SECONDS) if state != "nothing else" else None
         gets = reported(bench(server, *hot, "--get-ratio", 1, "--rate", RATE, "--seconds", SECONDS))
-        sets = reported(writers)["operations"] / SECONDS if writers else 0
+        sets = reported(writers)["ops_per_second"] if writers else 0
     after = counted(server)
     assert gets["errors"] == 0, gets
     counts = {name: after[name] - before[name] for name in COUNTERS}

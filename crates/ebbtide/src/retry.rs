@@ -423,6 +423,15 @@ mod tests {
         let mut fills = || (0..200_000).any(|_| is_delayed());
         device.stall();
         assert!(fills(), "flash takes a bounded number from a device that stalls");
+        // A device that completes writes is slow, and does not stall.
+        cache.skip_time(WAIT - Duration::from_secs(10)).unwrap();
+        let writes = device.writes();
+        while device.writes() == writes {
+            assert!(device.step(), "writes are pending");
+        }
+        assert!(fills(), "a slow device delays evictions");
+        cache.skip_time(Duration::from_secs(20)).unwrap();
+        assert!(fills(), "since its last write it has not cost the bound");
         cache.skip_time(WAIT).unwrap();
         assert!(!fills(), "the device has cost its bound");
         assert!(tier.stats().drops.total() > 1000, "evictions go on: {:?}", tier.stats().drops);

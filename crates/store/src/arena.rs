@@ -1,4 +1,5 @@
-//! The bytes of all segments, addressed by `Location`: segment `i` lies at `(i - 1) << shift`.
+//! The bytes of a store's segments, addressed by `Location`: segment `i` lies at `(i - 1) << shift` in the address space
+//! that the store shares with others (see `frames`).
 //!
 //! Who may touch what: bytes at and after a segment's write offset belong to the holder of its stripe (or the merge or
 //! upload that owns it); bytes before it are published and never change, except the aligned word of a numeric item, which
@@ -12,28 +13,38 @@ pub use real::Arena;
 
 #[cfg(not(loom))]
 mod real {
-    use crate::error::Error;
-    use crate::mapping::{Mapping, prefetch_line};
-    use crate::segment::{Location, SegmentId};
+    use crate::frames::Frames;
+    use crate::mapping::prefetch_line;
+    use crate::segment::Location;
     use crate::sync::AtomicU64;
+    use std::ptr::NonNull;
+    use std::sync::Arc;
 
     pub struct Arena {
-        mapping: Mapping,
+        /// The first byte of `frames`, which keeps the mapping.
+        base: NonNull<u8>,
         shift: u32,
+        _frames: Arc<Frames>,
     }
 
+    // SAFETY: the bytes are plain memory in a mapping that lives as long as this; slots and owners decide who may touch
+    // which of them when.
+    unsafe impl Send for Arena {}
+    // SAFETY: as above.
+    unsafe impl Sync for Arena {}
+
     impl Arena {
-        pub fn new(segments: u32, segment_bytes: u32) -> Result<Self, Error> {
+        pub fn new(frames: Arc<Frames>, segment_bytes: u32) -> Self {
             assert!(segment_bytes.is_power_of_two());
-            let mapping = Mapping::reserve(segments as usize * segment_bytes as usize)?;
-            Ok(Self { mapping, shift: segment_bytes.trailing_zeros() })
+            let base = NonNull::new(frames.bytes().base()).expect("a mapping has an address");
+            Self { base, shift: segment_bytes.trailing_zeros(), _frames: frames }
         }
 
         #[inline(always)]
         fn address(&self, at: Location) -> *mut u8 {
             let offset = ((at.segment().index()) << self.shift) + at.offset() as usize;
             // Wrapping, because a prefetch may name a place that is not there.
-            self.mapping.base().wrapping_add(offset)
+            self.base.as_ptr().wrapping_add(offset)
         }
 
         /// The bytes of a published item, or of a part of it.
@@ -100,45 +111,24 @@ mod real {
         pub fn prefetch(&self, at: Location) {
             prefetch_line(self.address(at));
         }
-
-        /// Gives the memory of `top`, which was the last segment in use, back to the system: at once with that of those
-        /// after it, when they make up a huge page.
-        ///
-        /// # Safety
-        /// It and all segments after it must be absent: nobody reads or writes them.
-        pub unsafe fn release(&self, top: SegmentId) {
-            // SAFETY: the caller's.
-            unsafe { self.mapping.release(top.index() << self.shift, (top.index() + 1) << self.shift) }
-        }
     }
 }
 
 #[cfg(loom)]
 mod modelled {
-    use crate::error::Error;
-    use crate::segment::{Location, SegmentId};
+    use crate::frames::Frames;
+    use crate::segment::Location;
     use crate::sync::AtomicU64;
-    use loom::cell::UnsafeCell;
+    use std::sync::Arc;
 
     pub struct Arena {
-        cells: Vec<UnsafeCell<u8>>,
-        words: Vec<AtomicU64>,
+        frames: Arc<Frames>,
         shift: u32,
     }
 
-    // SAFETY: loom checks every access to a cell.
-    unsafe impl Send for Arena {}
-    // SAFETY: as above.
-    unsafe impl Sync for Arena {}
-
     impl Arena {
-        pub fn new(segments: u32, segment_bytes: u32) -> Result<Self, Error> {
-            let bytes = segments as usize * segment_bytes as usize;
-            Ok(Self {
-                cells: (0..bytes).map(|_| UnsafeCell::new(0)).collect(),
-                words: (0..bytes / 8).map(|_| AtomicU64::new(0)).collect(),
-                shift: segment_bytes.trailing_zeros(),
-            })
+        pub fn new(frames: Arc<Frames>, segment_bytes: u32) -> Self {
+            Self { frames, shift: segment_bytes.trailing_zeros() }
         }
 
         fn start(&self, at: Location) -> usize {
@@ -147,7 +137,7 @@ mod modelled {
 
         fn byte(&self, index: usize) -> u8 {
             // SAFETY: loom reports a concurrent write.
-            self.cells[index].with(|cell| unsafe { *cell })
+            self.frames.bytes().cells[index].with(|cell| unsafe { *cell })
         }
 
         /// A leaked copy of the range (the real arena borrows it).
@@ -180,7 +170,7 @@ mod modelled {
             let start = self.start(at);
             for (i, byte) in bytes.iter().enumerate() {
                 // SAFETY: loom reports a concurrent access.
-                self.cells[start + i].with_mut(|cell| unsafe { *cell = *byte });
+                self.frames.bytes().cells[start + i].with_mut(|cell| unsafe { *cell = *byte });
             }
         }
 
@@ -194,13 +184,9 @@ mod modelled {
         /// # Safety
         /// As the real arena's.
         pub unsafe fn word(&self, at: Location) -> &AtomicU64 {
-            &self.words[self.start(at) / 8]
+            &self.frames.bytes().words[self.start(at) / 8]
         }
 
         pub fn prefetch(&self, _at: Location) {}
-
-        /// # Safety
-        /// As the real arena's.
-        pub unsafe fn release(&self, _top: SegmentId) {}
     }
 }

@@ -1,9 +1,10 @@
 //! The memory budget: how it is laid out at the start, and the state of its changes (see `memory`).
 
 use crate::chains::Chains;
+use crate::epoch::Ticket;
 use crate::error::Error;
 use crate::index::Bucket;
-use crate::mapping::physical_memory_bytes;
+use crate::mapping::{Pages, physical_memory_bytes};
 use crate::options::Options;
 use crate::segment::{Header, SEGMENTS_MAX};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering};
@@ -30,11 +31,44 @@ pub(crate) struct MemoryLayout {
     fixed_bytes: u64,
 }
 
+/// Index and headers of a store with less memory than this are on small pages: a huge page for each of them would be
+/// a large part of its memory.
+const HUGE_PAGES_MIN_BYTES: u64 = 64 << 20;
+
+/// What decides about the pages of index and headers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PageRule {
+    /// Huge pages: the store is the only one.
+    Huge,
+    /// Small pages in a small store, since there may be many of them.
+    BySize,
+}
+
+impl PageRule {
+    /// Whether other stores may have the memory that this one gives up.
+    pub fn is_shared(self) -> bool {
+        self == Self::BySize
+    }
+
+    pub fn pages(self, memory_bytes: u64) -> Pages {
+        match self {
+            Self::BySize if memory_bytes < HUGE_PAGES_MIN_BYTES => Pages::Small,
+            Self::BySize | Self::Huge => Pages::Huge,
+        }
+    }
+}
+
 impl MemoryLayout {
+    /// How far `resize` may go.
+    pub fn max_bytes(options: &Options) -> u64 {
+        let by_machine = || (4 * options.memory_bytes).max(physical_memory_bytes().unwrap_or(0));
+        options.memory_bytes_max.unwrap_or_else(by_machine)
+    }
+
     pub fn plan(options: &Options, history_bytes: u64) -> Result<Self, Error> {
         options.validate()?;
         let memory = options.memory_bytes;
-        let max = options.memory_bytes_max.unwrap_or_else(|| (4 * memory).max(physical_memory_bytes().unwrap_or(0)));
+        let max = Self::max_bytes(options);
         let segment_bytes = options.effective_segment_bytes();
         let bucket_bytes = size_of::<Bucket>() as u64;
         let index_level = (memory / INDEX_START_SHARE / bucket_bytes).max(INDEX_BUCKETS_MIN).ilog2();
@@ -82,6 +116,14 @@ impl MemoryLayout {
     }
 }
 
+/// Buckets that are in the budget of nobody: the index may not use them any more, and their pages are resident.
+pub(crate) struct LeavingBuckets {
+    pub first: u64,
+    pub count: u64,
+    /// They were merged before this was taken.
+    pub ticket: Ticket,
+}
+
 /// The budget of a store.
 pub(crate) struct Budget {
     pub layout: MemoryLayout,
@@ -90,18 +132,24 @@ pub(crate) struct Budget {
     pub target: AtomicU32,
     /// Whether the index waits for the memory of a segment.
     pub index_waits: AtomicBool,
-    pub changing: Mutex<()>,
+    /// Held while the budget changes. The buckets that are about to leave the index.
+    pub changing: Mutex<Option<LeavingBuckets>>,
+    /// Whether buckets may have become unused since all were returned.
+    pub has_contracted: AtomicBool,
+    pub page_rule: PageRule,
 }
 
 impl Budget {
-    pub fn new(layout: MemoryLayout, memory_bytes: u64) -> Self {
+    pub fn new(layout: MemoryLayout, memory_bytes: u64, page_rule: PageRule) -> Self {
         let target = AtomicU32::new(layout.segments);
         Self {
             layout,
             memory_bytes: AtomicU64::new(memory_bytes),
             target,
             index_waits: AtomicBool::new(false),
-            changing: Mutex::new(()),
+            changing: Mutex::default(),
+            has_contracted: AtomicBool::new(false),
+            page_rule,
         }
     }
 

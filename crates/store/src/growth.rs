@@ -25,7 +25,7 @@ impl Store {
     }
 
     /// The same from one word of the counters, for paths that must not sum all of them.
-    fn index_load_estimate(&self) -> f64 {
+    pub(crate) fn index_load_estimate(&self) -> f64 {
         self.counters.items_estimate() as f64 / self.index.capacity() as f64
     }
 
@@ -56,7 +56,7 @@ impl Store {
             }
             return;
         }
-        // Ends: each `Busy` is a bucket that another thread has split, and no more are split than the index has memory for.
+        // Ends: each `Busy` is a bucket that another thread has split or merged, and no more are split than the index has memory for.
         while self.split_bucket() == SplitOutcome::Busy && self.index_load_estimate() >= CROWDED_LOAD {}
     }
 

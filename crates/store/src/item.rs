@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn extensions_are_as_drawn() {
-        let arena = Arena::new(1, 4096).unwrap();
+        let arena = Arena::new(crate::frames::Frames::reserve(4096).unwrap(), 4096);
         let at = Location::new(SegmentId::new(1), 100);
         for (extension, drawn) in [
             (Extension::default(), &[][..]),

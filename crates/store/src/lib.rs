@@ -25,10 +25,13 @@ mod arena;
 mod budget;
 mod chains;
 mod condition;
+mod contraction;
 mod demotion;
+mod engine_memory;
 mod epoch;
 mod error;
 mod evict;
+mod frames;
 mod gauges;
 mod growth;
 mod hash;
@@ -58,6 +61,7 @@ mod ttl;
 mod verify;
 
 pub use access_samples::{AccessSample, SampledAccess};
+pub use engine_memory::EngineMemory;
 pub use epoch::{Participant, Pin};
 pub use error::Error;
 #[cfg(not(loom))]

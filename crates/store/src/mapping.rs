@@ -5,6 +5,7 @@
 //! bytes.
 
 use crate::error::Error;
+use crate::sync::AtomicU32;
 
 /// A type of which an array may start as zeroed memory.
 ///
@@ -13,6 +14,14 @@ use crate::error::Error;
 pub unsafe trait Zeroed {
     #[cfg(loom)]
     fn zeroed() -> Self;
+}
+
+// SAFETY: zero is a number, and atomics need no drop.
+unsafe impl Zeroed for AtomicU32 {
+    #[cfg(loom)]
+    fn zeroed() -> Self {
+        Self::new(0)
+    }
 }
 
 #[cfg(not(loom))]
@@ -28,13 +37,21 @@ pub fn physical_memory_bytes() -> Option<u64> {
     Some(u64::try_from(pages).ok()? * u64::try_from(size).ok()?)
 }
 
-/// The unit in which memory goes back to the system: a huge page, so that none is broken up.
+/// The unit in which memory of segments goes back to the system, so that no huge page is broken up.
 pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// With which pages the system shall back memory. A huge page is resident as a whole as soon as one byte of it is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    Huge,
+    Small,
+}
 
 #[cfg(not(loom))]
 mod real {
-    use super::{Error, HUGE_PAGE_BYTES, Zeroed};
+    use super::{Error, HUGE_PAGE_BYTES, Pages, Zeroed};
     use std::marker::PhantomData;
+    use std::ops::Range;
     use std::ptr::NonNull;
 
     /// Reserved address space, aligned to a huge page, zero until written.
@@ -74,30 +91,48 @@ mod real {
             let skip = reservation.as_ptr().align_offset(HUGE_PAGE_BYTES);
             // SAFETY: `skip` is below HUGE_PAGE_BYTES, which the reservation has to spare.
             let base = unsafe { reservation.add(skip) };
-            // SAFETY: the range lies in the mapping. Advice may be refused: then small pages serve.
-            unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_HUGEPAGE) };
             Ok(Self { reservation, reserved_bytes, base, bytes })
         }
 
+        #[inline(always)]
         pub fn base(&self) -> *mut u8 {
             self.base.as_ptr()
         }
 
-        /// Shortens what is in use from `to` bytes to `from`: gives the huge pages that are not in use any more back to the
-        /// system. They read as zero afterwards.
+        /// Says with which pages the system shall back a range from here on; what is resident stays as it is.
+        pub fn advise(&self, from: usize, to: usize, pages: Pages) {
+            assert!(from <= to && to <= self.bytes, "{from}..{to} of {} bytes", self.bytes);
+            let advice = match pages {
+                Pages::Huge => libc::MADV_HUGEPAGE,
+                Pages::Small => libc::MADV_NOHUGEPAGE,
+            };
+            // SAFETY: the range lies in the mapping, and advice changes no byte. It may be refused, by a system without huge
+            // pages for example: then the system's own choice serves.
+            unsafe { libc::madvise(self.base().add(from).cast(), to - from, advice) };
+        }
+
+        /// Gives the whole pages of a range back to the system. They read as zero afterwards.
         ///
         /// # Safety
-        /// Nothing at or after `from` may be in use: nobody may hold a reference there, nor look or write concurrently.
+        /// Nothing in the range may be in use: nobody may hold a reference there, nor look or write concurrently, unless
+        /// zero is a value that all who look expect.
         pub unsafe fn release(&self, from: usize, to: usize) {
-            debug_assert!(from <= to && to <= self.bytes, "{from}..{to} of {} bytes", self.bytes);
-            let from = from.next_multiple_of(HUGE_PAGE_BYTES);
-            let to = to.next_multiple_of(HUGE_PAGE_BYTES);
+            assert!(from <= to && to <= self.bytes, "{from}..{to} of {} bytes", self.bytes);
+            let page = page_bytes();
+            let (from, to) = (from.next_multiple_of(page), to / page * page);
             if from < to {
                 // SAFETY: the range lies in the mapping, and the caller vouches that nobody looks.
                 let answer = unsafe { libc::madvise(self.base().add(from).cast(), to - from, libc::MADV_DONTNEED) };
                 assert_eq!(answer, 0, "madvise(MADV_DONTNEED) on our own mapping");
             }
         }
+    }
+
+    /// Bytes of a small page.
+    fn page_bytes() -> usize {
+        // SAFETY: sysconf reads no memory of ours.
+        let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(bytes).expect("the system knows the size of its pages")
     }
 
     impl Drop for Mapping {
@@ -115,9 +150,31 @@ mod real {
     }
 
     impl<T: Zeroed> Table<T> {
-        pub fn new(length: usize) -> Result<Self, Error> {
+        pub fn new(length: usize, pages: Pages) -> Result<Self, Error> {
             let mapping = Mapping::reserve(length * size_of::<T>())?;
+            mapping.advise(0, mapping.bytes, pages);
             Ok(Self { mapping, length, _items: PhantomData })
+        }
+
+        /// The entries of a range that lie in whole pages.
+        pub fn whole_pages(&self, from: usize, to: usize) -> Range<usize> {
+            let per_page = (page_bytes() / size_of::<T>()).max(1);
+            let start = from.next_multiple_of(per_page);
+            start..(to / per_page * per_page).max(start)
+        }
+
+        /// Gives the pages of these entries back to the system: they are zero afterwards.
+        ///
+        /// # Safety
+        /// The threads that read them meanwhile expect either what was there or zero.
+        pub unsafe fn release(&self, range: Range<usize>) {
+            // SAFETY: the caller's.
+            unsafe { self.mapping.release(range.start * size_of::<T>(), range.end * size_of::<T>()) };
+        }
+
+        /// Says with which pages the system shall back the table from here on.
+        pub fn advise(&self, pages: Pages) {
+            self.mapping.advise(0, self.mapping.bytes, pages);
         }
 
         #[inline(always)]
@@ -154,7 +211,8 @@ mod real {
 
 #[cfg(loom)]
 mod modelled {
-    use super::{Error, Zeroed};
+    use super::{Error, Pages, Zeroed};
+    use std::ops::Range;
 
     /// An array of `T`; in loom builds a vector.
     pub struct Table<T> {
@@ -162,9 +220,20 @@ mod modelled {
     }
 
     impl<T: Zeroed> Table<T> {
-        pub fn new(length: usize) -> Result<Self, Error> {
+        pub fn new(length: usize, _pages: Pages) -> Result<Self, Error> {
             Ok(Self { items: (0..length).map(|_| T::zeroed()).collect() })
         }
+
+        pub fn advise(&self, _pages: Pages) {}
+
+        /// Nothing is released in a model.
+        pub fn whole_pages(&self, from: usize, _to: usize) -> Range<usize> {
+            from..from
+        }
+
+        /// # Safety
+        /// As the real one.
+        pub unsafe fn release(&self, _range: Range<usize>) {}
 
         pub fn at(&self, index: usize) -> &T {
             &self.items[index]

@@ -3,27 +3,34 @@
 //! ```text
 //! memory = fixed tables + index + limit x (segment + header)
 //! ```
-//! Segments `1..=limit` are in the budget. When the index grows, it takes the memory of the topmost segment, and when the
-//! memory is made smaller, the topmost segments go: their items move down (see `evict::shrink`), and their pages go back
-//! to the system in whole huge pages.
+//! Segments at the positions `1..=limit` are in the budget (see `segment::limit`). When the index grows, it takes the memory
+//! of the topmost segment, and when the memory is made smaller, the topmost segments go: their items move down (see
+//! `evict::shrink`), and their pages go back to the system in whole frames, or one by one in a small store that shares the
+//! machine's memory with others.
 
-use crate::budget::buckets_per_segment;
+use crate::budget::{LeavingBuckets, buckets_per_segment};
 use crate::error::Error;
-use crate::index::Bucket;
+use crate::index::{Bucket, Index};
 use crate::options::MEMORY_BYTES_MIN;
 use crate::segment::{Segments, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 
+/// Gives the index back the buckets that are about to leave it. False if there are none.
+fn take_back(leaving: &mut Option<LeavingBuckets>, index: &Index) -> bool {
+    leaving.take().map(|leaving| index.pay_for(leaving.count)).is_some()
+}
+
 impl Store {
     /// Turns the memory of a segment into room for an index that is to grow now: of the topmost one, or, if that is in use,
     /// of any free one, until the topmost one is empty. False if no segment is free for writers.
     pub(crate) fn pay_for_index(&self) -> bool {
-        let _changing = lock(&self.budget.changing);
+        let mut changing = lock(&self.budget.changing);
         if self.index.paid_buckets() > self.index.length() as u64 {
             return true;
         }
-        let done = self.turn_into_index(|segments| segments.dismiss_top() || segments.withhold_free());
+        let done = take_back(&mut changing, &self.index)
+            || self.turn_into_index(|segments| segments.dismiss_top() || segments.withhold_free());
         self.budget.index_waits.store(!done, Ordering::Relaxed);
         done
     }
@@ -31,10 +38,11 @@ impl Store {
     /// The same ahead of need, of the topmost segment only, unless that is a body, which cannot be moved. If the topmost one is in
     /// use otherwise, or none is free, asks maintenance to empty it, and answers false.
     pub(crate) fn prepay_for_index(&self) -> bool {
-        let _changing = lock(&self.budget.changing);
-        let done = self.turn_into_index(|segments| {
-            segments.dismiss_top() || segments.top_state() == State::Body && segments.withhold_free()
-        });
+        let mut changing = lock(&self.budget.changing);
+        let done = take_back(&mut changing, &self.index)
+            || self.turn_into_index(|segments| {
+                segments.dismiss_top() || segments.top_state() == State::Body && segments.withhold_free()
+            });
         self.budget.index_waits.store(!done, Ordering::Relaxed);
         done
     }
@@ -88,7 +96,7 @@ impl Store {
     /// Changes the memory budget. A larger one is in force at once; towards a smaller one maintenance moves, as
     /// `resize_done` tells.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
-        let _changing = lock(&self.budget.changing);
+        let changing = lock(&self.budget.changing);
         let refuse = |reason: String| Err(Error::Options { option: "memory", value: memory_bytes.to_string(), reason });
         let min = MEMORY_BYTES_MIN.max(self.options.value_bytes_max.saturating_mul(2));
         if memory_bytes < min {
@@ -97,7 +105,8 @@ impl Store {
                 self.options.value_bytes_max
             ));
         }
-        let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
+        let leaving = changing.as_ref().map_or(0, |leaving| leaving.count);
+        let index_bytes = (self.index.paid_buckets() + leaving) * size_of::<Bucket>() as u64;
         let segments = self.budget.layout.segments_within(memory_bytes, index_bytes);
         let max = u64::from(self.segments.max_segments()) * u64::from(self.segments.segment_bytes());
         if memory_bytes > max {
@@ -106,13 +115,20 @@ impl Store {
         if segments < 16 {
             return refuse(format!("the index takes {index_bytes} bytes already, and 16 segments must fit beside it"));
         }
+        let limit = self.segments.limit();
+        if segments > limit {
+            let admitted = self.segments.admit(segments - limit);
+            if limit + admitted < segments {
+                // What was admitted is above the target, so maintenance takes it back.
+                return refuse(format!("the address space that other stores leave holds {admitted} more segments"));
+            }
+        }
         self.budget.memory_bytes.store(memory_bytes, Ordering::Relaxed);
         self.budget.target.store(segments, Ordering::Relaxed);
         self.segments.restore_withheld(segments.saturating_sub(self.segments.usable()));
-        let limit = self.segments.limit();
-        if segments > limit {
-            self.segments.admit(segments - limit);
-        }
+        let pages = self.budget.page_rule.pages(memory_bytes);
+        self.index.advise(pages);
+        self.segments.advise(pages);
         Ok(())
     }
 
@@ -141,6 +157,8 @@ impl Store {
 mod tests {
     use super::*;
     use crate::budget::MemoryLayout;
+    use crate::budget::PageRule;
+    use crate::engine_memory::EngineMemory;
     use crate::evict::{History, Progress};
     use crate::options::Options;
     use crate::segment::{Header, Purpose};
@@ -157,7 +175,8 @@ mod tests {
         let mut layout = MemoryLayout::plan(&options, 0).unwrap();
         layout.index_buckets_max = 1 << layout.index_level;
         let history = History::new(options.policy, 1 << 12);
-        let store = Store::with_layout(options, layout, history).unwrap();
+        let memory = EngineMemory::for_one(MemoryLayout::max_bytes(&options)).unwrap();
+        let store = Store::with_layout(options, layout, history, &memory, PageRule::Huge).unwrap();
         let participant = store.participate();
         let insert = |number: u32| {
             let key = number.to_le_bytes();

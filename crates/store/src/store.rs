@@ -1,8 +1,9 @@
 //! The store: the state that all operations share, and the questions that they ask of it.
 
 use crate::access_samples::{AccessSample, AccessSamples};
-use crate::budget::{Budget, MemoryLayout};
+use crate::budget::{Budget, MemoryLayout, PageRule};
 use crate::chains::{Chains, Reservation, ReserveRequest};
+use crate::engine_memory::EngineMemory;
 use crate::epoch::{Domain, Participant};
 use crate::error::Error;
 use crate::evict::{History, MaintenanceState, PolicyState, RemovalListeners};
@@ -69,33 +70,67 @@ const SHORT_KEY_END: u32 = 32;
 pub(crate) type Lifetime = (TtlBucket, Option<u64>);
 
 impl Store {
-    /// An empty store.
+    /// An empty store with memory of its own.
     ///
     /// # Errors
     /// `Options` names what cannot work; `Mapping` if the system gives no address space.
     pub fn new(options: Options) -> Result<Self, Error> {
+        options.validate()?;
+        let memory = EngineMemory::for_one(MemoryLayout::max_bytes(&options))?;
+        Self::with_memory(options, &memory, PageRule::Huge)
+    }
+
+    /// An empty store that shares address space and epochs with others.
+    ///
+    /// # Errors
+    /// As `new`, and `Options` if the address space that is left is smaller than the memory of the store.
+    pub fn build(mut options: Options, memory: &EngineMemory) -> Result<Self, Error> {
+        let max = options.memory_bytes_max.unwrap_or(u64::MAX).min(memory.address_bytes());
+        options.memory_bytes_max = Some(max);
+        Self::with_memory(options, memory, PageRule::BySize)
+    }
+
+    fn with_memory(options: Options, memory: &EngineMemory, rule: PageRule) -> Result<Self, Error> {
         let history_bytes = options.memory_bytes / HISTORY_SHARE;
         let layout = MemoryLayout::plan(&options, History::bytes(options.policy, history_bytes))?;
         let history = History::new(options.policy, history_bytes);
-        Self::with_layout(options, layout, history)
+        Self::with_layout(options, layout, history, memory, rule)
     }
 
-    pub(crate) fn with_layout(options: Options, layout: MemoryLayout, history: History) -> Result<Self, Error> {
-        let domain = Domain::new();
-        let segments = Segments::new(
+    pub(crate) fn with_layout(
+        options: Options,
+        layout: MemoryLayout,
+        history: History,
+        memory: &EngineMemory,
+        rule: PageRule,
+    ) -> Result<Self, Error> {
+        let domain = Arc::clone(&memory.domain);
+        let pages = rule.pages(options.memory_bytes);
+        let segments = Segments::in_frames(
+            Arc::clone(&memory.frames),
             layout.segments_max,
             layout.segments,
             layout.segment_bytes,
             options.writers,
-            std::sync::Arc::clone(&domain),
+            Arc::clone(&domain),
+            pages,
         )?;
+        if segments.limit() < layout.segments {
+            let reason = format!(
+                "the address space that other stores leave holds {} segments of {} bytes, and {} are needed",
+                segments.limit(),
+                layout.segment_bytes,
+                layout.segments
+            );
+            return Err(Error::Options { option: "memory", value: options.memory_bytes.to_string(), reason });
+        }
         Ok(Self {
             hash: KeyHash::new(options.seed),
             clock: Clock::new(),
             generation: AtomicU64::new(0),
             flushing: Mutex::new(()),
             token_base: (KeyHash::new(options.seed).hash(b"token") >> 33).max(1),
-            index: Index::new(layout.index_level, layout.index_buckets_max)?,
+            index: Index::new(layout.index_level, layout.index_buckets_max, pages)?,
             segments,
             chains: Chains::new(layout.scale, options.writers, layout.open_limit),
             counters: Counters::new(options.writers, (BUCKET_SLOTS as u64) << layout.index_level),
@@ -108,7 +143,7 @@ impl Store {
             removal_listeners: RemovalListeners::default(),
             lower_tier: OnceLock::new(),
             issued_tokens: OnceLock::new(),
-            budget: Budget::new(layout, options.memory_bytes),
+            budget: Budget::new(layout, options.memory_bytes, rule),
             options,
         })
     }

@@ -29,6 +29,7 @@ impl Store {
             assert_eq!(self.segments.header(segment).state(), state, "{what} segment {segment:?}");
             assert_eq!(owners.insert(segment, what), None, "segment {segment:?} is in two locations");
         };
+        self.segments.verify_frames();
         for segment in self.segments.free_list() {
             place(segment, "free", State::Free);
         }

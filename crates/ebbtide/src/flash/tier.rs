@@ -30,6 +30,8 @@ const MAINTENANCE_DEMOTIONS: u64 = 32;
 const MAINTENANCE_SHARE: u64 = 64;
 /// How long evictions ahead of need wait for a place on flash at most, and how often they look.
 const MAX_BACKGROUND_WAIT: Duration = Duration::from_secs(1);
+/// The shortest time without a completed write after which a device counts as stalled.
+const MIN_STALL: Duration = Duration::from_secs(2);
 const WAIT_STEP: Duration = Duration::from_micros(100);
 /// The longest key on flash.
 const MAX_KEY_BYTES: usize = 250;
@@ -71,9 +73,11 @@ pub(crate) struct FlashTier {
     pub clock: Clock,
     /// How long a write waits until flash has a place for what it evicts.
     pub demotion_wait: Duration,
-    /// The store's time at the first look that found flash full; 0 after a look that found it able to take more. It
-    /// only bounds waits, so it is Relaxed: a stale value makes one wait too long or too short.
+    /// The store's time at the first look that found flash full, since the device completed a write; 0 after a look
+    /// that found space. It only bounds waits, so it is Relaxed: a stale value makes one wait too long or too short.
     full_since_ms: AtomicU64,
+    /// The device's completed writes at the last look that found flash full; Relaxed as above.
+    full_writes: AtomicU64,
     /// The store's time, as the maintenance thread of the cache saw it last.
     now_ms: AtomicU64,
     /// Wakes the maintenance thread of flash.
@@ -115,6 +119,7 @@ impl FlashTier {
             clock,
             demotion_wait,
             full_since_ms: AtomicU64::new(0),
+            full_writes: AtomicU64::new(0),
             now_ms: AtomicU64::new(time.now_ms()),
             waker: Waker::default(),
             is_stopping: AtomicBool::new(false),
@@ -168,8 +173,8 @@ impl FlashTier {
         self.tier.maintain(self.seconds(now_ms));
     }
 
-    /// For how long flash has not been able to take what is evicted; `None` if it can. If not, the maintenance of flash
-    /// is woken. Each eviction looks here before, so the time counts from when flash was filled. With a manual clock
+    /// For how long the device has completed no write while flash has had no space for what is evicted; `None` if it
+    /// has space. Then the maintenance of flash is woken. Each eviction looks here before. With a manual clock
     /// demotions wait for the device themselves.
     pub fn full_for(&self, now_ms: u64) -> Option<Duration> {
         if self.clock == Clock::Manual || self.tier.has_space() {
@@ -179,17 +184,28 @@ impl FlashTier {
             return None;
         }
         self.waker.wake();
-        let since_ms = match self.full_since_ms.compare_exchange(0, now_ms, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => now_ms,
-            Err(earlier_ms) => earlier_ms,
+        let writes = self.tier.completed_writes();
+        let has_progress = self.full_writes.swap(writes, Ordering::Relaxed) != writes;
+        let since_ms = match self.full_since_ms.load(Ordering::Relaxed) {
+            since_ms if since_ms != 0 && !has_progress => since_ms,
+            _ => {
+                self.full_since_ms.store(now_ms, Ordering::Relaxed);
+                now_ms
+            }
         };
         Some(Duration::from_millis(now_ms.saturating_sub(since_ms)))
     }
 
-    /// Whether an eviction waits until flash can take what it evicts. A device that stalls costs this bound once, and
-    /// not once for each eviction: what is evicted later is lost at once.
+    /// The time without a completed write after which a device counts as stalled. Writes of a device that is behind may be
+    /// further apart than one eviction waits.
+    fn stall_limit(&self) -> Duration {
+        self.demotion_wait.max(MIN_STALL)
+    }
+
+    /// Whether an eviction waits until flash can take what it evicts. A slow device delays each; one that stalls costs
+    /// the bound once, and not once for each eviction: what is evicted later is lost at once.
     pub fn delays_evictions(&self, now_ms: u64) -> bool {
-        self.full_for(now_ms).is_some_and(|full| full < self.demotion_wait)
+        self.full_for(now_ms).is_some_and(|full| full < self.stall_limit())
     }
 
     /// Whether evictions ahead of need, which have waited for `waited`, wait on for flash that has been full for
@@ -198,7 +214,9 @@ impl FlashTier {
     pub fn waits_ahead_of_need(&self, store: &Store, waited: Duration, full: Duration) -> bool {
         match () {
             () if !store.resize_done() => false,
-            () if store.needs_shrink() || store.has_no_free_segment() => full < self.demotion_wait,
+            () if store.needs_shrink() || store.has_no_free_segment() => {
+                waited < self.demotion_wait && full < self.stall_limit()
+            }
             () => waited < self.demotion_wait.max(MAX_BACKGROUND_WAIT),
         }
     }

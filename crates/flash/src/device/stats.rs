@@ -138,6 +138,11 @@ impl DeviceMonitor {
         health
     }
 
+    /// Writes that are over, well or not.
+    pub fn completed_writes(&self) -> u64 {
+        self.writes.transfers.load(Relaxed)
+    }
+
     /// A transfer was taken.
     pub(super) fn begin(&self, now: Instant) {
         if self.under_way.load(Relaxed) == 0 {

@@ -157,6 +157,11 @@ impl Tier {
         takes_nothing || self.small.has_space() && self.large.has_space()
     }
 
+    /// Writes that the device has completed since it was opened: without space, one more shows that it works.
+    pub fn completed_writes(&self) -> u64 {
+        self.device.account().completed_writes()
+    }
+
     /// About how many bytes a lookup would read.
     pub fn bytes_to_read(&self, hash: FlashHash) -> u64 {
         self.large.bytes_to_read(hash).unwrap_or(PAGE) as u64

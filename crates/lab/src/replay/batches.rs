@@ -19,11 +19,18 @@ const LAST_MILLISECOND: u64 = 999;
 /// Malformed lines that are reported one by one; the rest is only counted.
 const REPORTED_LINES: u64 = 10;
 
+/// A request, and the number of the pool to which it belongs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Routed {
+    pub(crate) request: Request,
+    pub(crate) pool: usize,
+}
+
 /// The requests of a trace, batch by batch; `source` gives the next one, `None` at the end.
 pub(super) struct Batches<S> {
     source: S,
     strict: bool,
-    next: Option<Request>,
+    next: Option<Routed>,
     origin: u64,
     second: u64,
     /// Requests already handed out of the current second.
@@ -34,7 +41,7 @@ pub(super) struct Batches<S> {
     pub(super) time_steps_back: u64,
 }
 
-impl<S: FnMut() -> Result<Option<Request>, Error>> Batches<S> {
+impl<S: FnMut() -> Result<Option<Routed>, Error>> Batches<S> {
     /// Reads the first request.
     pub(super) fn new(source: S, strict: bool) -> Result<Self, Error> {
         let mut batches = Self {
@@ -49,7 +56,7 @@ impl<S: FnMut() -> Result<Option<Request>, Error>> Batches<S> {
             time_steps_back: 0,
         };
         batches.next = batches.read()?;
-        batches.origin = batches.next.map_or(0, |request| request.time_seconds);
+        batches.origin = batches.next.map_or(0, |routed| routed.request.time_seconds);
         batches.second = batches.origin;
         Ok(batches)
     }
@@ -61,23 +68,23 @@ impl<S: FnMut() -> Result<Option<Request>, Error>> Batches<S> {
 
     /// Hands each request of the next batch to `take`. Returns the time of the batch since the first request, or
     /// `None` at the end of the trace.
-    pub(super) fn next_batch(&mut self, mut take: impl FnMut(Request)) -> Result<Option<Duration>, Error> {
+    pub(super) fn next_batch(&mut self, mut take: impl FnMut(Routed)) -> Result<Option<Duration>, Error> {
         let Some(first) = self.next else {
             return Ok(None);
         };
-        if first.time_seconds > self.second {
-            self.second = first.time_seconds;
+        if first.request.time_seconds > self.second {
+            self.second = first.request.time_seconds;
             self.rate = self.handed_out;
             self.handed_out = 0;
         }
         let now = self.instant();
         for _ in 0..BATCH {
-            let Some(request) = self.next.filter(|next| next.time_seconds <= self.second) else {
+            let Some(routed) = self.next.filter(|next| next.request.time_seconds <= self.second) else {
                 break;
             };
-            self.time_steps_back += u64::from(request.time_seconds < self.second);
+            self.time_steps_back += u64::from(routed.request.time_seconds < self.second);
             self.handed_out += 1;
-            take(request);
+            take(routed);
             self.next = self.read()?;
         }
         Ok(Some(now))
@@ -92,7 +99,7 @@ impl<S: FnMut() -> Result<Option<Request>, Error>> Batches<S> {
     }
 
     /// The next request; malformed lines are passed over, or end the replay, as `strict` says.
-    fn read(&mut self) -> Result<Option<Request>, Error> {
+    fn read(&mut self) -> Result<Option<Routed>, Error> {
         loop {
             match (self.source)() {
                 Err(error @ Error::Malformed { .. }) if !self.strict => {
@@ -117,7 +124,7 @@ mod tests {
     fn batches_of(seconds: impl IntoIterator<Item = u64>) -> (Vec<(u128, usize)>, u64) {
         let request =
             |time_seconds| Request { time_seconds, key: 1, key_size: 8, value_size: 8, op: Op::Get, ttl_seconds: 0 };
-        let mut requests = seconds.into_iter().map(request);
+        let mut requests = seconds.into_iter().map(request).map(|request| Routed { request, pool: 0 });
         let mut batches = Batches::new(|| Ok(requests.next()), true).unwrap();
         let mut found = Vec::new();
         loop {

@@ -20,11 +20,14 @@ mod audit;
 mod batches;
 mod grid;
 mod player;
+mod pool_file;
+mod pools;
 mod report;
 mod run;
 
 pub(crate) use grid::each_in_order;
 pub use grid::{Cell, run};
+pub use pools::{Decision, Divide, PoolReport};
 pub use report::{AuditReport, ReplayReport};
 pub use run::replay;
 pub(crate) use run::replay_requests;
@@ -52,6 +55,12 @@ pub struct ReplayArgs {
     /// Replays at the same time, where there are several [default: the cores, by the threads of each]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub jobs: Option<u16>,
+    /// Divide the memory among the pools of this file; the trace needs a column `pool`, or keys of text
+    #[arg(long, value_name = "FILE", conflicts_with = "path")]
+    pub pools: Option<PathBuf>,
+    /// By what the memory is divided: the weights of the file, equally, or the bytes of each pool's objects
+    #[arg(long, value_name = "HOW", requires = "pools", default_value_t, value_enum)]
+    pub divide: Divide,
     #[command(flatten)]
     pub flash: FlashArgs,
     /// Threads that share the cache; keys are divided among them
@@ -91,6 +100,8 @@ impl ReplayArgs {
             memory: Vec::new(),
             policy: Vec::new(),
             jobs: None,
+            pools: None,
+            divide: Divide::Static,
             flash: FlashArgs::default(),
             threads: 1,
             format: None,

@@ -1,6 +1,7 @@
 use serde::Serialize;
 
 use super::audit::Findings;
+use super::pools::{Decision, PoolReport};
 use crate::Error;
 use crate::flash::FlashReport;
 
@@ -45,6 +46,12 @@ pub struct ReplayReport {
     pub flash: Option<FlashReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<AuditReport>,
+    /// Of `--pools`, in the order of the file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pools: Option<Vec<PoolReport>>,
+    /// Changes of the division, in their order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decisions: Option<Vec<Decision>>,
 }
 
 /// What `--audit` found.

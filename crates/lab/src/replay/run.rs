@@ -3,64 +3,126 @@
 //! played.
 
 use std::mem;
+use std::path::Path;
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ebbtide::{Cache, Clock};
+use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Stats};
 
 use super::ReplayArgs;
 use super::audit::Findings;
-use super::batches::{BATCH, Batches};
+use super::batches::{BATCH, Batches, Routed};
 use super::grid::Cell;
 use super::player::{Player, ReplayCounts};
+use super::pool_file::{self, PoolSpec};
+use super::pools::{PoolReport, Pools};
 use super::report::{AuditReport, ReplayReport};
 use crate::Error;
 use crate::flash::FlashReport;
-use crate::trace::{Request, TraceReader};
+use crate::trace::{Request, STANDARD_INPUT, TraceReader};
 use crate::workload::mix;
 
-/// Replays the trace through one cache. What the audit finds is in the report.
+/// The largest value that a cache takes without `--max-value`.
+const VALUE_LIMIT: ByteSize = ByteSize::mib(1);
+
+/// Replays the trace through one cache, or one for each pool. What the audit finds is in the report.
 pub fn replay(args: &ReplayArgs, cell: Cell) -> Result<ReplayReport, Error> {
     let mut reader = TraceReader::open(&args.trace, args.format)?;
-    let format = reader.format().name();
-    let trace = reader.name().to_owned();
-    replay_requests(|| reader.next_request(), &trace, format, args, cell)
+    let Some(file) = &args.pools else {
+        let format = reader.format().name();
+        let trace = reader.name().to_owned();
+        return replay_requests(|| reader.next_request(), &trace, format, args, cell);
+    };
+    let pools = Pools { specs: pool_file::read(file)? };
+    let weights = pools.weights(args.divide, || {
+        if args.trace == Path::new(STANDARD_INPUT) {
+            let reason = "standard input can be read once, and this division reads the trace twice".to_owned();
+            return Err(Error::Configuration { option: "--divide", value: "proportional".to_owned(), reason });
+        }
+        pools.route(TraceReader::open(&args.trace, args.format)?)
+    })?;
+    let memory = pools.divide(cell.memory, weights.as_deref())?;
+    let build_pool = |(spec, memory): (&PoolSpec, &ByteSize)| {
+        let cell = Cell { memory: *memory, policy: spec.policy.unwrap_or(cell.policy), ..cell };
+        let half = ByteSize::bytes(memory.as_bytes() / 2);
+        let max_value = args.max_value.unwrap_or(VALUE_LIMIT.min(half));
+        build(args, cell).max_value(max_value).build().map_err(|error| Error::Configuration {
+            option: "pool",
+            value: spec.share.name.clone(),
+            reason: error.to_string(),
+        })
+    };
+    let caches = pools.specs.iter().zip(&memory).map(build_pool).collect::<Result<Vec<_>, _>>()?;
+    let mut router = pools.route(reader)?;
+    let (trace, format) = (router.name().to_owned(), router.format());
+    let next = || Ok(router.next_request()?.map(|(request, pool)| Routed { request, pool }));
+    let (mut report, played) = replay_routed(next, (&trace, format), args, cell, &caches)?;
+    let pool_report = |((spec, memory), counts): ((&PoolSpec, &ByteSize), &ReplayCounts)| PoolReport {
+        name: spec.share.name.clone(),
+        requests: counts.requests,
+        hits: counts.hits,
+        misses: counts.misses,
+        memory_bytes: memory.as_bytes(),
+    };
+    report.pools = Some(pools.specs.iter().zip(&memory).zip(&played).map(pool_report).collect());
+    report.decisions = Some(Vec::new());
+    Ok(report)
 }
 
 /// Replays what `source` gives until it gives `None`; `trace` and `format` name it.
 pub(crate) fn replay_requests(
-    source: impl FnMut() -> Result<Option<Request>, Error>,
+    mut source: impl FnMut() -> Result<Option<Request>, Error>,
     trace: &str,
     format: &'static str,
     args: &ReplayArgs,
     cell: Cell,
 ) -> Result<ReplayReport, Error> {
-    let cache = build(args, cell)?;
+    let builder = build(args, cell);
+    let builder = args.max_value.into_iter().fold(builder, CacheBuilder::max_value);
+    let cache = args.flash.add_flash_tier(builder, cell.number).build()?;
+    let routed = || Ok(source()?.map(|request| Routed { request, pool: 0 }));
+    let (report, _) = replay_routed(routed, (trace, format), args, cell, &[cache])?;
+    Ok(report)
+}
+
+/// Replays requests, each through the cache of its pool. The report without what it says of pools, and the counts of
+/// each.
+fn replay_routed(
+    source: impl FnMut() -> Result<Option<Routed>, Error>,
+    (trace, format): (&str, &'static str),
+    args: &ReplayArgs,
+    cell: Cell,
+    caches: &[Cache],
+) -> Result<(ReplayReport, Vec<ReplayCounts>), Error> {
     let mut batches = Batches::new(source, args.strict)?;
     if batches.is_empty() {
         return Err(Error::NoRequests { trace: trace.to_owned(), format, malformed: batches.malformed });
     }
-    let players: Vec<Player> = (0..args.threads).map(|_| Player::new(cache.clone(), args.audit)).collect();
-    let played = match <[Player; 1]>::try_from(players) {
-        Ok([player]) => play_on_this_thread(&cache, &mut batches, player)?,
-        Err(players) => play_on_threads(&cache, &mut batches, players)?,
-    };
-    let stats = cache.stats();
-    let counts = played.counts;
+    let team = || Team(caches.iter().map(|cache| Player::new(cache.clone(), args.audit)).collect());
+    let mut played = Played { counts: vec![ReplayCounts::default(); caches.len()], ..Played::default() };
+    match args.threads {
+        1 => play_on_this_thread(caches, &mut batches, team(), &mut played)?,
+        threads => play_on_threads(caches, &mut batches, (0..threads).map(|_| team()).collect(), &mut played)?,
+    }
+    let stats: Vec<_> = caches.iter().map(Cache::stats).collect();
+    let sum = |field: fn(&Stats) -> u64| stats.iter().map(field).sum::<u64>();
+    let mut counts = ReplayCounts::default();
+    played.counts.iter().for_each(|pool| counts.add(pool));
     let gets = counts.hits + counts.misses;
-    Ok(ReplayReport {
+    let evictions = sum(|stats| stats.evictions);
+    let report = ReplayReport {
         requests: counts.requests,
         hits: counts.hits,
         misses: counts.misses,
         miss_ratio: ratio(counts.misses as f64, gets as f64),
         byte_miss_ratio: ratio(counts.missed_bytes as f64, counts.get_bytes as f64),
         ops_per_second: ratio(counts.requests as f64, played.busy.as_secs_f64()),
-        memory_used_bytes: stats.memory_used_bytes,
-        objects: stats.items,
-        evictions: stats.evictions,
-        expired: stats.expired,
-        memory_limit_bytes: stats.memory_limit_bytes,
+        memory_used_bytes: sum(|stats| stats.memory_used_bytes),
+        objects: sum(|stats| stats.items),
+        evictions,
+        expired: sum(|stats| stats.expired),
+        memory_limit_bytes: sum(|stats| stats.memory_limit_bytes),
         trace: args.trace.display().to_string(),
         format,
         policy: cell.policy.name(),
@@ -73,12 +135,15 @@ pub(crate) fn replay_requests(
         keys_resized: counts.keys_resized,
         time_steps_back: batches.time_steps_back,
         trace_seconds: played.end.as_secs_f64(),
-        flash: cache.flash_stats().map(|stats| FlashReport::new(&stats)),
-        audit: played.findings.map(|findings| AuditReport::new(&findings, stats.evictions)),
-    })
+        flash: caches.iter().find_map(Cache::flash_stats).map(|stats| FlashReport::new(&stats)),
+        audit: played.findings.map(|findings| AuditReport::new(&findings, evictions)),
+        pools: None,
+        decisions: None,
+    };
+    Ok((report, played.counts))
 }
 
-fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
+fn build(args: &ReplayArgs, cell: Cell) -> CacheBuilder {
     let mut builder = Cache::builder().memory(cell.memory).policy(cell.policy).seed(args.seed).clock(Clock::Manual);
     if let Some(size) = args.segment_size {
         builder = builder.segment_size(size);
@@ -86,10 +151,7 @@ fn build(args: &ReplayArgs, cell: Cell) -> Result<Cache, ebbtide::Error> {
     if let Some(run) = args.merge_run {
         builder = builder.merge_run(run);
     }
-    if let Some(limit) = args.max_value {
-        builder = builder.max_value(limit);
-    }
-    args.flash.add_flash_tier(builder, cell.number).build()
+    builder
 }
 
 fn ratio(part: f64, whole: f64) -> f64 {
@@ -99,7 +161,8 @@ fn ratio(part: f64, whole: f64) -> f64 {
 /// The sum over the threads.
 #[derive(Default)]
 struct Played {
-    counts: ReplayCounts,
+    /// By pool.
+    counts: Vec<ReplayCounts>,
     findings: Option<Findings>,
     /// Time spent in the cache, not in reading the trace.
     busy: Duration,
@@ -108,115 +171,127 @@ struct Played {
 }
 
 impl Played {
-    fn add(&mut self, player: &Player) {
-        self.counts.add(&player.counts);
-        if let Some(audit) = &player.audit {
-            self.findings.get_or_insert_default().add(&audit.findings);
+    fn add(&mut self, team: &Team) {
+        for (counts, player) in self.counts.iter_mut().zip(&team.0) {
+            counts.add(&player.counts);
+            if let Some(audit) = &player.audit {
+                self.findings.get_or_insert_default().add(&audit.findings);
+            }
         }
     }
 }
 
-fn play_on_this_thread<S: FnMut() -> Result<Option<Request>, Error>>(
-    cache: &Cache,
+/// The players of one thread, one for each pool.
+struct Team(Vec<Player>);
+
+impl Team {
+    fn play(&mut self, Routed { request, pool }: &Routed, now: u64) {
+        self.0[*pool].play(request, now);
+    }
+}
+
+fn play_on_this_thread<S: FnMut() -> Result<Option<Routed>, Error>>(
+    caches: &[Cache],
     batches: &mut Batches<S>,
-    mut player: Player,
-) -> Result<Played, Error> {
-    let mut played = Played::default();
+    mut team: Team,
+    played: &mut Played,
+) -> Result<(), Error> {
     let mut requests = Vec::with_capacity(BATCH);
-    while let Some(now) = batches.next_batch(|request| requests.push(request))? {
+    while let Some(now) = batches.next_batch(|routed| requests.push(routed))? {
         let start = Instant::now();
-        cache.maintain(now);
-        for request in requests.drain(..) {
-            player.play(&request, now.as_millis() as u64);
+        caches.iter().for_each(|cache| cache.maintain(now));
+        for routed in requests.drain(..) {
+            team.play(&routed, now.as_millis() as u64);
         }
         played.busy += start.elapsed();
         played.end = now;
     }
-    played.add(&player);
-    Ok(played)
+    played.add(&team);
+    Ok(())
 }
 
 /// One of several players, seen from the reading thread.
 struct PlayerQueue {
-    batch: Vec<Request>,
-    sent: mpsc::SyncSender<(u64, Vec<Request>)>,
-    returned: mpsc::Receiver<Vec<Request>>,
+    batch: Vec<Routed>,
+    sent: mpsc::SyncSender<(u64, Vec<Routed>)>,
+    returned: mpsc::Receiver<Vec<Routed>>,
     playing: bool,
 }
 
-fn play_on_threads<S: FnMut() -> Result<Option<Request>, Error>>(
-    cache: &Cache,
+fn play_on_threads<S: FnMut() -> Result<Option<Routed>, Error>>(
+    caches: &[Cache],
     batches: &mut Batches<S>,
-    players: Vec<Player>,
-) -> Result<Played, Error> {
+    teams: Vec<Team>,
+    played: &mut Played,
+) -> Result<(), Error> {
     thread::scope(|scope| {
         let (mut queues, mut threads) = (Vec::new(), Vec::new());
-        for player in players {
+        for team in teams {
             let (sent, batches_of_player) = mpsc::sync_channel(1);
             let (back, returned) = mpsc::sync_channel(1);
-            threads.push(scope.spawn(move || play_batches(player, &batches_of_player, &back)));
+            threads.push(scope.spawn(move || play_batches(team, &batches_of_player, &back)));
             queues.push(PlayerQueue { batch: Vec::new(), sent, returned, playing: false });
         }
-        let sent = distribute(cache, batches, &mut queues);
+        let sent = distribute(caches, batches, &mut queues, played);
         drop(queues);
-        let mut played = sent?;
+        sent?;
         for thread in threads {
             match thread.join() {
-                Ok(player) => played.add(&player),
+                Ok(team) => played.add(&team),
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
-        Ok(played)
+        Ok(())
     })
 }
 
-/// Deals until the trace ends, or until a player has panicked (which `join` finds).
-fn distribute<S: FnMut() -> Result<Option<Request>, Error>>(
-    cache: &Cache,
+/// Sends batches until the trace ends, or until a player has panicked (which `join` finds).
+fn distribute<S: FnMut() -> Result<Option<Routed>, Error>>(
+    caches: &[Cache],
     batches: &mut Batches<S>,
     queues: &mut [PlayerQueue],
-) -> Result<Played, Error> {
-    let mut played = Played::default();
+    played: &mut Played,
+) -> Result<(), Error> {
     let count = queues.len() as u64;
-    while let Some(now) = batches.next_batch(|request| {
-        let queue = (mix(request.key) % count) as usize;
-        queues[queue].batch.push(request);
+    while let Some(now) = batches.next_batch(|routed| {
+        let queue = (mix(routed.request.key) % count) as usize;
+        queues[queue].batch.push(routed);
     })? {
         let start = Instant::now();
-        cache.maintain(now);
+        caches.iter().for_each(|cache| cache.maintain(now));
         let milliseconds = now.as_millis() as u64;
         for queue in queues.iter_mut().filter(|queue| !queue.batch.is_empty()) {
             let batch = mem::take(&mut queue.batch);
             if queue.sent.send((milliseconds, batch)).is_err() {
-                return Ok(played);
+                return Ok(());
             }
             queue.playing = true;
         }
         for queue in queues.iter_mut().filter(|queue| queue.playing) {
             match queue.returned.recv() {
                 Ok(batch) => queue.batch = batch,
-                Err(_) => return Ok(played),
+                Err(_) => return Ok(()),
             }
             queue.playing = false;
         }
         played.busy += start.elapsed();
         played.end = now;
     }
-    Ok(played)
+    Ok(())
 }
 
 fn play_batches(
-    mut player: Player,
-    batches_of_player: &mpsc::Receiver<(u64, Vec<Request>)>,
-    back: &mpsc::SyncSender<Vec<Request>>,
-) -> Player {
+    mut team: Team,
+    batches_of_player: &mpsc::Receiver<(u64, Vec<Routed>)>,
+    back: &mpsc::SyncSender<Vec<Routed>>,
+) -> Team {
     while let Ok((now, mut batch)) = batches_of_player.recv() {
-        for request in batch.drain(..) {
-            player.play(&request, now);
+        for routed in batch.drain(..) {
+            team.play(&routed, now);
         }
         if back.send(batch).is_err() {
             break;
         }
     }
-    player
+    team
 }

@@ -26,6 +26,25 @@ pub(super) struct Labels {
     numbers: HashMap<Vec<u8>, u32>,
     names: Vec<String>,
     last: u32,
+    rules: Option<PoolRules>,
+}
+
+/// Prefixes of keys, each with the name of the pool that its keys belong to.
+#[derive(Debug)]
+pub(crate) struct PoolRules(Vec<(Vec<u8>, String)>);
+
+impl PoolRules {
+    pub(crate) fn new(rules: impl IntoIterator<Item = (Vec<u8>, String)>) -> Self {
+        let mut rules: Vec<_> = rules.into_iter().collect();
+        rules.sort_by_key(|(prefix, _)| std::cmp::Reverse(prefix.len()));
+        Self(rules)
+    }
+
+    /// The pool with the longest prefix of a key; empty if there is none.
+    fn pool_of(&self, key: &[u8]) -> &[u8] {
+        let rule = self.0.iter().find(|(prefix, _)| key.starts_with(prefix));
+        rule.map_or(&[], |(_, pool)| pool.as_bytes())
+    }
 }
 
 impl Labels {
@@ -38,15 +57,33 @@ impl Labels {
             LabelBy::Prefix(_) if !matches!(format, Format::Twitter | Format::Kvcache) => {
                 Err(format!("keys of the format {} are numbers and have no prefix", format.name()))
             }
-            _ => Ok(Self { by, numbers: HashMap::new(), names: Vec::new(), last: 0 }),
+            _ => Ok(Self { by, numbers: HashMap::new(), names: Vec::new(), last: 0, rules: None }),
         }
+    }
+
+    /// Labels by the pool that a trace names, or by the pools that claim prefixes of its keys. The error says what
+    /// the trace lacks.
+    pub(super) fn of_pools(rules: PoolRules, format: Format, has_pool: bool) -> Result<Self, String> {
+        if has_pool {
+            return Self::new(LabelBy::Pool, format, has_pool);
+        }
+        if !matches!(format, Format::Twitter | Format::Kvcache) {
+            let format = format.name();
+            return Err(format!("the trace has no column `pool`, and keys of the format {format} have no prefix"));
+        }
+        if rules.0.is_empty() {
+            return Err("the trace has no column `pool`, and no pool has a prefix".to_owned());
+        }
+        let rules = Some(rules);
+        Ok(Self { by: LabelBy::Pool, numbers: HashMap::new(), names: Vec::new(), last: 0, rules })
     }
 
     /// Notes the label of a request from the text that holds it: the pool, or the key.
     pub(super) fn note(&mut self, text: &[u8]) {
-        let name = match self.by {
-            LabelBy::Pool => text.trim_ascii(),
-            LabelBy::Prefix(delimiter) => {
+        let name = match (&self.rules, self.by) {
+            (Some(rules), _) => rules.pool_of(text),
+            (None, LabelBy::Pool) => text.trim_ascii(),
+            (None, LabelBy::Prefix(delimiter)) => {
                 let end = text.iter().position(|&byte| byte == delimiter);
                 end.map_or(&text[..0], |end| &text[..end])
             }
@@ -57,7 +94,11 @@ impl Labels {
         }
         self.last = self.names.len() as u32;
         self.numbers.insert(name.to_vec(), self.last);
-        self.names.push(if name.is_empty() { NO_LABEL.to_owned() } else { name.escape_ascii().to_string() });
+        self.names.push(match std::str::from_utf8(name) {
+            Ok("") => NO_LABEL.to_owned(),
+            Ok(text) if !text.contains(char::is_control) => text.to_owned(),
+            _ => name.escape_ascii().to_string(),
+        });
     }
 
     pub(super) fn last(&self) -> u32 {
@@ -82,6 +123,24 @@ mod tests {
         };
         assert_eq!([of(b"user:1"), of(b"plain"), of(b"user:2:x"), of(b":y"), of(b"\xFF:")], [0, 1, 0, 1, 2]);
         assert_eq!(labels.names(), ["user", NO_LABEL, "\\xff"]);
+    }
+
+    #[test]
+    fn the_longest_prefix_of_a_key_names_its_pool() {
+        let rule = |prefix: &str, pool: &str| (prefix.as_bytes().to_vec(), pool.to_owned());
+        let rules = || PoolRules::new([rule("u", "short"), rule("user:", "long"), rule("x", "short")]);
+        let mut labels = Labels::of_pools(rules(), Format::Twitter, false).unwrap();
+        let mut of = |key: &[u8]| {
+            labels.note(key);
+            labels.last()
+        };
+        assert_eq!([of(b"user:1"), of(b"use"), of(b"xyz"), of(b"none"), of(b"user:")], [0, 1, 1, 2, 0]);
+        assert_eq!(labels.names(), ["long", "short", NO_LABEL]);
+        assert!(Labels::of_pools(rules(), Format::Csv, false).unwrap_err().contains("no column `pool`"));
+        assert!(
+            Labels::of_pools(PoolRules::new([]), Format::Twitter, false).unwrap_err().contains("no pool has a prefix")
+        );
+        assert!(Labels::of_pools(rules(), Format::Csv, true).is_ok());
     }
 
     #[test]

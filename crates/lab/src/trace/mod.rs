@@ -23,6 +23,7 @@ mod signature;
 mod text;
 
 pub use format::Format;
+pub(crate) use labels::PoolRules;
 pub use labels::{LabelBy, NO_LABEL};
 pub use reader::TraceReader;
 

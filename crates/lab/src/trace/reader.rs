@@ -7,7 +7,7 @@ use std::path::Path;
 use super::compression::{Input, decompressed, peek};
 use super::format::first_line;
 use super::kvcache::{Columns, KvcacheDecoder};
-use super::labels::{LabelBy, Labels};
+use super::labels::{LabelBy, Labels, PoolRules};
 use super::lines::{Lines, MAX_LINE, TraceLine};
 use super::oracle::{self, OracleRecord};
 use super::signature;
@@ -85,6 +85,17 @@ impl TraceReader {
     pub fn label_by(&mut self, by: LabelBy) -> Result<(), String> {
         let has_pool = matches!(&self.decoder, Decoder::Csv(_, header) if header.has_pool);
         self.labels = Some(Labels::new(by, self.format, has_pool)?);
+        Ok(())
+    }
+
+    /// Labels the requests that follow by pool: the one that their row names, or the one that claims the longest
+    /// prefix of their key.
+    ///
+    /// # Errors
+    /// The reason, if the trace says nothing of pools.
+    pub(crate) fn label_by_pools(&mut self, rules: PoolRules) -> Result<(), String> {
+        let has_pool = matches!(&self.decoder, Decoder::Csv(_, header) if header.has_pool);
+        self.labels = Some(Labels::of_pools(rules, self.format, has_pool)?);
         Ok(())
     }
 

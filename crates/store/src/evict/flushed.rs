@@ -3,7 +3,7 @@
 use super::flushed_search::{CURSOR_MASK, TO_BEGIN};
 use crate::chains::Seal;
 use crate::epoch::Participant;
-use crate::segment::{SegmentId, State};
+use crate::segment::State;
 use crate::store::Store;
 use crate::sync::Ordering;
 use crate::time::Moment;
@@ -24,8 +24,8 @@ impl Store {
         }
         // Acquire pairs with the Release in `advance_generation`.
         let generation = self.generation.load(Ordering::Acquire);
-        let dropped = (cursor..=self.segments.limit()).find(|number| {
-            let segment = SegmentId::new(*number);
+        let dropped = (cursor..=self.segments.limit()).find(|position| {
+            let segment = self.segments.at_position(*position);
             let header = self.segments.header(segment);
             header.is_flushed(generation)
                 && header.state() == State::Sealed
@@ -33,7 +33,7 @@ impl Store {
         });
         // Fails after a note, or when another thread has advanced: then some segments are read twice, which is
         // harmless.
-        let _ = search.advance(word, dropped.map_or(0, |number| u64::from(number) + 1));
+        let _ = search.advance(word, dropped.map_or(0, |position| u64::from(position) + 1));
         dropped.is_some()
     }
 }

@@ -1,7 +1,7 @@
 //! The state of the search for segments of generations that flushes have ended.
 //!
 //! ```text
-//! word   notes, modulo 2^39 | cursor:25      cursor 0: all were found; 2^24: to begin; else the next segment
+//! word   notes, modulo 2^39 | cursor:25      cursor 0: all were found; 2^24: to begin; else the next position
 //! ```
 //! A flush leaves a note, and so does a job that copied items of a flushed generation meanwhile. A note restarts the
 //! search: the count of notes in the word makes the step of an older search fail. A step reads the generation after the
@@ -29,6 +29,18 @@ impl FlushedSearch {
     pub fn load(&self) -> u64 {
         // Pairs with the Release in `note`.
         self.0.load(Ordering::Acquire)
+    }
+
+    /// Runs a change of the order of segments. A search that may have read part of the old order and part of the new
+    /// one restarts.
+    pub fn reorder<T>(&self, change: impl FnOnce() -> T) -> T {
+        let before = self.load();
+        let result = change();
+        // A search that ended before the change has found all; one that began since then has another word.
+        if before & CURSOR_MASK != 0 || self.load() != before {
+            self.note();
+        }
+        result
     }
 
     /// Moves from `word` to another cursor; answers the new word. `None` if a note or another thread came first.

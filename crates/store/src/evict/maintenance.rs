@@ -135,6 +135,8 @@ impl Store {
         let progress = if evicts { self.run_or_choose_job(participant, moment, true) } else { Progress::Ready };
         match progress {
             _ if worked || reclaimed.freed > 0 => Progress::Working,
+            // When nothing else is due.
+            Progress::Ready | Progress::Stuck if self.contract_index() => Progress::Working,
             Progress::Stuck => Progress::Ready,
             progress => progress,
         }

@@ -98,7 +98,7 @@ impl Store {
                 planner.cursor = (planner.cursor + step) % limit;
                 break;
             }
-            let segment = SegmentId::new((planner.cursor + step) % limit + 1);
+            let segment = self.segments.at_position((planner.cursor + step) % limit + 1);
             let header = self.segments.header(segment);
             if header.state() != State::Sealed || header.pins() > 0 {
                 continue;

@@ -1,16 +1,22 @@
 //! Shrinking: the topmost segment is emptied and leaves the budget, for a smaller memory or a larger index. Its items
 //! are relocated to a free segment. Long values are not relocated: if a body is the topmost segment, and the memory
-//! must get smaller or the index has no other free segment, the value is dropped.
+//! must get smaller or the index has no other free segment, the value is dropped. Before the first segment
+//! of a frame leaves, the frame that costs the fewest copies is made the last one.
 
 use super::claim::Claim;
 use super::maintenance::Progress;
 use crate::chains::Seal;
 use crate::epoch::Participant;
 use crate::item::Kind;
-use crate::segment::{SegmentId, State};
+use crate::segment::{Header, SegmentId, State};
 use crate::store::Store;
 use crate::sync::{Ordering, lock};
 use crate::time::Moment;
+
+/// Frames that one choice compares.
+const FRAMES_COMPARED: u32 = 16;
+/// A byte of a long value, which is lost, and one that a handle holds, count as so many that are copied.
+const LOST_BYTE_COST: u64 = 64;
 
 impl Store {
     /// One step towards a smaller memory. False if the topmost segment cannot be emptied now.
@@ -18,11 +24,8 @@ impl Store {
         if self.release_free_top() {
             return true;
         }
-        let limit = self.segments.limit();
-        if limit == 0 {
-            return false;
-        }
-        let top = SegmentId::new(limit);
+        self.choose_frame(participant);
+        let Some(top) = self.segments.top() else { return false };
         let header = self.segments.header(top);
         match header.state() {
             State::Open => self.seal_open(Seal::Segment(top)) > 0 || self.resume_job(participant, moment),
@@ -33,6 +36,31 @@ impl Store {
             State::Draining => self.run_or_choose_job(participant, moment, false) == Progress::Working,
             State::Absent | State::Free | State::Retired | State::Body => false,
         }
+    }
+
+    /// Makes the frame that is the cheapest to empty among some the last one. Nothing, if one is being emptied.
+    fn choose_frame(&self, participant: &Participant) {
+        let count = self.segments.frames_to_choose_from();
+        // A store with memory of its own returns address space to nobody, and an image of it has segments by number.
+        if count < 2 || !self.budget.page_rule.is_shared() {
+            return;
+        }
+        let first = participant.random() % count;
+        let places = (0..count.min(FRAMES_COMPARED)).map(|step| (first + step) % count);
+        let cheapest = places.min_by_key(|place| self.cost_of_frame(*place)).expect("there are at least two");
+        self.maintenance.flushed.reorder(|| self.segments.empty_frame(cheapest));
+    }
+
+    /// Bytes to copy out of a frame, and what counts as much. It is a guess: nobody stops writers meanwhile.
+    fn cost_of_frame(&self, place: u32) -> u64 {
+        let segment_bytes = u64::from(self.segments.segment_bytes());
+        let cost = |header: &Header| match header.state() {
+            State::Absent | State::Free | State::Retired => 0,
+            State::Body => segment_bytes * LOST_BYTE_COST,
+            State::Open | State::Sealed | State::Draining if header.pins() > 0 => segment_bytes * LOST_BYTE_COST,
+            State::Open | State::Sealed | State::Draining => u64::from(header.live_bytes()),
+        };
+        self.segments.headers_of_frame(place).map(cost).sum()
     }
 
     /// Relocates the live items of a segment to a free one. False if there is none, so that an eviction must come
@@ -86,6 +114,7 @@ impl Store {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::engine_memory::EngineMemory;
     use crate::ops::{Mode, Write};
     use crate::options::Options;
     use crate::segment::Purpose;
@@ -103,6 +132,43 @@ mod tests {
         taken.split_off(taken.len() - 8).into_iter().for_each(|segment| store.segments.retire(segment));
         store.segments.reclaim();
         (store, participant, taken)
+    }
+
+    #[test]
+    fn the_frame_that_is_cheapest_to_empty_goes_first() {
+        let options = Options { memory_bytes: 16 << 20, value_bytes_max: 1 << 18, ..Options::default() };
+        let memory = EngineMemory::reserve(16 << 20, 1).unwrap();
+        let store = Store::build(options, &memory).unwrap();
+        let participant = memory.participate();
+        let hash = |number: u32| store.hash(&number.to_le_bytes());
+        for number in 0..30_000u32 {
+            let (key, ttl) = (number.to_le_bytes(), Ttl::Never);
+            let hash = hash(number);
+            let write = Write { key: &key, hash, value: &[7; 500], flags: 0, ttl, mode: Mode::Set, token: None };
+            store.write(&participant, &write, 1000).unwrap();
+        }
+        let frame_of = |number: u32| {
+            let item = store.get(&participant, &number.to_le_bytes(), hash(number), 1000)?;
+            Some(item.item_at().at.segment().index() / 32)
+        };
+        // All but some keys of two frames in the middle are deleted, so that their segments are neither full nor dead.
+        let is_emptied = |frame: usize| frame == 2 || frame == 4;
+        let in_middle: Vec<_> = (0..30_000).filter(|number| frame_of(*number).is_some_and(is_emptied)).collect();
+        assert!(in_middle.len() > 6000);
+        for number in in_middle.iter().filter(|number| **number % 10 > 0) {
+            store.delete(&participant, &number.to_le_bytes(), hash(*number), 1000);
+        }
+        let items = store.stats().items;
+        // Less by the last frame, which is in the budget in part, and one more.
+        store.resize(12 << 20).unwrap();
+        while !store.resize_done() {
+            store.maintain(&participant, 1000);
+        }
+        let left = |frame: &usize| !store.segments.ids().any(|segment| segment.index() / 32 == *frame);
+        let left: Vec<_> = (0..7).filter(left).collect();
+        assert!(left == [2] || left == [4], "the frames {left:?} have left");
+        assert_eq!((store.stats().items, store.stats().evictions), (items, 0), "what lived in it was moved");
+        store.verify(&participant, 1000);
     }
 
     #[test]

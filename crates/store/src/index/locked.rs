@@ -80,6 +80,23 @@ impl Index {
         }
     }
 
+    /// Locks two buckets, the lower one first, if both are unlocked. The pair is of no key.
+    pub(super) fn try_lock_two(&self, first: usize, second: usize) -> Option<LockedPair<'_>> {
+        debug_assert!(first < second, "ascending order");
+        let first_control = self.try_lock_bucket(first)?;
+        let Some(second_control) = self.try_lock_bucket(second) else {
+            self.unlock_bucket(first, first_control, first_control.sequence());
+            return None;
+        };
+        Some(LockedPair {
+            index: self,
+            buckets: Candidates { first, second },
+            first: LockedBucket { control: first_control, changed: false },
+            second: Some(LockedBucket { control: second_control, changed: false }),
+            tag: Tag::of(0),
+        })
+    }
+
     /// `find` under the locks of the candidates.
     #[cold]
     pub(super) fn find_locked(&self, hash: u64, is_it: impl FnMut(Slot) -> bool) -> Option<Found> {
@@ -205,6 +222,38 @@ impl LockedPair<'_> {
         let coldest = places.min_by_key(|place| place.slot.frequency()).expect("a full bucket has slots");
         self.replace(&coldest, new);
         Placement::Replaced(coldest.slot)
+    }
+
+    /// Whether the slots in use of both buckets fit one.
+    pub(super) fn fits_one(&self) -> bool {
+        self.distinct_buckets().flat_map(|bucket| self.slots_of(bucket)).count() <= BUCKET_SLOTS
+    }
+
+    /// The slots in use of a bucket of the pair.
+    pub(super) fn slots_of(&self, bucket: usize) -> impl Iterator<Item = Slot> {
+        self.places(bucket).map(|place| place.slot).filter(|slot| !slot.is_empty())
+    }
+
+    /// Moves a slot of the pair to the other candidate of its key. False, with nothing changed, if none can be moved.
+    pub(super) fn move_one_out(&mut self, items: &impl Items) -> bool {
+        let in_use = || self.candidate_places().filter(|place| !place.slot.is_empty());
+        let place = (0..=DISPLACEMENTS).find_map(|depth| in_use().find(|place| self.displace(place, items, depth)));
+        if let Some(place) = place {
+            self.remove(&place);
+        }
+        place.is_some()
+    }
+
+    /// Moves all slots of one bucket of the pair to the other one, in which they have places.
+    pub(super) fn move_all(&mut self, from: usize, to: usize) {
+        for place in self.places(from).filter(|place| !place.slot.is_empty()) {
+            let (position, _) = self.empty_position(to).expect("all slots fit one bucket");
+            // A reader that started with the old split word finds the slot until it is emptied.
+            self.index.store_slot(to, position, self.index.locked_slot(place.bucket, place.position));
+            self.index.store_slot(place.bucket, place.position, Slot::EMPTY);
+        }
+        self.mark(from);
+        self.mark(to);
     }
 
     /// An empty position and the number of slots in use.
@@ -342,7 +391,7 @@ mod tests {
 
     impl Keys {
         fn new(level: u32) -> Self {
-            let index = Index::new(level, 4 << level).unwrap();
+            let index = Index::new(level, 4 << level, crate::mapping::Pages::Huge).unwrap();
             Self { index, hashes: Vec::new(), present: Vec::new(), random: 1 }
         }
 

@@ -9,6 +9,7 @@
 //! candidates (`LockedPair`), a splitter those of the old and the new bucket. Items named by slots of a locked bucket
 //! stay in place while the lock is held, because unlinking takes the lock, too.
 
+mod contract;
 mod locked;
 mod slot;
 mod split;
@@ -16,6 +17,7 @@ mod split_word;
 mod walk;
 mod walk_cursors;
 
+pub use contract::ContractOutcome;
 pub use locked::{LockedPair, Placement, SlotPlace};
 pub use slot::{BUCKET_SLOTS, Bucket, Control, FREQUENCY_EXACT, FREQUENCY_LIMIT, Slot, Tag};
 pub use split::SplitOutcome;
@@ -24,7 +26,7 @@ pub use walk::{IndexWalk, WalkedBucket};
 pub use walk_cursors::WALKS_MAX;
 
 use crate::error::Error;
-use crate::mapping::Table;
+use crate::mapping::{Pages, Table};
 use crate::segment::Location;
 use crate::sync::{AtomicU64, Backoff, Ordering, fence, load_to_write, store_over};
 use walk_cursors::WalkCursors;
@@ -55,17 +57,19 @@ pub struct Index {
     /// Buckets whose memory is in the budget; the split stops there.
     paid_buckets: AtomicU64,
     cursors: WalkCursors,
+    min_level: u32,
 }
 
 impl Index {
     /// An index of `2^level` buckets that can grow to `limit` buckets.
-    pub fn new(level: u32, limit: usize) -> Result<Self, Error> {
+    pub fn new(level: u32, limit: usize, pages: Pages) -> Result<Self, Error> {
         assert!(1 << level <= limit, "the first level fits the limit");
         Ok(Self {
-            buckets: Table::new(limit)?,
+            buckets: Table::new(limit, pages)?,
             split: AtomicU64::new(Split::new(level, 0).word()),
             paid_buckets: AtomicU64::new(1 << level),
             cursors: WalkCursors::new(),
+            min_level: level,
         })
     }
 
@@ -90,8 +94,18 @@ impl Index {
         self.buckets.length()
     }
 
+    /// Says with which pages the system shall back the buckets.
+    pub fn advise(&self, pages: Pages) {
+        self.buckets.advise(pages);
+    }
+
     pub fn paid_buckets(&self) -> u64 {
         self.paid_buckets.load(Ordering::Relaxed)
+    }
+
+    /// Buckets at the start, which is as few as there ever are.
+    fn min_buckets(&self) -> usize {
+        1 << self.min_level
     }
 
     /// Admits more buckets to the memory budget.
@@ -163,9 +177,10 @@ impl Index {
             // in flight has seen a store made under the lock in the other bucket, and so sees the lock or the new
             // sequence.
             fence(Ordering::Acquire);
-            if first_control.proves_unchanged(self.control(first))
+            // The split word first: a split that undoes a contraction locks the child before it stores the word.
+            if split.agrees_on(self.split(), hash)
+                && first_control.proves_unchanged(self.control(first))
                 && second_control.proves_unchanged(self.control(second))
-                && split.agrees_on(self.split(), hash)
             {
                 return None;
             }

@@ -1,14 +1,14 @@
 //! Growth by linear hashing (Litwin 1980): buckets are split in ascending order, and the split word holds the progress.
 //!
 //! The lock of the bucket at the position is the right to advance the split word. A splitter locks that bucket, reads
-//! the word again, locks the new bucket, which no thread can address yet, stores the next word, and only then moves
-//! slots. A splitter that is preempted while it moves slots delays only threads that need one of its two buckets: other
-//! threads split the next bucket meanwhile. One that is preempted between its lock and its store is like any writer
-//! that is preempted with a bucket lock.
+//! the word again, locks the new bucket, stores the next word, and only then moves slots. A splitter that is preempted
+//! while it moves slots delays only threads that need one of its two buckets: other threads split the next bucket
+//! meanwhile. One that is preempted between its lock and its store is like any writer that is preempted with a bucket
+//! lock.
 
 use super::{BUCKET_SLOTS, Candidates, Control, Index, Items, Slot, Split};
 use crate::pause_point::{PausePoint, pause_point};
-use crate::sync::{Backoff, Ordering, load_to_write, store_over};
+use crate::sync::{Backoff, Ordering, load_to_write};
 
 /// The result of an attempt to grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,15 +56,26 @@ impl Index {
             self.unlock_bucket(old, old_control, old_control.sequence());
             return SplitOutcome::Busy;
         }
+        if split.buckets() as u64 >= self.paid_buckets() {
+            // The index has contracted, and the memory of the new bucket has another use.
+            self.unlock_bucket(old, old_control, old_control.sequence());
+            return SplitOutcome::Unpaid;
+        }
         pause_point(PausePoint::Split);
-        // No thread can address the new bucket yet: its lock needs no exchange, and the Release of the split word
-        // publishes it.
-        let new_control = Control::from_word(self.buckets.at(new).control.load(Ordering::Relaxed));
-        assert!(!new_control.is_locked(), "bucket {new} is locked before it is in use");
-        self.buckets.at(new).control.store(new_control.locked().word(), Ordering::Relaxed);
+        // Only a thread with an old split word can hold the new bucket: it unlocks as soon as it has read the word
+        // again.
+        let Some(new_control) = self.try_lock_bucket(new) else {
+            self.unlock_bucket(old, old_control, old_control.sequence());
+            return SplitOutcome::Busy;
+        };
         let next = split.next();
-        // Pairs with the Acquire in `Index::split`. From now on other threads may split the buckets after this one.
-        store_over(&self.split, next.word(), Ordering::Release);
+        // Release pairs with the Acquire in `Index::split`. From now on other threads may split the buckets after
+        // this one. It fails if a contraction was faster.
+        if self.split.compare_exchange(split.word(), next.word(), Ordering::Release, Ordering::Relaxed).is_err() {
+            self.unlock_bucket(new, new_control, new_control.sequence());
+            self.unlock_bucket(old, old_control, old_control.sequence());
+            return SplitOutcome::Busy;
+        }
         let slots = (0..BUCKET_SLOTS).map(|position| self.locked_slot(old, position));
         slots.filter(|slot| !slot.is_empty()).for_each(|slot| items.prefetch(slot.location()));
         let mut taken = 0;
@@ -81,7 +92,8 @@ impl Index {
                 taken += 1;
             }
         }
-        let sequence = old_control.sequence() + 1;
+        // A bucket that was split before may have the higher one.
+        let sequence = old_control.sequence().max(new_control.sequence()) + 1;
         self.unlock_bucket(new, new_control, sequence);
         self.unlock_bucket(old, old_control, sequence);
         SplitOutcome::Split

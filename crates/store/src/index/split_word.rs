@@ -66,11 +66,20 @@ impl Split {
         Candidates { first: self.address(hash), second: self.address(second) }
     }
 
-    /// Whether a key with this hash has the same candidates now and at a later split word. Then no split in between has
-    /// moved it, because no split moves a key back.
+    /// Whether a key with this hash has the same candidates by a later split word. Splits and contractions in between
+    /// have left it where it was, or have locked one of these buckets again (see `contract`).
     #[inline(always)]
     pub fn agrees_on(self, later: Self, hash: u64) -> bool {
         self == later || self.candidates(hash) == later.candidates(hash)
+    }
+
+    /// The word before this one; `None` if there is none.
+    pub(super) fn previous(self) -> Option<Self> {
+        match (self.level(), self.position()) {
+            (0, 0) => None,
+            (level, 0) => Some(Self::new(level - 1, (1 << (level - 1)) - 1)),
+            (level, position) => Some(Self::new(level, position - 1)),
+        }
     }
 
     pub(super) fn next(self) -> Self {
@@ -88,7 +97,7 @@ mod tests {
         let mut split = Split::new(2, 0);
         for _ in 0..60 {
             let next = split.next();
-            assert_eq!(next.buckets(), split.buckets() + 1);
+            assert_eq!((next.buckets(), next.previous()), (split.buckets() + 1, Some(split)));
             for hash in (0..2000u64).map(|i| i.wrapping_mul(0xD6E8_FEB8_6659_FD93)) {
                 let (before, after) = (split.candidates(hash), next.candidates(hash));
                 for (old, new) in [(before.first, after.first), (before.second, after.second)] {

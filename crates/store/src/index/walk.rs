@@ -67,6 +67,6 @@ impl Index {
 
     /// The share of the buckets that a walk has visited.
     pub fn walk_progress(&self, walk: &IndexWalk) -> f64 {
-        walk.next as f64 / self.length() as f64
+        (walk.next as f64 / self.length() as f64).min(1.0)
     }
 }

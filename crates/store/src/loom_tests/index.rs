@@ -1,7 +1,7 @@
 //! The index against itself: lookups, displacements and splits, with hashes chosen so that buckets collide.
 
 use super::{hash_for, model};
-use crate::index::{Index, Items, Placement, Slot, Split, SplitOutcome, Tag};
+use crate::index::{ContractOutcome, Index, Items, Placement, Slot, Split, SplitOutcome, Tag};
 use crate::segment::{Location, SegmentId};
 use loom::thread;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Keys {
     }
 
     pub fn with_hashes(hashes: Vec<u64>) -> Self {
-        let index = Index::new(2, 8).expect("a model needs no mapping");
+        let index = Index::new(2, 8, crate::mapping::Pages::Huge).expect("a model needs no mapping");
         index.pay_for(4);
         Self { index, hashes }
     }
@@ -112,6 +112,10 @@ impl Keys {
 
     pub fn grow(&self) -> SplitOutcome {
         self.index.split_one(self)
+    }
+
+    pub fn contract(&self) -> ContractOutcome {
+        self.index.try_contract_one(self)
     }
 
     /// Asserts that each of these keys is in exactly one slot, in a bucket of its own, and that nothing else is there.
@@ -392,5 +396,144 @@ fn two_splitters_split_two_buckets_or_one() {
         let splits = grown.iter().filter(|grown| **grown == SplitOutcome::Split).count();
         assert!(splits >= 1 && keys.index.length() == 4 + splits, "{grown:?}");
         keys.verify(&[0]);
+    });
+}
+
+/// An index of five buckets, with key 0 in the last one and key 1 in its parent.
+fn contractible() -> Keys {
+    let keys = Keys::with_hashes(splitting_hashes(1));
+    keys.put_beside(&[], &[0, 1]);
+    assert_eq!(keys.grow(), SplitOutcome::Split);
+    assert_eq!((keys.find(0).map(|found| found.0), keys.index.length()), (Some(4), 5));
+    keys
+}
+
+/// The key leaves the last bucket, in which a lookup with the old split word looks.
+#[test]
+fn a_contraction_hides_no_key() {
+    model(2, || {
+        let keys = Arc::new(contractible());
+        let contractor = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || assert_eq!(keys.contract(), ContractOutcome::Contracted))
+        };
+        assert!(keys.find(0).is_some(), "the key that moves");
+        assert!(keys.find(2).is_none(), "a key that is not there");
+        contractor.join().unwrap();
+        assert_eq!(keys.index.length(), 4);
+        keys.verify(&[0, 1]);
+    });
+}
+
+/// The split word is the same again when the lookup reads it for the second time, and the key was not where it looked.
+#[test]
+fn a_contraction_that_a_split_undoes_hides_no_key() {
+    model(3, || {
+        let keys = Arc::new(contractible());
+        let changer = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || {
+                assert_eq!(keys.contract(), ContractOutcome::Contracted);
+                keys.grow();
+            })
+        };
+        assert!(keys.find(0).is_some(), "it is there all the time");
+        changer.join().unwrap();
+        keys.verify(&[0, 1]);
+    });
+}
+
+#[test]
+fn a_key_is_put_where_a_contraction_has_it() {
+    model(3, || {
+        let keys = Arc::new(contractible());
+        let contractor = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.contract())
+        };
+        keys.put(0, 8);
+        keys.remove(1);
+        assert_eq!(keys.find(0).map(|found| found.1), Some(8));
+        let outcome = contractor.join().unwrap();
+        assert!(matches!(outcome, ContractOutcome::Contracted | ContractOutcome::Busy));
+        keys.verify(&[0]);
+    });
+}
+
+/// One thread grows while another one contracts: the split word counts each step once.
+#[test]
+fn a_split_and_a_contraction_agree() {
+    model(3, || {
+        let keys = Arc::new(contractible());
+        let contractor = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.contract())
+        };
+        let grown = keys.grow();
+        let contracted = contractor.join().unwrap();
+        let steps = usize::from(grown == SplitOutcome::Split);
+        let back = usize::from(contracted == ContractOutcome::Contracted);
+        assert!(steps + back >= 1 && keys.index.length() + back == 5 + steps, "{grown:?}, {contracted:?}");
+        keys.verify(&[0, 1]);
+    });
+}
+
+#[test]
+fn two_contractions_at_once_step_back_once_or_twice() {
+    model(3, || {
+        let keys = Arc::new(contractible());
+        assert_eq!(keys.grow(), SplitOutcome::Split);
+        let contractor = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.contract())
+        };
+        let outcomes = [keys.contract(), contractor.join().unwrap()];
+        let back = outcomes.iter().filter(|outcome| **outcome == ContractOutcome::Contracted).count();
+        assert!(back >= 1 && keys.index.length() == 6 - back, "{outcomes:?}");
+        keys.verify(&[0, 1]);
+    });
+}
+
+/// A key leaves the last bucket for its parent, which a walk may have visited.
+#[test]
+fn a_walk_meets_a_key_that_a_contraction_moves() {
+    model(3, || {
+        let keys = Arc::new(contractible());
+        let contractor = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || keys.contract())
+        };
+        let mut walk = keys.index.begin_walk().expect("the first walk");
+        let mut met = [false; 2];
+        while let Some(visited) = keys.index.next_bucket(&mut walk) {
+            let slots = visited.slots.iter().filter(|slot| !slot.is_empty());
+            slots.for_each(|slot| met[slot.segment().index()] = true);
+        }
+        while let Some(hash) = keys.index.next_moved(&walk) {
+            met[(0..2).find(|number| keys.hash(*number) == hash).expect("a key's hash")] = true;
+        }
+        keys.index.end_walk(&walk);
+        contractor.join().unwrap();
+        assert_eq!(met, [true; 2]);
+        keys.verify(&[0, 1]);
+    });
+}
+
+/// A key that was read before a contraction and a split has another token afterwards, or the same item.
+#[test]
+fn a_token_outlives_no_change_across_a_contraction() {
+    model(3, || {
+        let keys = Arc::new(contractible());
+        let (_, _, before) = keys.find(0).expect("it is there");
+        let changer = {
+            let keys = Arc::clone(&keys);
+            thread::spawn(move || {
+                keys.contract();
+            })
+        };
+        keys.put(0, 8);
+        changer.join().unwrap();
+        let (offset, after) = keys.held(0);
+        assert!(offset == 8 && after > before, "{before}, then {after}");
     });
 }

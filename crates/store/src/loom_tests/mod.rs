@@ -16,9 +16,11 @@ mod segments;
 
 pub(crate) use operation_log::{Did, OperationLog};
 
-use crate::budget::MemoryLayout;
-use crate::epoch::Participant;
+use crate::budget::{MemoryLayout, PageRule};
+use crate::engine_memory::EngineMemory;
+use crate::epoch::{Domain, Participant};
 use crate::evict::{History, Policy};
+use crate::frames::Frames;
 use crate::index::Split;
 use crate::options::Options;
 use crate::store::Store;
@@ -48,7 +50,13 @@ pub(crate) fn store(segments: u32, level: u32) -> Arc<Store> {
         ..Options::default()
     };
     let layout = MemoryLayout::tiny(segments, level, 2 << level);
-    Arc::new(Store::with_layout(options, layout, History::None).expect("a model needs no mapping"))
+    let memory = EngineMemory {
+        frames: Frames::reserve(64 * segments as usize).expect("a model needs no mapping"),
+        domain: Domain::new(),
+    };
+    Arc::new(
+        Store::with_layout(options, layout, History::None, &memory, PageRule::Huge).expect("a model needs no mapping"),
+    )
 }
 
 /// A client of the calling thread: operations on one key at one time.

@@ -3,7 +3,10 @@
 use super::{Client, model, store};
 use crate::chains::Seal;
 use crate::epoch::Domain;
-use crate::segment::{Purpose, Segments, State};
+use crate::frames::{FRAME_BYTES, Frames};
+use crate::mapping::Pages;
+use crate::segment::{Location, Purpose, Segments, State};
+use crate::sync::{AtomicU64, Ordering};
 use loom::thread;
 use std::sync::Arc;
 
@@ -94,5 +97,63 @@ fn two_counts_at_once_leave_no_expired_item_out() {
         let (counted, next) = (header.expired_written_bytes(), header.next_expiry_seconds());
         let before_next = [10, 20, 30].into_iter().filter(|expiry| *expiry < next).count() as u64;
         assert!(counted >= 8 * before_next, "{counted} bytes before {next}");
+    });
+}
+
+/// A frame goes from one store to another while a reader of the first one may still look at it: what the reader reads
+/// is the first store's, and the second one writes only afterwards. Loom reports a read and a write that nothing
+/// orders.
+#[test]
+fn a_frame_changes_hands_after_its_readers_have_left() {
+    model(3, || {
+        let frames = Frames::reserve(2 * FRAME_BYTES).expect("a model needs no mapping");
+        let domain = Domain::new();
+        let segments = |limit| {
+            let frames = Arc::clone(&frames);
+            let domain = Arc::clone(&domain);
+            let segments = Segments::in_frames(frames, 4, limit, 64, 1, domain, Pages::Huge);
+            Arc::new(segments.expect("a model needs no mapping"))
+        };
+        let (giver, taker) = (segments(3), segments(0));
+        // The third one is alone in its frame, and written.
+        let all: Vec<_> = (0..3).map(|_| giver.take(Purpose::Merge).expect("three are free")).collect();
+        all[..2].iter().for_each(|segment| giver.retire(*segment));
+        assert_eq!(giver.reclaim().freed, 2);
+        let at = Location::new(all[2], 0);
+        // SAFETY: nobody else knows the segment.
+        unsafe { giver.arena.write(at, &[7]) };
+        let slot = Arc::new(AtomicU64::new(at.bits()));
+        let reader = {
+            let (domain, giver, slot) = (Arc::clone(&domain), Arc::clone(&giver), Arc::clone(&slot));
+            thread::spawn(move || {
+                let participant = domain.participate();
+                let _pin = participant.pin();
+                let bits = slot.load(Ordering::Acquire);
+                if bits != 0 {
+                    // SAFETY: the slot was seen under the pin.
+                    assert_eq!(unsafe { giver.arena.slice(Location::from_bits(bits), 1) }, [7]);
+                }
+            })
+        };
+        let writer = {
+            let taker = Arc::clone(&taker);
+            thread::spawn(move || {
+                if taker.admit(1) == 1 {
+                    let segment = taker.take(Purpose::Merge).expect("it is free");
+                    // SAFETY: the segment is this thread's.
+                    unsafe { taker.arena.write(Location::new(segment, 0), &[9]) };
+                }
+                taker.limit()
+            })
+        };
+        slot.store(0, Ordering::Release);
+        giver.retire(all[2]);
+        giver.reclaim();
+        let has_left = giver.dismiss_top();
+        let taken = writer.join().unwrap();
+        reader.join().unwrap();
+        assert!(has_left || taken == 0, "the frame was free, or nobody took it");
+        giver.verify_frames();
+        taker.verify_frames();
     });
 }

@@ -1,17 +1,19 @@
 //! The segments of a store: their memory, their headers, and who may take one.
 //!
-//! Segments are numbered from 1; those up to `limit` are in the memory budget. The free ones form a stack, lowest numbers
-//! first at the start, so that memory that was never needed is never touched and the top can be given back: it is linked both ways,
-//! as the topmost segment may lie anywhere in it. A retired
-//! segment becomes free when its ticket is older than every pin and no handle holds it (see `epoch`).
+//! `limit` segments are in the memory budget (see `limit`). The free ones form a stack, lowest positions first at the start,
+//! so that memory that was never needed is never touched and the topmost segment can be given back. The stack is linked
+//! both ways, because the topmost segment may lie anywhere in it. A retired segment becomes free when its ticket is older
+//! than every pin and no handle holds it (see `epoch`).
 
 use super::dead_stack::DeadStack;
+use super::frame_list::FrameList;
 use super::{Header, SegmentId, State};
 use crate::arena::Arena;
 use crate::epoch::{Domain, Ticket};
 use crate::error::Error;
-use crate::mapping::Table;
-use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, lock};
+use crate::frames::Frames;
+use crate::mapping::{Pages, Table};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, lock};
 use std::sync::Arc;
 
 /// Segments that only evictions may take, so that a merge always has a destination: one for so many writers, who evict at the same
@@ -34,13 +36,16 @@ pub enum Purpose {
 /// All segments of a store.
 pub struct Segments {
     pub arena: Arena,
-    headers: Table<Header>,
+    pub(super) headers: Table<Header>,
+    pub(super) frames: FrameList,
+    pub(super) has_small_pages: AtomicBool,
     segment_bytes: u32,
+    max_segments: u32,
     reserve_max: u32,
-    free: Mutex<FreeStack>,
+    pub(super) free: Mutex<FreeStack>,
     free_count: AtomicU32,
-    limit: AtomicU32,
-    withheld_count: AtomicU32,
+    pub(super) limit: AtomicU32,
+    pub(super) withheld_count: AtomicU32,
     retired: Mutex<Vec<RetiredRun>>,
     dead: DeadStack,
     domain: Arc<Domain>,
@@ -48,11 +53,11 @@ pub struct Segments {
 }
 
 #[derive(Default)]
-struct FreeStack {
-    top: u32,
-    length: u32,
+pub(super) struct FreeStack {
+    pub(super) top: u32,
+    pub(super) length: u32,
     /// Segments up to the limit whose memory is used otherwise: see `withhold_free`.
-    withheld: Vec<SegmentId>,
+    pub(super) withheld: Vec<SegmentId>,
 }
 
 /// A retired segment, with the bodies that follow it if it is one.
@@ -70,12 +75,32 @@ pub struct Reclaimed {
 }
 
 impl Segments {
-    /// `limit` segments of address space for `max`, into which so many threads write at once.
+    /// Segments in address space of their own.
+    #[cfg(test)]
     pub fn new(max: u32, limit: u32, segment_bytes: u32, writers: usize, domain: Arc<Domain>) -> Result<Self, Error> {
+        let frames = Frames::reserve(max as usize * segment_bytes as usize)?;
+        Self::in_frames(frames, max, limit, segment_bytes, writers, domain, Pages::Huge)
+    }
+
+    /// `limit` segments, of at most `max`, in address space that other stores may share, into which so many threads write at
+    /// once. `pages`: for the headers.
+    pub fn in_frames(
+        frames: Arc<Frames>,
+        max: u32,
+        limit: u32,
+        segment_bytes: u32,
+        writers: usize,
+        domain: Arc<Domain>,
+        pages: Pages,
+    ) -> Result<Self, Error> {
+        let list = FrameList::new(Arc::clone(&frames), segment_bytes)?;
         let segments = Self {
             reserve_max: u32::try_from(writers / WRITERS_PER_RESERVED).unwrap_or(u32::MAX).max(1),
-            arena: Arena::new(max, segment_bytes)?,
-            headers: Table::new(max as usize)?,
+            arena: Arena::new(frames, segment_bytes),
+            headers: Table::new(list.max_segments() as usize, pages)?,
+            max_segments: max.min(list.max_segments()),
+            frames: list,
+            has_small_pages: AtomicBool::new(pages == Pages::Small),
             segment_bytes,
             free: Mutex::default(),
             free_count: AtomicU32::new(0),
@@ -94,12 +119,12 @@ impl Segments {
         self.segment_bytes
     }
 
-    /// The most segments there is address space for.
+    /// The most segments that there can be.
     pub fn max_segments(&self) -> u32 {
-        u32::try_from(self.headers.length()).expect("segments are numbered by 24 bits")
+        self.max_segments
     }
 
-    /// Segments in the budget: those numbered up to this.
+    /// Segments in the budget: those at the positions up to this.
     pub fn limit(&self) -> u32 {
         self.limit.load(Ordering::Relaxed)
     }
@@ -119,9 +144,9 @@ impl Segments {
         self.headers.prefetch(segment.index());
     }
 
-    /// The segments in the budget.
-    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + use<> {
-        (1..=self.limit()).map(SegmentId::new)
+    /// The segments in the budget. Where frames change their places meanwhile a segment may be met twice or not at all.
+    pub fn ids(&self) -> impl Iterator<Item = SegmentId> + use<'_> {
+        (1..=self.limit()).map(|position| self.at_position(position))
     }
 
     /// Segments that writers leave to evictions.
@@ -179,7 +204,7 @@ impl Segments {
         true
     }
 
-    fn put(&self, free: &mut FreeStack, segment: SegmentId) {
+    pub(super) fn put(&self, free: &mut FreeStack, segment: SegmentId) {
         let header = self.header(segment);
         header.previous.store(0, Ordering::Relaxed);
         header.next.store(free.top, Ordering::Relaxed);
@@ -238,99 +263,8 @@ impl Segments {
         Reclaimed { freed: free.length - before, waiting }
     }
 
-    /// Takes `count` more segments into the budget. Answers how many there was address space for.
-    pub fn admit(&self, count: u32) -> u32 {
-        let mut free = lock(&self.free);
-        let limit = self.limit();
-        let count = count.min(self.max_segments() - limit);
-        for number in (limit + 1..=limit + count).rev() {
-            self.put(&mut free, SegmentId::new(number));
-        }
-        self.limit.store(limit + count, Ordering::Relaxed);
-        count
-    }
-
-    /// Puts the topmost segment outside the budget, if it is free.
-    pub fn dismiss_top(&self) -> bool {
-        let mut free = lock(&self.free);
-        let limit = self.limit();
-        if limit == 0 || free.length <= self.reserve() {
-            return false;
-        }
-        let top = SegmentId::new(limit);
-        if self.header(top).state() != State::Free {
-            return false;
-        }
-        self.unlink_free(&mut free, top);
-        self.header(top).pass_to(State::Absent);
-        self.limit.store(limit - 1, Ordering::Relaxed);
-        drop(free);
-        // SAFETY: segments above the limit are absent, and only `admit`, which runs under the same budget lock as this,
-        // brings them back.
-        unsafe { self.arena.release(top) };
-        true
-    }
-
-    /// Where the topmost segment in the budget is in its life.
-    pub fn top_state(&self) -> State {
-        SegmentId::from_link(self.limit()).map_or(State::Absent, |top| self.header(top).state())
-    }
-
-    /// Takes a free segment out of use in the place of the topmost one, which is not free: its memory may be used otherwise.
-    /// `exchange_top` has it back.
-    pub fn withhold_free(&self) -> bool {
-        let mut free = lock(&self.free);
-        if free.length <= self.reserve() {
-            return false;
-        }
-        let segment = SegmentId::new(free.top);
-        self.unlink_free(&mut free, segment);
-        self.header(segment).pass_to(State::Absent);
-        free.withheld.push(segment);
-        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
-        true
-    }
-
-    /// Puts the topmost segment outside the budget, if it is free, for one that is withheld, which is free from here on.
-    pub fn exchange_top(&self) -> bool {
-        let mut free = lock(&self.free);
-        let limit = self.limit();
-        let top = SegmentId::new(limit);
-        match free.withheld.iter().position(|segment| *segment == top) {
-            Some(position) => drop(free.withheld.swap_remove(position)),
-            None if self.header(top).state() == State::Free => {
-                let Some(segment) = free.withheld.pop() else { return false };
-                self.unlink_free(&mut free, top);
-                self.header(top).pass_to(State::Absent);
-                self.put(&mut free, segment);
-            }
-            None => return false,
-        }
-        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
-        self.limit.store(limit - 1, Ordering::Relaxed);
-        drop(free);
-        // SAFETY: as in `dismiss_top`.
-        unsafe { self.arena.release(top) };
-        true
-    }
-
-    /// Frees up to `count` segments that are withheld.
-    pub fn restore_withheld(&self, count: u32) {
-        let mut free = lock(&self.free);
-        for _ in 0..count {
-            let Some(segment) = free.withheld.pop() else { break };
-            self.put(&mut free, segment);
-        }
-        self.withheld_count.store(free.withheld.len() as u32, Ordering::Relaxed);
-    }
-
-    /// The segments that are withheld, for `verify`.
-    pub fn withheld_list(&self) -> Vec<SegmentId> {
-        lock(&self.free).withheld.clone()
-    }
-
     /// Takes a free segment out of the stack, wherever it is.
-    fn unlink_free(&self, free: &mut FreeStack, segment: SegmentId) {
+    pub(super) fn unlink_free(&self, free: &mut FreeStack, segment: SegmentId) {
         let header = self.header(segment);
         let (previous, next) = (header.previous.load(Ordering::Relaxed), header.next.load(Ordering::Relaxed));
         match SegmentId::from_link(previous) {

@@ -1,8 +1,10 @@
 //! Segments: fixed blocks of memory that items are appended to, and that are emptied as a whole.
 
 mod dead_stack;
+mod frame_list;
 mod header;
 mod life;
+mod limit;
 mod state;
 
 pub use header::{Header, HeaderWords, NO_EXPIRY, STAMP_SHIFT};

@@ -1,0 +1,176 @@
+//! When the index contracts, and how its memory goes back to the segments.
+//!
+//! ```text
+//! load < CONTRACT_LOAD          the last buckets are merged into their parents (index::contract)
+//! enough buckets unused         they leave the budget of the index; no split can have them any more; ticket
+//! grace period over             their pages return to the system, and segments enter the budget
+//! ```
+//! The grace period is for readers that started with an old split word: they may still look into a bucket that is gone.
+//! An index that needs memory in between has the buckets back.
+
+use crate::budget::{LeavingBuckets, buckets_per_segment};
+use crate::index::{Bucket, ContractOutcome};
+use crate::store::Store;
+use crate::sync::{Ordering, lock};
+
+/// The load below which the last bucket is merged into its parent: of two buckets at this load, slots of about one must
+/// move to the other candidate of their key before the rest fits one bucket.
+const CONTRACT_LOAD: f64 = 0.55;
+/// Buckets that one slice of maintenance merges, at most.
+const CONTRACT_BUCKETS: usize = 512;
+/// The index keeps this part of its length for growth.
+const KEPT_SHARE: u64 = 32;
+/// Segments that one step returns, at most.
+const RETURNED_SEGMENTS: u64 = 64;
+
+impl Store {
+    /// One step of contraction. False if there is nothing to do, or nothing can be done now.
+    pub(crate) fn contract_index(&self) -> bool {
+        let merges = (0..CONTRACT_BUCKETS).take_while(|_| {
+            self.index_load_estimate() < CONTRACT_LOAD
+                && self.index.try_contract_one(self) == ContractOutcome::Contracted
+        });
+        let has_merged = merges.count() > 0;
+        if has_merged {
+            self.budget.has_contracted.store(true, Ordering::Relaxed);
+        }
+        self.return_index_memory() || has_merged
+    }
+
+    fn return_index_memory(&self) -> bool {
+        let ticket = lock(&self.budget.changing).as_ref().map(|leaving| leaving.ticket);
+        match ticket {
+            // Outside of the lock, because it may have to make a fence.
+            Some(ticket) => ticket < self.domain.safe_below(ticket) && self.finish_return(),
+            None => self.begin_return(),
+        }
+    }
+
+    /// Takes unused buckets at the end of the index out of its budget.
+    fn begin_return(&self) -> bool {
+        if !self.budget.has_contracted.load(Ordering::Relaxed) {
+            // What is unused was paid for ahead of need.
+            return false;
+        }
+        let each = buckets_per_segment(self.segments.segment_bytes());
+        let mut leaving = lock(&self.budget.changing);
+        let length = self.index.length() as u64;
+        // What was paid for at the last growth stays for the next one.
+        let kept = length + length / KEPT_SHARE + each;
+        let count = self.index.paid_buckets().saturating_sub(kept) / each * each;
+        let count = count.min(RETURNED_SEGMENTS * each);
+        if count == 0 {
+            self.budget.has_contracted.store(false, Ordering::Relaxed);
+        }
+        if leaving.is_some() || count == 0 || !self.index.try_unpay(count) {
+            return false;
+        }
+        *leaving = Some(LeavingBuckets { first: self.index.paid_buckets(), count, ticket: self.domain.retire() });
+        true
+    }
+
+    /// Returns the pages of buckets that no reader can look into any more, and admits segments in their place.
+    fn finish_return(&self) -> bool {
+        let mut changing = lock(&self.budget.changing);
+        let Some(leaving) = changing.take() else { return false };
+        if !self.index.release(leaving.first as usize, leaving.count as usize) {
+            *changing = Some(leaving);
+            return false;
+        }
+        let index_bytes = self.index.paid_buckets() * size_of::<Bucket>() as u64;
+        let fit = self.budget.layout.segments_within(self.budget.memory_bytes(), index_bytes);
+        let missing = fit.saturating_sub(self.segments.usable());
+        let restored = self.segments.restore_withheld(missing);
+        self.segments.admit(missing - restored);
+        self.budget.target.store(fit.min(self.segments.usable()), Ordering::Relaxed);
+        true
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::engine_memory::EngineMemory;
+    use crate::epoch::Participant;
+    use crate::evict::Progress;
+    use crate::ops::{Mode, Write};
+    use crate::options::Options;
+    use crate::ttl::Ttl;
+
+    fn set(store: &Store, participant: &Participant, number: u32) {
+        let key = number.to_le_bytes();
+        let (hash, ttl) = (store.hash(&key), Ttl::Never);
+        let write = Write { key: &key, hash, value: b"", flags: 0, ttl, mode: Mode::Set, token: None };
+        while store.write(participant, &write, 1000).is_err() {
+            assert_ne!(store.evict(participant, 1000), Progress::Stuck);
+        }
+    }
+
+    fn is_there(store: &Store, participant: &Participant, number: u32) -> bool {
+        let key = number.to_le_bytes();
+        store.get(participant, &key, store.hash(&key), 1000).is_some()
+    }
+
+    fn settle(store: &Store, participant: &Participant) {
+        while store.maintain(participant, 1000) == Progress::Working {}
+    }
+
+    #[test]
+    fn an_index_that_has_become_sparse_gives_its_memory_back() {
+        let options = Options { memory_bytes: 32 << 20, value_bytes_max: 1 << 20, ..Options::default() };
+        let store = Store::new(options).unwrap();
+        let participant = store.participate();
+        let (buckets, limit) = (store.index.paid_buckets(), store.segments.limit());
+        (0..400_000).for_each(|number| set(&store, &participant, number));
+        settle(&store, &participant);
+        let (grown, full) = (store.index.paid_buckets(), store.index.length());
+        assert!(full > 60_000 && store.segments.limit() + 50 < limit, "{:?}", store.stats());
+        // Every tenth key stays, and is there at each step.
+        for number in (0..400_000u32).filter(|number| number % 10 > 0) {
+            let key = number.to_le_bytes();
+            store.delete(&participant, &key, store.hash(&key), 1000);
+        }
+        while store.maintain(&participant, 1000) == Progress::Working {
+            assert!(is_there(&store, &participant, 7_770));
+        }
+        assert!(store.index_load() >= 0.5, "{}", store.index_load());
+        assert!(store.index.paid_buckets() < grown / 5, "{} of {grown} buckets are paid", store.index.paid_buckets());
+        assert!(store.segments.limit() + 20 > limit);
+        assert!((0..400_000).step_by(10).all(|number| is_there(&store, &participant, number)));
+        store.verify(&participant, 1000);
+        // What was given back can be used: it grows and contracts again.
+        (0..400_000).for_each(|number| set(&store, &participant, number));
+        assert!((0..400_000).all(|number| is_there(&store, &participant, number)));
+        assert!(store.index.paid_buckets() > grown * 9 / 10);
+        store.verify(&participant, 1000);
+        store.flush(1000, 0);
+        settle(&store, &participant);
+        assert_eq!(store.index.length() as u64, buckets, "an empty index is as small as at the start");
+        store.verify(&participant, 1000);
+    }
+
+    #[test]
+    fn a_store_grows_from_4_mib_and_back_without_a_trace() {
+        let memory = EngineMemory::reserve(256 << 20, 1).unwrap();
+        let options = Options { memory_bytes: 4 << 20, value_bytes_max: 1 << 18, ..Options::default() };
+        let store = Store::build(options, &memory).unwrap();
+        let participant = memory.participate();
+        let look = || (store.index.length(), store.index.paid_buckets(), store.segments.limit(), memory.lent_bytes());
+        let before = look();
+        store.resize(256 << 20).unwrap();
+        (0..1_500_000).for_each(|number| set(&store, &participant, number));
+        assert!(memory.lent_bytes() > 128 << 20 && store.index.length() > 200_000);
+        store.flush(1000, 0);
+        settle(&store, &participant);
+        store.resize(4 << 20).unwrap();
+        while !store.resize_done() {
+            store.maintain(&participant, 1000);
+        }
+        settle(&store, &participant);
+        let after = look();
+        assert_eq!((after.0, after.3), (before.0, before.3));
+        assert!(after.1 <= before.1 + 2 * buckets_per_segment(store.segments.segment_bytes()), "{before:?}, {after:?}");
+        assert!(after.2 + 2 >= before.2, "{before:?}, {after:?}");
+        store.verify(&participant, 1000);
+    }
+}
