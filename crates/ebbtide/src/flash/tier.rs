@@ -196,8 +196,8 @@ impl FlashTier {
         Some(Duration::from_millis(now_ms.saturating_sub(since_ms)))
     }
 
-    /// The time without a completed write after which a device counts as stalled. Writes of a device that is behind may be
-    /// further apart than one eviction waits.
+    /// The time without a completed write after which a device counts as stalled. Writes of a device that is behind
+    /// may be further apart than one eviction waits.
     fn stall_limit(&self) -> Duration {
         self.demotion_wait.max(MIN_STALL)
     }
