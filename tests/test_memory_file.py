@@ -1,13 +1,13 @@
 """A server with a memory file comes back with all that it had after a clean stop, and with nothing after a kill."""
 
 import os
+import re
 import signal
-import socket
 import subprocess
 
 import pytest
 
-from harness import EBBTIDE, USER, Server, free_port
+from harness import EBBTIDE, ROOT, USER, Server, free_port
 
 OBJECTS = 5000
 
@@ -132,3 +132,12 @@ def test_check_names_the_file_and_the_monitor(tmp_path):
     wrong = [EBBTIDE, *USER, "--check", "--memory-monitor", "free,lower=256m,upper=64m"]
     result = subprocess.run(wrong, capture_output=True, text=True, timeout=30)
     assert result.returncode != 0 and "268435456" in result.stderr and "67108864" in result.stderr
+
+
+def test_metrics_of_file_and_monitor_are_the_documented_ones(tmp_path):
+    page = (ROOT / "docs/restart.md").read_text().split("## Metrics")[1]
+    documented = set(re.findall(r"`(ebbtide_memory_(?:file|monitor)_\w+)`", page))
+    admin = f"127.0.0.1:{free_port()}"
+    with with_file(tmp_path / "memory", "--admin", admin, "--memory-monitor", "free,lower=1m,upper=2m") as server:
+        found = set(re.findall(r"^(ebbtide_memory_(?:file|monitor)_\w+) ", server.fetch("/metrics"), re.MULTILINE))
+    assert found == documented and len(found) == 9

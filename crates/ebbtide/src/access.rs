@@ -1,6 +1,7 @@
 //! What every handle of a cache carries: its pool, and how its operations wait.
 
-use crate::engine::{Owner, PoolState};
+use crate::engine::Owner;
+use crate::pool_state::PoolState;
 use crate::retry::{PatienceCell, Waiting};
 use std::sync::Arc;
 

@@ -11,9 +11,11 @@ use crate::flash::tier::FlashLowerTier;
 use crate::maintenance;
 use crate::memory_file::Memory;
 use crate::memory_monitor::{MemoryMonitor, PressureOptions};
+use crate::pool_options::PoolOptions;
+use crate::pools;
 use ebbtide_flash::device::Device;
 use ebbtide_flash::{Opening, Tier, TierOptions as FlashOptions};
-use ebbtide_store::{Options, Policy};
+use ebbtide_store::{Options, Policy, Store};
 use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,6 +55,7 @@ pub struct CacheBuilder {
     flash_promotion: FlashPromotion,
     flash_demotion_wait: DemotionWait,
     flash_max_idle: Option<u32>,
+    pools: Vec<PoolOptions>,
     memory_file: Option<PathBuf>,
     memory_monitor: Option<PressureOptions>,
 }
@@ -170,6 +173,12 @@ impl CacheBuilder {
         self
     }
 
+    /// Adds a pool: a key space with memory of its own. The memory is divided by the pools' bounds and weights.
+    pub fn pool(mut self, options: PoolOptions) -> Self {
+        self.pools.push(options);
+        self
+    }
+
     /// Builds the engine, with what flash holds, and with the system's clock starts its maintenance thread.
     pub(crate) fn build_engine(self) -> Result<Arc<Engine>, Error> {
         let flash_memory_bytes = self.check_flash()?.as_bytes();
@@ -184,7 +193,15 @@ impl CacheBuilder {
             value: format!("{:?}", self.memory_monitor),
             reason: error.to_string(),
         })?;
-        let mut memory = Memory::begin(self.memory_file.as_deref(), options, clock)?;
+        let mut planned = pools::plan(&options, &self.pools)?.into_iter();
+        let (share, of_default) = planned.next().expect("every cache has the pool default");
+        self.check_memory_file()?;
+        let mut memory = Memory::begin(self.memory_file.as_deref(), of_default, clock)?;
+        let mut others = Vec::new();
+        for (number, (share, pool)) in planned.enumerate() {
+            let seed = pool.seed.wrapping_add(number as u64 + 1);
+            others.push((share, Store::new(Options { seed, ..pool }).map_err(Error::from_store)?));
+        }
         // Last of all that may be refused, because it makes files.
         let flash = self.open_flash(flash_memory_bytes)?;
         let not_started = |error: std::io::Error| Error::Configuration {
@@ -216,7 +233,8 @@ impl CacheBuilder {
             None => None,
         };
         let (store, time, memory_file) = memory.finish()?;
-        let engine = Engine::new(store, time, flash, memory_file, monitor);
+        let pools = std::iter::once((share, store)).chain(others).collect();
+        let engine = Engine::new(options, pools, time, flash, memory_file, monitor);
         if engine.memory_monitor.is_some() && clock == Clock::System {
             maintenance::start_monitor(&engine).map_err(not_started)?;
         }
@@ -227,6 +245,18 @@ impl CacheBuilder {
             flash.idle.set(self.flash_max_idle);
         }
         Ok(engine)
+    }
+
+    /// A memory file holds one store.
+    fn check_memory_file(&self) -> Result<(), Error> {
+        match &self.memory_file {
+            Some(path) if !self.pools.is_empty() => Err(Error::Configuration {
+                option: "memory_file",
+                value: path.display().to_string(),
+                reason: "a cache with pools cannot keep them in a memory file: leave one of the two out".to_owned(),
+            }),
+            _ => Ok(()),
+        }
     }
 
     /// Whether flash could be opened, as far as that is known without changing anything; and the memory that it would

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::flash::options::FlashLimits;
 use crate::flash::tier::FlashStats;
 use crate::pool::Pool;
+use crate::pool_options::PoolOptions;
 use crate::retry::PatienceCell;
 use ebbtide_flash::admission::Limits;
 use ebbtide_flash::device::{DriveLog, Health};
@@ -63,10 +64,10 @@ impl Cache {
         Self { pool: self.pool.without_waiting() }
     }
 
-    /// Counters and gauges. With flash the memory includes that of flash.
+    /// Counters and gauges, the sums of all pools. With flash the memory includes that of flash.
     pub fn stats(&self) -> Stats {
         let engine = self.engine();
-        let mut stats = engine.default_pool.store.stats();
+        let mut stats = engine.pools.stats();
         if let Some(flash) = engine.flash() {
             let (limit, used) = flash.memory();
             stats.memory_limit_bytes += limit;
@@ -90,6 +91,40 @@ impl Cache {
         Ok(())
     }
 
+    /// A handle of a pool.
+    ///
+    /// # Errors
+    /// `UnknownPool`.
+    pub fn pool(&self, name: &str) -> Result<Pool, Error> {
+        let pool = self.engine().pools.find(name)?;
+        Ok(Pool(Access { pool, ..self.pool.0.clone() }))
+    }
+
+    /// The names of all pools, `default` first.
+    pub fn pools(&self) -> Vec<String> {
+        self.engine().pools.names()
+    }
+
+    /// Adds a pool, in memory only. The other pools shrink for it in the background.
+    ///
+    /// # Errors
+    /// `PoolExists`; `Configuration` if the name or the shares cannot work.
+    pub fn add_pool(&self, options: &PoolOptions) -> Result<(), Error> {
+        self.engine().add_pool(options)
+    }
+
+    /// Removes a pool with all its entries. Handles that exist miss, and refuse writes as `PoolRemoved`; the other
+    /// pools get the memory, the last of it when the last handle is dropped.
+    ///
+    /// # Errors
+    /// `UnknownPool`; `Configuration` for the pool `default`, which stays.
+    pub fn remove_pool(&self, name: &str) -> Result<(), Error> {
+        let engine = self.engine();
+        drop(engine.pools.remove(name)?);
+        engine.run_soon();
+        Ok(())
+    }
+
     /// Walks all data structures and asserts every invariant. For tests: slow, and no thread but those of the cache may
     /// use it meanwhile.
     pub fn verify(&self) {
@@ -97,6 +132,9 @@ impl Cache {
         let pool = &engine.default_pool;
         let _quiet = engine.maintaining.lock().expect("the maintenance thread has panicked");
         pool.store.verify(&pool.participant(), engine.clock.now_ms());
+        for pool in engine.pools.others() {
+            pool.store.verify(&pool.participant(), engine.clock.now_ms());
+        }
         if let Some(flash) = engine.flash() {
             flash.verify();
         }

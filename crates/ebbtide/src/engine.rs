@@ -1,4 +1,4 @@
-//! The engine of a cache: its store, its clock, its flash tier, and the participants of its threads.
+//! The engine of a cache: its pools, its clock and its flash tier.
 //!
 //! ```text
 //! Cache, Insert, Upload, Scan --> Access --> Owner --> Engine <-- the maintenance thread, weakly
@@ -14,11 +14,13 @@ use crate::flash::threads::{FlashShutdown, FlashThreads};
 use crate::flash::tier::FlashTier;
 use crate::memory_file::MemoryFile;
 use crate::memory_monitor::MemoryMonitor;
+use crate::pool_state::PoolState;
+use crate::pools::Pools;
 use crate::wakeup::Waker;
-use ebbtide_store::{Participant, Store};
-use std::cell::RefCell;
+use ebbtide_control::Share;
+use ebbtide_store::{Options, Store};
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 
 /// What the threads of a cache work on.
 pub(crate) struct Engine {
@@ -26,6 +28,7 @@ pub(crate) struct Engine {
     /// Wakes the maintenance thread.
     pub waker: Arc<Waker>,
     pub default_pool: Arc<PoolState>,
+    pub pools: Pools,
     /// Held by the maintenance thread while it works.
     pub maintaining: Mutex<()>,
     /// Held by the thread that demotes idle values.
@@ -35,15 +38,6 @@ pub(crate) struct Engine {
     pub is_closed: AtomicBool,
     pub memory_file: Option<MemoryFile>,
     pub memory_monitor: Option<MemoryMonitor>,
-}
-
-/// A store, with the clock, flash tier and wake-up of its engine.
-pub(crate) struct PoolState {
-    pub store: Arc<Store>,
-    pub clock: Arc<EngineClock>,
-    pub waker: Arc<Waker>,
-    pub flash: Option<Arc<FlashTier>>,
-    this: Weak<PoolState>,
 }
 
 /// What the handles of a cache share with its uploads and scans, and what no thread of the cache has. Dropping the last
@@ -58,7 +52,8 @@ impl Drop for Owner {
 
 impl Engine {
     pub fn new(
-        store: Store,
+        template: Options,
+        pools: Vec<(Share, Store)>,
         clock: EngineClock,
         flash: Option<(Arc<FlashTier>, FlashThreads)>,
         memory_file: Option<MemoryFile>,
@@ -66,8 +61,17 @@ impl Engine {
     ) -> Arc<Self> {
         let (flash, threads) = flash.unzip();
         let (clock, waker) = (Arc::new(clock), Arc::<Waker>::default());
+        let mut of_default = flash.clone();
+        let pools: Vec<_> = pools
+            .into_iter()
+            .map(|(share, store)| {
+                let (name, flash) = (share.name.clone(), of_default.take());
+                (share, PoolState::new(name, store, Arc::clone(&clock), Arc::clone(&waker), flash))
+            })
+            .collect();
         Arc::new(Self {
-            default_pool: PoolState::new(store, Arc::clone(&clock), Arc::clone(&waker), flash),
+            default_pool: Arc::clone(&pools[0].1),
+            pools: Pools::new(template, pools, flash),
             clock,
             waker,
             maintaining: Mutex::new(()),
@@ -82,8 +86,8 @@ impl Engine {
     /// Changes the memory limit. With the system's clock the maintenance thread does the rest.
     pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
         let resize = |for_flash| {
-            let resized = self.default_pool.store.resize(memory_bytes.saturating_sub(for_flash));
-            resized.map_err(|error| match Error::from_store(error) {
+            let resized = self.pools.resize(memory_bytes);
+            resized.map_err(|error| match error {
                 Error::Configuration { option, reason, .. } => {
                     let beside = if for_flash > 0 { format!(", beside {for_flash} for flash") } else { String::new() };
                     Error::Configuration { option, value: memory_bytes.to_string(), reason: reason + &beside }
@@ -98,36 +102,5 @@ impl Engine {
 
     pub fn flash(&self) -> Option<&Arc<FlashTier>> {
         self.default_pool.flash.as_ref()
-    }
-}
-
-thread_local! {
-    /// The pools that this thread has used, with its participant of each.
-    static PARTICIPANTS: RefCell<Vec<(Weak<PoolState>, Participant)>> = const { RefCell::new(Vec::new()) };
-}
-
-impl PoolState {
-    fn new(store: Store, clock: Arc<EngineClock>, waker: Arc<Waker>, flash: Option<Arc<FlashTier>>) -> Arc<Self> {
-        Arc::new_cyclic(|this| Self { store: Arc::new(store), clock, waker, flash, this: this.clone() })
-    }
-
-    /// The calling thread's participant.
-    #[inline]
-    pub fn participant(&self) -> Participant {
-        let participant = PARTICIPANTS.try_with(|participants| {
-            let participants = &mut *participants.borrow_mut();
-            let mine = participants.iter().find(|(pool, _)| Weak::ptr_eq(pool, &self.this));
-            mine.map(|(_, participant)| participant.clone()).unwrap_or_else(|| self.participate(participants))
-        });
-        // A thread that ends may use the cache in the destructor of another thread-local.
-        participant.unwrap_or_else(|_| self.store.participate())
-    }
-
-    #[cold]
-    fn participate(&self, participants: &mut Vec<(Weak<PoolState>, Participant)>) -> Participant {
-        participants.retain(|(pool, _)| pool.strong_count() > 0);
-        let participant = self.store.participate();
-        participants.push((self.this.clone(), participant.clone()));
-        participant
     }
 }

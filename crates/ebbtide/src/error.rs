@@ -57,6 +57,15 @@ pub enum Error {
     /// As many scans are under way as can be.
     #[error("{limit} scans are under way, as many as there can be: finish or drop one")]
     ScanLimit { limit: usize },
+    /// No pool has this name.
+    #[error("there is no pool `{name}`")]
+    UnknownPool { name: String },
+    /// A pool with this name exists.
+    #[error("a pool `{name}` exists already")]
+    PoolExists { name: String },
+    /// The pool of this handle was removed.
+    #[error("the pool `{name}` was removed")]
+    PoolRemoved { name: String },
     /// The options contradict each other or the machine.
     #[error("{option} = {value}: {reason}")]
     Configuration { option: &'static str, value: String, reason: String },

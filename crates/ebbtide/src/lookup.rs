@@ -1,10 +1,10 @@
 //! Lookups in memory, and hits: borrowed items, and handles that outlive the borrow.
 
 use crate::access::Access;
-use crate::engine::PoolState;
 use crate::error::Error;
 use crate::flash::pending_reads::Value;
 use crate::flash::tier::FlashTier;
+use crate::pool_state::PoolState;
 use ebbtide_store::Store;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Access {
     #[inline(always)]
     pub fn lookup<'a>(&'a self, item: Option<ebbtide_store::Item<'a>>) -> Lookup<'a> {
         match item {
-            Some(item) if !self.pool.clock.has_expired(item.expiry_seconds()) => {
+            Some(item) if !self.pool.clock.has_expired(item.expiry_seconds()) && !self.pool.is_removed() => {
                 Lookup::Hit(Item::in_memory(item, &self.pool.store))
             }
             Some(_) => self.expired(),

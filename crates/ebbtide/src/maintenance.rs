@@ -6,8 +6,11 @@
 //! unless writers wait or the memory shrinks. It holds the engine weakly, and ends with it. Threads of flash are in
 //! `flash/threads.rs`.
 
-use crate::engine::{Engine, PoolState};
+use crate::engine::Engine;
+use crate::error::Error;
 use crate::memory_monitor;
+use crate::pool_options::PoolOptions;
+use crate::pool_state::PoolState;
 use crate::wakeup::TICK;
 use ebbtide_store::{Item, Participant, Progress};
 use std::sync::atomic::Ordering;
@@ -47,19 +50,41 @@ fn maintain(weak: &Weak<Engine>) {
 }
 
 impl Engine {
+    /// Adds a pool in memory.
+    pub fn add_pool(&self, options: &PoolOptions) -> Result<(), Error> {
+        let (clock, waker) = (Arc::clone(&self.clock), Arc::clone(&self.waker));
+        self.pools.add(options, |name, store| PoolState::new(name, store, clock, waker, None))?;
+        self.run_soon();
+        Ok(())
+    }
+
+    /// Has the maintenance run: in the background with the system's clock, now with a manual one.
+    pub fn run_soon(&self) {
+        if self.clock.is_manual() {
+            self.run_all_maintenance(self.clock.now_ms());
+        } else {
+            self.waker.wake();
+        }
+    }
+
     /// Works until nothing is due. True if another thread has to continue first.
     fn run_slice(&self, participant: &Participant) -> bool {
+        self.pools.settle();
+        let others = self.pools.others();
         // The work may go on for as long as writers write: flash is told the time with each step.
         let tick = || {
             let now_ms = self.clock.tick();
             self.flash().into_iter().for_each(|flash| flash.note_time(now_ms));
+            // A slice of each pool in turn: a pool that is written to all the time must not starve the others.
+            others.iter().for_each(|pool| _ = pool.store.maintain(&pool.participant(), now_ms));
             now_ms
         };
         let pool = &*self.default_pool;
         pool.rebalance_memory();
         let is_waiting = pool.run_due_maintenance(participant, tick);
         self.demote_idle(participant, tick());
-        is_waiting
+        let is_busy = |pool: &Arc<PoolState>| pool.store.is_low() || !pool.store.resize_done();
+        is_waiting || others.iter().any(is_busy)
     }
 
     /// Does all maintenance that is due, with a manual clock.
@@ -68,6 +93,14 @@ impl Engine {
         pool.rebalance_memory();
         let participant = pool.participant();
         while pool.store.maintain(&participant, now_ms) == Progress::Working {}
+        // Twice: pools grow when others have shrunk, and removed ones were dropped.
+        for _ in 0..2 {
+            for pool in self.pools.others() {
+                while pool.store.maintain(&pool.participant(), now_ms) == Progress::Working {}
+            }
+            while pool.store.maintain(&participant, now_ms) == Progress::Working {}
+            self.pools.settle();
+        }
         self.demote_idle(&participant, now_ms);
         if let Some(flash) = self.flash() {
             flash.maintain(now_ms);
@@ -118,10 +151,9 @@ impl Engine {
         if self.is_closed.load(Ordering::Acquire) {
             return;
         }
-        let counters = self.default_pool.store.counter_snapshot();
+        let stats = self.pools.stats();
         let for_flash = self.flash().map_or(0, |flash| flash.memory_split.with_flash_bytes(|bytes| bytes));
-        let (limit_bytes, used_bytes) =
-            (counters.memory_limit_bytes + for_flash, counters.memory_used_bytes + for_flash);
+        let (limit_bytes, used_bytes) = (stats.memory_limit_bytes + for_flash, stats.memory_used_bytes + for_flash);
         monitor.run(limit_bytes, used_bytes, |bytes| self.resize(bytes).is_ok());
     }
 }

@@ -14,7 +14,8 @@ use crate::scan::Scan;
 use crate::upload::Upload;
 use ebbtide_flash::device::ThreadRing;
 use ebbtide_store::{
-    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot, Ttl,
+    Change, Changed, Count, CounterSnapshot, MetaFlagsChange, MetaFlagsLookup, Mode, Number, SegmentSnapshot, Stats,
+    Ttl,
 };
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -214,6 +215,39 @@ impl Pool {
 
 /// Limits and counters.
 impl Pool {
+    pub fn name(&self) -> &str {
+        &self.0.pool.name
+    }
+
+    /// Counters and gauges of this pool, in memory.
+    pub fn stats(&self) -> Stats {
+        self.0.pool.store.stats()
+    }
+
+    /// Changes the bounds of this pool's memory. All pools are divided anew; pools that shrink evict in the background.
+    ///
+    /// # Errors
+    /// `Configuration` if the bounds do not fit; `PoolRemoved`.
+    pub fn resize(&self, min: ByteSize, max: ByteSize) -> Result<(), Error> {
+        let engine = &self.0.owner.0;
+        engine.pools.set_bounds(&self.0.pool, |share| {
+            (share.min_bytes, share.max_bytes) = (min.as_bytes(), max.as_bytes());
+        })?;
+        engine.run_soon();
+        Ok(())
+    }
+
+    /// Releases the memory above this pool's minimum to the other pools, until the next `resize`.
+    ///
+    /// # Errors
+    /// `PoolRemoved`.
+    pub fn release(&self) -> Result<(), Error> {
+        let engine = &self.0.owner.0;
+        engine.pools.set_bounds(&self.0.pool, |share| share.max_bytes = share.min_bytes.max(share.floor_bytes))?;
+        engine.run_soon();
+        Ok(())
+    }
+
     /// The longest value in one piece, for keys of up to 250 bytes. A longer one better arrives by [`Pool::upload`].
     pub fn contiguous_limit(&self) -> usize {
         self.0.pool.store.contiguous_value_bytes(250)
@@ -324,5 +358,26 @@ impl Pool {
     /// handles that do not wait: it would wait for itself, and a handle that waits for flash panics.
     pub fn thread_ring(&self) -> Option<ThreadRing> {
         self.0.pool.flash.as_ref()?.tier.thread_ring()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{ByteSize, Cache, Clock, PoolOptions};
+    use ebbtide_store::{Mode, Stored, Ttl, Write};
+
+    #[test]
+    fn a_late_write_to_a_removed_pool_is_not_served() {
+        let builder = Cache::builder().memory(ByteSize::mib(8)).max_value(ByteSize::kib(64)).clock(Clock::Manual);
+        let cache = builder.pool(PoolOptions::named("a")).build().unwrap();
+        let pool = cache.pool("a").unwrap();
+        cache.remove_pool("a").unwrap();
+        // A write that has passed the check before the removal.
+        let state = &*pool.0.pool;
+        let (key, hash) = (&b"key"[..], state.store.hash(b"key"));
+        let write = Write { key, hash, value: b"value", flags: 0, ttl: Ttl::Never, mode: Mode::Set, token: None };
+        let written = state.store.write(&state.participant(), &write, state.clock.now_ms()).unwrap();
+        assert_eq!(written.stored, Stored::Stored);
+        assert!(!pool.get(key).is_hit() && !pool.peek(key).is_hit());
     }
 }

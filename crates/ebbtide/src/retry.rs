@@ -9,8 +9,8 @@
 //! Every wait is bounded in time, not in tries: a thread that is waited for may not be running. The table of bounds is
 //! in `docs/concurrency.md`, "What a write waits for".
 
-use crate::engine::PoolState;
 use crate::error::{Error, WaitReason};
+use crate::pool_state::PoolState;
 use ebbtide_store::{Blocker, Error as StoreError, Participant, Progress, Write, Written};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
@@ -218,6 +218,9 @@ impl PoolState {
         participant: &Participant,
         mut write: impl FnMut(u64) -> Result<T, StoreError>,
     ) -> Result<T, Error> {
+        if self.is_removed() {
+            return Err(Error::PoolRemoved { name: self.name.to_string() });
+        }
         let mut attempt = Attempt::new(waiting);
         let mut patience = attempt.patience();
         loop {

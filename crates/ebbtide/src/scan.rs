@@ -1,11 +1,12 @@
 //! Walking through all entries of a cache.
 
 use crate::access::Access;
-use crate::engine::{Owner, PoolState};
+use crate::engine::Owner;
 use crate::error::Error;
 use crate::flash::promoted_keys::{MAX_SCANS, PromotedSince};
 use crate::flash::tier::FlashTier;
 use crate::lookup::Item;
+use crate::pool_state::PoolState;
 use ebbtide_flash::{ScanContent, ScannedObject, TierScan};
 use std::sync::Arc;
 use std::time::Duration;

@@ -9,7 +9,6 @@
 //! lookup after a promotion does not count as a use: a promoted item must be used in memory to stay there.
 
 use crate::access::Access;
-use crate::engine::PoolState;
 use crate::error::Error;
 use crate::flash::pending_reads::Value;
 use crate::flash::promotion::Choice;
@@ -18,6 +17,7 @@ use crate::flash::read::{
 };
 use crate::flash::tier::FlashTier;
 use crate::lookup::{Item, Lookup};
+use crate::pool_state::PoolState;
 use crate::retry::{Patience, Waiting};
 use ebbtide_flash::Key;
 use ebbtide_store::{Mode, Stored, Ttl, Write};

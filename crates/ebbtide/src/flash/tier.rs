@@ -30,6 +30,8 @@ const MAINTENANCE_DEMOTIONS: u64 = 32;
 const MAINTENANCE_SHARE: u64 = 64;
 /// How long evictions ahead of need wait for a place on flash at most, and how often they look.
 const MAX_BACKGROUND_WAIT: Duration = Duration::from_secs(1);
+/// The shortest time without a completed write after which a device counts as stalled.
+const MIN_STALL: Duration = Duration::from_secs(2);
 const WAIT_STEP: Duration = Duration::from_micros(100);
 /// The longest key on flash.
 const MAX_KEY_BYTES: usize = 250;
@@ -194,10 +196,16 @@ impl FlashTier {
         Some(Duration::from_millis(now_ms.saturating_sub(since_ms)))
     }
 
+    /// The time without a completed write after which a device counts as stalled. Writes of a device that is behind
+    /// may be further apart than one eviction waits.
+    fn stall_limit(&self) -> Duration {
+        self.demotion_wait.max(MIN_STALL)
+    }
+
     /// Whether an eviction waits until flash can take what it evicts. A slow device delays each; one that stalls costs
     /// the bound once, and not once for each eviction: what is evicted later is lost at once.
     pub fn delays_evictions(&self, now_ms: u64) -> bool {
-        self.full_for(now_ms).is_some_and(|full| full < self.demotion_wait)
+        self.full_for(now_ms).is_some_and(|full| full < self.stall_limit())
     }
 
     /// Whether evictions ahead of need, which have waited for `waited`, wait on for flash that has been full for
@@ -206,7 +214,9 @@ impl FlashTier {
     pub fn waits_ahead_of_need(&self, store: &Store, waited: Duration, full: Duration) -> bool {
         match () {
             () if !store.resize_done() => false,
-            () if store.needs_shrink() || store.has_no_free_segment() => full < self.demotion_wait,
+            () if store.needs_shrink() || store.has_no_free_segment() => {
+                waited < self.demotion_wait && full < self.stall_limit()
+            }
             () => waited < self.demotion_wait.max(MAX_BACKGROUND_WAIT),
         }
     }

@@ -1,0 +1,323 @@
+//! The pools of an engine, and the division of memory among them.
+//!
+//! ```text
+//! shares --divide--> targets: pools above their target shrink ---all have shrunk---> pools below their target grow
+//! ```
+//! Each pool is a store of its own. This is the only place that knows how much memory each one has. The sum of their
+//! budgets exceeds the memory of all only by the smallest budget of a new pool, until the others have shrunk. A removed
+//! pool whose handles still exist keeps its smallest budget, until the last handle is dropped.
+
+use crate::error::Error;
+use crate::flash::tier::FlashTier;
+use crate::pool_options::{DEFAULT_POOL, PoolOptions};
+use crate::pool_state::PoolState;
+use ebbtide_control::{Share, SharesError, check_name, divide};
+use ebbtide_store::{Options, Stats, Store};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A store works with this much memory and twice its largest value.
+const MIN_POOL_BYTES: u64 = 256 << 10;
+
+/// A store has at least this many segments.
+const MIN_SEGMENTS: u64 = 32;
+
+/// The pools of an engine.
+pub(crate) struct Pools {
+    table: Mutex<PoolTable>,
+}
+
+struct PoolTable {
+    /// The pool `default` first.
+    entries: Vec<PoolEntry>,
+    /// Pools whose handles still exist.
+    removed: Vec<Arc<PoolState>>,
+    /// Counters of dropped pools.
+    dropped: Stats,
+    /// The memory of all pools and of flash.
+    memory_bytes: u64,
+    flash: Option<Arc<FlashTier>>,
+    /// The memory of flash at the last division.
+    flash_bytes: u64,
+    /// Options of a new store, but for its own.
+    template: Options,
+}
+
+struct PoolEntry {
+    share: Share,
+    pool: Arc<PoolState>,
+    target_bytes: u64,
+}
+
+/// The smallest budget with which a store works.
+fn floor_bytes(options: &Options) -> u64 {
+    MIN_POOL_BYTES.max(options.value_bytes_max.saturating_mul(2))
+}
+
+fn refuse(name: &str, error: &SharesError) -> Error {
+    match error {
+        SharesError::Duplicate { name } => Error::PoolExists { name: name.clone() },
+        other => {
+            Error::Configuration { option: "pool", value: name.escape_debug().to_string(), reason: other.to_string() }
+        }
+    }
+}
+
+/// The options of a pool's store, without its memory.
+fn store_options(template: &Options, options: &PoolOptions) -> Options {
+    Options {
+        policy: options.policy.unwrap_or(template.policy),
+        value_bytes_max: options.max_value.unwrap_or(template.value_bytes_max),
+        ..template.clone()
+    }
+}
+
+/// The shares of the pools of a new cache, the pool `default` first, and the bytes of each.
+pub(crate) fn plan(template: &Options, pools: &[PoolOptions]) -> Result<Vec<(Share, Options)>, Error> {
+    let default = PoolOptions::named(DEFAULT_POOL);
+    let has_default = pools.iter().any(|options| options.name == DEFAULT_POOL);
+    let mut all: Vec<&PoolOptions> = (!has_default).then_some(&default).into_iter().chain(pools).collect();
+    all.sort_by_key(|options| options.name != DEFAULT_POOL);
+    let options: Vec<Options> = all.iter().map(|options| store_options(template, options)).collect();
+    let shares: Vec<Share> = all.iter().zip(&options).map(|(pool, options)| pool.share(floor_bytes(options))).collect();
+    if pools.is_empty() {
+        return Ok(shares.into_iter().zip(options).collect());
+    }
+    let bytes = divide(template.memory_bytes, &shares).map_err(|error| refuse(&pools[0].name, &error))?;
+    let options = options.into_iter().zip(bytes).map(|(options, memory_bytes)| Options { memory_bytes, ..options });
+    Ok(shares.into_iter().zip(options).collect())
+}
+
+impl Pools {
+    /// With the memory of all pools in the template.
+    pub fn new(template: Options, pools: Vec<(Share, Arc<PoolState>)>, flash: Option<Arc<FlashTier>>) -> Self {
+        let entry = |(share, pool): (Share, Arc<PoolState>)| {
+            let target_bytes = pool.store.memory_bytes();
+            PoolEntry { share, pool, target_bytes }
+        };
+        let entries = pools.into_iter().map(entry).collect();
+        let flash_bytes = flash.as_ref().map_or(0, |flash| flash.memory_split.bytes());
+        let memory_bytes = template.memory_bytes + flash_bytes;
+        let (removed, dropped) = (Vec::new(), Stats::default());
+        let table = PoolTable { entries, removed, dropped, memory_bytes, flash, flash_bytes, template };
+        Self { table: Mutex::new(table) }
+    }
+
+    fn table(&self) -> MutexGuard<'_, PoolTable> {
+        self.table.lock().expect("nothing panics under this lock")
+    }
+
+    pub fn find(&self, name: &str) -> Result<Arc<PoolState>, Error> {
+        let table = self.table();
+        let entry = table.entries.iter().find(|entry| entry.share.name == name);
+        entry
+            .map(|entry| Arc::clone(&entry.pool))
+            .ok_or_else(|| Error::UnknownPool { name: name.escape_debug().to_string() })
+    }
+
+    pub fn names(&self) -> Vec<String> {
+        self.table().entries.iter().map(|entry| entry.share.name.clone()).collect()
+    }
+
+    /// All pools that have a store, removed ones included, but the pool `default`.
+    pub fn others(&self) -> Vec<Arc<PoolState>> {
+        let table = self.table();
+        table.entries[1..].iter().map(|entry| &entry.pool).chain(&table.removed).map(Arc::clone).collect()
+    }
+
+    /// Adds a pool that `open` makes of its store. The other pools shrink for it; it starts with its smallest budget,
+    /// and grows when they have shrunk.
+    pub fn add(&self, options: &PoolOptions, open: impl FnOnce(String, Store) -> Arc<PoolState>) -> Result<(), Error> {
+        let mut table = self.table();
+        let store = store_options(&table.template, options);
+        let share = options.share(floor_bytes(&store));
+        check_name(&share.name).map_err(|error| refuse(&share.name, &error))?;
+        let shares: Vec<Share> = table.entries.iter().map(|entry| entry.share.clone()).chain([share.clone()]).collect();
+        let bytes = divide(table.available_bytes(), &shares).map_err(|error| refuse(&share.name, &error))?;
+        let memory_bytes = share.floor_bytes;
+        // Segments for the memory that the pool is about to have, as far as they fit into what it starts with.
+        let planned = Options { memory_bytes: bytes[bytes.len() - 1], ..store.clone() };
+        let max_segment_bytes = 1 << (memory_bytes / MIN_SEGMENTS).ilog2();
+        let segment_bytes = Some(planned.effective_segment_bytes().min(max_segment_bytes));
+        let seed = store.seed.wrapping_add(shares.len() as u64);
+        let store = Store::new(Options { memory_bytes, segment_bytes, seed, ..store }).map_err(Error::from_store)?;
+        let pool = open(share.name.clone(), store);
+        table.entries.push(PoolEntry { share, pool, target_bytes: memory_bytes });
+        table.set_targets(&bytes);
+        Ok(())
+    }
+
+    /// Removes a pool. Its handles refuse writes and miss from then on; the other pools get its memory.
+    pub fn remove(&self, name: &str) -> Result<Arc<PoolState>, Error> {
+        let mut table = self.table();
+        let Some(at) = table.entries.iter().position(|entry| entry.share.name == name) else {
+            return Err(Error::UnknownPool { name: name.escape_debug().to_string() });
+        };
+        if at == 0 {
+            let reason = "the pool default is the cache itself and stays".to_owned();
+            return Err(Error::Configuration { option: "pool", value: name.to_owned(), reason });
+        }
+        let PoolEntry { share, pool, .. } = table.entries.remove(at);
+        pool.remove();
+        shrink(&pool.store, share.floor_bytes);
+        table.removed.push(Arc::clone(&pool));
+        table.divide()?;
+        Ok(pool)
+    }
+
+    /// Changes the bounds of a pool.
+    pub fn set_bounds(&self, pool: &PoolState, change: impl FnOnce(&mut Share)) -> Result<(), Error> {
+        let mut table = self.table();
+        let Some(at) = table.entries.iter().position(|entry| std::ptr::eq(&*entry.pool, pool)) else {
+            return Err(Error::PoolRemoved { name: pool.name.to_string() });
+        };
+        let before = table.entries[at].share.clone();
+        change(&mut table.entries[at].share);
+        let divided = table.divide();
+        if divided.is_err() {
+            table.entries[at].share = before;
+        }
+        divided
+    }
+
+    /// Changes the memory of all pools and of flash.
+    pub fn resize(&self, memory_bytes: u64) -> Result<(), Error> {
+        let mut table = self.table();
+        if table.entries.len() == 1 && table.removed.is_empty() {
+            let items_bytes = memory_bytes.saturating_sub(table.flash_bytes());
+            table.entries[0].pool.store.resize(items_bytes).map_err(Error::from_store)?;
+            table.memory_bytes = memory_bytes;
+            table.entries[0].target_bytes = items_bytes;
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut table.memory_bytes, memory_bytes);
+        let divided = table.divide();
+        if divided.is_err() {
+            table.memory_bytes = before;
+        }
+        divided
+    }
+
+    /// Lets pools grow when others have shrunk, and drops removed pools without handles. Called by the maintenance.
+    pub fn settle(&self) {
+        let mut table = self.table();
+        if table.entries.len() == 1 && table.removed.is_empty() {
+            return;
+        }
+        let PoolTable { removed, dropped, .. } = &mut *table;
+        let count = removed.len();
+        removed.retain(|pool| {
+            let is_held = Arc::strong_count(pool) > 1;
+            if !is_held {
+                add_counters(dropped, &pool.store.stats());
+            }
+            is_held
+        });
+        let has_dropped = removed.len() < count;
+        if has_dropped || table.flash_bytes != table.flash_bytes() {
+            // If the shares do not fit beside a larger flash index, pools keep their targets.
+            let _ = table.divide();
+        }
+        table.grow();
+    }
+
+    /// The sums of all pools.
+    pub fn stats(&self) -> Stats {
+        let table = self.table();
+        let pools: Vec<Stats> = table.pools().map(|pool| pool.store.stats()).collect();
+        let index_bytes: u64 = pools.iter().map(|stats| stats.index_bytes).sum();
+        let mut sum = table.dropped.clone();
+        for stats in &pools {
+            add_gauges(&mut sum, stats);
+            add_counters(&mut sum, stats);
+            sum.index_load += stats.index_load * stats.index_bytes as f64 / index_bytes.max(1) as f64;
+        }
+        Stats { segment_bytes: pools[0].segment_bytes, ..sum }
+    }
+}
+
+impl PoolTable {
+    fn pools(&self) -> impl Iterator<Item = &Arc<PoolState>> {
+        self.entries.iter().map(|entry| &entry.pool).chain(&self.removed)
+    }
+
+    fn flash_bytes(&self) -> u64 {
+        self.flash.as_ref().map_or(0, |flash| flash.memory_split.bytes())
+    }
+
+    /// The memory of all pools, without that of removed ones.
+    fn available_bytes(&self) -> u64 {
+        let removed: u64 = self.removed.iter().map(|pool| pool.store.memory_bytes()).sum();
+        self.memory_bytes.saturating_sub(self.flash_bytes() + removed)
+    }
+
+    fn divide(&mut self) -> Result<(), Error> {
+        self.flash_bytes = self.flash_bytes();
+        let shares: Vec<Share> = self.entries.iter().map(|entry| entry.share.clone()).collect();
+        let bytes = divide(self.available_bytes(), &shares).map_err(|error| refuse(DEFAULT_POOL, &error))?;
+        self.set_targets(&bytes);
+        Ok(())
+    }
+
+    /// Pools above their target shrink at once, in the background.
+    fn set_targets(&mut self, bytes: &[u64]) {
+        for (entry, target_bytes) in self.entries.iter_mut().zip(bytes) {
+            entry.target_bytes = *target_bytes;
+            if entry.pool.store.memory_bytes() > *target_bytes {
+                shrink(&entry.pool.store, *target_bytes);
+            }
+        }
+    }
+
+    /// Pools below their target grow when every other pool is within its budget.
+    fn grow(&mut self) {
+        if self.pools().any(|pool| !pool.store.resize_done()) {
+            return;
+        }
+        let used: u64 = self.pools().map(|pool| pool.store.memory_bytes()).sum();
+        let mut free_bytes = self.memory_bytes.saturating_sub(self.flash_bytes() + used);
+        for entry in &self.entries {
+            let has_bytes = entry.pool.store.memory_bytes();
+            let step_bytes = entry.target_bytes.saturating_sub(has_bytes).min(free_bytes);
+            if step_bytes > 0 && entry.pool.store.resize(has_bytes + step_bytes).is_ok() {
+                free_bytes -= step_bytes;
+            }
+        }
+    }
+}
+
+/// Shrinks a store to this budget, or to the next power-of-two multiple that it accepts: it refuses what its index
+/// takes.
+fn shrink(store: &Store, target_bytes: u64) {
+    let mut bytes = target_bytes;
+    while bytes < store.memory_bytes() && store.resize(bytes).is_err() {
+        bytes = bytes.saturating_mul(2);
+    }
+}
+
+fn add_gauges(sum: &mut Stats, stats: &Stats) {
+    sum.items += stats.items;
+    sum.memory_limit_bytes += stats.memory_limit_bytes;
+    sum.memory_used_bytes += stats.memory_used_bytes;
+    sum.live_bytes += stats.live_bytes;
+    sum.index_bytes += stats.index_bytes;
+    sum.segments_total += stats.segments_total;
+    sum.segments_free += stats.segments_free;
+    sum.segments_open += stats.segments_open;
+    sum.segments_retired += stats.segments_retired;
+    sum.pinned_bytes += stats.pinned_bytes;
+    sum.upload_bytes += stats.upload_bytes;
+}
+
+fn add_counters(sum: &mut Stats, stats: &Stats) {
+    sum.stored_total += stats.stored_total;
+    sum.evictions += stats.evictions;
+    sum.index_replaced += stats.index_replaced;
+    sum.expired += stats.expired;
+    sum.flushed += stats.flushed;
+    sum.expired_found += stats.expired_found;
+    sum.flushed_found += stats.flushed_found;
+    sum.survived += stats.survived;
+    sum.segments_expired += stats.segments_expired;
+    sum.segments_evicted += stats.segments_evicted;
+    sum.segments_compacted += stats.segments_compacted;
+}

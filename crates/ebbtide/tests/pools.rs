@@ -1,0 +1,209 @@
+//! Pools: isolation, division of memory, resize, removal while in use, bad input.
+
+use ebbtide::{ByteSize, Cache, CacheBuilder, Clock, Error, Pool, PoolOptions, Stored};
+use std::time::Duration;
+
+const MIB: u64 = 1 << 20;
+
+fn builder(mebibytes: u64) -> CacheBuilder {
+    Cache::builder().memory(ByteSize::mib(mebibytes)).max_value(ByteSize::kib(64)).clock(Clock::Manual).seed(7)
+}
+
+fn insert(pool: &Pool, number: u32, bytes: usize) {
+    assert_eq!(pool.insert(&number.to_le_bytes(), &vec![7; bytes]).apply(), Ok(Stored::Stored));
+}
+
+fn limit(pool: &Pool) -> u64 {
+    pool.stats().memory_limit_bytes
+}
+
+/// The hits of a tenant whose keys need more than its pool, with a flood of another pool or without.
+fn hits_of_a_tenant(floods: bool) -> Vec<bool> {
+    let pools = builder(16).pool(PoolOptions::named("quiet")).pool(PoolOptions::named("loud"));
+    let cache = pools.build().unwrap();
+    let (quiet, loud) = (cache.pool("quiet").unwrap(), cache.pool("loud").unwrap());
+    let mut random = 1_u32;
+    let hits = (0..40_000_u32).map(|step| {
+        if step % 100 == 0 {
+            cache.maintain(Duration::from_millis(u64::from(step) * 10));
+        }
+        random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let key = (random >> 8) % 20_000;
+        let is_hit = quiet.get(&key.to_le_bytes()).is_hit();
+        if !is_hit {
+            insert(&quiet, key, 500);
+        }
+        if floods {
+            insert(&loud, step, [10, 500, 4000][step as usize % 3]);
+        }
+        is_hit
+    });
+    let hits = hits.collect();
+    assert!(!floods || loud.stats().evictions > 10_000);
+    assert!(quiet.stats().evictions > 0, "the tenant has more keys than memory");
+    cache.verify();
+    hits
+}
+
+#[test]
+fn a_flood_leaves_the_hits_of_others_identical() {
+    let hits = hits_of_a_tenant(false);
+    assert!(hits.iter().filter(|hit| **hit).count() > 5000);
+    assert_eq!(hits_of_a_tenant(true), hits);
+}
+
+#[test]
+fn keys_of_pools_are_apart() {
+    let cache = builder(16).pool(PoolOptions::named("a")).build().unwrap();
+    let pool = cache.pool("a").unwrap();
+    insert(&pool, 1, 10);
+    assert!(!cache.contains(&1_u32.to_le_bytes()));
+    insert(&cache, 1, 20);
+    assert_eq!(pool.get(&1_u32.to_le_bytes()).hit().unwrap().len(), 10);
+    pool.flush(Duration::ZERO);
+    assert!(!pool.contains(&1_u32.to_le_bytes()) && cache.contains(&1_u32.to_le_bytes()));
+    assert_eq!((pool.name(), cache.name(), cache.pools()), ("a", "default", vec!["default".into(), "a".into()]));
+    cache.verify();
+}
+
+#[test]
+fn memory_is_divided_by_bounds_and_weights() {
+    let pools = [
+        PoolOptions::named("heavy").weight(3),
+        PoolOptions::named("bounded").weight(100).max(ByteSize::mib(4)),
+        PoolOptions::named("default").min(ByteSize::mib(8)),
+    ];
+    let cache = pools.into_iter().fold(builder(64), CacheBuilder::pool).build().unwrap();
+    let limits = ["default", "heavy", "bounded"].map(|name| limit(&cache.pool(name).unwrap()));
+    assert_eq!(limits, [15 * MIB, 45 * MIB, 4 * MIB]);
+    assert_eq!(cache.stats().memory_limit_bytes, 64 * MIB);
+}
+
+#[test]
+fn memory_moves_between_pools() {
+    let cache = builder(32).pool(PoolOptions::named("a")).build().unwrap();
+    let pool = cache.pool("a").unwrap();
+    (0..40_000).for_each(|number| insert(&pool, number, 1000));
+    assert_eq!((limit(&pool), limit(&cache)), (16 * MIB, 16 * MIB));
+    pool.resize(ByteSize::mib(1), ByteSize::mib(4)).unwrap();
+    assert_eq!((limit(&pool), limit(&cache)), (4 * MIB, 28 * MIB));
+    let stats = pool.stats();
+    assert!(stats.memory_used_bytes <= 4 * MIB && stats.items > 1000, "{stats:?}");
+    pool.resize(ByteSize::mib(24), ByteSize::mib(32)).unwrap();
+    assert_eq!((limit(&pool), limit(&cache)), (24 * MIB, 8 * MIB));
+    pool.release().unwrap();
+    assert_eq!(limit(&pool), 24 * MIB, "its minimum");
+    pool.resize(ByteSize::mib(2), ByteSize::mib(32)).unwrap();
+    pool.release().unwrap();
+    assert_eq!((limit(&pool), limit(&cache)), (2 * MIB, 30 * MIB));
+    cache.resize(ByteSize::mib(16)).unwrap();
+    assert_eq!((limit(&pool), limit(&cache)), (2 * MIB, 14 * MIB));
+    cache.verify();
+}
+
+#[test]
+fn pools_are_added_and_removed_at_run_time() {
+    let cache = builder(32).build().unwrap();
+    (0..40_000).for_each(|number| insert(&cache, number, 1000));
+    cache.add_pool(&PoolOptions::named("new").weight(3)).unwrap();
+    let (pool, other) = (cache.pool("new").unwrap(), cache.pool("new").unwrap());
+    assert_eq!((limit(&pool), limit(&cache)), (24 * MIB, 8 * MIB));
+    (0..30_000).for_each(|number| insert(&pool, number, 1000));
+    let before = cache.stats();
+    assert!(
+        pool.stats().items > 15_000
+            && before.items == pool.stats().items + cache.pool("default").unwrap().stats().items
+    );
+
+    cache.remove_pool("new").unwrap();
+    let removed = Error::PoolRemoved { name: "new".into() };
+    for handle in [&pool, &other] {
+        assert_eq!(handle.insert(b"k", b"v").apply(), Err(removed.clone()));
+        assert_eq!(handle.increment(b"k", 1), Err(removed.clone()));
+        assert_eq!(
+            handle.upload(b"k", 20_000, 0, ebbtide::Ttl::Never, ebbtide::Mode::Set).and_then(|mut upload| {
+                upload.write(&[7; 20_000])?;
+                upload.finish()
+            }),
+            Err(removed.clone())
+        );
+        assert_eq!(handle.resize(ByteSize::mib(1), ByteSize::mib(2)), Err(removed.clone()));
+        assert!((0..30_000_u32).all(|number| !handle.contains(&number.to_le_bytes())));
+    }
+    assert_eq!(cache.pool("new").err(), Some(Error::UnknownPool { name: "new".into() }));
+    assert!(limit(&cache) >= 30 * MIB, "a removed pool keeps what its index takes: {}", limit(&cache));
+    drop((pool, other));
+    cache.maintain(Duration::from_secs(1));
+    assert_eq!(limit(&cache), 32 * MIB);
+    let after = cache.stats();
+    assert!(after.stored_total >= before.stored_total && after.evictions >= before.evictions, "counters never fall");
+    // The name is free again, and nothing of the removed pool is served.
+    cache.add_pool(&PoolOptions::named("new")).unwrap();
+    assert!(!cache.pool("new").unwrap().contains(&29_999_u32.to_le_bytes()));
+    cache.verify();
+}
+
+#[test]
+fn writers_of_a_removed_pool_stop() {
+    let cache = Cache::builder().memory(ByteSize::mib(32)).max_value(ByteSize::kib(64)).build().unwrap();
+    for round in 0..5_u32 {
+        cache.add_pool(&PoolOptions::named("tenant")).unwrap();
+        let pool = cache.pool("tenant").unwrap();
+        std::thread::scope(|scope| {
+            let write = || (0..).find_map(|n: u32| pool.insert(&n.to_le_bytes(), &[7; 700]).apply().err()).unwrap();
+            let writers = [scope.spawn(write), scope.spawn(write)];
+            insert(&cache, round, 100);
+            cache.remove_pool("tenant").unwrap();
+            for writer in writers {
+                assert_eq!(writer.join().unwrap(), Error::PoolRemoved { name: "tenant".into() });
+            }
+            assert!((0..1000_u32).all(|number| !pool.contains(&number.to_le_bytes())), "a removed pool serves nothing");
+        });
+    }
+    cache.verify();
+}
+
+#[test]
+fn bad_pools_are_refused() {
+    let refused = |pool: PoolOptions| builder(16).pool(pool).build().unwrap_err().to_string();
+    let message = refused(PoolOptions::named("big").min(ByteSize::mib(20)));
+    for part in ["20971520", "16777216", "big", "default 262144"] {
+        assert!(message.contains(part), "{part:?} is not in {message:?}");
+    }
+    assert!(refused(PoolOptions::named("a").min(ByteSize::mib(4)).max(ByteSize::mib(2))).contains("larger than max"));
+    assert!(refused(PoolOptions::named("a").max(ByteSize::kib(100))).contains("262144"), "its floor");
+    for name in ["", "a b", "a\tb", "a\u{200b}", &"x".repeat(65)] {
+        assert!(refused(PoolOptions::named(name)).contains("1 to 64 printable characters"), "{name:?}");
+    }
+    let twice = builder(16).pool(PoolOptions::named("a")).pool(PoolOptions::named("a")).build();
+    assert_eq!(twice.unwrap_err(), Error::PoolExists { name: "a".into() });
+
+    let cache = builder(16).pool(PoolOptions::named("a")).build().unwrap();
+    assert_eq!(cache.pool("b").err(), Some(Error::UnknownPool { name: "b".into() }));
+    assert_eq!(cache.remove_pool("b"), Err(Error::UnknownPool { name: "b".into() }));
+    assert_eq!(cache.add_pool(&PoolOptions::named("a")), Err(Error::PoolExists { name: "a".into() }));
+    assert!(matches!(cache.remove_pool("default"), Err(Error::Configuration { option: "pool", .. })));
+    let pool = cache.pool("a").unwrap();
+    let before = limit(&pool);
+    assert!(pool.resize(ByteSize::mib(17), ByteSize::mib(20)).unwrap_err().to_string().contains("17825792"));
+    assert!(cache.add_pool(&PoolOptions::named("c").min(ByteSize::mib(16))).is_err());
+    assert_eq!((limit(&pool), cache.pools().len()), (before, 2), "a refusal changes nothing");
+    cache.verify();
+}
+
+#[test]
+fn a_pool_grows_only_when_others_have_shrunk() {
+    let cache = builder(32).pool(PoolOptions::named("a")).build().unwrap();
+    let pool = cache.pool("a").unwrap();
+    (0..3000).for_each(|number| insert(&pool, number, 5000));
+    // Values of over 4 KiB stay where they are while a handle exists.
+    let handle = |number: u32| pool.get(&number.to_le_bytes()).hit()?.to_handle().ok();
+    let handles: Vec<_> = (0..3000).step_by(5).filter_map(handle).collect();
+    assert!(handles.len() > 100, "a quarter of the pool: {}", handles.len());
+    pool.resize(ByteSize::mib(1), ByteSize::mib(2)).unwrap();
+    assert_eq!(limit(&cache.pool("default").unwrap()), 16 * MIB, "handles hold the memory");
+    drop(handles);
+    cache.maintain(Duration::from_secs(1));
+    assert_eq!(limit(&cache.pool("default").unwrap()), 30 * MIB);
+    cache.verify();
+}

@@ -1,0 +1,102 @@
+"""`ebbtide advise`: sizes for a hit ratio and a budget, flash or not, slab classes, and a page with the same numbers."""
+
+import json
+import re
+import subprocess
+
+import pytest
+
+from harness import EBBTIDE
+
+
+def run(*arguments, check=True):
+    result = subprocess.run([EBBTIDE, *map(str, arguments)], capture_output=True, text=True, timeout=300)
+    assert not check or result.returncode == 0, result.stderr
+    return result
+
+
+@pytest.fixture(scope="module")
+def trace(tmp_path_factory):
+    """Large objects, of which the popular ones are few: what flash is for."""
+    path = tmp_path_factory.mktemp("advise") / "trace.csv"
+    state, lines = 1, []
+    for number in range(60_000):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        key = int(4000 * ((state >> 33) / 2**31) ** 3)
+        lines.append(f"{number // 20},{key},20,{3000 + key % 2000},get,0")
+    path.write_text("timestamp_s,key_id,key_size,value_size,op,ttl_s\n" + "\n".join(lines) + "\n")
+    return path
+
+
+def advice(trace, *arguments):
+    return json.loads(run("advise", trace, "--json", *arguments).stdout)
+
+
+def test_memory_for_a_hit_ratio_reaches_it_in_a_replay(trace):
+    found = advice(trace, "--hit-ratio", "70%")
+    plan = found["wanted"]["dram"]
+    assert abs(plan["hit_ratio"] - 0.7) < 0.01
+    replayed = json.loads(run("replay", trace, "--memory", round(plan["dram_bytes"]), "--json").stdout)
+    assert abs((1 - replayed["miss_ratio"]) - 0.7) < 0.02
+
+
+def test_flash_pays_where_it_is_cheap_and_not_where_it_is_dear(trace):
+    cheap = advice(trace, "--hit-ratio", "0.85", "--flash-price", "0.5", "--flash-dwpd", "1000")
+    wanted = cheap["wanted"]
+    assert wanted["flash_pays"] and wanted["hybrid"]["price"] < wanted["dram"]["price"]
+    assert wanted["hybrid"]["hit_ratio"] >= 0.85 - 1e-9
+    dear = advice(trace, "--hit-ratio", "0.85", "--flash-price", "50")
+    assert not dear["wanted"]["flash_pays"]
+    assert any("stay with DRAM" in sentence for sentence in dear["verdict"])
+
+
+def test_a_hit_ratio_beyond_reach_is_named(trace):
+    found = advice(trace, "--hit-ratio", "99.99%")
+    assert found["wanted"]["dram"] is None and found["wanted"]["reachable"] < 0.9999
+    assert "cannot be reached" in found["verdict"][0]
+
+
+def test_a_budget_buys_what_its_prices_say(trace):
+    found = advice(trace, "--budget", "0.02", "--dram-price", "4")
+    assert abs(found["budget"]["dram"]["dram_bytes"] - 0.02 / 4 * 2**30) < 1
+
+
+def test_slab_classes_are_no_better_first_come_than_optimal(trace):
+    slabs = advice(trace, "--hit-ratio", "60%")["slabs"]
+    assert len(slabs["classes"]) > 1
+    assert slabs["optimal_hit_ratio"] >= slabs["first_come_hit_ratio"] - 1e-6
+    assert sum(one["optimal_bytes"] for one in slabs["classes"]) <= slabs["memory_bytes"]
+    assert abs(sum(one["share_of_gets"] for one in slabs["classes"]) - 1) < 1e-6
+
+
+def test_the_page_has_the_numbers_of_the_json(trace, tmp_path):
+    page = tmp_path / "report.html"
+    found = json.loads(run("advise", trace, "--json", "--hit-ratio", "70%", "--html", page).stdout)
+    text = page.read_text()
+    embedded = re.search(r'<script type="application/json" id=advice>(.*?)</script>', text, re.S)
+    assert json.loads(embedded[1].replace("<\\/", "</")) == found
+    assert text.count("<svg") == 2 and "http://" not in text.replace("http://www.w3.org", "") and "https://" not in text
+    for plan in found["dram"]:
+        assert f"{plan['hit_ratio'] * 100:.1f} %" in text
+
+
+@pytest.mark.parametrize(
+    "arguments, named",
+    [
+        (["--hit-ratio", "120%"], "--hit-ratio"),
+        (["--budget", "0"], "--budget"),
+        (["--dram-price", "0"], "--dram-price"),
+        (["--flash-dwpd", "0"], "--flash-dwpd"),
+        (["--slab-factor", "1"], "--slab-factor"),
+    ],
+)
+def test_contradictions_are_refused_by_name(trace, arguments, named):
+    result = run("advise", trace, *arguments, check=False)
+    assert result.returncode != 0 and named in result.stderr
+
+
+def test_a_trace_without_requests_is_an_error(tmp_path):
+    path = tmp_path / "empty.csv"
+    path.write_text("timestamp_s,key_id,key_size,value_size,op,ttl_s\n")
+    result = run("advise", path, check=False)
+    assert result.returncode != 0 and "request" in result.stderr
