@@ -348,6 +348,7 @@ mod tests {
                 "flash-reclaim" => "fifo",
                 "flash-promotion" => "never",
                 "flash-small-log" => "37",
+                "memory-monitor" => "free,lower=1g,upper=2g",
                 _ => "63",
             };
             let mut settings = Settings::default();
