@@ -255,14 +255,17 @@ mod tests {
         let curve = |bytes: f64| 1.0 - (bytes / (100.0 * GIB)).clamp(0.0, 1.0);
         let overheads = Overheads { index_per_object: 100.0, ..Overheads::ebbtide(1000.0) };
         let demand = demand(1000.0);
-        let plan = plan((GIB, 20.0 * GIB), &demand, &overheads, &HARDWARE, &LATENCIES, &curve, &curve);
+        let hardware = Hardware { flash_dwpd: 1000.0, ..HARDWARE };
+        let plan = plan((GIB, 20.0 * GIB), &demand, &overheads, &hardware, &LATENCIES, &curve, &curve);
         assert!(plan.index_bytes > GIB && plan.dram_hit_ratio == 0.0);
         assert_eq!(plan.binding, "RAM for the index of flash");
     }
 
     #[test]
     fn amplification_is_the_measured_one_and_falls_with_the_size() {
-        assert_eq!((amplification(100.0), amplification(300.0), amplification(9000.0)), (9.0, 5.79, 1.05));
+        for (bytes, measured) in [(100.0, 9.0), (300.0, 5.79), (9000.0, 1.05)] {
+            assert!((amplification(bytes) - measured).abs() < 1e-9, "{bytes}");
+        }
         let sizes = [20.0, 50.0, 100.0, 200.0, 300.0, 1000.0, 2048.0, 5000.0];
         assert!(sizes.windows(2).all(|two| amplification(two[0]) >= amplification(two[1])));
     }

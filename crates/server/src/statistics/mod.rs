@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(String::from_utf8(out).unwrap(), "STAT a 7\r\nSTAT b 3.5\r\n");
         let mut answer = serde_json::json!({ "x": { "kept": true } });
         insert_into(ROWS, &7, &mut answer);
-        assert_eq!(answer.to_string(), r#"{"x":{"by":{"one":7},"kept":true,"y":7,"z":null}}"#);
+        assert_eq!(answer, serde_json::json!({ "x": { "by": { "one": 7 }, "kept": true, "y": 7, "z": null } }));
     }
 
     /// Each metric that a row begins, and the names in the stats, are there once.
