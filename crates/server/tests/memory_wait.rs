@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use common::packet::{self, ADD, APPEND, INCREMENT, Packet, SET};
 use common::{TestServer, assert_bytes, options, read_exactly, set, value};
@@ -38,8 +39,17 @@ impl Full {
         Self { server, fillers }
     }
 
+    /// The index contracts then, which changes CAS tokens: this waits until it has.
     fn delete_fillers(&self) {
         (0..self.fillers).for_each(|number| assert!(self.server.cache.delete(&number.to_be_bytes())));
+        let (mut load, mut since) = (0.0, Instant::now());
+        self.server.wait_for("an index that stays as it is", || {
+            let now = self.server.cache.stats().index_load;
+            if now != load {
+                (load, since) = (now, Instant::now());
+            }
+            since.elapsed() > Duration::from_millis(300)
+        });
     }
 
     /// How many connections wait for memory, asked on a connection of its own.
