@@ -55,8 +55,8 @@ pub fn run(settings: &Settings) -> Result<String, Error> {
     if !settings.flash.paths.is_empty() {
         report.line("  of the memory", format!("{for_flash} for its indexes and buffers"));
     }
-    report.line("memory file", settings.memory_file.as_ref().map_or("none".into(), |path| path.display().to_string()));
-    report.line("memory monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
+    report.line("memory-file", settings.memory_file.as_ref().map_or("none".into(), |path| path.display().to_string()));
+    report.line("memory-monitor", settings.memory_monitor.map_or("off".to_owned(), |options| format!("{options}")));
     for bytes in SAMPLE_VALUES {
         let objects = stats.memory_limit_bytes / (SAMPLE_KEY + bytes + OVERHEAD);
         report.line("  room for", format!("about {objects} objects with {SAMPLE_KEY} B of key and {bytes} B of value"));
