@@ -93,21 +93,20 @@ impl MemoryMonitor {
         (stats.free_bytes, stats.resident_bytes) = (reading.free_bytes, reading.resident_bytes);
         stats.stall_percent = reading.stall_percent;
         let memory = Memory { configured_bytes: stats.configured_bytes, limit_bytes, used_bytes };
-        let (verb, to_bytes, reason) = match pressure::decide(&stats.options, memory, reading) {
+        let (shrinks, to_bytes, reason) = match pressure::decide(&stats.options, memory, reading) {
             Decision::Keep => return,
-            Decision::Shrink { to_bytes, reason } => ("shrinks", to_bytes, reason),
-            Decision::Grow { to_bytes, reason } => ("grows", to_bytes, reason),
+            Decision::Shrink { to_bytes, reason } => (true, to_bytes, reason),
+            Decision::Grow { to_bytes, reason } => (false, to_bytes, reason),
         };
         if !resize(to_bytes) {
             stats.refused += 1;
             return;
         }
-        match verb {
-            "shrinks" => stats.shrinks += 1,
-            _ => stats.grows += 1,
-        }
+        stats.shrinks += u64::from(shrinks);
+        stats.grows += u64::from(!shrinks);
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
         let (from, to) = (mib(limit_bytes), mib(to_bytes));
+        let verb = if shrinks { "shrinks" } else { "grows" };
         stats.last_step = Some(format!("the cache {verb} from {from:.1} to {to:.1} MiB: {reason}"));
     }
 }
