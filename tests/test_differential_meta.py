@@ -27,12 +27,13 @@ SHOWN = 5
 KEYS = [f"key{i}" for i in range(60)]
 NUMBERS = [f"n{i}" for i in range(15)]
 BINARY = [f"bin{i}" for i in range(15)]
-# No second of theirs comes during a run.
-LIVES = ["0", "0", "100", "120", "1000", "100000"]
+# No second of theirs comes during a run, however slow, and no remaining life passes one of the thresholds of R.
+LIVES = ["0", "0", "1000", "1200", "10000", "100000"]
+THRESHOLDS = ["100", "500", "1100", "-1", "0"]
 OPAQUE = ["O1", "Oabc", "O" + "x" * 31, "O" + "x" * 30, "O", "O!~"]
 REFLECTED = ["k", "q", "P1", "Lpath/", "v", "u"]
 BAD = ["y", "Nx", "Tx", "Rx", "T", "Cx", "C-1", "Fx", "F-1", "MX", "M", "MEE", "Jx", "Dx", "1", "~", "\x7f", "v v", "k k", "S5", "N1.5", "T1a"]
-BAD += ["O" + "x" * 32, "b", " ".join(f"P{i}" for i in range(3)), "v f c t h l s k q u O1 P1 L1 J1 D1 MS T1 R1", "T99999999999999999999", "D18446744073709551616"]
+BAD += ["O" + "x" * 32, "b", " ".join(f"P{i}" for i in range(3)), "v f c t h l s k q u O1 P1 L1 J1 D1 MS T1000 R1", "T99999999999999999999", "D18446744073709551616"]
 
 
 class Stream:
@@ -68,7 +69,7 @@ class Stream:
         pool = self.pool()
         key, flags = self.key(pool)
         flags += self.some(["s", "t", "c", "f", "h", "l", *REFLECTED, self.random.choice(OPAQUE)], 7)
-        lives = [f"T{self.random.choice(LIVES)}", f"R{self.random.choice(['10', '50', '110', '-1', '0'])}"]
+        lives = [f"T{self.random.choice(LIVES)}", f"R{self.random.choice(THRESHOLDS)}"]
         # Of an empty value memcached says that it is no number before it looks at a token; others it reads after that.
         lives += [] if pool is NUMBERS else [f"N{self.random.choice(LIVES)}"]
         if self.random.random() < 0.4:

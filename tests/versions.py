@@ -205,7 +205,7 @@ def meta(words, head, value):
         return "value of a refused command" if command == b"ms" else "errors of meta commands", ASK[error]
     modes = [flag for flag in flags if flag[:1] == b"M"]
     if any(len(flag) != 2 for flag in modes) or modes and command in (b"mg", b"md"):
-        kept = [flag[:2] for flag in flags if flag[:1] != b"M" or command in (b"ms", b"ma")]
+        kept = [flag[:2] if flag[:1] == b"M" else flag for flag in flags if flag[:1] != b"M" or command in (b"ms", b"ma")]
         return "modes of meta commands", line(*words[: 3 if command == b"ms" else 2], *kept) + value
     return None
 
