@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::Parser;
-use ebbtide_lab::{Error, advise, bench, doctor, generate, mrc, portrait, replay, top};
+use ebbtide_lab::{Error, advise, bench, capture, doctor, generate, mrc, portrait, replay, top};
 
 #[derive(Parser)]
 #[command(name = "ebbtide", disable_help_subcommand = true)]
@@ -16,6 +16,8 @@ enum LabCommand {
     Mrc(mrc::MrcArgs),
     /// Say how much DRAM and flash a workload deserves, what that costs and what it saves
     Advise(advise::AdviseArgs),
+    /// Capture a sampled, hashed trace from a live server, Ebbtide or any memcached
+    Capture(capture::CaptureArgs),
     /// Show what the workload of a trace is like
     Trace(portrait::TraceArgs),
     /// Write a synthetic workload as a trace: Twitter-like, by CacheBench's configuration, or zipf, uniform, scan
@@ -29,7 +31,7 @@ enum LabCommand {
 }
 
 /// The commands of the lab.
-pub const NAMES: [&str; 8] = ["replay", "mrc", "advise", "trace", "generate", "bench", "top", "doctor"];
+pub const NAMES: [&str; 9] = ["replay", "mrc", "advise", "capture", "trace", "generate", "bench", "top", "doctor"];
 
 /// Whether `word` is a command of the lab.
 pub fn knows(word: &OsString) -> bool {
@@ -47,6 +49,7 @@ pub fn run(args: &[OsString]) -> ExitCode {
         LabCommand::Replay(args) => replay::run(args),
         LabCommand::Mrc(args) => mrc::run(&args),
         LabCommand::Advise(args) => advise::run(&args),
+        LabCommand::Capture(args) => capture::run(&args),
         LabCommand::Trace(args) => portrait::run(&args),
         LabCommand::Generate(args) => generate::run(args),
         LabCommand::Bench(args) => bench::run(args),

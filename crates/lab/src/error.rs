@@ -9,6 +9,9 @@ pub enum Error {
     /// The trace cannot be written.
     #[error("cannot write {trace}: {source}")]
     Write { trace: String, source: io::Error },
+    /// A file would be replaced.
+    #[error("{path} exists; name another file, or replace it with --overwrite")]
+    Exists { path: String },
     /// One line or record is not what the format says. The reader can go on with the next one.
     #[error("{trace}: line {line}: {reason}")]
     Malformed {
@@ -49,6 +52,12 @@ pub enum Error {
     /// The server answered what the protocol does not allow here.
     #[error("{target}: unexpected answer: {reason}")]
     Protocol { target: String, reason: String },
+    /// A server was gone before the capture was over. What was captured is written.
+    #[error("{target}: {reason} after {seconds:.1} s of the capture; {requests} requests were captured until then")]
+    CaptureEnded { target: String, reason: String, seconds: f64, requests: usize },
+    /// Nobody used the server during a capture.
+    #[error("{target}: no request was seen within {seconds} s; capture while clients use the server, or for longer")]
+    Idle { target: String, seconds: u64 },
     /// The machine does not suit the server that it was examined for.
     #[error("{problems} of these would keep a server from working")]
     Problems { problems: usize },

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`trace`] | streaming readers of the trace formats |
 //! | [`replay`] | `ebbtide replay`: a trace through the engine, in the trace's own time |
+//! | [`capture`] | `ebbtide capture`: a trace of a live server |
 //! | [`advise`] | `ebbtide advise`: how much DRAM and flash a workload deserves |
 //! | [`mrc`] | `ebbtide mrc`: miss ratios by memory |
 //! | [`portrait`] | `ebbtide trace info`: what a workload is like |
@@ -19,6 +20,7 @@
 
 pub mod advise;
 pub mod bench;
+pub mod capture;
 pub mod doctor;
 mod error;
 pub mod flash;
@@ -28,6 +30,7 @@ pub mod mrc;
 pub mod portrait;
 pub mod reference;
 pub mod replay;
+mod progress;
 mod report;
 mod store;
 pub mod top;

@@ -3,6 +3,8 @@
 //! Segments take the place of lists and slab classes, so most of these change nothing here: they are checked as
 //! memcached checks them, and answered as it answers them. Dumps and watching are real.
 
+use std::num::NonZeroU32;
+
 use crate::command::{CommandLine, LineTokens, reject};
 use crate::number::{signed32, unsigned32};
 use crate::request::{CacheDump, Dump, DumpFormat, ExternalStorage, Keys, Rejection, Request, Watched};
@@ -186,9 +188,14 @@ fn watched<'a>(line: &'a [u8], tokens: &LineTokens<'a>) -> Option<Watched> {
             b"deletions" => watched.deletions = true,
             // What only the proxy and builds for debugging write, and what has no counterpart.
             b"sysevents" | b"proxyreqs" | b"proxyevents" | b"proxyuser" | b"rawcmds" => {}
-            _ => return None,
+            other => watched.sample = Some(sample(other)?),
         }
     }
     watched.fetchers |= tokens.count == 1;
     Some(watched)
+}
+
+/// N of `sample=N`, an extension for captures.
+fn sample(word: &[u8]) -> Option<NonZeroU32> {
+    NonZeroU32::new(unsigned32(word.strip_prefix(b"sample=")?)?)
 }

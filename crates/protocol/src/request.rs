@@ -1,3 +1,5 @@
+use std::num::NonZeroU32;
+
 use crate::meta::{Meta, MetaCommand, MetaSet};
 use crate::reply;
 
@@ -202,6 +204,8 @@ pub struct Watched {
     pub evictions: bool,
     pub connections: bool,
     pub deletions: bool,
+    /// From `sample=N`: events of one key of N only, with more fields in the lines of fetches.
+    pub sample: Option<NonZeroU32>,
 }
 
 /// Why a command was refused.

@@ -16,12 +16,14 @@ mod search;
 mod slabs;
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::Error;
+use crate::capture::{CaptureOptions, capture};
 use crate::mrc::TraceLoad;
-use crate::trace::Format;
+use crate::trace::loaded::LoadedTrace;
+use crate::trace::{Format, STANDARD_INPUT, write_file};
 use plan::{Demand, Hardware, Latencies, Overheads};
 use planner::Planner;
 use report::Advice;
@@ -30,7 +32,13 @@ use report::Advice;
 #[derive(Clone, Debug, clap::Args)]
 pub struct AdviseArgs {
     /// Trace file, plain or compressed with zstd or gzip; - is standard input
-    pub trace: PathBuf,
+    #[arg(required_unless_present = "live", conflicts_with = "live")]
+    trace: Option<PathBuf>,
+    /// In place of a trace, capture the load of this server first, as `ebbtide capture` does
+    #[arg(long, value_name = "HOST:PORT")]
+    live: Option<String>,
+    #[command(flatten)]
+    capture: CaptureOptions,
     /// Hit ratio that is wanted (0.95 or 95%)
     #[arg(long, value_name = "RATIO")]
     hit_ratio: Option<Ratio>,
@@ -76,6 +84,9 @@ pub struct AdviseArgs {
     /// Write a page to read and to send
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Replace the page if it exists
+    #[arg(long)]
+    overwrite: bool,
     /// Format of the trace [default: told from the content]
     #[arg(long)]
     format: Option<Format>,
@@ -105,11 +116,10 @@ impl FromStr for Ratio {
 pub fn run(args: &AdviseArgs) -> Result<(), Error> {
     check(args)?;
     let jobs = std::thread::available_parallelism().map_or(1, usize::from);
-    let load = TraceLoad::read(&args.trace, args.format, jobs)?;
+    let load = TraceLoad::of(workload(args)?, jobs)?;
     let advice = advise(args, &load);
     if let Some(path) = &args.html {
-        let page = html::page(&advice, &load)?;
-        std::fs::write(path, page).map_err(|source| Error::Write { trace: path.display().to_string(), source })?;
+        write_file(path, args.overwrite, html::page(&advice, &load)?.as_bytes())?;
     }
     let mut out = io::stdout().lock();
     match args.json {
@@ -117,6 +127,21 @@ pub fn run(args: &AdviseArgs) -> Result<(), Error> {
         false => report::text(&advice, &mut out)?,
     }
     Ok(())
+}
+
+/// The trace, or the load of a live server. A server that is gone before the time is over is told, and what was captured
+/// until then counts.
+fn workload(args: &AdviseArgs) -> Result<LoadedTrace, Error> {
+    let (None, Some(target)) = (&args.trace, &args.live) else {
+        let trace = args.trace.as_deref().unwrap_or(Path::new(STANDARD_INPUT));
+        return LoadedTrace::read(trace, args.format, false, None);
+    };
+    let captured = capture(target, &args.capture)?;
+    captured.report.print(false, &mut io::stderr().lock())?;
+    if let Err(ended) = captured.report.ended_early() {
+        eprintln!("ebbtide: warning: {ended}");
+    }
+    Ok(LoadedTrace::of_requests(target.clone(), "a capture", &captured.requests, captured.report.sample))
 }
 
 fn check(args: &AdviseArgs) -> Result<(), Error> {

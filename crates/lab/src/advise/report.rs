@@ -64,6 +64,7 @@ impl Advice {
         if load.gets < FEW_GETS {
             caveats.push(format!("the trace has {} gets only: its hit ratios are those of a short time", load.gets));
         }
+        caveats.extend(load.caveats());
         if load.seconds <= 1 {
             caveats.push("the trace has no time: rates are those of one second".to_owned());
         }

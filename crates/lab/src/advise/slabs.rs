@@ -36,6 +36,8 @@ pub(super) struct SlabClass {
 
 /// Compares both ways. `None` if the trace has no class, or the memory no page.
 pub(super) fn compare(load: &TraceLoad, memory_bytes: u64, factor: f64) -> Option<Slabs> {
+    let (sample, all_bytes) = (u64::from(load.sample), memory_bytes);
+    let memory_bytes = memory_bytes / sample;
     // Small traces in pages that are as much smaller, so that each class can have several.
     let page_bytes = PAGE_BYTES.min((memory_bytes / 256).next_power_of_two()).max(4096);
     let classes = load.slab_classes(SMALLEST_CHUNK, factor);
@@ -57,15 +59,15 @@ pub(super) fn compare(load: &TraceLoad, memory_bytes: u64, factor: f64) -> Optio
             SlabClass {
                 chunk_bytes: *chunk,
                 share_of_gets: tenant.gets / gets,
-                first_come_bytes: *first,
+                first_come_bytes: *first * sample,
                 first_come_hit_ratio: hits(tenant, *first),
-                optimal_bytes: *best,
+                optimal_bytes: *best * sample,
                 optimal_hit_ratio: hits(tenant, *best),
             }
         });
     let (first_come_hit_ratio, optimal_hit_ratio) = (ratio(&first_come), ratio(&optimal));
     Some(Slabs {
-        memory_bytes,
+        memory_bytes: all_bytes,
         factor,
         first_come_hit_ratio,
         optimal_hit_ratio,

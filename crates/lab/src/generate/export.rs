@@ -11,7 +11,7 @@ use std::path::Path;
 use super::args::ExportFormat;
 use super::report::OperationCounts;
 use super::workload::Workload;
-use crate::trace::{CSV_HEADER, Request, oracle_record};
+use crate::trace::{CSV_HEADER, oracle_record, write_csv_line};
 
 const BUFFER: usize = 1 << 20;
 const ZSTD_LEVEL: i32 = 3;
@@ -42,7 +42,7 @@ pub(super) fn write_to(workload: &Workload, out: &mut impl Write, format: Export
             out.write_all(b"\n")?;
             for request in workload.requests() {
                 counts.add(&request);
-                write_line(&request, out)?;
+                write_csv_line(&request, None, out)?;
             }
         }
         ExportFormat::OracleGeneral => {
@@ -54,11 +54,6 @@ pub(super) fn write_to(workload: &Workload, out: &mut impl Write, format: Export
         }
     }
     Ok(counts)
-}
-
-fn write_line(request: &Request, out: &mut impl Write) -> io::Result<()> {
-    let Request { time_seconds, key, key_size, value_size, op, ttl_seconds } = request;
-    writeln!(out, "{time_seconds},{key},{key_size},{value_size},{},{ttl_seconds}", op.name())
 }
 
 /// For each request the position of the next one of the same key.

@@ -1,9 +1,7 @@
 //! What capacity planning needs of a trace: its load, and the curves of LRU and of the engine.
 
-use std::path::Path;
-
 use ebbtide::Policy;
-use ebbtide_control::{Curve, division::Tenant};
+use ebbtide_control::{Curve, Point, division::Tenant};
 
 use super::policy::CurvePolicy;
 use super::simulate::{self, Found};
@@ -13,9 +11,9 @@ use crate::Error;
 use crate::reference::Reference;
 use crate::replay::each_in_order;
 use crate::trace::loaded::{LoadedTrace, is_get};
-use crate::trace::{Format, Op};
+use crate::trace::Op;
 
-/// A trace as a load on a cache.
+/// A trace as a load on a cache. Of a trace that is a sample of keys, everything is that of all keys.
 pub(crate) struct TraceLoad {
     pub(crate) trace: String,
     pub(crate) requests: usize,
@@ -32,16 +30,19 @@ pub(crate) struct TraceLoad {
     pub(crate) lru: Curve,
     /// The engine, by all of its memory.
     pub(crate) engine: Curve,
+    /// The load has so many times the keys of the trace.
+    pub(crate) sample: u32,
     workload: LoadedTrace,
 }
 
 impl TraceLoad {
-    /// Reads a trace and computes its curves.
+    /// Computes the curves of a trace.
     ///
     /// # Errors
-    /// Those of reading a trace and of a replay.
-    pub(crate) fn read(path: &Path, format: Option<Format>, jobs: usize) -> Result<Self, Error> {
-        let workload = LoadedTrace::read(path, format, false, None)?.with_gets()?;
+    /// Those of a replay, and [`Error::NoGets`].
+    pub(crate) fn of(workload: LoadedTrace, jobs: usize) -> Result<Self, Error> {
+        let workload = workload.with_gets()?;
+        let sample = u64::from(workload.sample);
         let sizes = sizes::resolve(&[Size::Auto], workload.footprint_bytes)?;
         // The engine needs more than the objects: the whole footprint fits 1.5 times it.
         let more = [workload.footprint_bytes + workload.footprint_bytes / 4, workload.footprint_bytes * 3 / 2];
@@ -54,29 +55,41 @@ impl TraceLoad {
         let is_write = |op: Op| !is_get(op) && op != Op::Delete;
         Ok(Self {
             trace: workload.trace.clone(),
-            requests: workload.steps.len(),
-            gets,
-            sets: workload.steps.iter().filter(|step| is_write(step.op)).count() as u64,
-            objects: workload.objects(),
-            footprint_bytes: workload.footprint_bytes,
+            requests: workload.steps.len() * sample as usize,
+            gets: gets * sample,
+            sets: workload.steps.iter().filter(|step| is_write(step.op)).count() as u64 * sample,
+            objects: workload.objects() * sample as usize,
+            footprint_bytes: workload.footprint_bytes * sample,
             hit_bytes,
             seconds: workload.steps.last().map_or(1, |step| u64::from(step.time).max(1)),
-            lru,
-            engine,
+            lru: scaled(&lru, sample),
+            engine: scaled(&engine, sample),
+            sample: workload.sample,
             workload,
         })
     }
 
-    /// The slab classes of memcached as tenants: chunks that grow by `factor`, from `smallest` bytes up. The memory of a
+    /// What makes the result less than it seems.
+    pub(crate) fn caveats(&self) -> Vec<String> {
+        self.workload.caveats()
+    }
+
+    /// The slab classes of memcached, for the trace as it is, as tenants: chunks that grow by `factor`, from `smallest` bytes up. The memory of a
     /// class is in bytes of chunks. Answers the chunk size with each.
     pub(crate) fn slab_classes(&self, smallest: f64, factor: f64) -> Vec<(u64, Tenant)> {
         slabs::tenants(&self.workload, smallest, factor)
     }
 
-    /// The chunk sizes in the order in which the trace first needs one more page of each, with `page_bytes` a page.
+    /// The chunk sizes in the order in which the trace as it is first needs one more page of each, with `page_bytes` a page.
     pub(crate) fn page_requests(&self, smallest: f64, factor: f64, page_bytes: u64) -> Vec<u64> {
         slabs::page_requests(&self.workload, smallest, factor, page_bytes)
     }
+}
+
+/// The curve of a load with so many times the keys.
+fn scaled(curve: &Curve, sample: u64) -> Curve {
+    let scale = |point: &Point| Point { memory_bytes: point.memory_bytes * sample, ..*point };
+    Curve::new(curve.points().iter().map(scale).collect())
 }
 
 fn curve(policy: CurvePolicy, workload: &LoadedTrace, sizes: &[u64], jobs: usize) -> Result<Curve, Error> {

@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use self::measures::TopReport;
-use self::source::StatsSource;
 use crate::Error;
+
+pub(crate) use self::source::StatsSource;
 
 const DEFAULT_PORT: u16 = 11211;
 
@@ -99,7 +100,7 @@ pub fn run(args: TopArgs) -> Result<(), Error> {
 }
 
 /// A host alone, also an IPv6 address in brackets, gets the port of memcached.
-fn with_port(target: &str) -> String {
+pub(crate) fn with_port(target: &str) -> String {
     match target.rsplit_once(':') {
         Some((_, port)) if !port.ends_with(']') => target.to_owned(),
         _ => format!("{target}:{DEFAULT_PORT}"),

@@ -49,6 +49,17 @@ impl StatsSample {
         self.own.get(name).cloned()
     }
 
+    /// Whether it is an Ebbtide server.
+    pub fn is_ours(&self) -> bool {
+        !self.own.is_empty()
+    }
+
+    /// Commands that look a key up or store it.
+    pub fn requests(&self) -> u64 {
+        let counted = ["cmd_get", "cmd_set", "cmd_touch", "delete_hits", "delete_misses", "incr_hits", "incr_misses"];
+        self.sum(&counted).unwrap_or(0)
+    }
+
     /// `ebbtide 0.1.0`, `memcached 1.6.18`
     pub fn server(&self) -> String {
         let version = |stats: &BTreeMap<String, String>| stats.get("version").cloned();

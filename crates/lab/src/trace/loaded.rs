@@ -49,6 +49,8 @@ pub(crate) struct LoadedTrace {
     pub(crate) origin_seconds: u64,
     /// Requests whose time is less than that of the request before.
     pub(crate) time_falls: u64,
+    /// One key of so many of the real load, in a captured trace.
+    pub(crate) sample: u32,
 }
 
 impl LoadedTrace {
@@ -64,7 +66,21 @@ impl LoadedTrace {
             footprint_bytes: 0,
             origin_seconds: 0,
             time_falls: 0,
+            sample: 1,
         }
+    }
+
+    /// A trace that is in memory already, whose time does not fall.
+    pub(crate) fn of_requests(trace: String, format: &'static str, requests: &[Request], sample: u32) -> Self {
+        let mut loaded = Self::empty(trace, format);
+        let mut numbers = HashMap::new();
+        loaded.sample = sample;
+        loaded.origin_seconds = requests.first().map_or(0, |request| request.time_seconds);
+        for request in requests {
+            let time = request.time_seconds.saturating_sub(loaded.origin_seconds);
+            loaded.push(request, time, &mut numbers);
+        }
+        loaded
     }
 
     /// Reads a whole trace.
@@ -86,6 +102,7 @@ impl LoadedTrace {
             reader.label_by(by).map_err(|reason| Error::Configuration { option: "--by", value, reason })?;
         }
         let mut loaded = Self::empty(reader.name().to_owned(), reader.format().name());
+        loaded.sample = reader.sample();
         let mut numbers: HashMap<u64, u32> = HashMap::new();
         let (mut origin, mut before, mut latest) = (None, 0, 0);
         loop {
@@ -172,6 +189,10 @@ impl LoadedTrace {
             caveats.push(format!("one object of {object} has {share:.0} % of all bytes; sizes by share follow it"));
         }
         let valueless = self.steps.iter().filter(|step| is_get(step.op) && step.value_size == 0).count();
+        if self.sample > 1 {
+            let sample = self.sample;
+            caveats.push(format!("the trace holds one key of {sample}: the real load is {sample} times as large"));
+        }
         if valueless > 0 {
             caveats.push(format!("{valueless} gets have a value of 0 bytes: misses of the traced cache, or no size"));
         }

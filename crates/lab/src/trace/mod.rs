@@ -18,6 +18,7 @@ mod labels;
 mod lines;
 pub(crate) mod loaded;
 mod oracle;
+mod output;
 mod reader;
 mod signature;
 mod text;
@@ -28,8 +29,9 @@ pub use labels::{LabelBy, NO_LABEL};
 pub use reader::TraceReader;
 
 pub(crate) use oracle::encode as oracle_record;
-pub(crate) use reader::STANDARD_INPUT;
-pub(crate) use text::CSV_HEADER;
+pub(crate) use output::{Output, write_file};
+pub(crate) use reader::{SAMPLE_MARK, STANDARD_INPUT};
+pub(crate) use text::{CSV_HEADER, write_csv_line};
 
 /// What a request does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

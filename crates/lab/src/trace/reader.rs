@@ -19,9 +19,13 @@ const BUFFER: usize = 256 << 10;
 /// The name of a trace that is standard input.
 pub(crate) const STANDARD_INPUT: &str = "-";
 
+/// What stands before N in the first comment of a captured trace that holds one key of N.
+pub(crate) const SAMPLE_MARK: &str = "sample=";
+
 /// A stream of requests out of a trace.
 pub struct TraceReader {
     trace: String,
+    sample: u32,
     format: Format,
     decoder: Decoder,
     labels: Option<Labels>,
@@ -65,12 +69,17 @@ impl TraceReader {
             Err(reason) => return Err(Error::UnknownFormat { trace, reason }),
         };
         let decoder = Decoder::new(format, &start, BufReader::with_capacity(BUFFER, input)).map_err(failed)?;
-        Ok(Self { trace, format, decoder, labels: None })
+        Ok(Self { trace, sample: sample_of(&start), format, decoder, labels: None })
     }
 
     /// The format that the trace is read as.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// The trace holds one key of so many, as a captured trace says in its first comment; 1 for any other trace.
+    pub(crate) fn sample(&self) -> u32 {
+        self.sample
     }
 
     /// The name of the trace in errors.
@@ -147,6 +156,16 @@ impl Decoder {
             Format::OracleGeneral => Self::OracleGeneral { input, records: 0 },
         })
     }
+}
+
+/// N of a first line `# ... sample=N ...`.
+fn sample_of(start: &[u8]) -> u32 {
+    let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let Some(comment) = line.strip_prefix(b"#").and_then(|comment| std::str::from_utf8(comment).ok()) else {
+        return 1;
+    };
+    let number = comment.split_whitespace().find_map(|word| word.strip_prefix(SAMPLE_MARK)?.parse().ok());
+    number.filter(|&number| number > 0).unwrap_or(1)
 }
 
 type Parsed = (io::Result<Option<Result<Request, Fault>>>, u64);

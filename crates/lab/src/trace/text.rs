@@ -1,5 +1,7 @@
 //! The two text formats with fixed columns, and the numbers in all of them.
 
+use std::io::{self, Write};
+
 use rapidhash::v3::rapidhash_v3;
 
 use super::{Op, Request};
@@ -19,6 +21,16 @@ pub(super) fn csv_header(line: &[u8]) -> Option<CsvHeader> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct CsvHeader {
     pub(super) has_pool: bool,
+}
+
+/// Writes a line of the `csv` format, with its seventh column if there is a pool.
+pub(crate) fn write_csv_line(request: &Request, pool: Option<&str>, out: &mut impl Write) -> io::Result<()> {
+    let Request { time_seconds, key, key_size, value_size, op, ttl_seconds } = request;
+    write!(out, "{time_seconds},{key},{key_size},{value_size},{},{ttl_seconds}", op.name())?;
+    match pool {
+        Some(pool) => writeln!(out, ",{pool}"),
+        None => writeln!(out),
+    }
 }
 
 /// Whether a line names the columns of Twitter's traces. The published files have none, but exports of them do.

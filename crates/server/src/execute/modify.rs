@@ -5,7 +5,7 @@ use ebbtide_protocol::reply;
 
 use super::{Executor, Next, OptionalReply};
 use crate::output::Output;
-use crate::watch::DeleteCommand;
+use crate::watch::{DeleteCommand, FetchVerb};
 
 impl Executor {
     pub(super) fn delete(&self, key: &[u8], output: &mut Output) -> Next {
@@ -33,7 +33,7 @@ impl Executor {
 
     pub(super) fn touch(&self, key: &[u8], exptime: i32, reply: OptionalReply<'_>) {
         let Some(touched) = self.park_if_waiting(self.cache.touch(key, self.ttl(exptime))) else { return };
-        self.note_keyed(key, touched.as_ref().is_ok_and(|touched| *touched));
+        self.note_keyed(key, touched.as_ref().is_ok_and(|touched| *touched), FetchVerb::Touch);
         match touched {
             Ok(true) => {
                 self.counters().touch_hits.add(1);
@@ -54,7 +54,7 @@ impl Executor {
             false => (self.cache.decrement(key, delta), &counters.decr_hits, &counters.decr_misses),
         };
         let Some(result) = self.park_if_waiting(result) else { return };
-        self.note_keyed(key, matches!(result, Ok(Some(_)) | Err(Error::NotNumeric)));
+        self.note_keyed(key, matches!(result, Ok(Some(_)) | Err(Error::NotNumeric)), FetchVerb::Arithmetic);
         match result {
             Ok(Some(value)) => {
                 hits.add(1);

@@ -1,10 +1,14 @@
 //! Reports commands to watchers and counts them by key prefix. Without either, a command costs one load for each.
 
+use std::time::Duration;
+
 use ebbtide::{Changed, Error, Mode, Stored, Ttl};
 use ebbtide_protocol::{Watched, reply};
 
 use super::{Executor, Next, OptionalReply};
-use crate::watch::{DeleteCommand, FetchResult, StoreEvent, StoreStatus, StoreVerb, WatchKind};
+use crate::watch::{
+    DeleteCommand, FetchDetail, FetchResult, FetchVerb, StoreEvent, StoreStatus, StoreVerb, WatchKind,
+};
 
 impl Executor {
     pub(super) fn watch(&self, watched: Option<Watched>, reply: OptionalReply<'_>) -> Next {
@@ -33,7 +37,7 @@ impl Executor {
     #[cold]
     pub(super) fn note_get(&self, key: &[u8], hit: Option<usize>) {
         if self.watches_fetches() {
-            self.watch_fetch(key, hit);
+            self.watch_fetch(key, hit, FetchVerb::Get);
         }
         if self.shared.prefix_stats.is_counting() {
             self.shared.prefix_stats.count_get(key, hit.is_some());
@@ -46,16 +50,28 @@ impl Executor {
     }
 
     #[cold]
-    fn watch_fetch(&self, key: &[u8], hit: Option<usize>) {
-        self.shared.watching.fetch(key, self.connection_key.get().id, hit.map_or(FetchResult::Miss, FetchResult::Hit));
+    fn watch_fetch(&self, key: &[u8], hit: Option<usize>, verb: FetchVerb) {
+        let watching = &self.shared.watching;
+        let detail = || {
+            watching.wants_details(key).then(|| {
+                let ttl = self.cache.peek(key).item().and_then(|item| item.ttl());
+                FetchDetail { verb, ttl_seconds: ttl_seconds(ttl) }
+            })
+        };
+        watching.fetch(
+            key,
+            self.connection_key.get().id,
+            hit.map_or(FetchResult::Miss, FetchResult::Hit),
+            detail,
+        );
     }
 
     /// Reports whether a command other than a get found its key, if fetches are watched. Looks the length up.
     #[inline]
-    pub(super) fn note_keyed(&self, key: &[u8], found: bool) {
+    pub(super) fn note_keyed(&self, key: &[u8], found: bool, verb: FetchVerb) {
         if self.watches_fetches() {
             let length = self.cache.peek(key).item().map_or(0, |item| item.len());
-            self.watch_fetch(key, found.then_some(length));
+            self.watch_fetch(key, found.then_some(length), verb);
         }
     }
 
@@ -104,8 +120,7 @@ impl Executor {
             _ => None,
         };
         let (length, life) = joined.unwrap_or_else(|| (length, self.cache.ttl_duration(ttl)));
-        let length_of_life = life.unwrap_or_default();
-        let ttl_seconds = u32::try_from(length_of_life.as_millis().div_ceil(1000)).unwrap_or(u32::MAX);
+        let ttl_seconds = ttl_seconds(life);
         self.shared.watching.store(
             key,
             self.connection_key.get().id,
@@ -116,7 +131,8 @@ impl Executor {
     /// Reports and counts an md that leaves a tombstone. An md that only marks the item as stale is reported as a
     /// fetch.
     pub(super) fn note_tombstone(&self, key: &[u8], done: Changed<()>, is_stale: bool) {
-        self.note_keyed(key, done != Changed::Absent);
+        let verb = if is_stale { FetchVerb::Touch } else { FetchVerb::Delete };
+        self.note_keyed(key, done != Changed::Absent, verb);
         if is_stale {
             return;
         }
@@ -159,11 +175,16 @@ impl Executor {
             self.shared.prefix_stats.count_delete(key);
         }
         if is_watched && watching.wants(WatchKind::Fetch) {
-            self.watch_fetch(key, (deleted != Changed::Absent).then_some(length));
+            self.watch_fetch(key, (deleted != Changed::Absent).then_some(length), FetchVerb::Delete);
         }
         if is_watched && deleted == Changed::Done(()) && watching.wants(WatchKind::Deletion) {
             watching.delete(key, command, length);
         }
         Some(deleted)
     }
+}
+
+/// A TTL in whole seconds, the last one full; zero for never.
+fn ttl_seconds(ttl: Option<Duration>) -> u32 {
+    u32::try_from(ttl.unwrap_or_default().as_millis().div_ceil(1000)).unwrap_or(u32::MAX)
 }

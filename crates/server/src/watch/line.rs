@@ -16,6 +16,23 @@ pub enum FetchResult {
     Miss,
 }
 
+/// The kind of command that looked a key up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FetchVerb {
+    Get,
+    Touch,
+    Arithmetic,
+    Delete,
+}
+
+/// What only a watcher with `sample=N` is told of a look-up.
+#[derive(Clone, Copy, Debug)]
+pub struct FetchDetail {
+    pub verb: FetchVerb,
+    /// Zero for never, and for a miss.
+    pub ttl_seconds: u32,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StoreVerb {
     Add,
@@ -84,6 +101,17 @@ pub fn item_get(line: &mut Vec<u8>, key: &[u8], connection: usize, fetched: Fetc
         FetchResult::Miss => ("not_found", 0, 0),
     };
     write_to!(line, " status={status} clsid={class} cfd={connection} size={length}");
+}
+
+/// Ends a line of `item_get` for a watcher with `sample=N`.
+pub fn fetch_detail(line: &mut Vec<u8>, detail: &FetchDetail) {
+    let command = match detail.verb {
+        FetchVerb::Get => "get",
+        FetchVerb::Touch => "touch",
+        FetchVerb::Arithmetic => "incr",
+        FetchVerb::Delete => "delete",
+    };
+    write_to!(line, " ttl={} cmd={command}", detail.ttl_seconds);
 }
 
 pub fn item_store(line: &mut Vec<u8>, key: &[u8], connection: usize, store: &StoreEvent) {

@@ -2,10 +2,12 @@
 //! the watcher's connection sends it.
 //!
 //! Without watchers an event costs one load of a word that rarely changes. A watcher with a full buffer loses lines,
-//! and is told their number as soon as there is space: no thread waits for a watcher.
+//! and is told their number as soon as there is space: no thread waits for a watcher. A watcher with `sample=N` is told
+//! of one key of N, chosen by a hash of the key, and the lines of other keys are not even formatted.
 
 mod line;
 
+use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -16,7 +18,9 @@ use crate::connection_info::ConnectionInfo;
 use crate::inbox::Inbox;
 use crate::sync::lock;
 
-pub use line::{CloseReason, DeleteCommand, FetchResult, StoreEvent, StoreStatus, StoreVerb};
+pub use line::{
+    CloseReason, DeleteCommand, FetchDetail, FetchResult, FetchVerb, StoreEvent, StoreStatus, StoreVerb,
+};
 
 /// Max watchers, as in memcached.
 const MAX_WATCHERS: usize = 20;
@@ -39,6 +43,12 @@ pub enum WatchKind {
 pub struct Watching {
     /// The kinds that any watcher wants.
     wanted: AtomicU8,
+    /// The largest `max_hash` of the watchers.
+    max_hash: AtomicU64,
+    /// Whether a watcher wants details of look-ups.
+    wants_details: AtomicBool,
+    /// Random, so that no client chooses keys that are always in the sample.
+    hasher: RandomState,
     watchers: Mutex<Vec<Arc<Watcher>>>,
     lines: AtomicU64,
     sent: AtomicU64,
@@ -57,6 +67,10 @@ pub struct WatchCounts {
 /// A watcher, shared by the threads that write events and the connection that sends them.
 pub struct Watcher {
     kinds: u8,
+    /// Keys with a larger hash are not in its sample.
+    max_hash: u64,
+    /// Whether it is told details of look-ups, as with `sample=N`.
+    has_details: bool,
     pending: Mutex<PendingLines>,
     /// Set once the worker has been woken for pending lines.
     announced: AtomicBool,
@@ -106,6 +120,8 @@ impl Watching {
         }
         let watcher = Arc::new(Watcher {
             kinds,
+            max_hash: watched.sample.map_or(u64::MAX, |one_of| u64::MAX / u64::from(one_of.get())),
+            has_details: watched.sample.is_some(),
             pending: Mutex::default(),
             announced: AtomicBool::new(false),
             worker: OnceLock::new(),
@@ -118,44 +134,88 @@ impl Watching {
     fn note_kinds(&self, watchers: &[Arc<Watcher>]) {
         let wanted = watchers.iter().fold(0, |kinds, watcher| kinds | watcher.kinds);
         self.wanted.store(wanted, Ordering::Relaxed);
+        let max_hash = watchers.iter().map(|watcher| watcher.max_hash).max().unwrap_or(0);
+        self.max_hash.store(max_hash, Ordering::Relaxed);
+        self.wants_details.store(watchers.iter().any(|watcher| watcher.has_details), Ordering::Relaxed);
     }
 
-    /// Appends a line to the buffers of the watchers of its kind.
+    /// Whether a watcher is to be told the details of a look-up of this key.
+    pub fn wants_details(&self, key: &[u8]) -> bool {
+        self.wants_details.load(Ordering::Relaxed) && self.sample_hash(key).is_some()
+    }
+
+    /// The hash of a key that is in the sample of a watcher; zero if every key is in every sample.
+    fn sample_hash(&self, key: &[u8]) -> Option<u64> {
+        if !self.wants_details.load(Ordering::Relaxed) {
+            return Some(0);
+        }
+        let hash = self.hasher.hash_one(key);
+        (hash <= self.max_hash.load(Ordering::Relaxed)).then_some(hash)
+    }
+
+    /// Appends a line about a key to the buffers of the watchers of its kind that have the key in their sample, and
+    /// its details where they are told. Lines about no key have an empty one, which is in every sample.
     #[cold]
-    fn append_line(&self, kind: WatchKind, write: impl FnOnce(&mut Vec<u8>)) {
+    fn append_line(
+        &self,
+        kind: WatchKind,
+        key: &[u8],
+        write: impl FnOnce(&mut Vec<u8>),
+        write_details: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let hash = if key.is_empty() { Some(0) } else { self.sample_hash(key) };
+        let Some(hash) = hash else { return };
         let mut line = Vec::with_capacity(256);
         line::begin(&mut line, self.lines.fetch_add(1, Ordering::Relaxed) + 1);
         write(&mut line);
+        let mut detailed = line.clone();
+        write_details(&mut detailed);
         line.push(b'\n');
-        for watcher in lock(&self.watchers).iter().filter(|watcher| watcher.kinds & kind as u8 != 0) {
-            if !watcher.append(&line) {
+        detailed.push(b'\n');
+        let wants = |watcher: &&Arc<Watcher>| watcher.kinds & kind as u8 != 0 && hash <= watcher.max_hash;
+        for watcher in lock(&self.watchers).iter().filter(wants) {
+            if !watcher.append(if watcher.has_details { &detailed } else { &line }) {
                 self.skipped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 
-    pub fn fetch(&self, key: &[u8], connection: usize, fetched: FetchResult) {
-        self.append_line(WatchKind::Fetch, |line| line::item_get(line, key, connection, fetched));
+    /// `detail` is asked for only if a watcher is told.
+    pub fn fetch(
+        &self,
+        key: &[u8],
+        connection: usize,
+        fetched: FetchResult,
+        detail: impl FnOnce() -> Option<FetchDetail>,
+    ) {
+        self.append_line(
+            WatchKind::Fetch,
+            key,
+            |line| line::item_get(line, key, connection, fetched),
+            |line| detail().iter().for_each(|detail| line::fetch_detail(line, detail)),
+        );
     }
 
     pub fn store(&self, key: &[u8], connection: usize, store: &StoreEvent) {
-        self.append_line(WatchKind::Mutation, |line| line::item_store(line, key, connection, store));
+        self.append_line(WatchKind::Mutation, key, |line| line::item_store(line, key, connection, store), |_| {});
     }
 
     pub fn delete(&self, key: &[u8], command: DeleteCommand, length: usize) {
-        self.append_line(WatchKind::Deletion, |line| line::deleted(line, key, command, length));
+        self.append_line(WatchKind::Deletion, key, |line| line::deleted(line, key, command, length), |_| {});
     }
 
     pub fn evict(&self, removal: &Removal<'_>) {
-        self.append_line(WatchKind::Eviction, |line| line::eviction(line, removal));
+        self.append_line(WatchKind::Eviction, removal.key(), |line| line::eviction(line, removal), |_| {});
     }
 
     pub fn open(&self, info: &ConnectionInfo, connection: usize) {
-        self.append_line(WatchKind::Connection, |line| line::connection(line, &info.peer, connection, None));
+        let write = |line: &mut Vec<u8>| line::connection(line, &info.peer, connection, None);
+        self.append_line(WatchKind::Connection, b"", write, |_| {});
     }
 
     pub fn close(&self, info: &ConnectionInfo, connection: usize, reason: CloseReason) {
-        self.append_line(WatchKind::Connection, |line| line::connection(line, &info.peer, connection, Some(reason)));
+        let write = |line: &mut Vec<u8>| line::connection(line, &info.peer, connection, Some(reason));
+        self.append_line(WatchKind::Connection, b"", write, |_| {});
     }
 }
 
@@ -211,10 +271,16 @@ impl Drop for Watch {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU32;
+
     use super::*;
 
     fn watch(watching: &Arc<Watching>) -> Watch {
         watching.subscribe(Watched { fetchers: true, ..Watched::default() }).expect("room for a watcher")
+    }
+
+    fn fetch(watching: &Watching, key: &[u8], fetched: FetchResult) {
+        watching.fetch(key, 7, fetched, || Some(FetchDetail { verb: FetchVerb::Get, ttl_seconds: 9 }));
     }
 
     fn taken(watch: &Watch) -> String {
@@ -231,7 +297,7 @@ mod tests {
         assert!(watching.wants(WatchKind::Fetch) && !watching.wants(WatchKind::Eviction));
         watching.delete(b"k", DeleteCommand::Delete, 1);
         assert_eq!(taken(&one), "");
-        watching.fetch(b"k", 7, FetchResult::Miss);
+        fetch(&watching, b"k", FetchResult::Miss);
         assert!(taken(&one).ends_with("gid=2 type=item_get key=k status=not_found clsid=0 cfd=7 size=0\n"));
         drop(one);
         assert!(!watching.wants(WatchKind::Fetch));
@@ -244,15 +310,38 @@ mod tests {
         let key = [b'k'; 250];
         let mut told = 0;
         while watching.skipped.load(Ordering::Relaxed) < 3 {
-            watching.fetch(&key, 1, FetchResult::Hit(5));
+            fetch(&watching, &key, FetchResult::Hit(5));
             told += 1;
         }
         let text = taken(&slow);
         assert!(text.len() <= BUFFER_BYTES && text.len() > BUFFER_BYTES - 400);
         assert_eq!(text.lines().count(), told - 3);
-        watching.fetch(b"k", 1, FetchResult::Miss);
+        fetch(&watching, b"k", FetchResult::Miss);
         let text = taken(&slow);
         assert!(text.starts_with("skipped=3\nts=") && text.lines().count() == 2, "{text}");
+    }
+
+    #[test]
+    fn a_sample_is_one_key_of_so_many_with_details() {
+        let watching = Arc::new(Watching::default());
+        let sample = |one_of| {
+            let watched = Watched { fetchers: true, sample: NonZeroU32::new(one_of), ..Watched::default() };
+            watching.subscribe(watched).expect("room for a watcher")
+        };
+        let (all, tenth) = (sample(1), sample(10));
+        let keys: Vec<Vec<u8>> = (0..2000).map(|number| format!("key{number}").into_bytes()).collect();
+        keys.iter().for_each(|key| fetch(&watching, key, FetchResult::Miss));
+        let (all_lines, tenth_lines) = (taken(&all), taken(&tenth));
+        assert_eq!(all_lines.lines().count(), 2000);
+        assert!(all_lines.lines().all(|line| line.ends_with(" size=0 ttl=9 cmd=get")));
+        let sampled = tenth_lines.lines().count();
+        assert!((120..280).contains(&sampled), "{sampled} of 2000");
+        assert!(keys.iter().filter(|key| watching.wants_details(key)).count() == 2000);
+        drop(all);
+        assert_eq!(keys.iter().filter(|key| watching.wants_details(key)).count(), sampled);
+        let plain = watch(&watching);
+        keys.iter().for_each(|key| fetch(&watching, key, FetchResult::Miss));
+        assert_eq!((taken(&plain).lines().count(), taken(&tenth).lines().count()), (2000, sampled));
     }
 
     #[test]

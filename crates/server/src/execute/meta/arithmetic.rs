@@ -6,6 +6,7 @@ use ebbtide_protocol::{Meta, reply};
 use super::{Remaining, answer_code, reflect};
 use crate::execute::Executor;
 use crate::output::Output;
+use crate::watch::FetchVerb;
 
 impl Executor {
     pub(super) fn meta_arithmetic(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
@@ -34,7 +35,7 @@ impl Executor {
             Ok(Changed::Exists) | Err(Error::NotNumeric) => true,
             Ok(Changed::Absent) | Err(_) => false,
         };
-        self.note_keyed(key, found);
+        self.note_keyed(key, found, FetchVerb::Arithmetic);
         match counted {
             Ok(Changed::Done(number)) => {
                 hits.add(u64::from(!number.is_new));

@@ -6,7 +6,7 @@ use ebbtide_protocol::{Meta, reply};
 use super::answer_code;
 use crate::execute::{Executor, Next};
 use crate::output::Output;
-use crate::watch::DeleteCommand;
+use crate::watch::{DeleteCommand, FetchVerb};
 
 /// Times that a tombstone is written under the token of an item which changes meanwhile, before it gets a token of its
 /// own.
@@ -29,7 +29,7 @@ impl Executor {
                 output.bytes().extend_from_slice(reply::OUT_OF_MEMORY);
                 return Next::Continue;
             };
-            self.note_keyed(key, done != Changed::Absent);
+            self.note_keyed(key, done != Changed::Absent, FetchVerb::Touch);
             done
         } else {
             let Some(done) = self.delete_noted(key, meta.number(b'C'), DeleteCommand::MetaDelete) else {

@@ -10,6 +10,7 @@ use super::{Remaining, answer_code, reflect};
 use crate::execute::Executor;
 use crate::execute::payload::{Payload, payload, send};
 use crate::output::Output;
+use crate::watch::FetchVerb;
 
 /// What there was of uses before a look, which the next look no longer tells.
 #[derive(Clone, Copy)]
@@ -250,7 +251,7 @@ impl Executor {
     pub(super) fn meta_debug(&self, meta: &Meta<'_>, key: &[u8], output: &mut Output) {
         self.counters().meta_commands.add(1);
         let lookup = self.cache.peek(key);
-        self.note_keyed(key, lookup.is_hit());
+        self.note_keyed(key, lookup.is_hit(), FetchVerb::Get);
         let Lookup::Hit(item) = lookup else {
             return answer_code(meta, key, b"EN", output);
         };

@@ -1,0 +1,105 @@
+//! What was captured, and what the server does not tell.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::connection::{Ended, EventStream};
+use super::recorder::Recorder;
+use crate::Error;
+
+/// The names of the fields are the names in the JSON object.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CaptureReport {
+    target: String,
+    server: String,
+    pub(crate) requests: usize,
+    gets: usize,
+    keys: usize,
+    /// One key of so many.
+    pub(crate) sample: u32,
+    pub(crate) seconds: f64,
+    /// Lines that the server dropped, because more came than could be sent.
+    skipped_lines: u64,
+    /// Why the server ended the capture, if it did.
+    closed: Option<String>,
+    pub(crate) notes: Vec<String>,
+}
+
+impl CaptureReport {
+    /// Fills in the sizes and TTLs of the recorded requests.
+    pub(super) fn new(
+        target: &str,
+        server: String,
+        stream: EventStream,
+        sample: u32,
+        (ended, took): (Ended, Duration),
+        recorder: &mut Recorder,
+    ) -> Self {
+        let (sizeless, without_ttl) = recorder.fill_in();
+        let mut notes = Vec::new();
+        match stream {
+            EventStream::Detailed => notes.push("touches count as gets, decr as incr".to_owned()),
+            EventStream::WithDeletions => {
+                notes.push("touches, incr, decr and deletes of absent keys count as gets".to_owned());
+            }
+            EventStream::Plain => {
+                notes.push("deletes, touches, incr and decr count as gets: this server tells only look-ups".to_owned());
+            }
+        }
+        if without_ttl > 0 {
+            notes.push(format!("{without_ttl} gets have no TTL: their objects were stored before the capture"));
+        }
+        if sizeless > 0 {
+            notes.push(format!("{sizeless} gets have a size of 0: their keys missed and were never stored"));
+        }
+        if recorder.skipped_lines > 0 {
+            let skipped = recorder.skipped_lines;
+            notes.push(format!("the server dropped {skipped} lines: those requests are missing, and rates are too low"));
+        }
+        match ended {
+            Ended::Full => notes.push(format!("--max-requests was reached after {:.1} s", took.as_secs_f64())),
+            Ended::Interrupted => notes.push(format!("interrupted after {:.1} s", took.as_secs_f64())),
+            Ended::Time | Ended::Closed(_) => {}
+        }
+        let closed = if let Ended::Closed(reason) = ended { Some(reason) } else { None };
+        Self {
+            target: target.to_owned(),
+            server,
+            requests: recorder.requests(),
+            gets: recorder.gets(),
+            keys: recorder.keys(),
+            sample,
+            seconds: took.as_secs_f64(),
+            skipped_lines: recorder.skipped_lines,
+            closed,
+            notes,
+        }
+    }
+
+    /// The error, if the server was gone before the time was over.
+    pub(crate) fn ended_early(&self) -> Result<(), Error> {
+        match &self.closed {
+            None => Ok(()),
+            Some(reason) => Err(Error::CaptureEnded {
+                target: self.target.clone(),
+                reason: reason.clone(),
+                seconds: self.seconds,
+                requests: self.requests,
+            }),
+        }
+    }
+
+    pub(crate) fn print(&self, json: bool, out: &mut impl Write) -> io::Result<()> {
+        if json {
+            return writeln!(out, "{}", serde_json::to_string(self)?);
+        }
+        let Self { target, server, requests, gets, keys, sample, seconds, .. } = self;
+        let rate = *requests as f64 * f64::from(*sample) / seconds.max(1e-9);
+        writeln!(out, "captured {requests} requests ({gets} gets) for {keys} keys of {target} in {seconds:.1} s")?;
+        writeln!(out, "server   {server}")?;
+        writeln!(out, "sample   one key of {sample}; the load is about {rate:.0} requests a second")?;
+        self.notes.iter().try_for_each(|note| writeln!(out, "note     {note}"))
+    }
+}

@@ -1,0 +1,140 @@
+//! Files that commands write: compressed by their name, `-` for standard output, and never in place of another file
+//! unless that is asked for.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use flate2::write::GzEncoder;
+
+use super::STANDARD_INPUT;
+use crate::Error;
+
+const BUFFER: usize = 1 << 20;
+const ZSTD_LEVEL: i32 = 3;
+
+/// A stream to a file or to standard output. Call [`Output::finish`]: compressed files have an end.
+pub(crate) enum Output {
+    Plain(BufWriter<Sink>),
+    Gzip(BufWriter<GzEncoder<Sink>>),
+    Zstd(BufWriter<zstd::stream::write::Encoder<'static, Sink>>),
+}
+
+type Sink = Box<dyn Write>;
+
+impl Output {
+    /// Opens the file, compressed if it is named `.zst` or `.gz`; `-` is standard output, not compressed.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] for a file that is there, unless `overwrite`. Devices and pipes are written to.
+    pub(crate) fn create(path: &Path, overwrite: bool) -> Result<Self, Error> {
+        if path == Path::new(STANDARD_INPUT) {
+            let sink: Sink = Box::new(io::stdout());
+            return Ok(Self::Plain(BufWriter::new(sink)));
+        }
+        let name = path.display().to_string();
+        let failed = |source| Error::Write { trace: name.clone(), source };
+        let sink: Sink = Box::new(new_file(path, overwrite)?);
+        Ok(match path.extension().and_then(|extension| extension.to_str()) {
+            Some("zst") => {
+                let encoder = zstd::stream::write::Encoder::new(sink, ZSTD_LEVEL).map_err(failed)?;
+                Self::Zstd(BufWriter::with_capacity(BUFFER, encoder))
+            }
+            Some("gz") => {
+                Self::Gzip(BufWriter::with_capacity(BUFFER, GzEncoder::new(sink, flate2::Compression::default())))
+            }
+            _ => Self::Plain(BufWriter::with_capacity(BUFFER, sink)),
+        })
+    }
+
+    /// Writes what is left, and the end of a compressed stream.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Plain(mut plain) => plain.flush(),
+            Self::Gzip(gzip) => {
+                let encoder = gzip.into_inner().map_err(io::IntoInnerError::into_error)?;
+                encoder.finish().and_then(|mut sink| sink.flush())
+            }
+            Self::Zstd(zstd) => {
+                let encoder = zstd.into_inner().map_err(io::IntoInnerError::into_error)?;
+                encoder.finish().and_then(|mut sink| sink.flush())
+            }
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(stream) => stream.write(bytes),
+            Self::Gzip(stream) => stream.write(bytes),
+            Self::Zstd(stream) => stream.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(stream) => stream.flush(),
+            Self::Gzip(stream) => stream.flush(),
+            Self::Zstd(stream) => stream.flush(),
+        }
+    }
+}
+
+/// Creates a file. One that is there is replaced only if `overwrite`; what is no regular file is opened as it is.
+pub(crate) fn new_file(path: &Path, overwrite: bool) -> Result<File, Error> {
+    let name = || path.display().to_string();
+    let is_special = path.metadata().is_ok_and(|metadata| !metadata.is_file());
+    let mut options = OpenOptions::new();
+    options.write(true);
+    match (is_special, overwrite) {
+        (true, _) => &mut options,
+        (false, true) => options.create(true).truncate(true),
+        (false, false) => options.create_new(true),
+    };
+    options.open(path).map_err(|source| match source.kind() {
+        io::ErrorKind::AlreadyExists => Error::Exists { path: name() },
+        _ => Error::Write { trace: name(), source },
+    })
+}
+
+/// Writes a whole file, under the same rule.
+pub(crate) fn write_file(path: &Path, overwrite: bool, bytes: &[u8]) -> Result<(), Error> {
+    let written = new_file(path, overwrite)?.write_all(bytes);
+    written.map_err(|source| Error::Write { trace: path.display().to_string(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+    use crate::trace::compression::decompressed;
+
+    #[test]
+    fn names_say_how_a_file_is_compressed() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, magic) in [("a.csv", &b"line"[..]), ("a.csv.gz", &[0x1F, 0x8B]), ("a.csv.zst", &[0x28, 0xB5])] {
+            let path = folder.path().join(name);
+            let mut output = Output::create(&path, false).unwrap();
+            output.write_all(b"line\n").unwrap();
+            output.finish().unwrap();
+            assert!(std::fs::read(&path).unwrap().starts_with(magic), "{name}");
+            let mut text = String::new();
+            decompressed(Box::new(File::open(&path).unwrap())).unwrap().read_to_string(&mut text).unwrap();
+            assert_eq!(text, "line\n", "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_there_stays_unless_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("there");
+        std::fs::write(&path, "precious").unwrap();
+        assert!(matches!(Output::create(&path, false), Err(Error::Exists { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        Output::create(&path, true).unwrap().finish().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"");
+        Output::create(Path::new("/dev/null"), false).unwrap().finish().unwrap();
+    }
+}
